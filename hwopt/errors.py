@@ -1,0 +1,33 @@
+"""Errors for people: what was wrong, where it stands, what was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(ValueError):
+    """Bad input. Its text is one line: what, where, likely intent. The command line exits with 2."""
+
+    def __init__(self, message: str):
+        super().__init__(" ".join(message.split()))
+
+
+class InfeasibleError(RuntimeError):
+    """The question has no feasible answer. The command line exits with 1."""
+
+
+def suggest(wrong: str, known: Iterable[str], *, show: int = 8) -> str:
+    """A clause that names the closest known spellings, or some of the known ones.
+
+    **Arguments:** `wrong` as the user wrote it; `known` spellings; `show`: how many to list when none is close.
+
+    **Returns:** text such as `did you mean 'h100-sxm'?`.
+    """
+    known = sorted(known)
+    close = get_close_matches(wrong.lower(), known, n=3, cutoff=0.6)
+    close += [name for name in known if wrong and wrong.lower() in name and name not in close][: 3 - len(close)]
+    if close:
+        return "did you mean " + " or ".join(f"'{name}'" for name in close) + "?"
+    listed = ", ".join(known[:show]) + (f" and {len(known) - show} more" if len(known) > show else "")
+    return f"known: {listed}" if listed else "none is known"

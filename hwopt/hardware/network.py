@@ -1,0 +1,22 @@
+"""The interconnect as nested tiers, from the scale-up domain outwards."""
+
+from __future__ import annotations
+
+import equinox as eqx
+
+from hwopt.types import PerTier
+
+
+class Network(eqx.Module):
+    """Tiers of the network, inside out. Arrays named "tier" follow `hwopt.types.TIERS`.
+
+    A group of chips uses tier i where it does not fit into one unit of tier i - 1. The outermost size is the whole
+    cluster's and never limits.
+    """
+
+    size: PerTier  # chips one unit of the tier connects; the scale-up domain first
+    bandwidth_bytes_per_s: PerTier  # per chip and direction
+    efficiency: PerTier  # bus bandwidth of a large collective over bandwidth
+    latency_s: PerTier  # of one step between neighbours, software of the step included
+    reduction_factor: PerTier  # traffic of an all-reduce over that of a ring (0.5: reduced inside the switch, 1: ring)
+    energy_j_per_byte: PerTier  # of switches, optics and cables outside the chip, per byte sent

@@ -1,0 +1,99 @@
+"""Time of collectives on nested tiers: alpha-beta, hierarchical, continuous in the group's size.
+
+A group of `n` chips whose neighbours lie `stride` chips apart fills tier by tier: `n_i` members at tier i, with
+`n_0 = clip(D_0 / stride, 1, n)` and so on outwards, where D_i is the tier's size. A group of one costs nothing.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from hwopt.hardware.network import Network
+from hwopt.types import PerTier, Scalar
+
+
+def members_per_tier(network: Network, group: Scalar, stride: Scalar) -> PerTier:
+    """How many sub-groups of the tier below each tier joins; their product is the group.
+
+    **Arguments:** `group` chips in it; `stride` distance between neighbours in chips.
+
+    **Returns:** members of each tier, >= 1, shape (tier,). Kinks where a group just fills a tier.
+    """
+    reach = jnp.clip(network.size / stride, 1.0, group)
+    reach = reach.at[-1].set(group)
+    inner = jnp.concatenate([jnp.ones_like(reach[:1]), reach[:-1]])
+    return reach / inner
+
+
+def _inner(members: PerTier) -> PerTier:
+    """Chips of the group below each tier."""
+    return jnp.concatenate([jnp.ones_like(members[:1]), jnp.cumprod(members)[:-1]])
+
+
+def _launch(launch_s: Scalar, group: Scalar) -> Scalar:
+    """Software latency of one collective; none for a group of one. Continuous: grows in over a group of 1 to 2."""
+    return launch_s * jnp.clip(group - 1.0, 0.0, 1.0)
+
+
+def ring_pass_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
+    """An all-gather or a reduce-scatter of `message_bytes` (the gathered size).
+
+    `sum_i (n_i - 1) alpha_i + (n_i - 1)/n_i (S / inner_i) / B_i`: a ring inside each tier on what the tiers below have
+    left of the message, so `r` chips of a domain share its `r` links outwards.
+
+    **Arguments:** bytes; chips; chips; s. **Returns:** s.
+
+    **Source:** Thakur, Rabenseifner, Gropp 2005 (ring); hierarchical as in NCCL.
+    """
+    members = members_per_tier(network, group, stride)
+    rate = network.bandwidth_bytes_per_s * network.efficiency
+    transfer = (members - 1.0) / members * message_bytes / _inner(members) / rate
+    return jnp.sum((members - 1.0) * network.latency_s + transfer) + _launch(launch_s, group)
+
+
+def all_reduce_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
+    """An all-reduce: reduce-scatter and all-gather, less what switches reduce on the way.
+
+    `2 sum_i (n_i - 1) alpha_i + f_i (n_i - 1)/n_i (S / inner_i) / B_i`, f the tier's `reduction_factor`.
+
+    **Arguments:** bytes; chips; chips; s. **Returns:** s. **Source:** as `ring_pass_s`; SHARP: Graham et al. 2016.
+    """
+    members = members_per_tier(network, group, stride)
+    rate = network.bandwidth_bytes_per_s * network.efficiency
+    transfer = network.reduction_factor * (members - 1.0) / members * message_bytes / _inner(members) / rate
+    return 2.0 * jnp.sum((members - 1.0) * network.latency_s + transfer) + _launch(launch_s, group)
+
+
+def all_to_all_s(network: Network, sent_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
+    """An all-to-all in which each chip sends `sent_bytes` in equal parts to the group.
+
+    Of the parts, `(reach_i - reach_{i-1}) / n` cross tier i: `sum_i (n_i - 1) alpha_i + share_i S / B_i`.
+
+    **Arguments:** bytes a chip sends (its own part included); chips; chips; s. **Returns:** s.
+    """
+    members = members_per_tier(network, group, stride)
+    inner = _inner(members)
+    share = inner * (members - 1.0) / group
+    rate = network.bandwidth_bytes_per_s * network.efficiency
+    return jnp.sum((members - 1.0) * network.latency_s + share * sent_bytes / rate) + _launch(launch_s, group)
+
+
+def neighbour_send_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar) -> Scalar:
+    """One send to the next of `group` members; the slowest pair counts, so the outermost tier in use decides.
+
+    A tier is in use by `clip(n_i - 1, 0, 1)`; a group of one sends nothing.
+
+    **Arguments:** bytes; chips; chips. **Returns:** s.
+    """
+    members = members_per_tier(network, group, stride)
+    used = jnp.clip(members - 1.0, 0.0, 1.0)
+    beyond = jnp.cumprod((1.0 - used)[::-1])[::-1]  # no use of this tier or any outside it
+    outside = jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])
+    each = network.latency_s + message_bytes / (network.bandwidth_bytes_per_s * network.efficiency)
+    return jnp.sum(used * outside * each)
+
+
+def bandwidth_bound_s(network: Network, message_bytes: Scalar, group: Scalar) -> Float[Array, ""]:
+    """Least time of a ring pass on the fastest tier: `(n - 1)/n S / max B`. A lower bound for tests and reports."""
+    return (group - 1.0) / group * message_bytes / jnp.max(network.bandwidth_bytes_per_s)

@@ -1,0 +1,175 @@
+"""Memory a chip needs: states by sharding, activations by the published per-layer formula, logits, reserve."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from hwopt.model import work
+from hwopt.model.maximum import Maximum
+from hwopt.plan import Plan
+from hwopt.stack import Stack
+from hwopt.types import Scalar
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import (
+    Transformer,
+    attention_parameters,
+    dense_mlp_parameters,
+    embedding_parameters,
+    expert_parameters,
+    head_parameters,
+)
+
+
+class Footprint(NamedTuple):
+    """Bytes of the fullest chip; the parts add up to the total."""
+
+    weights_bytes: Array
+    gradients_bytes: Array
+    optimizer_bytes: Array
+    activations_bytes: Array
+    logits_bytes: Array  # what the last stage needs beyond the activations of the first
+    working_bytes: Array
+    reserve_bytes: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        return sum(self[1:], start=self[0])
+
+
+def layer_parameters(shape: Transformer, plan: Plan, moe: bool) -> tuple[Scalar, Scalar]:
+    """Weights of one layer on one chip: (those every data parallel rank holds, those of its experts).
+
+    Sharded over t; experts over e and t_e.
+    """
+    attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
+    if not moe:
+        return attention + dense_mlp_parameters(shape) / plan.tp, jnp.zeros_like(attention)
+    shared = shape.shared_experts * expert_parameters(shape) / plan.tp + shape.hidden * shape.experts
+    routed = shape.experts * expert_parameters(shape) / (plan.ep * plan.expert_tp)
+    return attention + shared, routed
+
+
+def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
+    """Embedding and head weights on the chip that holds more of them: one table a stage, both on a single stage."""
+    embedding = embedding_parameters(shape)
+    head = shape.vocab * shape.hidden
+    alone = head_parameters(shape)
+    return (jnp.maximum(embedding, head) + alone * jnp.minimum(embedding, head) / (head * plan.pp)) / plan.tp
+
+
+def stage_parameters(shape: Transformer, plan: Plan) -> tuple[Scalar, Scalar]:
+    """Weights of the fullest stage on one chip: (replicated over data parallel ranks, of experts)."""
+    share = plan.fullest_stage / plan.pp
+    dense_own, _ = layer_parameters(shape, plan, moe=False)
+    moe_own, moe_routed = layer_parameters(shape, plan, moe=True)
+    own = (shape.dense_layers * dense_own + shape.moe_layers * moe_own) * share
+    return own + table_parameters(shape, plan), shape.moe_layers * moe_routed * share
+
+
+def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
+    """Bytes of one layer's attention core that selective recomputation drops: `5 a s / h` of arXiv 2205.05198 eq. 2.
+
+    Stored scores: softmax output 2, dropout mask 1 and dropout output 2 (with dropout), a byte count per score.
+    A fused kernel keeps 4 bytes a row (log-sum-exp) instead.
+    """
+    per_score = 2.0 + 3.0 * stack.dropout_masks
+    rows = work.tokens_per_chip(run, plan) * run.model.heads / plan.tp
+    stored = work.attention_score_elements(run, plan) * per_score
+    return stack.attention_scores_stored * stored + (1.0 - stack.attention_scores_stored) * 4.0 * rows
+
+
+def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: bool) -> Scalar:
+    """Bytes of one layer and micro-batch kept for the backward pass, attention core left out.
+
+    Around the parallel region: norm inputs 2 h each, its outputs (GEMM inputs) 2 h each, dropout masks h each; over t
+    with sequence parallelism. Inside: queries, keys, values, the output product's input, and the MLP's inner tensors
+    (one per matrix). For GPT (f = 4 h, plain, dropout) this is `34 s b h / t` (arXiv 2205.05198, eq. 4).
+    """
+    w, a = run.model, run.activation_bytes
+    tokens = work.tokens_per_chip(run, plan)
+    around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
+    outer = (4.0 * a + 2.0 * stack.dropout_masks) * w.hidden * tokens * around
+    kv_heads = jnp.where(w.kv_rank > 0, w.heads, jnp.maximum(w.kv_heads, plan.tp))
+    latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
+    heads = w.heads * (w.qk_dim + w.v_dim) + kv_heads * (w.qk_dim + w.v_dim)
+    inner = a * (heads * tokens / plan.tp + latent)
+    if not moe:
+        return outer + inner + a * w.mlp_matrices * w.ffn * tokens / plan.tp
+    copies = work.expert_rank_tokens(run, plan)
+    experts = a * copies * (w.mlp_matrices * w.expert_ffn / plan.expert_tp + w.hidden)
+    shared = a * w.mlp_matrices * w.shared_experts * w.expert_ffn * tokens / plan.tp
+    return outer + inner + experts + shared
+
+
+def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
+    """Micro-batches a replica and step: `B / (d b)`."""
+    return run.global_batch_sequences / (plan.dp * plan.micro_batch)
+
+
+def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> tuple[Scalar, Scalar]:
+    """Activations of the first pipeline stage, and the working set of the layer being recomputed or gathered.
+
+    Kept: layers of a stage times micro-batches in flight, which are p under 1F1B, `p (1 + (p - 1)/(p v))` interleaved,
+    never more than the step has (a kink). Full recomputation keeps a layer's input, `2 s b h`. Working: one layer's
+    activations when recomputed, two layers' gathered weights when weights are sharded.
+
+    **Returns:** (kept bytes, working bytes). **Source:** arXiv 2205.05198, section 4.2.3 and table 2.
+    """
+    w = run.model
+    tokens = work.tokens_per_chip(run, plan)
+    around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
+    checkpoint = run.activation_bytes * w.hidden * tokens * around
+    core = attention_activation_bytes(run, plan, stack)
+    kept_core = (1.0 - plan.recompute_attention) * core
+
+    def layer(moe: bool) -> tuple[Scalar, Scalar]:
+        body = layer_activation_bytes(run, plan, stack, moe)
+        kept = plan.recompute_full * checkpoint + (1.0 - plan.recompute_full) * (body + kept_core)
+        return kept, plan.recompute_full * (body + core)
+
+    dense, dense_working = layer(moe=False)
+    moe, moe_working = layer(moe=True)
+    of_stage = (w.dense_layers * dense + w.moe_layers * moe) / plan.pp * plan.fullest_stage
+    has_chunks = jnp.clip(plan.virtual_stages - 1.0, 0.0, 1.0)
+    interleaved = 1.0 + has_chunks * (plan.pp - 1.0) / (plan.pp * plan.virtual_stages)
+    in_flight = jnp.minimum(plan.pp * interleaved, micro_batches(run, plan))
+    has_moe, has_dense = w.moe_layers > 0, w.dense_layers > 0
+    working = jnp.maximum(jnp.where(has_moe, moe_working, 0.0), jnp.where(has_dense, dense_working, 0.0))
+    layer_weights = [sum(layer_parameters(w, plan, moe=kind)) for kind in (False, True)]
+    largest = jnp.maximum(jnp.where(has_dense, layer_weights[0], 0.0), jnp.where(has_moe, layer_weights[1], 0.0))
+    gathered = plan.weights_sharded * 2.0 * largest * run.weight_bytes
+    return of_stage * in_flight, working + gathered
+
+
+def footprint(run: TrainingRun, plan: Plan, stack: Stack, maximum: Maximum) -> Footprint:
+    """Peak bytes of the fullest chip.
+
+    States: weights, gradients, master copy and moments, each over its own shards. Logits (fp32 copy, its gradient and
+    the 16-bit output) live on the last stage, where few activations are in flight, so the larger of the two counts.
+    """
+    own, routed = stage_parameters(run.model, plan)
+    ranks = plan.dp * plan.cp / plan.shard_groups
+    expert_ranks = jnp.maximum(plan.tp * ranks / (plan.ep * plan.expert_tp), 1.0)
+
+    def states(element_bytes: Scalar, sharded: Scalar) -> Scalar:
+        own_shards = 1.0 + sharded * (jnp.maximum(ranks, 1.0) - 1.0)
+        routed_shards = 1.0 + sharded * (expert_ranks - 1.0)
+        return element_bytes * (own / own_shards + routed / routed_shards)
+
+    trained = run.trainable_fraction
+    activations, working = stage_activation_bytes(run, plan, stack)
+    in_flight = jnp.minimum(plan.pp, micro_batches(run, plan))
+    logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * 8.0
+    last_stage = activations / in_flight + logits
+    return Footprint(
+        weights_bytes=states(run.weight_bytes, plan.weights_sharded),
+        gradients_bytes=states(stack.gradient_bytes * trained, plan.gradients_sharded),
+        optimizer_bytes=states((run.master_bytes + run.moment_bytes) * trained, plan.optimizer_sharded),
+        activations_bytes=activations,
+        logits_bytes=maximum(activations, last_stage) - activations,
+        working_bytes=working,
+        reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (activations + working),
+    )

@@ -1,0 +1,51 @@
+"""The maximum, exact or smooth: the only kink of the model besides clipping of group sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Maximum = Callable[[Array, Array], Array]
+
+
+def soft_maximum(temperature: Float[Array, ""]) -> Maximum:
+    """A smooth upper bound of the maximum of two non-negative numbers: log-sum-exp in log space.
+
+    `max_tau(a, b) = (a^(1/tau) + b^(1/tau))^tau`. Tends to the exact maximum as tau goes to 0, is at most `2^tau` times
+    as large, is scale-free, and keeps log-log convexity (a power of a sum of monomials).
+
+    **Arguments:** `temperature` tau, dimensionless, 0 < tau <= 1.
+
+    **Returns:** a function of two arrays.
+
+    **Source:** Boyd and Vandenberghe, Convex Optimization, section 3.1.5 (log-sum-exp).
+    """
+
+    def maximum(a: Array, b: Array) -> Array:
+        # Homogeneous of degree 1, so dividing by the larger one is exact and its own gradient cancels.
+        largest = jax.lax.stop_gradient(jnp.maximum(a, b))
+        scale = jnp.where(largest > 0, largest, 1.0)
+        return scale * ((a / scale) ** (1.0 / temperature) + (b / scale) ** (1.0 / temperature)) ** temperature
+
+    return maximum
+
+
+def choose(temperature: Float[Array, ""] | None) -> Maximum:
+    """The exact maximum for None, else the smooth one at that temperature."""
+    return jnp.maximum if temperature is None else soft_maximum(temperature)
+
+
+def overlapped(work: Array, communication: Array, overlap: Array, slowdown: Array, maximum: Maximum) -> Array:
+    """Time of work with a communication beside it.
+
+    `max(work + slowdown communication, (1 - overlap) work + communication)`: a share `overlap` of the work can cover
+    the communication, which meanwhile takes a share `slowdown` of the compute throughput. Log-log convex.
+
+    **Arguments:** times in s; `overlap`, `slowdown` fractions.
+
+    **Returns:** s, at least `work`.
+    """
+    return maximum(work + slowdown * communication, (1.0 - overlap) * work + communication)

@@ -1,0 +1,123 @@
+"""Time of kernels on one chip: roofline with efficiencies that fall smoothly with small shapes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from hwopt.hardware.chip import Chip
+from hwopt.model.maximum import Maximum
+from hwopt.model.work import Gemms, PerGemm, gemm_bytes_per_element
+from hwopt.stack import Stack
+from hwopt.types import PRECISIONS, Scalar
+from hwopt.workload.training import TrainingRun
+
+_BF16 = PRECISIONS.index("bf16")
+
+
+class KernelTime(NamedTuple):
+    """Time of kernels, split by what bounds them; the parts add up to the whole."""
+
+    compute_s: Array  # at the arithmetic peak, efficiency included
+    memory_s: Array  # what HBM traffic adds beyond that
+    launch_s: Array  # gaps between kernels
+
+    @property
+    def total_s(self) -> Array:
+        return self.compute_s + self.memory_s + self.launch_s
+
+    def scaled(self, factor: Array | float) -> KernelTime:
+        """The same work `factor` times."""
+        return KernelTime(self.compute_s * factor, self.memory_s * factor, self.launch_s * factor)
+
+    def plus(self, other: KernelTime) -> KernelTime:
+        return KernelTime(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def summed(self, weights: np.ndarray) -> KernelTime:
+        """Weighted sum over the gemm axis."""
+        return KernelTime(*(jnp.sum(part * weights) for part in self))
+
+
+def hbm_rate(chip: Chip) -> Scalar:
+    """Attainable HBM bandwidth, B/s."""
+    return chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency
+
+
+def bf16_rate(chip: Chip) -> Scalar:
+    """Dense 16-bit peak at the present clock, FLOP/s; efficiencies of attention kernels refer to it."""
+    return chip.peak_flops_per_s[_BF16] * chip.clock_ratio
+
+
+def seconds_per_flop(chip: Chip, run: TrainingRun) -> tuple[Scalar, Scalar]:
+    """Seconds a FLOP of a large GEMM takes in the run's mix of formats, and in 16 bit.
+
+    `sum_p share_p / (peak_p eff_p f/f_0)`: formats run one after the other, so times add.
+    """
+    each = 1.0 / (chip.peak_flops_per_s * chip.matmul_efficiency * chip.clock_ratio)
+    return jnp.sum(run.gemm_precision * each), each[_BF16]
+
+
+def sram_traffic_factor(chip: Chip, element_bytes: Scalar) -> Scalar:
+    """HBM bytes a multiply-add costs when operands are blocked in SRAM of S bytes: `2 e / sqrt(S / (3 e))`.
+
+    Three square blocks share S. This is what SRAM area buys.
+
+    **Source:** Hong and Kung 1981; Kwasniewski et al. 2019 give the constant of the bound as 2 m n k / sqrt(S).
+    """
+    return 2.0 * element_bytes * jnp.sqrt(3.0 * element_bytes / chip.sram_bytes)
+
+
+def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum: Maximum) -> KernelTime:
+    """Time of each GEMM of the table, forward; backward each gradient costs the same products.
+
+    `max(2 m n k / (peak eff) (1 + g/m)(1 + g/n)(1 + g/k), bytes / HBM) + launch`, bytes the larger of the compulsory
+    ones and those of blocking in SRAM, plus the casts to the low format.
+
+    **Returns:** s, shape (gemm,); zero for GEMMs the model lacks.
+    """
+    present = table.n > 0
+    # Guarded on both sides: shapes of an absent GEMM never enter a quotient, so its gradients are exact zeros.
+    m, n, k, n_launched = (jnp.where(present, x, 1.0) for x in (table.m, table.n, table.k, table.n_launched))
+    half = stack.gemm_half_size
+    shape_loss = (1.0 + half / m) * (1.0 + half / n_launched) * (1.0 + half / k)
+    low_s, bf16_s = seconds_per_flop(chip, run)
+    per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * bf16_s
+    compute = 2.0 * m * n * k * table.count * per_flop / stack.gemm_efficiency_factor * shape_loss
+
+    low_bytes = gemm_bytes_per_element(run)
+    element = table.low_precision * low_bytes + (1.0 - table.low_precision) * 2.0
+    compulsory = (m * k + k * n) * element + m * n * 2.0
+    blocked = m * n * k * sram_traffic_factor(chip, element)
+    casts = table.low_precision * _cast_bytes(m, k, low_bytes, stack)
+    traffic = (maximum(compulsory, blocked) + casts) * table.count
+    memory = traffic / hbm_rate(chip)
+
+    slowest = maximum(compute, memory)
+    zero = jnp.zeros_like(compute)
+    launch = jnp.where(present, stack.kernel_launch_s, 0.0)
+    return KernelTime(
+        jnp.where(present, compute, zero), jnp.where(present, slowest - compute, zero), launch * jnp.ones_like(compute)
+    )
+
+
+def _cast_bytes(m: PerGemm, k: PerGemm, low_bytes: Scalar, stack: Stack) -> PerGemm:
+    """Bytes of turning 16-bit inputs into the low format: none at 16 bit, read 2 and write `low` a pass below."""
+    share = jnp.clip(2.0 - low_bytes, 0.0, 1.0)
+    return stack.cast_passes * share * m * k * (2.0 + low_bytes)
+
+
+def kernel_time(
+    flops: Scalar, rate: Scalar, hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack, maximum: Maximum
+) -> KernelTime:
+    """One roofline kernel group: `max(flops / rate, bytes / HBM) + kernels x launch`."""
+    compute = flops / rate
+    slowest = maximum(compute, hbm_bytes / hbm_rate(chip))
+    return KernelTime(compute, slowest - compute, kernels * stack.kernel_launch_s)
+
+
+def stream_time(hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack) -> KernelTime:
+    """Kernels that only move memory: `bytes / HBM + kernels x launch`."""
+    return KernelTime(jnp.zeros_like(hbm_bytes), hbm_bytes / hbm_rate(chip), kernels * stack.kernel_launch_s)

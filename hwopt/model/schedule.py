@@ -1,0 +1,170 @@
+"""One training step: micro-batches through pipeline stages, then gradients and the optimizer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.model import collectives, work
+from hwopt.model.footprint import micro_batches, stage_parameters
+from hwopt.model.layer import Exposed, expert_replicas, layer_time
+from hwopt.model.maximum import Maximum, overlapped
+from hwopt.model.reliability import jitter_fraction
+from hwopt.model.roofline import gemm_time, hbm_rate, stream_time
+from hwopt.plan import Plan
+from hwopt.types import Scalar
+from hwopt.workload.training import TrainingRun
+
+
+class Breakdown(NamedTuple):
+    """Seconds of a step by cause, mean over chips; they add up to the step. Communication counts what is exposed."""
+
+    compute_s: Array  # kernels at their arithmetic rate, recomputation included
+    memory_bound_s: Array  # what HBM traffic adds
+    host_s: Array  # launches and host-bound layers
+    tp_comm_s: Array
+    cp_comm_s: Array
+    ep_comm_s: Array
+    pp_comm_s: Array
+    pp_bubble_s: Array  # filling and draining the pipeline
+    pp_imbalance_s: Array  # waiting for the fullest stage
+    dp_comm_s: Array
+    optimizer_s: Array
+    overhead_s: Array
+    jitter_s: Array
+
+
+class StepTime(NamedTuple):
+    """A step, its parts, and the communication hidden under compute."""
+
+    step_s: Array
+    breakdown: Breakdown
+    hidden_s: Array
+    busy_fraction: Array  # share of the step in which a chip computes or moves HBM data
+
+
+def _stage(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) -> Exposed:
+    """Forward, recomputation and backward of one micro-batch through a mean stage."""
+    w = run.model
+    total = None
+    for moe, layers in ((False, w.dense_layers), (True, w.moe_layers)):
+        time = layer_time(run, cluster, plan, moe, maximum)
+        part = time.forward.plus(time.backward).plus(time.recompute).scaled(layers / plan.pp)
+        total = part if total is None else total.plus(part)
+    return total
+
+
+def _head(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) -> Exposed:
+    """Embedding, output head and loss of one micro-batch, forward and backward."""
+    stack = cluster.stack
+    products = gemm_time(work.gemms(run, plan), run, cluster.chip, stack, maximum).summed(work.IN_HEAD)
+    products = products.scaled(2.0 + run.trainable_fraction)
+    passes = stream_time(2.0 * work.head_bytes(run, plan), cluster.chip, 6.0, stack)
+    time = products.plus(passes)
+    block = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes
+    one = jnp.ones_like(plan.tp)
+    tp = 2.0 * collectives.all_reduce_s(cluster.network, block, plan.tp, one, stack.collective_launch_s)
+    zero = jnp.zeros_like(tp)
+    return Exposed(time.compute_s, time.memory_s, time.launch_s, tp, zero, zero, zero, zero)
+
+
+def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
+    """One activation to the next stage: `b s h / (c t)` elements, each tensor-parallel rank its share."""
+    message = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes / plan.tp
+    return collectives.neighbour_send_s(cluster.network, message, plan.pp, plan.tp * plan.cp * plan.dp)
+
+
+def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
+    """Gradient reduction and weight gathering at the end of a step, before overlap.
+
+    A reduce-scatter and an all-gather over a shard group (an all-reduce is both), and an all-reduce of the shards
+    across groups. With sharded weights the first two happen layer by layer instead and only the last remains.
+    """
+    own, routed = stage_parameters(run.model, plan)
+    stack, network = cluster.stack, cluster.network
+    trained = run.trainable_fraction
+    # Unsharded optimizers all-reduce gradients; sharded ones gather the weights they updated.
+    sharded = plan.optimizer_sharded
+    gathered_bytes = sharded * run.weight_bytes + (1.0 - sharded) * stack.gradient_bytes
+
+    def sync(parameters: Scalar, ranks: Scalar, stride: Scalar) -> Scalar:
+        group = jnp.maximum(ranks / plan.shard_groups, 1.0)
+        groups = ranks / group
+
+        def one_pass(element_bytes: Scalar) -> Scalar:
+            message = parameters * trained * element_bytes
+            return collectives.ring_pass_s(network, message, group, stride, stack.collective_launch_s)
+
+        within = (one_pass(stack.gradient_bytes) + one_pass(gathered_bytes)) * (1.0 - plan.weights_sharded)
+        shard = parameters * trained * stack.gradient_bytes / group
+        return within + collectives.all_reduce_s(network, shard, groups, stride * group, stack.collective_launch_s)
+
+    return sync(own, plan.dp * plan.cp, plan.tp) + sync(routed, expert_replicas(plan), plan.ep * plan.expert_tp)
+
+
+def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
+    """Optimizer update: HBM passes over gradients, master weights and moments, sharded.
+
+    Reads gradient, master and moments, writes master, moments and weight: `(g + 2 (m + v) + w) P / shards / HBM`.
+    """
+    own, routed = stage_parameters(run.model, plan)
+    ranks = jnp.maximum(plan.dp * plan.cp / plan.shard_groups, 1.0)
+    expert_ranks = jnp.maximum(expert_replicas(plan) / plan.shard_groups, 1.0)
+    sharded = plan.optimizer_sharded
+    parameters = own / (1.0 + sharded * (ranks - 1.0)) + routed / (1.0 + sharded * (expert_ranks - 1.0))
+    element = cluster.stack.gradient_bytes + 2.0 * (run.master_bytes + run.moment_bytes) + run.weight_bytes
+    traffic = parameters * element * run.trainable_fraction * cluster.stack.optimizer_passes
+    return traffic / hbm_rate(cluster.chip)
+
+
+def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) -> StepTime:
+    """Time of one synchronous training step and its parts.
+
+    `T = (1 + jitter)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a mean stage's
+    micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches.
+
+    **Source:** bubble: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.
+    """
+    stack = cluster.stack
+    stage, head = _stage(run, cluster, plan, maximum), _head(run, cluster, plan, maximum)
+    m = micro_batches(run, plan)
+    stage_s, head_s = stage.total_s, head.total_s
+    slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
+
+    send = pipeline_send_s(run, cluster, plan)
+    can_overlap = jnp.clip(plan.virtual_stages - 1.0, 0.0, 1.0)  # 1F1B without chunks sends and receives in line
+    sends = 2.0 * plan.virtual_stages * send
+    with_sends = overlapped(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown, maximum)
+    pp_comm = m * (with_sends - slowest) + 2.0 * (plan.pp - 1.0) * send
+    bubble = plan.bubble_fraction * (plan.pp - 1.0) / plan.virtual_stages * stage_s
+
+    sync = gradient_sync_s(run, cluster, plan)
+    last_micro_batch = overlapped(slowest, sync, stack.dp_overlap, stack.communication_slowdown, maximum)
+    dp_exposed = last_micro_batch - slowest
+    optimizer = optimizer_s(run, cluster, plan)
+
+    base = m * with_sends + 2.0 * (plan.pp - 1.0) * send + bubble + dp_exposed + optimizer
+    jitter = jitter_fraction(stack.jitter_sigma, cluster.chips)
+    mean = stage.plus(head.scaled(1.0 / plan.pp)).scaled(m)
+    breakdown = Breakdown(
+        compute_s=mean.compute_s,
+        memory_bound_s=mean.memory_bound_s,
+        host_s=mean.host_s,
+        tp_comm_s=mean.tp_comm_s,
+        cp_comm_s=mean.cp_comm_s,
+        ep_comm_s=mean.ep_comm_s,
+        pp_comm_s=pp_comm,
+        pp_bubble_s=bubble,
+        pp_imbalance_s=m * (slowest - stage_s - head_s / plan.pp),
+        dp_comm_s=dp_exposed + mean.dp_comm_s,
+        optimizer_s=optimizer,
+        overhead_s=stack.step_overhead_s,
+        jitter_s=base * jitter,
+    )
+    step = base * (1.0 + jitter) + stack.step_overhead_s
+    hidden = mean.hidden_s + m * (sends - (with_sends - slowest)) + jnp.maximum(sync - dp_exposed, 0.0)
+    busy = (mean.compute_s + mean.memory_bound_s + optimizer) / step
+    return StepTime(step, breakdown, hidden, busy)

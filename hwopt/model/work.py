@@ -1,0 +1,216 @@
+"""Work of one micro-batch on one chip: a table of GEMMs, the attention core, and memory-bound passes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from hwopt.plan import Plan
+from hwopt.stack import Stack
+from hwopt.types import PRECISION_BYTES, Scalar
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer, active_parameters, head_parameters
+
+GEMMS = (
+    "latent_down",
+    "query",
+    "key_value",
+    "attention_output",
+    "mlp_up",
+    "mlp_down",
+    "router",
+    "expert_up",
+    "expert_down",
+    "shared_up",
+    "shared_down",
+    "head",
+)
+"""Order of every axis named "gemm"."""
+
+IN_EVERY_LAYER = np.array((1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0), float)
+IN_DENSE_LAYER = np.array((0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0), float)
+IN_MOE_LAYER = np.array((0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0), float)
+IN_EXPERTS = np.array((0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0), float)
+IN_HEAD = np.array((0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1), float)
+
+PerGemm = Float[Array, "gemm"]
+
+
+class Gemms(NamedTuple):
+    """Shapes of the GEMMs of one micro-batch on one chip, forward; shape (gemm,) each."""
+
+    m: PerGemm  # rows: tokens
+    n: PerGemm  # columns: outputs
+    k: PerGemm  # inner dimension
+    n_launched: PerGemm  # columns of the kernel it runs in (query, key and value run as one)
+    count: PerGemm  # how many of them run grouped
+    low_precision: PerGemm  # 1: runs in the run's GEMM format, 0: stays 16 bit
+
+    @property
+    def flops(self) -> PerGemm:
+        """2 m n k each."""
+        return 2.0 * self.m * self.n * self.k * self.count
+
+
+def tokens_per_chip(run: TrainingRun, plan: Plan) -> Scalar:
+    """Tokens of one micro-batch that pass a tensor-parallel group: `b s / c`."""
+    return plan.micro_batch * run.sequence_length / plan.cp
+
+
+def expert_rank_tokens(run: TrainingRun, plan: Plan) -> Scalar:
+    """Token copies that the busiest expert rank computes: `expert_tp b s k_experts / (c t) imbalance`."""
+    return plan.expert_tp * routed_tokens(run, plan) * run.routing_imbalance
+
+
+def routed_tokens(run: TrainingRun, plan: Plan) -> Scalar:
+    """Token copies one chip sends to experts: `b s k_experts / (c t)`."""
+    return tokens_per_chip(run, plan) / plan.tp * run.model.experts_per_token
+
+
+def gemms(run: TrainingRun, plan: Plan) -> Gemms:
+    """The GEMM table, in the order of `GEMMS`.
+
+    **Returns:** shapes after sharding; a GEMM that the model lacks has n = 0.
+    """
+    w, t = run.model, plan.tp
+    tokens = tokens_per_chip(run, plan)
+    latent = w.query_rank + w.kv_rank + w.rope_dim
+    query_n = w.heads * w.qk_dim / t
+    grouped_n = jnp.maximum(w.kv_heads / t, 1.0) * (w.qk_dim + w.v_dim)  # more ranks than KV heads: heads are copied
+    latent_n = w.heads * (w.qk_dim - w.rope_dim + w.v_dim) / t
+    has_kv_latent, has_query_latent = w.kv_rank > 0, w.query_rank > 0
+    key_value_n = jnp.where(has_kv_latent, latent_n, grouped_n)
+    fused = jnp.where(has_kv_latent, 0.0, 1.0)
+    up = w.mlp_matrices - 1.0
+    has_experts = w.experts > 0
+    experts = jnp.where(has_experts, w.experts, 1.0)
+    local_experts = experts / plan.ep
+    expert_tokens = expert_rank_tokens(run, plan) / local_experts
+    is_moe = jnp.where(has_experts, 1.0, 0.0)
+    shared_ffn = w.shared_experts * w.expert_ffn
+    rows = (
+        # m, n, k, n of the launched kernel, count, low precision
+        (tokens, latent, w.hidden, latent, 1.0, 1.0),
+        (tokens, query_n, jnp.where(has_query_latent, w.query_rank, w.hidden), query_n + fused * key_value_n, 1.0, 1.0),
+        (tokens, key_value_n, jnp.where(has_kv_latent, w.kv_rank, w.hidden), key_value_n + fused * query_n, 1.0, 1.0),
+        (tokens, w.hidden, w.heads * w.v_dim / t, w.hidden, 1.0, 1.0),
+        (tokens, up * w.ffn / t, w.hidden, up * w.ffn / t, 1.0, 1.0),
+        (tokens, w.hidden, w.ffn / t, w.hidden, 1.0, 1.0),
+        (tokens / t, w.experts * is_moe, w.hidden, w.experts * is_moe, 1.0, 0.0),
+        (expert_tokens, is_moe * up * w.expert_ffn / plan.expert_tp, w.hidden, up * w.expert_ffn, local_experts, 1.0),
+        (expert_tokens, is_moe * w.hidden, w.expert_ffn / plan.expert_tp, w.hidden, local_experts, 1.0),
+        (tokens, up * shared_ffn / t, w.hidden, up * shared_ffn / t, 1.0, 1.0),
+        (tokens, w.hidden * jnp.where(shared_ffn > 0, 1.0, 0.0), shared_ffn / t, w.hidden, 1.0, 1.0),
+        (tokens, w.vocab / t, w.hidden, w.vocab / t, 1.0, 0.0),
+    )
+    columns = (jnp.stack([jnp.asarray(row[i], jnp.result_type(float)) for row in rows]) for i in range(6))
+    return Gemms(*columns)
+
+
+def attention_span(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
+    """Keys that a query meets on average.
+
+    Full layers: `s x causal_fraction`; windowed ones: `w (1 - w / 2s)` when causal (the first w tokens meet fewer).
+
+    **Arguments:** `causal_fraction` of the score matrix that is computed. **Returns:** tokens.
+    """
+    s = run.sequence_length
+    window = jnp.minimum(run.model.window_tokens, s)
+    local = window * (1.0 - window / (2.0 * s)) * 2.0 * causal_fraction
+    return (1.0 - run.model.local_layers_fraction) * s * causal_fraction + run.model.local_layers_fraction * local
+
+
+def attention_flops(run: TrainingRun, plan: Plan, span: Scalar) -> Scalar:
+    """Attention core of one layer, forward, one micro-batch on one chip: `2 (b s / c) span (a / t) (d + d_v)`."""
+    w = run.model
+    return 2.0 * tokens_per_chip(run, plan) * span * w.heads / plan.tp * (w.qk_dim + w.v_dim)
+
+
+SCORE_BYTES_FORWARD = 13.0
+"""HBM bytes a stored 16-bit score costs forward: product written (2), softmax read and written (4), dropout read,
+written and its mask (5), values' product read (2). Counted from the unfused graph of arXiv 2205.05198, figure 3."""
+
+SCORE_BYTES_BACKWARD = 19.0
+"""The same backward: dropout (2 + 1 + 2), softmax (2 + 2 + 2), four products (8)."""
+
+
+def attention_score_elements(run: TrainingRun, plan: Plan) -> Scalar:
+    """Scores of one layer that unfused attention stores on one chip: `b (s / c) s a / t`."""
+    return tokens_per_chip(run, plan) * run.sequence_length * run.model.heads / plan.tp
+
+
+def attention_stream_bytes(run: TrainingRun, plan: Plan) -> Scalar:
+    """HBM bytes of queries, keys, values and outputs of one layer's attention core, 16 bit."""
+    w = run.model
+    kv_heads = jnp.where(w.kv_rank > 0, w.heads / plan.tp, jnp.maximum(w.kv_heads / plan.tp, 1.0))
+    return 2.0 * tokens_per_chip(run, plan) * (w.heads / plan.tp + kv_heads) * (w.qk_dim + w.v_dim)
+
+
+def elementwise_bytes(run: TrainingRun, plan: Plan, moe: bool) -> Scalar:
+    """HBM bytes of one layer's norms, residuals, rotary embedding and activations, forward, each kernel fused once.
+
+    Norms and residual adds: 20 h a token (two norms read and write 4 h each, two adds read 4 h and write 2 h), over t
+    with sequence parallelism. Activation: 2 bytes a matrix and channel read, 2 written. Rotary: 4 bytes a channel.
+    MoE adds permute and unpermute: 8 h for each token copy.
+    """
+    w = run.model
+    tokens = tokens_per_chip(run, plan)
+    around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
+    residual = 10.0 * run.activation_bytes * w.hidden * tokens * around
+    rotary = 2.0 * run.activation_bytes * tokens * (w.heads / plan.tp) * w.qk_dim
+    if not moe:
+        return residual + rotary + run.activation_bytes * w.mlp_matrices * tokens * w.ffn / plan.tp
+    copies = expert_rank_tokens(run, plan)
+    experts = run.activation_bytes * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp
+    shared = run.activation_bytes * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
+    return residual + rotary + experts + shared + 4.0 * run.activation_bytes * w.hidden * copies
+
+
+def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:
+    """HBM bytes of embedding look-up, softmax and loss, forward: 10 bytes a logit (fp32 copy) and 4 h a token."""
+    tokens = tokens_per_chip(run, plan)
+    return tokens * (10.0 * run.model.vocab / plan.tp + 2.0 * run.activation_bytes * run.model.hidden)
+
+
+def gemm_bytes_per_element(run: TrainingRun) -> Scalar:
+    """Bytes of a GEMM operand in the run's mix of formats."""
+    return jnp.sum(run.gemm_precision * np.array(PRECISION_BYTES))
+
+
+def step_model_flops(run: TrainingRun) -> Scalar:
+    """FLOPs a step needs by mathematics: 6 a matrix weight and token, plus causal attention; no recomputation.
+
+    `tokens (2 (1 + 1 + trainable) P_matrix + 3 x 2 x span a (d + d_v) L)`. The embedding look-up does not multiply, a
+    tied head does. Attention counts the causal half (`causal_fraction`) once forward and twice backward.
+    """
+    w = run.model
+    matrix = matrix_parameters(w)
+    span = attention_span(run, run.causal_fraction)
+    attention = 3.0 * 2.0 * span * w.heads * (w.qk_dim + w.v_dim) * w.layers
+    tokens = run.global_batch_sequences * run.sequence_length
+    return tokens * (2.0 * (2.0 + run.trainable_fraction) * matrix + attention)
+
+
+def matrix_parameters(w: Transformer) -> Scalar:
+    """Active weights that multiply a token: all but tables and norms, plus the head."""
+    tables = (w.vocab + w.learned_positions) * w.hidden + (2.0 * w.layers + 1.0) * w.hidden
+    return active_parameters(w) - head_parameters(w) - tables + w.vocab * w.hidden
+
+
+def recompute_flops(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
+    """FLOPs a step repeats, over all chips: whole layers, or attention cores, forward once more."""
+    w = run.model
+    layers = matrix_parameters(w) - w.vocab * w.hidden
+    executed = executed_causal_fraction(run, stack)
+    attention = 2.0 * attention_span(run, executed) * w.heads * (w.qk_dim + w.v_dim) * w.layers
+    tokens = run.global_batch_sequences * run.sequence_length
+    again = plan.recompute_full * (2.0 * layers + attention) + plan.recompute_attention * attention
+    return tokens * again
+
+
+def executed_causal_fraction(run: TrainingRun, stack: Stack) -> Scalar:
+    """Share of the score matrix that the stack computes: all of it without a fused kernel."""
+    return run.causal_fraction + stack.attention_scores_stored * (1.0 - run.causal_fraction)

@@ -1,0 +1,22 @@
+"""Array aliases and the fixed orders of the axes that name things."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from jaxtyping import Array, Float
+
+Scalar: TypeAlias = Float[Array, ""]
+"""One floating number; every leaf of the model's inputs and outputs is one of these or a short vector of them."""
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp8", "int8", "fp4")
+"""Order of every axis named "precision". fp16 and bf16 share an entry: their dense peaks are equal on all known chips."""
+
+PRECISION_BYTES = (4.0, 4.0, 2.0, 1.0, 1.0, 0.5)
+"""Bytes an element of each of `PRECISIONS` takes in memory (tf32 is stored as fp32)."""
+
+TIERS = ("scale_up", "scale_out", "core")
+"""Order of every axis named "tier", from the inside out."""
+
+PerPrecision: TypeAlias = Float[Array, "precision"]
+PerTier: TypeAlias = Float[Array, "tier"]

@@ -1,0 +1,96 @@
+"""The shape of a transformer, and its parameter counts in closed form."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from hwopt.types import Scalar
+
+
+class Transformer(eqx.Module):
+    """A decoder-only transformer: dense or MoE, multi-head, grouped-query or latent attention.
+
+    Latent attention (MLA) has `query_rank` and `kv_rank` above zero; `qk_dim` is then nope + rope. All fields are
+    floats, so a shape is differentiable like anything else.
+    """
+
+    layers: Scalar
+    hidden: Scalar
+    ffn: Scalar  # inner width of a dense layer
+    mlp_matrices: Scalar  # 3: gated (gate, up, down), 2: plain
+    heads: Scalar
+    kv_heads: Scalar
+    qk_dim: Scalar  # width of one query or key head
+    v_dim: Scalar  # width of one value head
+    query_rank: Scalar  # MLA: rank of the query projection, 0: full
+    kv_rank: Scalar  # MLA: rank of the shared key-value latent, 0: none
+    rope_dim: Scalar  # MLA: width of the shared rotary key
+    vocab: Scalar
+    tied_embeddings: Scalar  # 1: the output head is the embedding
+    learned_positions: Scalar  # rows of a learned position table, 0: none
+    moe_layers: Scalar  # how many of the layers are MoE
+    experts: Scalar  # routed experts a MoE layer
+    experts_per_token: Scalar
+    shared_experts: Scalar
+    expert_ffn: Scalar
+    local_layers_fraction: Scalar  # share of layers with sliding-window or chunked attention
+    window_tokens: Scalar  # width of that window
+
+    @property
+    def dense_layers(self) -> Scalar:
+        return self.layers - self.moe_layers
+
+
+def attention_parameters(shape: Transformer) -> Scalar:
+    """Weights of one layer's attention.
+
+    Grouped query: `h a d + h k (d + d_v) + a d_v h`. Latent (DeepSeek-V2, arXiv 2405.04434, section 2.1):
+    `h r_q + r_q a d + h (r_kv + d_rope) + r_kv a (d - d_rope + d_v) + a d_v h`.
+    """
+    s = shape
+    query_inputs = jnp.where(s.query_rank > 0, s.query_rank, s.hidden)
+    latent = s.hidden * (s.query_rank + s.kv_rank + s.rope_dim)
+    query = query_inputs * s.heads * s.qk_dim
+    grouped = s.hidden * s.kv_heads * (s.qk_dim + s.v_dim)
+    uncompressed = s.kv_rank * s.heads * (s.qk_dim - s.rope_dim + s.v_dim)
+    key_value = jnp.where(s.kv_rank > 0, uncompressed, grouped)
+    return latent + query + key_value + s.heads * s.v_dim * s.hidden
+
+
+def dense_mlp_parameters(shape: Transformer) -> Scalar:
+    """Weights of one dense layer's MLP: `matrices h f`."""
+    return shape.mlp_matrices * shape.hidden * shape.ffn
+
+
+def expert_parameters(shape: Transformer) -> Scalar:
+    """Weights of one expert: `matrices h f_e`."""
+    return shape.mlp_matrices * shape.hidden * shape.expert_ffn
+
+
+def embedding_parameters(shape: Transformer) -> Scalar:
+    """Token and position tables: `(V + positions) h`."""
+    return (shape.vocab + shape.learned_positions) * shape.hidden
+
+
+def head_parameters(shape: Transformer) -> Scalar:
+    """Weights of the output head that are not the embedding's: `V h`, or none when tied."""
+    return (1.0 - shape.tied_embeddings) * shape.vocab * shape.hidden
+
+
+def total_parameters(shape: Transformer) -> Scalar:
+    """All parameters, closed form (two norms a layer and one at the end; biases left out: below 0.1 %)."""
+    s = shape
+    norms = (2.0 * s.layers + 1.0) * s.hidden
+    routed = s.moe_layers * (s.experts * expert_parameters(s) + s.hidden * s.experts)
+    shared = s.moe_layers * s.shared_experts * expert_parameters(s)
+    dense = s.dense_layers * dense_mlp_parameters(s)
+    attention = s.layers * attention_parameters(s)
+    return embedding_parameters(s) + head_parameters(s) + attention + dense + routed + shared + norms
+
+
+def active_parameters(shape: Transformer) -> Scalar:
+    """Parameters one token meets: routed experts count `experts_per_token` of `experts`."""
+    s = shape
+    idle = s.moe_layers * (s.experts - s.experts_per_token) * expert_parameters(s)
+    return total_parameters(s) - idle
