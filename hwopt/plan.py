@@ -32,3 +32,19 @@ class Plan(eqx.Module):
     recompute_full: Scalar  # share of layers recomputed whole in the backward pass
     recompute_attention: Scalar  # share of layers whose attention core is recomputed
     bubble_fraction: Scalar  # share of the 1F1B bubble the schedule leaves (1: 1F1B, 0: zero bubble)
+
+
+def stage_layers(layers: int, pp: int, virtual_stages: int) -> tuple[float, float]:
+    """Layers of the fullest and of the last stage over the mean, for whole numbers.
+
+    Each of the `p v` chunks takes `ceil(L / (p v))` layers; where that is more than there are, some stages go short by
+    one, the last one (which also has the head) first. 126 layers on 16 stages: 8 and 7, over 7.875.
+
+    **Returns:** (fullest, last) ratios.
+    """
+    chunk = -(-layers // (pp * virtual_stages))
+    fullest = chunk * virtual_stages
+    short = fullest * pp - layers
+    last = fullest - min(short, 1)
+    mean = layers / pp
+    return fullest / mean, last / mean

@@ -16,7 +16,9 @@ class Stack(eqx.Module):
 
     attention_forward_efficiency: Scalar  # attention-core products forward, 16 bit, of the chip's bf16 peak
     attention_backward_efficiency: Scalar  # the same backward (2.5 x forward FLOPs when scores are rebuilt)
-    attention_scores_stored: Scalar  # 1: the s x s scores go through HBM and are kept (no flash attention); 0: never leave SRAM
+    attention_scores_stored: (
+        Scalar  # 1: the s x s scores go through HBM and are kept (no flash attention); 0: never leave SRAM
+    )
     dropout_masks: Scalar  # 1: dropout runs and its masks are kept
     gemm_half_size: Scalar  # matrix dimension at which a GEMM dimension costs twice its ideal time
     gemm_efficiency_factor: Scalar  # the stack's GEMMs over the chip's best measured ones

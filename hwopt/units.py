@@ -46,6 +46,8 @@ MULTIPLIERS: dict[str, tuple[float, str]] = {
     "MW": (1e6, "W"),
     "J": (1.0, "J"),
     "kWh": (3.6e6, "J"),
+    "W/m2": (1.0, "W/m2"),
+    "W/cm2": (1e4, "W/m2"),
     "J/B": (1.0, "J/B"),
     "pJ/bit": (8e-12, "J/B"),
     "J/FLOP": (1.0, "J/FLOP"),
@@ -56,6 +58,8 @@ MULTIPLIERS: dict[str, tuple[float, str]] = {
     "USD/(B/s)": (1.0, "USD/(B/s)"),
     "USD/(GB/s)": (1e-9, "USD/(B/s)"),
     "USD/(Gb/s)": (8e-9, "USD/(B/s)"),
+    "USD/(FLOP/s)": (1.0, "USD/(FLOP/s)"),
+    "USD/(TFLOP/s)": (1e-12, "USD/(FLOP/s)"),
     "USD/W": (1.0, "USD/W"),
     "USD/kW": (1e-3, "USD/W"),
     "USD/J": (1.0, "USD/J"),
@@ -77,7 +81,18 @@ MULTIPLIERS: dict[str, tuple[float, str]] = {
     "1/year": (1.0 / _YEAR_S, "1/s"),
 }
 
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p"))
+_PREFIXES = (
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "u"),
+    (1e-9, "n"),
+    (1e-12, "p"),
+)
 _PREFIXED = frozenset({"B", "B/s", "FLOP/s", "FLOP", "Hz", "W", "J", "J/B", "J/FLOP", "token/s"})
 
 

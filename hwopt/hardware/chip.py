@@ -14,7 +14,9 @@ class Chip(eqx.Module):
     compute power with V(f)^2 f.
     """
 
-    peak_flops_per_s: PerPrecision  # dense, at nominal clock; formats without own units hold the peak of the format they run in
+    peak_flops_per_s: (
+        PerPrecision  # dense, at nominal clock; formats without own units hold the peak of the format they run in
+    )
     matmul_efficiency: PerPrecision  # best measured large GEMM over peak
     clock_ratio: Scalar
     threshold_voltage_fraction: Scalar  # V_t / V at nominal clock, in V = V_t + kappa f

@@ -14,7 +14,9 @@ class Prices(eqx.Module):
     hbm_usd_per_byte: Scalar
     hbm_usd_per_byte_per_s: Scalar  # PHY, interposer and stacks' pin speed
     network_usd_per_byte_per_s: PerTier  # links, switches, optics and NICs, per chip and direction
-    domain_usd_per_chip: Scalar  # cabling and backplane of the scale-up domain, per chip and per (domain / reference domain)
+    domain_usd_per_chip: (
+        Scalar  # cabling and backplane of the scale-up domain, per chip and per (domain / reference domain)
+    )
     reference_domain: Scalar  # chips of the domain whose cabling the price above is for
     host_usd: Scalar  # server without accelerators, per chip
     server_lifetime_s: Scalar

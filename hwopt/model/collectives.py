@@ -6,6 +6,7 @@ A group of `n` chips whose neighbours lie `stride` chips apart fills tier by tie
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -36,33 +37,48 @@ def _launch(launch_s: Scalar, group: Scalar) -> Scalar:
     return launch_s * jnp.clip(group - 1.0, 0.0, 1.0)
 
 
-def ring_pass_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
+def ring_pass_s(
+    network: Network,
+    message_bytes: Scalar,
+    group: Scalar,
+    stride: Scalar,
+    launch_s: Scalar,
+    traffic: PerTier | float = 1.0,
+) -> Scalar:
     """An all-gather or a reduce-scatter of `message_bytes` (the gathered size).
 
-    `sum_i (n_i - 1) alpha_i + (n_i - 1)/n_i (S / inner_i) / B_i`: a ring inside each tier on what the tiers below have
-    left of the message, so `r` chips of a domain share its `r` links outwards.
+    `sum_i (n_i - 1) alpha_i + f_i (n_i - 1)/n_i (S / inner_i) / B_i`: a ring inside each tier on what the tiers below
+    have left of the message, so `r` chips of a domain share its `r` links outwards.
 
-    **Arguments:** bytes; chips; chips; s. **Returns:** s.
+    **Arguments:** bytes; chips; chips; s; `traffic` f, over that of a ring. **Returns:** s.
 
     **Source:** Thakur, Rabenseifner, Gropp 2005 (ring); hierarchical as in NCCL.
     """
     members = members_per_tier(network, group, stride)
     rate = network.bandwidth_bytes_per_s * network.efficiency
-    transfer = (members - 1.0) / members * message_bytes / _inner(members) / rate
+    transfer = traffic * (members - 1.0) / members * message_bytes / _inner(members) / rate
     return jnp.sum((members - 1.0) * network.latency_s + transfer) + _launch(launch_s, group)
 
 
-def all_reduce_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
-    """An all-reduce: reduce-scatter and all-gather, less what switches reduce on the way.
+def ring_passes_s(network: Network, message_bytes: Array, group: Array, stride: Array, launch_s: Scalar) -> Array:
+    """Several ring passes at once, shape (collective,) each: one traced copy serves them all."""
+    return jax.vmap(ring_pass_s, in_axes=(None, 0, 0, 0, None))(network, message_bytes, group, stride, launch_s)
 
-    `2 sum_i (n_i - 1) alpha_i + f_i (n_i - 1)/n_i (S / inner_i) / B_i`, f the tier's `reduction_factor`.
+
+def all_reduce_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
+    """An all-reduce: a reduce-scatter and an all-gather, less what switches reduce on the way.
+
+    Two ring passes whose traffic counts by the tier's `reduction_factor`.
 
     **Arguments:** bytes; chips; chips; s. **Returns:** s. **Source:** as `ring_pass_s`; SHARP: Graham et al. 2016.
     """
-    members = members_per_tier(network, group, stride)
-    rate = network.bandwidth_bytes_per_s * network.efficiency
-    transfer = network.reduction_factor * (members - 1.0) / members * message_bytes / _inner(members) / rate
-    return 2.0 * jnp.sum((members - 1.0) * network.latency_s + transfer) + _launch(launch_s, group)
+    one_pass = ring_pass_s(network, message_bytes, group, stride, 0.5 * launch_s, network.reduction_factor)
+    return 2.0 * one_pass
+
+
+def all_reduces_s(network: Network, message_bytes: Array, group: Array, stride: Array, launch_s: Scalar) -> Array:
+    """Several all-reduces at once, shape (collective,) each."""
+    return jax.vmap(all_reduce_s, in_axes=(None, 0, 0, 0, None))(network, message_bytes, group, stride, launch_s)
 
 
 def all_to_all_s(network: Network, sent_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:

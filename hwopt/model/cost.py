@@ -10,10 +10,7 @@ from hwopt.types import Scalar
 
 
 def chip_usd(cluster: Cluster) -> Scalar:
-    """Price of one accelerator: `base f/f_0 ... + HBM bytes x $/B + HBM bandwidth x $/(B/s)`.
-
-    The clock is free of charge here; it pays in power.
-    """
+    """Price of one accelerator: `base + HBM bytes x $/B + HBM bandwidth x $/(B/s)`. The clock pays in power."""
     chip, prices = cluster.chip, cluster.prices
     memory = chip.hbm_capacity_bytes * prices.hbm_usd_per_byte
     pins = chip.hbm_bandwidth_bytes_per_s * prices.hbm_usd_per_byte_per_s
@@ -43,12 +40,25 @@ def capex_usd(cluster: Cluster) -> Scalar:
     return it_usd(cluster) + construction_usd(cluster)
 
 
-def ownership_usd_per_s(cluster: Cluster, average_power_w: Scalar) -> Scalar:
-    """Cost of one second of the cluster: depreciation, maintenance, electricity.
+def ownership_parts(cluster: Cluster, average_power_w: Scalar) -> dict[str, Scalar]:
+    """Cost of one second of the cluster by cause: depreciation of what was bought, upkeep, electricity.
 
-    `IT / life + building / life + IT maintenance + P_average x price`.
+    `price / life` for equipment and building, a share of the equipment's price for upkeep, `P_average x price`.
+
+    **Arguments:** `average_power_w` at the meter. **Returns:** USD/s by name.
     """
     prices, facility = cluster.prices, cluster.facility
-    hardware = it_usd(cluster) * (1.0 / prices.server_lifetime_s + prices.maintenance_per_s)
-    building = construction_usd(cluster) / facility.construction_lifetime_s
-    return hardware + building + average_power_w * facility.electricity_usd_per_j
+    each = cluster.chips * (1.0 + prices.spares_fraction) / prices.server_lifetime_s
+    return {
+        "chips": each * chip_usd(cluster),
+        "network": each * network_usd(cluster),
+        "hosts": each * prices.host_usd,
+        "upkeep": it_usd(cluster) * prices.maintenance_per_s,
+        "building": construction_usd(cluster) / facility.construction_lifetime_s,
+        "electricity": average_power_w * facility.electricity_usd_per_j,
+    }
+
+
+def ownership_usd_per_s(cluster: Cluster, average_power_w: Scalar) -> Scalar:
+    """Cost of one second of the cluster: the sum of `ownership_parts`."""
+    return sum(ownership_parts(cluster, average_power_w).values())

@@ -39,17 +39,16 @@ class Footprint(NamedTuple):
         return sum(self[1:], start=self[0])
 
 
-def layer_parameters(shape: Transformer, plan: Plan, moe: bool) -> tuple[Scalar, Scalar]:
+def layer_parameters(shape: Transformer, plan: Plan, moe: Scalar | float) -> tuple[Scalar, Scalar]:
     """Weights of one layer on one chip: (those every data parallel rank holds, those of its experts).
 
-    Sharded over t; experts over e and t_e.
+    Sharded over t; experts over e and t_e. `moe` picks the kind of layer (1: MoE, 0: dense).
     """
     attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
-    if not moe:
-        return attention + dense_mlp_parameters(shape) / plan.tp, jnp.zeros_like(attention)
+    dense = dense_mlp_parameters(shape) / plan.tp
     shared = shape.shared_experts * expert_parameters(shape) / plan.tp + shape.hidden * shape.experts
     routed = shape.experts * expert_parameters(shape) / (plan.ep * plan.expert_tp)
-    return attention + shared, routed
+    return attention + (1.0 - moe) * dense + moe * shared, moe * routed
 
 
 def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
@@ -63,8 +62,8 @@ def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
 def stage_parameters(shape: Transformer, plan: Plan) -> tuple[Scalar, Scalar]:
     """Weights of the fullest stage on one chip: (replicated over data parallel ranks, of experts)."""
     share = plan.fullest_stage / plan.pp
-    dense_own, _ = layer_parameters(shape, plan, moe=False)
-    moe_own, moe_routed = layer_parameters(shape, plan, moe=True)
+    dense_own, _ = layer_parameters(shape, plan, moe=0.0)
+    moe_own, moe_routed = layer_parameters(shape, plan, moe=1.0)
     own = (shape.dense_layers * dense_own + shape.moe_layers * moe_own) * share
     return own + table_parameters(shape, plan), shape.moe_layers * moe_routed * share
 
@@ -81,7 +80,7 @@ def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Sc
     return stack.attention_scores_stored * stored + (1.0 - stack.attention_scores_stored) * 4.0 * rows
 
 
-def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: bool) -> Scalar:
+def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scalar | float) -> Scalar:
     """Bytes of one layer and micro-batch kept for the backward pass, attention core left out.
 
     Around the parallel region: norm inputs 2 h each, its outputs (GEMM inputs) 2 h each, dropout masks h each; over t
@@ -96,12 +95,11 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: bool
     latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
     heads = w.heads * (w.qk_dim + w.v_dim) + kv_heads * (w.qk_dim + w.v_dim)
     inner = a * (heads * tokens / plan.tp + latent)
-    if not moe:
-        return outer + inner + a * w.mlp_matrices * w.ffn * tokens / plan.tp
+    dense = a * w.mlp_matrices * w.ffn * tokens / plan.tp
     copies = work.expert_rank_tokens(run, plan)
     experts = a * copies * (w.mlp_matrices * w.expert_ffn / plan.expert_tp + w.hidden)
     shared = a * w.mlp_matrices * w.shared_experts * w.expert_ffn * tokens / plan.tp
-    return outer + inner + experts + shared
+    return outer + inner + (1.0 - moe) * dense + moe * (experts + shared)
 
 
 def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
@@ -125,20 +123,20 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> tuple[
     core = attention_activation_bytes(run, plan, stack)
     kept_core = (1.0 - plan.recompute_attention) * core
 
-    def layer(moe: bool) -> tuple[Scalar, Scalar]:
+    def layer(moe: float) -> tuple[Scalar, Scalar]:
         body = layer_activation_bytes(run, plan, stack, moe)
         kept = plan.recompute_full * checkpoint + (1.0 - plan.recompute_full) * (body + kept_core)
         return kept, plan.recompute_full * (body + core)
 
-    dense, dense_working = layer(moe=False)
-    moe, moe_working = layer(moe=True)
+    dense, dense_working = layer(moe=0.0)
+    moe, moe_working = layer(moe=1.0)
     of_stage = (w.dense_layers * dense + w.moe_layers * moe) / plan.pp * plan.fullest_stage
     has_chunks = jnp.clip(plan.virtual_stages - 1.0, 0.0, 1.0)
     interleaved = 1.0 + has_chunks * (plan.pp - 1.0) / (plan.pp * plan.virtual_stages)
     in_flight = jnp.minimum(plan.pp * interleaved, micro_batches(run, plan))
     has_moe, has_dense = w.moe_layers > 0, w.dense_layers > 0
     working = jnp.maximum(jnp.where(has_moe, moe_working, 0.0), jnp.where(has_dense, dense_working, 0.0))
-    layer_weights = [sum(layer_parameters(w, plan, moe=kind)) for kind in (False, True)]
+    layer_weights = [sum(layer_parameters(w, plan, moe=kind)) for kind in (0.0, 1.0)]
     largest = jnp.maximum(jnp.where(has_dense, layer_weights[0], 0.0), jnp.where(has_moe, layer_weights[1], 0.0))
     gathered = plan.weights_sharded * 2.0 * largest * run.weight_bytes
     return of_stage * in_flight, working + gathered

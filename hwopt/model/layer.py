@@ -12,7 +12,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.footprint import layer_parameters
 from hwopt.model.maximum import Maximum, overlapped
-from hwopt.model.roofline import KernelTime, bf16_rate, gemm_time, kernel_time, stream_time
+from hwopt.model.roofline import KernelTime, bf16_rate, kernel_time, stream_time
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
@@ -62,7 +62,9 @@ class _Kernels(NamedTuple):
     passes: KernelTime  # elementwise
 
 
-def _attention(run: TrainingRun, chip: Chip, stack: Stack, plan: Plan, maximum: Maximum) -> tuple[KernelTime, KernelTime]:
+def _attention(
+    run: TrainingRun, chip: Chip, stack: Stack, plan: Plan, maximum: Maximum
+) -> tuple[KernelTime, KernelTime]:
     """Attention core of one layer forward and backward: fused (scores rebuilt: 2.5 x FLOPs) or with stored scores."""
     flops = work.attention_flops(run, plan, work.attention_span(run, work.executed_causal_fraction(run, stack)))
     stored = stack.attention_scores_stored
@@ -98,16 +100,18 @@ def _unfused(time: KernelTime, stored: Scalar, score_bytes: Scalar, chip: Chip) 
     return time._replace(memory_s=(1.0 - stored) * time.memory_s + stored * added)
 
 
-def _kernels(run: TrainingRun, cluster: Cluster, plan: Plan, moe: bool, table: KernelTime, maximum: Maximum) -> _Kernels:
+def _kernels(
+    run: TrainingRun, cluster: Cluster, plan: Plan, moe: Scalar, table: KernelTime, maximum: Maximum
+) -> _Kernels:
     chip, stack = cluster.chip, cluster.stack
-    own = work.IN_MOE_LAYER if moe else work.IN_DENSE_LAYER
     forward, backward = _attention(run, chip, stack, plan, maximum)
     passes = stack.elementwise_passes * work.elementwise_bytes(run, plan, moe)
+    own = (1.0 - moe) * work.IN_DENSE_LAYER + moe * work.IN_MOE_LAYER
     return _Kernels(
         products=table.summed(work.IN_EVERY_LAYER + own),
         attention=forward,
         attention_backward=backward,
-        experts=table.summed(work.IN_EXPERTS) if moe else table.summed(0.0 * work.IN_EXPERTS),
+        experts=table.summed(moe * work.IN_EXPERTS),
         passes=stream_time(passes, chip, _ELEMENTWISE_KERNELS, stack),
     )
 
@@ -120,79 +124,68 @@ def _beside(kernels: KernelTime, comm_s: Array, overlap: Array, stack: Stack, ma
 
 
 def _direction(
-    cluster: Cluster,
-    products: KernelTime,
-    attention: KernelTime,
-    experts: KernelTime,
-    passes: KernelTime,
-    comm: tuple[Array, Array, Array],
-    gather_s: Array,
-    maximum: Maximum,
+    cluster: Cluster, kernels: _Kernels, comm: tuple[Array, Array, Array], gather_s: Array, maximum: Maximum
 ) -> Exposed:
-    """One direction of one layer, from its kernels and its communication."""
+    """One direction of one layer, from its kernels and its communication (tensor, context, expert)."""
     stack = cluster.stack
-    tp, tp_hidden = _beside(products, comm[0], stack.tp_overlap, stack, maximum)
-    cp, cp_hidden = _beside(attention, comm[1], stack.cp_overlap, stack, maximum)
-    # Dispatch and combine hide under the other micro-batch's or the shared experts' work: the whole layer.
-    everything = products.plus(attention).plus(experts).plus(passes)
+    tp, tp_hidden = _beside(kernels.products, comm[0], stack.tp_overlap, stack, maximum)
+    cp, cp_hidden = _beside(kernels.attention, comm[1], stack.cp_overlap, stack, maximum)
+    # Dispatch and combine hide under the whole layer: another micro-batch's, or shared experts.
+    everything = kernels.products.plus(kernels.attention).plus(kernels.experts).plus(kernels.passes)
     ep, ep_hidden = _beside(everything, comm[2], stack.ep_overlap, stack, maximum)
     device = everything.total_s + tp + cp + ep
-    host = maximum(device, stack.host_layer_s) - device
-    before = device + host
+    before = maximum(device, stack.host_layer_s)
     with_gather = overlapped(before, gather_s, stack.dp_overlap, stack.communication_slowdown, maximum)
     gather = with_gather - before
     hidden = tp_hidden + cp_hidden + ep_hidden + jnp.maximum(gather_s - gather, 0.0)
-    return Exposed(
-        everything.compute_s, everything.memory_s, everything.launch_s + host, tp, cp, ep, gather, hidden
+    host = everything.launch_s + (before - device)
+    return Exposed(everything.compute_s, everything.memory_s, host, tp, cp, ep, gather, hidden)
+
+
+class _Communication(NamedTuple):
+    """Seconds of one layer's communication, forward, before any overlap."""
+
+    tp_s: Array  # an all-gather and a reduce-scatter of `b s h / c` around attention and around the MLP
+    cp_s: Array  # a ring pass of keys and values
+    ep_s: Array  # dispatch and combine
+    gather_s: Array  # weights under weight sharding (ZeRO-3, FSDP)
+    scatter_s: Array  # their gradients
+
+
+def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, moe: Scalar) -> _Communication:
+    network, stack, w = cluster.network, cluster.stack, run.model
+    launch = stack.collective_launch_s
+    block = work.tokens_per_chip(run, plan) * w.hidden * run.activation_bytes
+    one = jnp.ones_like(block)
+    around, expert_around = collectives.all_reduces_s(
+        network,
+        jnp.stack([block, block * w.experts_per_token]),
+        jnp.stack([plan.tp, plan.expert_tp]),
+        jnp.stack([one, one]),
+        launch,
     )
+    has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
+    tp = around * (2.0 - moe + moe * has_shared) + moe * expert_around
+    sent = work.routed_tokens(run, plan) * w.hidden * run.activation_bytes * run.routing_imbalance
+    ep = 2.0 * moe * collectives.all_to_all_s(network, sent, plan.ep, plan.expert_tp, launch)
 
-
-def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, moe: bool) -> tuple[Array, Array, Array]:
-    """Tensor, context and expert communication of one layer, forward, s.
-
-    TP: an all-gather and a reduce-scatter of `b s h / c` around attention and around the MLP (an all-reduce is both).
-    CP: a ring pass of keys and values. EP: dispatch and combine.
-    """
-    network, launch = cluster.network, cluster.stack.collective_launch_s
-    w = run.model
-    tokens = work.tokens_per_chip(run, plan)
-    block = tokens * w.hidden * run.activation_bytes
-    one = jnp.ones_like(plan.tp)
-    half = collectives.all_reduce_s(network, block, plan.tp, one, launch)
-    if moe:
-        shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
-        experts = collectives.all_reduce_s(network, block * w.experts_per_token, plan.expert_tp, one, launch)
-        tp = half * (1.0 + shared) + experts
-        sent = work.routed_tokens(run, plan) * w.hidden * run.activation_bytes * run.routing_imbalance
-        ep = 2.0 * collectives.all_to_all_s(network, sent, plan.ep, plan.expert_tp, launch)
-    else:
-        tp, ep = 2.0 * half, jnp.zeros_like(half)
-    kv_bytes = plan.micro_batch * run.sequence_length * w.kv_heads * (w.qk_dim + w.v_dim) / plan.tp * 2.0
-    cp = collectives.ring_pass_s(network, kv_bytes, plan.cp, plan.tp, launch)
-    return tp, cp, ep
-
-
-def gather_s(run: TrainingRun, cluster: Cluster, plan: Plan, moe: bool) -> tuple[Array, Array]:
-    """Weight all-gather and gradient reduce-scatter of one layer under weight sharding (ZeRO-3, FSDP), s.
-
-    Zero without it. Expert weights travel among expert replicas only.
-    """
-    network, stack = cluster.network, cluster.stack
-    dense, routed = layer_parameters(run.model, plan, moe)
+    kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * w.kv_heads * (w.qk_dim + w.v_dim) / plan.tp
+    own, routed = layer_parameters(w, plan, moe)
     group = jnp.maximum(plan.dp * plan.cp / plan.shard_groups, 1.0)
-    replicas = expert_replicas(plan)
-    expert_group = jnp.maximum(replicas / plan.shard_groups, 1.0)
+    expert_group = jnp.maximum(expert_replicas(plan) / plan.shard_groups, 1.0)
     expert_stride = plan.ep * plan.expert_tp
-
-    def one_pass(element_bytes: Scalar) -> Array:
-        whole = collectives.ring_pass_s(network, dense * element_bytes, group, plan.tp, stack.collective_launch_s)
-        if moe:
-            whole = whole + collectives.ring_pass_s(
-                network, routed * element_bytes, expert_group, expert_stride, stack.collective_launch_s
-            )
-        return whole * plan.weights_sharded
-
-    return one_pass(run.weight_bytes), one_pass(stack.gradient_bytes) * jnp.minimum(run.trainable_fraction, 1.0)
+    weight, gradient = run.weight_bytes, stack.gradient_bytes * run.trainable_fraction
+    cp, gather, expert_gather, scatter, expert_scatter = collectives.ring_passes_s(
+        network,
+        jnp.stack([kv_bytes, own * weight, routed * weight, own * gradient, routed * gradient]),
+        jnp.stack([plan.cp, group, expert_group, group, expert_group]),
+        jnp.stack([plan.tp, plan.tp, expert_stride, plan.tp, expert_stride]),
+        launch,
+    )
+    sharded = plan.weights_sharded
+    return _Communication(
+        tp, cp, ep, sharded * (gather + moe * expert_gather), sharded * (scatter + moe * expert_scatter)
+    )
 
 
 def expert_replicas(plan: Plan) -> Scalar:
@@ -200,34 +193,30 @@ def expert_replicas(plan: Plan) -> Scalar:
     return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)
 
 
-def layer_time(run: TrainingRun, cluster: Cluster, plan: Plan, moe: bool, maximum: Maximum) -> LayerTime:
+def layer_time(
+    run: TrainingRun, cluster: Cluster, plan: Plan, moe: Scalar, table: KernelTime, maximum: Maximum
+) -> LayerTime:
     """One layer of one kind, all causes.
 
-    **Arguments:** `moe` picks the kind. **Returns:** seconds of one micro-batch on the chips of one stage.
+    **Arguments:** `moe` picks the kind (1: MoE, 0: dense); `table`: times of the GEMM table, forward.
+
+    **Returns:** seconds of one micro-batch on the chips of one stage.
     """
-    table = gemm_time(work.gemms(run, plan), run, cluster.chip, cluster.stack, maximum)
     kernels = _kernels(run, cluster, plan, moe, table, maximum)
     comm = _communication(run, cluster, plan, moe)
-    gather, scatter = gather_s(run, cluster, plan, moe)
-    forward = _direction(
-        cluster, kernels.products, kernels.attention, kernels.experts, kernels.passes, comm, gather, maximum
-    )
+    forward = _direction(cluster, kernels, (comm.tp_s, comm.cp_s, comm.ep_s), comm.gather_s, maximum)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to the weights that train
+    backward_kernels = _Kernels(
+        products=kernels.products.scaled(gradients),
+        attention=kernels.attention_backward,
+        attention_backward=kernels.attention_backward,
+        experts=kernels.experts.scaled(gradients),
+        passes=kernels.passes.scaled(2.0),
+    )
     backward = _direction(
-        cluster,
-        kernels.products.scaled(gradients),
-        kernels.attention_backward,
-        kernels.experts.scaled(gradients),
-        kernels.passes.scaled(2.0),
-        (comm[0], 2.0 * comm[1], comm[2]),
-        gather + scatter,
-        maximum,
+        cluster, backward_kernels, (comm.tp_s, 2.0 * comm.cp_s, comm.ep_s), comm.gather_s + comm.scatter_s, maximum
     )
-    attention_again = Exposed(
-        kernels.attention.compute_s,
-        kernels.attention.memory_s,
-        kernels.attention.launch_s,
-        *(jnp.zeros_like(comm[0]) for _ in range(5)),
-    )
-    again = forward._replace(dp_comm_s=jnp.zeros_like(gather)).scaled(plan.recompute_full)
+    zero = jnp.zeros_like(comm.tp_s)
+    attention_again = Exposed(*kernels.attention, *(zero for _ in range(5)))
+    again = forward._replace(dp_comm_s=zero).scaled(plan.recompute_full)
     return LayerTime(forward, backward, again.plus(attention_again.scaled(plan.recompute_attention)))

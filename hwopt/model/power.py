@@ -51,9 +51,7 @@ def it_average_w(cluster: Cluster, busy_fraction: Scalar) -> Scalar:
     """IT power of one chip averaged over a step: idle parts always, dynamic parts while kernels run."""
     chip, facility = cluster.chip, cluster.facility
     dynamic = chip_peak_w(chip) - chip.idle_power_w
-    host = facility.host_power_w * (
-        facility.idle_host_fraction + (1.0 - facility.idle_host_fraction) * busy_fraction
-    )
+    host = facility.host_power_w * (facility.idle_host_fraction + (1.0 - facility.idle_host_fraction) * busy_fraction)
     return chip.idle_power_w + dynamic * busy_fraction + host + network_w(cluster)
 
 

@@ -10,6 +10,7 @@ from hwopt.model.footprint import Footprint
 from hwopt.model.schedule import Breakdown
 from hwopt.types import Scalar
 
+
 class Margins(eqx.Module):
     """Signed logarithmic margins, `log(limit / used)`: zero or more is feasible."""
 

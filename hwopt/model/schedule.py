@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
@@ -13,7 +15,7 @@ from hwopt.model.footprint import micro_batches, stage_parameters
 from hwopt.model.layer import Exposed, expert_replicas, layer_time
 from hwopt.model.maximum import Maximum, overlapped
 from hwopt.model.reliability import jitter_fraction
-from hwopt.model.roofline import gemm_time, hbm_rate, stream_time
+from hwopt.model.roofline import KernelTime, gemm_time, hbm_rate, stream_time
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -46,22 +48,19 @@ class StepTime(NamedTuple):
     busy_fraction: Array  # share of the step in which a chip computes or moves HBM data
 
 
-def _stage(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) -> Exposed:
+def _stage(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime, maximum: Maximum) -> Exposed:
     """Forward, recomputation and backward of one micro-batch through a mean stage."""
-    w = run.model
-    total = None
-    for moe, layers in ((False, w.dense_layers), (True, w.moe_layers)):
-        time = layer_time(run, cluster, plan, moe, maximum)
-        part = time.forward.plus(time.backward).plus(time.recompute).scaled(layers / plan.pp)
-        total = part if total is None else total.plus(part)
-    return total
+    kinds = jnp.asarray(np.array([0.0, 1.0]), plan.pp.dtype)  # dense, MoE
+    time = jax.vmap(lambda moe: layer_time(run, cluster, plan, moe, table, maximum))(kinds)
+    layers = jnp.stack([run.model.dense_layers, run.model.moe_layers]) / plan.pp
+    each = time.forward.plus(time.backward).plus(time.recompute).scaled(layers)
+    return Exposed(*(jnp.sum(part) for part in each))
 
 
-def _head(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) -> Exposed:
+def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> Exposed:
     """Embedding, output head and loss of one micro-batch, forward and backward."""
     stack = cluster.stack
-    products = gemm_time(work.gemms(run, plan), run, cluster.chip, stack, maximum).summed(work.IN_HEAD)
-    products = products.scaled(2.0 + run.trainable_fraction)
+    products = table.summed(work.IN_HEAD).scaled(2.0 + run.trainable_fraction)
     passes = stream_time(2.0 * work.head_bytes(run, plan), cluster.chip, 6.0, stack)
     time = products.plus(passes)
     block = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes
@@ -90,19 +89,24 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
     sharded = plan.optimizer_sharded
     gathered_bytes = sharded * run.weight_bytes + (1.0 - sharded) * stack.gradient_bytes
 
-    def sync(parameters: Scalar, ranks: Scalar, stride: Scalar) -> Scalar:
-        group = jnp.maximum(ranks / plan.shard_groups, 1.0)
-        groups = ranks / group
-
-        def one_pass(element_bytes: Scalar) -> Scalar:
-            message = parameters * trained * element_bytes
-            return collectives.ring_pass_s(network, message, group, stride, stack.collective_launch_s)
-
-        within = (one_pass(stack.gradient_bytes) + one_pass(gathered_bytes)) * (1.0 - plan.weights_sharded)
-        shard = parameters * trained * stack.gradient_bytes / group
-        return within + collectives.all_reduce_s(network, shard, groups, stride * group, stack.collective_launch_s)
-
-    return sync(own, plan.dp * plan.cp, plan.tp) + sync(routed, expert_replicas(plan), plan.ep * plan.expert_tp)
+    own_ranks, expert_ranks = plan.dp * plan.cp, expert_replicas(plan)
+    own_group = jnp.maximum(own_ranks / plan.shard_groups, 1.0)
+    expert_group = jnp.maximum(expert_ranks / plan.shard_groups, 1.0)
+    strides = jnp.stack([plan.tp, plan.ep * plan.expert_tp])
+    parameters = jnp.stack([own, routed]) * trained
+    groups = jnp.stack([own_group, expert_group])
+    launch = stack.collective_launch_s
+    scatter = collectives.ring_passes_s(network, parameters * stack.gradient_bytes, groups, strides, launch)
+    gather = collectives.ring_passes_s(network, parameters * gathered_bytes, groups, strides, launch)
+    across = collectives.all_reduces_s(
+        network,
+        parameters * stack.gradient_bytes / groups,
+        jnp.stack([own_ranks, expert_ranks]) / groups,
+        strides * groups,
+        launch,
+    )
+    has_experts = jnp.stack([jnp.ones_like(own), jnp.where(routed > 0, 1.0, 0.0)])  # none: no collective is launched
+    return jnp.sum(has_experts * ((scatter + gather) * (1.0 - plan.weights_sharded) + across))
 
 
 def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
@@ -129,7 +133,8 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) 
     **Source:** bubble: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.
     """
     stack = cluster.stack
-    stage, head = _stage(run, cluster, plan, maximum), _head(run, cluster, plan, maximum)
+    table = gemm_time(work.gemms(run, plan), run, cluster.chip, stack, maximum)
+    stage, head = _stage(run, cluster, plan, table, maximum), _head(run, cluster, plan, table)
     m = micro_batches(run, plan)
     stage_s, head_s = stage.total_s, head.total_s
     slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)

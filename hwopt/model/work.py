@@ -149,24 +149,24 @@ def attention_stream_bytes(run: TrainingRun, plan: Plan) -> Scalar:
     return 2.0 * tokens_per_chip(run, plan) * (w.heads / plan.tp + kv_heads) * (w.qk_dim + w.v_dim)
 
 
-def elementwise_bytes(run: TrainingRun, plan: Plan, moe: bool) -> Scalar:
+def elementwise_bytes(run: TrainingRun, plan: Plan, moe: Scalar) -> Scalar:
     """HBM bytes of one layer's norms, residuals, rotary embedding and activations, forward, each kernel fused once.
 
     Norms and residual adds: 20 h a token (two norms read and write 4 h each, two adds read 4 h and write 2 h), over t
     with sequence parallelism. Activation: 2 bytes a matrix and channel read, 2 written. Rotary: 4 bytes a channel.
-    MoE adds permute and unpermute: 8 h for each token copy.
+    MoE layers (`moe` = 1) add permute and unpermute: 8 h for each token copy.
     """
     w = run.model
     tokens = tokens_per_chip(run, plan)
     around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
     residual = 10.0 * run.activation_bytes * w.hidden * tokens * around
     rotary = 2.0 * run.activation_bytes * tokens * (w.heads / plan.tp) * w.qk_dim
-    if not moe:
-        return residual + rotary + run.activation_bytes * w.mlp_matrices * tokens * w.ffn / plan.tp
+    dense = run.activation_bytes * w.mlp_matrices * tokens * w.ffn / plan.tp
     copies = expert_rank_tokens(run, plan)
     experts = run.activation_bytes * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp
     shared = run.activation_bytes * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
-    return residual + rotary + experts + shared + 4.0 * run.activation_bytes * w.hidden * copies
+    routed = experts + shared + 4.0 * run.activation_bytes * w.hidden * copies
+    return residual + rotary + (1.0 - moe) * dense + moe * routed
 
 
 def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:

@@ -1,0 +1,199 @@
+"""Whole-number plans from words: `tp=8,pp=16,dp=128`, checked against the workload and the chip count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from hwopt.errors import UserError, suggest
+from hwopt.plan import Plan, stage_layers
+from hwopt.workload.training import TrainingRun
+
+RECOMPUTE = ("none", "selective", "full")
+
+_ALIASES = {
+    "vpp": "virtual_stages",
+    "v": "virtual_stages",
+    "mbs": "micro_batch",
+    "mb": "micro_batch",
+    "b": "micro_batch",
+    "etp": "expert_tp",
+    "sp": "sequence_parallel",
+    "fsdp": "zero",
+}
+_WHOLE = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch", "shard_groups")
+FIELDS = (*_WHOLE, "zero", "recompute", "sequence_parallel", "bubble_fraction")
+
+
+def parse_plan(text: str) -> dict[str, str]:
+    """`tp=8,pp=16` as a dictionary of full field names.
+
+    **Raises:** `UserError` for a piece that is not `name=value`, an unknown or repeated name.
+    """
+    found: dict[str, str] = {}
+    for piece in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (x.strip() for x in piece.partition("="))
+        name = _ALIASES.get(name.lower(), name.lower())
+        if not equals or not value:
+            raise UserError(f"plan: '{piece}' is not name=value; write for example tp=8,pp=16,dp=128")
+        if name not in FIELDS:
+            raise UserError(f"plan: unknown name '{name}' in '{piece}': {suggest(name, (*FIELDS, *_ALIASES))}")
+        if name in found:
+            raise UserError(f"plan: '{name}' stands twice")
+        found[name] = value
+    return found
+
+
+def plan(workload: TrainingRun, chips: float, **settings: object) -> Plan:
+    """A checked whole-number plan for a workload on a number of chips.
+
+    **Arguments:** `tp`, `pp`, `cp`, `ep`, `virtual_stages`, `micro_batch`, `shard_groups` (default 1); `dp` (default: what
+    is left of the chips); `expert_tp` (default tp without expert parallelism, 1 with it); `zero` 0 to 3 (default 1);
+    `recompute` none, selective, full or a share of layers between 0 and 1; `sequence_parallel` (default: on when tp > 1);
+    `bubble_fraction` (1: 1F1B, 0: zero bubble). Values may be text.
+
+    **Raises:** `UserError` that names the field, where a value is no positive whole number or does not divide.
+    """
+    unknown = set(settings) - set(FIELDS)
+    if unknown:
+        name = sorted(unknown)[0]
+        raise UserError(f"plan: unknown name '{name}': {suggest(name, FIELDS)}")
+    given = {name: _whole(name, settings[name]) for name in _WHOLE if settings.get(name) is not None}
+    total = _whole("chips", chips)
+    tp, pp, cp, ep = (given.get(name, 1) for name in ("tp", "pp", "cp", "ep"))
+    chunks, micro_batch, groups = (given.get(name, 1) for name in ("virtual_stages", "micro_batch", "shard_groups"))
+    dp = given.get("dp") or _rest(total, tp * pp * cp)
+    expert_tp = given.get("expert_tp") or (1 if ep > 1 else tp)
+    _check_product(total, tp, pp, dp, cp)
+    _check_shape(workload, tp, pp, dp, cp, ep, expert_tp, chunks)
+    _check_batch(workload, pp, dp, chunks, micro_batch)
+    if (dp * cp) % groups:
+        raise UserError(f"plan: shard_groups={groups} does not divide the {dp * cp} data parallel ranks")
+    zero = _zero(settings.get("zero", 1))
+    full, attention = _recompute(settings.get("recompute", "none"))
+    fullest, last = stage_layers(round(float(workload.model.layers)), pp, chunks)
+    values = {
+        "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "expert_tp": expert_tp,
+        "virtual_stages": chunks, "micro_batch": micro_batch, "fullest_stage": fullest, "last_stage": last,
+        "sequence_parallel": _flag("sequence_parallel", settings.get("sequence_parallel"), default=tp > 1),
+        "optimizer_sharded": zero >= 1, "gradients_sharded": zero >= 2, "weights_sharded": zero >= 3,
+        "shard_groups": groups, "recompute_full": full, "recompute_attention": attention,
+        "bubble_fraction": _share("bubble_fraction", settings.get("bubble_fraction", 1.0)),
+    }  # fmt: skip
+    return Plan(**{name: np.asarray(value, np.float64) for name, value in values.items()})
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise UserError(f"plan: {name}={value!r} is not a number") from None
+    if not math.isfinite(number):
+        raise UserError(f"plan: {name}={value} is not finite")
+    return number
+
+
+def _whole(name: str, value: object) -> int:
+    number = _number(name, value)
+    if number != int(number) or number < 1:
+        raise UserError(f"{'' if name == 'chips' else 'plan: '}{name}={value} must be a whole number of at least 1")
+    return int(number)
+
+
+def _share(name: str, value: object) -> float:
+    number = _number(name, value)
+    if not 0.0 <= number <= 1.0:
+        raise UserError(f"plan: {name}={value} must lie between 0 and 1")
+    return number
+
+
+def _flag(name: str, value: object, default: bool) -> float:
+    if value is None:
+        return float(default)
+    words = {"1": 1.0, "0": 0.0, "yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
+    text = str(float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value).lower()
+    text = {"1.0": "1", "0.0": "0"}.get(text, text)
+    if text not in words:
+        raise UserError(f"plan: {name}={value} must be yes or no")
+    return words[text]
+
+
+def _zero(value: object) -> int:
+    number = _number("zero", value)
+    if number not in (0, 1, 2, 3):
+        raise UserError(f"plan: zero={value} must be 0 (none), 1 (optimizer), 2 (and gradients) or 3 (and weights, FSDP)")
+    return int(number)
+
+
+def _recompute(value: object) -> tuple[float, float]:
+    """(share of layers recomputed whole, share of attention cores)."""
+    words: Mapping[str, tuple[float, float]] = {"none": (0.0, 0.0), "selective": (0.0, 1.0), "full": (1.0, 0.0)}
+    text = str(value).strip().lower()
+    if text in words:
+        return words[text]
+    try:
+        return _share("recompute", text), 0.0
+    except UserError:
+        raise UserError(
+            f"plan: recompute={value} must be none, selective, full or a share of layers between 0 and 1: "
+            f"{suggest(text, RECOMPUTE)}"
+        ) from None
+
+
+def _rest(chips: int, model_parallel: int) -> int:
+    if chips % model_parallel:
+        raise UserError(f"plan: tp x pp x cp = {model_parallel} does not divide {chips} chips; {_fitting(chips, model_parallel)}")
+    return chips // model_parallel
+
+
+def _fitting(chips: int, factor: int) -> str:
+    lower = chips // factor * factor
+    return f"{lower} or {lower + factor} chips would fit" if lower else f"at least {factor} chips are needed"
+
+
+def _check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
+    product = tp * pp * dp * cp
+    if product != chips:
+        raise UserError(
+            f"plan: tp x pp x dp x cp = {tp} x {pp} x {dp} x {cp} = {product}, but there are {chips} chips"
+            + (f"; dp={chips // (tp * pp * cp)} would use them all" if chips % (tp * pp * cp) == 0 else "")
+        )
+
+
+def _check_shape(workload: TrainingRun, tp: int, pp: int, dp: int, cp: int, ep: int, expert_tp: int, chunks: int) -> None:
+    model = workload.model
+    heads, layers, experts = (round(float(x)) for x in (model.heads, model.layers, model.experts))
+    if heads % tp:
+        near = [d for d in range(1, heads + 1) if heads % d == 0]
+        best = sorted(near, key=lambda d: abs(math.log(d / tp)))[:2]
+        raise UserError(f"plan: tp={tp} does not divide the {heads} attention heads; try tp={' or '.join(map(str, sorted(best)))}")
+    if pp * chunks > layers:
+        raise UserError(f"plan: pp x virtual_stages = {pp} x {chunks} = {pp * chunks} exceeds the {layers} layers")
+    if chunks > 1 and pp == 1:
+        raise UserError(f"plan: virtual_stages={chunks} needs pp > 1: one stage has nothing to interleave")
+    if ep > 1 and not experts:
+        raise UserError(f"plan: ep={ep}, but the model is dense: it has no experts")
+    if experts and experts % ep:
+        raise UserError(f"plan: ep={ep} does not divide the {experts} experts")
+    if (tp * cp * dp) % (ep * expert_tp):
+        raise UserError(
+            f"plan: ep x expert_tp = {ep} x {expert_tp} does not divide the tp x cp x dp = {tp * cp * dp} chips of a stage"
+        )
+    if round(float(workload.sequence_length)) % cp:
+        raise UserError(f"plan: cp={cp} does not divide the sequence of {float(workload.sequence_length):g} tokens")
+
+
+def _check_batch(workload: TrainingRun, pp: int, dp: int, chunks: int, micro_batch: int) -> None:
+    batch = round(float(workload.global_batch_sequences))
+    if batch % (dp * micro_batch):
+        raise UserError(
+            f"plan: dp x micro_batch = {dp} x {micro_batch} does not divide the global batch of {batch} sequences"
+            + (f"; the batch must be at least {dp * micro_batch}" if batch < dp * micro_batch else "")
+        )
+    micro_batches = batch // (dp * micro_batch)
+    if chunks > 1 and micro_batches % pp:
+        raise UserError(
+            f"plan: an interleaved schedule needs micro-batches in multiples of pp={pp}; the batch of {batch} gives {micro_batches}"
+        )

@@ -1,0 +1,178 @@
+"""What a data file may say: every number with unit, kind and source; no key that nobody knows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import pydantic
+
+from hwopt.catalog.fields import ENTRIES, Entry
+from hwopt.errors import UserError, suggest
+from hwopt.units import MULTIPLIERS, to_si
+
+Provenance = Literal["datasheet", "measured", "paper", "estimate", "assumption", "derived"]
+
+
+class Quantity(pydantic.BaseModel):
+    """One number as its file states it; `si` converts."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    value: float
+    unit: str
+    kind: Provenance
+    source: str
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+    @property
+    def si(self) -> float:
+        """The value in SI units."""
+        return to_si(self.value, self.unit)
+
+
+class Record(pydantic.BaseModel):
+    """One entry of the catalogue: texts, quantities, tables of quantities, and the citations they lean on."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    slug: str
+    title: str
+    kind: str
+    text: dict[str, str | list[str]]
+    quantities: dict[str, Quantity]
+    sources: dict[str, str]
+
+    def si(self, name: str, default: float | None = None) -> float:
+        """A quantity in SI units.
+
+        **Arguments:** `name`, with a dot for an entry of a table (`matmul_efficiency.bf16`); `default` where it may be absent.
+
+        **Raises:** `UserError` for a quantity the file lacks and that has no default.
+        """
+        if name in self.quantities:
+            return self.quantities[name].si
+        if default is not None:
+            return default
+        raise UserError(f"{self.kind} '{self.slug}' has no '{name}': {suggest(name, self.quantities)}")
+
+    def citation(self, name: str) -> str:
+        """Where a quantity comes from, as a full reference.
+
+        **Raises:** `UserError` for a quantity the file lacks.
+        """
+        if name not in self.quantities:
+            raise UserError(f"{self.kind} '{self.slug}' has no '{name}': {suggest(name, self.quantities)}")
+        return self.sources[self.quantities[name].source]
+
+    def words(self, name: str) -> list[str]:
+        """A text field as a list: empty where it is absent, one entry where the file holds one string."""
+        held = self.text.get(name, [])
+        return [held] if isinstance(held, str) else list(held)
+
+
+def parse(kind: str, slug: str, table: Mapping[str, object], sources: Mapping[str, str], where: str) -> Record:
+    """A record from a parsed file.
+
+    **Arguments:** `kind` of the entry; its `slug`; the file's `table`; `sources` known to everyone (the file's own
+    `[sources]` are added); `where`: the file's name for messages.
+
+    **Raises:** `UserError`, one line with file and key: an unknown or missing key, a number without unit, kind or
+    source, an unknown unit or source, a value that is negative, infinite or not a number.
+    """
+    entry = ENTRIES[kind]
+    own = table.get("sources", {})
+    if not isinstance(own, Mapping) or not all(isinstance(text, str) for text in own.values()):
+        raise UserError(f"{where}: 'sources' must be a table of texts")
+    known = {**sources, **own}
+    text: dict[str, str | list[str]] = {}
+    quantities: dict[str, Quantity] = {}
+    for key, value in table.items():
+        if key == "sources":
+            continue
+        if key in entry.text:
+            text[key] = _text(value, where, key)
+        elif key in entry.quantities:
+            quantities[key] = _quantity(value, entry.quantities[key], known, where, key)
+        elif key in entry.tables:
+            quantities |= _table(value, entry, key, known, where)
+        else:
+            wanted = {*entry.text, *entry.quantities, *entry.tables}
+            raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
+    if "unsupported" not in text:
+        _complete(entry, text, quantities, where)
+    title = text.pop("title", slug)
+    used = {quantity.source for quantity in quantities.values()}
+    return Record(
+        slug=slug,
+        title=title if isinstance(title, str) else slug,
+        kind=kind,
+        text=text,
+        quantities=quantities,
+        sources={name: known[name] for name in sorted(used)},
+    )
+
+
+def _text(value: object, where: str, key: str) -> str | list[str]:
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        return value
+    raise UserError(f"{where}: '{key}' must be text or a list of texts, not {value!r}")
+
+
+def _table(value: object, entry: Entry, key: str, sources: Mapping[str, str], where: str) -> dict[str, Quantity]:
+    members, unit = entry.tables[key]
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where}: '{key}' must be a table with entries such as '{members[0]}'")
+    held = {}
+    for member, number in value.items():
+        if member not in members:
+            raise UserError(f"{where}: unknown key '{key}.{member}': {suggest(member, members)}")
+        held[f"{key}.{member}"] = _quantity(number, unit, sources, where, f"{key}.{member}")
+    return held
+
+
+def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, key: str) -> Quantity:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where}: '{key}' must be a table {{ value, unit, kind, source }}, not {value!r}")
+    numbers = {name: float(part) if type(part) is int else part for name, part in value.items()}
+    try:
+        quantity = Quantity.model_validate(numbers)
+    except pydantic.ValidationError as failure:
+        raise UserError(f"{where}: '{key}' {_explain(failure)}") from None
+    if quantity.unit not in MULTIPLIERS:
+        raise UserError(f"{where}: '{key}' has the unknown unit '{quantity.unit}': {suggest(quantity.unit, MULTIPLIERS)}")
+    if MULTIPLIERS[quantity.unit][1] != unit:
+        raise UserError(f"{where}: '{key}' is in '{quantity.unit}', but its SI unit is '{unit}'")
+    if quantity.source not in sources:
+        raise UserError(f"{where}: '{key}' has the unknown source '{quantity.source}': {suggest(quantity.source, sources)}")
+    for name in ("value", "low", "high"):
+        part = getattr(quantity, name)
+        if part is not None and (not math.isfinite(part) or part < 0.0):
+            raise UserError(f"{where}: '{key}' has {name} = {part}: it must be finite and not negative")
+    low, high = quantity.low, quantity.high
+    if (low is not None and low > quantity.value) or (high is not None and high < quantity.value):
+        raise UserError(f"{where}: '{key}' = {quantity.value} lies outside its own range {low} .. {high}")
+    return quantity
+
+
+def _explain(failure: pydantic.ValidationError) -> str:
+    """The first complaint of pydantic in our words."""
+    first = failure.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"lacks '{field}'"
+    if first["type"] == "extra_forbidden":
+        return f"has the unknown key '{field}': {suggest(field, Quantity.model_fields)}"
+    if first["type"] == "literal_error":
+        return f"has the unknown kind {first['input']!r}: {suggest(str(first['input']), Provenance.__args__)}"
+    return f"has {field} = {first['input']!r}: {first['msg'].lower()}"
+
+
+def _complete(entry: Entry, text: Iterable[str], quantities: Iterable[str], where: str) -> None:
+    held = {*text, *quantities, *(name.split(".")[0] for name in quantities)}
+    for name in entry.required:
+        if name not in held:
+            raise UserError(f"{where}: '{name}' is missing")

@@ -1,0 +1,51 @@
+"""Metrics that can be an objective or a budget: a name, a unit, and where a report holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hwopt.errors import UserError, suggest
+from hwopt.model.report import Report
+from hwopt.types import Scalar
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A positive number of a report. `unit` is SI; `meaning` completes the sentence "the budget limits ..."."""
+
+    name: str
+    unit: str
+    value: Callable[[Report], Scalar]
+    meaning: str
+
+
+def _field(name: str) -> Callable[[Report], Scalar]:
+    return lambda report: getattr(report, name)
+
+
+METRICS: Mapping[str, Metric] = {
+    each.name: each
+    for each in (
+        Metric("step_time_s", "s", _field("step_time_s"), "the time of one step"),
+        Metric("run_time_s", "s", _field("run_time_s"), "the time of the whole run"),
+        Metric("run_cost_usd", "USD", _field("run_cost_usd"), "the cost of owning the cluster while the run lasts"),
+        Metric("run_energy_j", "J", _field("run_energy_j"), "energy at the meter over the run"),
+        Metric("capex_usd", "USD", _field("capex_usd"), "capital cost of equipment and building"),
+        Metric("peak_power_w", "W", _field("peak_power_w"), "power at the meter with every chip at full load"),
+        Metric("power_w", "W", _field("power_w"), "average power at the meter"),
+        Metric("chip_power_w", "W", _field("chip_power_w"), "power of one chip at full load"),
+        Metric("cost_per_token_usd", "USD/token", _field("cost_per_token_usd"), "cost of one token"),
+        Metric("energy_per_token_j", "J/token", _field("energy_per_token_j"), "energy of one token"),
+    )
+}
+
+
+def metric(name: str) -> Metric:
+    """A metric by name.
+
+    **Raises:** `UserError` for an unknown name.
+    """
+    if name not in METRICS:
+        raise UserError(f"unknown metric '{name}': {suggest(name, METRICS)}")
+    return METRICS[name]

@@ -1,0 +1,116 @@
+"""Answers as plain dictionaries, ready for JSON: the contract of the `--json` flag."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hwopt.model.report import Report
+from hwopt.model.schedule import Breakdown
+from hwopt.optim.solution import Solution
+from hwopt.plan import Plan
+
+CONSTANTS = "literature"
+"""Where the model's constants come from: not fitted to any run. Intervals need calibrated ones and are null until then."""
+
+ATTENTION_CONVENTION = "causal: half the score matrix counts; recomputation counts in hfu only"
+
+_NEEDS_A_FITTING_PLAN = (
+    "step_time_s", "tokens_per_s", "tokens_per_s_per_chip", "mfu", "hfu", "model_flops_per_chip_per_s", "power_w",
+    "energy_per_token_j", "carbon_per_token_kg", "cost_per_token_usd", "run_time_s", "run_cost_usd", "run_energy_j",
+)  # fmt: skip
+_ALWAYS = (
+    "memory_per_chip_bytes", "memory_capacity_bytes", "peak_power_w", "chip_power_w", "capex_usd", "parameters",
+    "active_parameters",
+)  # fmt: skip
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or null."""
+    value = float(value)
+    return value if math.isfinite(value) else None
+
+
+def plan_document(plan: Plan) -> dict[str, float | int]:
+    """A plan; whole numbers as integers."""
+    values = {name: float(np.asarray(getattr(plan, name))) for name in plan.__dataclass_fields__}
+    return {name: int(value) if value.is_integer() else value for name, value in values.items()}
+
+
+def report_document(report: Report) -> dict[str, Any]:
+    """A concrete report. A plan that does not fit gets its violations and memory, and null for what it would have done."""
+    feasible = bool(report.feasible)
+    document: dict[str, Any] = {"feasible": feasible, "violations": report.violations()}
+    for name in _NEEDS_A_FITTING_PLAN:
+        document[name] = number(getattr(report, name)) if feasible else None
+    for name in _ALWAYS:
+        document[name] = number(getattr(report, name))
+    document["breakdown"] = {
+        name: number(value) if feasible else None for name, value in report.breakdown._asdict().items()
+    }
+    document["hidden_s"] = number(report.hidden_s) if feasible else None
+    document["memory"] = {name: number(value) for name, value in report.memory._asdict().items()}
+    document["bottleneck"] = report.bottleneck_name() if feasible else None
+    document["margins"] = {name: number(getattr(report.margins, name)) for name in report.margins.__dataclass_fields__}
+    document |= {"low": None, "high": None, "constants": CONSTANTS, "mfu_convention": ATTENTION_CONVENTION}
+    return document
+
+
+def solution_document(solution: Solution) -> dict[str, Any]:
+    """An answer of `optimize`."""
+    problem = solution.problem
+    return {
+        "question": problem.question,
+        "outcome": solution.outcome.name,
+        "message": solution.outcome.value,
+        "feasible": solution.feasible,
+        "objective": {
+            "name": problem.objective.name,
+            "value": number(solution.objective),
+            "unit": problem.objective.unit,
+        },
+        "design": {
+            name: {
+                "value": number(each.value),
+                "unit": each.unit,
+                "lower": each.lower,
+                "upper": each.upper,
+                "at_bound": each.at_bound,
+            }
+            for name, each in solution.design.items()
+        },
+        "plan": plan_document(solution.plan),
+        "budgets": [
+            {
+                "name": each.name,
+                "used": number(each.used),
+                "limit": each.limit,
+                "unit": each.unit,
+                "shadow_price": number(each.shadow_price),
+                "shadow_price_unit": each.shadow_price_unit,
+                "elasticity": number(each.elasticity),
+            }
+            for each in solution.budgets
+        ],
+        "clash": solution.clash,
+        "certificate": {
+            "kkt_residual": number(solution.certificate.kkt_residual),
+            "max_violation": number(solution.certificate.max_violation),
+            "lower_bound": solution.certificate.lower_bound,
+            "gap": solution.certificate.gap,
+            "scope": solution.certificate.scope,
+        },
+        "report": report_document(solution.report),
+        "sources": list(problem.sources),
+    }
+
+
+def breakdown_shares(report: Report) -> list[tuple[str, float, float]]:
+    """Parts of the step as (name, seconds, share), largest first, parts below a thousandth left out."""
+    step = float(report.step_time_s)
+    parts = [
+        (name.removesuffix("_s"), float(value)) for name, value in zip(Breakdown._fields, report.breakdown, strict=True)
+    ]
+    return sorted(((n, s, s / step) for n, s in parts if s > 1e-3 * step), key=lambda part: -part[1])

@@ -1,0 +1,160 @@
+"""Answers as one plain screen of text."""
+
+from __future__ import annotations
+
+import math
+
+from hwopt.model.cost import ownership_parts
+from hwopt.model.report import Report
+from hwopt.optim.solution import Solution
+from hwopt.plan import Plan
+from hwopt.report.documents import ATTENTION_CONVENTION, breakdown_shares, plan_document
+from hwopt.units import pretty
+
+_BAR = 24
+
+
+def _bar(share: float) -> str:
+    filled = round(_BAR * min(max(share, 0.0), 1.0))
+    return "#" * filled + "." * (_BAR - filled)
+
+
+def _title(text: str) -> list[str]:
+    return ["", text, "-" * len(text)]
+
+
+def plan_line(plan: Plan) -> str:
+    """A plan in the words that `--plan` takes."""
+    values = plan_document(plan)
+    words = [f"{name}={values[name]}" for name in ("tp", "pp", "dp")]
+    words += [f"{name}={values[name]}" for name in ("cp", "ep") if values[name] != 1]
+    if values["ep"] != 1:
+        words.append(f"expert_tp={values['expert_tp']}")
+    words += [f"{name}={values[name]}" for name in ("virtual_stages", "micro_batch")]
+    zero = int(values["optimizer_sharded"] + values["gradients_sharded"] + values["weights_sharded"])
+    full, attention = float(values["recompute_full"]), float(values["recompute_attention"])
+    recompute = "full" if full == 1 else f"{full:g}" if full else "selective" if attention else "none"
+    return ", ".join([*words, f"zero={zero}", f"recompute={recompute}"])
+
+
+def _time_parts(report: Report) -> list[str]:
+    lines = _title(f"Where a step of {pretty(float(report.step_time_s), 's')} goes")
+    lines += [
+        f"  {name:<14} {pretty(seconds, 's'):>10}  {_bar(share)} {100 * share:5.1f} %"
+        for name, seconds, share in breakdown_shares(report)
+    ]
+    hidden = float(report.hidden_s)
+    return [*lines, f"  hidden under other work: {pretty(hidden, 's')} of communication"] if hidden > 0 else lines
+
+
+def _memory(report: Report) -> list[str]:
+    used, capacity = float(report.memory_per_chip_bytes), float(report.memory_capacity_bytes)
+    parts = ", ".join(
+        f"{name.removesuffix('_bytes')} {pretty(float(value), 'B', 3)}"
+        for name, value in report.memory._asdict().items()
+        if float(value) > 0.001 * used
+    )
+    return [
+        f"  memory         {pretty(used, 'B')} of {pretty(capacity, 'B')} a chip ({100 * used / capacity:.0f} %): {parts}"
+    ]
+
+
+def violations_text(report: Report) -> list[str]:
+    """Violated constraints, each with its amount."""
+    phrases = {
+        "memory": "needs {over} more memory than a chip has",
+        "chips": "uses a number of chips {over} off the cluster's",
+        "stages": "has {over} more pipeline chunks than layers",
+        "tensor_parallel": "splits attention {over} finer than there are heads",
+        "experts": "splits experts {over} finer than there are",
+        "batch": "needs a global batch {over} larger to fill every replica",
+        "context": "splits the sequence {over} finer than its tokens",
+    }
+    return [phrases[name].format(over=f"{100 * over:.3g} %") for name, over in report.violations().items()]
+
+
+def estimate_screen(report: Report, plan: Plan, title: str) -> str:
+    """One screen for `estimate`."""
+    lines = [title, f"  plan           {plan_line(plan)}"]
+    if not bool(report.feasible):
+        lines += (
+            ["", "This plan does not fit:"] + [f"  - it {text}" for text in violations_text(report)] + _memory(report)
+        )
+        return "\n".join(lines)
+    r = report
+    lines += [
+        f"  step time      {pretty(float(r.step_time_s), 's')}",
+        f"  throughput     {pretty(float(r.tokens_per_s), 'token/s')}, {float(r.tokens_per_s_per_chip):,.0f} token/s a chip",
+        f"  utilisation    MFU {100 * float(r.mfu):.1f} %, HFU {100 * float(r.hfu):.1f} %, "
+        f"{pretty(float(r.model_flops_per_chip_per_s), 'FLOP/s')} a chip ({ATTENTION_CONVENTION})",
+        *_memory(r),
+        f"  power          {pretty(float(r.power_w), 'W')} on average at the meter, {pretty(float(r.peak_power_w), 'W')} at full load",
+        f"  energy         {pretty(float(r.energy_per_token_j), 'J')} a token",
+        f"  money          {pretty(float(r.capex_usd), 'USD')} to build; {1e6 * float(r.cost_per_token_usd):.4g} $ a million tokens to own",
+        f"  whole run      {pretty(float(r.run_time_s), 's')}, {pretty(float(r.run_cost_usd), 'USD')}",
+        *_time_parts(r),
+        "",
+        "Constants from literature, not fitted; see the accuracy table of the README.",
+    ]
+    return "\n".join(lines)
+
+
+def solution_screen(solution: Solution) -> str:
+    """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""
+    problem, report = solution.problem, solution.report
+    lines = [problem.question, "", solution.outcome.value]
+    if solution.clash:
+        lines.append(solution.clash)
+    lines += [f"{problem.objective.name} = {pretty(solution.objective, problem.objective.unit)}"]
+    lines += _title("Design")
+    for name, each in solution.design.items():
+        unit = each.unit if each.unit in ("B", "B/s") else ""
+        value = pretty(each.value, unit) if unit else pretty(each.value, each.unit)
+        bound = (
+            f"  <- at its {each.at_bound} bound" + (f": {each.box_meaning}" if each.box_meaning else "")
+            if each.at_bound
+            else ""
+        )
+        lines.append(
+            f"  {name:<32} {value:>14}   [{pretty(each.lower, unit, 3)} .. {pretty(each.upper, unit, 3)}]{bound}"
+        )
+    lines.append(f"  plan: {plan_line(solution.plan)}")
+    lines += _title("Budgets")
+    for each in solution.budgets:
+        share = each.used / each.limit
+        price = f"{each.elasticity:.3g} % of the objective per %" if each.elasticity > 1e-4 else "not binding"
+        lines.append(
+            f"  {each.name:<22} {pretty(each.used, each.unit):>12} of {pretty(each.limit, each.unit):<12} {_bar(share)} {100 * share:6.2f} %  {price}"
+        )
+        if each.elasticity > 1e-4:
+            lines.append(f"  {'':<22} one more {each.unit} saves {each.shadow_price:.4g} {each.shadow_price_unit}")
+    lines += _title("Where the money goes (ownership during the run)")
+    inputs = solution.inputs
+    parts = ownership_parts(inputs.cluster, report.power_w)
+    total = sum(float(value) for value in parts.values())
+    for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
+        share = float(value) / total
+        lines.append(
+            f"  {name:<22} {pretty(float(value) * float(report.run_time_s), 'USD'):>12}  {_bar(share)} {100 * share:5.1f} %"
+        )
+    lines += _time_parts(report)
+    lines += _title("Utilisation, memory, power")
+    lines.append(f"  MFU {100 * float(report.mfu):.1f} % ({ATTENTION_CONVENTION})")
+    lines += _memory(report)
+    lines.append(
+        f"  power          {pretty(float(report.power_w), 'W')} on average, {pretty(float(report.peak_power_w), 'W')} at full load"
+    )
+    lines += _title("How good is it")
+    proof = solution.certificate
+    gap = (
+        "no bound is computed in this regime" if proof.gap is None or math.isnan(proof.gap) else f"gap {proof.gap:.2g}"
+    )
+    lines += [
+        f"  {proof.scope}",
+        f"  largest violation {proof.max_violation:.1e}, KKT residual {proof.kkt_residual:.1e}; {gap}",
+        "  constants from literature, not fitted: a statement about the model, not about silicon",
+    ]
+    if problem.sources:
+        lines += _title(f"Sources behind these numbers ({len(problem.sources)}; all with hwopt sources)")
+        lines += [f"  - {text}" for text in problem.sources[:6]]
+    return "\n".join(lines)

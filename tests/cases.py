@@ -1,0 +1,348 @@
+"""Random but plausible inputs of the model: from a 50 M model on one V100-like chip to 2 T on a million Rubin-like ones."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from hwopt.hardware.chip import Chip
+from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.facility import Facility
+from hwopt.hardware.network import Network
+from hwopt.hardware.prices import Prices
+from hwopt.plan import Plan
+from hwopt.stack import Stack
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
+
+KINDS = ("gpt", "dense", "moe", "mla")
+SMALLEST, LARGEST = 5e7, 2e12  # parameters
+YEAR_S = 365.25 * 86400.0
+
+
+class _Draw:
+    """Columns of n random numbers."""
+
+    def __init__(self, rng: np.random.Generator, n: int):
+        self.rng, self.n = rng, n
+
+    def uniform(self, low, high):
+        return self.rng.uniform(low, high, self.n)
+
+    def log(self, low, high):
+        return np.exp(self.rng.uniform(np.log(low), np.log(high), self.n))
+
+    def choice(self, *values):
+        return self.rng.choice(np.array(values, float), self.n)
+
+    def coin(self, probability=0.5):
+        return self.rng.uniform(size=self.n) < probability
+
+    def either(self, probability, then, otherwise):
+        return np.where(self.coin(probability), then, otherwise)
+
+
+def _transformer(draw: _Draw, kind: np.ndarray) -> dict:
+    """Shapes of `kind` (indices into `KINDS`), of any size."""
+    gpt, moe, mla = kind == 0, kind >= 2, kind == 3
+    whole = draw.coin()
+    near = lambda x: np.where(whole, np.maximum(np.round(x), 1.0), x)  # noqa: E731
+    head_dim = draw.choice(64, 96, 128, 192)
+    hidden = near(draw.log(512, 20480) / head_dim) * head_dim
+    heads = hidden / head_dim
+    layers = near(np.clip(hidden / 110 * draw.log(0.5, 2.0), 6, 160))
+    grouped = np.minimum(draw.choice(1, 2, 4, 8, 16), heads)  # 1: multi-query
+    experts = np.where(moe, near(draw.log(4, 512)), 0.0)
+    per_token = np.where(moe, np.minimum(draw.choice(1, 2, 4, 6, 8), experts), 0.0)
+    dense_first = np.minimum(draw.choice(0, 0, 1, 3), layers)
+    learned = gpt | draw.coin(0.1)
+    return dict(
+        layers=layers,
+        hidden=hidden,
+        ffn=near(np.where(gpt, 4.0, draw.uniform(2.0, 6.0)) * hidden),
+        mlp_matrices=np.where(gpt, 2.0, 3.0),
+        heads=heads,
+        kv_heads=np.where(gpt | mla | draw.coin(0.3), heads, grouped),
+        qk_dim=np.where(mla, head_dim + 64, head_dim),
+        v_dim=head_dim,
+        query_rank=np.where(mla & draw.coin(0.7), near(hidden * draw.uniform(0.1, 0.4)), 0.0),
+        kv_rank=np.where(mla, near(hidden * draw.uniform(0.05, 0.2)), 0.0),
+        rope_dim=np.where(mla, 64.0, 0.0),
+        vocab=near(draw.log(2e4, 3e5)),
+        tied_embeddings=draw.choice(0, 1),
+        learned_positions=np.where(learned, draw.choice(1024, 2048, 8192), 0.0),
+        moe_layers=np.where(moe, np.where(draw.coin(0.2), layers / 2, layers - dense_first), 0.0),
+        experts=experts,
+        experts_per_token=per_token,
+        shared_experts=np.where(moe, draw.choice(0, 1, 2), 0.0),
+        expert_ffn=np.where(moe, near(hidden * draw.log(0.1, 3.0)), 0.0),
+        local_layers_fraction=draw.either(0.3, draw.uniform(0.2, 0.9), 0.0),
+        window_tokens=draw.either(0.5, draw.log(300, 2e4), 1e9),
+    )
+
+
+def _rough_parameters(w: dict) -> np.ndarray:
+    attention = 2 * w["hidden"] ** 2 * (1 + w["kv_heads"] / w["heads"])
+    dense = w["mlp_matrices"] * w["hidden"] * w["ffn"] * (w["layers"] - w["moe_layers"])
+    routed = w["moe_layers"] * (w["experts"] + w["shared_experts"]) * w["mlp_matrices"] * w["hidden"] * w["expert_ffn"]
+    return w["layers"] * attention + dense + routed + 2 * w["vocab"] * w["hidden"]
+
+
+def _plausible_transformers(rng: np.random.Generator, kind: np.ndarray) -> Transformer:
+    """Shapes between `SMALLEST` and `LARGEST`; the others are drawn again."""
+    shapes = _transformer(_Draw(rng, len(kind)), kind)
+    while True:
+        size = _rough_parameters(shapes)
+        wrong = np.flatnonzero((size < SMALLEST) | (size > LARGEST))
+        if not len(wrong):
+            return Transformer(**shapes)
+        again = _transformer(_Draw(rng, len(wrong)), kind[wrong])
+        for name, column in shapes.items():
+            column[wrong] = again[name]
+
+
+def _shares(draw: _Draw) -> np.ndarray:
+    """Shares of the six formats: one format, or a mix of two or three."""
+    weights = draw.rng.exponential(size=(draw.n, 6))
+    rank = np.argsort(np.argsort(draw.rng.uniform(size=(draw.n, 6)), axis=1), axis=1)
+    weights[rank >= draw.choice(1, 1, 2, 3)[:, None]] = 0.0
+    return weights / weights.sum(1, keepdims=True)
+
+
+def _run(draw: _Draw, model: Transformer, replicas_times_micro_batches: np.ndarray) -> TrainingRun:
+    return TrainingRun(
+        model=model,
+        sequence_length=draw.either(0.5, draw.choice(1024, 2048, 4096, 8192, 131072), draw.log(512, 131072)),
+        global_batch_sequences=replicas_times_micro_batches,
+        tokens=draw.log(1e9, 1e14),
+        gemm_precision=_shares(draw),
+        weight_bytes=draw.choice(1, 2, 2, 4),
+        master_bytes=draw.choice(0, 2, 4, 4),
+        moment_bytes=draw.choice(2, 4, 8, 8),
+        activation_bytes=draw.choice(1, 2, 2, 2, 4),
+        causal_fraction=draw.choice(0.5, 0.5, 0.6, 1),
+        trainable_fraction=draw.either(0.7, 1.0, draw.log(1e-3, 1)),
+        routing_imbalance=np.where(model.experts > 0, draw.uniform(1, 1.6), 1.0),
+    )
+
+
+def _chip(draw: _Draw) -> Chip:
+    """GPU-like chips, and SRAM machines whose whole memory is fast and small."""
+    sram_machine = draw.coin(0.15)
+    bf16 = np.where(sram_machine, draw.log(1e14, 1e17), draw.log(5e13, 1.5e16))
+    factors = (draw.choice(1 / 16, 1 / 8, 1 / 2), draw.choice(1 / 8, 1 / 2), 1.0, draw.choice(1, 2), draw.choice(1, 2), draw.choice(1, 2, 4))
+    nominal = draw.coin()
+    return Chip(
+        peak_flops_per_s=np.stack([bf16 * f * draw.uniform(0.9, 1.1) for f in factors], 1),
+        matmul_efficiency=draw.rng.uniform(0.35, 0.98, (draw.n, 6)),
+        clock_ratio=np.where(nominal, 1.0, draw.uniform(0.5, 1.3)),
+        threshold_voltage_fraction=draw.uniform(0.2, 0.7),
+        sram_bytes=np.where(sram_machine, draw.log(2e8, 5e10), draw.log(4e6, 3e8)),
+        hbm_bandwidth_bytes_per_s=np.where(sram_machine, draw.log(2e13, 2e16), draw.log(6e11, 3e13)),
+        hbm_capacity_bytes=np.where(sram_machine, draw.log(2e8, 5e10), draw.log(1.2e10, 1e12)),
+        hbm_efficiency=draw.uniform(0.6, 0.95),
+        idle_power_w=draw.log(20, 300),
+        core_power_w=np.where(sram_machine, draw.log(100, 2e4), draw.log(150, 2000)),
+        hbm_energy_j_per_byte=draw.log(5e-13, 8e-11),
+    )
+
+
+def _network(draw: _Draw) -> Network:
+    domain = draw.either(0.6, draw.choice(1, 4, 8, 16, 64, 72, 144, 576), draw.log(1, 1e4))
+    inner = draw.log(2e10, 2e12)
+    outer = np.minimum(inner, draw.log(3e9, 2e11))
+    bandwidth = np.stack([inner, outer, outer * draw.uniform(0.05, 1)], 1)
+    return Network(
+        size=np.stack([domain, domain * draw.log(1, 4096), np.full(draw.n, 1e9)], 1),
+        bandwidth_bytes_per_s=bandwidth,
+        efficiency=draw.rng.uniform(0.4, 0.97, (draw.n, 3)),
+        latency_s=np.stack([draw.log(3e-7, 1e-5), draw.log(1e-6, 3e-5), draw.log(3e-6, 1e-3)], 1),
+        reduction_factor=draw.rng.choice([0.5, 1.0, 1.0, 0.7], (draw.n, 3)),
+        energy_j_per_byte=np.stack([draw.log(1e-12, 1e-10), draw.log(1e-11, 5e-10), draw.log(1e-11, 1e-9)], 1),
+    )
+
+
+def _facility(draw: _Draw) -> Facility:
+    return Facility(
+        pue=draw.uniform(1.03, 1.8),
+        host_power_w=draw.log(50, 600),
+        idle_host_fraction=draw.uniform(0.2, 0.8),
+        electricity_usd_per_j=draw.uniform(0.02, 0.3) / 3.6e6,
+        carbon_kg_per_j=draw.log(0.01, 0.8) / 3.6e6,
+        construction_usd_per_w=draw.uniform(5, 20),
+        construction_lifetime_s=draw.uniform(10, 30) * YEAR_S,
+    )
+
+
+def _prices(draw: _Draw) -> Prices:
+    return Prices(
+        chip_base_usd=draw.log(500, 5e4),
+        hbm_usd_per_byte=draw.log(5, 40) * 1e-9,
+        hbm_usd_per_byte_per_s=draw.log(1e-10, 2e-9),
+        network_usd_per_byte_per_s=np.stack([draw.log(1e-9, 2e-8), draw.log(1e-8, 3e-7), draw.log(1e-8, 1e-6)], 1),
+        domain_usd_per_chip=draw.log(50, 3000),
+        reference_domain=draw.choice(8, 72),
+        host_usd=draw.log(500, 2e4),
+        server_lifetime_s=draw.uniform(3, 7) * YEAR_S,
+        spares_fraction=draw.uniform(0.0, 0.1),
+        maintenance_per_s=draw.uniform(0.01, 0.1) / YEAR_S,
+    )
+
+
+def _stack(draw: _Draw) -> Stack:
+    """From ideal (no launch, all hidden) to poor; half of the fields sit on the ideal value in ideal rows."""
+    ideal = draw.coin(0.15)
+    good = lambda best, else_: np.where(ideal & draw.coin(), best, else_)  # noqa: E731
+    overlap = lambda: draw.either(0.4, draw.choice(0, 1), draw.uniform(0, 1))  # noqa: E731
+    return Stack(
+        attention_forward_efficiency=good(1.0, draw.uniform(0.1, 0.85)),
+        attention_backward_efficiency=good(1.0, draw.uniform(0.1, 0.75)),
+        attention_scores_stored=draw.choice(0, 0, 0, 1),
+        dropout_masks=draw.choice(0, 0, 1),
+        gemm_half_size=good(0.0, draw.uniform(10, 300)),
+        gemm_efficiency_factor=good(1.0, draw.uniform(0.4, 1.0)),
+        elementwise_passes=good(1.0, draw.uniform(1, 4)),
+        cast_passes=good(0.0, draw.uniform(0, 3)),
+        kernel_launch_s=good(0.0, draw.log(3e-7, 1e-5)),
+        host_layer_s=good(0.0, draw.log(1e-5, 3e-3)),
+        tp_overlap=overlap(),
+        cp_overlap=overlap(),
+        ep_overlap=overlap(),
+        pp_overlap=overlap(),
+        dp_overlap=overlap(),
+        communication_slowdown=good(0.0, draw.uniform(0, 0.4)),
+        collective_launch_s=good(0.0, draw.log(1e-6, 5e-5)),
+        gradient_bytes=draw.choice(2, 4),
+        optimizer_passes=good(1.0, draw.uniform(1, 3)),
+        step_overhead_s=good(0.0, draw.log(1e-4, 0.2)),
+        jitter_sigma=good(0.0, draw.uniform(0, 0.03)),
+        memory_reserve_bytes=draw.log(1e6, 8e9),
+        fragmentation=draw.uniform(0, 0.2),
+    )
+
+
+def _plan(draw: _Draw, w: Transformer) -> Plan:
+    """Whole or fractional degrees of 1 to 1e6 chips; experts fit inside tp cp dp; a third of the degrees are exactly 1."""
+    whole = draw.coin()
+    near = lambda x: np.where(whole, np.round(x), x)  # noqa: E731
+    parts = draw.rng.dirichlet([1.0, 1.0, 1.5, 0.5], draw.n) * (draw.rng.uniform(size=(draw.n, 4)) < 0.75)
+    degrees = np.exp(parts * np.log(draw.log(1, 1e6))[:, None]).T
+    tp = near(np.minimum(degrees[0], w.heads))
+    pp = near(np.clip(degrees[1], 1.0, np.maximum(np.floor(w.layers), 1.0)))
+    dp, cp = near(degrees[2]), near(np.minimum(degrees[3], 64))
+    inside = tp * cp * dp
+    ep = np.maximum(near(np.minimum(w.experts, inside) ** draw.uniform(0, 1)), 1.0)
+    ep = np.where(w.experts > 0, np.minimum(ep, inside), 1.0)
+    expert_tp = draw.either(0.5, 1.0, np.minimum(tp, inside / ep))
+    chunks = np.minimum(w.layers / pp, 8.0)
+    level = draw.choice(0, 1, 2, 3)
+    fullest = np.where((pp > 1) & draw.coin(), 1.0 + draw.uniform(0, 0.5), 1.0)
+    least = np.maximum(pp - fullest * (pp - 1.0), 0.0)  # the other stages hold at most `fullest` each
+    return Plan(
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        ep=ep,
+        expert_tp=expert_tp,
+        virtual_stages=draw.either(0.5, 1.0, np.maximum(near(chunks ** draw.uniform(0, 1)), 1.0)),
+        micro_batch=near(draw.choice(1, 1, 2, 4) * draw.either(0.7, 1.0, draw.uniform(1, 2))),
+        fullest_stage=fullest,
+        last_stage=np.where(fullest > 1, least + (fullest - least) * draw.uniform(0, 1), 1.0),
+        sequence_parallel=draw.choice(0, 1),
+        optimizer_sharded=1.0 * (level >= 1),
+        gradients_sharded=1.0 * (level >= 2),
+        weights_sharded=1.0 * (level >= 3),
+        shard_groups=draw.either(0.7, 1.0, np.maximum(near((dp * cp) ** draw.uniform(0, 1)), 1.0)),
+        recompute_full=draw.either(0.6, draw.choice(0, 1), draw.uniform(0, 1)),
+        recompute_attention=draw.either(0.6, draw.choice(0, 1), draw.uniform(0, 1)),
+        bubble_fraction=draw.either(0.7, 1.0, draw.uniform(0, 1)),
+    )
+
+
+def random_cases(rng: np.random.Generator, n: int, kind: str | None = None) -> tuple[TrainingRun, Cluster, Plan]:
+    """n cases, stacked along the first axis of every leaf; `kind` one of `KINDS`, or a mix of all."""
+    draw = _Draw(rng, n)
+    kinds = rng.integers(0, len(KINDS), n) if kind is None else np.full(n, KINDS.index(kind))
+    model = _plausible_transformers(rng, kinds)
+    plan = _plan(draw, model)
+    batches = draw.either(0.5, np.round(draw.log(1, 500)), draw.log(1, 500))
+    run = _run(draw, model, plan.dp * plan.micro_batch * batches)
+    used = plan.tp * plan.pp * plan.dp * plan.cp
+    cluster = Cluster(
+        chip=_chip(draw),
+        chips=draw.either(0.8, used, np.maximum(used * draw.log(0.5, 2), 1.0)),
+        network=_network(draw),
+        facility=_facility(draw),
+        prices=_prices(draw),
+        stack=_stack(draw),
+    )
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (run, cluster, plan))
+
+
+def take(cases, index):
+    """One case, or the cases of a slice."""
+    return jax.tree.map(lambda leaf: leaf[index], cases)
+
+
+def random_case(rng: np.random.Generator, kind: str | None = None) -> tuple[TrainingRun, Cluster, Plan]:
+    """One case with scalar float64 leaves."""
+    return take(random_cases(rng, 1, kind), 0)
+
+
+def stack_cases(cases) -> tuple[TrainingRun, Cluster, Plan]:
+    """Single cases as one, with a leading axis for `jax.vmap`."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *cases)
+
+
+def count(cases) -> int:
+    """How many cases are stacked."""
+    return len(jax.tree.leaves(cases)[0])
+
+
+def replace(tree, **fields):
+    """A copy with other fields, `model__layers=...` for nested ones; new values are broadcast to the old shapes."""
+    for path, value in fields.items():
+        first, _, rest = path.partition("__")
+        old = getattr(tree, first)
+        new = replace(old, **{rest: value}) if rest else np.broadcast_to(np.asarray(value, np.float64), np.shape(old))
+        values = {name: getattr(tree, name) for name in tree.__dataclass_fields__}
+        tree = type(tree)(**{**values, first: new})
+    return tree
+
+
+def one_chip_cases(rng: np.random.Generator, n: int, kind: str | None = None):
+    """n cases with every degree 1 on one chip."""
+    run, cluster, plan = random_cases(rng, n, kind)
+    ones = dict.fromkeys(("tp", "pp", "dp", "cp", "ep", "expert_tp", "fullest_stage", "last_stage", "shard_groups"), 1.0)
+    batches = run.global_batch_sequences / plan.dp
+    return replace(run, global_batch_sequences=batches), replace(cluster, chips=1.0), replace(plan, **ones)
+
+
+def one_chip_case(rng: np.random.Generator, kind: str | None = None):
+    """One case with every degree 1 on one chip."""
+    return take(one_chip_cases(rng, 1, kind), 0)
+
+
+def input_names(cases) -> list[str]:
+    """Names of the entries of `to_vectors`: `model.layers`, `chip.peak_flops_per_s[2]`."""
+    names = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(cases):
+        name = ".".join(part.name for part in path[1:])
+        wide = np.shape(leaf)[1:]
+        names += [f"{name}[{i}]" for i in range(wide[0])] if wide else [name]
+    return names
+
+
+def to_vectors(cases) -> np.ndarray:
+    """Stacked cases as a matrix, one row a case, one column an input."""
+    leaves = jax.tree.leaves(cases)
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+
+def from_vector(vector):
+    """The case of one row of `to_vectors`; works on traced vectors."""
+    leaves, structure = jax.tree.flatten(random_case(np.random.default_rng(0)))
+    offsets = np.cumsum([0] + [np.size(leaf) for leaf in leaves])
+    parts = [vector[a:b].reshape(np.shape(leaf)) for a, b, leaf in zip(offsets, offsets[1:], leaves, strict=False)]
+    return jax.tree.unflatten(structure, parts)

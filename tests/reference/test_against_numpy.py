@@ -1,0 +1,104 @@
+"""The model equals the plain-Python one, in every leaf, however it is run."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from hwopt.model.estimate import estimate
+from tests.cases import KINDS, count, one_chip_cases, random_case, random_cases, replace, stack_cases, take
+from tests.reference import numpy_model
+
+REL = 1e-6
+traces = 0
+
+
+def counted(run, cluster, plan):
+    global traces
+    traces += 1  # runs while tracing only
+    return estimate(run, cluster, plan)
+
+
+MAPPED = jax.jit(jax.vmap(counted))
+
+
+def leaves(report) -> dict[str, np.ndarray]:
+    """Leaves of a report by dotted name."""
+    paths = jax.tree_util.tree_leaves_with_path(report)
+    return {".".join(str(part.name) for part in path): np.asarray(leaf) for path, leaf in paths}
+
+
+def mapped(cases) -> dict[str, np.ndarray]:
+    with jax.enable_x64(True):
+        return leaves(MAPPED(*cases))
+
+
+def reference(cases) -> dict[str, np.ndarray]:
+    rows = [numpy_model.estimate(*take(cases, i)) for i in range(count(cases))]
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def assert_same(actual: dict, expected: dict, rel: float = REL):
+    """Every leaf to `rel` of itself, or of a millionth of the whole that it is a difference in."""
+    wholes = {"breakdown": "step_time_s", "hidden_s": "step_time_s", "memory": "memory_per_chip_bytes"}
+    assert actual.keys() == expected.keys()
+    for name, values in expected.items():
+        group = name.split(".")[0]
+        least = 1e-6 * expected[wholes[group]] if group in wholes else 1e-6 * (group == "margins")
+        wrong = np.flatnonzero(np.abs(actual[name] - values) > rel * np.maximum(np.abs(values), least))
+        assert not len(wrong), f"{name} of cases {wrong[:9]}: {actual[name][wrong][:3]} is not {values[wrong][:3]}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_reference(kind):
+    cases = random_cases(np.random.default_rng(KINDS.index(kind)), 500, kind)
+    assert_same(mapped(cases), reference(cases))
+
+
+def test_equals_the_reference_on_one_chip():
+    cases = one_chip_cases(np.random.default_rng(10), 500)
+    assert_same(mapped(cases), reference(cases))
+
+
+def test_equals_the_reference_where_limits_are_broken():
+    rng = np.random.default_rng(11)
+    run, cluster, plan = random_cases(rng, 500)
+    plan = replace(plan, pp=plan.pp * rng.choice([1.0, 200.0], 500), cp=plan.cp * rng.choice([1.0, 1e6], 500))
+    cases = replace(run, global_batch_sequences=plan.dp * rng.uniform(0.3, 2, 500)), cluster, plan
+    actual = mapped(cases)
+    assert_same(actual, reference(cases))
+    assert not actual["feasible"].all()
+
+
+def test_eager_equals_jitted_equals_mapped():
+    cases = [random_case(np.random.default_rng(seed), kind) for seed, kind in enumerate(KINDS)]
+    together = mapped(stack_cases(cases))
+    with jax.enable_x64(True):
+        jitted = jax.jit(estimate)
+        for i, case in enumerate(cases):
+            one = {name: values[i] for name, values in together.items()}
+            assert_same(leaves(jitted(*case)), one, rel=1e-12)
+            assert_same(leaves(estimate(*case)), one, rel=1e-12)
+
+
+def test_forty_thousand_rows():
+    """Above 32,768 rows jax 0.10.2 returned wrong numbers."""
+    cases = random_cases(np.random.default_rng(12), 40_000)
+    together = mapped(cases)
+    chunks = [mapped(take(cases, slice(i, i + 8_000))) for i in range(0, 40_000, 8_000)]
+    assert_same(together, {name: np.concatenate([chunk[name] for chunk in chunks]) for name in together}, rel=1e-12)
+    some = np.random.default_rng(13).integers(0, 40_000, 300)
+    assert_same({name: values[some] for name, values in together.items()}, reference(take(cases, some)))
+
+
+def test_one_trace_for_a_thousand_clusters():
+    def one(run, cluster, plan):
+        return counted(run, cluster, plan).step_time_s
+
+    cases = random_cases(np.random.default_rng(14), 1_000)
+    before, jitted = traces, jax.jit(one)
+    with jax.enable_x64(True):
+        times = [float(jitted(*take(cases, i))) for i in range(1_000)]
+    assert traces == before + 1
+    assert len(set(times)) == 1_000
