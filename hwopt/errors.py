@@ -25,8 +25,10 @@ def suggest(wrong: str, known: Iterable[str], *, show: int = 8) -> str:
     **Returns:** text such as `did you mean 'h100-sxm'?`.
     """
     known = sorted(known)
-    close = get_close_matches(wrong.lower(), known, n=3, cutoff=0.6)
-    close += [name for name in known if wrong and wrong.lower() in name and name not in close][: 3 - len(close)]
+    by_lower = {name.lower(): name for name in known}
+    containing = [name for name in known if wrong and wrong.lower() in name.lower()]
+    similar = [by_lower[name] for name in get_close_matches(wrong.lower(), by_lower, n=3, cutoff=0.6)]
+    close = containing[:3] or similar
     if close:
         return "did you mean " + " or ".join(f"'{name}'" for name in close) + "?"
     listed = ", ".join(known[:show]) + (f" and {len(known) - show} more" if len(known) > show else "")

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from hwopt import catalog
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget, Problem
-from hwopt.design.variables import KNOWN, Inputs
+from hwopt.design.variables import KNOWN, Inputs, variable
+
+BATCH_ROOM = 0.05
+"""How far the global batch may move from the one asked for, so that it divides among the replicas (assumption: the
+critical batch is known no better than that)."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class TrainCost:
     chip: str = "h100-sxm"
     stack: str = "nemo-2024"
     site: str = "us-average"
+    prices: str = "default"
     precision: str = "bf16"
     recompute: str = "none"
     tokens: float = 15.6e12
@@ -49,7 +54,10 @@ class TrainCost:
             tokens=self.tokens,
         )
         catalog.check_precision(self.chip, self.precision)
-        cluster = catalog.cluster(self.chip, 16384, stack=self.stack, site=self.site)
+        cluster = catalog.cluster(self.chip, 16384, stack=self.stack, site=self.site, prices=self.prices)
+        batch = variable(
+            "global_batch_sequences", (1 - BATCH_ROOM) * self.global_batch, (1 + BATCH_ROOM) * self.global_batch
+        )
         plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes")
         return Problem(
             name="train_cost",
@@ -59,7 +67,7 @@ class TrainCost:
                 f"{self.capex_budget_usd / 1e9:.4g} B$"
             ),
             objective=metric("run_cost_usd"),
-            variables=tuple(KNOWN.values()),
+            variables=(*(each for name, each in KNOWN.items() if name != batch.name), batch),
             budgets=(
                 Budget("time_budget_s", metric("run_time_s"), self.time_budget_s),
                 Budget("power_budget_w", metric("peak_power_w"), self.power_budget_w),
@@ -72,7 +80,7 @@ class TrainCost:
                     catalog.record("chips", self.chip),
                     catalog.record("stacks", self.stack),
                     catalog.record("sites", self.site),
-                    catalog.record("prices", "default"),
+                    catalog.record("prices", self.prices),
                 )
             ),
         )

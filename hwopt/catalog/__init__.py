@@ -1,0 +1,32 @@
+"""The catalogue: data files with sources as modules of the model. The one place where floats become arrays."""
+
+from hwopt.catalog.chips import check_precision, chip, default_stack, stack
+from hwopt.catalog.clusters import cluster, facility, network, prices
+from hwopt.catalog.load import record, sources_of
+from hwopt.catalog.names import KINDS as kinds
+from hwopt.catalog.names import find, names
+from hwopt.catalog.plans import parse_plan, plan
+from hwopt.catalog.schema import Quantity, Record
+from hwopt.catalog.workloads import training_run, transformer
+
+__all__ = [
+    "Quantity",
+    "Record",
+    "check_precision",
+    "chip",
+    "cluster",
+    "default_stack",
+    "facility",
+    "find",
+    "kinds",
+    "names",
+    "network",
+    "parse_plan",
+    "plan",
+    "prices",
+    "record",
+    "sources_of",
+    "stack",
+    "training_run",
+    "transformer",
+]

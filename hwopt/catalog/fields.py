@@ -23,7 +23,7 @@ class Entry:
     required: tuple[str, ...] = ()
 
 
-_COMMON = ("title", "vendor", "note", "aliases", "unsupported")
+_COMMON = ("title", "vendor", "note", "unsupported")
 
 _CHIP = {
     "year": "1",
@@ -123,7 +123,6 @@ _STACK = {
     "jitter_sigma": "1",
     "memory_reserve": "B",
     "fragmentation": "1",
-    "year": "1",
 }
 
 _SITE = {
@@ -149,6 +148,7 @@ _COOLING = {
 }
 
 _PRICES = {
+    "price_factor": "1",
     "hbm_usd_per_byte": "USD/B",
     "hbm_usd_per_byte_per_s": "USD/(B/s)",
     "domain_usd_per_chip": "USD",
@@ -188,7 +188,7 @@ ENTRIES: dict[str, Entry] = {
         text=(*_COMMON, "framework"),
         quantities=_STACK,
         tables={"attention_forward_efficiency": _BY_ARCHITECTURE, "attention_backward_efficiency": _BY_ARCHITECTURE},
-        required=("attention_forward_efficiency", "attention_backward_efficiency", *(k for k in _STACK if k != "year")),
+        required=("attention_forward_efficiency", "attention_backward_efficiency", *_STACK),
     ),
     "cooling": Entry(text=_COMMON, quantities=_COOLING, required=("rack_power", "pue")),
     "sites": Entry(text=(*_COMMON, "cooling"), quantities=_SITE, required=tuple(_SITE)),

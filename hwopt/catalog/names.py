@@ -79,7 +79,8 @@ def find(kind: str, name: str) -> str:
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"the name of an entry of '{kind}' is empty: {suggest('', names(kind))}")
     known, other = names(kind), aliases(kind)
-    for wanted in (name.strip().lower(), slug(name), slug(re.sub(r"[()]", " ", name))):
+    # Brackets may tell two entries apart ("2 per chip"): they are ignored only where the whole spelling is unknown.
+    for wanted in (name.strip().lower(), slug(re.sub(r"[()]", " ", name)), slug(name)):
         if wanted in known:
             return wanted
         if wanted in other:

@@ -169,8 +169,10 @@ def _check_shape(workload: TrainingRun, tp: int, pp: int, dp: int, cp: int, ep: 
         near = [d for d in range(1, heads + 1) if heads % d == 0]
         best = sorted(near, key=lambda d: abs(math.log(d / tp)))[:2]
         raise UserError(f"plan: tp={tp} does not divide the {heads} attention heads; try tp={' or '.join(map(str, sorted(best)))}")
-    if pp * chunks > layers:
-        raise UserError(f"plan: pp x virtual_stages = {pp} x {chunks} = {pp * chunks} exceeds the {layers} layers")
+    if pp * chunks > layers + 2:  # embedding and head may each fill a chunk
+        raise UserError(
+            f"plan: pp x virtual_stages = {pp} x {chunks} = {pp * chunks} exceeds the {layers} layers, embedding and head"
+        )
     if chunks > 1 and pp == 1:
         raise UserError(f"plan: virtual_stages={chunks} needs pp > 1: one stage has nothing to interleave")
     if ep > 1 and not experts:

@@ -143,11 +143,15 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
     except pydantic.ValidationError as failure:
         raise UserError(f"{where}: '{key}' {_explain(failure)}") from None
     if quantity.unit not in MULTIPLIERS:
-        raise UserError(f"{where}: '{key}' has the unknown unit '{quantity.unit}': {suggest(quantity.unit, MULTIPLIERS)}")
+        raise UserError(
+            f"{where}: '{key}' has the unknown unit '{quantity.unit}': {suggest(quantity.unit, MULTIPLIERS)}"
+        )
     if MULTIPLIERS[quantity.unit][1] != unit:
         raise UserError(f"{where}: '{key}' is in '{quantity.unit}', but its SI unit is '{unit}'")
     if quantity.source not in sources:
-        raise UserError(f"{where}: '{key}' has the unknown source '{quantity.source}': {suggest(quantity.source, sources)}")
+        raise UserError(
+            f"{where}: '{key}' has the unknown source '{quantity.source}': {suggest(quantity.source, sources)}"
+        )
     for name in ("value", "low", "high"):
         part = getattr(quantity, name)
         if part is not None and (not math.isfinite(part) or part < 0.0):

@@ -35,6 +35,13 @@ class Budget:
             )
 
 
+class Values(NamedTuple):
+    """Objective and constraints in log space: scale-free, so multipliers are elasticities."""
+
+    objective: Scalar  # log F
+    constraints: Float[Array, " constraint"]  # log(used / limit) <= 0: budgets first, then the plan's constraints
+
+
 @dataclass(frozen=True)
 class Problem:
     """Minimise `objective` over `variables`, budgets and the plan's own constraints holding.
@@ -73,21 +80,27 @@ class Problem:
         """Budget limits in SI units."""
         return jnp.asarray([each.limit for each in self.budgets])
 
-    def inputs(self, log_values: Float[Array, " variable"]) -> Inputs:
-        """Inputs of `estimate` at one point of the design space, given in logarithms."""
-        values = {each.name: jnp.exp(y) for each, y in zip(self.variables, log_values, strict=True)}
+    def inputs(self, log_values: Float[Array, " variable"], whole: bool = False) -> Inputs:
+        """Inputs of `estimate` at one point of the design space, given in logarithms.
+
+        **Arguments:** `whole` rounds whole-number variables, which `exp(log(n))` misses by the last bit.
+        """
+        pairs = zip(self.variables, jnp.exp(log_values), strict=True)
+        values = {each.name: jnp.round(value) if whole and each.whole else value for each, value in pairs}
         return assemble(self.template, self.variables, values)
 
-    def report(self, log_values: Float[Array, " variable"], temperature: Scalar | None = None) -> Report:
+    def report(
+        self, log_values: Float[Array, " variable"], temperature: Scalar | None = None, whole: bool = False
+    ) -> Report:
         """The model at one point; exact unless a temperature is given."""
-        return estimate(*self.inputs(log_values), temperature=temperature)
+        return estimate(*self.inputs(log_values, whole), temperature=temperature)
 
-
-class Values(NamedTuple):
-    """Objective and constraints in log space: scale-free, so multipliers are elasticities."""
-
-    objective: Scalar  # log F
-    constraints: Float[Array, " constraint"]  # log(used / limit) <= 0: budgets first, then the plan's constraints
+    def values(self, report: Report, limits: Array) -> Values:
+        """Objective and constraints of a report; `limits` of the budgets, SI."""
+        used = [each.metric.value(report) for each in self.budgets]
+        budgets = [jnp.log(value / limit) for value, limit in zip(used, limits, strict=True)]
+        plan = [-getattr(report.margins, name) for name in PLAN_CONSTRAINTS]
+        return Values(jnp.log(self.objective.value(report)), jnp.stack(budgets + plan))
 
 
 def evaluate(
@@ -97,11 +110,7 @@ def evaluate(
 
     **Arguments:** `limits` of the budgets, SI, as an array so that new budgets are new numbers and not a new trace.
     """
-    report = problem.report(log_values, temperature)
-    used = [each.metric.value(report) for each in problem.budgets]
-    budgets = [jnp.log(value / limit) for value, limit in zip(used, limits, strict=True)]
-    plan = [-getattr(report.margins, name) for name in PLAN_CONSTRAINTS]
-    return Values(jnp.log(problem.objective.value(report)), jnp.stack(budgets + plan))
+    return problem.values(problem.report(log_values, temperature), limits)
 
 
 class Objective(Protocol):

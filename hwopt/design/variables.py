@@ -140,6 +140,16 @@ KNOWN: Mapping[str, Variable] = {
         Variable("pp", "", 1.0, 128.0, _leaf(lambda i: i.plan.pp), "plan", whole=True),
         Variable("virtual_stages", "", 1.0, 16.0, _leaf(lambda i: i.plan.virtual_stages), "plan", whole=True),
         Variable("micro_batch", "sequence", 1.0, 8.0, _leaf(lambda i: i.plan.micro_batch), "plan", whole=True),
+        Variable(
+            "global_batch_sequences",
+            "sequence",
+            1.0,
+            1e6,
+            _leaf(lambda i: i.workload.global_batch_sequences),
+            "plan",
+            whole=True,
+            box_meaning="how far the batch may move from the workload's own to fit the replicas",
+        ),
         # Set from whole numbers of layers and stages; one in the relaxed model.
         Variable("fullest_stage", "", 1.0, 1.0, _leaf(lambda i: i.plan.fullest_stage), "rounding"),
         Variable("last_stage", "", 1.0, 1.0, _leaf(lambda i: i.plan.last_stage), "rounding"),

@@ -9,6 +9,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import cost, power, work
 from hwopt.model.footprint import footprint
 from hwopt.model.maximum import choose
+from hwopt.model.parameters import held_parameters
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Margins, Report
 from hwopt.model.schedule import Breakdown, step_time
 from hwopt.plan import Plan
@@ -37,8 +38,9 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
     """
     workload, cluster, plan = _floating((workload, cluster, plan))
     maximum = choose(temperature)
-    time = step_time(workload, cluster, plan, maximum)
-    memory = footprint(workload, plan, cluster.stack, maximum)
+    held = held_parameters(workload.model, plan)
+    time = step_time(workload, cluster, plan, held, maximum)
+    memory = footprint(workload, plan, cluster.stack, held, maximum)
     tokens_per_step = workload.global_batch_sequences * workload.sequence_length
     tokens_per_s = tokens_per_step / time.step_s
     model_flops = work.step_model_flops(workload)
@@ -98,7 +100,7 @@ def _margins(run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scala
     return Margins(
         memory=jnp.log(cluster.chip.hbm_capacity_bytes / memory_bytes),
         chips=-jnp.abs(jnp.log(cluster.chips / used)),
-        stages=jnp.log(w.layers / (plan.pp * plan.virtual_stages)),
+        stages=jnp.log((w.layers + 2.0) / (plan.pp * plan.virtual_stages)),
         tensor_parallel=jnp.log(w.heads / plan.tp),
         experts=jnp.log(experts / plan.ep),
         batch=jnp.log(run.global_batch_sequences / (plan.dp * plan.micro_batch)),

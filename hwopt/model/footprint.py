@@ -9,18 +9,11 @@ from jaxtyping import Array
 
 from hwopt.model import work
 from hwopt.model.maximum import Maximum
+from hwopt.model.parameters import Held
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import (
-    Transformer,
-    attention_parameters,
-    dense_mlp_parameters,
-    embedding_parameters,
-    expert_parameters,
-    head_parameters,
-)
 
 
 class Footprint(NamedTuple):
@@ -37,35 +30,6 @@ class Footprint(NamedTuple):
     @property
     def total_bytes(self) -> Array:
         return sum(self[1:], start=self[0])
-
-
-def layer_parameters(shape: Transformer, plan: Plan, moe: Scalar | float) -> tuple[Scalar, Scalar]:
-    """Weights of one layer on one chip: (those every data parallel rank holds, those of its experts).
-
-    Sharded over t; experts over e and t_e. `moe` picks the kind of layer (1: MoE, 0: dense).
-    """
-    attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
-    dense = dense_mlp_parameters(shape) / plan.tp
-    shared = shape.shared_experts * expert_parameters(shape) / plan.tp + shape.hidden * shape.experts
-    routed = shape.experts * expert_parameters(shape) / (plan.ep * plan.expert_tp)
-    return attention + (1.0 - moe) * dense + moe * shared, moe * routed
-
-
-def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
-    """Embedding and head weights on the chip that holds more of them: one table a stage, both on a single stage."""
-    embedding = embedding_parameters(shape)
-    head = shape.vocab * shape.hidden
-    alone = head_parameters(shape)
-    return (jnp.maximum(embedding, head) + alone * jnp.minimum(embedding, head) / (head * plan.pp)) / plan.tp
-
-
-def stage_parameters(shape: Transformer, plan: Plan) -> tuple[Scalar, Scalar]:
-    """Weights of the fullest stage on one chip: (replicated over data parallel ranks, of experts)."""
-    share = plan.fullest_stage / plan.pp
-    dense_own, _ = layer_parameters(shape, plan, moe=0.0)
-    moe_own, moe_routed = layer_parameters(shape, plan, moe=1.0)
-    own = (shape.dense_layers * dense_own + shape.moe_layers * moe_own) * share
-    return own + table_parameters(shape, plan), shape.moe_layers * moe_routed * share
 
 
 def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
@@ -107,7 +71,7 @@ def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
     return run.global_batch_sequences / (plan.dp * plan.micro_batch)
 
 
-def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> tuple[Scalar, Scalar]:
+def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Held) -> tuple[Scalar, Scalar]:
     """Activations of the first pipeline stage, and the working set of the layer being recomputed or gathered.
 
     Kept: layers of a stage times micro-batches in flight, which are p under 1F1B, `p (1 + (p - 1)/(p v))` interleaved,
@@ -136,19 +100,19 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> tuple[
     in_flight = jnp.minimum(plan.pp * interleaved, micro_batches(run, plan))
     has_moe, has_dense = w.moe_layers > 0, w.dense_layers > 0
     working = jnp.maximum(jnp.where(has_moe, moe_working, 0.0), jnp.where(has_dense, dense_working, 0.0))
-    layer_weights = [sum(layer_parameters(w, plan, moe=kind)) for kind in (0.0, 1.0)]
-    largest = jnp.maximum(jnp.where(has_dense, layer_weights[0], 0.0), jnp.where(has_moe, layer_weights[1], 0.0))
+    moe_weights = held.moe_layer + held.experts_layer
+    largest = jnp.maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, moe_weights, 0.0))
     gathered = plan.weights_sharded * 2.0 * largest * run.weight_bytes
     return of_stage * in_flight, working + gathered
 
 
-def footprint(run: TrainingRun, plan: Plan, stack: Stack, maximum: Maximum) -> Footprint:
+def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: Maximum) -> Footprint:
     """Peak bytes of the fullest chip.
 
     States: weights, gradients, master copy and moments, each over its own shards. Logits (fp32 copy, its gradient and
     the 16-bit output) live on the last stage, where few activations are in flight, so the larger of the two counts.
     """
-    own, routed = stage_parameters(run.model, plan)
+    own, routed = held.stage, held.stage_experts
     ranks = plan.dp * plan.cp / plan.shard_groups
     expert_ranks = jnp.maximum(plan.tp * ranks / (plan.ep * plan.expert_tp), 1.0)
 
@@ -158,7 +122,7 @@ def footprint(run: TrainingRun, plan: Plan, stack: Stack, maximum: Maximum) -> F
         return element_bytes * (own / own_shards + routed / routed_shards)
 
     trained = run.trainable_fraction
-    activations, working = stage_activation_bytes(run, plan, stack)
+    activations, working = stage_activation_bytes(run, plan, stack, held)
     in_flight = jnp.minimum(plan.pp, micro_batches(run, plan))
     logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * 8.0
     last_stage = activations / in_flight + logits

@@ -10,8 +10,8 @@ from jaxtyping import Array
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
-from hwopt.model.footprint import layer_parameters
 from hwopt.model.maximum import Maximum, overlapped
+from hwopt.model.parameters import Held, expert_replicas
 from hwopt.model.roofline import KernelTime, bf16_rate, kernel_time, stream_time
 from hwopt.plan import Plan
 from hwopt.stack import Stack
@@ -152,7 +152,7 @@ class _Communication(NamedTuple):
     scatter_s: Array  # their gradients
 
 
-def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, moe: Scalar) -> _Communication:
+def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, moe: Scalar) -> _Communication:
     network, stack, w = cluster.network, cluster.stack, run.model
     launch = stack.collective_launch_s
     block = work.tokens_per_chip(run, plan) * w.hidden * run.activation_bytes
@@ -170,7 +170,7 @@ def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, moe: Scalar) 
     ep = 2.0 * moe * collectives.all_to_all_s(network, sent, plan.ep, plan.expert_tp, launch)
 
     kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * w.kv_heads * (w.qk_dim + w.v_dim) / plan.tp
-    own, routed = layer_parameters(w, plan, moe)
+    own, routed = (1.0 - moe) * held.dense_layer + moe * held.moe_layer, held.experts_layer
     group = jnp.maximum(plan.dp * plan.cp / plan.shard_groups, 1.0)
     expert_group = jnp.maximum(expert_replicas(plan) / plan.shard_groups, 1.0)
     expert_stride = plan.ep * plan.expert_tp
@@ -188,22 +188,23 @@ def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, moe: Scalar) 
     )
 
 
-def expert_replicas(plan: Plan) -> Scalar:
-    """Chips that hold the same experts: `t c d / (e t_e)`."""
-    return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)
-
-
 def layer_time(
-    run: TrainingRun, cluster: Cluster, plan: Plan, moe: Scalar, table: KernelTime, maximum: Maximum
+    run: TrainingRun,
+    cluster: Cluster,
+    plan: Plan,
+    held: Held,
+    table: KernelTime,
+    moe: Scalar,
+    maximum: Maximum,
 ) -> LayerTime:
     """One layer of one kind, all causes.
 
-    **Arguments:** `moe` picks the kind (1: MoE, 0: dense); `table`: times of the GEMM table, forward.
+    **Arguments:** `held` weights; `table`: times of the GEMM table, forward; `moe` picks the kind (1: MoE, 0: dense).
 
     **Returns:** seconds of one micro-batch on the chips of one stage.
     """
     kernels = _kernels(run, cluster, plan, moe, table, maximum)
-    comm = _communication(run, cluster, plan, moe)
+    comm = _communication(run, cluster, plan, held, moe)
     forward = _direction(cluster, kernels, (comm.tp_s, comm.cp_s, comm.ep_s), comm.gather_s, maximum)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to the weights that train
     backward_kernels = _Kernels(

@@ -16,7 +16,7 @@ class Margins(eqx.Module):
 
     memory: Scalar  # HBM capacity over the footprint
     chips: Scalar  # cluster's chips over the plan's; zero when the plan uses them all
-    stages: Scalar  # layers over stages times chunks
+    stages: Scalar  # layers, embedding and head over stages times chunks
     tensor_parallel: Scalar  # heads over the tensor parallel degree
     experts: Scalar  # experts (or 1) over the expert parallel degree
     batch: Scalar  # global batch over one micro-batch of every replica

@@ -11,9 +11,10 @@ from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
-from hwopt.model.footprint import micro_batches, stage_parameters
-from hwopt.model.layer import Exposed, expert_replicas, layer_time
+from hwopt.model.footprint import micro_batches
+from hwopt.model.layer import Exposed, layer_time
 from hwopt.model.maximum import Maximum, overlapped
+from hwopt.model.parameters import Held, expert_replicas
 from hwopt.model.reliability import jitter_fraction
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_rate, stream_time
 from hwopt.plan import Plan
@@ -48,10 +49,10 @@ class StepTime(NamedTuple):
     busy_fraction: Array  # share of the step in which a chip computes or moves HBM data
 
 
-def _stage(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime, maximum: Maximum) -> Exposed:
+def _stage(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, table: KernelTime, maximum: Maximum) -> Exposed:
     """Forward, recomputation and backward of one micro-batch through a mean stage."""
     kinds = jnp.asarray(np.array([0.0, 1.0]), plan.pp.dtype)  # dense, MoE
-    time = jax.vmap(lambda moe: layer_time(run, cluster, plan, moe, table, maximum))(kinds)
+    time = jax.vmap(lambda moe: layer_time(run, cluster, plan, held, table, moe, maximum))(kinds)
     layers = jnp.stack([run.model.dense_layers, run.model.moe_layers]) / plan.pp
     each = time.forward.plus(time.backward).plus(time.recompute).scaled(layers)
     return Exposed(*(jnp.sum(part) for part in each))
@@ -76,13 +77,13 @@ def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
     return collectives.neighbour_send_s(cluster.network, message, plan.pp, plan.tp * plan.cp * plan.dp)
 
 
-def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
+def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) -> Scalar:
     """Gradient reduction and weight gathering at the end of a step, before overlap.
 
     A reduce-scatter and an all-gather over a shard group (an all-reduce is both), and an all-reduce of the shards
     across groups. With sharded weights the first two happen layer by layer instead and only the last remains.
     """
-    own, routed = stage_parameters(run.model, plan)
+    own, routed = held.stage, held.stage_experts
     stack, network = cluster.stack, cluster.network
     trained = run.trainable_fraction
     # Unsharded optimizers all-reduce gradients; sharded ones gather the weights they updated.
@@ -109,12 +110,12 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
     return jnp.sum(has_experts * ((scatter + gather) * (1.0 - plan.weights_sharded) + across))
 
 
-def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
+def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) -> Scalar:
     """Optimizer update: HBM passes over gradients, master weights and moments, sharded.
 
     Reads gradient, master and moments, writes master, moments and weight: `(g + 2 (m + v) + w) P / shards / HBM`.
     """
-    own, routed = stage_parameters(run.model, plan)
+    own, routed = held.stage, held.stage_experts
     ranks = jnp.maximum(plan.dp * plan.cp / plan.shard_groups, 1.0)
     expert_ranks = jnp.maximum(expert_replicas(plan) / plan.shard_groups, 1.0)
     sharded = plan.optimizer_sharded
@@ -124,7 +125,7 @@ def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
     return traffic / hbm_rate(cluster.chip)
 
 
-def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) -> StepTime:
+def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximum: Maximum) -> StepTime:
     """Time of one synchronous training step and its parts.
 
     `T = (1 + jitter)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a mean stage's
@@ -134,7 +135,7 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) 
     """
     stack = cluster.stack
     table = gemm_time(work.gemms(run, plan), run, cluster.chip, stack, maximum)
-    stage, head = _stage(run, cluster, plan, table, maximum), _head(run, cluster, plan, table)
+    stage, head = _stage(run, cluster, plan, held, table, maximum), _head(run, cluster, plan, table)
     m = micro_batches(run, plan)
     stage_s, head_s = stage.total_s, head.total_s
     slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
@@ -146,10 +147,10 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) 
     pp_comm = m * (with_sends - slowest) + 2.0 * (plan.pp - 1.0) * send
     bubble = plan.bubble_fraction * (plan.pp - 1.0) / plan.virtual_stages * stage_s
 
-    sync = gradient_sync_s(run, cluster, plan)
+    sync = gradient_sync_s(run, cluster, plan, held)
     last_micro_batch = overlapped(slowest, sync, stack.dp_overlap, stack.communication_slowdown, maximum)
     dp_exposed = last_micro_batch - slowest
-    optimizer = optimizer_s(run, cluster, plan)
+    optimizer = optimizer_s(run, cluster, plan, held)
 
     base = m * with_sends + 2.0 * (plan.pp - 1.0) * send + bubble + dp_exposed + optimizer
     jitter = jitter_fraction(stack.jitter_sigma, cluster.chips)

@@ -236,7 +236,8 @@ def _exact(problem: Problem, points: np.ndarray) -> tuple[Report, np.ndarray, np
 
     @jax.jit
     def at(points):
-        return jax.vmap(lambda y: (problem.report(y), evaluate(problem, y, problem.limits, None)))(points)
+        reports = jax.vmap(lambda y: problem.report(y, whole=True))(points)
+        return reports, jax.vmap(lambda report: problem.values(report, problem.limits))(reports)
 
     report, values = jax.tree.map(np.asarray, at(jnp.asarray(points)))
     return report, values.objective, values.constraints.max(axis=1)

@@ -103,7 +103,7 @@ def build_solution(
     **Arguments:** `y` the design, logarithms; `multipliers` of the constraints, budgets first; `report` of the exact model
     there; `clash`: what an infeasible question says of its budgets.
     """
-    inputs = jax.tree.map(np.asarray, problem.inputs(jnp.asarray(y)))
+    inputs = jax.tree.map(np.asarray, problem.inputs(jnp.asarray(y), whole=True))
     objective = float(problem.objective.value(report))
     design = {
         each.name: _design_value(each, float(value))

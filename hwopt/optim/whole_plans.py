@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from hwopt.design.problem import Problem
 from hwopt.plan import stage_layers
 
-_WHOLE = ("chips", "scale_up_domain", "tp", "pp", "virtual_stages", "micro_batch")
+_WHOLE = ("chips", "scale_up_domain", "tp", "pp", "virtual_stages", "micro_batch", "global_batch_sequences")
 
 
 def divisors(number: int) -> list[int]:
@@ -26,48 +26,52 @@ def nearest(values: Iterable[int], target: float, count: int) -> list[int]:
 def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[str, float]]:
     """Valid whole-number settings near a relaxed design.
 
-    Valid: t divides the heads; pipeline chunks are no more than layers; every replica gets the same whole number of
-    micro-batches, `B = d b m`; interleaved schedules have m a multiple of p; the domain holds whole tensor-parallel
-    groups; N = t p c d.
+    Valid: t divides the heads; pipeline chunks are no more than layers (embedding and head may fill one each); every
+    replica gets the same whole number of micro-batches, `B = d b m`; interleaved schedules have m a multiple of p; the
+    domain holds whole tensor-parallel groups; N = t p c d. A variable that the problem lacks keeps its template's value.
 
-    **Arguments:** `relaxed` values by variable name, SI. **Returns:** values of the whole variables that the problem
-    has, each with its `fullest_stage` and `last_stage`.
+    **Arguments:** `relaxed` values by variable name, SI. **Returns:** values of all whole variables, each design with its
+    `fullest_stage` and `last_stage`.
     """
-    run, plan = problem.template.workload, problem.template.plan
-    batch, layers = round(float(run.global_batch_sequences)), round(float(run.model.layers))
-    heads, context = round(float(run.model.heads)), round(float(plan.cp))
-    box = {each.name: (each.lower, each.upper) for each in problem.variables}
-    defaults = {"tp": plan.tp, "pp": plan.pp, "virtual_stages": plan.virtual_stages, "micro_batch": plan.micro_batch}
-    defaults |= {"chips": problem.template.cluster.chips, "scale_up_domain": problem.template.cluster.network.size[0]}
+    run, cluster, plan = problem.template
+    layers, heads = round(float(run.model.layers)), round(float(run.model.heads))
+    context = round(float(plan.cp))
+    fixed = {
+        "tp": plan.tp,
+        "pp": plan.pp,
+        "virtual_stages": plan.virtual_stages,
+        "micro_batch": plan.micro_batch,
+        "chips": cluster.chips,
+        "scale_up_domain": cluster.network.size[0],
+        "global_batch_sequences": run.global_batch_sequences,
+    }
+    target = {name: relaxed.get(name, float(fixed[name])) for name in _WHOLE}
+    box = {name: (target[name] * (1 - 1e-9), target[name] * (1 + 1e-9)) for name in _WHOLE}
+    box |= {each.name: (each.lower * (1 - 1e-9), each.upper * (1 + 1e-9)) for each in problem.variables if each.whole}
 
     def choices(name: str, values: Iterable[int], count: int) -> list[int]:
-        if name not in box:
-            return [round(float(defaults[name]))]
         lower, upper = box[name]
-        return nearest((v for v in values if lower * (1 - 1e-9) <= v <= upper * (1 + 1e-9)), relaxed[name], count)
+        return nearest((value for value in values if lower <= value <= upper), target[name], count)
 
     found: dict[tuple, dict[str, float]] = {}
     for tp, pp, micro_batch in itertools.product(
         choices("tp", divisors(heads), 3),
         choices("pp", range(1, layers + 1), 8),
-        choices("micro_batch", range(1, batch + 1), 2),
+        choices("micro_batch", range(1, 1 + round(box["micro_batch"][1])), 2),
     ):
-        if batch % micro_batch:
-            continue
-        wanted = relaxed.get("chips", defaults["chips"]) / (tp * pp * context)
-        for dp in nearest(divisors(batch // micro_batch), wanted, 3 if "chips" in box else 1):
-            chips = tp * pp * context * dp
-            if "chips" in box and not box["chips"][0] <= chips <= box["chips"][1]:
+        model_parallel = tp * pp * context
+        for chunks in choices("virtual_stages", range(1, (layers + 2) // pp + 1), 3):
+            if chunks > 1 and pp == 1:
                 continue
-            if "chips" not in box and chips != round(float(defaults["chips"])):
-                continue
-            micro_batches = batch // (micro_batch * dp)
-            for chunks in choices("virtual_stages", range(1, layers // pp + 1), 3):
-                if chunks > 1 and (micro_batches % pp or pp == 1):
+            step = pp if chunks > 1 else 1
+            for dp, batch in _replicas(
+                target["chips"] / model_parallel, micro_batch, step, box["global_batch_sequences"]
+            ):
+                if not box["chips"][0] <= dp * model_parallel <= box["chips"][1]:
                     continue
-                fullest, last = stage_layers(layers, pp, chunks)
-                for domain in _domains(relaxed, box, tp, float(defaults["scale_up_domain"])):
-                    values = (chips, domain, tp, pp, chunks, micro_batch)
+                for domain in _domains(target["scale_up_domain"], box["scale_up_domain"], tp):
+                    values = (dp * model_parallel, domain, tp, pp, chunks, micro_batch, batch)
+                    fullest, last = stage_layers(layers, pp, chunks)
                     found[values] = dict(zip(_WHOLE, values, strict=True)) | {
                         "fullest_stage": fullest,
                         "last_stage": last,
@@ -75,13 +79,25 @@ def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[s
     return list(found.values())
 
 
-def _domains(
-    relaxed: Mapping[str, float], box: Mapping[str, tuple[float, float]], tp: int, default: float
-) -> list[int]:
-    """Domains next to the relaxed one that hold whole tensor-parallel groups."""
-    if "scale_up_domain" not in box:
-        return [round(default)]
-    groups = relaxed["scale_up_domain"] / tp
+def _replicas(wanted: float, micro_batch: int, step: int, batch: tuple[float, float]) -> set[tuple[int, int]]:
+    """(replicas, global batch) near the wanted replicas: micro-batches a multiple of `step`, batch inside its box."""
+    lower, upper = batch
+    steps = (lower * upper) ** 0.5 / (micro_batch * max(wanted, 1.0) * step)
+    found = set()
+    for count in {max(1, math.floor(steps)), max(1, math.ceil(steps))}:
+        sequences = micro_batch * count * step  # of one replica
+        least, most = math.ceil(lower / sequences), math.floor(upper / sequences)
+        for dp in {least, most, round(min(max(wanted, least), most))}:
+            if least <= dp <= most and dp >= 1:
+                found.add((dp, dp * sequences))
+    return found
+
+
+def _domains(wanted: float, box: tuple[float, float], tp: int) -> list[int]:
+    """Domains next to the wanted one that hold whole tensor-parallel groups; a fixed domain is itself."""
+    lower, upper = box
+    if upper / lower < 1 + 1e-6:
+        return [round(wanted)]
+    groups = wanted / tp
     around = {max(1, math.floor(groups + 1e-6)), max(1, math.ceil(groups - 1e-6))}
-    lower, upper = box["scale_up_domain"]
-    return [tp * count for count in around if lower <= tp * count <= upper] or [round(upper // tp) * tp or tp]
+    return [tp * count for count in sorted(around) if lower <= tp * count <= upper] or [math.ceil(lower / tp) * tp]

@@ -43,12 +43,6 @@ def input_scale(x: np.ndarray) -> np.ndarray:
     return np.where(x != 0, np.abs(x), natural)
 
 
-def main_outputs(vector):
-    """The `MAIN` outputs of one case, shape (output,)."""
-    report = estimate(*from_vector(vector))
-    return jnp.stack([getattr(report, name) for name in MAIN])
-
-
 def all_outputs(vector):
     """Every differentiable leaf of the report, shape (output,)."""
     return jnp.stack([leaf for _, leaf in _differentiable(vector)])
@@ -82,28 +76,62 @@ def output_scale(y: np.ndarray, names: list[str]) -> np.ndarray:
     return scale
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _values_and_pulls(function, vectors, cotangents):
-    def one(vector, cotangent):
-        y, pull = jax.vjp(function, vector)
-        return y, pull(cotangent)[0]
-
-    return jax.vmap(one)(vectors, cotangents)
+def _pull_back(vector, cotangent):
+    y, pull = jax.vjp(all_outputs, vector)
+    return y, pull(cotangent)[0]
 
 
-def jacobian(function, outputs: int, x: np.ndarray, dtype=np.float64) -> tuple[np.ndarray, np.ndarray]:
-    """Values (case, output) and Jacobian (case, output, input) in `dtype` by reverse mode.
+def _push_forward(vector, tangent):
+    return jax.jvp(all_outputs, (vector,), (tangent,))
 
-    A row a case and output: mapping the pull-back over outputs inside takes XLA minutes to compile.
-    """
-    n = len(x)
+
+@functools.cache
+def _compiled(function, widths: tuple[int, ...], dtype):
+    """`function` over rows. Without XLA's fusion pass, which takes minutes on the mapped pull-back and saves nothing."""
+    jax.clear_caches()  # traces of NumPy constants cached under the other precision do not fit this one
     with jax.enable_x64(dtype == np.float64):
-        rows, units = np.repeat(x, outputs, 0).astype(dtype), np.tile(np.eye(outputs), (n, 1)).astype(dtype)
-        values, pulled = _values_and_pulls(function, rows, units)
-    return np.asarray(values)[::outputs], np.asarray(pulled).reshape(n, outputs, -1)
+        rows = [jax.ShapeDtypeStruct((ROWS, width), dtype) for width in widths]
+        return jax.jit(jax.vmap(function)).lower(*rows).compile({"xla_disable_hlo_passes": "fusion"})
+
+
+ROWS = 4096
+
+
+def _over_rows(function, *columns: np.ndarray, dtype=np.float64):
+    """`function` mapped over any number of rows, in chunks of `ROWS`."""
+    run = _compiled(function, tuple(column.shape[1] for column in columns), dtype)
+    n, chunks = len(columns[0]), []
+    with jax.enable_x64(dtype == np.float64):
+        for start in range(0, n, ROWS):
+            index = np.minimum(np.arange(start, start + ROWS), n - 1)
+            chunks.append(jax.tree.map(np.asarray, run(*(column[index].astype(dtype) for column in columns))))
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:n], *chunks)
+
+
+def values(x: np.ndarray) -> np.ndarray:
+    """`all_outputs` of rows in float64."""
+    return _over_rows(all_outputs, x)
+
+
+def reverse(x: np.ndarray, dtype=np.float64, outputs=None) -> tuple[np.ndarray, np.ndarray]:
+    """Values (case, output) and Jacobian (case, output, input) by reverse mode, a row a case and output."""
+    units = np.eye(len(OUTPUTS))[[OUTPUTS.index(name) for name in outputs or OUTPUTS]]
+    y, pulled = _over_rows(_pull_back, np.repeat(x, len(units), 0), np.tile(units, (len(x), 1)), dtype=dtype)
+    y = y[:: len(units)]
+    return y[:, units.argmax(1)], pulled.reshape(len(x), len(units), -1)
+
+
+def forward(x: np.ndarray) -> np.ndarray:
+    """The Jacobian by forward mode in float64, a row a case and input."""
+    units = np.eye(x.shape[1])
+    _, pushed = _over_rows(_push_forward, np.repeat(x, len(units), 0), np.tile(units, (len(x), 1)))
+    return pushed.reshape(len(x), len(units), -1).transpose(0, 2, 1)
 
 
 def elasticities(y, dy_dx, x, names) -> np.ndarray:
     """`dy/dx x/y` with the scales above, shape (case, output, input); float64 arithmetic throughout."""
     y, dy_dx, x = (np.asarray(a, np.float64) for a in (y, dy_dx, x))
     return dy_dx * input_scale(x)[:, None, :] / output_scale(y, names)[:, :, None]
+
+
+OUTPUTS = output_names()

@@ -65,10 +65,18 @@ METRICS = {
     "tflops_per_gpu": "TFLOP/s",
     "mfu": "fraction",
     "hfu": "fraction",
+    "peak_memory_per_gpu": "GiB",
+    "max_memory_reserved": "GiB",
+    "max_memory_allocated": "GiB",
 }
 """Metrics that can be scored, with the unit they are printed in."""
 
 _TIME_LIKE = ("iter_time_s", "step_time_s", "tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s")
+
+
+def is_memory(metric: str) -> bool:
+    """Whether a metric is a chip's peak memory."""
+    return "memory" in metric
 
 
 def is_direct(metric: str) -> bool:

@@ -40,7 +40,7 @@ def join(row: MeasuredRun) -> Case:
     """
     _check_measurement(row)
     assumed: list[str] = []
-    accelerator = models.lookup("chips", row.gpu) if row.gpu else None
+    accelerator = models.accelerator(row.gpu)
     if accelerator is None:
         raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}'")
     record = catalog.record("chips", accelerator)
@@ -56,7 +56,14 @@ def join(row: MeasuredRun) -> Case:
     cluster = _with_attention_kernel(_cluster(accelerator, domain, _links(row, domain), stack, row.num_gpus), row)
     plan, may_be_full = _plan(row, shape, stack, cluster, domain, assumed)
     return Case(
-        row, _workload(row, shape, assumed), cluster, plan, accelerator, stack, tuple(dict.fromkeys(assumed)), may_be_full
+        row,
+        _workload(row, shape, assumed),
+        cluster,
+        plan,
+        accelerator,
+        stack,
+        tuple(dict.fromkeys(assumed)),
+        may_be_full,
     )
 
 
@@ -65,8 +72,8 @@ def _check_measurement(row: MeasuredRun) -> None:
         raise Skip(Reason.HEADLINE)
     if row.measured_value is None:
         raise Skip(Reason.NO_MEASUREMENT)
-    if row.measured_metric not in METRICS:
-        raise Skip(Reason.UNSUPPORTED_METRIC, f"'{row.measured_metric}'")
+    if row.measured_metric not in METRICS or row.phase.lower() not in ("", "train", "training"):
+        raise Skip(Reason.UNSUPPORTED_METRIC, f"'{row.measured_metric}' {row.phase}".strip())
 
 
 def _completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
@@ -131,9 +138,7 @@ def _links(row: MeasuredRun, domain: float) -> float | None:
 
 @cache
 def _parts(accelerator: str, domain: float, links: float | None, stack: str) -> Cluster:
-    built = catalog.cluster(accelerator, 8, domain=domain, stack=stack)
-    network = catalog.network(accelerator, domain=domain, scale_out_bytes_per_s=links)
-    return replace(built, network=network)
+    return catalog.cluster(accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links)
 
 
 def _cluster(accelerator: str, domain: float, links: float | None, stack: str, chips: int) -> Cluster:

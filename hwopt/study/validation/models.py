@@ -14,13 +14,39 @@ from hwopt.study.validation.rows import MeasuredRun
 from hwopt.workload.transformer import Transformer, total_parameters
 
 _HYBRID = re.compile(
-    r"mamba|nemotron-?h\b|jamba|rwkv|hyena|griffin|recurrentgemma|zamba|\bssm\b|\bhybrid\b|\bt5\b|\bbert\b|\bvit\b|diffusion", re.I
+    r"mamba|nemotron-?h\b|jamba|rwkv|hyena|griffin|recurrentgemma|zamba|\bssm\b|\bhybrid\b|\bt5\b|\bbert\b|\bvit\b|diffusion",
+    re.I,
 )
 _HYBRID_NOTES = re.compile(r"mamba|state[- ]space|not a plain transformer|recurrent layers", re.I)
 _PLAIN_MLP = re.compile(r"^(gpt|mpt|nemotron|opt|bloom|falcon|turing|mt-nlg|megatron|pythia|gpt-?neox|starcoder)", re.I)
 _TUNING = re.compile(r"\b(lora|peft|sft|fine-?tun\w*|pretrain\w*|proxy|slice|instruct|base)\b", re.I)
 _LORA_FRACTION = 0.003
 """Share of weights that train with LoRA: adapters of rank 8-16 on a 7-70 B model hold 0.1-0.5 % (arXiv 2106.09685)."""
+
+
+_MAKER = re.compile(
+    r"\b(nvidia|amd|instinct|google|cloud|aws|amazon|intel|habana|gpus?|accelerator|tensor core)\b", re.I
+)
+_FORM = re.compile(r"\b(sxm\d?|oam|hgx|dgx|nvl\d+|hbm\d?e?)\b", re.I)
+_MEMORY = re.compile(r"\b(?!40)\d+ ?gi?b\b", re.I)
+
+
+def accelerator(name: str) -> str | None:
+    """Slug of the accelerator a row counts, however it is printed.
+
+    The name as it stands, then without its maker, form factor and memory (an A100 of 40 GB stays one). Tables of
+    Trainium count NeuronCores, `Trainium1 (NeuronCore-v2; ...)`.
+    """
+    if "neuroncore" in name.lower():
+        whole = accelerator(re.split(r"[(,;]|neuroncore", name, flags=re.I)[0].strip())
+        return (lookup("chips", f"{whole}-core") or whole) if whole else lookup("chips", name)
+    words = re.sub(r"[_/-]+", " ", name)
+    for dropped in (None, _MAKER, _FORM, _MEMORY):
+        words = dropped.sub(" ", words) if dropped else words
+        spelling = name if dropped is None else " ".join(words.split())
+        if spelling and (slug := lookup("chips", spelling)):
+            return slug
+    return None
 
 
 def lookup(kind: str, name: str) -> str | None:
@@ -93,15 +119,11 @@ def _same(run: MeasuredRun, known: Transformer) -> bool:
 
 
 def _overlaid(run: MeasuredRun, known: Transformer) -> Transformer:
-    """The catalogue's model with the row's depth and vocabulary; leading dense layers of a MoE stay dense."""
+    """The catalogue's model with the row's depth and vocabulary; a slice keeps the ratio of dense layers, at least one."""
     depth, moe = float(known.layers), float(known.moe_layers)
     layers = float(run.layers or depth)
-    dense = depth - moe
-    # A few dense layers lead (DeepSeek: 3 of 61); where they alternate (Llama 4), a proxy keeps the ratio.
-    scaled = layers * moe / depth if dense > 0.2 * depth else max(layers - dense, 0.0)
-    if _first_dense(run) and moe:
-        scaled = layers - 1.0
-    changes = {"layers": layers, "moe_layers": float(round(scaled)) if moe else 0.0}
+    dense = float(np.ceil((depth - moe) * layers / depth))
+    changes = {"layers": layers, "moe_layers": layers - dense if moe else 0.0}
     if run.vocab:
         changes["vocab"] = float(run.vocab)
     if run.ffn and not moe:
@@ -126,7 +148,11 @@ def _inferred(run: MeasuredRun, assumed: list[str]) -> Transformer:
     vocab = float(run.vocab or (51200 if _PLAIN_MLP.match(run.model_name) else 32000))
     experts = float(run.moe_experts or 0)
     moe_layers = (layers - 1.0 if _first_dense(run) else layers) if experts else 0.0
-    head_sizes = [float(run.head_dim)] if run.head_dim else sorted({hidden / heads, 128.0, *([256.0] if heads * 256 == hidden else [])})
+    head_sizes = (
+        [float(run.head_dim)]
+        if run.head_dim
+        else sorted({hidden / heads, 128.0, *([256.0] if heads * 256 == hidden else [])})
+    )
 
     def build(head: float, matrices: float) -> Transformer:
         return _transformer(

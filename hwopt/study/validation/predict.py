@@ -28,6 +28,7 @@ class Prediction:
     mfu: float  # of the peak of the row's formats
     memory_bytes: float
     memory_capacity_bytes: float
+    memory_reserve_bytes: float  # of it: context, buffers, fragmentation
     flops: StepFlops
     peak_flops_per_s: float  # 16 bit, one chip
     breakdown: dict[str, float]
@@ -78,6 +79,7 @@ def _estimate_all(workload: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[
             "step_s": report.step_time_s,
             "mfu": report.mfu,
             "memory_bytes": report.memory_per_chip_bytes,
+            "memory_reserve_bytes": report.memory.reserve_bytes,
             "memory_capacity_bytes": report.memory_capacity_bytes,
             "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
             "attention_full": tokens * 3.0 * attention,
@@ -100,6 +102,7 @@ def _evaluate(inputs: Sequence[tuple[TrainingRun, Cluster, Plan]]) -> list[Predi
             mfu=float(values["mfu"][i]),
             memory_bytes=float(values["memory_bytes"][i]),
             memory_capacity_bytes=float(values["memory_capacity_bytes"][i]),
+            memory_reserve_bytes=float(values["memory_reserve_bytes"][i]),
             flops=StepFlops(*(float(values[name][i]) for name in ("products", "attention_full", "repeated"))),
             peak_flops_per_s=float(values["peak"][i]),
             breakdown={name: float(part[i]) for name, part in parts.items()},

@@ -27,6 +27,8 @@ class MeasuredRun:
     recompute: str
     seq_parallel: str
     measured_metric: str
+    unit: str
+    phase: str
     quality: str
     config_complete: str
     stack: str
@@ -68,6 +70,9 @@ _TYPES = {f.name: f.type for f in fields(MeasuredRun)}
 _TEXT = tuple(name for name, kind in _TYPES.items() if kind == "str")
 _WHOLE = tuple(name for name, kind in _TYPES.items() if kind == "int | None")
 _REAL = tuple(name for name, kind in _TYPES.items() if kind == "float | None")
+_OTHER_NAMES = {"quantity": "measured_metric", "value": "measured_value"}
+"""Columns of the tables of measured memory, by the names they have here."""
+
 _MAY_BE_ZERO = frozenset({"moe_experts", "moe_topk"})
 _KNOWN = frozenset((*_TEXT, *_WHOLE, *_REAL, "other_metrics"))
 
@@ -89,9 +94,13 @@ def read(path: str | Path) -> list[MeasuredRun]:
             if any(cell.strip() for cell in cells):
                 table.append((reader.line_num, cells))
     except csv.Error as error:
-        raise UserError(f"{path}: row at line {reader.line_num}: not CSV ({error}); is a quotation mark left open?") from None
+        raise UserError(
+            f"{path}: row at line {reader.line_num}: not CSV ({error}); is a quotation mark left open?"
+        ) from None
     if not table:
-        raise UserError(f"{path}: the file is empty; its first line should name columns such as {', '.join(ESSENTIAL[:3])}")
+        raise UserError(
+            f"{path}: the file is empty; its first line should name columns such as {', '.join(ESSENTIAL[:3])}"
+        )
     header = _header(path, table[0][1])
     if len(table) == 1:
         raise UserError(f"{path}: no rows below the header; was the file cut off?")
@@ -116,9 +125,13 @@ def _text(path: Path) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         column = _column_at(raw, error.start)
         where = f"row at line {line}, column {column}"
-        raise UserError(f"{path}: {where}: byte {raw[error.start]:#x} is not UTF-8; save the file as UTF-8 CSV") from None
+        raise UserError(
+            f"{path}: {where}: byte {raw[error.start]:#x} is not UTF-8; save the file as UTF-8 CSV"
+        ) from None
     if "\x00" in text:
-        raise UserError(f"{path}: line {text[: text.index(chr(0))].count(chr(10)) + 1} has a NUL byte; is it a CSV file?")
+        raise UserError(
+            f"{path}: line {text[: text.index(chr(0))].count(chr(10)) + 1} has a NUL byte; is it a CSV file?"
+        )
     return text
 
 
@@ -134,6 +147,7 @@ def _column_at(raw: bytes, position: int) -> str:
 def _header(path: Path, cells: list[str]) -> list[str]:
     by_fold = {name.lower(): name for name in _KNOWN}
     names = [by_fold.get(cell.strip().lower(), cell.strip()) for cell in cells]
+    names = [_OTHER_NAMES.get(name, name) if _OTHER_NAMES.get(name) not in names else name for name in names]
     missing = [name for name in ESSENTIAL if name not in names]
     if missing:
         hints = [f"'{name}' ({_intent(name, names, cells)})" for name in missing]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hwopt.study.validation.conventions import is_direct
+from hwopt.study.validation.conventions import is_direct, is_memory
 from hwopt.study.validation.join import Case
 from hwopt.study.validation.predict import Prediction
 from hwopt.study.validation.reasons import Reason
@@ -27,7 +27,7 @@ class Scored:
     prediction: Prediction
     predicted: float
     assumed: tuple[str, ...]
-    baseline: float = math.nan  # of one utilisation per accelerator
+    baseline: float = math.nan  # of one utilisation per accelerator; memory has none
     left_out: str = ""  # why the row does not count in its cell although it is scored
 
     @property
@@ -48,7 +48,8 @@ class Scored:
     @property
     def cell(self) -> tuple[str, str, str]:
         """(source, model, accelerator)."""
-        return (self.row.source or "(no source)", _plain(self.row.model_name), self.case.accelerator)
+        memory = " (memory)" if is_memory(self.row.measured_metric) else ""
+        return ((self.row.source or "(no source)") + memory, _plain(self.row.model_name), self.case.accelerator)
 
 
 def _plain(name: str) -> str:
@@ -60,7 +61,9 @@ def release(row: MeasuredRun) -> tuple[int, ...] | None:
     date of the printed table.
     """
     for text in (row.source_locator, row.notes):
-        found = re.search(r"(?:container|release|section)\s+v?(\d+(?:\.\d+)+)|\b(\d\d\.\d\d(?:\.\d+)?)\s+container", text, re.I)
+        found = re.search(
+            r"(?:container|release|section)\s+v?(\d+(?:\.\d+)+)|\b(\d\d\.\d\d(?:\.\d+)?)\s+container", text, re.I
+        )
         if found:
             return tuple(int(part) for part in (found[1] or found[2]).split("."))
     dated = re.search(r"\((20\d\d)-(\d\d)-(\d\d)\)", row.source_locator)
@@ -120,13 +123,15 @@ def fit_baseline(rows: Sequence[Scored]) -> dict[str, float]:
     """
     by_cell: dict[tuple, list[float]] = defaultdict(list)
     for scored in rows:
-        if not scored.left_out:
+        if not scored.left_out and not is_memory(scored.row.measured_metric):
             by_cell[scored.cell].append(math.log(scored.prediction.mfu * scored.time_ratio))
     by_chip: dict[str, list[float]] = defaultdict(list)
     for cell, values in by_cell.items():
         by_chip[cell[2]].append(float(np.median(values)))
     constants = {chip: math.exp(float(np.median(values))) for chip, values in by_chip.items()}
     for scored in rows:
+        if is_memory(scored.row.measured_metric):
+            continue
         slower = scored.prediction.mfu / constants.get(scored.case.accelerator, scored.prediction.mfu)
         is_rate = scored.row.measured_metric in _RATES
         scored.baseline = scored.predicted / slower if is_rate else scored.predicted * slower
@@ -152,8 +157,9 @@ def _cell_errors(rows: Sequence[Scored]) -> dict[tuple, dict[str, float]]:
 
 
 def _over_cells(cells: Sequence[dict[str, float]]) -> dict[str, float | int | None]:
-    def of(reduce, name: str) -> float | None:
-        return float(reduce([cell[name] for cell in cells])) if cells else None
+    def of(reduce: Callable, name: str) -> float | None:
+        values = [cell[name] for cell in cells if not math.isnan(cell[name])]
+        return float(reduce(values)) if values else None
 
     return {
         "cells": len(cells),

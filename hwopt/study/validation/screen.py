@@ -25,7 +25,8 @@ def screen(result: dict) -> str:
         )
     coverage = s["interval_coverage"]
     lines += [
-        "intervals: " + ("none until the constants are calibrated" if coverage is None else f"{100 * coverage:.0f} % covered"),
+        "intervals: "
+        + ("none until the constants are calibrated" if coverage is None else f"{100 * coverage:.0f} % covered"),
         "bias: predicted over measured step time; + is too slow",
         "",
         f"{'source':50}{'cells':>6}{'rows':>6}{'median':>8}{'bias':>8}",
@@ -36,7 +37,10 @@ def screen(result: dict) -> str:
         for source, of in by_error
     ]
     if s["superseded"]:
-        lines += ["", f"{s['superseded']} scored rows repeat a run (older release or another metric) and do not count in cells"]
+        lines += [
+            "",
+            f"{s['superseded']} scored rows repeat a run (older release or another metric) and do not count in cells",
+        ]
     if s["skipped"]:
         lines += ["", "skipped"]
         lines += [f"{count:6}  {reason}" for reason, count in s["skipped_by_reason"].items()]

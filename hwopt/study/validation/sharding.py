@@ -140,7 +140,11 @@ def links_gbit_per_s(notes: str, gpus_per_node: int) -> float | None:
     """
     if match := re.search(r"(\d+(?:\.\d+)?)\s*gb/?(?:it/)?s(?:ec)?\s+per\s+(?:gpu|chip|accelerator)", notes, re.I):
         return float(match[1])
-    if match := re.search(r"(\d+)\s*x\s*(\d+)\s*g(?:b/s|bps|bit/s)?(?:\s+\w+)*?\s*(?:;|,|\)|$|per|ib|roce|tcpx|rdma|efa|infiniband)", notes, re.I):
+    if match := re.search(
+        r"(\d+)\s*x\s*(\d+)\s*g(?:b/s|bps|bit/s)?(?:\s+\w+)*?\s*(?:;|,|\)|$|per|ib|roce|tcpx|rdma|efa|infiniband)",
+        notes,
+        re.I,
+    ):
         return float(match[1]) * float(match[2]) / gpus_per_node
     if match := re.search(r"(\d+(?:\.\d+)?)\s*gb/?s[\w\s-]*?\bper[- ]node", notes, re.I):
         return float(match[1]) / gpus_per_node

@@ -48,7 +48,10 @@ _NAMED = (
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),
-    (r"vtrain|korthikanti|reducing activation recomputation|narayanan|sc'?21|megatron-lm readme (january|april) 2021", "megatron-2021"),
+    (
+        r"vtrain|korthikanti|reducing activation recomputation|narayanan|sc'?21|megatron-lm readme (january|april) 2021",
+        "megatron-2021",
+    ),
     (r"llm-foundry|mosaic|composer", "torch-fsdp-2023"),
     (r"torchtitan|torchao|pytorch/ao", "torchtitan-2024"),
     (r"maxtext|levanter|\bjax\b|pax|t5x|flax|haiku|\bxla\b", "jax"),
@@ -58,12 +61,16 @@ _NAMED = (
     (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo|nanotron", "torch"),
 )
 
+_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_VENUES = "iclr|icml|micro|neurips|mlsys|osdi|nsdi|asplos|et al\\."
+
 _YEAR = (
+    # pattern -> what to add to the number it finds
     (r"\b(20[12]\d)-\d\d\b", 0),
     (r"arxiv:? ?(\d\d)\d\d\.\d{4,5}", 2000),
     (r"(?:container|release|section|version|nemo|tag) v?(\d\d)\.\d\d\b", 2000),
     (r"\b(\d\d)\.(?:0[1-9]|1[0-2])(?:\.\d+)? container", 2000),
-    (r"(?:january|february|march|april|may|june|july|august|september|october|november|december|iclr|micro|neurips|icml|mlsys|osdi|et al\.),? (20[12]\d)", 0),
+    (rf"(?:{_MONTHS}|{_VENUES}),? (20[12]\d)", 0),
     (r"\bsc'?(\d\d)\b", 2000),
 )
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from hwopt.errors import UserError
-from hwopt.study.validation.conventions import METRICS, predicted_value
+from hwopt.study.validation.conventions import METRICS, is_memory, predicted_value
 from hwopt.study.validation.join import Case, join
-from hwopt.study.validation.predict import predict
-from hwopt.study.validation.reasons import Reason, Skip
+from hwopt.study.validation.predict import Prediction, predict
+from hwopt.study.validation.reasons import Skip
 from hwopt.study.validation.rows import MeasuredRun, read
 from hwopt.study.validation.score import Scored, summary
+from hwopt.units import to_si
 
 
 def validate(path: str | Path) -> dict:
@@ -48,9 +49,19 @@ def _joined(path: str | Path, row: MeasuredRun) -> Case | Skip:
         raise UserError(f"{path}: {error}") from None
 
 
-def _scored(case: Case, answer) -> Scored:
+def _memory(row: MeasuredRun, answer: Prediction) -> float:
+    """Peak memory in the row's unit. What an allocator has handed out leaves context and fragmentation out."""
+    allocated = row.measured_metric == "max_memory_allocated"
+    held = answer.memory_bytes - (answer.memory_reserve_bytes if allocated else 0.0)
+    return held / to_si(1.0, row.unit or METRICS[row.measured_metric])
+
+
+def _scored(case: Case, answer: Prediction) -> Scored:
     assumed = list(case.assumed)
-    predicted = predicted_value(case.row, answer.step_s, answer.flops, answer.peak_flops_per_s, assumed)
+    if is_memory(case.row.measured_metric):
+        predicted = _memory(case.row, answer)
+    else:
+        predicted = predicted_value(case.row, answer.step_s, answer.flops, answer.peak_flops_per_s, assumed)
     return Scored(replace(case, assumed=tuple(assumed)), answer, predicted, tuple(assumed))
 
 
@@ -59,7 +70,7 @@ def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip) -> d
         "id": row.id,
         "line": row.line,
         "metric": row.measured_metric,
-        "unit": METRICS.get(row.measured_metric),
+        "unit": row.unit or METRICS.get(row.measured_metric),
         "measured": row.measured_value,
     }
     if scored is None:
@@ -82,6 +93,3 @@ def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip) -> d
         "memory_per_chip_bytes": memory,
         "fits": memory <= capacity,
     }
-
-
-__all__ = ["Reason", "validate"]

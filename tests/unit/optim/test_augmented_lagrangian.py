@@ -60,7 +60,7 @@ def test_projected_gradient_keeps_what_points_inward():
 def test_any_optax_transformation_serves():
     values = lambda y, _: (-jnp.sum(y), jnp.stack([jax.nn.logsumexp(y)]))
     found = solve(
-        values, np.log([0.5, 0.1, 0.2]), np.full(3, -9.0), np.zeros(3), transformation=optax.scale_by_adabelief()
+        values, np.log([0.5, 0.1, 0.2]), np.full(3, -9.0), np.zeros(3), transformation=optax.scale_by_belief()
     )
     np.testing.assert_allclose(np.exp(found.y), 1 / 3, rtol=5e-3)
 

@@ -54,7 +54,7 @@ def test_a_comma_inside_quotes_is_text(tmp_path):
         (f"{HEADER}\n{GOOD.replace('5.5', 'inf')}\n", ["line 2", "'measured_value'", "not finite"]),
         (f"{HEADER}\n{GOOD.replace('5.5', '-1')}\n", ["'measured_value'", "above zero"]),
         (f"{HEADER}\n{GOOD.replace('5.5', 'fast')}\n", ["'measured_value'", "'fast' is not a number"]),
-        (f'{HEADER}\n{GOOD.replace("4096", chr(34) + "4,096" + chr(34))}\n', ["'seq_len'", "write 4096"]),
+        (f"{HEADER}\n{GOOD.replace('4096', chr(34) + '4,096' + chr(34))}\n", ["'seq_len'", "write 4096"]),
         (f"{HEADER}\n{GOOD.replace(',8,', ',8.5,')}\n", ["'num_gpus'", "whole number"]),
         (f'{HEADER},notes\n{GOOD},"open\n', ["quotation mark"]),
         (f"{HEADER},notes\n{GOOD},caf\xe9\n".encode("latin-1"), ["line 2", "column 'notes'", "not UTF-8"]),

@@ -1,0 +1,130 @@
+"""Chips: datasheet entries as `Chip`, the formats they have units for, and their usual software."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hwopt.catalog.load import leaf, record, supported
+from hwopt.catalog.schema import Record
+from hwopt.errors import UserError, suggest
+from hwopt.hardware.chip import Chip
+from hwopt.stack import Stack
+from hwopt.types import PRECISIONS
+
+SLOTS = {
+    **{name: name for name in PRECISIONS},
+    "fp16": "bf16",
+    "mxfp8": "fp8",
+    "nvfp4": "fp4",
+    "mxfp4": "fp4",
+}
+"""Number format as written -> its place in `PRECISIONS`."""
+
+_DEFAULT_STACKS = {
+    "volta": "megatron-2021", "ampere": "nemo-2024", "hopper": "nemo-2024", "blackwell": "nemo-2025", "rubin": "nemo-2025",
+    "cdna2": "rocm-primus-2025", "cdna3": "rocm-primus-2025", "cdna4": "rocm-primus-2025", "tpu": "jax-maxtext-tpu",
+    "trainium": "neuron", "gaudi": "torch-fsdp-2023", "wafer": "ideal", "lpu": "ideal", "ipu": "ideal",
+}  # fmt: skip
+
+
+def slot(precision: str) -> str:
+    """The entry of `PRECISIONS` a number format uses.
+
+    **Raises:** `UserError` for an unknown format.
+    """
+    try:
+        return SLOTS[precision.lower()]
+    except (KeyError, AttributeError):
+        raise UserError(f"unknown precision '{precision}': {suggest(str(precision), SLOTS)}") from None
+
+
+def chip(name: str | Path) -> Chip:
+    """An accelerator of the catalogue, or of a user's own `.toml`.
+
+    `core = TDP - idle - HBM bandwidth x HBM energy`: what is left for the compute die at full load.
+
+    **Arguments:** `name` as `find("chips", ...)` knows it, or a path.
+
+    **Raises:** `UserError` for an unknown name, a bad file, or a TDP that memory and idling already use up.
+    """
+    held = supported("chips", name)
+    tdp = held.si("tdp")
+    bandwidth, energy = held.si("memory_bandwidth"), held.si("memory_energy")
+    idle = tdp * held.si("idle_fraction")
+    core = tdp - idle - bandwidth * energy
+    if core <= 0.0:
+        raise UserError(
+            f"chip '{held.slug}': a TDP of {tdp:g} W leaves nothing to compute with after idling ({idle:g} W) and memory "
+            f"({bandwidth * energy:g} W): lower 'memory_energy' or 'idle_fraction'"
+        )
+    return Chip(
+        peak_flops_per_s=leaf([held.si(f"peak.{each}") for each in PRECISIONS]),
+        matmul_efficiency=leaf([held.si(f"matmul_efficiency.{each}") for each in PRECISIONS]),
+        clock_ratio=leaf(1.0),
+        threshold_voltage_fraction=leaf(held.si("threshold_voltage_fraction")),
+        sram_bytes=leaf(held.si("sram")),
+        hbm_bandwidth_bytes_per_s=leaf(bandwidth),
+        hbm_capacity_bytes=leaf(held.si("memory_capacity")),
+        hbm_efficiency=leaf(held.si("memory_efficiency")),
+        idle_power_w=leaf(idle),
+        core_power_w=leaf(core),
+        hbm_energy_j_per_byte=leaf(energy),
+    )
+
+
+def architecture(held: Record) -> str:
+    """The chip family of a record of `chips`."""
+    return str(held.text["architecture"])
+
+
+def check_precision(name: str | Path, precision: str) -> str:
+    """`precision`, if the chip has units for it.
+
+    **Arguments:** `name` of a chip; `precision` such as `fp8` or `nvfp4`. fp16 and bf16 count as each other on chips
+    with bf16 units.
+
+    **Raises:** `UserError` that names the formats the chip has.
+    """
+    held = record("chips", name)
+    native = held.words("native")
+    wanted = precision.lower() if isinstance(precision, str) else str(precision)
+    if wanted not in native and slot(precision) not in native:
+        raise UserError(f"chip '{held.slug}' has no {wanted} units: it has {', '.join(native)}")
+    return wanted
+
+
+def stack(name: str | Path, architecture: str = "default") -> Stack:
+    """A software stack on a chip family.
+
+    **Arguments:** `name` of the stack, or a path; `architecture` as chips state it (`hopper`, `cdna3`, `tpu`, ...):
+    picks the attention kernels' efficiency, `default` where the stack states none for it.
+
+    **Raises:** `UserError` for an unknown name or a bad file.
+    """
+    held = supported("stacks", name)
+
+    def attention(key: str) -> float:
+        wanted = f"{key}.{architecture}"
+        return held.si(wanted if wanted in held.quantities else f"{key}.default")
+
+    renamed = {
+        "kernel_launch_s": "kernel_launch",
+        "host_layer_s": "host_layer",
+        "collective_launch_s": "collective_launch",
+    }
+    renamed |= {"step_overhead_s": "step_overhead", "memory_reserve_bytes": "memory_reserve"}
+    by_family = ("attention_forward_efficiency", "attention_backward_efficiency")
+    plain = [field for field in Stack.__dataclass_fields__ if field not in by_family]
+    return Stack(
+        **{field: leaf(attention(field)) for field in by_family},
+        **{field: leaf(held.si(renamed.get(field, field))) for field in plain},
+    )
+
+
+def default_stack(chip_name: str | Path) -> str:
+    """The software a chip usually runs: the entry's own choice, or its family's.
+
+    **Arguments:** name or path of a chip. **Returns:** the slug of a stack.
+    """
+    held = record("chips", chip_name)
+    return str(held.text.get("default_stack") or _DEFAULT_STACKS.get(architecture(held), "nemo-2024"))

@@ -1,0 +1,106 @@
+"""Reads data files, each when it is asked for: entries of the catalogue by name, a user's own by path."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwopt.catalog.names import KINDS, check_kind, data_root, find
+from hwopt.catalog.schema import Record, parse
+from hwopt.errors import UserError
+
+_SINGULAR: dict[str, str] = dict(
+    zip(KINDS, ("chip", "link", "workload", "stack", "cooling", "site", "price list"), strict=True)
+)
+
+
+def leaf(value: object) -> Any:
+    """A number, or a short list of them, as the model's inputs hold them: a NumPy float64 array, cast at the boundary."""
+    return np.asarray(value, np.float64)
+
+
+def is_path(name: object) -> bool:
+    """Whether a name means a user's own file: it is a `Path`, or ends in `.toml` or `.json`."""
+    return isinstance(name, Path) or (isinstance(name, str) and name.lower().endswith((".toml", ".json")))
+
+
+@cache
+def sources() -> Mapping[str, str]:
+    """The citations of the shipped data, by id."""
+    return tomllib.loads((data_root() / "sources.toml").read_text(encoding="utf-8"))
+
+
+def record(kind: str, name: str | Path) -> Record:
+    """One entry of the catalogue, or a user's own file of the same form.
+
+    **Arguments:** `kind` one of `kinds`; `name` any spelling `find` knows, or the path of a `.toml` file. Such a file
+    may cite the catalogue's sources and add its own in a table `[sources]`.
+
+    **Returns:** its texts and quantities, unconverted; `Record.si` converts.
+
+    **Raises:** `UserError`, one line, for an unknown name, an unreadable file, or a file the schema refuses.
+    """
+    check_kind(kind)
+    if is_path(name):
+        return _own(kind, Path(name))
+    return _shipped(kind, find(kind, str(name)))
+
+
+def supported(kind: str, name: str | Path) -> Record:
+    """As `record`, and refuses an entry that only documents why it cannot be modelled.
+
+    **Raises:** `UserError` as `record`, and with the entry's own reason.
+    """
+    held = record(kind, name)
+    if "unsupported" in held.text:
+        raise UserError(f"{_SINGULAR[kind]} '{held.slug}' cannot be modelled: {held.text['unsupported']}")
+    return held
+
+
+@cache
+def _shipped(kind: str, slug: str) -> Record:
+    text = (data_root() / kind / f"{slug}.toml").read_text(encoding="utf-8")
+    return parse(kind, slug, tomllib.loads(text), sources(), f"{kind}/{slug}.toml")
+
+
+def _own(kind: str, path: Path) -> Record:
+    if path.suffix.lower() != ".toml":
+        raise UserError(f"{path}: a {_SINGULAR[kind]} is read from a .toml file")
+    return parse(kind, path.stem, _table(path), sources(), str(path))
+
+
+def _table(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise UserError(f"cannot read {path}: {failure.strerror or failure}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise UserError(f"{path} is not TOML: {failure}") from None
+
+
+def sources_of(*records: Record) -> list[str]:
+    """The references behind records, each once, sorted.
+
+    **Arguments:** records as `record` returns them.
+    """
+    return sorted({citation for held in records for citation in held.sources.values()})
+
+
+def positive(value: float, name: str, *, least: float = 0.0) -> float:
+    """`value` as a float, checked.
+
+    **Raises:** `UserError` unless it is finite and above zero (and not below `least`).
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{name} must be a number, not {value!r}") from None
+    if not np.isfinite(number) or number <= 0.0 or number < least:
+        bound = f"at least {least:g}" if least > 0.0 else "above zero"
+        raise UserError(f"{name} must be finite and {bound}, not {number:g}")
+    return number

@@ -1,0 +1,60 @@
+"""Weights that one chip holds, after sharding over tensor, pipeline and expert parallel ranks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from hwopt.plan import Plan
+from hwopt.types import Scalar
+from hwopt.workload.transformer import (
+    Transformer,
+    attention_parameters,
+    dense_mlp_parameters,
+    embedding_parameters,
+    expert_parameters,
+)
+
+
+class Held(NamedTuple):
+    """Weights on one chip before any sharding over data parallel ranks.
+
+    Experts are counted apart: their replicas are other chips than those of the rest.
+    """
+
+    dense_layer: Scalar  # a dense layer
+    moe_layer: Scalar  # a MoE layer without its routed experts
+    experts_layer: Scalar  # the routed experts of a MoE layer
+    stage: Scalar  # the fullest stage and its tables, without routed experts
+    stage_experts: Scalar  # routed experts of the fullest stage
+
+
+def held_parameters(shape: Transformer, plan: Plan) -> Held:
+    """Weights on one chip: layers over t, experts over e and t_e, stages over p; norms and routers are replicated.
+
+    **Returns:** numbers of weights. Zero experts for a dense model.
+    """
+    attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
+    expert = expert_parameters(shape)
+    dense = attention + dense_mlp_parameters(shape) / plan.tp
+    moe = attention + shape.shared_experts * expert / plan.tp + shape.hidden * shape.experts
+    experts = shape.experts * expert / (plan.ep * plan.expert_tp)
+    share = plan.fullest_stage / plan.pp
+    stage = (shape.dense_layers * dense + shape.moe_layers * moe) * share + _tables(shape, plan)
+    return Held(dense, moe, experts, stage, shape.moe_layers * experts * share)
+
+
+def _tables(shape: Transformer, plan: Plan) -> Scalar:
+    """Embedding and head on the chip that holds more of them: one table a stage, both on a single stage.
+
+    A tied head is a copy on the last of several stages.
+    """
+    embedding, head = embedding_parameters(shape), shape.vocab * shape.hidden
+    untied = 1.0 - shape.tied_embeddings
+    return (jnp.maximum(embedding, head) + untied * jnp.minimum(embedding, head) / plan.pp) / plan.tp
+
+
+def expert_replicas(plan: Plan) -> Scalar:
+    """Chips that hold the same experts: `t c d / (e t_e)`."""
+    return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)

@@ -1,0 +1,51 @@
+"""Measured against predicted, one point a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwopt.plot.style import figure, save
+
+_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
+
+
+def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
+    """Predicted over measured step speed against measured speed, by accelerator, with bands of 10 and 25 %.
+
+    **Arguments:** `result` of `hwopt.validate`; `path` of the image to write.
+    """
+    rows = [row for row in result["rows"] if row["status"] == "scored" and row["measured"] > 0]
+    names = sorted({row["accelerator"] for row in rows}, key=lambda n: -sum(row["accelerator"] == n for row in rows))
+    with figure() as (drawn, (axes,)):
+        for low, high, shade in ((0.75, 1 / 0.75, 0.08), (0.9, 1 / 0.9, 0.14)):
+            axes.axhspan(low, high, color="black", alpha=shade, linewidth=0)
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        for index, name in enumerate(names):
+            own = [row for row in rows if row["accelerator"] == name]
+            # Times and rates both become speed relative to measured, so above one means predicted too fast.
+            speed = [
+                row["measured"] / row["predicted"] if row["unit"] == "s" else row["predicted"] / row["measured"]
+                for row in own
+            ]
+            shown = name if index < len(_COLOURS) - 1 else "others" if index == len(_COLOURS) - 1 else None
+            colour = _COLOURS[min(index, len(_COLOURS) - 1)]
+            chips = np.array([row["chips"] for row in own], float)
+            spread = 1.0 + 0.06 * np.sin(np.arange(len(own)))  # rows of equal size would hide each other
+            axes.scatter(chips * spread, speed, s=9, alpha=0.6, color=colour, label=shown, linewidth=0)
+        axes.set(xscale="log", yscale="log", xlabel="chips in the run", ylabel="predicted speed / measured speed")
+        axes.set_ylim(0.3, 3.0)
+        axes.set_yticks([0.33, 0.5, 0.75, 0.9, 1.0, 1.1, 1.33, 2.0, 3.0])
+        axes.set_yticklabels(["0.33", "0.5", "0.75", "0.9", "1", "1.1", "1.33", "2", "3"])
+        axes.minorticks_off()
+        summary = result["summary"]
+        axes.set_title(
+            f"{summary['scored']} published runs, constants from literature (not fitted): "
+            f"median error {100 * summary['median_abs_error']:.0f} % over {summary['cells']} cells",
+            fontsize=10,
+        )
+        axes.legend(ncols=2, fontsize=8, loc="lower right", markerscale=2)
+        save(drawn, path)

@@ -1,0 +1,168 @@
+"""Chips, networks, buildings and prices from entries: parts add up, options act, nonsense is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from hwopt import catalog
+from hwopt.catalog.fields import ARCHITECTURES
+from hwopt.catalog.load import data_root
+from hwopt.errors import UserError
+from hwopt.types import PRECISIONS
+
+CHIPS = catalog.names("chips")
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_every_chip_becomes_a_cluster(name):
+    cluster = catalog.cluster(name, 256)
+    for part in jax.tree.leaves(cluster):
+        assert isinstance(part, np.ndarray) and part.dtype == np.float64 and part.ndim <= 1
+        assert np.isfinite(part).all() and (part >= 0).all()
+    held, chip, network = catalog.record("chips", name), cluster.chip, cluster.network
+    assert held.text["architecture"] in ARCHITECTURES
+    draws = chip.idle_power_w + chip.core_power_w + chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
+    assert draws == pytest.approx(held.si("tdp"), rel=1e-12)
+    assert (chip.matmul_efficiency > 0).all() and (chip.matmul_efficiency <= 1).all()
+    assert 0 < chip.hbm_efficiency <= 1 and 0 < chip.threshold_voltage_fraction < 1
+    assert (network.efficiency > 0).all() and (network.efficiency <= 1).all()
+    assert (np.diff(network.size) >= 0).all() and (np.diff(network.latency_s) >= 0).all()
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_parts_add_up_to_the_price(name):
+    held, cluster = catalog.record("chips", name), catalog.cluster(name, 8)
+    chip, prices = cluster.chip, cluster.prices
+    memory = (
+        chip.hbm_capacity_bytes * prices.hbm_usd_per_byte
+        + chip.hbm_bandwidth_bytes_per_s * prices.hbm_usd_per_byte_per_s
+    )
+    links = cluster.network.bandwidth_bytes_per_s[0] * prices.network_usd_per_byte_per_s[0]
+    assert prices.chip_base_usd + memory + links == pytest.approx(held.si("price"), rel=1e-9)
+    assert prices.chip_base_usd >= 0.19 * held.si("price")
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_formats_without_units_hold_the_peak_they_run_at(name):
+    held = catalog.record("chips", name)
+    peak = dict(zip(PRECISIONS, catalog.chip(name).peak_flops_per_s, strict=True))
+    native = held.words("native")
+    for precision in ("fp8", "fp4", "int8"):
+        if precision not in native:
+            assert peak[precision] in {peak["bf16"], peak["fp8"]}
+            with pytest.raises(UserError, match=f"no {precision} units"):
+                catalog.check_precision(name, precision)
+    for precision in native:
+        assert catalog.check_precision(name, precision) == precision
+
+
+def test_precisions_a_chip_has():
+    assert catalog.check_precision("v100", "fp16") == "fp16"
+    assert catalog.check_precision("h100-sxm", "FP16") == "fp16"
+    assert catalog.check_precision("b200", "nvfp4") == "nvfp4"
+    with pytest.raises(UserError, match="no bf16 units"):
+        catalog.check_precision("v100", "bf16")
+    with pytest.raises(UserError, match="no fp8 units"):
+        catalog.check_precision("a100-80", "fp8")
+    with pytest.raises(UserError, match="unknown precision 'fp9'"):
+        catalog.check_precision("h100-sxm", "fp9")
+
+
+def test_published_numbers_arrive_in_si():
+    chip, network = catalog.chip("H100-SXM-80GB"), catalog.network("h100-sxm")
+    assert chip.peak_flops_per_s[2] == 989e12 and chip.hbm_bandwidth_bytes_per_s == 3.35e12
+    assert chip.hbm_capacity_bytes == 80e9 and chip.sram_bytes == 50 * 2**20
+    assert network.size[0] == 8 and network.bandwidth_bytes_per_s.tolist() == [450e9, 50e9, 50e9]
+    assert catalog.network("gb200").size[0] == 72
+    torchtitan = catalog.chip("H100-96GB-HBM2e-500W")
+    assert (torchtitan.hbm_capacity_bytes, torchtitan.hbm_bandwidth_bytes_per_s) == (96e9, 2.4e12)
+
+
+def test_halves_are_halves():
+    for whole, half in (("mi250x", "mi250x-gcd"), ("trainium1", "trainium1-core")):
+        a, b = catalog.chip(whole), catalog.chip(half)
+        for field in ("peak_flops_per_s", "hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "core_power_w"):
+            np.testing.assert_allclose(getattr(b, field), getattr(a, field) / 2, rtol=1e-12)
+
+
+def test_network_options_act():
+    network = catalog.network("h100-sxm", domain=72, scale_out="infiniband-xdr", pod=1024, oversubscription=7)
+    assert network.size.tolist()[:2] == [72, 1024]
+    assert network.bandwidth_bytes_per_s.tolist() == pytest.approx([450e9, 100e9, 100e9 / 7])
+    assert catalog.network("h100-sxm", scale_out_bytes_per_s=12.5e9).bandwidth_bytes_per_s[1] == 12.5e9
+    assert catalog.network("h100-sxm", scale_up="nvlink-5").bandwidth_bytes_per_s[0] == 900e9
+    assert catalog.network("h800").bandwidth_bytes_per_s[0] == 200e9
+    assert catalog.network("h100-sxm").reduction_factor.tolist() == [1, 1, 1]
+    assert (catalog.network("h100-sxm", in_network_reduction=True).reduction_factor < 1).all()
+    assert catalog.network("h100-sxm", domain=9000).size[1] == 9000
+
+
+def test_stacks_know_chip_families():
+    flash2, flash3 = catalog.stack("torch-fsdp-2023", "hopper"), catalog.stack("nemo-2025", "hopper")
+    assert flash2.attention_forward_efficiency < flash3.attention_forward_efficiency
+    assert (
+        catalog.stack("nemo-2025").attention_forward_efficiency
+        == catalog.stack("nemo-2025", "lpu").attention_forward_efficiency
+    )
+    ideal = catalog.stack("ideal", "hopper")
+    assert (
+        ideal.attention_forward_efficiency == ideal.tp_overlap == 1 and ideal.host_layer_s == ideal.gemm_half_size == 0
+    )
+    assert catalog.default_stack("h100-sxm") == "nemo-2024" and catalog.default_stack("mi300x") == "rocm-primus-2025"
+    assert catalog.default_stack("tpu-v5p") == "jax-maxtext-tpu"
+    for name in catalog.names("stacks"):
+        for architecture in ARCHITECTURES:
+            held = catalog.stack(name, architecture)
+            assert held.attention_backward_efficiency <= held.attention_forward_efficiency <= 1
+
+
+def test_sites_and_price_lists_act():
+    norway, average = catalog.facility("norway", "h100-sxm"), catalog.facility("us-average", "h100-sxm")
+    assert norway.carbon_kg_per_j < average.carbon_kg_per_j and norway.pue < average.pue
+    assert average.host_power_w == pytest.approx(0.82 * 700)
+    assert average.electricity_usd_per_j * 3.6e6 == pytest.approx(0.0826)
+    assert catalog.prices("at-cost", "h100-sxm").chip_base_usd < catalog.prices("default", "h100-sxm").chip_base_usd
+    dearer = catalog.prices("default", "h100-sxm", scale_out="infiniband-xdr").network_usd_per_byte_per_s
+    assert dearer[1] != catalog.prices("default", "h100-sxm").network_usd_per_byte_per_s[1]
+
+
+@pytest.mark.parametrize("chips", [0, -8, 0.5, float("nan"), float("inf"), "many", None])
+def test_a_number_of_chips_must_be_one(chips):
+    with pytest.raises(UserError, match="chips"):
+        catalog.cluster("h100-sxm", chips)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"domain": 0}, {"domain": float("nan")}, {"scale_out": "nvlink-4"}, {"scale_out": "ndrr"}, {"scale_up": "nvlink-9"},
+        {"scale_out_bytes_per_s": -1}, {"pod": 0}, {"oversubscription": 0}, {"stack": "megatron"}, {"site": "mars"},
+        {"prices": "free"},
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused_in_one_line(wrong):
+    with pytest.raises(UserError) as caught:
+        catalog.cluster("h100-sxm", 8, **wrong)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_chip_of_ones_own(tmp_path):
+    text = (data_root() / "chips" / "h100-sxm.toml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace("value = 3.35, unit", "value = 6.7, unit"))
+    assert catalog.chip(path).hbm_bandwidth_bytes_per_s == 6.7e12
+    assert catalog.cluster(str(path), 64).chips == 64
+    path.write_text(text.replace("value = 700, unit", "value = 100, unit"))
+    with pytest.raises(UserError, match="leaves nothing to compute with"):
+        catalog.chip(path)
+
+
+def test_importing_the_catalogue_is_light():
+    code = "import sys, hwopt.catalog; print([m for m in ('matplotlib', 'xarray', 'pandas', 'scipy.optimize') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,110 @@
+"""Every shipped file loads, and a file that says too little or too much is refused in one line."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+
+import pytest
+
+from hwopt import catalog
+from hwopt.catalog.load import sources
+from hwopt.catalog.names import data_root
+from hwopt.errors import UserError
+from hwopt.units import MULTIPLIERS
+
+ENTRIES = [(kind, name) for kind in catalog.kinds for name in catalog.names(kind)]
+KINDS_OF_NUMBERS = {"datasheet", "measured", "paper", "estimate", "assumption", "derived"}
+GOOD = '{ value = 1.2, unit = "1", kind = "estimate", source = "hwopt-estimate" }'
+COOLING = f"rack_power = {{ value = 30, unit = 'kW', kind = 'paper', source = 'cooling-compared' }}\npue = {GOOD}\n"
+
+
+@pytest.mark.parametrize(("kind", "name"), ENTRIES)
+def test_every_number_has_unit_kind_and_source(kind, name):
+    held = catalog.record(kind, name)
+    assert held.slug == name and held.title
+    assert held.quantities or "unsupported" in held.text
+    for key, quantity in held.quantities.items():
+        assert quantity.unit in MULTIPLIERS and quantity.kind in KINDS_OF_NUMBERS, key
+        assert len(held.citation(key)) > 10, key
+        assert math.isfinite(held.si(key)) and held.si(key) >= 0.0, key
+        if quantity.kind in ("estimate", "assumption") and kind != "workloads":
+            assert quantity.low is not None or quantity.note, f"{key}: an estimate states its range or its reason"
+
+
+def test_no_source_is_left_unused():
+    used = {q.source for kind, name in ENTRIES for q in catalog.record(kind, name).quantities.values()}
+    assert set(sources()) == used
+
+
+def test_aliases_lead_to_entries():
+    table = tomllib.loads((data_root() / "aliases.toml").read_text(encoding="utf-8"))
+    for kind, spellings in table.items():
+        assert set(spellings.values()) <= set(catalog.names(kind))
+        assert not set(spellings) & set(catalog.names(kind))
+
+
+def test_links_of_chips_exist():
+    for name in catalog.names("chips"):
+        text = catalog.record("chips", name).text
+        for key in ("scale_up", "scale_out"):
+            assert text[key] in catalog.names("links")
+        assert catalog.default_stack(name) in catalog.names("stacks")
+
+
+def test_a_good_file_of_ones_own_loads(tmp_path):
+    path = tmp_path / "mine.toml"
+    mine = GOOD.replace("hwopt-estimate", "me")
+    path.write_text(f'{COOLING}heat_captured = {mine}\n[sources]\nme = "our own bench"\n')
+    held = catalog.record("cooling", path)
+    assert (held.slug, held.si("rack_power")) == ("mine", 30e3)
+    assert held.citation("heat_captured") == "our own bench"
+    assert catalog.sources_of(held, held) == sorted(set(catalog.sources_of(held)))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('heat_captured = { value = 1, unit = "1", kind = "estimate" }', "lacks 'source'"),
+        ('heat_captured = { value = 1, kind = "estimate", source = "eia-2025" }', "lacks 'unit'"),
+        ('heat_captured = { value = 1, unit = "1", source = "eia-2025" }', "lacks 'kind'"),
+        (f"heat_captured = {GOOD}".replace("hwopt-estimate", "hwopt-estimat"), "did you mean 'hwopt-estimate'"),
+        (f"heat_captured = {GOOD}".replace('"estimate"', '"guess"'), "unknown kind 'guess'"),
+        (f"heat_captured = {GOOD}".replace("1.2", "nan"), "must be finite"),
+        (f"heat_captured = {GOOD}".replace("1.2", "inf"), "must be finite"),
+        (f"heat_captured = {GOOD}".replace("1.2", "-1"), "not negative"),
+        (f"heat_captured = {GOOD}".replace("1.2", '"1.2"'), "heat_captured"),
+        (f"heat_captured = {GOOD}".replace("1.2", "true"), "heat_captured"),
+        (f"heat_captured = {GOOD}".replace("}", ", lo = 1 }"), "unknown key 'lo'"),
+        (f"heat_captured = {GOOD}".replace("}", ", low = 2 }"), "outside its own range"),
+        (f"heat_captured = {GOOD}".replace('"1"', '"percent"'), "unknown unit 'percent'"),
+        (f"heat_captured = {GOOD}".replace('"1"', '"kW"'), "SI unit is '1'"),
+        ("heat_captured = 0.9", "must be a table"),
+        (f"heat_capturd = {GOOD}", "did you mean 'heat_captured'"),
+        ("title = 3", "must be text"),
+        ("sources = 3", "must be a table of texts"),
+        ("heat_captured = ", "is not TOML"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(tmp_path, line, complaint):
+    path = tmp_path / "mine.toml"
+    path.write_text(COOLING + line + "\n")
+    with pytest.raises(UserError) as caught:
+        catalog.record("cooling", str(path))
+    text = str(caught.value)
+    assert complaint in text and "mine.toml" in text and "\n" not in text
+
+
+def test_a_missing_key_and_a_missing_file_are_named(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(COOLING.splitlines()[0])
+    with pytest.raises(UserError, match="'pue' is missing"):
+        catalog.record("cooling", path)
+    with pytest.raises(UserError, match="cannot read"):
+        catalog.record("cooling", tmp_path / "none.toml")
+    with pytest.raises(UserError, match=r"read from a \.toml"):
+        catalog.record("cooling", tmp_path / "none.json")
+    with pytest.raises(UserError, match="unknown kind"):
+        catalog.record("chip", "h100-sxm")
+    with pytest.raises(UserError, match="did you mean 'tdp'"):
+        catalog.record("chips", "h100-sxm").si("tpd")

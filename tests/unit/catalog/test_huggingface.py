@@ -1,0 +1,193 @@
+"""Configs of model hubs give the catalogue's shapes."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from hwopt import catalog
+from hwopt.errors import UserError
+
+LLAMA = dict(model_type="llama", hidden_size=16384, intermediate_size=53248, num_hidden_layers=126, num_attention_heads=128,
+             num_key_value_heads=8, vocab_size=128256, max_position_embeddings=131072, tie_word_embeddings=False)  # fmt: skip
+CONFIGS = {
+    "llama3.1-405b": LLAMA,
+    "mistral-7b": dict(
+        model_type="mistral", hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
+        num_attention_heads=32, num_key_value_heads=8, vocab_size=32000, sliding_window=4096,
+    ),
+    "mixtral-8x7b": dict(
+        model_type="mixtral", hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
+        num_attention_heads=32, num_key_value_heads=8, vocab_size=32000, num_local_experts=8,
+        num_experts_per_tok=2, sliding_window=None,
+    ),
+    "qwen2.5-7b": dict(
+        model_type="qwen2", hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+        num_attention_heads=28, num_key_value_heads=4, vocab_size=152064, use_sliding_window=False,
+        sliding_window=131072,
+    ),
+    "qwen3-8b": dict(
+        model_type="qwen3", hidden_size=4096, intermediate_size=12288, num_hidden_layers=36,
+        num_attention_heads=32, num_key_value_heads=8, head_dim=128, vocab_size=151936,
+        tie_word_embeddings=False,
+    ),
+    "qwen3-30b-a3b": dict(
+        model_type="qwen3_moe", hidden_size=2048, intermediate_size=768, num_hidden_layers=48,
+        num_attention_heads=32, num_key_value_heads=4, head_dim=128, vocab_size=151936, num_experts=128,
+        num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1, mlp_only_layers=[],
+    ),
+    "deepseek-v3": dict(
+        model_type="deepseek_v3", hidden_size=7168, intermediate_size=18432, num_hidden_layers=61,
+        num_attention_heads=128, num_key_value_heads=128, vocab_size=129280, n_routed_experts=256,
+        n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=2048, first_k_dense_replace=3,
+        moe_layer_freq=1, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        v_head_dim=128,
+    ),
+    "deepseek-v2-lite": dict(
+        model_type="deepseek_v2", hidden_size=2048, intermediate_size=10944, num_hidden_layers=27,
+        num_attention_heads=16, num_key_value_heads=16, vocab_size=102400, n_routed_experts=64,
+        n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1,
+        moe_layer_freq=1, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        v_head_dim=128,
+    ),
+    "gemma-7b": dict(
+        model_type="gemma", hidden_size=3072, intermediate_size=24576, num_hidden_layers=28,
+        num_attention_heads=16, num_key_value_heads=16, head_dim=256, vocab_size=256000,
+    ),
+    "gemma2-9b": dict(
+        model_type="gemma2", hidden_size=3584, intermediate_size=14336, num_hidden_layers=42,
+        num_attention_heads=16, num_key_value_heads=8, head_dim=256, vocab_size=256000, sliding_window=4096,
+    ),
+    "gemma3-27b": dict(
+        model_type="gemma3", text_config=dict(model_type="gemma3_text", hidden_size=5376,
+        intermediate_size=21504, num_hidden_layers=62, num_attention_heads=32, num_key_value_heads=16,
+        head_dim=128, vocab_size=262144, sliding_window=1024, sliding_window_pattern=6),
+    ),
+    "gpt2-xl": dict(
+        model_type="gpt2", n_embd=1600, n_layer=48, n_head=25, n_positions=1024, vocab_size=50257, n_inner=None,
+    ),
+    "opt-30b": dict(
+        model_type="opt", hidden_size=7168, ffn_dim=28672, num_hidden_layers=48, num_attention_heads=56,
+        vocab_size=50272, max_position_embeddings=2048, word_embed_proj_dim=7168,
+    ),
+    "bloom-176b": dict(
+        model_type="bloom", hidden_size=14336, n_layer=70, n_head=112, vocab_size=250880,
+    ),
+    "falcon-40b": dict(
+        model_type="falcon", hidden_size=8192, num_hidden_layers=60, num_attention_heads=128, num_kv_heads=8,
+        new_decoder_architecture=True, multi_query=True, vocab_size=65024,
+    ),
+    "falcon-7b": dict(
+        model_type="falcon", hidden_size=4544, num_hidden_layers=32, num_attention_heads=71, multi_query=True,
+        vocab_size=65024,
+    ),
+    "mpt-30b": dict(
+        model_type="mpt", d_model=7168, n_layers=48, n_heads=64, expansion_ratio=4, vocab_size=50432,
+        max_seq_len=8192, attn_config=dict(alibi=True),
+    ),
+    "phi-4": dict(
+        model_type="phi3", hidden_size=5120, intermediate_size=17920, num_hidden_layers=40,
+        num_attention_heads=40, num_key_value_heads=10, vocab_size=100352, sliding_window=None,
+        tie_word_embeddings=False,
+    ),
+    "gpt-oss-20b": dict(
+        model_type="gpt_oss", hidden_size=2880, intermediate_size=2880, num_hidden_layers=24,
+        num_attention_heads=64, num_key_value_heads=8, head_dim=64, vocab_size=201088, num_local_experts=32,
+        num_experts_per_tok=4, sliding_window=128, layer_types=["sliding_attention", "full_attention"] * 12,
+    ),
+    "llama4-maverick": dict(
+        model_type="llama4", text_config=dict(model_type="llama4_text", hidden_size=5120,
+        intermediate_size=8192, intermediate_size_mlp=16384, num_hidden_layers=48, num_attention_heads=40,
+        num_key_value_heads=8, head_dim=128, vocab_size=202048, num_local_experts=128, num_experts_per_tok=1,
+        interleave_moe_layer_step=2, attention_chunk_size=8192),
+    ),
+    "nemotron4-340b": dict(
+        model_type="nemotron", hidden_size=18432, intermediate_size=73728, num_hidden_layers=96,
+        num_attention_heads=96, num_key_value_heads=8, vocab_size=256000,
+    ),
+}  # fmt: skip
+
+
+def write(tmp_path, config):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_gives_the_shape_of_the_entry(tmp_path, name):
+    ours, theirs = catalog.transformer(name), catalog.transformer(write(tmp_path, CONFIGS[name]))
+    for field in ours.__dataclass_fields__:
+        mine, read = float(getattr(ours, field)), float(getattr(theirs, field))
+        if field == "ffn" and ours.moe_layers == ours.layers:
+            continue  # no dense layer uses it
+        assert read == pytest.approx(mine, rel=1e-12), field
+
+
+def test_starcoder_is_plain_multi_query_with_learned_positions(tmp_path):
+    config = dict(model_type="gpt_bigcode", n_embd=6144, n_head=48, n_inner=24576, n_layer=40, n_positions=8192,
+                  vocab_size=49152, multi_query=True)  # fmt: skip
+    shape = catalog.transformer(write(tmp_path, config))
+    assert (shape.mlp_matrices, shape.kv_heads, shape.learned_positions, shape.tied_embeddings) == (2, 1, 8192, 1)
+    every_head = catalog.transformer(write(tmp_path, config | {"multi_query": False}))
+    assert every_head.kv_heads == 48
+
+
+def test_starcoder2_is_plain_without_a_position_table(tmp_path):
+    config = dict(model_type="starcoder2", hidden_size=6144, intermediate_size=24576, num_hidden_layers=40, num_attention_heads=48,
+                  num_key_value_heads=4, vocab_size=49152, max_position_embeddings=16384, sliding_window=4096)  # fmt: skip
+    shape = catalog.transformer(write(tmp_path, config))
+    assert (shape.mlp_matrices, shape.kv_heads, shape.learned_positions) == (2, 4, 0)
+
+
+def test_an_unknown_family_is_read_as_llama_like(tmp_path):
+    shape = catalog.transformer(write(tmp_path, LLAMA | {"model_type": "brandnew"}))
+    assert shape.mlp_matrices == 3 and shape.heads == 128
+
+
+def test_a_run_of_a_config(tmp_path):
+    run = catalog.training_run(str(write(tmp_path, LLAMA)), precision="fp8")
+    assert (run.sequence_length, run.global_batch_sequences) == (8192, 512)
+    assert run.tokens == pytest.approx(20 * 405.85e9, rel=1e-3)
+    assert all(isinstance(part, np.ndarray) for part in jax.tree.leaves(run))
+
+
+@pytest.mark.parametrize(
+    "missing", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size"]
+)
+def test_a_missing_key_is_named(tmp_path, missing):
+    config = {key: value for key, value in LLAMA.items() if key != missing}
+    with pytest.raises(UserError, match=f"'{missing}' is missing"):
+        catalog.transformer(write(tmp_path, config))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"model_type": "mamba2"}, "state-space"),
+        ({"model_type": "qwen3_next"}, "linear-attention"),
+        ({"is_encoder_decoder": True}, "encoder"),
+        ({"hidden_size": "wide"}, "must be a number"),
+        ({"hidden_size": -1}, "not negative"),
+        ({"word_embed_proj_dim": 512}, "word_embed_proj_dim"),
+        ({"num_hidden_layers": 0}, "above zero"),
+    ],
+)
+def test_a_config_that_cannot_be_modelled_is_refused(tmp_path, changes, complaint):
+    with pytest.raises(UserError, match=complaint):
+        catalog.transformer(write(tmp_path, LLAMA | changes))
+
+
+def test_a_broken_file_is_refused(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text("{")
+    with pytest.raises(UserError, match="is not JSON"):
+        catalog.transformer(path)
+    path.write_text("[]")
+    with pytest.raises(UserError, match="no table"):
+        catalog.transformer(path)
+    with pytest.raises(UserError, match="cannot read"):
+        catalog.transformer(tmp_path / "none.json")
