@@ -233,7 +233,8 @@ def _plan(draw: _Draw, w: Transformer) -> Plan:
     inside = tp * cp * dp
     ep = np.maximum(near(np.minimum(w.experts, inside) ** draw.uniform(0, 1)), 1.0)
     ep = np.where(w.experts > 0, np.minimum(ep, inside), 1.0)
-    expert_tp = draw.either(0.5, 1.0, np.minimum(tp, inside / ep))
+    room = np.where(whole, np.floor(inside / ep), 0.9 * inside / ep)  # fractional degrees stay off the tie of one replica
+    expert_tp = draw.either(0.5, 1.0, np.maximum(np.minimum(tp, room), 1.0))
     chunks = np.minimum(w.layers / pp, 8.0)
     level = draw.choice(0, 1, 2, 3)
     fullest = np.where((pp > 1) & draw.coin(), 1.0 + draw.uniform(0, 0.5), 1.0)

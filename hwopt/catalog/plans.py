@@ -195,7 +195,8 @@ def _check_batch(workload: TrainingRun, pp: int, dp: int, chunks: int, micro_bat
             + (f"; the batch must be at least {dp * micro_batch}" if batch < dp * micro_batch else "")
         )
     micro_batches = batch // (dp * micro_batch)
-    if chunks > 1 and micro_batches % pp:
+    if chunks > 1 and micro_batches < pp:
         raise UserError(
-            f"plan: an interleaved schedule needs micro-batches in multiples of pp={pp}; the batch of {batch} gives {micro_batches}"
+            f"plan: an interleaved schedule needs at least pp={pp} micro-batches a replica; the batch of {batch} gives "
+            f"{micro_batches}"
         )

@@ -103,10 +103,10 @@ KNOWN: Mapping[str, Variable] = {
             "clock_ratio",
             "of nominal",
             0.5,
-            1.15,
+            1.08,
             _leaf(lambda i: i.cluster.chip.clock_ratio),
             "chip",
-            box_meaning="where the linear V-f law holds",
+            box_meaning="half the nominal clock to the boost clock (1,980 of 1,830 MHz on H100)",
         ),
         Variable(
             "scale_up_domain",

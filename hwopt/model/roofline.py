@@ -73,8 +73,8 @@ def sram_traffic_factor(chip: Chip, element_bytes: Scalar) -> Scalar:
 def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum: Maximum) -> KernelTime:
     """Time of each GEMM of the table, forward; backward each gradient costs the same products.
 
-    `max(2 m n k / (peak eff) (1 + g/m)(1 + g/n)(1 + g/k), bytes / HBM) + launch`, bytes the larger of the compulsory
-    ones and those of blocking in SRAM, plus the casts to the low format.
+    `max(2 m n k / (peak eff) (1 + g/m)(1 + g/n)(1 + g/k), bytes / HBM) + casts / HBM + launch`, bytes the larger of the
+    compulsory ones and those of blocking in SRAM; casts to a low format are kernels of their own.
 
     **Returns:** s, shape (gemm,); zero for GEMMs the model lacks.
     """
@@ -92,10 +92,8 @@ def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum:
     compulsory = (m * k + k * n) * element + m * n * 2.0
     blocked = m * n * k * sram_traffic_factor(chip, element)
     casts = table.low_precision * _cast_bytes(m, k, low_bytes, stack)
-    traffic = (maximum(compulsory, blocked) + casts) * table.count
-    memory = traffic / hbm_rate(chip)
-
-    slowest = maximum(compute, memory)
+    memory = maximum(compulsory, blocked) * table.count / hbm_rate(chip)
+    slowest = maximum(compute, memory) + casts * table.count / hbm_rate(chip)  # casts are kernels of their own
     zero = jnp.zeros_like(compute)
     launch = jnp.where(present, stack.kernel_launch_s, 0.0)
     return KernelTime(

@@ -37,7 +37,7 @@ def _degrees(run: TrainingRun, cluster: Cluster) -> Iterator[tuple[int, ...]]:
                 micro_batches = batch // (dp * micro_batch)
                 chunks = [v for v in (1, 2, 3, 4, 6, 8, 12, 16) if v == 1 or (pp > 1 and pp * v <= layers)]
                 for v in chunks:
-                    if v > 1 and micro_batches % pp:
+                    if v > 1 and micro_batches < pp:
                         continue
                     for ep in expert:
                         if (tp * cp * dp) % (ep * (1 if ep > 1 else tp)) == 0:

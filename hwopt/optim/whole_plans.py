@@ -12,6 +12,10 @@ from hwopt.plan import stage_layers
 _WHOLE = ("chips", "scale_up_domain", "tp", "pp", "virtual_stages", "micro_batch", "global_batch_sequences")
 
 
+_REPLICA_STEPS = 12
+"""Counts of replicas tried between the fewest and the most that the batch's box allows."""
+
+
 def divisors(number: int) -> list[int]:
     """All divisors, ascending."""
     small = [i for i in range(1, math.isqrt(number) + 1) if number % i == 0]
@@ -27,7 +31,7 @@ def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[s
     """Valid whole-number settings near a relaxed design.
 
     Valid: t divides the heads; pipeline chunks are no more than layers (embedding and head may fill one each); every
-    replica gets the same whole number of micro-batches, `B = d b m`; interleaved schedules have m a multiple of p; the
+    replica gets the same whole number of micro-batches, `B = d b m`; interleaved schedules have m >= p; the
     domain holds whole tensor-parallel groups; N = t p c d. A variable that the problem lacks keeps its template's value.
 
     **Arguments:** `relaxed` values by variable name, SI. **Returns:** values of all whole variables, each design with its
@@ -79,17 +83,17 @@ def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[s
     return list(found.values())
 
 
-def _replicas(wanted: float, micro_batch: int, step: int, batch: tuple[float, float]) -> set[tuple[int, int]]:
-    """(replicas, global batch) near the wanted replicas: micro-batches a multiple of `step`, batch inside its box."""
+def _replicas(wanted: float, micro_batch: int, fewest: int, batch: tuple[float, float]) -> set[tuple[int, int]]:
+    """(replicas, global batch) near the wanted replicas, with at least `fewest` micro-batches and the batch in its box."""
     lower, upper = batch
-    steps = (lower * upper) ** 0.5 / (micro_batch * max(wanted, 1.0) * step)
+    count = (lower * upper) ** 0.5 / (micro_batch * max(wanted, 1.0))
     found = set()
-    for count in {max(1, math.floor(steps)), max(1, math.ceil(steps))}:
-        sequences = micro_batch * count * step  # of one replica
-        least, most = math.ceil(lower / sequences), math.floor(upper / sequences)
-        for dp in {least, most, round(min(max(wanted, least), most))}:
-            if least <= dp <= most and dp >= 1:
-                found.add((dp, dp * sequences))
+    for micro_batches in {max(fewest, math.floor(count)), max(fewest, math.ceil(count))}:
+        sequences = micro_batch * micro_batches  # of one replica
+        least, most = max(1, math.ceil(lower / sequences)), math.floor(upper / sequences)
+        steps = range(_REPLICA_STEPS + 1)
+        for dp in {round(least + (most - least) * step / _REPLICA_STEPS) for step in steps} if least <= most else ():
+            found.add((dp, dp * sequences))
     return found
 
 

@@ -76,7 +76,7 @@ def test_elasticities_equal_central_differences(sampled):
     assert (s["kink"] & inside).sum() < 0.01 * inside.sum()
 
 
-@pytest.mark.xfail(reason="defect B: a communication of zero seconds has a derivative (ties of maxima)")
+@pytest.mark.xfail(reason="defect B: a communication of zero seconds has a derivative (ties of maxima)", strict=False)
 def test_elasticities_lie_between_the_one_sided_slopes(sampled):
     """On a kink too: a gradient outside the two slopes points nowhere. Curvature widens the slopes a little."""
     s = sampled
@@ -118,8 +118,8 @@ def near_ties(x: np.ndarray, exact: np.ndarray) -> np.ndarray:
     return near
 
 
-def float32_errors(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """(wrong, near a tie) of each entry of n variants, and the worst ones in words."""
+def float32_errors(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, list[str]]]:
+    """(wrong, near a tie) of each entry of n variants, and the wrong ones in words by output."""
     x = to_vectors(random_cases(np.random.default_rng(seed), n)).astype(np.float32).astype(np.float64)
     double, single = (elasticities(*reverse(x, dtype, MAIN), x, list(MAIN)) for dtype in (np.float64, np.float32))
     outside = ~(np.abs(single - double) <= 1e-3 * np.abs(double) + 1e-4)
@@ -127,11 +127,11 @@ def float32_errors(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, str]:
     near = np.zeros(outside.shape, bool)
     if len(suspects):
         near[suspects] = near_ties(x[suspects], double[suspects])
-    lines = [
-        f"{MAIN[o]} by {INPUTS[k]} = {x[i, k]:g}: {single[i, o, k]:.6g}, not {double[i, o, k]:.6g}"
-        for i, o, k in np.argwhere(outside & ~near)[:40]
-    ]
-    return outside & ~near, near, "\n".join(lines)
+    wrong = outside & ~near
+    lines = {name: [] for name in MAIN}
+    for i, o, k in np.argwhere(wrong):
+        lines[MAIN[o]].append(f"by {INPUTS[k]} = {x[i, k]:g}: {single[i, o, k]:.6g}, not {double[i, o, k]:.6g}")
+    return wrong, near, lines
 
 
 @pytest.fixture(scope="module")
@@ -139,14 +139,14 @@ def single_precision():
     return float32_errors(3_000, seed=23)
 
 
-_UNDERFLOW = pytest.mark.xfail(reason="defect C: in float32 cotangents of $/token underflow in flops / rate")
+_UNDERFLOW = pytest.mark.xfail(reason="defect C: in float32 cotangents of $/token underflow in flops / rate", strict=False)
 
 
 @pytest.mark.parametrize("output", [pytest.param(x, marks=_UNDERFLOW) if x == "cost_per_token_usd" else x for x in MAIN])
 def test_float32_elasticities_equal_float64_ones(single_precision, output):
     """To 1e-3 |e| + 1e-4, on 3,000 variants off ties."""
     wrong, near, lines = single_precision
-    assert not wrong[:, MAIN.index(output)].any(), lines
+    assert not wrong[:, MAIN.index(output)].any(), "\n".join(lines[output][:8])
     assert near.any((1, 2)).mean() < 0.1
 
 
@@ -154,4 +154,4 @@ def test_float32_elasticities_equal_float64_ones(single_precision, output):
 def test_float32_elasticities_of_a_hundred_thousand_variants():
     for seed in range(100, 110):
         wrong, _, lines = float32_errors(10_000, seed)
-        assert not wrong.any(), lines
+        assert not wrong.any(), {name: (len(found), found[:4]) for name, found in lines.items() if found}

@@ -282,11 +282,22 @@ def test_smooth_twin_bounds_the_exact_model_and_tends_to_it(once_hidden):
 
 
 def test_float32_values_are_finite_and_close(cases, report):
+    jax.clear_caches()  # see the next test
     single = jax.tree.map(lambda leaf: leaf.astype(np.float32), cases)
     answer = jax.tree.map(np.asarray, jax.jit(jax.vmap(estimate))(*single))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(answer))
     for name in ("step_time_s", "memory_per_chip_bytes", "power_w", "capex_usd", "cost_per_token_usd", "energy_per_token_j"):
         np.testing.assert_allclose(getattr(answer, name), getattr(report, name), rtol=2e-5)
+
+
+@pytest.mark.xfail(reason="defect D: float64 NumPy constants stay in traces that float32 calls then meet", strict=False)
+def test_both_precisions_in_one_process(cases):
+    jax.clear_caches()
+    small = take(cases, slice(0, 4))
+    with jax.enable_x64(True):
+        double = np.asarray(jax.jit(jax.vmap(estimate))(*small).step_time_s)
+    single = jax.jit(jax.vmap(estimate))(*jax.tree.map(np.float32, small)).step_time_s
+    np.testing.assert_allclose(single, double, rtol=2e-5)
 
 
 DOCUMENTED_NO_OPS = {"network.size[2]"}  # "the outermost size is the whole cluster's and never limits"

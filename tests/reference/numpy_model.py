@@ -206,11 +206,10 @@ def gemm(run, cluster, rows, columns, inner, launched, count, low) -> tuple[floa
     compute = 2.0 * rows * columns * inner * count * (mixed if low else bf16) * loss / stack.gemm_efficiency_factor
     compulsory = element * inner * (rows + columns) + 2.0 * rows * columns
     blocked = 2.0 * rows * columns * inner * element / math.sqrt(cluster.chip.sram_bytes / (3.0 * element))
-    traffic = max(compulsory, blocked)
-    if low and element < 2.0:
-        traffic += stack.cast_passes * min(2.0 - element, 1.0) * rows * inner * (2.0 + element)
-    memory = traffic * count * byte_s
-    return compute, max(memory - compute, 0.0), stack.kernel_launch_s
+    memory = max(max(compulsory, blocked) * count * byte_s - compute, 0.0)
+    if low and element < 2.0:  # casts to the low format are kernels of their own
+        memory += stack.cast_passes * min(2.0 - element, 1.0) * rows * inner * (2.0 + element) * count * byte_s
+    return compute, memory, stack.kernel_launch_s
 
 
 def attention_core(run, cluster, plan) -> tuple[tuple, tuple]:
@@ -575,7 +574,7 @@ def margins(run, cluster, plan, bytes_used: float) -> dict[str, float]:
     return {
         "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(bytes_used),
         "chips": -abs(math.log(cluster.chips / used)),
-        "stages": math.log(w.layers / plan.pp / plan.virtual_stages),
+        "stages": math.log((w.layers + 2.0) / plan.pp / plan.virtual_stages),
         "tensor_parallel": math.log(w.heads / plan.tp),
         "experts": math.log((w.experts if w.experts > 0 else 1.0) / plan.ep),
         "batch": math.log(micro_batches(run, plan)),
