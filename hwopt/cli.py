@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 from hwopt.errors import UserError, suggest
 
+_DEFAULT_OBJECTIVE = "train_cost"
+
 _EXAMPLES = {
     "optimize": "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
     "estimate": "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16",
@@ -28,7 +30,8 @@ class _OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: "):
             wrong = message.removeprefix("unrecognized arguments: ").split()[0]
-            flags = [flag for action in self._actions for flag in action.option_strings]
+            parsers = [self, *(p for action in self._actions if action.choices for p in _parsers_in(action))]
+            flags = {flag for parser in parsers for action in parser._actions for flag in action.option_strings}
             message = f"unknown argument '{wrong}': {suggest(wrong.split('=')[0], flags)}"
         elif "invalid choice: " in message:
             wrong = message.split("invalid choice: '")[-1].split("'")[0]
@@ -37,12 +40,18 @@ class _OneLineParser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
-def _parser() -> _OneLineParser:
+def _parsers_in(action: argparse.Action) -> list[argparse.ArgumentParser]:
+    """Parsers of the commands of a sub-command action."""
+    return list(action.choices.values()) if isinstance(action, argparse._SubParsersAction) else []
+
+
+def _parser(objective: str, kind: type | None) -> _OneLineParser:
+    """The parser; `kind` of an objective makes its fields flags of `optimize`."""
     parser = _OneLineParser(prog="hwopt", description="Differentiable design of AI clusters.", allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    def add(name: str, help_text: str, run: Callable[[argparse.Namespace, list[str]], int]) -> argparse.ArgumentParser:
+    def add(name: str, help_text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name, help=help_text, description=help_text, epilog=f"Example: {_EXAMPLES[name]}", allow_abbrev=False
         )
@@ -53,8 +62,14 @@ def _parser() -> _OneLineParser:
         return command
 
     optimize = add("optimize", "The best cluster for a design question, under budgets.", _optimize)
-    optimize.add_argument("objective", nargs="?", default="train_cost", help="a design question (default: train_cost)")
+    optimize.add_argument("objective", nargs="?", default=objective, help="a design question (default: train_cost)")
     optimize.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
+    if kind is not None:
+        optimize.set_defaults(kind=kind)
+        fields = optimize.add_argument_group(f"budgets and choices of {objective}, SI units in the name")
+        for field in dataclasses.fields(kind):
+            shown = f"{field.default:g}" if isinstance(field.default, float) else field.default
+            fields.add_argument(_flag(field), metavar="X", dest=field.name, help=f"default {shown}")
 
     estimate = add("estimate", "Time, memory, power and money of one cluster under one plan.", _estimate)
     estimate.add_argument(
@@ -95,18 +110,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        parser = _parser()
-        options, rest = parser.parse_known_args(arguments)
+        options = _parser(*_objective_of(arguments)).parse_args(arguments)
         if options.version:
             from hwopt import __version__
 
             print(f"hwopt {__version__}")
             return 0
         if options.command is None:
-            parser.print_help()
+            _parser(_DEFAULT_OBJECTIVE, None).print_help()
             return 0
         _use_compilation_cache()
-        return options.run(options, rest)
+        return options.run(options)
     except UserError as error:
         print(f"hwopt: {error}", file=sys.stderr)
         return 2
@@ -157,13 +171,21 @@ def _number(flag: str, text: str | None, *, whole: bool = False) -> float | None
     return value
 
 
-def _refuse_rest(options: argparse.Namespace, rest: list[str]) -> None:
-    if rest:
-        options.parser.error("unrecognized arguments: " + " ".join(rest))
+def _flag(field: dataclasses.Field) -> str:
+    return "--" + field.name.replace("_", "-")
 
 
-def _estimate(options: argparse.Namespace, rest: list[str]) -> int:
-    _refuse_rest(options, rest)
+def _objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
+    """Name and class of the objective that `optimize` is asked for; the class adds its fields to the flags."""
+    if not arguments or arguments[0] != "optimize":
+        return _DEFAULT_OBJECTIVE, None
+    from hwopt import registry
+
+    name = arguments[1] if len(arguments) > 1 and not arguments[1].startswith("-") else _DEFAULT_OBJECTIVE
+    return name, registry.load(name)
+
+
+def _estimate(options: argparse.Namespace) -> int:
     if options.mode != "train":
         raise UserError(f"--mode {options.mode}: only 'train' is built so far")
     import jax
@@ -213,10 +235,13 @@ def _estimate(options: argparse.Namespace, rest: list[str]) -> int:
     return 0 if bool(report.feasible) else 1
 
 
-def _optimize(options: argparse.Namespace, rest: list[str]) -> int:
-    from hwopt import registry
-
-    objective = _objective_from_flags(registry.load(options.objective), rest)
+def _optimize(options: argparse.Namespace) -> int:
+    given = {
+        field.name: value if isinstance(field.default, str) else _number(_flag(field), value)
+        for field in dataclasses.fields(options.kind)
+        if (value := getattr(options, field.name)) is not None
+    }
+    objective = options.kind(**given)
     from hwopt.optim.optimize import optimize
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
@@ -229,28 +254,7 @@ def _optimize(options: argparse.Namespace, rest: list[str]) -> int:
     return 0 if solution.feasible else 1
 
 
-def _objective_from_flags(kind: type, rest: list[str]) -> Any:
-    """An objective with its fields set from `--field-name value`."""
-    fields = {"--" + field.name.replace("_", "-"): field for field in dataclasses.fields(kind)}
-    values: dict[str, Any] = {}
-    words = iter(rest)
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if flag not in fields:
-            raise UserError(f"unknown argument '{flag}': {suggest(flag, fields)}")
-        field = fields[flag]
-        if field.name in values:
-            raise UserError(f"{flag} stands twice")
-        if not equals:
-            value = next(words, None)
-            if value is None:
-                raise UserError(f"{flag} needs a value, for example {flag} {field.default}")
-        values[field.name] = _number(flag, value) if isinstance(field.default, (int, float)) else value
-    return kind(**values)
-
-
-def _validate(options: argparse.Namespace, rest: list[str]) -> int:
-    _refuse_rest(options, rest)
+def _validate(options: argparse.Namespace) -> int:
     from hwopt.study.validation import screen, validate
 
     result = validate(options.file)
@@ -261,8 +265,7 @@ def _validate(options: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def _catalog(options: argparse.Namespace, rest: list[str]) -> int:
-    _refuse_rest(options, rest)
+def _catalog(options: argparse.Namespace) -> int:
     from hwopt import catalog
     from hwopt.report import listings
 

@@ -46,7 +46,7 @@ def _transformer(draw: _Draw, kind: np.ndarray) -> dict:
     """Shapes of `kind` (indices into `KINDS`), of any size."""
     gpt, moe, mla = kind == 0, kind >= 2, kind == 3
     whole = draw.coin()
-    near = lambda x: np.where(whole, np.maximum(np.round(x), 1.0), x)  # noqa: E731
+    near = lambda x: np.where(whole, np.maximum(np.round(x), 1.0), x)
     head_dim = draw.choice(64, 96, 128, 192)
     hidden = near(draw.log(512, 20480) / head_dim) * head_dim
     heads = hidden / head_dim
@@ -130,7 +130,14 @@ def _chip(draw: _Draw) -> Chip:
     """GPU-like chips, and SRAM machines whose whole memory is fast and small."""
     sram_machine = draw.coin(0.15)
     bf16 = np.where(sram_machine, draw.log(1e14, 1e17), draw.log(5e13, 1.5e16))
-    factors = (draw.choice(1 / 16, 1 / 8, 1 / 2), draw.choice(1 / 8, 1 / 2), 1.0, draw.choice(1, 2), draw.choice(1, 2), draw.choice(1, 2, 4))
+    factors = (
+        draw.choice(1 / 16, 1 / 8, 1 / 2),
+        draw.choice(1 / 8, 1 / 2),
+        1.0,
+        draw.choice(1, 2),
+        draw.choice(1, 2),
+        draw.choice(1, 2, 4),
+    )
     nominal = draw.coin()
     return Chip(
         peak_flops_per_s=np.stack([bf16 * f * draw.uniform(0.9, 1.1) for f in factors], 1),
@@ -192,8 +199,8 @@ def _prices(draw: _Draw) -> Prices:
 def _stack(draw: _Draw) -> Stack:
     """From ideal (no launch, all hidden) to poor; half of the fields sit on the ideal value in ideal rows."""
     ideal = draw.coin(0.15)
-    good = lambda best, else_: np.where(ideal & draw.coin(), best, else_)  # noqa: E731
-    overlap = lambda: draw.either(0.4, draw.choice(0, 1), draw.uniform(0, 1))  # noqa: E731
+    good = lambda best, else_: np.where(ideal & draw.coin(), best, else_)
+    overlap = lambda: draw.either(0.4, draw.choice(0, 1), draw.uniform(0, 1))
     return Stack(
         attention_forward_efficiency=good(1.0, draw.uniform(0.1, 0.85)),
         attention_backward_efficiency=good(1.0, draw.uniform(0.1, 0.75)),
@@ -224,7 +231,7 @@ def _stack(draw: _Draw) -> Stack:
 def _plan(draw: _Draw, w: Transformer) -> Plan:
     """Whole or fractional degrees of 1 to 1e6 chips; experts fit inside tp cp dp; a third of the degrees are exactly 1."""
     whole = draw.coin()
-    near = lambda x: np.where(whole, np.round(x), x)  # noqa: E731
+    near = lambda x: np.where(whole, np.round(x), x)
     parts = draw.rng.dirichlet([1.0, 1.0, 1.5, 0.5], draw.n) * (draw.rng.uniform(size=(draw.n, 4)) < 0.75)
     degrees = np.exp(parts * np.log(draw.log(1, 1e6))[:, None]).T
     tp = near(np.minimum(degrees[0], w.heads))
@@ -233,7 +240,9 @@ def _plan(draw: _Draw, w: Transformer) -> Plan:
     inside = tp * cp * dp
     ep = np.maximum(near(np.minimum(w.experts, inside) ** draw.uniform(0, 1)), 1.0)
     ep = np.where(w.experts > 0, np.minimum(ep, inside), 1.0)
-    room = np.where(whole, np.floor(inside / ep), 0.9 * inside / ep)  # fractional degrees stay off the tie of one replica
+    room = np.where(
+        whole, np.floor(inside / ep), 0.9 * inside / ep
+    )  # fractional degrees stay off the tie of one replica
     expert_tp = draw.either(0.5, 1.0, np.maximum(np.minimum(tp, room), 1.0))
     chunks = np.minimum(w.layers / pp, 8.0)
     level = draw.choice(0, 1, 2, 3)
@@ -315,7 +324,9 @@ def replace(tree, **fields):
 def one_chip_cases(rng: np.random.Generator, n: int, kind: str | None = None):
     """n cases with every degree 1 on one chip."""
     run, cluster, plan = random_cases(rng, n, kind)
-    ones = dict.fromkeys(("tp", "pp", "dp", "cp", "ep", "expert_tp", "fullest_stage", "last_stage", "shard_groups"), 1.0)
+    ones = dict.fromkeys(
+        ("tp", "pp", "dp", "cp", "ep", "expert_tp", "fullest_stage", "last_stage", "shard_groups"), 1.0
+    )
     batches = run.global_batch_sequences / plan.dp
     return replace(run, global_batch_sequences=batches), replace(cluster, chips=1.0), replace(plan, **ones)
 

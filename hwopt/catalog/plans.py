@@ -64,6 +64,7 @@ def plan(workload: TrainingRun, chips: float, **settings: object) -> Plan:
     total = _whole("chips", chips)
     tp, pp, cp, ep = (given.get(name, 1) for name in ("tp", "pp", "cp", "ep"))
     chunks, micro_batch, groups = (given.get(name, 1) for name in ("virtual_stages", "micro_batch", "shard_groups"))
+    _check_heads(workload, tp)
     dp = given.get("dp") or _rest(total, tp * pp * cp)
     expert_tp = given.get("expert_tp") or (1 if ep > 1 else tp)
     _check_product(total, tp, pp, dp, cp)
@@ -153,6 +154,14 @@ def _fitting(chips: int, factor: int) -> str:
     return f"{lower} or {lower + factor} chips would fit" if lower else f"at least {factor} chips are needed"
 
 
+def _check_heads(workload: TrainingRun, tp: int) -> None:
+    heads = round(float(workload.model.heads))
+    if heads % tp:
+        near = sorted((d for d in range(1, heads + 1) if heads % d == 0), key=lambda d: abs(math.log(d / tp)))[:2]
+        words = " or ".join(f"tp={d}" for d in sorted(near))
+        raise UserError(f"plan: tp={tp} does not divide the {heads} attention heads; try {words}")
+
+
 def _check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
     product = tp * pp * dp * cp
     if product != chips:
@@ -162,13 +171,10 @@ def _check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
         )
 
 
-def _check_shape(workload: TrainingRun, tp: int, pp: int, dp: int, cp: int, ep: int, expert_tp: int, chunks: int) -> None:
+def _check_shape(
+    workload: TrainingRun, tp: int, pp: int, dp: int, cp: int, ep: int, expert_tp: int, chunks: int) -> None:
     model = workload.model
-    heads, layers, experts = (round(float(x)) for x in (model.heads, model.layers, model.experts))
-    if heads % tp:
-        near = [d for d in range(1, heads + 1) if heads % d == 0]
-        best = sorted(near, key=lambda d: abs(math.log(d / tp)))[:2]
-        raise UserError(f"plan: tp={tp} does not divide the {heads} attention heads; try tp={' or '.join(map(str, sorted(best)))}")
+    layers, experts = round(float(model.layers)), round(float(model.experts))
     if pp * chunks > layers + 2:  # embedding and head may each fill a chunk
         raise UserError(
             f"plan: pp x virtual_stages = {pp} x {chunks} = {pp * chunks} exceeds the {layers} layers, embedding and head"

@@ -24,9 +24,17 @@ BATCH = 32
 """Problems solved at a time. One batch size means one compiled solver for the relaxed and the whole-number stage."""
 
 RELAXED = (12, 160)
+SHORT = (8, 120)
 WHOLE = (24, 260)
-"""Multiplier updates and descent steps between them of the two stages. Measured on the default study: the whole-number
-stage ends within 1e-4 of a run four times as long."""
+"""Multiplier updates and descent steps before each: of the relaxed stage, of a first look at whole-number designs, and of
+the designs it leaves."""
+
+LOOK = 4 * BATCH
+"""Whole-number designs that get a first look."""
+
+STIFFNESS = 3.0
+"""Price of a violation (% of objective per %) in the order of designs that are not solved to the end; elasticities of
+budgets that can be met were 0 to 2 in the default study."""
 
 SAFETY = 2e-5
 """Budgets are tightened by this (relative), so that the answer holds the stated ones exactly."""
@@ -137,9 +145,10 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         bar.update()
         bar.set_postfix_str("whole numbers around the relaxed optimum")
         candidates = list(_boxes(problem, relaxed.y[best]))
-        chosen = _rank(solver, candidates, relaxed.multipliers[best])[:BATCH]
+        chosen = _cheapest(solver, candidates, (1, 1), LOOK)
         bar.update()
         bar.set_postfix_str(f"re-optimising the best {len(chosen)} of {len(candidates)}")
+        chosen = _cheapest(solver, chosen, SHORT, BATCH)
         whole = solver.run(*(np.stack(column) for column in zip(*chosen, strict=True)), WHOLE) if chosen else relaxed
         bar.update()
         bar.set_postfix_str("exact model")
@@ -153,7 +162,7 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         kkt_residual=float(whole.residual[pick]),
         max_violation=float(max(0.0, violation[pick])),
         scope=(
-            f"local: best of {len(chosen)} whole-number designs re-optimised, of {len(candidates)} around the best of "
+            f"local: best of {min(LOOK, len(candidates))} whole-number designs re-optimised, of {len(candidates)} around the best of "
             f"{BATCH} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
         ),
     )
@@ -214,21 +223,19 @@ def _boxes(problem: Problem, relaxed: np.ndarray) -> Iterator[tuple[np.ndarray, 
         yield np.where(free, relaxed, fixed), np.where(free, lower, fixed), np.where(free, upper, fixed)
 
 
-def _rank(solver: _Solver, candidates: list, multipliers: np.ndarray) -> list:
-    """Candidates by their Lagrangian at the relaxed hardware: objective plus violations at their shadow prices.
+def _cheapest(solver: _Solver, candidates: list, counts: tuple[int, int], keep: int) -> list:
+    """The best of some designs after a number of steps (one: as they stand), each starting where those steps ended.
 
-    Violations count ten times their price above 5 %: far from the relaxed point prices understate them.
+    Best by objective and violations at a stiff price.
     """
-    if not candidates:
-        return []
-    merits = []
+    merits, moved = [], []
     for first in range(0, len(candidates), BATCH):
         part = candidates[first : first + BATCH]
-        at = solver.run(*(np.stack(column) for column in zip(*part, strict=True)), (1, 1))
-        priced = at.constraints @ multipliers + 10.0 * np.maximum(at.constraints - 0.05, 0.0).sum(axis=1)
-        merits.append(at.objective + priced)
-    order = np.argsort(np.concatenate(merits), kind="stable")
-    return [candidates[i] for i in order]
+        at = solver.run(*(np.stack(column) for column in zip(*part, strict=True)), counts)
+        merits.append(at.objective + STIFFNESS * np.maximum(at.constraints, 0.0).sum(axis=1))
+        moved += [(y, lower, upper) for y, (_, lower, upper) in zip(at.y, part, strict=True)]
+    order = np.argsort(np.concatenate(merits), kind="stable") if merits else []
+    return [moved[i] for i in order[:keep]]
 
 
 def _exact(problem: Problem, points: np.ndarray) -> tuple[Report, np.ndarray, np.ndarray]:

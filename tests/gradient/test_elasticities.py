@@ -36,7 +36,9 @@ def sampled():
     x = to_vectors(random_cases(np.random.default_rng(20), 100))
     y, dy_dx = reverse(x)
     scale = output_scale(y, OUTPUTS)[:, :, None]
-    plus, minus, half_plus, half_minus = ((moved(x, h) - y[:, :, None]) / scale for h in (STEP, -STEP, STEP / 2, -STEP / 2))
+    plus, minus, half_plus, half_minus = (
+        (moved(x, h) - y[:, :, None]) / scale for h in (STEP, -STEP, STEP / 2, -STEP / 2)
+    )
     central, half_central = (plus - minus) / (2 * STEP), (half_plus - half_minus) / STEP
     bend, half_bend = (plus + minus) / (2 * STEP), (half_plus + half_minus) / STEP  # halves with the step where smooth
     return dict(
@@ -62,7 +64,9 @@ def worst(wrong: np.ndarray, s: dict, other: str) -> str:
     """The first disagreements in words."""
     lines = [f"{wrong.sum()} of {wrong.size}"]
     for i, o, k in np.argwhere(wrong)[:8]:
-        lines.append(f"case {i}: {OUTPUTS[o]} by {INPUTS[k]} = {s['x'][i, k]:g}: {s['exact'][i, o, k]:.9g}, not {s[other][i, o, k]:.9g}")
+        lines.append(
+            f"case {i}: {OUTPUTS[o]} by {INPUTS[k]} = {s['x'][i, k]:g}: {s['exact'][i, o, k]:.9g}, not {s[other][i, o, k]:.9g}"
+        )
     return "\n".join(lines)
 
 
@@ -139,10 +143,14 @@ def single_precision():
     return float32_errors(3_000, seed=23)
 
 
-_UNDERFLOW = pytest.mark.xfail(reason="defect C: in float32 cotangents of $/token underflow in flops / rate", strict=False)
+_UNDERFLOW = pytest.mark.xfail(
+    reason="defect C: in float32 cotangents of $/token underflow in flops / rate", strict=False
+)
 
 
-@pytest.mark.parametrize("output", [pytest.param(x, marks=_UNDERFLOW) if x == "cost_per_token_usd" else x for x in MAIN])
+@pytest.mark.parametrize(
+    "output", [pytest.param(x, marks=_UNDERFLOW) if x == "cost_per_token_usd" else x for x in MAIN]
+)
 def test_float32_elasticities_equal_float64_ones(single_precision, output):
     """To 1e-3 |e| + 1e-4, on 3,000 variants off ties."""
     wrong, near, lines = single_precision

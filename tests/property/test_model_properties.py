@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -43,7 +45,7 @@ def used_chips(plan):
 
 def test_time_is_at_least_model_flops_over_peak(cases, report):
     """The fastest format's peak bounds every mix (attention and head stay 16 bit)."""
-    run, cluster, plan = cases
+    _, cluster, plan = cases
     flops = report.model_flops_per_chip_per_s * cluster.chips * report.step_time_s
     peak = cluster.chip.peak_flops_per_s.max(1) * cluster.chip.clock_ratio
     assert (report.step_time_s * (1 + 1e-9) >= flops / (used_chips(plan) * peak)).all()
@@ -66,7 +68,9 @@ def test_collectives_take_at_least_their_bytes_over_the_fastest_link(cases, kind
     rng = np.random.default_rng(31)
     size, group, stride = np.exp(rng.uniform(0, 25, N)), np.exp(rng.uniform(0, 8, N)), np.exp(rng.uniform(0, 4, N))
     with jax.enable_x64(True):
-        time = np.asarray(jax.vmap(lambda *a: getattr(collectives, kind)(*a, 0.0))(cluster.network, size, group, stride))
+        time = np.asarray(
+            jax.vmap(lambda *a: getattr(collectives, kind)(*a, 0.0))(cluster.network, size, group, stride)
+        )
     reduction = cluster.network.reduction_factor.min(1) if kind == "all_reduce_s" else 0.5
     bound = 2 * reduction * (group - 1) / group * size / cluster.network.bandwidth_bytes_per_s.max(1)
     assert (time * (1 + 1e-9) >= bound).all()
@@ -149,7 +153,9 @@ def assert_no_slower(cases, field):
     value = getattr(getattr(cluster, room), name) * FASTER[field]
     better = replace(cluster, **{field: np.minimum(value, 1.0) if name.endswith("overlap") else value})
     ratio = run_model((run, better, plan)).step_time_s / run_model(cases).step_time_s
-    assert ratio.max() <= 1 + 1e-12, f"{(ratio > 1 + 1e-12).sum()} cases slower, case {ratio.argmax()} by {ratio.max() - 1:.1e}"
+    assert ratio.max() <= 1 + 1e-12, (
+        f"{(ratio > 1 + 1e-12).sum()} cases slower, case {ratio.argmax()} by {ratio.max() - 1:.1e}"
+    )
 
 
 def test_memory_capacity_moves_only_margin_and_money(cases, report):
@@ -194,7 +200,10 @@ def test_seconds_scale_as_a_unit(cases, report):
         chip__hbm_bandwidth_bytes_per_s=k * cluster.chip.hbm_bandwidth_bytes_per_s,
         network__bandwidth_bytes_per_s=k * network.bandwidth_bytes_per_s,
         network__latency_s=network.latency_s / k,
-        **{f"stack__{name}": getattr(stack, name) / k for name in ("kernel_launch_s", "host_layer_s", "collective_launch_s", "step_overhead_s")},
+        **{
+            f"stack__{name}": getattr(stack, name) / k
+            for name in ("kernel_launch_s", "host_layer_s", "collective_launch_s", "step_overhead_s")
+        },
     )
     other = run_model((run, fast, plan))
     np.testing.assert_allclose(k * other.step_time_s, report.step_time_s, rtol=1e-12)
@@ -243,18 +252,33 @@ def test_one_chip_communicates_nothing():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    heads=st.integers(8, 128), head_dim=st.sampled_from([64, 80, 128]), layers=st.integers(4, 128), s=st.sampled_from([1024, 2048, 4096]),
-    b=st.integers(1, 8), t=st.sampled_from([1, 2, 4, 8]), mode=st.sampled_from(["none", "selective", "full"]), sp=st.booleans(),
+    heads=st.integers(8, 128), head_dim=st.sampled_from([64, 80, 128]), layers=st.integers(4, 128),
+    s=st.sampled_from([1024, 2048, 4096]), b=st.integers(1, 8), t=st.sampled_from([1, 2, 4, 8]),
+    mode=st.sampled_from(["none", "selective", "full"]), sp=st.booleans(),
 )  # fmt: skip
 def test_activations_equal_the_published_formula(heads, head_dim, layers, s, b, t, mode, sp):
     """`s b h (10 + 24/t + 5 a s / (h t))` a layer, all over t with sequence parallelism; selective 34; full 2 s b h."""
     run, cluster, plan = random_case(np.random.default_rng(34), "gpt")
     h = heads * head_dim
     shape = dict(layers=layers, hidden=h, ffn=4 * h, heads=heads, kv_heads=heads, qk_dim=head_dim, v_dim=head_dim)
-    run = replace(run, sequence_length=s, activation_bytes=2, global_batch_sequences=8 * b, **{f"model__{k}": v for k, v in shape.items()})
+    run = replace(
+        run,
+        sequence_length=s,
+        activation_bytes=2,
+        global_batch_sequences=8 * b,
+        **{f"model__{k}": v for k, v in shape.items()},
+    )
     cluster = replace(cluster, stack__attention_scores_stored=1, stack__dropout_masks=1)
     ones = dict.fromkeys(("pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "fullest_stage", "last_stage"), 1)
-    plan = replace(plan, **ones, tp=t, micro_batch=b, sequence_parallel=sp, recompute_full=mode == "full", recompute_attention=mode == "selective")
+    plan = replace(
+        plan,
+        **ones,
+        tp=t,
+        micro_batch=b,
+        sequence_parallel=sp,
+        recompute_full=mode == "full",
+        recompute_attention=mode == "selective",
+    )
     actual = run_model(jax.tree.map(lambda leaf: leaf[None], (run, cluster, plan))).memory.activations_bytes[0]
     outer = t if sp else 1
     scores = 5 * heads * s / h / t if mode == "none" else 0
@@ -274,7 +298,7 @@ def test_smooth_twin_bounds_the_exact_model_and_tends_to_it(once_hidden):
             smooth = np.asarray(SMOOTH(*cases, np.full(1000, tau)).step_time_s)
             assert (smooth >= exact * (1 - 1e-12)).all()
             gaps.append((smooth / exact - 1).max())
-    assert all(later < earlier for earlier, later in zip(gaps, gaps[1:], strict=False))
+    assert all(later < earlier for earlier, later in itertools.pairwise(gaps))
     assert gaps[-1] < 1e-2
 
 
@@ -286,7 +310,14 @@ def test_float32_values_are_finite_and_close(cases, report):
     single = jax.tree.map(lambda leaf: leaf.astype(np.float32), cases)
     answer = jax.tree.map(np.asarray, jax.jit(jax.vmap(estimate))(*single))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(answer))
-    for name in ("step_time_s", "memory_per_chip_bytes", "power_w", "capex_usd", "cost_per_token_usd", "energy_per_token_j"):
+    for name in (
+        "step_time_s",
+        "memory_per_chip_bytes",
+        "power_w",
+        "capex_usd",
+        "cost_per_token_usd",
+        "energy_per_token_j",
+    ):
         np.testing.assert_allclose(getattr(answer, name), getattr(report, name), rtol=2e-5)
 
 

@@ -143,7 +143,9 @@ def send(cluster, size: float, group: float, stride: float) -> float:
 def chip_rates(run, cluster) -> tuple[float, float, float]:
     """Seconds a FLOP in the run's formats and in 16 bit, and seconds a byte of HBM."""
     chip = cluster.chip
-    peak, efficiency, share = (per_format(v) for v in (chip.peak_flops_per_s, chip.matmul_efficiency, run.gemm_precision))
+    peak, efficiency, share = (
+        per_format(v) for v in (chip.peak_flops_per_s, chip.matmul_efficiency, run.gemm_precision)
+    )
     mixed = 0.0
     for name in FORMATS:
         mixed += share[name] / (peak[name] * efficiency[name] * chip.clock_ratio)
@@ -192,7 +194,6 @@ def layer_gemms(run, plan, moe: bool):
         shared = w.shared_experts * w.expert_ffn / t
         yield tokens, gates * shared, w.hidden, gates * shared, 1.0, True, False
         yield tokens, w.hidden, shared, w.hidden, 1.0, True, False
-
 
 
 def gemm(run, cluster, rows, columns, inner, launched, count, low) -> tuple[float, float, float]:
@@ -248,7 +249,11 @@ def passes(run, cluster, plan, moe: bool) -> tuple[float, float, float]:
         size += a * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
     else:
         size += a * w.mlp_matrices * tokens * w.ffn / plan.tp
-    return 0.0, cluster.stack.elementwise_passes * size * chip_rates(run, cluster)[2], 8.0 * cluster.stack.kernel_launch_s
+    return (
+        0.0,
+        cluster.stack.elementwise_passes * size * chip_rates(run, cluster)[2],
+        8.0 * cluster.stack.kernel_launch_s,
+    )
 
 
 def sequence_shards(plan) -> float:
@@ -347,7 +352,7 @@ def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
     weights_s = gather(run, cluster, plan, moe, run.weight_bytes)
     gradients_s = gather(run, cluster, plan, moe, stack.gradient_bytes * run.trainable_fraction)
 
-    times = lambda factor, kernels: tuple(factor * x for x in kernels)  # noqa: E731
+    times = lambda factor, kernels: tuple(factor * x for x in kernels)
     both = 1.0 + run.trainable_fraction
     forward = direction(stack, products, attention, experts, elementwise, comm, weights_s)
     backward = direction(
@@ -375,7 +380,13 @@ def head(run, cluster, plan) -> dict[str, float]:
     streamed = 2.0 * tokens * (10.0 * columns + 2.0 * run.activation_bytes * w.hidden)
     memory += streamed * chip_rates(run, cluster)[2]
     reduce_s = all_reduce(cluster, tokens * w.hidden * run.activation_bytes, plan.tp, 1.0)
-    return defaultdict(float, compute_s=compute, memory_bound_s=memory, host_s=gap + 6.0 * stack.kernel_launch_s, tp_comm_s=2.0 * reduce_s)
+    return defaultdict(
+        float,
+        compute_s=compute,
+        memory_bound_s=memory,
+        host_s=gap + 6.0 * stack.kernel_launch_s,
+        tp_comm_s=2.0 * reduce_s,
+    )
 
 
 def stage_weights(w, plan) -> tuple[float, float]:
@@ -521,7 +532,9 @@ def memory(run, plan, stack) -> dict[str, float]:
     return {
         "weights_bytes": run.weight_bytes * sharded_weights(run, plan, plan.weights_sharded),
         "gradients_bytes": stack.gradient_bytes * trained * sharded_weights(run, plan, plan.gradients_sharded),
-        "optimizer_bytes": (run.master_bytes + run.moment_bytes) * trained * sharded_weights(run, plan, plan.optimizer_sharded),
+        "optimizer_bytes": (run.master_bytes + run.moment_bytes)
+        * trained
+        * sharded_weights(run, plan, plan.optimizer_sharded),
         "activations_bytes": activations,
         "logits_bytes": max(last - activations, 0.0),
         "working_bytes": working,
@@ -537,7 +550,9 @@ def power(cluster, busy: float) -> dict[str, float]:
     volts = chip.threshold_voltage_fraction + (1.0 - chip.threshold_voltage_fraction) * chip.clock_ratio
     dynamic = chip.core_power_w * volts * volts * chip.clock_ratio
     dynamic += chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
-    links = sum(float(b) * float(e) for b, e in zip(network.bandwidth_bytes_per_s, network.energy_j_per_byte, strict=True))
+    links = sum(
+        float(b) * float(e) for b, e in zip(network.bandwidth_bytes_per_s, network.energy_j_per_byte, strict=True)
+    )
     it_peak = chip.idle_power_w + dynamic + site.host_power_w + links
     idle_host = site.host_power_w * site.idle_host_fraction
     it_average = chip.idle_power_w + idle_host + links + busy * (dynamic + site.host_power_w - idle_host)

@@ -171,7 +171,8 @@ def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
     assert stop.value.code == 0
-    assert all(word in capsys.readouterr().out for word in ("optimize", "estimate", "validate", "catalog"))
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("optimize", "estimate", "validate", "catalog"))
 
 
 def test_broken_pipe_is_quiet():
