@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import hashlib
 import json
 import math
 import os
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -119,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             _parser(_DEFAULT_OBJECTIVE, None).print_help()
             return 0
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # cached kernels log pages of processor features
         _use_compilation_cache()
         return options.run(options)
     except UserError as error:
@@ -138,18 +142,26 @@ def entry() -> NoReturn:
 
 
 def _use_compilation_cache() -> None:
-    """Keep compiled kernels in the user's cache folder, so that a second run starts at once; without one, do without."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hwopt" / "jax"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            return
-    except OSError:
-        return
+    """Keep compiled kernels in the user's cache folder, so that a second run starts at once; without one, do without.
+
+    The folder is named after processor and JAX version: kernels of one do not run on another.
+    """
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    processor = platform.machine()
+    with contextlib.suppress(OSError):
+        flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "Features"))]
+        processor += flags[0] if flags else ""
+    machine = hashlib.sha256(processor.encode()).hexdigest()[:12]
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "hwopt" / f"jax-{jax.__version__}-{machine}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    if os.access(folder, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 def _print_json(document: Any) -> None:

@@ -170,6 +170,7 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         problem,
         whole.y[pick],
         whole.multipliers[pick],
+        relaxed.multipliers[best],
         jax.tree.map(lambda leaf: leaf[pick], report),
         certificate,
         Outcome.optimal if feasible else Outcome.infeasible,

@@ -48,7 +48,8 @@ class BudgetUse:
     unit: str
     shadow_price: float
     shadow_price_unit: str
-    elasticity: float  # % of objective per % of budget
+    elasticity: float  # % of objective per % of budget, with this whole-number plan
+    relaxed_elasticity: float  # the same at the relaxed optimum, where degrees may move too
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def build_solution(
     problem: Problem,
     y: np.ndarray,
     multipliers: np.ndarray,
+    relaxed_multipliers: np.ndarray,
     report: Report,
     certificate: Certificate,
     outcome: Outcome,
@@ -100,7 +102,8 @@ def build_solution(
 ) -> Solution:
     """Put an answer together.
 
-    **Arguments:** `y` the design, logarithms; `multipliers` of the constraints, budgets first; `report` of the exact model
+    **Arguments:** `y` the design, logarithms; `multipliers` of the constraints, budgets first, with the plan fixed and
+    in the relaxed model; `report` of the exact model
     there; `clash`: what an infeasible question says of its budgets.
     """
     inputs = jax.tree.map(np.asarray, problem.inputs(jnp.asarray(y), whole=True))
@@ -122,6 +125,7 @@ def build_solution(
                 shadow_price=elasticity * objective / budget.limit,
                 shadow_price_unit=f"{problem.objective.unit}/{budget.metric.unit}",
                 elasticity=elasticity,
+                relaxed_elasticity=float(relaxed_multipliers[index]),
             )
         )
     return Solution(problem, outcome, objective, design, budgets, inputs, certificate, report, clash)

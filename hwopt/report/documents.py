@@ -91,6 +91,7 @@ def solution_document(solution: Solution) -> dict[str, Any]:
                 "shadow_price": number(each.shadow_price),
                 "shadow_price_unit": each.shadow_price_unit,
                 "elasticity": number(each.elasticity),
+                "relaxed_elasticity": number(each.relaxed_elasticity),
             }
             for each in solution.budgets
         ],

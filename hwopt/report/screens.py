@@ -6,12 +6,13 @@ import math
 
 from hwopt.model.cost import ownership_parts
 from hwopt.model.report import Report
-from hwopt.optim.solution import Solution
+from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.plan import Plan
 from hwopt.report.documents import ATTENTION_CONVENTION, breakdown_shares, plan_document
 from hwopt.units import pretty
 
 _BAR = 24
+_PRICED = 1e-4  # elasticities below are rounding
 
 
 def _bar(share: float) -> str:
@@ -99,6 +100,16 @@ def estimate_screen(report: Report, plan: Plan, title: str) -> str:
     return "\n".join(lines)
 
 
+def _price(budget: BudgetUse) -> str:
+    """What a budget is worth, in words."""
+    if budget.elasticity > _PRICED:
+        each = f"{budget.elasticity:.3g} % of the objective per %"
+        return f"{each}; one more {budget.unit} saves {budget.shadow_price:.4g} {budget.shadow_price_unit}"
+    if budget.relaxed_elasticity > _PRICED:
+        return f"slack only in whole numbers; relaxed, {budget.relaxed_elasticity:.2g} % per %"
+    return "not binding"
+
+
 def solution_screen(solution: Solution) -> str:
     """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""
     problem, report = solution.problem, solution.report
@@ -122,12 +133,10 @@ def solution_screen(solution: Solution) -> str:
     lines += _title("Budgets")
     for each in solution.budgets:
         share = each.used / each.limit
-        price = f"{each.elasticity:.3g} % of the objective per %" if each.elasticity > 1e-4 else "not binding"
         lines.append(
-            f"  {each.name:<22} {pretty(each.used, each.unit):>12} of {pretty(each.limit, each.unit):<12} {_bar(share)} {100 * share:6.2f} %  {price}"
+            f"  {each.name:<20} {pretty(each.used, each.unit):>11} of {pretty(each.limit, each.unit):<10} "
+            f"{_bar(share)} {100 * share:6.2f} %  {_price(each)}"
         )
-        if each.elasticity > 1e-4:
-            lines.append(f"  {'':<22} one more {each.unit} saves {each.shadow_price:.4g} {each.shadow_price_unit}")
     lines += _title("Where the money goes (ownership during the run)")
     inputs = solution.inputs
     parts = ownership_parts(inputs.cluster, report.power_w)
