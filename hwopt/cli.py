@@ -112,6 +112,7 @@ def _parser(objective: str, kind: type | None) -> _OneLineParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before JAX loads: cached kernels log pages of processor features
     try:
         options = _parser(*_objective_of(arguments)).parse_args(arguments)
         if options.version:
@@ -122,7 +123,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             _parser(_DEFAULT_OBJECTIVE, None).print_help()
             return 0
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # cached kernels log pages of processor features
         _use_compilation_cache()
         return options.run(options)
     except UserError as error:

@@ -20,3 +20,4 @@ TIERS = ("scale_up", "scale_out", "core")
 
 PerPrecision: TypeAlias = Float[Array, "precision"]
 PerTier: TypeAlias = Float[Array, "tier"]
+PerInnerTier: TypeAlias = Float[Array, "inner_tier"]

@@ -160,7 +160,7 @@ def _network(draw: _Draw) -> Network:
     outer = np.minimum(inner, draw.log(3e9, 2e11))
     bandwidth = np.stack([inner, outer, outer * draw.uniform(0.05, 1)], 1)
     return Network(
-        size=np.stack([domain, domain * draw.log(1, 4096), np.full(draw.n, 1e9)], 1),
+        size=np.stack([domain, domain * draw.log(1, 4096)], 1),
         bandwidth_bytes_per_s=bandwidth,
         efficiency=draw.rng.uniform(0.4, 0.97, (draw.n, 3)),
         latency_s=np.stack([draw.log(3e-7, 1e-5), draw.log(1e-6, 3e-5), draw.log(3e-6, 1e-3)], 1),

@@ -16,7 +16,7 @@ from hwopt.hardware.network import Network
 from hwopt.hardware.prices import Prices
 
 UNLIMITED = 1e9
-"""Chips of the outermost tier: more than anyone has."""
+"""Chips of a pod where the link names no limit: more than anyone has."""
 
 
 def _links(held: Record, scale_up: str | Path | None, scale_out: str | Path | None) -> tuple[Record, Record]:
@@ -70,7 +70,7 @@ def network(
             each.si("in_network_reduction", plain) for each, plain in zip((inner, outer, outer), reduction, strict=True)
         ]
     return Network(
-        size=leaf([size, max(reach, size), UNLIMITED]),
+        size=leaf([size, max(reach, size)]),
         bandwidth_bytes_per_s=leaf([inside, outside, outside / shared]),
         efficiency=leaf([efficiency, outer.si("efficiency"), outer.si("efficiency")]),
         latency_s=leaf([inner.si("latency"), outer.si("latency"), outer.si("core_latency", outer.si("latency"))]),

@@ -16,7 +16,7 @@ from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
 from hwopt.types import Scalar
 
-PLAN_CONSTRAINTS = ("memory", "stages", "tensor_parallel", "experts", "batch", "context")
+PLAN_CONSTRAINTS = ("memory", "stages", "tensor_parallel", "experts", "replicas", "batch", "context")
 """Margins of a report that bound every design; the chips' margin holds by construction (dp follows from them)."""
 
 

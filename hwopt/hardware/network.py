@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import equinox as eqx
 
-from hwopt.types import PerTier
+from hwopt.types import PerInnerTier, PerTier
 
 
 class Network(eqx.Module):
     """Tiers of the network, inside out. Arrays named "tier" follow `hwopt.types.TIERS`.
 
-    A group of chips uses tier i where it does not fit into one unit of tier i - 1. The outermost size is the whole
-    cluster's and never limits.
+    A group of chips uses tier i where it does not fit into one unit of tier i - 1; the outermost tier has no size, it
+    connects the whole cluster.
     """
 
-    size: PerTier  # chips one unit of the tier connects; the scale-up domain first
+    size: PerInnerTier  # chips one unit of each inner tier connects: scale-up domain, pod
     bandwidth_bytes_per_s: PerTier  # per chip and direction
     efficiency: PerTier  # bus bandwidth of a large collective over bandwidth
     latency_s: PerTier  # of one step between neighbours, software of the step included

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hwopt.hardware.network import Network
+from hwopt.model.maximum import above_zero, hard_maximum
 from hwopt.types import PerTier, Scalar
 
 
@@ -21,10 +22,20 @@ def members_per_tier(network: Network, group: Scalar, stride: Scalar) -> PerTier
 
     **Returns:** members of each tier, >= 1, shape (tier,). Kinks where a group just fills a tier.
     """
-    reach = jnp.clip(network.size / stride, 1.0, group)
-    reach = reach.at[-1].set(group)
+    fits = network.size * (1.0 / stride)
+    inside = jnp.where(fits < group, hard_maximum(jnp.ones_like(fits), fits), group)
+    reach = jnp.concatenate([inside, jnp.broadcast_to(group, (1,))])
     inner = jnp.concatenate([jnp.ones_like(reach[:1]), reach[:-1]])
     return reach / inner
+
+
+def seconds_per_byte(network: Network) -> PerTier:
+    """Reciprocal of each tier's bus bandwidth, s/B.
+
+    A reciprocal and a product, not a quotient: the gradient of a quotient squares the denominator first, which leaves the
+    range of float32.
+    """
+    return 1.0 / (network.bandwidth_bytes_per_s * network.efficiency)
 
 
 def _inner(members: PerTier) -> PerTier:
@@ -34,7 +45,7 @@ def _inner(members: PerTier) -> PerTier:
 
 def _launch(launch_s: Scalar, group: Scalar) -> Scalar:
     """Software latency of one collective; none for a group of one. Continuous: grows in over a group of 1 to 2."""
-    return launch_s * jnp.clip(group - 1.0, 0.0, 1.0)
+    return launch_s * above_zero(1.0 - above_zero(2.0 - group))
 
 
 def ring_pass_s(
@@ -55,8 +66,7 @@ def ring_pass_s(
     **Source:** Thakur, Rabenseifner, Gropp 2005 (ring); hierarchical as in NCCL.
     """
     members = members_per_tier(network, group, stride)
-    rate = network.bandwidth_bytes_per_s * network.efficiency
-    transfer = traffic * (members - 1.0) / members * message_bytes / _inner(members) / rate
+    transfer = traffic * (1.0 - 1.0 / members) * (1.0 / _inner(members)) * message_bytes * seconds_per_byte(network)
     return jnp.sum((members - 1.0) * network.latency_s + transfer) + _launch(launch_s, group)
 
 
@@ -90,9 +100,9 @@ def all_to_all_s(network: Network, sent_bytes: Scalar, group: Scalar, stride: Sc
     """
     members = members_per_tier(network, group, stride)
     inner = _inner(members)
-    share = inner * (members - 1.0) / group
-    rate = network.bandwidth_bytes_per_s * network.efficiency
-    return jnp.sum((members - 1.0) * network.latency_s + share * sent_bytes / rate) + _launch(launch_s, group)
+    share = inner * (members - 1.0) * (1.0 / group)
+    transfer = share * sent_bytes * seconds_per_byte(network)
+    return jnp.sum((members - 1.0) * network.latency_s + transfer) + _launch(launch_s, group)
 
 
 def neighbour_send_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar) -> Scalar:
@@ -103,10 +113,10 @@ def neighbour_send_s(network: Network, message_bytes: Scalar, group: Scalar, str
     **Arguments:** bytes; chips; chips. **Returns:** s.
     """
     members = members_per_tier(network, group, stride)
-    used = jnp.clip(members - 1.0, 0.0, 1.0)
+    used = 1.0 - above_zero(2.0 - members)
     beyond = jnp.cumprod((1.0 - used)[::-1])[::-1]  # no use of this tier or any outside it
     outside = jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])
-    each = network.latency_s + message_bytes / (network.bandwidth_bytes_per_s * network.efficiency)
+    each = network.latency_s + message_bytes * seconds_per_byte(network)
     return jnp.sum(used * outside * each)
 
 

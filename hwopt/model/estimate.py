@@ -9,7 +9,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import cost, power, work
 from hwopt.model.footprint import footprint
 from hwopt.model.maximum import choose
-from hwopt.model.parameters import held_parameters
+from hwopt.model.parameters import expert_replicas, held_parameters
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Margins, Report
 from hwopt.model.schedule import Breakdown, step_time
 from hwopt.plan import Plan
@@ -103,6 +103,7 @@ def _margins(run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scala
         stages=jnp.log((w.layers + 2.0) / (plan.pp * plan.virtual_stages)),
         tensor_parallel=jnp.log(w.heads / plan.tp),
         experts=jnp.log(experts / plan.ep),
+        replicas=jnp.log(expert_replicas(plan)),
         batch=jnp.log(run.global_batch_sequences / (plan.dp * plan.micro_batch)),
         context=jnp.log(run.sequence_length / plan.cp),
     )

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.model import work
-from hwopt.model.maximum import Maximum
-from hwopt.model.parameters import Held
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum
+from hwopt.model.parameters import Held, shard_ranks
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
@@ -55,7 +55,7 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     tokens = work.tokens_per_chip(run, plan)
     around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
     outer = (4.0 * a + 2.0 * stack.dropout_masks) * w.hidden * tokens * around
-    kv_heads = jnp.where(w.kv_rank > 0, w.heads, jnp.maximum(w.kv_heads, plan.tp))
+    kv_heads = jnp.where(w.kv_rank > 0, w.heads, hard_maximum(w.kv_heads, plan.tp))
     latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
     heads = w.heads * (w.qk_dim + w.v_dim) + kv_heads * (w.qk_dim + w.v_dim)
     inner = a * (heads * tokens / plan.tp + latent)
@@ -64,6 +64,10 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     experts = a * copies * (w.mlp_matrices * w.expert_ffn / plan.expert_tp + w.hidden)
     shared = a * w.mlp_matrices * w.shared_experts * w.expert_ffn * tokens / plan.tp
     return outer + inner + (1.0 - moe) * dense + moe * (experts + shared)
+
+
+def _smaller(a: Scalar, b: Scalar) -> Scalar:
+    return jnp.where(b < a, b, a)
 
 
 def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
@@ -95,13 +99,13 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Hel
     dense, dense_working = layer(moe=0.0)
     moe, moe_working = layer(moe=1.0)
     of_stage = (w.dense_layers * dense + w.moe_layers * moe) / plan.pp * plan.fullest_stage
-    has_chunks = jnp.clip(plan.virtual_stages - 1.0, 0.0, 1.0)
+    has_chunks = 1.0 - above_zero(2.0 - plan.virtual_stages)
     interleaved = 1.0 + has_chunks * (plan.pp - 1.0) / (plan.pp * plan.virtual_stages)
-    in_flight = jnp.minimum(plan.pp * interleaved, micro_batches(run, plan))
+    in_flight = _smaller(plan.pp * interleaved, micro_batches(run, plan))
     has_moe, has_dense = w.moe_layers > 0, w.dense_layers > 0
-    working = jnp.maximum(jnp.where(has_moe, moe_working, 0.0), jnp.where(has_dense, dense_working, 0.0))
+    working = hard_maximum(jnp.where(has_moe, moe_working, 0.0), jnp.where(has_dense, dense_working, 0.0))
     moe_weights = held.moe_layer + held.experts_layer
-    largest = jnp.maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, moe_weights, 0.0))
+    largest = hard_maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, moe_weights, 0.0))
     gathered = plan.weights_sharded * 2.0 * largest * run.weight_bytes
     return of_stage * in_flight, working + gathered
 
@@ -113,17 +117,16 @@ def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: M
     the 16-bit output) live on the last stage, where few activations are in flight, so the larger of the two counts.
     """
     own, routed = held.stage, held.stage_experts
-    ranks = plan.dp * plan.cp / plan.shard_groups
-    expert_ranks = jnp.maximum(plan.tp * ranks / (plan.ep * plan.expert_tp), 1.0)
+    ranks, expert_ranks = shard_ranks(plan)
 
     def states(element_bytes: Scalar, sharded: Scalar) -> Scalar:
-        own_shards = 1.0 + sharded * (jnp.maximum(ranks, 1.0) - 1.0)
+        own_shards = 1.0 + sharded * (ranks - 1.0)
         routed_shards = 1.0 + sharded * (expert_ranks - 1.0)
         return element_bytes * (own / own_shards + routed / routed_shards)
 
     trained = run.trainable_fraction
     activations, working = stage_activation_bytes(run, plan, stack, held)
-    in_flight = jnp.minimum(plan.pp, micro_batches(run, plan))
+    in_flight = _smaller(plan.pp, micro_batches(run, plan))
     logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * 8.0
     last_stage = activations / in_flight + logits
     return Footprint(

@@ -10,9 +10,9 @@ from jaxtyping import Array
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
-from hwopt.model.maximum import Maximum, overlapped
-from hwopt.model.parameters import Held, expert_replicas
-from hwopt.model.roofline import KernelTime, bf16_rate, kernel_time, stream_time
+from hwopt.model.maximum import Maximum, above_zero, overlapped
+from hwopt.model.parameters import Held, shard_ranks
+from hwopt.model.roofline import KernelTime, bf16_rate, hbm_seconds_per_byte, kernel_time, stream_time
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
@@ -96,7 +96,7 @@ def _attention(
 
 
 def _unfused(time: KernelTime, stored: Scalar, score_bytes: Scalar, chip: Chip) -> KernelTime:
-    added = score_bytes / (chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency)
+    added = score_bytes * hbm_seconds_per_byte(chip)
     return time._replace(memory_s=(1.0 - stored) * time.memory_s + stored * added)
 
 
@@ -116,28 +116,30 @@ def _kernels(
     )
 
 
-def _beside(kernels: KernelTime, comm_s: Array, overlap: Array, stack: Stack, maximum: Maximum) -> tuple[Array, Array]:
-    """Exposed and hidden seconds of a communication beside kernels."""
-    total = overlapped(kernels.total_s, comm_s, overlap, stack.communication_slowdown, maximum)
-    exposed = total - kernels.total_s
-    return exposed, jnp.maximum(comm_s - exposed, 0.0)
+def _beside(work_s: Array, comm_s: Array, overlap: Array, stack: Stack, maximum: Maximum) -> tuple[Array, Array]:
+    """Exposed and hidden seconds of a communication beside work."""
+    exposed = overlapped(work_s, comm_s, overlap, stack.communication_slowdown, maximum) - work_s
+    return exposed, above_zero(comm_s - exposed)
 
 
 def _direction(
     cluster: Cluster, kernels: _Kernels, comm: tuple[Array, Array, Array], gather_s: Array, maximum: Maximum
 ) -> Exposed:
-    """One direction of one layer, from its kernels and its communication (tensor, context, expert)."""
+    """One direction of one layer, from its kernels and its communication (tensor, context, expert).
+
+    Each communication hides under what is there before it, so that no work hides two at once.
+    """
     stack = cluster.stack
-    tp, tp_hidden = _beside(kernels.products, comm[0], stack.tp_overlap, stack, maximum)
-    cp, cp_hidden = _beside(kernels.attention, comm[1], stack.cp_overlap, stack, maximum)
-    # Dispatch and combine hide under the whole layer: another micro-batch's, or shared experts.
+    tp, tp_hidden = _beside(kernels.products.total_s, comm[0], stack.tp_overlap, stack, maximum)
+    cp, cp_hidden = _beside(kernels.attention.total_s, comm[1], stack.cp_overlap, stack, maximum)
     everything = kernels.products.plus(kernels.attention).plus(kernels.experts).plus(kernels.passes)
-    ep, ep_hidden = _beside(everything, comm[2], stack.ep_overlap, stack, maximum)
-    device = everything.total_s + tp + cp + ep
+    # Dispatch and combine hide under the whole layer: another micro-batch's, or shared experts.
+    inner = everything.total_s + tp + cp
+    ep, ep_hidden = _beside(inner, comm[2], stack.ep_overlap, stack, maximum)
+    device = inner + ep
     before = maximum(device, stack.host_layer_s)
-    with_gather = overlapped(before, gather_s, stack.dp_overlap, stack.communication_slowdown, maximum)
-    gather = with_gather - before
-    hidden = tp_hidden + cp_hidden + ep_hidden + jnp.maximum(gather_s - gather, 0.0)
+    gather, gather_hidden = _beside(before, gather_s, stack.dp_overlap, stack, maximum)
+    hidden = tp_hidden + cp_hidden + ep_hidden + gather_hidden
     host = everything.launch_s + (before - device)
     return Exposed(everything.compute_s, everything.memory_s, host, tp, cp, ep, gather, hidden)
 
@@ -169,10 +171,9 @@ def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, m
     sent = work.routed_tokens(run, plan) * w.hidden * run.activation_bytes * run.routing_imbalance
     ep = 2.0 * moe * collectives.all_to_all_s(network, sent, plan.ep, plan.expert_tp, launch)
 
-    kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * w.kv_heads * (w.qk_dim + w.v_dim) / plan.tp
+    kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * work.kv_heads_per_chip(run, plan) * (w.qk_dim + w.v_dim)
     own, routed = (1.0 - moe) * held.dense_layer + moe * held.moe_layer, held.experts_layer
-    group = jnp.maximum(plan.dp * plan.cp / plan.shard_groups, 1.0)
-    expert_group = jnp.maximum(expert_replicas(plan) / plan.shard_groups, 1.0)
+    group, expert_group = shard_ranks(plan)
     expert_stride = plan.ep * plan.expert_tp
     weight, gradient = run.weight_bytes, stack.gradient_bytes * run.trainable_fraction
     cp, gather, expert_gather, scatter, expert_scatter = collectives.ring_passes_s(
@@ -219,5 +220,8 @@ def layer_time(
     )
     zero = jnp.zeros_like(comm.tp_s)
     attention_again = Exposed(*kernels.attention, *(zero for _ in range(5)))
-    again = forward._replace(dp_comm_s=zero).scaled(plan.recompute_full)
-    return LayerTime(forward, backward, again.plus(attention_again.scaled(plan.recompute_attention)))
+    # Weights gathered for the backward pass serve the repetition too.
+    repeated = _direction(cluster, kernels, (comm.tp_s, comm.cp_s, comm.ep_s), zero, maximum)
+    again = repeated.scaled(plan.recompute_full)
+    attention_share = (1.0 - plan.recompute_full) * plan.recompute_attention
+    return LayerTime(forward, backward, again.plus(attention_again.scaled(attention_share)))

@@ -11,6 +11,19 @@ from jaxtyping import Array, Float
 Maximum = Callable[[Array, Array], Array]
 
 
+def hard_maximum(a: Array, b: Array) -> Array:
+    """The exact maximum; at a tie its gradient is that of `a` alone.
+
+    `jnp.maximum` would give half of each side's, and so derivatives to communications of zero seconds.
+    """
+    return jnp.where(b > a, b, a)
+
+
+def above_zero(a: Array) -> Array:
+    """`max(a, 0)`, with no gradient at zero."""
+    return jnp.where(a > 0.0, a, 0.0)
+
+
 def soft_maximum(temperature: Float[Array, ""]) -> Maximum:
     """A smooth upper bound of the maximum of two non-negative numbers: log-sum-exp in log space.
 
@@ -35,7 +48,7 @@ def soft_maximum(temperature: Float[Array, ""]) -> Maximum:
 
 def choose(temperature: Float[Array, ""] | None) -> Maximum:
     """The exact maximum for None, else the smooth one at that temperature."""
-    return jnp.maximum if temperature is None else soft_maximum(temperature)
+    return hard_maximum if temperature is None else soft_maximum(temperature)
 
 
 def overlapped(work: Array, communication: Array, overlap: Array, slowdown: Array, maximum: Maximum) -> Array:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from hwopt.model.maximum import hard_maximum
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.transformer import (
@@ -52,9 +53,17 @@ def _tables(shape: Transformer, plan: Plan) -> Scalar:
     """
     embedding, head = embedding_parameters(shape), shape.vocab * shape.hidden
     untied = 1.0 - shape.tied_embeddings
-    return (jnp.maximum(embedding, head) + untied * jnp.minimum(embedding, head) / plan.pp) / plan.tp
+    larger = hard_maximum(embedding, head)
+    return (larger + untied * (embedding + head - larger) / plan.pp) / plan.tp
 
 
 def expert_replicas(plan: Plan) -> Scalar:
     """Chips that hold the same experts: `t c d / (e t_e)`."""
     return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)
+
+
+def shard_ranks(plan: Plan) -> tuple[Scalar, Scalar]:
+    """Ranks that share one sharded state: `(d c / groups, replicas of an expert / groups)`, at least one each."""
+    one = jnp.ones_like(plan.dp)
+    own = hard_maximum(one, plan.dp * plan.cp / plan.shard_groups)
+    return own, hard_maximum(one, expert_replicas(plan) / plan.shard_groups)

@@ -19,6 +19,7 @@ class Margins(eqx.Module):
     stages: Scalar  # layers, embedding and head over stages times chunks
     tensor_parallel: Scalar  # heads over the tensor parallel degree
     experts: Scalar  # experts (or 1) over the expert parallel degree
+    replicas: Scalar  # chips of a stage over those that hold one copy of its experts
     batch: Scalar  # global batch over one micro-batch of every replica
     context: Scalar  # sequence length over the context parallel degree
 

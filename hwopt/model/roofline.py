@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
-from hwopt.model.maximum import Maximum
+from hwopt.model.maximum import Maximum, above_zero
 from hwopt.model.work import Gemms, PerGemm, gemm_bytes_per_element
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS, Scalar
@@ -41,9 +41,9 @@ class KernelTime(NamedTuple):
         return KernelTime(*(jnp.sum(part * weights) for part in self))
 
 
-def hbm_rate(chip: Chip) -> Scalar:
-    """Attainable HBM bandwidth, B/s."""
-    return chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency
+def hbm_seconds_per_byte(chip: Chip) -> Scalar:
+    """Reciprocal of the attainable HBM bandwidth, s/B (a product with it keeps float32 gradients in range)."""
+    return 1.0 / (chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency)
 
 
 def bf16_rate(chip: Chip) -> Scalar:
@@ -85,15 +85,15 @@ def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum:
     shape_loss = (1.0 + half / m) * (1.0 + half / n_launched) * (1.0 + half / k)
     low_s, bf16_s = seconds_per_flop(chip, run)
     per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * bf16_s
-    compute = 2.0 * m * n * k * table.count * per_flop / stack.gemm_efficiency_factor * shape_loss
+    compute = 2.0 * m * n * k * table.count * per_flop * (1.0 / stack.gemm_efficiency_factor) * shape_loss
 
     low_bytes = gemm_bytes_per_element(run)
     element = table.low_precision * low_bytes + (1.0 - table.low_precision) * 2.0
     compulsory = (m * k + k * n) * element + m * n * 2.0
     blocked = m * n * k * sram_traffic_factor(chip, element)
     casts = table.low_precision * _cast_bytes(m, k, low_bytes, stack)
-    memory = maximum(compulsory, blocked) * table.count / hbm_rate(chip)
-    slowest = maximum(compute, memory) + casts * table.count / hbm_rate(chip)  # casts are kernels of their own
+    memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)
+    slowest = maximum(compute, memory) + casts * table.count * hbm_seconds_per_byte(chip)  # casts are kernels of their own
     zero = jnp.zeros_like(compute)
     launch = jnp.where(present, stack.kernel_launch_s, 0.0)
     return KernelTime(
@@ -103,7 +103,7 @@ def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum:
 
 def _cast_bytes(m: PerGemm, k: PerGemm, low_bytes: Scalar, stack: Stack) -> PerGemm:
     """Bytes of turning 16-bit inputs into the low format: none at 16 bit, read 2 and write `low` a pass below."""
-    share = jnp.clip(2.0 - low_bytes, 0.0, 1.0)
+    share = 1.0 - above_zero(low_bytes - 1.0) + above_zero(low_bytes - 2.0)
     return stack.cast_passes * share * m * k * (2.0 + low_bytes)
 
 
@@ -111,11 +111,11 @@ def kernel_time(
     flops: Scalar, rate: Scalar, hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack, maximum: Maximum
 ) -> KernelTime:
     """One roofline kernel group: `max(flops / rate, bytes / HBM) + kernels x launch`."""
-    compute = flops / rate
-    slowest = maximum(compute, hbm_bytes / hbm_rate(chip))
+    compute = flops * (1.0 / rate)
+    slowest = maximum(compute, hbm_bytes * hbm_seconds_per_byte(chip))
     return KernelTime(compute, slowest - compute, kernels * stack.kernel_launch_s)
 
 
 def stream_time(hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack) -> KernelTime:
     """Kernels that only move memory: `bytes / HBM + kernels x launch`."""
-    return KernelTime(jnp.zeros_like(hbm_bytes), hbm_bytes / hbm_rate(chip), kernels * stack.kernel_launch_s)
+    return KernelTime(jnp.zeros_like(hbm_bytes), hbm_bytes * hbm_seconds_per_byte(chip), kernels * stack.kernel_launch_s)

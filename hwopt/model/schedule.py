@@ -13,10 +13,10 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.footprint import micro_batches
 from hwopt.model.layer import Exposed, layer_time
-from hwopt.model.maximum import Maximum, overlapped
-from hwopt.model.parameters import Held, expert_replicas
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum, overlapped
+from hwopt.model.parameters import Held, expert_replicas, shard_ranks
 from hwopt.model.reliability import jitter_fraction
-from hwopt.model.roofline import KernelTime, gemm_time, hbm_rate, stream_time
+from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, stream_time
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -91,8 +91,7 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) 
     gathered_bytes = sharded * run.weight_bytes + (1.0 - sharded) * stack.gradient_bytes
 
     own_ranks, expert_ranks = plan.dp * plan.cp, expert_replicas(plan)
-    own_group = jnp.maximum(own_ranks / plan.shard_groups, 1.0)
-    expert_group = jnp.maximum(expert_ranks / plan.shard_groups, 1.0)
+    own_group, expert_group = shard_ranks(plan)
     strides = jnp.stack([plan.tp, plan.ep * plan.expert_tp])
     parameters = jnp.stack([own, routed]) * trained
     groups = jnp.stack([own_group, expert_group])
@@ -102,7 +101,7 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) 
     across = collectives.all_reduces_s(
         network,
         parameters * stack.gradient_bytes / groups,
-        jnp.stack([own_ranks, expert_ranks]) / groups,
+        hard_maximum(jnp.ones_like(groups), jnp.stack([own_ranks, expert_ranks]) / groups),
         strides * groups,
         launch,
     )
@@ -116,13 +115,12 @@ def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) -> S
     Reads gradient, master and moments, writes master, moments and weight: `(g + 2 (m + v) + w) P / shards / HBM`.
     """
     own, routed = held.stage, held.stage_experts
-    ranks = jnp.maximum(plan.dp * plan.cp / plan.shard_groups, 1.0)
-    expert_ranks = jnp.maximum(expert_replicas(plan) / plan.shard_groups, 1.0)
+    ranks, expert_ranks = shard_ranks(plan)
     sharded = plan.optimizer_sharded
     parameters = own / (1.0 + sharded * (ranks - 1.0)) + routed / (1.0 + sharded * (expert_ranks - 1.0))
     element = cluster.stack.gradient_bytes + 2.0 * (run.master_bytes + run.moment_bytes) + run.weight_bytes
     traffic = parameters * element * run.trainable_fraction * cluster.stack.optimizer_passes
-    return traffic / hbm_rate(cluster.chip)
+    return traffic * hbm_seconds_per_byte(cluster.chip)
 
 
 def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximum: Maximum) -> StepTime:
@@ -141,15 +139,15 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximu
     slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
 
     send = pipeline_send_s(run, cluster, plan)
-    can_overlap = jnp.clip(plan.virtual_stages - 1.0, 0.0, 1.0)  # 1F1B without chunks sends and receives in line
+    can_overlap = 1.0 - above_zero(2.0 - plan.virtual_stages)  # 1F1B without chunks sends and receives in line
     sends = 2.0 * plan.virtual_stages * send
     with_sends = overlapped(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown, maximum)
     pp_comm = m * (with_sends - slowest) + 2.0 * (plan.pp - 1.0) * send
     bubble = plan.bubble_fraction * (plan.pp - 1.0) / plan.virtual_stages * stage_s
 
     sync = gradient_sync_s(run, cluster, plan, held)
-    last_micro_batch = overlapped(slowest, sync, stack.dp_overlap, stack.communication_slowdown, maximum)
-    dp_exposed = last_micro_batch - slowest
+    # Beside the last micro-batch with its sends: no work hides two communications at once.
+    dp_exposed = overlapped(with_sends, sync, stack.dp_overlap, stack.communication_slowdown, maximum) - with_sends
     optimizer = optimizer_s(run, cluster, plan, held)
 
     base = m * with_sends + 2.0 * (plan.pp - 1.0) * send + bubble + dp_exposed + optimizer
@@ -171,6 +169,6 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximu
         jitter_s=base * jitter,
     )
     step = base * (1.0 + jitter) + stack.step_overhead_s
-    hidden = mean.hidden_s + m * (sends - (with_sends - slowest)) + jnp.maximum(sync - dp_exposed, 0.0)
+    hidden = mean.hidden_s + m * above_zero(sends - (with_sends - slowest)) + above_zero(sync - dp_exposed)
     busy = (mean.compute_s + mean.memory_bound_s + optimizer) / step
     return StepTime(step, breakdown, hidden, busy)

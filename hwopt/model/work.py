@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from hwopt.model.maximum import above_zero, hard_maximum
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import PRECISION_BYTES, Scalar
@@ -30,11 +31,12 @@ GEMMS = (
 )
 """Order of every axis named "gemm"."""
 
-IN_EVERY_LAYER = np.array((1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0), float)
-IN_DENSE_LAYER = np.array((0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0), float)
-IN_MOE_LAYER = np.array((0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0), float)
-IN_EXPERTS = np.array((0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0), float)
-IN_HEAD = np.array((0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1), float)
+# 0 and 1 are exact in float32, and do not turn float32 models into float64 ones.
+IN_EVERY_LAYER = np.array((1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0), np.float32)
+IN_DENSE_LAYER = np.array((0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0), np.float32)
+IN_MOE_LAYER = np.array((0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0), np.float32)
+IN_EXPERTS = np.array((0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0), np.float32)
+IN_HEAD = np.array((0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1), np.float32)
 
 PerGemm = Float[Array, "gemm"]
 
@@ -70,6 +72,11 @@ def routed_tokens(run: TrainingRun, plan: Plan) -> Scalar:
     return tokens_per_chip(run, plan) / plan.tp * run.model.experts_per_token
 
 
+def kv_heads_per_chip(run: TrainingRun, plan: Plan) -> Scalar:
+    """Key-value heads on one chip: at least one, since more ranks than heads means copies. Kink where they are as many."""
+    return hard_maximum(run.model.kv_heads / plan.tp, jnp.ones_like(plan.tp))
+
+
 def gemms(run: TrainingRun, plan: Plan) -> Gemms:
     """The GEMM table, in the order of `GEMMS`.
 
@@ -79,7 +86,7 @@ def gemms(run: TrainingRun, plan: Plan) -> Gemms:
     tokens = tokens_per_chip(run, plan)
     latent = w.query_rank + w.kv_rank + w.rope_dim
     query_n = w.heads * w.qk_dim / t
-    grouped_n = jnp.maximum(w.kv_heads / t, 1.0) * (w.qk_dim + w.v_dim)  # more ranks than KV heads: heads are copied
+    grouped_n = kv_heads_per_chip(run, plan) * (w.qk_dim + w.v_dim)
     latent_n = w.heads * (w.qk_dim - w.rope_dim + w.v_dim) / t
     has_kv_latent, has_query_latent = w.kv_rank > 0, w.query_rank > 0
     key_value_n = jnp.where(has_kv_latent, latent_n, grouped_n)
@@ -90,6 +97,7 @@ def gemms(run: TrainingRun, plan: Plan) -> Gemms:
     local_experts = experts / plan.ep
     expert_tokens = expert_rank_tokens(run, plan) / local_experts
     is_moe = jnp.where(has_experts, 1.0, 0.0)
+    expert_up = up * w.expert_ffn / plan.expert_tp
     shared_ffn = w.shared_experts * w.expert_ffn
     rows = (
         # m, n, k, n of the launched kernel, count, low precision
@@ -100,7 +108,7 @@ def gemms(run: TrainingRun, plan: Plan) -> Gemms:
         (tokens, up * w.ffn / t, w.hidden, up * w.ffn / t, 1.0, 1.0),
         (tokens, w.hidden, w.ffn / t, w.hidden, 1.0, 1.0),
         (tokens / t, w.experts * is_moe, w.hidden, w.experts * is_moe, 1.0, 0.0),
-        (expert_tokens, is_moe * up * w.expert_ffn / plan.expert_tp, w.hidden, up * w.expert_ffn, local_experts, 1.0),
+        (expert_tokens, is_moe * expert_up, w.hidden, expert_up, local_experts, 1.0),
         (expert_tokens, is_moe * w.hidden, w.expert_ffn / plan.expert_tp, w.hidden, local_experts, 1.0),
         (tokens, up * shared_ffn / t, w.hidden, up * shared_ffn / t, 1.0, 1.0),
         (tokens, w.hidden * jnp.where(shared_ffn > 0, 1.0, 0.0), shared_ffn / t, w.hidden, 1.0, 1.0),
@@ -118,7 +126,7 @@ def attention_span(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
     **Arguments:** `causal_fraction` of the score matrix that is computed. **Returns:** tokens.
     """
     s = run.sequence_length
-    window = jnp.minimum(run.model.window_tokens, s)
+    window = s - above_zero(s - run.model.window_tokens)
     local = window * (1.0 - window / (2.0 * s)) * 2.0 * causal_fraction
     return (1.0 - run.model.local_layers_fraction) * s * causal_fraction + run.model.local_layers_fraction * local
 
@@ -145,7 +153,7 @@ def attention_score_elements(run: TrainingRun, plan: Plan) -> Scalar:
 def attention_stream_bytes(run: TrainingRun, plan: Plan) -> Scalar:
     """HBM bytes of queries, keys, values and outputs of one layer's attention core, 16 bit."""
     w = run.model
-    kv_heads = jnp.where(w.kv_rank > 0, w.heads / plan.tp, jnp.maximum(w.kv_heads / plan.tp, 1.0))
+    kv_heads = jnp.where(w.kv_rank > 0, w.heads / plan.tp, kv_heads_per_chip(run, plan))
     return 2.0 * tokens_per_chip(run, plan) * (w.heads / plan.tp + kv_heads) * (w.qk_dim + w.v_dim)
 
 
@@ -177,7 +185,7 @@ def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:
 
 def gemm_bytes_per_element(run: TrainingRun) -> Scalar:
     """Bytes of a GEMM operand in the run's mix of formats."""
-    return jnp.sum(run.gemm_precision * np.array(PRECISION_BYTES))
+    return jnp.sum(run.gemm_precision * np.array(PRECISION_BYTES, np.float32))
 
 
 def step_model_flops(run: TrainingRun) -> Scalar:
@@ -207,7 +215,8 @@ def recompute_flops(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
     executed = executed_causal_fraction(run, stack)
     attention = 2.0 * attention_span(run, executed) * w.heads * (w.qk_dim + w.v_dim) * w.layers
     tokens = run.global_batch_sequences * run.sequence_length
-    again = plan.recompute_full * (2.0 * layers + attention) + plan.recompute_attention * attention
+    again = plan.recompute_full * (2.0 * layers + attention)
+    again = again + (1.0 - plan.recompute_full) * plan.recompute_attention * attention
     return tokens * again
 
 

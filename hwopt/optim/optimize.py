@@ -196,6 +196,11 @@ def _clash(solver: _Solver, start: np.ndarray) -> str:
         if holds and stretch < 0.99 * MOST_STRETCH
     ]
     names = ", ".join(budget.name for budget in budgets)
+    if held[-1] and elastic.y[-1, -1] < 1e-3:
+        return (
+            "The relaxed model holds every budget; whole numbers of chips, stages and replicas do not. Budgets relaxed by "
+            "what the design above exceeds them mend it; so may a wider box for the global batch."
+        )
     text = f"These budgets clash: {names}. "
     if held[-1]:
         text += f"All of them relaxed by {100 * math.expm1(elastic.y[-1, -1]):.3g} % would do"

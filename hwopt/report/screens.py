@@ -68,6 +68,7 @@ def violations_text(report: Report) -> list[str]:
         "stages": "has {over} more pipeline chunks than layers",
         "tensor_parallel": "splits attention {over} finer than there are heads",
         "experts": "splits experts {over} finer than there are",
+        "replicas": "needs {over} more chips a stage to hold one copy of its experts",
         "batch": "needs a global batch {over} larger to fill every replica",
         "context": "splits the sequence {over} finer than its tokens",
     }

@@ -83,7 +83,8 @@ def flops(run, plan, stack) -> tuple[float, float]:
     for weight_pass, attention_pass in ((1.0, 1.0), (1.0, 1.0), (run.trainable_fraction, 1.0)):
         model += 2.0 * (weights + w.vocab * w.hidden) * weight_pass + attention * attention_pass
     attention_again = 2.0 * keys_met(run, computed_causal(run, stack)) * width
-    again = plan.recompute_full * (2.0 * weights + attention_again) + plan.recompute_attention * attention_again
+    only_attention = (1.0 - plan.recompute_full) * plan.recompute_attention
+    again = plan.recompute_full * (2.0 * weights + attention_again) + only_attention * attention_again
     return tokens * model, tokens * again
 
 
@@ -188,7 +189,7 @@ def layer_gemms(run, plan, moe: bool):
     yield tokens / t, w.experts, w.hidden, w.experts, 1.0, False, False
     local = w.experts / plan.ep
     rows, inner = expert_tokens(run, plan) / local, w.expert_ffn / plan.expert_tp
-    yield rows, gates * inner, w.hidden, gates * w.expert_ffn, local, True, True
+    yield rows, gates * inner, w.hidden, gates * inner, local, True, True
     yield rows, w.hidden, inner, w.hidden, local, True, True
     if w.shared_experts > 0:
         shared = w.shared_experts * w.expert_ffn / t
@@ -280,9 +281,9 @@ def direction(stack, products, attention, experts, elementwise, comm, gather) ->
     for name, work, overlap in (
         ("tp", sum(products), stack.tp_overlap),
         ("cp", sum(attention), stack.cp_overlap),
-        ("ep", sum(everything), stack.ep_overlap),
+        ("ep", None, stack.ep_overlap),
     ):
-        exposed, hidden = beside(stack, work, comm[name], overlap)
+        exposed, hidden = beside(stack, elapsed if work is None else work, comm[name], overlap)
         seconds[name + "_comm_s"] += exposed
         seconds["hidden_s"] += hidden
         elapsed += exposed
@@ -306,7 +307,8 @@ def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
             comm["tp"] += around_attention
         sent = tokens / plan.tp * w.experts_per_token * w.hidden * run.activation_bytes * run.routing_imbalance
         comm["ep"] = 2.0 * all_to_all(cluster, sent, plan.ep, plan.expert_tp)
-    keys_values = 2.0 * plan.micro_batch * run.sequence_length * w.kv_heads * (w.qk_dim + w.v_dim) / plan.tp
+    heads = max(w.kv_heads / plan.tp, 1.0)
+    keys_values = 2.0 * plan.micro_batch * run.sequence_length * heads * (w.qk_dim + w.v_dim)
     comm["cp"] = ring_pass(cluster, keys_values, plan.cp, plan.tp)
     return comm
 
@@ -360,11 +362,11 @@ def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
         {"tp": comm["tp"], "cp": 2.0 * comm["cp"], "ep": comm["ep"]}, weights_s + gradients_s,
     )  # fmt: skip
     total = defaultdict(float)
+    again = direction(stack, products, attention, experts, elementwise, comm, 0.0)
     for name in (*BREAKDOWN, "hidden_s"):
-        again = 0.0 if name == "dp_comm_s" else plan.recompute_full * forward[name]
-        total[name] = forward[name] + backward[name] + again
+        total[name] = forward[name] + backward[name] + plan.recompute_full * again[name]
     for name, seconds in zip(("compute_s", "memory_bound_s", "host_s"), attention, strict=True):
-        total[name] += plan.recompute_attention * seconds
+        total[name] += (1.0 - plan.recompute_full) * plan.recompute_attention * seconds
     return total
 
 
@@ -460,7 +462,7 @@ def step(run, cluster, plan) -> dict:
     one_send = send(cluster, message, plan.pp, plan.tp * plan.cp * plan.dp)
     sends = 2.0 * plan.virtual_stages * one_send
     sends_exposed, sends_hidden = beside(stack, slowest, sends, stack.pp_overlap * min(plan.virtual_stages - 1.0, 1.0))
-    sync_exposed, sync_hidden = beside(stack, slowest, gradient_sync(run, cluster, plan), stack.dp_overlap)
+    sync_exposed, sync_hidden = beside(stack, slowest + sends_exposed, gradient_sync(run, cluster, plan), stack.dp_overlap)
 
     parts = {name: batches * (stage[name] + of_head[name] / plan.pp) for name in BREAKDOWN}
     parts["pp_comm_s"] = batches * sends_exposed + 2.0 * (plan.pp - 1.0) * one_send
@@ -592,6 +594,7 @@ def margins(run, cluster, plan, bytes_used: float) -> dict[str, float]:
         "stages": math.log((w.layers + 2.0) / plan.pp / plan.virtual_stages),
         "tensor_parallel": math.log(w.heads / plan.tp),
         "experts": math.log((w.experts if w.experts > 0 else 1.0) / plan.ep),
+        "replicas": math.log(expert_replicas(plan)),
         "batch": math.log(micro_batches(run, plan)),
         "context": math.log(run.sequence_length / plan.cp),
     }
