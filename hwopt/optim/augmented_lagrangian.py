@@ -62,11 +62,13 @@ def minimise(
     upper: Vector,
     settings: Settings,
     transformation: optax.GradientTransformation | None = None,
+    constraints: int | None = None,
 ) -> Optimum:
     """Minimise one problem; map it with `jax.vmap` for many.
 
     **Arguments:** `values(y, temperature) -> (F, G)`; start and box; `settings`; any optax transformation whose updates
-    are steps of unit rate (default: Adam with short memory, scaled by the schedule).
+    are steps of unit rate (default: Adam with short memory, scaled by the schedule); `constraints`: how many there are,
+    which spares a trace of `values` to find out.
 
     **Returns:** the last point seen (the outer loop ends on a tight penalty, so it is the best one too), its multipliers,
     and the KKT residual of the smooth problem there. One step returns the start evaluated.
@@ -99,8 +101,9 @@ def minimise(
         state = jax.tree.map(lambda new, old: jnp.where(ends, new, old), fresh, state)
         return y, state, jnp.where(ends, pressed, multipliers), seen
 
-    shape = jax.eval_shape(values, start, jnp.asarray(settings.temperature[1]))[1]
-    none = jnp.zeros(shape.shape, shape.dtype)
+    if constraints is None:
+        constraints = jax.eval_shape(values, start, jnp.asarray(settings.temperature[1]))[1].size
+    none = jnp.zeros(constraints, start.dtype)
     scalar = jnp.zeros((), start.dtype)
     carry = (start, transformation.init(start), none, Optimum(start, none, scalar, none, scalar))
     return jax.lax.fori_loop(0, settings.outer * settings.inner, step, carry)[3]
