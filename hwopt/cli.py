@@ -99,7 +99,8 @@ def _parser(objective: str, kind: type | None) -> _OneLineParser:
         estimate.add_argument(flag, help=meaning)
 
     validate = add("validate", "Measured against predicted, every row of a CSV file accounted for.", _validate)
-    validate.add_argument("file", help="CSV of measured runs; columns in hwopt/data/runs/README.md")
+    validate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
+    validate.add_argument("--figure", help="also draw predicted over measured speed to this image file")
 
     catalog = add(
         "catalog", "Chips, links, workloads, stacks, cooling, sites, prices, each number with its source.", _catalog
@@ -270,6 +271,10 @@ def _validate(options: argparse.Namespace) -> int:
     from hwopt.study.validation import screen, validate
 
     result = validate(options.file)
+    if options.figure:
+        from hwopt.plot.accuracy import plot_accuracy
+
+        plot_accuracy(result, options.figure)
     if options.json:
         _print_json(result)
     else:

@@ -13,10 +13,6 @@ class UserError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
-class InfeasibleError(RuntimeError):
-    """The question has no feasible answer. The command line exits with 1."""
-
-
 def suggest(wrong: str, known: Iterable[str], *, show: int = 8) -> str:
     """A clause that names the closest known spellings, or some of the known ones.
 

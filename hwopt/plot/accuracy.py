@@ -18,7 +18,7 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
 
     **Arguments:** `result` of `hwopt.validate`; `path` of the image to write.
     """
-    rows = [row for row in result["rows"] if row["status"] == "scored" and row["measured"] > 0]
+    rows = [row for row in result["rows"] if row["status"] == "scored" and row["counts"]]
     names = sorted({row["accelerator"] for row in rows}, key=lambda n: -sum(row["accelerator"] == n for row in rows))
     with figure() as (drawn, (axes,)):
         for low, high, shade in ((0.75, 1 / 0.75, 0.08), (0.9, 1 / 0.9, 0.14)):
@@ -28,7 +28,7 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
             own = [row for row in rows if row["accelerator"] == name]
             # Times and rates both become speed relative to measured, so above one means predicted too fast.
             speed = [
-                row["measured"] / row["predicted"] if row["unit"] == "s" else row["predicted"] / row["measured"]
+                row["measured"] / row["predicted"] if row["metric"] == "iter_time_s" else row["predicted"] / row["measured"]
                 for row in own
             ]
             shown = name if index < len(_COLOURS) - 1 else "others" if index == len(_COLOURS) - 1 else None
@@ -43,7 +43,7 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
         axes.minorticks_off()
         summary = result["summary"]
         axes.set_title(
-            f"{summary['scored']} published runs, constants from literature (not fitted): "
+            f"{len(rows)} published runs, constants from literature (not fitted): "
             f"median error {100 * summary['median_abs_error']:.0f} % over {summary['cells']} cells",
             fontsize=10,
         )

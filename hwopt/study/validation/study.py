@@ -87,6 +87,8 @@ def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip) -> d
         "counts": not scored.left_out,
         "left_out": scored.left_out or None,
         "cell": list(scored.cell),
+        "accelerator": scored.cell[2],
+        "chips": scored.case.row.num_gpus,
         "stack": scored.case.stack,
         "assumed": list(scored.assumed),
         "step_time_s": scored.prediction.step_s,
