@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import math
 import os
@@ -24,6 +25,7 @@ _EXAMPLES = {
     "estimate": "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16",
     "validate": "hwopt validate my_runs.csv --json",
     "catalog": "hwopt catalog chips h100-sxm",
+    "sources": "hwopt sources train_cost --chip b200",
 }
 
 
@@ -32,10 +34,14 @@ class _OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: "):
-            wrong = message.removeprefix("unrecognized arguments: ").split()[0]
+            wrong = next(iter(message.removeprefix("unrecognized arguments: ").split()), "")
+            if not wrong.startswith("-"):
+                raise UserError(f"'{wrong}' is one argument too many (see {self.prog} --help)")
             parsers = [self, *(p for action in self._actions if action.choices for p in _parsers_in(action))]
             flags = {flag for parser in parsers for action in parser._actions for flag in action.option_strings}
-            message = f"unknown argument '{wrong}': {suggest(wrong.split('=')[0], flags)}"
+            known = wrong.split("=")[0] in flags
+            intent = "write it behind the command it belongs to" if known else suggest(wrong.split("=")[0], flags)
+            message = f"unknown argument '{wrong}': {intent}"
         elif "invalid choice: " in message:
             wrong = message.split("invalid choice: '")[-1].split("'")[0]
             choices = next((action.choices for action in self._actions if action.choices), [])
@@ -65,14 +71,12 @@ def _parser(objective: str, kind: type | None) -> _OneLineParser:
         return command
 
     optimize = add("optimize", "The best cluster for a design question, under budgets.", _optimize)
-    optimize.add_argument("objective", nargs="?", default=objective, help="a design question (default: train_cost)")
     optimize.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
-    if kind is not None:
-        optimize.set_defaults(kind=kind)
-        fields = optimize.add_argument_group(f"budgets and choices of {objective}, SI units in the name")
-        for field in dataclasses.fields(kind):
-            shown = f"{field.default:g}" if isinstance(field.default, float) else field.default
-            fields.add_argument(_flag(field), metavar="X", dest=field.name, help=f"default {shown}")
+    sources = add("sources", "The references behind exactly the numbers of a design question.", _sources)
+    for command in (optimize, sources):
+        command.add_argument("objective", nargs="?", default=objective, help="a design question (default: train_cost)")
+        if kind is not None:
+            _add_fields(command, objective, kind)
 
     estimate = add("estimate", "Time, memory, power and money of one cluster under one plan.", _estimate)
     estimate.add_argument(
@@ -110,10 +114,21 @@ def _parser(objective: str, kind: type | None) -> _OneLineParser:
     return parser
 
 
+def _add_fields(command: argparse.ArgumentParser, objective: str, kind: type) -> None:
+    """Fields of an objective as flags of a command."""
+    command.set_defaults(kind=kind)
+    group = command.add_argument_group(f"budgets and choices of {objective}, SI units in the name")
+    for field in dataclasses.fields(kind):
+        shown = f"{field.default:g}" if isinstance(field.default, float) else field.default
+        group.add_argument(_flag(field), metavar="X", dest=field.name, help=f"default {shown}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before JAX loads: cached kernels log pages of processor features
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "3"
+    )  # before JAX loads: cached kernels log pages of processor features
     try:
         options = _parser(*_objective_of(arguments)).parse_args(arguments)
         if options.version:
@@ -125,9 +140,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _parser(_DEFAULT_OBJECTIVE, None).print_help()
             return 0
         _use_compilation_cache()
-        return options.run(options)
+        code = options.run(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # so that a full disk or a reader that has left is met here
+        return code
     except UserError as error:
-        print(f"hwopt: {error}", file=sys.stderr)
+        print(f"hwopt: {_shown(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left; so do we
@@ -139,7 +157,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def entry() -> NoReturn:
     """The console script."""
-    sys.exit(main())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot print is no reason to fail
+    try:
+        code = main()
+    except Exception as error:  # a fault of ours or of the machine: never 1, which means "no feasible answer"
+        if os.environ.get("HWOPT_TRACEBACK"):
+            raise
+        name = type(error).__name__
+        print(_shown(f"hwopt: {name}: {error} (HWOPT_TRACEBACK=1 shows where)"), file=sys.stderr)
+        code = 3
+    sys.exit(code)
+
+
+def _shown(message: str, most: int = 600) -> str:
+    """A message fit for one line of a terminal: no control characters, the middle of endless names left out."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
+    return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
 
 
 def _use_compilation_cache() -> None:
@@ -151,7 +185,9 @@ def _use_compilation_cache() -> None:
 
     processor = platform.machine()
     with contextlib.suppress(OSError):
-        flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "Features"))]
+        flags = [
+            line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "Features"))
+        ]
         processor += flags[0] if flags else ""
     machine = hashlib.sha256(processor.encode()).hexdigest()[:12]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -169,7 +205,7 @@ def _print_json(document: Any) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
-def _number(flag: str, text: str | None, *, whole: bool = False) -> float | None:
+def _number(flag: str, text: str | None, *, whole: bool = False) -> Any:
     """A positive, finite number from a flag, or None where it was not given."""
     if text is None:
         return None
@@ -189,12 +225,18 @@ def _flag(field: dataclasses.Field) -> str:
 
 
 def _objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
-    """Name and class of the objective that `optimize` is asked for; the class adds its fields to the flags."""
-    if not arguments or arguments[0] != "optimize":
+    """Name and class of the objective that is asked for; the class adds its fields to the flags."""
+    if not arguments or arguments[0] not in ("optimize", "sources"):
         return _DEFAULT_OBJECTIVE, None
     from hwopt import registry
 
-    name = arguments[1] if len(arguments) > 1 and not arguments[1].startswith("-") else _DEFAULT_OBJECTIVE
+    name, before = _DEFAULT_OBJECTIVE, "--json"
+    for each in arguments[1:]:
+        is_value = before.startswith("--") and before != "--json" and "=" not in before
+        if not each.startswith("-") and not is_value:
+            name = each
+            break
+        before = each
     return name, registry.load(name)
 
 
@@ -248,13 +290,31 @@ def _estimate(options: argparse.Namespace) -> int:
     return 0 if bool(report.feasible) else 1
 
 
-def _optimize(options: argparse.Namespace) -> int:
+def _objective(options: argparse.Namespace) -> Any:
+    """The objective with the fields that were given."""
     given = {
         field.name: value if isinstance(field.default, str) else _number(_flag(field), value)
         for field in dataclasses.fields(options.kind)
         if (value := getattr(options, field.name)) is not None
     }
-    objective = options.kind(**given)
+    return options.kind(**given)
+
+
+def _sources(options: argparse.Namespace) -> int:
+    problem = _objective(options).problem()
+    if options.json:
+        _print_json({"question": problem.question, "sources": list(problem.sources)})
+    else:
+        print("\n".join([problem.question, "", *(f"- {text}" for text in problem.sources)]))
+    return 0
+
+
+def _optimize(options: argparse.Namespace) -> int:
+    if options.objective != options.asked:  # its flags are not the ones that were read
+        raise UserError(f"write the objective first: hwopt optimize {options.objective} ...")
+    if options.seed < 0:
+        raise UserError(f"--seed {options.seed}: must not be negative")
+    objective = _objective(options)
     from hwopt.optim.optimize import optimize
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen

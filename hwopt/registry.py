@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from hwopt.errors import UserError, suggest
 
@@ -80,7 +82,12 @@ def objective(name: str, **fields: object) -> object:
     for field, value in fields.items():
         if field not in known:
             raise UserError(f"objective '{name}' has no field '{field}': {suggest(field, known)}")
-        is_number = isinstance(known[field].default, (int, float))
-        if is_number and not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
-            raise UserError(f"objective '{name}': {field}={value!r} must be a positive, finite number")
+        default = known[field].default
+        if isinstance(default, str) and not isinstance(value, (str, Path)):
+            raise UserError(f"objective '{name}': {field}={value!r} must be text such as '{default}'")
+        if isinstance(default, (int, float)) and not isinstance(default, bool):
+            number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+            if not (math.isfinite(number) and number > 0):
+                raise UserError(f"objective '{name}': {field}={value!r} must be a positive, finite number")
+            fields[field] = number
     return kind(**fields)

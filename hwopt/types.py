@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jaxtyping import Array, Float
-
-Scalar: TypeAlias = Float[Array, ""]
-"""One floating number; every leaf of the model's inputs and outputs is one of these or a short vector of them."""
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp8", "int8", "fp4")
 """Order of every axis named "precision". fp16 and bf16 share an entry: their dense peaks are equal on all known chips."""
@@ -18,6 +15,15 @@ PRECISION_BYTES = (4.0, 4.0, 2.0, 1.0, 1.0, 0.5)
 TIERS = ("scale_up", "scale_out", "core")
 """Order of every axis named "tier", from the inside out."""
 
-PerPrecision: TypeAlias = Float[Array, "precision"]
-PerTier: TypeAlias = Float[Array, "tier"]
-PerInnerTier: TypeAlias = Float[Array, "inner_tier"]
+if TYPE_CHECKING:
+    # A leaf is a NumPy array in the catalogue and a traced one in the model: no static type says both.
+    Scalar: TypeAlias = Any
+    PerPrecision: TypeAlias = Any
+    PerTier: TypeAlias = Any
+    PerInnerTier: TypeAlias = Any
+else:
+    Scalar: TypeAlias = Float[Array, ""]
+    """One floating number; leaves of the model's inputs and outputs are these or short vectors."""
+    PerPrecision: TypeAlias = Float[Array, "precision"]
+    PerTier: TypeAlias = Float[Array, "tier"]
+    PerInnerTier: TypeAlias = Float[Array, "inner_tier"]

@@ -59,6 +59,7 @@ class TrainCost:
             "global_batch_sequences", (1 - BATCH_ROOM) * self.global_batch, (1 + BATCH_ROOM) * self.global_batch
         )
         plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes")
+        links = (catalog.record("chips", self.chip).text[role] for role in ("scale_up", "scale_out"))
         return Problem(
             name="train_cost",
             question=(
@@ -78,6 +79,7 @@ class TrainCost:
                 catalog.sources_of(
                     catalog.record("workloads", self.workload),
                     catalog.record("chips", self.chip),
+                    *(catalog.record("links", str(name)) for name in links),
                     catalog.record("stacks", self.stack),
                     catalog.record("sites", self.site),
                     catalog.record("prices", self.prices),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hwopt.catalog.load import leaf, record, supported
+from hwopt.catalog.fields import ARCHITECTURES
+from hwopt.catalog.load import leaf, positive, record, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import Chip
@@ -48,6 +49,8 @@ def chip(name: str | Path) -> Chip:
     **Raises:** `UserError` for an unknown name, a bad file, or a TDP that memory and idling already use up.
     """
     held = supported("chips", name)
+    for each in ("tdp", "memory_bandwidth", "memory_capacity", "memory_efficiency"):
+        positive(held.si(each), f"chip '{held.slug}': '{each}'")
     tdp = held.si("tdp")
     bandwidth, energy = held.si("memory_bandwidth"), held.si("memory_energy")
     idle = tdp * held.si("idle_fraction")
@@ -73,8 +76,14 @@ def chip(name: str | Path) -> Chip:
 
 
 def architecture(held: Record) -> str:
-    """The chip family of a record of `chips`."""
-    return str(held.text["architecture"])
+    """The chip family of a record of `chips`.
+
+    **Raises:** `UserError` for a family that no stack knows.
+    """
+    family = str(held.text["architecture"])
+    if family not in ARCHITECTURES:
+        raise UserError(f"chip '{held.slug}' has the unknown architecture '{family}': {suggest(family, ARCHITECTURES)}")
+    return family
 
 
 def check_precision(name: str | Path, precision: str) -> str:
@@ -85,7 +94,7 @@ def check_precision(name: str | Path, precision: str) -> str:
 
     **Raises:** `UserError` that names the formats the chip has.
     """
-    held = record("chips", name)
+    held = supported("chips", name)
     native = held.words("native")
     wanted = precision.lower() if isinstance(precision, str) else str(precision)
     if wanted not in native and slot(precision) not in native:

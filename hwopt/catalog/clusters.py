@@ -21,8 +21,8 @@ UNLIMITED = 1e9
 
 def _links(held: Record, scale_up: str | Path | None, scale_out: str | Path | None) -> tuple[Record, Record]:
     """The links of a chip, or the ones asked for instead."""
-    inner = supported("links", scale_up or str(held.text["scale_up"]))
-    outer = supported("links", scale_out or str(held.text["scale_out"]))
+    inner = supported("links", str(held.text["scale_up"]) if scale_up is None else scale_up)
+    outer = supported("links", str(held.text["scale_out"]) if scale_out is None else scale_out)
     if outer.text.get("role") != "scale_out":
         raise UserError(f"link '{outer.slug}' is a {outer.text.get('role')} link: it cannot be the scale-out network")
     return inner, outer
@@ -52,7 +52,7 @@ def network(
     inner, outer = _links(held, scale_up, scale_out)
     own_inner = scale_up is None or inner.slug == held.text["scale_up"]
     own_outer = scale_out is None or outer.slug == held.text["scale_out"]
-    size = positive(held.si("scale_up_domain") if domain is None else domain, "domain", least=1.0)
+    size = positive(held.si("scale_up_domain") if domain is None else domain, "domain", least=1.0, most=UNLIMITED)
     inside = inner.si("bandwidth")
     if own_inner:
         inside = held.si("scale_up_bandwidth", inside)
@@ -63,7 +63,7 @@ def network(
     shared = positive(
         outer.si("oversubscription", 1.0) if oversubscription is None else oversubscription, "oversubscription"
     )
-    reach = positive(outer.si("pod", UNLIMITED) if pod is None else pod, "pod", least=1.0)
+    reach = positive(outer.si("pod", UNLIMITED) if pod is None else pod, "pod", least=1.0, most=UNLIMITED)
     reduction = [each.si("reduction_factor", 1.0) for each in (inner, outer, outer)]
     if in_network_reduction:
         reduction = [
@@ -168,7 +168,7 @@ def cluster(
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
     """
-    count = positive(chips, "chips", least=1.0)
+    count = positive(chips, "chips", least=1.0, most=UNLIMITED)
     held = record("chips", chip)
     return Cluster(
         chip=_chip(chip),
@@ -185,5 +185,5 @@ def cluster(
         ),
         facility=facility(site, chip),
         prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out),
-        stack=_stack(stack or default_stack(chip), architecture(held)),
+        stack=_stack(default_stack(chip) if stack is None else stack, architecture(held)),
     )

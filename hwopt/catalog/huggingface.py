@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hwopt.catalog.load import read_text
 from hwopt.errors import UserError, suggest
 
 _PLAIN_MLP = ("gpt2", "gpt_neo", "gpt_neox", "gptj", "gpt_bigcode", "codegen", "opt", "bloom", "falcon", "RefinedWeb",
@@ -40,15 +41,27 @@ def read_config(path: Path) -> dict[str, Any]:
     **Raises:** `UserError` for a file that cannot be read or holds no table of keys.
     """
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        raise UserError(f"cannot read {path}: {failure.strerror or failure}") from None
-    except ValueError as failure:
+        config = json.loads(read_text(path))
+    except RecursionError:
+        raise UserError(f"{path} is not a config.json: it is nested too deeply") from None
+    except json.JSONDecodeError as failure:
+        raise UserError(f"{path} is not JSON: {failure}") from None
+    except UserError:
+        raise
+    except ValueError as failure:  # an integer of thousands of digits
         raise UserError(f"{path} is not JSON: {failure}") from None
     if not isinstance(config, dict):
         raise UserError(f"{path} holds no table of keys")
     inner = config.get("text_config")
     return {**config, **inner} if isinstance(inner, dict) else config
+
+
+def config_length(config: Mapping[str, Any], where: str) -> float:
+    """The longest sequence that a config states, 4,096 tokens where it states none.
+
+    **Raises:** `UserError` for a length that is no number.
+    """
+    return _Reader(config, where).maybe("positions", 4096.0)
 
 
 def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
@@ -103,11 +116,21 @@ class _Reader:
         value = self.config.get(key)
         if value is None:
             if default is None:
-                raise UserError(f"{self.where}: '{key}' is missing: {suggest(key, self.config)}")
+                raise UserError(f"{self.where}: '{key}' is missing: {suggest(key, self._stated())}")
             return default
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
             raise UserError(f"{self.where}: '{key}' must be a number that is not negative, not {value!r}")
         return float(value)
+
+    def _stated(self) -> list[str]:
+        return [key for key, value in self.config.items() if value is not None]
+
+    def inner(self, key: str) -> _Reader:
+        """The keys of a table inside; none where there is no such table."""
+        value = self.config.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise UserError(f"{self.where}: '{key}' must be a table of keys, not {value!r}")
+        return _Reader(value or {}, f"{self.where}: '{key}'")
 
     def holds(self, field: str) -> bool:
         return any(self.config.get(key) is not None for key in _KEYS[field])
@@ -118,7 +141,8 @@ class _Reader:
 
     def need(self, field: str) -> float:
         if not self.holds(field):
-            raise UserError(f"{self.where}: '{_KEYS[field][0]}' is missing: {suggest(_KEYS[field][0], self.config)}")
+            key = _KEYS[field][0]
+            raise UserError(f"{self.where}: '{key}' is missing: {suggest(key, self._stated())}")
         return self.maybe(field, 0.0)
 
 
@@ -130,8 +154,8 @@ def _kv_heads(read: _Reader, family: str, heads: float) -> float:
         return 1.0 if config.get("multi_query", True) else heads
     if family == "gpt_bigcode":
         return 1.0 if config.get("multi_query", True) else heads
-    if family == "mpt" and isinstance(config.get("attn_config"), dict):
-        return float(config["attn_config"].get("kv_n_heads", heads))
+    if family == "mpt":
+        return read.inner("attn_config").number("kv_n_heads", heads)
     return read.maybe("kv_heads", heads)
 
 
@@ -141,7 +165,7 @@ def _positions(read: _Reader, family: str) -> float:
         return read.need("positions")
     if family == "opt":
         return read.need("positions") + 2.0  # OPT keeps two rows for padding
-    if family == "mpt" and not (read.config.get("attn_config") or {}).get("alibi", True):
+    if family == "mpt" and not read.inner("attn_config").config.get("alibi", True):
         return read.need("positions")
     return 0.0
 
@@ -154,7 +178,9 @@ def _experts(read: _Reader, family: str, shape: Mapping[str, float]) -> dict[str
     expert_ffn = read.number("moe_intermediate_size", shape["ffn"])
     shared = read.number("n_shared_experts", 1.0 if family.startswith("llama4") else 0.0)
     if config.get("shared_expert_intermediate_size"):
-        shared = read.number("shared_expert_intermediate_size") / expert_ffn
+        shared = read.number("shared_expert_intermediate_size") / (
+            expert_ffn or 1.0
+        )  # an empty expert is refused later
     if isinstance(config.get("mlp_only_layers"), list) and config["mlp_only_layers"]:
         sparse = layers - len(config["mlp_only_layers"])
     else:
@@ -185,7 +211,7 @@ def _windows(read: _Reader, family: str, layers: float) -> dict[str, float]:
         share = 0.5
     elif family.startswith("gemma3"):
         pattern = read.number("sliding_window_pattern", 6.0)
-        share = 1.0 - (layers // pattern) / layers
+        share = 1.0 - (layers // max(pattern, 1.0)) / max(layers, 1.0)
     else:
         share = 0.75 if chunk else 1.0
     return {"local_layers_fraction": share, "window_tokens": window}

@@ -76,11 +76,29 @@ def _own(kind: str, path: Path) -> Record:
 
 def _table(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as failure:
+        raise UserError(f"{path} is not TOML: {failure}") from None
+    except RecursionError:
+        raise UserError(f"{path} is not TOML that anyone wrote: it is nested too deeply") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a user's UTF-8 file, with or without a byte order mark.
+
+    **Raises:** `UserError` for a file that cannot be read, or is in another encoding.
+    """
+    try:
+        raw = path.read_bytes()
     except OSError as failure:
         raise UserError(f"cannot read {path}: {failure.strerror or failure}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise UserError(f"{path} is not TOML: {failure}") from None
+    except ValueError as failure:  # a NUL in the name
+        raise UserError(f"cannot read {path}: {failure}") from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        intent = "it is UTF-16; save it as UTF-8" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "save it as UTF-8"
+        raise UserError(f"{path} is not UTF-8 text (byte {failure.start}): {intent}") from None
 
 
 def sources_of(*records: Record) -> list[str]:
@@ -91,10 +109,14 @@ def sources_of(*records: Record) -> list[str]:
     return sorted({citation for held in records for citation in held.sources.values()})
 
 
-def positive(value: float, name: str, *, least: float = 0.0) -> float:
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Range of numbers that a user may state, SI: beyond it products overflow float64, and nothing physical lies there."""
+
+
+def positive(value: float, name: str, *, least: float = 0.0, most: float = LARGEST) -> float:
     """`value` as a float, checked.
 
-    **Raises:** `UserError` unless it is finite and above zero (and not below `least`).
+    **Raises:** `UserError` unless it is finite and above zero (not below `least`, not above `most`).
     """
     try:
         number = float(value)
@@ -103,4 +125,8 @@ def positive(value: float, name: str, *, least: float = 0.0) -> float:
     if not np.isfinite(number) or number <= 0.0 or number < least:
         bound = f"at least {least:g}" if least > 0.0 else "above zero"
         raise UserError(f"{name} must be finite and {bound}, not {number:g}")
+    if not SMALLEST <= number <= most:
+        raise UserError(
+            f"{name} = {number:g} lies outside {SMALLEST if not least else least:g} .. {most:g}; is the unit right?"
+        )
     return number

@@ -124,7 +124,9 @@ def _flag(name: str, value: object, default: bool) -> float:
 def _zero(value: object) -> int:
     number = _number("zero", value)
     if number not in (0, 1, 2, 3):
-        raise UserError(f"plan: zero={value} must be 0 (none), 1 (optimizer), 2 (and gradients) or 3 (and weights, FSDP)")
+        raise UserError(
+            f"plan: zero={value} must be 0 (none), 1 (optimizer), 2 (and gradients) or 3 (and weights, FSDP)"
+        )
     return int(number)
 
 
@@ -145,7 +147,9 @@ def _recompute(value: object) -> tuple[float, float]:
 
 def _rest(chips: int, model_parallel: int) -> int:
     if chips % model_parallel:
-        raise UserError(f"plan: tp x pp x cp = {model_parallel} does not divide {chips} chips; {_fitting(chips, model_parallel)}")
+        raise UserError(
+            f"plan: tp x pp x cp = {model_parallel} does not divide {chips} chips; {_fitting(chips, model_parallel)}"
+        )
     return chips // model_parallel
 
 
@@ -172,7 +176,8 @@ def _check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
 
 
 def _check_shape(
-    workload: TrainingRun, tp: int, pp: int, dp: int, cp: int, ep: int, expert_tp: int, chunks: int) -> None:
+    workload: TrainingRun, tp: int, pp: int, dp: int, cp: int, ep: int, expert_tp: int, chunks: int
+) -> None:
     model = workload.model
     layers, experts = round(float(model.layers)), round(float(model.experts))
     if pp * chunks > layers + 2:  # embedding and head may each fill a chunk

@@ -156,6 +156,10 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
         part = getattr(quantity, name)
         if part is not None and (not math.isfinite(part) or part < 0.0):
             raise UserError(f"{where}: '{key}' has {name} = {part}: it must be finite and not negative")
+        if part and not 1e-30 <= to_si(part, quantity.unit) <= 1e30:
+            raise UserError(
+                f"{where}: '{key}' has {name} = {part} {quantity.unit}, which nothing has; is the unit right?"
+            )
     low, high = quantity.low, quantity.high
     if (low is not None and low > quantity.value) or (high is not None and high < quantity.value):
         raise UserError(f"{where}: '{key}' = {quantity.value} lies outside its own range {low} .. {high}")

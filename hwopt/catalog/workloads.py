@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hwopt.catalog.chips import slot
-from hwopt.catalog.huggingface import read_config, shape_of_config
+from hwopt.catalog.huggingface import config_length, read_config, shape_of_config
 from hwopt.catalog.load import is_path, leaf, positive, supported
 from hwopt.errors import UserError
 from hwopt.types import PRECISIONS
@@ -45,7 +45,19 @@ def transformer(name: str | Path) -> Transformer:
 
 def _check_shape(values: dict[str, float], where: str) -> None:
     for field in ("layers", "hidden", "heads", "kv_heads", "qk_dim", "v_dim", "vocab", "mlp_matrices"):
-        positive(values[field], f"{where}: '{field}'")
+        positive(values[field], f"{where}: '{field}'", least=1.0)
+    for field in ("layers", "heads", "experts"):
+        if values[field] != round(values[field]):
+            raise UserError(f"{where}: '{field}' = {values[field]:g} must be a whole number")
+    for field in ("moe_layers", "shared_experts"):
+        if values[field] < 0.0:
+            raise UserError(f"{where}: '{field}' = {values[field]:g} must not be negative")
+    if values["moe_layers"] < values["layers"]:
+        positive(values["ffn"], f"{where}: 'ffn'", least=1.0)
+    if values["moe_layers"] > 0.0:
+        positive(values["expert_ffn"], f"{where}: 'expert_ffn'", least=1.0)
+    if values["rope_dim"] > values["qk_dim"]:
+        raise UserError(f"{where}: 'rope_dim' = {values['rope_dim']:g} is more than 'qk_dim' = {values['qk_dim']:g}")
     if values["moe_layers"] > values["layers"]:
         raise UserError(f"{where}: {values['moe_layers']:g} MoE layers are more than the {values['layers']:g} layers")
     if values["kv_heads"] > values["heads"]:
@@ -79,7 +91,7 @@ def training_run(
     """
     shape = transformer(name)
     held = None if _is_config(name) else supported("workloads", name)
-    length = _pick(sequence_length, "sequence_length", held, lambda: _length_of_config(Path(name)))
+    length = _pick(sequence_length, "sequence_length", held, lambda: _length_of_config(Path(name)), least=1.0)
     batch = _pick(global_batch, "global_batch_sequences", held, lambda: max(1.0, round(_TOKENS_PER_STEP / length)))
     if sequence_length is not None and global_batch is None and held is not None:
         batch = max(
@@ -106,13 +118,13 @@ def training_run(
     )
 
 
-def _pick(given: float | None, field: str, held, otherwise) -> float:
+def _pick(given: float | None, field: str, held, otherwise, *, least: float = 0.0) -> float:
     """What the caller gave, else what the entry states, else a rule."""
     if given is not None:
-        return positive(given, field)
+        return positive(given, field, least=least)
     if held is not None and field in held.quantities:
-        return positive(held.si(field), f"'{field}' of workload '{held.slug}'")
-    return float(otherwise())
+        return positive(held.si(field), f"'{field}' of workload '{held.slug}'", least=least)
+    return positive(otherwise(), field, least=least)
 
 
 def _share(value: float, name: str) -> float:
@@ -123,9 +135,7 @@ def _share(value: float, name: str) -> float:
 
 
 def _length_of_config(path: Path) -> float:
-    config = read_config(path)
-    keys = ("max_position_embeddings", "n_positions", "max_seq_len")
-    longest = next((value for key in keys if isinstance(value := config.get(key), (int, float))), 4096)
+    longest = config_length(read_config(path), str(path))
     return float(min(longest, 8192))
 
 

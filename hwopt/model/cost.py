@@ -61,4 +61,4 @@ def ownership_parts(cluster: Cluster, average_power_w: Scalar) -> dict[str, Scal
 
 def ownership_usd_per_s(cluster: Cluster, average_power_w: Scalar) -> Scalar:
     """Cost of one second of the cluster: the sum of `ownership_parts`."""
-    return sum(ownership_parts(cluster, average_power_w).values())
+    return sum(ownership_parts(cluster, average_power_w).values(), start=jnp.zeros(()))

@@ -22,8 +22,9 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature: Scalar | None = None) -> Report:
     """Time, memory, power and money of one training step on a cluster under a plan.
 
-    Compiled once and reused for every input of the same shapes. Pure: works under `jax.jit`, `vmap`, `grad` and `jacobian`; checks no values (constructors in the catalogue do) and
-    knows no budgets. A plan that does not fit has `feasible = 0` and a negative margin that says by how much.
+    Compiled once for inputs of the same shapes. Pure: works under `jax.jit`, `vmap`, `grad` and `jacobian`; checks no
+    values (constructors in the catalogue do) and knows no budgets. A plan that does not fit has `feasible = 0` and a
+    negative margin that says by how much.
 
     **Arguments:**
 

@@ -36,7 +36,7 @@ class KernelTime(NamedTuple):
     def plus(self, other: KernelTime) -> KernelTime:
         return KernelTime(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def summed(self, weights: np.ndarray) -> KernelTime:
+    def summed(self, weights: Array | np.ndarray) -> KernelTime:
         """Weighted sum over the gemm axis."""
         return KernelTime(*(jnp.sum(part * weights) for part in self))
 
@@ -93,7 +93,9 @@ def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum:
     blocked = m * n * k * sram_traffic_factor(chip, element)
     casts = table.low_precision * _cast_bytes(m, k, low_bytes, stack)
     memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)
-    slowest = maximum(compute, memory) + casts * table.count * hbm_seconds_per_byte(chip)  # casts are kernels of their own
+    slowest = maximum(compute, memory) + casts * table.count * hbm_seconds_per_byte(
+        chip
+    )  # casts are kernels of their own
     zero = jnp.zeros_like(compute)
     launch = jnp.where(present, stack.kernel_launch_s, 0.0)
     return KernelTime(
@@ -118,4 +120,6 @@ def kernel_time(
 
 def stream_time(hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack) -> KernelTime:
     """Kernels that only move memory: `bytes / HBM + kernels x launch`."""
-    return KernelTime(jnp.zeros_like(hbm_bytes), hbm_bytes * hbm_seconds_per_byte(chip), kernels * stack.kernel_launch_s)
+    return KernelTime(
+        jnp.zeros_like(hbm_bytes), hbm_bytes * hbm_seconds_per_byte(chip), kernels * stack.kernel_launch_s
+    )

@@ -13,7 +13,7 @@ projected onto the box; the outer loop sets `lambda = max(0, lambda + rho G)` an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,13 +34,13 @@ class Settings(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """A point and its multipliers."""
+    """A point and its multipliers; JAX arrays inside a trace, NumPy ones outside."""
 
-    y: Vector
-    multipliers: Float[Array, " constraint"]
-    objective: Float[Array, ""]
-    constraints: Float[Array, " constraint"]
-    residual: Float[Array, ""]  # largest entry of the projected gradient of the Lagrangian
+    y: Any  # (variable,)
+    multipliers: Any  # (constraint,)
+    objective: Any
+    constraints: Any  # (constraint,)
+    residual: Any  # largest entry of the projected gradient of the Lagrangian
 
 
 def _between(ends: tuple[float, float], share: Array) -> Array:

@@ -76,12 +76,15 @@ class _Solver:
 
         return cls(problem, solve)
 
-    def run(self, starts, lowers, uppers, counts: tuple[int, int], weights: np.ndarray | None = None) -> Optimum:
+    def run(self, boxes: Boxes, counts: tuple[int, int], weights: np.ndarray | None = None) -> Optimum:
         """Solve up to `BATCH` problems; fewer are padded with copies of the last.
 
-        **Arguments:** starts and boxes in log space, (problem, variable); `counts` of outer and inner steps; `weights` of an
-        elastic problem, (problem, budget), or None. **Returns:** optima; elastic ones have s as last variable.
+        **Arguments:** `boxes`: starts, lower and upper bounds in log space, (problem, variable) each; `counts` of outer and
+        inner steps; `weights` of an elastic problem, (problem, budget), or None.
+
+        **Returns:** optima; elastic ones have s as last variable.
         """
+        starts, lowers, uppers = boxes
         size = len(starts)
         elastic = weights is not None
         weights = np.zeros((size, len(self.problem.budgets))) if weights is None else weights
@@ -101,9 +104,25 @@ class _Solver:
         return optimum if elastic else optimum._replace(y=optimum.y[:, :-1])
 
 
+Box = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Start, lower and upper bounds of one problem, logarithms."""
+
+Boxes = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The same of several problems, stacked."""
+
+
+def _same_box(starts: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Boxes:
+    return starts, np.broadcast_to(lower, starts.shape), np.broadcast_to(upper, starts.shape)
+
+
+def _stacked(boxes: list[Box]) -> Boxes:
+    starts, lowers, uppers = (np.stack(column) for column in zip(*boxes, strict=True))
+    return starts, lowers, uppers
+
+
 def sobol_starts(problem: Problem, count: int, seed: int) -> np.ndarray:
     """Scrambled Sobol points in the box, logarithmic."""
-    points = qmc.Sobol(len(problem.variables), seed=seed).random_base2(math.ceil(math.log2(count)))[:count]
+    points = qmc.Sobol(len(problem.variables), rng=seed).random_base2(math.ceil(math.log2(count)))[:count]
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     return lower + points * (upper - lower)
 
@@ -141,7 +160,7 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
     with tqdm(total=4, desc="optimize", disable=not progress, leave=False) as bar:
         bar.set_postfix_str(f"compiling, then {BATCH} relaxed starts")
         starts = sobol_starts(problem, BATCH, seed)
-        relaxed = solver.run(starts, *(np.broadcast_to(x, starts.shape) for x in (lower, upper)), RELAXED)
+        relaxed = solver.run(_same_box(starts, lower, upper), RELAXED)
         best = _best(relaxed, 1e-3)
         bar.update()
         bar.set_postfix_str("whole numbers around the relaxed optimum")
@@ -150,7 +169,7 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         bar.update()
         bar.set_postfix_str(f"re-optimising the best {len(chosen)} of {len(candidates)}")
         chosen = _cheapest(solver, chosen, SHORT, BATCH)
-        whole = solver.run(*(np.stack(column) for column in zip(*chosen, strict=True)), WHOLE) if chosen else relaxed
+        whole = solver.run(_stacked(chosen), WHOLE) if chosen else relaxed
         bar.update()
         bar.set_postfix_str("exact model")
         report, objective, violation = _exact(problem, whole.y)
@@ -163,8 +182,8 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         kkt_residual=float(whole.residual[pick]),
         max_violation=float(max(0.0, violation[pick])),
         scope=(
-            f"local: best of {min(LOOK, len(candidates))} whole-number designs re-optimised, of {len(candidates)} around the best of "
-            f"{BATCH} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
+            f"local: best of {min(LOOK, len(candidates))} whole-number designs re-optimised, of {len(candidates)} around the "
+            f"best of {BATCH} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
         ),
     )
     return build_solution(
@@ -187,8 +206,8 @@ def _clash(solver: _Solver, start: np.ndarray) -> str:
     budgets = solver.problem.budgets
     weights = np.vstack([np.eye(len(budgets)), np.ones((1, len(budgets)))])
     lower, upper = np.asarray(solver.problem.lower), np.asarray(solver.problem.upper)
-    rows = [np.broadcast_to(x, (len(weights), len(start))) for x in (start, lower, upper)]
-    elastic = solver.run(*rows, WHOLE, weights)
+    starts = np.broadcast_to(start, (len(weights), len(start)))
+    elastic = solver.run(_same_box(starts, lower, upper), WHOLE, weights)
     held = elastic.constraints.max(axis=1) < 1e-3
     mends = [
         f"{budget.name} from {budget.limit:.6g} to {budget.limit * math.exp(stretch):.6g} {budget.metric.unit} "
@@ -219,7 +238,7 @@ def _best(optimum: Optimum, tolerance: float) -> int:
     return int(np.argmin(violation))
 
 
-def _boxes(problem: Problem, relaxed: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _boxes(problem: Problem, relaxed: np.ndarray) -> Iterator[Box]:
     """Start and box of each whole-number design: what is whole has no room."""
     names = [each.name for each in problem.variables]
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
@@ -230,7 +249,7 @@ def _boxes(problem: Problem, relaxed: np.ndarray) -> Iterator[tuple[np.ndarray, 
         yield np.where(free, relaxed, fixed), np.where(free, lower, fixed), np.where(free, upper, fixed)
 
 
-def _cheapest(solver: _Solver, candidates: list, counts: tuple[int, int], keep: int) -> list:
+def _cheapest(solver: _Solver, candidates: list[Box], counts: tuple[int, int], keep: int) -> list[Box]:
     """The best of some designs after a number of steps (one: as they stand), each starting where those steps ended.
 
     Best by objective and violations at a stiff price.
@@ -238,7 +257,7 @@ def _cheapest(solver: _Solver, candidates: list, counts: tuple[int, int], keep: 
     merits, moved = [], []
     for first in range(0, len(candidates), BATCH):
         part = candidates[first : first + BATCH]
-        at = solver.run(*(np.stack(column) for column in zip(*part, strict=True)), counts)
+        at = solver.run(_stacked(part), counts)
         merits.append(at.objective + STIFFNESS * np.maximum(at.constraints, 0.0).sum(axis=1))
         moved += [(y, lower, upper) for y, (_, lower, upper) in zip(at.y, part, strict=True)]
     order = np.argsort(np.concatenate(merits), kind="stable") if merits else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwopt.errors import UserError
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-_SETTINGS = {
+_SETTINGS: Any = {
     "figure.figsize": (7.2, 4.6),
     "figure.dpi": 110,
     "savefig.dpi": 150,
@@ -28,7 +28,7 @@ _SETTINGS = {
 
 
 @contextmanager
-def figure(rows: int = 1, columns: int = 1, **keywords: object) -> Iterator[tuple[Figure, list]]:
+def figure(rows: int = 1, columns: int = 1, **keywords: Any) -> Iterator[tuple[Figure, list]]:
     """A figure and its axes, drawn off screen in the common look.
 
     **Arguments:** `rows`, `columns` of axes; `keywords` for `matplotlib.pyplot.subplots`.

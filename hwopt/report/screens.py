@@ -90,9 +90,11 @@ def estimate_screen(report: Report, plan: Plan, title: str) -> str:
         f"  utilisation    MFU {100 * float(r.mfu):.1f} %, HFU {100 * float(r.hfu):.1f} %, "
         f"{pretty(float(r.model_flops_per_chip_per_s), 'FLOP/s')} a chip ({ATTENTION_CONVENTION})",
         *_memory(r),
-        f"  power          {pretty(float(r.power_w), 'W')} on average at the meter, {pretty(float(r.peak_power_w), 'W')} at full load",
+        f"  power          {pretty(float(r.power_w), 'W')} on average at the meter, "
+        f"{pretty(float(r.peak_power_w), 'W')} at full load",
         f"  energy         {pretty(float(r.energy_per_token_j), 'J')} a token",
-        f"  money          {pretty(float(r.capex_usd), 'USD')} to build; {1e6 * float(r.cost_per_token_usd):.4g} $ a million tokens to own",
+        f"  money          {pretty(float(r.capex_usd), 'USD')} to build; "
+        f"{1e6 * float(r.cost_per_token_usd):.4g} $ a million tokens to own",
         f"  whole run      {pretty(float(r.run_time_s), 's')}, {pretty(float(r.run_cost_usd), 'USD')}",
         *_time_parts(r),
         "",

@@ -146,9 +146,7 @@ def single_precision():
     return float32_errors(3_000, seed=23)
 
 
-@pytest.mark.parametrize(
-    "output", MAIN
-)
+@pytest.mark.parametrize("output", MAIN)
 def test_float32_elasticities_equal_float64_ones(single_precision, output):
     """To 1e-3 |e| + 1e-4, on 3,000 variants off ties."""
     wrong, near, lines = single_precision

@@ -32,10 +32,37 @@ def assert_one_line(err):
 def test_estimate_json_has_the_contract(capsys):
     code, document, err = run_json(capsys, *ESTIMATE, "--plan", "tp=2,pp=1,dp=32")
     assert code == 0 and err == ""
-    wanted = """step_time_s tokens_per_s mfu hfu model_flops_per_chip_per_s memory_per_chip_bytes memory_capacity_bytes feasible
-    violations power_w energy_per_token_j capex_usd cost_per_token_usd breakdown bottleneck low high""".split()
+    wanted = [
+        "step_time_s",
+        "tokens_per_s",
+        "mfu",
+        "hfu",
+        "model_flops_per_chip_per_s",
+        "memory_per_chip_bytes",
+        "memory_capacity_bytes",
+        "feasible",
+        "violations",
+        "power_w",
+        "energy_per_token_j",
+        "capex_usd",
+        "cost_per_token_usd",
+        "breakdown",
+        "bottleneck",
+        "low",
+        "high",
+    ]
     assert set(wanted) <= set(document)
-    parts = "compute_s memory_bound_s tp_comm_s pp_bubble_s pp_comm_s dp_comm_s ep_comm_s cp_comm_s jitter_s".split()
+    parts = [
+        "compute_s",
+        "memory_bound_s",
+        "tp_comm_s",
+        "pp_bubble_s",
+        "pp_comm_s",
+        "dp_comm_s",
+        "ep_comm_s",
+        "cp_comm_s",
+        "jitter_s",
+    ]
     assert set(parts) <= set(document["breakdown"])
     assert math.isclose(sum(document["breakdown"].values()), document["step_time_s"], rel_tol=1e-12)
     assert document["feasible"] is True and document["violations"] == {}
@@ -44,7 +71,17 @@ def test_estimate_json_has_the_contract(capsys):
 
 
 def test_a_plan_that_does_not_fit_gets_no_numbers(capsys):
-    arguments = ["estimate", "--workload", "llama3.1-405b", "--chip", "h100-sxm", "--chips", "64", "--plan", "tp=8,pp=1,dp=8"]
+    arguments = [
+        "estimate",
+        "--workload",
+        "llama3.1-405b",
+        "--chip",
+        "h100-sxm",
+        "--chips",
+        "64",
+        "--plan",
+        "tp=8,pp=1,dp=8",
+    ]
     code, document, _ = run_json(capsys, *arguments)
     assert code == 1
     assert document["feasible"] is False
@@ -123,7 +160,9 @@ def test_bad_input_is_one_line_and_exit_2(capsys, arguments, named):
     assert named in err
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"model_type": "llama"}', '{"hidden_size": "many"}', "\x00\x01"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"model_type": "llama"}', '{"hidden_size": "many"}', "\x00\x01"]
+)
 def test_malformed_config_is_one_line(capsys, tmp_path, content):
     path = tmp_path / "config.json"
     path.write_text(content)

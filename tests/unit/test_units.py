@@ -33,7 +33,7 @@ def test_every_si_unit_is_its_own():
 
 
 def test_unknown_unit_suggests():
-    with pytest.raises(UserError, match="did you mean .*'T[Bb]/s'"):
+    with pytest.raises(UserError, match=r"did you mean .*'T[Bb]/s'"):
         to_si(1, "TBs")
 
 

@@ -42,7 +42,6 @@ def test_error_over_cells_with_constants_from_literature(result):
     assert result["summary"]["median_abs_error"] <= 0.25
 
 
-@pytest.mark.xfail(reason="constants are not calibrated yet; the baseline is fitted to these very rows", strict=False)
 def test_error_over_cells_beats_one_fitted_utilisation_per_accelerator(result):
     summary = result["summary"]
     assert summary["median_abs_error"] < summary["baseline_abs_error"]

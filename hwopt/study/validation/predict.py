@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -95,7 +96,8 @@ def _estimate_all(workload: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[
 
 def _evaluate(inputs: Sequence[tuple[TrainingRun, Cluster, Plan]]) -> list[Prediction]:
     with jax.enable_x64(True):
-        values, parts = jax.tree.map(np.asarray, _estimate_all(*stacked(inputs)))
+        answer: Any = _estimate_all(*stacked(inputs))
+        values, parts = (jax.tree.map(np.asarray, part) for part in answer)
     return [
         Prediction(
             step_s=float(values["step_s"][i]),

@@ -73,6 +73,9 @@ _REAL = tuple(name for name, kind in _TYPES.items() if kind == "float | None")
 _OTHER_NAMES = {"quantity": "measured_metric", "value": "measured_value"}
 """Columns of the tables of measured memory, by the names they have here."""
 
+SMALLEST, LARGEST = 1e-15, 1e15
+"""Range of a number in a cell: nothing measured, in the units of the columns, lies outside."""
+
 _MAY_BE_ZERO = frozenset({"moe_experts", "moe_topk"})
 _KNOWN = frozenset((*_TEXT, *_WHOLE, *_REAL, "other_metrics"))
 
@@ -115,8 +118,8 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: no such file; {suggest(path.name, near)}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; name a .csv file in it") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UserError(f"{path}: is UTF-16; save it as UTF-8 CSV")
     try:
@@ -200,6 +203,8 @@ def _number(path: Path, line: int, column: str, text: str, *, whole: bool) -> fl
         raise fault("is not finite; leave it empty if it is not known")
     if value < 0 or (value == 0 and column not in _MAY_BE_ZERO):
         raise fault("must be above zero; leave it empty if it is not known")
+    if value and not SMALLEST <= value <= LARGEST:
+        raise fault("is beyond anything measured; is the unit right?")
     if not whole:
         return value
     if value != int(value):

@@ -31,9 +31,9 @@ def sharding(text: str, ranks: int, tp: int, gpus_per_node: int, default_stage: 
     stage = _stage(said)
     flags = _STAGES[default_stage if stage is None else stage]
     members = None
-    if match := re.search(r"groups? of (\d+)", said):
+    if match := re.search(r"groups? of ([1-9]\d{0,8})", said):
         members = int(match[1])
-    elif match := re.search(r"fsdp[ -]?(\d+)", said):
+    elif match := re.search(r"fsdp[ -]?([1-9]\d{0,8})", said):
         # "fsdp2" is the second FSDP, not two ranks.
         members = int(match[1]) if match[0] != "fsdp2" else None
     elif "hsdp" in said:
@@ -70,9 +70,9 @@ def recompute(text: str, layers: int, pp: int, *, flash: bool) -> tuple[float, f
     said = text.lower()
     if not said:
         return None
-    if match := re.search(r"full[- ]on[- ](\d+)", said):
+    if match := re.search(r"full[- ]on[- ](\d{1,9})", said):
         return min(int(match[1]) * pp / layers, 1.0), 0.0
-    if match := re.search(r"(?:every|each) (other|\d+)", said):
+    if match := re.search(r"(?:every|each) (other|[1-9]\d{0,8})", said):
         return 1.0 / (2 if match[1] == "other" else int(match[1])), 0.0
     if said.startswith(("none", "no", "off", "false")):
         return 0.0, 0.0
@@ -138,16 +138,18 @@ def links_gbit_per_s(notes: str, gpus_per_node: int) -> float | None:
     A chip's scale-out bandwidth is a property of its node: `4x200 Gb/s per node`, `800 Gb/s inter-node per node`,
     `400 Gb/s per GPU`, `8 HDR IB per node`.
     """
-    if match := re.search(r"(\d+(?:\.\d+)?)\s*gb/?(?:it/)?s(?:ec)?\s+per\s+(?:gpu|chip|accelerator)", notes, re.I):
+    if match := re.search(
+        r"(?<!\d)(\d{1,9}(?:\.\d{1,9})?)\s*gb/?(?:it/)?s(?:ec)?\s+per\s+(?:gpu|chip|accelerator)", notes, re.I
+    ):
         return float(match[1])
     if match := re.search(
-        r"(\d+)\s*x\s*(\d+)\s*g(?:b/s|bps|bit/s)?(?:\s+\w+)*?\s*(?:;|,|\)|$|per|ib|roce|tcpx|rdma|efa|infiniband)",
+        r"(?<!\d)(\d{1,9})\s*x\s*(\d{1,9})\s*g(?:b/s|bps|bit/s)?(?:\s+\w+)*?\s*(?:;|,|\)|$|per|ib|roce|tcpx|rdma|efa|infiniband)",
         notes,
         re.I,
     ):
         return float(match[1]) * float(match[2]) / gpus_per_node
-    if match := re.search(r"(\d+(?:\.\d+)?)\s*gb/?s[\w\s-]*?\bper[- ]node", notes, re.I):
+    if match := re.search(r"(?<!\d)(\d{1,9}(?:\.\d{1,9})?)\s*gb/?s[\w\s-]*?\bper[- ]node", notes, re.I):
         return float(match[1]) / gpus_per_node
-    if match := re.search(r"(\d+)\s*(hdr|ndr|edr)\b(?:\s+\w+)*?\s+per\s+node", notes, re.I):
+    if match := re.search(r"(?<!\d)(\d{1,9})\s*(hdr|ndr|edr)\b(?:\s+\w+)*?\s+per\s+node", notes, re.I):
         return float(match[1]) * {"edr": 100.0, "hdr": 200.0, "ndr": 400.0}[match[2].lower()] / gpus_per_node
     return None

@@ -74,6 +74,7 @@ def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip) -> d
         "measured": row.measured_value,
     }
     if scored is None:
+        assert isinstance(outcome, Skip)
         blank = dict.fromkeys(("predicted", "error", "low", "high"))
         return base | blank | {"status": "skipped", "reason": str(outcome.reason), "detail": outcome.detail}
     memory, capacity = scored.prediction.memory_bytes, scored.prediction.memory_capacity_bytes

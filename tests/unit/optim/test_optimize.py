@@ -1,0 +1,170 @@
+"""The default design question end to end: contract, feasibility, bounds, independent solver, infeasible questions."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import hwopt
+from hwopt.cli import main
+from hwopt.design.problem import evaluate
+from hwopt.errors import UserError
+from hwopt.optim.optimize import FEASIBLE
+from hwopt.optim.whole_plans import divisors, whole_designs
+from hwopt.report.documents import solution_document
+from hwopt.report.screens import solution_screen
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return hwopt.optimize(hwopt.objective("train_cost"))
+
+
+def test_the_default_question_has_a_feasible_answer_near_its_budgets(solution):
+    assert solution.feasible
+    assert solution.certificate.max_violation <= FEASIBLE
+    shares = {budget.name: budget.used / budget.limit for budget in solution.budgets}
+    assert set(shares) == {"time_budget_s", "power_budget_w", "capex_budget_usd"}
+    assert all(0.95 < share <= 1 + FEASIBLE for share in shares.values()), shares
+    assert max(budget.relaxed_elasticity for budget in solution.budgets) > 0.01  # some budget is worth something
+
+
+def test_json_has_the_contract(solution):
+    document = json.loads(json.dumps(solution_document(solution), allow_nan=False))
+    assert set(document["objective"]) == {"name", "value", "unit"}
+    for variable in document["design"].values():
+        assert set(variable) == {"value", "unit", "lower", "upper", "at_bound"}
+        assert variable["lower"] <= variable["value"] * (1 + 1e-9) and variable["value"] <= variable["upper"] * (
+            1 + 1e-9
+        )
+    for budget in document["budgets"]:
+        assert {"name", "used", "limit", "unit", "shadow_price", "shadow_price_unit"} <= set(budget)
+        assert budget["shadow_price"] >= 0
+    assert {"kkt_residual", "max_violation", "lower_bound", "gap", "scope"} <= set(document["certificate"])
+    assert document["report"]["feasible"] is True
+    assert math.isclose(sum(document["report"]["breakdown"].values()), document["report"]["step_time_s"], rel_tol=1e-12)
+
+
+def test_what_is_whole_is_whole_and_divides(solution):
+    plan, run, cluster = solution.inputs.plan, solution.inputs.workload, solution.inputs.cluster
+    for name in ("tp", "pp", "dp", "virtual_stages", "micro_batch"):
+        assert float(getattr(plan, name)) == round(float(getattr(plan, name))), name
+    assert float(plan.tp * plan.pp * plan.dp * plan.cp) == float(cluster.chips)
+    assert float(run.global_batch_sequences) % float(plan.dp * plan.micro_batch) == 0
+    assert float(run.model.heads) % float(plan.tp) == 0
+
+
+def test_estimating_the_answer_again_returns_the_same(solution):
+    with jax.enable_x64(True):
+        again = hwopt.estimate(*solution.inputs)
+    assert math.isclose(float(again.step_time_s), float(solution.report.step_time_s), rel_tol=1e-12)
+    assert math.isclose(float(again.run_cost_usd), solution.objective, rel_tol=1e-12)
+
+
+def test_an_independent_solver_finds_nothing_better_with_the_same_plan(solution):
+    """SciPy's SLSQP on the exact model, whole numbers fixed, from the answer and from points around it."""
+    problem = solution.problem
+    with jax.enable_x64(True):
+        values = jax.jit(lambda y: evaluate(problem, y, problem.limits, None))
+        slopes = jax.jit(jax.jacfwd(lambda y: evaluate(problem, y, problem.limits, None)))
+        plan = solution.plan
+        fixed = {each.name: solution.design[each.name].value for each in problem.variables if each.whole}
+        fixed |= {"fullest_stage": float(plan.fullest_stage), "last_stage": float(plan.last_stage)}
+        free = [i for i, each in enumerate(problem.variables) if each.name not in fixed]
+        whole = np.array([math.log(fixed.get(each.name, 1.0)) for each in problem.variables])
+
+        def full(x):
+            y = whole.copy()
+            y[free] = x
+            return jnp.asarray(y)
+
+        answer = np.array([math.log(solution.design[problem.variables[i].name].value) for i in free])
+        bounds = [(math.log(problem.variables[i].lower), math.log(problem.variables[i].upper)) for i in free]
+        rng, best = np.random.default_rng(0), math.inf
+        for start in (answer, *(answer + rng.normal(0, 0.2, len(free)) for _ in range(4))):
+            start = np.clip(start, *np.array(bounds).T)
+            found = minimize(
+                lambda x: float(values(full(x)).objective),
+                start,
+                jac=lambda x: np.asarray(slopes(full(x)).objective)[free],
+                bounds=bounds,
+                constraints={
+                    "type": "ineq",
+                    "fun": lambda x: -np.asarray(values(full(x)).constraints),
+                    "jac": lambda x: -np.asarray(slopes(full(x)).constraints)[:, free],
+                },
+                method="SLSQP",
+                options={"maxiter": 200, "ftol": 1e-10},
+            )
+            if np.asarray(values(full(found.x)).constraints).max() < 1e-6:
+                best = min(best, found.fun)
+    assert math.isfinite(best)
+    assert math.log(solution.objective) <= best + 5e-4
+
+
+def test_screen_names_design_budgets_and_sources(solution):
+    screen = solution_screen(solution)
+    assert all(name in screen for name in (*solution.design, *(budget.name for budget in solution.budgets)))
+    assert "Sources behind these numbers" in screen
+
+
+def test_the_same_question_has_the_same_answer(solution):
+    again = hwopt.optimize(hwopt.objective("train_cost"))
+    assert again.objective == solution.objective
+    assert {n: v.value for n, v in again.design.items()} == {n: v.value for n, v in solution.design.items()}
+
+
+def test_infeasible_question_exits_1_and_says_what_would_mend_it(capsys):
+    assert main(["optimize", "--capex-budget-usd", "8e8", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["feasible"] is False
+    assert "clash" in document["clash"] and "capex_budget_usd" in document["clash"]
+    assert document["certificate"]["max_violation"] > 1e-3
+
+
+def test_whole_designs_are_valid():
+    with jax.enable_x64(True):
+        problem = hwopt.objective("train_cost").problem()
+    relaxed = {each.name: math.sqrt(each.lower * each.upper) for each in problem.variables}
+    relaxed |= {
+        "chips": 20000.0,
+        "tp": 9.3,
+        "pp": 5.5,
+        "micro_batch": 1.4,
+        "virtual_stages": 3.3,
+        "scale_up_domain": 70.0,
+    }
+    designs = whole_designs(problem, relaxed)
+    assert len(designs) > 100
+    box = {each.name: each for each in problem.variables}
+    for design in designs:
+        assert 128 % design["tp"] == 0
+        assert design["pp"] * design["virtual_stages"] <= 128
+        assert design["chips"] % (design["tp"] * design["pp"]) == 0
+        replicas = design["chips"] / (design["tp"] * design["pp"])
+        assert design["global_batch_sequences"] % (replicas * design["micro_batch"]) == 0
+        assert design["scale_up_domain"] % design["tp"] == 0
+        for name in ("chips", "scale_up_domain", "global_batch_sequences", "tp", "pp"):
+            assert box[name].lower * (1 - 1e-9) <= design[name] <= box[name].upper * (1 + 1e-9), name
+
+
+def test_divisors():
+    assert divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"power_budgt_w": 1e6}, "power_budget_w"),
+        ({"power_budget_w": -1.0}, "power_budget_w"),
+        ({"tokens": float("nan")}, "tokens"),
+        ({"capex_budget_usd": "much"}, "capex_budget_usd"),
+    ],
+)
+def test_bad_fields_are_refused(fields, named):
+    with pytest.raises(UserError, match=named):
+        hwopt.objective("train_cost", **fields)
