@@ -24,7 +24,8 @@ def suggest(wrong: str, known: Iterable[str], *, show: int = 8) -> str:
     by_lower = {name.lower(): name for name in known}
     containing = [name for name in known if wrong and wrong.lower() in name.lower()]
     similar = [by_lower[name] for name in get_close_matches(wrong.lower(), by_lower, n=3, cutoff=0.6)]
-    close = containing[:3] or similar
+    same = [name for name in known if name.lower() == wrong.lower() != ""]
+    close = same or containing[:3] or similar
     if close:
         return "did you mean " + " or ".join(f"'{name}'" for name in close) + "?"
     listed = ", ".join(known[:show]) + (f" and {len(known) - show} more" if len(known) > show else "")

@@ -32,6 +32,8 @@ def load(name: str) -> type:
     **Raises:** `UserError` if no distribution offers the name, if several do, or if its module cannot be imported.
     """
     claims = _claims()
+    if not isinstance(name, str):
+        raise UserError(f"the name of an objective must be text, not {name!r}: {suggest('', claims)}")
     if name not in claims:
         raise UserError(f"no objective is named '{name}': {suggest(name, claims)}")
     if len(claims[name]) > 1:
@@ -86,7 +88,10 @@ def objective(name: str, **fields: object) -> object:
         if isinstance(default, str) and not isinstance(value, (str, Path)):
             raise UserError(f"objective '{name}': {field}={value!r} must be text such as '{default}'")
         if isinstance(default, (int, float)) and not isinstance(default, bool):
-            number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+            try:
+                number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+            except OverflowError:
+                number = math.inf
             if not (math.isfinite(number) and number > 0):
                 raise UserError(f"objective '{name}': {field}={value!r} must be a positive, finite number")
             fields[field] = number

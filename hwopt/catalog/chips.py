@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hwopt.catalog.fields import ARCHITECTURES
-from hwopt.catalog.load import leaf, positive, record, supported
+from hwopt.catalog.load import leaf, record, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import Chip
@@ -49,8 +49,6 @@ def chip(name: str | Path) -> Chip:
     **Raises:** `UserError` for an unknown name, a bad file, or a TDP that memory and idling already use up.
     """
     held = supported("chips", name)
-    for each in ("tdp", "memory_bandwidth", "memory_capacity", "memory_efficiency"):
-        positive(held.si(each), f"chip '{held.slug}': '{each}'")
     tdp = held.si("tdp")
     bandwidth, energy = held.si("memory_bandwidth"), held.si("memory_energy")
     idle = tdp * held.si("idle_fraction")

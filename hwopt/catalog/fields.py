@@ -23,6 +23,15 @@ class Entry:
     required: tuple[str, ...] = ()
 
 
+NEVER_ZERO = frozenset({
+    "sram", "tdp", "memory_capacity", "memory_bandwidth", "memory_efficiency", "peak", "matmul_efficiency",
+    "scale_up_bandwidth", "scale_up_efficiency", "scale_up_domain", "scale_out_bandwidth", "bandwidth", "efficiency",
+    "reduction_factor", "in_network_reduction", "oversubscription", "pod", "gemm_efficiency_factor",
+    "attention_forward_efficiency", "attention_backward_efficiency", "pue", "construction_lifetime", "server_lifetime",
+    "reference_domain",
+})  # fmt: skip
+"""Quantities and tables that the model divides by."""
+
 _COMMON = ("title", "vendor", "note", "unsupported")
 
 _CHIP = {

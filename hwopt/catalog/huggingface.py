@@ -86,7 +86,7 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
             f"{where}: 'word_embed_proj_dim' differs from the hidden size, which the closed form has no term for"
         )
     head = read.number("head_dim", 0.0) or read.number("kv_channels", 0.0) or hidden / heads
-    ffn = read.maybe("ffn", 0.0) or read.number("expansion_ratio", 4.0) * hidden
+    ffn = read.maybe("ffn", read.number("expansion_ratio", 4.0) * hidden)
     if family not in _PLAIN_MLP and not read.holds("ffn"):
         read.need("ffn")
     shape = {

@@ -123,10 +123,8 @@ def positive(value: float, name: str, *, least: float = 0.0, most: float = LARGE
     except (TypeError, ValueError):
         raise UserError(f"{name} must be a number, not {value!r}") from None
     if not np.isfinite(number) or number <= 0.0 or number < least:
-        bound = f"at least {least:g}" if least > 0.0 else "above zero"
+        bound = "above zero" + (f", at least {least:g}" if least > 0.0 else "")
         raise UserError(f"{name} must be finite and {bound}, not {number:g}")
     if not SMALLEST <= number <= most:
-        raise UserError(
-            f"{name} = {number:g} lies outside {SMALLEST if not least else least:g} .. {most:g}; is the unit right?"
-        )
+        raise UserError(f"{name} = {number:g} lies outside {max(least, SMALLEST):g} .. {most:g}; is the unit right?")
     return number

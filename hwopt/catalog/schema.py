@@ -8,7 +8,7 @@ from typing import Literal
 
 import pydantic
 
-from hwopt.catalog.fields import ENTRIES, Entry
+from hwopt.catalog.fields import ENTRIES, NEVER_ZERO, Entry
 from hwopt.errors import UserError, suggest
 from hwopt.units import MULTIPLIERS, to_si
 
@@ -156,6 +156,8 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
         part = getattr(quantity, name)
         if part is not None and (not math.isfinite(part) or part < 0.0):
             raise UserError(f"{where}: '{key}' has {name} = {part}: it must be finite and not negative")
+        if part == 0.0 and name == "value" and key.split(".")[0] in NEVER_ZERO:
+            raise UserError(f"{where}: '{key}' = 0: the model divides by it; leave it out if it is not known")
         if part and not 1e-30 <= to_si(part, quantity.unit) <= 1e30:
             raise UserError(
                 f"{where}: '{key}' has {name} = {part} {quantity.unit}, which nothing has; is the unit right?"

@@ -162,7 +162,7 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximu
         ep_comm_s=mean.ep_comm_s,
         pp_comm_s=pp_comm,
         pp_bubble_s=bubble,
-        pp_imbalance_s=m * (slowest - stage_s - head_s / plan.pp),
+        pp_imbalance_s=above_zero(m * (slowest - stage_s - head_s / plan.pp)),
         dp_comm_s=dp_exposed + mean.dp_comm_s,
         optimizer_s=optimizer,
         overhead_s=stack.step_overhead_s,

@@ -49,6 +49,7 @@ def accelerator(name: str) -> str | None:
     return None
 
 
+@cache  # a name that the catalogue lacks costs a search for close ones
 def lookup(kind: str, name: str) -> str | None:
     """Slug of a catalogue entry under any spelling, None where there is none."""
     for spelling in (name, _bare(name)):
@@ -148,10 +149,10 @@ def _inferred(run: MeasuredRun, assumed: list[str]) -> Transformer:
     vocab = float(run.vocab or (51200 if _PLAIN_MLP.match(run.model_name) else 32000))
     experts = float(run.moe_experts or 0)
     moe_layers = (layers - 1.0 if _first_dense(run) else layers) if experts else 0.0
-    head_sizes = (
+    head_sizes: list[float] = (
         [float(run.head_dim)]
         if run.head_dim
-        else sorted({hidden / heads, 128.0, *([256.0] if heads * 256 == hidden else [])})
+        else sorted([hidden / heads, 128.0] + ([256.0] if heads * 256 == hidden else []))
     )
 
     def build(head: float, matrices: float) -> Transformer:
@@ -163,7 +164,7 @@ def _inferred(run: MeasuredRun, assumed: list[str]) -> Transformer:
 
     plain_first = (2.0, 3.0) if _PLAIN_MLP.match(run.model_name) else (3.0, 2.0)
     native: float = run.head_dim or (128.0 if re.search(r"qwen-?3", run.model_name, re.I) else hidden / heads)
-    choices = [build(head, m) for head in [native, *(float(h) for h in head_sizes if h != native)] for m in plain_first]
+    choices = [build(head, m) for head in [native, *(h for h in head_sizes if h != native)] for m in plain_first]
     if run.params_B and "proxy" not in run.model_name and "slice" not in run.model_name:
         off = [abs(np.log(float(_count(c)) / (run.params_B * 1e9))) for c in choices]
         best = int(np.argmin(off))

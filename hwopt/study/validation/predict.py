@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,10 @@ def _estimate_all(workload: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[
             "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
             "attention_full": tokens * 3.0 * attention,
             "repeated": tokens
-            * (plan.recompute_full * (2.0 * layers + attention) + plan.recompute_attention * attention),
+            * (
+                plan.recompute_full * (2.0 * layers + attention)
+                + (1.0 - plan.recompute_full) * plan.recompute_attention * attention
+            ),
             "peak": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],
             "recompute_full": plan.recompute_full,
         }
@@ -96,7 +99,7 @@ def _estimate_all(workload: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[
 
 def _evaluate(inputs: Sequence[tuple[TrainingRun, Cluster, Plan]]) -> list[Prediction]:
     with jax.enable_x64(True):
-        answer: Any = _estimate_all(*stacked(inputs))
+        answer = cast(Any, _estimate_all(*stacked(inputs)))
         values, parts = (jax.tree.map(np.asarray, part) for part in answer)
     return [
         Prediction(

@@ -1,0 +1,161 @@
+"""What each command does: read its options, ask the rooms below, print an answer, return the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from typing import Any
+
+from hwopt.errors import UserError
+
+
+def print_json(document: Any) -> None:
+    """One strict JSON object on standard output."""
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+def number(flag: str, text: str | None, *, whole: bool = False) -> Any:
+    """A positive, finite number from a flag, or None where it was not given."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise UserError(f"{flag} {text}: not a number") from None
+    if not (math.isfinite(value) and value > 0):
+        raise UserError(f"{flag} {text}: must be a positive, finite number")
+    if whole and value != int(value):
+        raise UserError(f"{flag} {text}: must be a whole number")
+    return value
+
+
+def flag(field: dataclasses.Field) -> str:
+    """The flag of an objective's field."""
+    return "--" + field.name.replace("_", "-")
+
+
+def run_estimate(options: argparse.Namespace) -> int:
+    """Time, memory, power and money of one cluster under one plan; 1 where the plan does not fit."""
+    if options.mode != "train":
+        raise UserError(f"--mode {options.mode}: only 'train' is built so far")
+    import jax
+    import numpy as np
+
+    from hwopt import catalog
+    from hwopt.model.estimate import estimate
+    from hwopt.report.documents import plan_document, report_document
+    from hwopt.report.screens import estimate_screen
+
+    chips = number("--chips", options.chips, whole=True)
+    run = catalog.training_run(
+        options.workload,
+        sequence_length=number("--seq-len", options.seq_len, whole=True),
+        global_batch=number("--global-batch", options.global_batch, whole=True),
+        precision=options.precision,
+        tokens=number("--tokens", options.tokens),
+    )
+    catalog.check_precision(options.chip, options.precision)
+    cluster = catalog.cluster(
+        options.chip,
+        chips,
+        domain=number("--domain", options.domain, whole=True),
+        stack=options.stack,
+        site=options.site,
+        scale_out_bytes_per_s=number("--scale-out-bytes-per-s", options.scale_out_bytes_per_s),
+    )
+    with jax.enable_x64(True):
+        if options.plan is None:
+            from hwopt.optim.plan_search import fastest_plan
+
+            plan = fastest_plan(run, cluster)
+        else:
+            plan = catalog.plan(run, chips, **catalog.parse_plan(options.plan))
+        report = jax.tree.map(np.asarray, jax.jit(estimate)(run, cluster, plan))
+    if options.json:
+        question = {
+            "workload": options.workload,
+            "chip": options.chip,
+            "chips": int(chips),
+            "precision": options.precision,
+        }
+        print_json(question | {"plan": plan_document(plan)} | report_document(report))
+    else:
+        title = f"{options.workload} on {chips:,.0f} x {options.chip}, {options.precision}, site {options.site}"
+        print(estimate_screen(report, plan, title))
+    return 0 if bool(report.feasible) else 1
+
+
+def _objective(options: argparse.Namespace) -> Any:
+    """The objective with the fields that were given."""
+    if options.objective != options.asked:  # its flags are not the ones that were read
+        raise UserError(f"write the objective first: hwopt {options.command} {options.objective} ...")
+    given = {
+        field.name: value if isinstance(field.default, str) else number(flag(field), value)
+        for field in dataclasses.fields(options.kind)
+        if (value := getattr(options, field.name)) is not None
+    }
+    return options.kind(**given)
+
+
+def run_sources(options: argparse.Namespace) -> int:
+    """References behind a question's numbers."""
+    problem = _objective(options).problem()
+    if options.json:
+        print_json({"question": problem.question, "sources": list(problem.sources)})
+    else:
+        print("\n".join([problem.question, "", *(f"- {text}" for text in problem.sources)]))
+    return 0
+
+
+def run_optimize(options: argparse.Namespace) -> int:
+    """The best design of a question; 1 where none holds its budgets."""
+    if options.seed < 0:
+        raise UserError(f"--seed {options.seed}: must not be negative")
+    objective = _objective(options)
+    from hwopt.optim.optimize import optimize
+    from hwopt.report.documents import solution_document
+    from hwopt.report.screens import solution_screen
+
+    solution = optimize(objective, seed=options.seed, progress=not options.json and sys.stderr.isatty())
+    if options.json:
+        print_json(solution_document(solution))
+    else:
+        print(solution_screen(solution))
+    return 0 if solution.feasible else 1
+
+
+def run_validate(options: argparse.Namespace) -> int:
+    """Measured against predicted."""
+    from hwopt.study.validation import screen, validate
+
+    result = validate(options.file)
+    if options.figure:
+        from hwopt.plot.accuracy import plot_accuracy
+
+        plot_accuracy(result, options.figure)
+    if options.json:
+        print_json(result)
+    else:
+        print(screen(result))
+    return 0
+
+
+def run_catalog(options: argparse.Namespace) -> int:
+    """Kinds, entries of a kind, or one entry with its sources."""
+    from hwopt import catalog
+    from hwopt.report import listings
+
+    if options.kind is None:
+        document, text = listings.kinds()
+    elif options.name is None:
+        document, text = listings.entries(options.kind)
+    else:
+        document, text = listings.entry(catalog.record(options.kind, options.name))
+    if options.json:
+        print_json(document)
+    else:
+        print(text)
+    return 0

@@ -1,0 +1,131 @@
+"""The parser: commands, flags, an objective's fields as flags, and errors of one line."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from hwopt.cli.commands import flag, run_catalog, run_estimate, run_optimize, run_sources, run_validate
+from hwopt.errors import UserError, suggest
+
+DEFAULT_OBJECTIVE = "train_cost"
+
+_EXAMPLES = {
+    "optimize": "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
+    "estimate": "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16",
+    "validate": "hwopt validate my_runs.csv --json",
+    "catalog": "hwopt catalog chips h100-sxm",
+    "sources": "hwopt sources train_cost --chip b200",
+}
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """argparse with errors of one line that name the likely intent. Chosen over tyro, whose error boxes span lines."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: "):
+            wrong = next(iter(message.removeprefix("unrecognized arguments: ").split()), "")
+            if not wrong.startswith("-"):
+                raise UserError(f"'{wrong}' is one argument too many (see {self.prog} --help)")
+            parsers = [self, *(p for action in self._actions if action.choices for p in _parsers_in(action))]
+            flags = {flag for parser in parsers for action in parser._actions for flag in action.option_strings}
+            known = wrong.split("=")[0] in flags
+            intent = "write it behind the command it belongs to" if known else suggest(wrong.split("=")[0], flags)
+            message = f"unknown argument '{wrong}': {intent}"
+        elif "invalid choice: " in message:
+            wrong = message.split("invalid choice: '")[-1].split("'")[0]
+            choices = next((action.choices for action in self._actions if action.choices), [])
+            message = f"unknown command '{wrong}': {suggest(wrong, choices)}"
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def _parsers_in(action: argparse.Action) -> list[argparse.ArgumentParser]:
+    """Parsers of the commands of a sub-command action."""
+    return list(action.choices.values()) if isinstance(action, argparse._SubParsersAction) else []
+
+
+def build_parser(objective: str, kind: type | None) -> OneLineParser:
+    """The parser; `kind` of an objective makes its fields flags of `optimize`."""
+    parser = OneLineParser(prog="hwopt", description="Differentiable design of AI clusters.", allow_abbrev=False)
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    names = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def add(name: str, help_text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        command = names.add_parser(
+            name, help=help_text, description=help_text, epilog=f"Example: {_EXAMPLES[name]}", allow_abbrev=False
+        )
+        command.add_argument(
+            "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
+        )
+        command.set_defaults(run=run, parser=command)
+        return command
+
+    optimize = add("optimize", "The best cluster for a design question, under budgets.", run_optimize)
+    optimize.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
+    sources = add("sources", "The references behind exactly the numbers of a design question.", run_sources)
+    for command in (optimize, sources):
+        command.add_argument("objective", nargs="?", default=objective, help="a design question (default: train_cost)")
+        if kind is not None:
+            _add_fields(command, objective, kind)
+
+    estimate = add("estimate", "Time, memory, power and money of one cluster under one plan.", run_estimate)
+    estimate.add_argument(
+        "--workload", required=True, help="a name of the catalogue, a .toml or a Hugging Face config.json"
+    )
+    estimate.add_argument("--chip", required=True, help="a name of the catalogue or a .toml file")
+    estimate.add_argument("--chips", required=True, help="accelerators in the job")
+    estimate.add_argument(
+        "--plan", help="tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; default: a search"
+    )
+    estimate.add_argument("--mode", default="train", help="train (prefill and decode are not built yet)")
+    estimate.add_argument("--stack", help="software stack (default: the chip's)")
+    estimate.add_argument("--site", default="us-average", help="site of the facility (default us-average)")
+    estimate.add_argument(
+        "--precision", default="bf16", help="format of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32"
+    )
+    for name, meaning in (
+        ("--global-batch", "sequences a step (default: the workload's)"),
+        ("--seq-len", "tokens a sequence (default: the workload's)"),
+        ("--tokens", "tokens of the whole run (default: the workload's)"),
+        ("--domain", "chips of the scale-up domain (default: the chip's)"),
+        ("--scale-out-bytes-per-s", "scale-out bandwidth per chip and direction, B/s (default: the chip's)"),
+    ):
+        estimate.add_argument(name, help=meaning)
+
+    validate = add("validate", "Measured against predicted, every row of a CSV file accounted for.", run_validate)
+    validate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
+    validate.add_argument("--figure", help="also draw predicted over measured speed to this image file")
+
+    catalog = add(
+        "catalog", "Chips, links, workloads, stacks, cooling, sites, prices, each number with its source.", run_catalog
+    )
+    catalog.add_argument("kind", nargs="?", help="chips, links, workloads, stacks, cooling, sites or prices")
+    catalog.add_argument("name", nargs="?", help="an entry, or a file of your own")
+    return parser
+
+
+def _add_fields(command: argparse.ArgumentParser, objective: str, kind: type) -> None:
+    """Fields of an objective as flags of a command."""
+    command.set_defaults(kind=kind, asked=objective)
+    group = command.add_argument_group(f"budgets and choices of {objective}, SI units in the name")
+    for field in dataclasses.fields(kind):
+        shown = f"{field.default:g}" if isinstance(field.default, float) else field.default
+        group.add_argument(flag(field), metavar="X", dest=field.name, help=f"default {shown}")
+
+
+def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
+    """Name and class of the objective that is asked for; the class adds its fields to the flags."""
+    if not arguments or arguments[0] not in ("optimize", "sources"):
+        return DEFAULT_OBJECTIVE, None
+    from hwopt import registry
+
+    name, before = DEFAULT_OBJECTIVE, "--json"
+    for each in arguments[1:]:
+        is_value = before.startswith("--") and before != "--json" and "=" not in before
+        if not each.startswith("-") and not is_value:
+            name = each
+            break
+        before = each
+    return name, registry.load(name)
