@@ -36,7 +36,7 @@ class Prediction:
     recompute_full: float
 
 
-def stacked(trees: Sequence) -> object:
+def stacked(trees: Sequence) -> Any:
     """Pytrees of the same structure as one with a leading axis."""
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float64) for leaf in leaves]), *trees)
 
