@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,9 @@ from scipy.stats import qmc
 from tqdm.auto import tqdm
 
 from hwopt.design.problem import PLAN_CONSTRAINTS, Objective, Problem, evaluate
+from hwopt.design.variables import Inputs
 from hwopt.errors import UserError
+from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
 from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
@@ -29,7 +33,7 @@ WHOLE = (16, 200)
 """Multiplier updates and descent steps before each: of the relaxed stage, of a first look at whole-number designs, and of
 the designs it leaves. On the default study the last ends within 4e-5 of (40, 400)."""
 
-LOOK = 4 * BATCH
+LOOK = 2 * BATCH
 """Whole-number designs that get a first look."""
 
 STIFFNESS = 3.0
@@ -157,11 +161,13 @@ def optimize(
 def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> Solution:
     solver = _Solver.of(problem, transformation)
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
-    with tqdm(total=4, desc="optimize", disable=not progress, leave=False) as bar:
+    # The exact model compiles while the solver runs.
+    with ThreadPoolExecutor(1) as pool, tqdm(total=4, desc="optimize", disable=not progress, leave=False) as bar:
         bar.set_postfix_str(f"compiling, then {BATCH} relaxed starts")
         starts = sobol_starts(problem, BATCH, seed)
         relaxed = solver.run(_same_box(starts, lower, upper), RELAXED)
         best = _best(relaxed, 1e-3)
+        exact_model = pool.submit(_compile_exact, problem)
         bar.update()
         bar.set_postfix_str("whole numbers around the relaxed optimum")
         candidates = list(_boxes(problem, relaxed.y[best]))
@@ -172,26 +178,28 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         whole = solver.run(_stacked(chosen), WHOLE) if chosen else relaxed
         bar.update()
         bar.set_postfix_str("exact model")
-        report, objective, violation = _exact(problem, whole.y)
-        pick = _best_exact(objective, violation)
-        feasible = bool(chosen) and violation[pick] <= FEASIBLE
+        exact = exact_model.result()(whole.y)
+        pick = _best_exact(exact.objective, exact.violation)
+        feasible = bool(chosen) and exact.violation[pick] <= FEASIBLE
         clash = "" if feasible else _clash(solver, relaxed.y[best])
         bar.update()
     agreeing = (np.abs(relaxed.objective - relaxed.objective[best]) < 1e-2) & (relaxed.constraints.max(1) < 1e-3)
     certificate = Certificate(
         kkt_residual=float(whole.residual[pick]),
-        max_violation=float(max(0.0, violation[pick])),
+        max_violation=float(max(0.0, exact.violation[pick])),
         scope=(
             f"local: best of {min(LOOK, len(candidates))} whole-number designs re-optimised, of {len(candidates)} around the "
             f"best of {BATCH} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
         ),
     )
+    inputs, report = (jax.tree.map(lambda leaf: leaf[pick], part) for part in exact[:2])
     return build_solution(
         problem,
         whole.y[pick],
         whole.multipliers[pick],
         relaxed.multipliers[best],
-        jax.tree.map(lambda leaf: leaf[pick], report),
+        inputs,
+        report,
         certificate,
         Outcome.optimal if feasible else Outcome.infeasible,
         clash,
@@ -264,16 +272,33 @@ def _cheapest(solver: _Solver, candidates: list[Box], counts: tuple[int, int], k
     return [moved[i] for i in order[:keep]]
 
 
-def _exact(problem: Problem, points: np.ndarray) -> tuple[Report, np.ndarray, np.ndarray]:
-    """Report, objective and largest violation of each point by the exact model."""
+class _Exact(NamedTuple):
+    """Designs by the exact model, whole numbers whole."""
 
-    @jax.jit
-    def at(points):
-        reports = jax.vmap(lambda y: problem.report(y, whole=True))(points)
-        return reports, jax.vmap(lambda report: problem.values(report, problem.limits))(reports)
+    inputs: Inputs
+    report: Report
+    objective: Any
+    violation: Any  # largest of each design
 
-    report, values = jax.tree.map(np.asarray, at(jnp.asarray(points)))
-    return report, values.objective, values.constraints.max(axis=1)
+
+def _compile_exact(problem: Problem) -> Callable[[np.ndarray], _Exact]:
+    """The exact model of up to `BATCH` designs, compiled; runs beside the solver, in a thread of its own."""
+
+    def one(y):
+        inputs = problem.inputs(y, whole=True)
+        report = estimate(*inputs)
+        values = problem.values(report, problem.limits)
+        return _Exact(inputs, report, values.objective, jnp.max(values.constraints))
+
+    with jax.enable_x64(True):
+        shape = jax.ShapeDtypeStruct((BATCH, len(problem.variables)), np.float64)
+        compiled = jax.jit(jax.vmap(one)).lower(shape).compile()
+
+    def run(points: np.ndarray) -> _Exact:
+        padded = np.concatenate([points, np.repeat(points[-1:], BATCH - len(points), axis=0)])
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(points)], compiled(jnp.asarray(padded)))
+
+    return run
 
 
 def _best_exact(objective: np.ndarray, violation: np.ndarray) -> int:

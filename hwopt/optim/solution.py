@@ -6,8 +6,6 @@ import enum
 import math
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hwopt.design.problem import Problem
@@ -95,6 +93,7 @@ def build_solution(
     y: np.ndarray,
     multipliers: np.ndarray,
     relaxed_multipliers: np.ndarray,
+    inputs: Inputs,
     report: Report,
     certificate: Certificate,
     outcome: Outcome,
@@ -103,10 +102,9 @@ def build_solution(
     """Put an answer together.
 
     **Arguments:** `y` the design, logarithms; `multipliers` of the constraints, budgets first, with the plan fixed and
-    in the relaxed model; `report` of the exact model
+    in the relaxed model; `inputs` and `report` of the exact model
     there; `clash`: what an infeasible question says of its budgets.
     """
-    inputs = jax.tree.map(np.asarray, problem.inputs(jnp.asarray(y), whole=True))
     objective = float(problem.objective.value(report))
     design = {
         each.name: _design_value(each, float(value))
