@@ -30,7 +30,7 @@ class Settings(NamedTuple):
     inner: Array  # descent steps before each
     penalty: tuple[float, float] = (5.0, 200.0)  # rho, first and last
     rate: tuple[float, float] = (5e-2, 2e-5)  # step in log space, first and last
-    temperature: tuple[float, float] = (0.05, 1e-3)  # of the smooth maximum, first and last
+    temperature: tuple[float, float] = (0.05, 1e-4)  # of the smooth maximum, first and last
 
 
 class Optimum(NamedTuple):
