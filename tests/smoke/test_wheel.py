@@ -81,7 +81,7 @@ def test_command_line_reads_its_data_from_another_folder(installed, elsewhere):
 
 
 def test_estimate_prints_one_json_object(installed, elsewhere):
-    command = "estimate --workload llama3.1-8b --chip h100-sxm --chips 8 --plan tp=1,pp=1,dp=8 --json"
+    command = "estimate --workload llama3.1-8b --chip h100-sxm --chips 8 --plan tp=2,pp=1,dp=4 --json"
     answer = json.loads(run(installed.with_name("hwopt"), *command.split(), cwd=elsewhere))
     assert answer["step_time_s"] > 0
 
