@@ -14,7 +14,7 @@ DEFAULT_OBJECTIVE = "train_cost"
 
 _EXAMPLES = {
     "optimize": "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
-    "estimate": "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16",
+    "estimate": "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16,zero=2",
     "validate": "hwopt validate my_runs.csv --json",
     "catalog": "hwopt catalog chips h100-sxm",
     "sources": "hwopt sources train_cost --chip b200",

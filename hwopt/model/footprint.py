@@ -76,13 +76,16 @@ def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
 
 
 def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Held) -> tuple[Scalar, Scalar]:
-    """Activations of the first pipeline stage, and the working set of the layer being recomputed or gathered.
+    """Activations of the stage that keeps most, and the working set of the layer being recomputed or gathered.
 
-    Kept: layers of a stage times micro-batches in flight, which are p under 1F1B, `p (1 + (p - 1)/(p v))` interleaved,
-    never more than the step has (a kink). Full recomputation keeps a layer's input, `2 s b h`. Working: one layer's
-    activations when recomputed, two layers' gathered weights when weights are sharded.
+    Kept: layers of a stage times micro-batches in flight. On the first stage these are p under 1F1B, `p + (p - 1)/v`
+    interleaved; on the second 1, or 2/v, fewer; never more than the step has (a kink). Where layers do not divide, the
+    first stage is the second to go short of one (the last is the first), and the second stage may keep more. Full
+    recomputation keeps a layer's input, `2 s b h`. Working: one layer's activations when recomputed, two layers' gathered
+    weights when weights are sharded.
 
-    **Returns:** (kept bytes, working bytes). **Source:** arXiv 2205.05198, section 4.2.3 and table 2.
+    **Returns:** (kept bytes, working bytes). **Source:** arXiv 2205.05198, section 4.2.3 and table 2; warm-up counts of
+    the interleaved schedule: Narayanan et al. 2021 (arXiv 2104.04473).
     """
     w = run.model
     tokens = work.tokens_per_chip(run, plan)
@@ -98,16 +101,21 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Hel
 
     dense, dense_working = layer(moe=0.0)
     moe, moe_working = layer(moe=1.0)
-    of_stage = (w.dense_layers * dense + w.moe_layers * moe) / plan.pp * plan.fullest_stage
+    layers = (w.dense_layers * dense + w.moe_layers * moe) / w.layers  # one layer, mean of the kinds
+    fullest = plan.fullest_stage * w.layers / plan.pp
+    short = (plan.fullest_stage - 1.0) * w.layers  # layers that the stages together have less than full ones
+    first = fullest - _smaller(above_zero(short - 1.0), jnp.ones_like(short))
     has_chunks = 1.0 - above_zero(2.0 - plan.virtual_stages)
-    interleaved = 1.0 + has_chunks * (plan.pp - 1.0) / (plan.pp * plan.virtual_stages)
-    in_flight = _smaller(plan.pp * interleaved, micro_batches(run, plan))
+    flying = plan.pp + has_chunks * (plan.pp - 1.0) / plan.virtual_stages
+    fewer = 1.0 + has_chunks * (2.0 / plan.virtual_stages - 1.0)
+    of_step = micro_batches(run, plan)
+    kept = layers * hard_maximum(first * _smaller(flying, of_step), fullest * _smaller(flying - fewer, of_step))
     has_moe, has_dense = w.moe_layers > 0, w.dense_layers > 0
     working = hard_maximum(jnp.where(has_moe, moe_working, 0.0), jnp.where(has_dense, dense_working, 0.0))
     moe_weights = held.moe_layer + held.experts_layer
     largest = hard_maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, moe_weights, 0.0))
     gathered = plan.weights_sharded * 2.0 * largest * run.weight_bytes
-    return of_stage * in_flight, working + gathered
+    return kept, working + gathered
 
 
 def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: Maximum) -> Footprint:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +15,9 @@ from scipy.stats import qmc
 from tqdm.auto import tqdm
 
 from hwopt.design.problem import PLAN_CONSTRAINTS, Objective, Problem, evaluate
-from hwopt.design.variables import Inputs
 from hwopt.errors import UserError
-from hwopt.model.estimate import estimate
-from hwopt.model.report import Report
 from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise
+from hwopt.optim.exact import FEASIBLE, best_exact, compile_exact
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 from hwopt.optim.whole_plans import whole_designs
 
@@ -45,9 +42,6 @@ SAFETY = 2e-5
 
 MOST_STRETCH = math.log(100.0)
 """Budgets are stretched by a factor of a hundred at most when asking what would mend an infeasible question."""
-
-FEASIBLE = 1e-6
-"""Largest relative violation of an answer that counts as feasible."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +161,7 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         starts = sobol_starts(problem, BATCH, seed)
         relaxed = solver.run(_same_box(starts, lower, upper), RELAXED)
         best = _best(relaxed, 1e-3)
-        exact_model = pool.submit(_compile_exact, problem)
+        exact_model = pool.submit(compile_exact, problem, BATCH)
         bar.update()
         bar.set_postfix_str("whole numbers around the relaxed optimum")
         candidates = list(_boxes(problem, relaxed.y[best]))
@@ -179,7 +173,7 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         bar.update()
         bar.set_postfix_str("exact model")
         exact = exact_model.result()(whole.y)
-        pick = _best_exact(exact.objective, exact.violation)
+        pick = best_exact(exact.objective, exact.violation)
         feasible = bool(chosen) and exact.violation[pick] <= FEASIBLE
         clash = "" if feasible else _clash(solver, relaxed.y[best])
         bar.update()
@@ -270,38 +264,3 @@ def _cheapest(solver: _Solver, candidates: list[Box], counts: tuple[int, int], k
         moved += [(y, lower, upper) for y, (_, lower, upper) in zip(at.y, part, strict=True)]
     order = np.argsort(np.concatenate(merits), kind="stable") if merits else []
     return [moved[i] for i in order[:keep]]
-
-
-class _Exact(NamedTuple):
-    """Designs by the exact model, whole numbers whole."""
-
-    inputs: Inputs
-    report: Report
-    objective: Any
-    violation: Any  # largest of each design
-
-
-def _compile_exact(problem: Problem) -> Callable[[np.ndarray], _Exact]:
-    """The exact model of up to `BATCH` designs, compiled; runs beside the solver, in a thread of its own."""
-
-    def one(y):
-        inputs = problem.inputs(y, whole=True)
-        report = estimate(*inputs)
-        values = problem.values(report, problem.limits)
-        return _Exact(inputs, report, values.objective, jnp.max(values.constraints))
-
-    with jax.enable_x64(True):
-        shape = jax.ShapeDtypeStruct((BATCH, len(problem.variables)), np.float64)
-        compiled = jax.jit(jax.vmap(one)).lower(shape).compile()
-
-    def run(points: np.ndarray) -> _Exact:
-        padded = np.concatenate([points, np.repeat(points[-1:], BATCH - len(points), axis=0)])
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(points)], compiled(jnp.asarray(padded)))
-
-    return run
-
-
-def _best_exact(objective: np.ndarray, violation: np.ndarray) -> int:
-    """Lowest feasible objective, else the least violated design."""
-    feasible = violation <= FEASIBLE
-    return int(np.argmin(np.where(feasible, objective, np.inf)) if feasible.any() else np.argmin(violation))

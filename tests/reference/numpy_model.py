@@ -521,14 +521,19 @@ def memory(run, plan, stack) -> dict[str, float]:
             continue
         body = body_activations(run, plan, stack, moe)
         normal = body + (1.0 - plan.recompute_attention) * core
-        kept += layers / plan.pp * plan.fullest_stage * (normal + plan.recompute_full * (checkpoint - normal))
+        kept += layers / w.layers * (normal + plan.recompute_full * (checkpoint - normal))
         working = max(working, plan.recompute_full * (body + core))
         largest = max(largest, sum(layer_weights(w, plan, moe)))
-    flying = plan.pp
+    fullest = plan.fullest_stage * w.layers / plan.pp
+    missing = fullest * plan.pp - w.layers
+    first = fullest - min(max(missing - 1.0, 0.0), 1.0)
+    on_first, on_second = plan.pp, plan.pp - 1.0
     if plan.virtual_stages > 1:
-        flying += min(plan.virtual_stages - 1.0, 1.0) * (plan.pp - 1.0) / plan.virtual_stages
-    flying = min(flying, micro_batches(run, plan))
-    activations = kept * flying
+        chunked = min(plan.virtual_stages - 1.0, 1.0)
+        on_first = plan.pp + chunked * (plan.pp - 1.0) / plan.virtual_stages
+        on_second = on_first - (1.0 - chunked + chunked * 2.0 / plan.virtual_stages)
+    count = micro_batches(run, plan)
+    activations = kept * max(first * min(on_first, count), fullest * min(on_second, count))
     last = activations / min(plan.pp, micro_batches(run, plan)) + 8.0 * tokens * w.vocab / plan.tp
     if plan.weights_sharded == 1:
         working += 2.0 * largest * run.weight_bytes

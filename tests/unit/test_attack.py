@@ -33,7 +33,7 @@ def estimate(**flags: str) -> list[str]:
     return ["estimate", "--json", *(part for pair in given.items() for part in pair)]
 
 
-def refused(arguments: list[str], capsys, *words: str) -> None:
+def assert_refused(arguments: list[str], capsys, *words: str) -> None:
     """Exit 2, one short line on standard error with the words, nothing on standard output."""
     assert main(arguments) == 2
     out, err = capsys.readouterr()
@@ -64,7 +64,7 @@ def refused(arguments: list[str], capsys, *words: str) -> None:
     ],
 )
 def test_absurd_flags_are_refused_in_one_line(flags, word, capsys):
-    refused(estimate(**flags), capsys, word)
+    assert_refused(estimate(**flags), capsys, word)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_absurd_flags_are_refused_in_one_line(flags, word, capsys):
 def test_an_absurd_config_is_refused(changes, tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(GOOD | changes))
-    refused(estimate(workload=str(path)), capsys)
+    assert_refused(estimate(workload=str(path)), capsys)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "", '{"hidden_size": ' + "9" * 5000 + "}"])
 def test_a_config_that_is_no_json_is_refused(text, tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_text(text)
-    refused(estimate(workload=str(path)), capsys, "config.json")
+    assert_refused(estimate(workload=str(path)), capsys, "config.json")
 
 
 def test_byte_order_marks(tmp_path, capsys):
@@ -97,7 +97,7 @@ def test_byte_order_marks(tmp_path, capsys):
     assert main(estimate(workload=str(path))) == 0
     capsys.readouterr()
     path.write_text(json.dumps(GOOD), encoding="utf-16")
-    refused(estimate(workload=str(path)), capsys, "UTF-16")
+    assert_refused(estimate(workload=str(path)), capsys, "UTF-16")
 
 
 def test_null_is_not_suggested_for_itself(tmp_path):
@@ -136,18 +136,18 @@ def test_a_chip_of_nothing_or_of_everything_is_refused(key, value, tmp_path, cap
     path = tmp_path / "own.toml"
     path.write_text("\n".join(lines), encoding="utf-8")
     assert f"value = {value}" in path.read_text()
-    refused(estimate(chip=str(path)), capsys, f"'{key}'")
+    assert_refused(estimate(chip=str(path)), capsys, f"'{key}'")
 
 
 def test_a_misspelt_chip_family_is_refused(tmp_path, capsys):
     path = own("chips", "h100-sxm", 'architecture = "hopper"', 'architecture = "hoper"', tmp_path)
-    refused(estimate(chip=str(path)), capsys, "hopper")
+    assert_refused(estimate(chip=str(path)), capsys, "hopper")
 
 
 def test_a_deeply_nested_toml_is_refused(tmp_path, capsys):
     path = tmp_path / "own.toml"
     path.write_text("a = " + "[" * 50_000)
-    refused(estimate(chip=str(path)), capsys, "own.toml")
+    assert_refused(estimate(chip=str(path)), capsys, "own.toml")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_deeply_nested_toml_is_refused(tmp_path, capsys):
     ],
 )
 def test_misplaced_arguments_are_never_ignored(arguments, word, capsys):
-    refused(arguments, capsys, word)
+    assert_refused(arguments, capsys, word)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def _file(rows: list[dict[str, str]], folder: Path) -> Path:
 @pytest.mark.parametrize("value", ["1e300", "1e18"])
 def test_absurd_cells_are_refused(column, value, tmp_path, capsys):
     path = _file([_rows()[0] | {column: value}], tmp_path)
-    refused(["validate", str(path)], capsys, f"'{column}'", "line 2")
+    assert_refused(["validate", str(path)], capsys, f"'{column}'", "line 2")
 
 
 def test_hostile_words_and_random_damage_leave_every_row_accounted_for(tmp_path):

@@ -13,7 +13,7 @@ import hwopt
 from hwopt.cli import main
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
-from hwopt.optim.optimize import FEASIBLE
+from hwopt.optim.exact import FEASIBLE
 from hwopt.optim.whole_plans import divisors, whole_designs
 from hwopt.report.documents import solution_document
 from hwopt.report.screens import solution_screen
