@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from hwopt.hardware.network import Network
 from hwopt.model.maximum import above_zero, hard_maximum
@@ -118,8 +118,3 @@ def neighbour_send_s(network: Network, message_bytes: Scalar, group: Scalar, str
     outside = jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])
     each = network.latency_s + message_bytes * seconds_per_byte(network)
     return jnp.sum(used * outside * each)
-
-
-def bandwidth_bound_s(network: Network, message_bytes: Scalar, group: Scalar) -> Float[Array, ""]:
-    """Least time of a ring pass on the fastest tier: `(n - 1)/n S / max B`. A lower bound for tests and reports."""
-    return (group - 1.0) / group * message_bytes / jnp.max(network.bandwidth_bytes_per_s)

@@ -135,8 +135,8 @@ def optimize(
     """The best design a question has, buildable in whole numbers.
 
     Relaxed first: hardware and parallel degrees continuous together, smooth maxima, `BATCH` Sobol starts. Then the valid
-    whole-number designs around the best start, priced by the relaxed multipliers; the `BATCH` cheapest are re-optimised in
-    what stays continuous, and the exact model has the last word.
+    whole-number designs around the best start, ordered by objective and a stiff price on violations: `LOOK` of them get a
+    first look, the `BATCH` cheapest are re-optimised in what stays continuous, and the exact model has the last word.
 
     **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `seed` of the starts; `progress` shows a bar on
     standard error; `transformation`: an optax transformation in place of Adam.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hwopt.types import PRECISIONS
-
 
 @dataclass(frozen=True)
 class Sharding:
@@ -125,11 +123,6 @@ def number_format(text: str, notes: str) -> tuple[str, bool]:
         if any(word in said for word in words):
             return name, False
     return "bf16", True
-
-
-def one_hot(name: str) -> list[float]:
-    """All GEMMs of the layers in one format."""
-    return [float(entry == name) for entry in PRECISIONS]
 
 
 def links_gbit_per_s(notes: str, gpus_per_node: int) -> float | None:
