@@ -7,11 +7,15 @@ import numpy as np
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.cooling import Cooling
 from hwopt.hardware.facility import Facility
 from hwopt.hardware.network import Network
 from hwopt.hardware.prices import Prices
+from hwopt.hardware.rack import Rack
+from hwopt.hardware.reliability import Reliability
 from hwopt.plan import Plan
 from hwopt.stack import Stack
+from hwopt.workload.learning import LossLaw
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
@@ -109,9 +113,29 @@ def _shares(draw: _Draw) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
+def _law(draw: _Draw) -> LossLaw:
+    """Near the published laws: a critical batch that grows with the tokens, with the loss, or with both."""
+    of_loss, of_both = draw.coin(0.3), draw.coin(0.1)
+    grows = of_loss | of_both
+    return LossLaw(
+        irreducible_loss=draw.uniform(1.6, 1.9),
+        parameter_coefficient=draw.log(350, 600),
+        parameter_exponent=draw.uniform(0.33, 0.36),
+        token_coefficient=draw.log(400, 3000),
+        token_exponent=draw.uniform(0.28, 0.38),
+        critical_batch_tokens=np.where(grows, draw.log(1.5e8, 3e8), draw.log(1.3e6, 7e6)),
+        critical_reference_tokens=draw.log(1e10, 5e10),
+        critical_token_exponent=np.where(of_loss, 0.0, draw.uniform(0.3, 0.5)),
+        critical_loss_exponent=np.where(grows, np.where(of_both, draw.uniform(0.5, 2), draw.uniform(3, 4.77)), 0.0),
+        repetition_epochs=draw.uniform(10, 20),
+        moe_exponent=draw.either(0.5, 0.5, draw.uniform(0, 1)),
+    )
+
+
 def _run(draw: _Draw, model: Transformer, replicas_times_micro_batches: np.ndarray) -> TrainingRun:
     return TrainingRun(
         model=model,
+        law=_law(draw),
         sequence_length=draw.either(0.5, draw.choice(1024, 2048, 4096, 8192, 131072), draw.log(512, 131072)),
         global_batch_sequences=replicas_times_micro_batches,
         tokens=draw.log(1e9, 1e14),
@@ -127,8 +151,9 @@ def _run(draw: _Draw, model: Transformer, replicas_times_micro_batches: np.ndarr
 
 
 def _chip(draw: _Draw) -> Chip:
-    """GPU-like chips, and SRAM machines whose whole memory is fast and small."""
+    """GPU-like chips, and SRAM machines whose whole memory is fast and small: dies, and half of them whole wafers."""
     sram_machine = draw.coin(0.15)
+    wafer = sram_machine & draw.coin()
     bf16 = np.where(sram_machine, draw.log(1e14, 1e17), draw.log(5e13, 1.5e16))
     factors = (
         draw.choice(1 / 16, 1 / 8, 1 / 2),
@@ -138,19 +163,53 @@ def _chip(draw: _Draw) -> Chip:
         draw.choice(1, 2),
         draw.choice(1, 2, 4),
     )
-    nominal = draw.coin()
+    clock = draw.either(0.5, 1.0, draw.uniform(0.5, 1.3))
+    threshold = draw.uniform(0.2, 0.7)
+    bandwidth = np.where(sram_machine, draw.log(2e13, 2e16), draw.log(6e11, 3e13))
+    energy = np.where(sram_machine, draw.log(1e-14, 3e-13), draw.log(5e-13, 6e-11))
+    core = np.where(wafer, draw.log(5e3, 2e4), draw.log(150, 2000))
+    leakage, standby = core * draw.uniform(0.03, 0.25), draw.log(20, 300)
+    volts = threshold + (1 - threshold) * clock
+    full_load = standby + bandwidth * energy + leakage * volts + core * volts**2 * clock
+    area = np.clip(full_load / draw.log(2e5, 1.2e6), 2e-4, 1.7e-3)
     return Chip(
         peak_flops_per_s=np.stack([bf16 * f * draw.uniform(0.9, 1.1) for f in factors], 1),
         matmul_efficiency=draw.rng.uniform(0.35, 0.98, (draw.n, 6)),
-        clock_ratio=np.where(nominal, 1.0, draw.uniform(0.5, 1.3)),
-        threshold_voltage_fraction=draw.uniform(0.2, 0.7),
+        clock_ratio=clock,
+        threshold_voltage_fraction=threshold,
         sram_bytes=np.where(sram_machine, draw.log(2e8, 5e10), draw.log(4e6, 3e8)),
-        hbm_bandwidth_bytes_per_s=np.where(sram_machine, draw.log(2e13, 2e16), draw.log(6e11, 3e13)),
+        hbm_bandwidth_bytes_per_s=bandwidth,
         hbm_capacity_bytes=np.where(sram_machine, draw.log(2e8, 5e10), draw.log(1.2e10, 1e12)),
         hbm_efficiency=draw.uniform(0.6, 0.95),
-        idle_power_w=draw.log(20, 300),
-        core_power_w=np.where(sram_machine, draw.log(100, 2e4), draw.log(150, 2000)),
-        hbm_energy_j_per_byte=draw.log(5e-13, 8e-11),
+        power_cap_w=full_load * draw.either(0.5, draw.log(3, 30), draw.uniform(0.5, 1.1)),
+        standby_power_w=standby,
+        leakage_power_w=leakage,
+        leakage_per_k=draw.uniform(0.01, 0.07),
+        core_power_w=core,
+        hbm_energy_j_per_byte=energy,
+        silicon_area_m2=np.where(wafer, 0.046, area),
+        hbm_stacks=np.where(sram_machine, 0.0, draw.choice(2, 4, 5, 6, 8, 12, 16)),
+        wafers=np.where(wafer, draw.uniform(1, 1.5), area / 0.05 * draw.uniform(1, 3)),
+        package_area_m2=np.where(sram_machine, 0.0, area * draw.uniform(1.5, 3.5)),
+        embodied_carbon_kg=np.where(wafer, draw.log(500, 5000), draw.log(20, 500)),
+    )
+
+
+def _cooling(draw: _Draw, chip: Chip) -> Cooling:
+    """Air to two-phase; in a few rows the coolant is warmer than the junction may be."""
+    wafer = chip.silicon_area_m2 > 0.01
+    return Cooling(
+        sink_resistance_k_per_w=np.where(wafer | draw.coin(0.4), 0.0, draw.log(0.003, 0.05)),
+        area_resistance_k_m2_per_w=draw.log(1.5e-5, 6e-5),
+        coolant_temperature_k=draw.either(0.02, draw.uniform(380, 400), draw.uniform(288, 323)),
+        junction_limit_k=draw.either(0.5, 358.15, draw.uniform(353, 378)),
+        heat_flux_limit_w_per_m2=draw.log(8e5, 5e6),
+        rack_limit_w=draw.log(1.5e4, 6e5),
+        fan_fraction=draw.either(0.3, 0.0, draw.uniform(0.01, 0.2)),
+        plant_fraction=draw.log(0.005, 0.1),
+        approach_k=draw.uniform(4, 15),
+        captured_fraction=draw.either(0.4, 1.0, draw.uniform(0.6, 1)),
+        capital_usd_per_w=draw.either(0.3, 0.0, draw.uniform(0.1, 1.5)),
     )
 
 
@@ -169,15 +228,53 @@ def _network(draw: _Draw) -> Network:
     )
 
 
+def _rack(draw: _Draw) -> Rack:
+    """From one chip to a domain of 144; scale-up domains may fit inside, fill or leave it."""
+    return Rack(
+        chips=draw.either(0.7, draw.choice(1, 4, 8, 16, 32, 64, 72, 144), draw.log(1, 144)),
+        busbar_limit_w=draw.log(1.5e4, 6e5),
+        chip_weight_kg=draw.uniform(8, 25),
+        empty_weight_kg=draw.uniform(100, 300),
+        weight_limit_kg=draw.uniform(900, 2500),
+        floor_area_m2=draw.uniform(1.5, 4),
+        price_usd=draw.log(5e3, 5e4),
+        optics_energy_j_per_byte=draw.log(2e-11, 4e-10),
+        optics_usd_per_byte_per_s=draw.log(1e-8, 5e-8),
+    )
+
+
 def _facility(draw: _Draw) -> Facility:
     return Facility(
-        pue=draw.uniform(1.03, 1.8),
         host_power_w=draw.log(50, 600),
         idle_host_fraction=draw.uniform(0.2, 0.8),
+        supply_efficiency=draw.uniform(0.88, 0.98),
+        distribution_efficiency=draw.uniform(0.9, 0.99),
+        other_fraction=draw.either(0.3, 0.0, draw.uniform(0.0, 0.1)),
+        wet_bulb_k=draw.uniform(272, 300),
+        wet_bulb_spread_k=draw.uniform(2, 12),
+        room_temperature_k=draw.uniform(291, 308),
+        room_approach_k=draw.uniform(4, 12),
+        room_plant_fraction=draw.log(0.01, 0.1),
+        chiller_cop=draw.uniform(3, 8),
         electricity_usd_per_j=draw.uniform(0.02, 0.3) / 3.6e6,
         carbon_kg_per_j=draw.log(0.01, 0.8) / 3.6e6,
         construction_usd_per_w=draw.uniform(5, 20),
         construction_lifetime_s=draw.uniform(10, 30) * YEAR_S,
+        construction_carbon_kg_per_w=draw.log(0.3, 3),
+    )
+
+
+def _reliability(draw: _Draw) -> Reliability:
+    """From the best fleets to the worst: with a million chips a job of the latter never gets ahead."""
+    return Reliability(
+        failures_per_chip_s=draw.log(1e-6, 1e-4) / 3600.0,
+        hardware_share=draw.either(0.2, draw.choice(0, 1), draw.uniform(0.4, 0.8)),
+        failure_growth_per_k=draw.either(0.2, 0.0, draw.uniform(0.02, 0.09)),
+        reference_junction_k=draw.uniform(333, 353),
+        restart_s=draw.log(60, 7200),
+        snapshot_bandwidth_bytes_per_s=draw.log(5e9, 6e10),
+        snapshot_overhead_s=draw.either(0.2, 0.0, draw.log(0.3, 30)),
+        storage_bandwidth_bytes_per_s_per_chip=draw.log(2e7, 1e9),
     )
 
 
@@ -193,6 +290,11 @@ def _prices(draw: _Draw) -> Prices:
         server_lifetime_s=draw.uniform(3, 7) * YEAR_S,
         spares_fraction=draw.uniform(0.0, 0.1),
         maintenance_per_s=draw.uniform(0.01, 0.1) / YEAR_S,
+        capital_rate_per_s=draw.either(0.2, 0.0, draw.uniform(0.03, 0.12)) / YEAR_S,
+        occupancy=draw.either(0.4, 1.0, draw.uniform(0.4, 1)),
+        margin=draw.either(0.5, 0.0, draw.uniform(0.1, 1)),
+        owned=draw.choice(0, 1),
+        host_carbon_kg=draw.log(50, 1000),
     )
 
 
@@ -279,11 +381,15 @@ def random_cases(rng: np.random.Generator, n: int, kind: str | None = None) -> t
     batches = draw.either(0.5, np.round(draw.log(1, 500)), draw.log(1, 500))
     run = _run(draw, model, plan.dp * plan.micro_batch * batches)
     used = plan.tp * plan.pp * plan.dp * plan.cp
+    chip = _chip(draw)
     cluster = Cluster(
-        chip=_chip(draw),
+        chip=chip,
         chips=draw.either(0.8, used, np.maximum(used * draw.log(0.5, 2), 1.0)),
         network=_network(draw),
+        cooling=_cooling(draw, chip),
+        rack=_rack(draw),
         facility=_facility(draw),
+        reliability=_reliability(draw),
         prices=_prices(draw),
         stack=_stack(draw),
     )

@@ -1,11 +1,15 @@
 """The catalogue: data files with sources as modules of the model. The one place where floats become arrays."""
 
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
-from hwopt.catalog.clusters import cluster, facility, network, prices
+from hwopt.catalog.clusters import cluster, network, prices
+from hwopt.catalog.facilities import cooling, default_cooling, facility
+from hwopt.catalog.learning import loss_law
 from hwopt.catalog.load import record, sources_of
 from hwopt.catalog.names import KINDS as kinds
 from hwopt.catalog.names import find, names
 from hwopt.catalog.plans import parse_plan, plan
+from hwopt.catalog.projects import chip_project, project_records
+from hwopt.catalog.reliability import reliability
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.catalog.workloads import training_run, transformer
 
@@ -14,17 +18,23 @@ __all__ = [
     "Record",
     "check_precision",
     "chip",
+    "chip_project",
     "cluster",
+    "cooling",
+    "default_cooling",
     "default_stack",
     "facility",
     "find",
     "kinds",
+    "loss_law",
     "names",
     "network",
     "parse_plan",
     "plan",
     "prices",
+    "project_records",
     "record",
+    "reliability",
     "sources_of",
     "stack",
     "training_run",

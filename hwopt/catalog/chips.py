@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from hwopt.catalog.fields import ARCHITECTURES
 from hwopt.catalog.load import leaf, record, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError, suggest
-from hwopt.hardware.chip import Chip
+from hwopt.hardware.chip import LEAKAGE_REFERENCE_K, Chip
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
 
@@ -20,6 +21,9 @@ SLOTS = {
     "mxfp4": "fp4",
 }
 """Number format as written -> its place in `PRECISIONS`."""
+
+_IDLE_JUNCTION_K = 313.15
+"""Junction temperature (40 degC) of an idle chip, at which idle power is measured (assumption, 30 to 50 degC)."""
 
 _DEFAULT_STACKS = {
     "volta": "megatron-2021", "ampere": "nemo-2024", "hopper": "nemo-2024", "blackwell": "nemo-2025", "rubin": "nemo-2025",
@@ -42,7 +46,8 @@ def slot(precision: str) -> str:
 def chip(name: str | Path) -> Chip:
     """An accelerator of the catalogue, or of a user's own `.toml`.
 
-    `core = TDP - idle - HBM bandwidth x HBM energy`: what is left for the compute die at full load.
+    A TDP is drawn at full load and 75 degC: `core = TDP - standby - leakage - HBM bandwidth x HBM energy`. Idle power is
+    measured cool: `standby = idle - leakage exp(-growth x 35 K)`.
 
     **Arguments:** `name` as `find("chips", ...)` knows it, or a path.
 
@@ -51,13 +56,21 @@ def chip(name: str | Path) -> Chip:
     held = supported("chips", name)
     tdp = held.si("tdp")
     bandwidth, energy = held.si("memory_bandwidth"), held.si("memory_energy")
+    leakage, growth = tdp * held.si("leakage_fraction"), held.si("leakage_growth")
     idle = tdp * held.si("idle_fraction")
-    core = tdp - idle - bandwidth * energy
+    standby = idle - leakage * math.exp(-growth * (LEAKAGE_REFERENCE_K - _IDLE_JUNCTION_K))
+    if standby < 0.0:
+        raise UserError(
+            f"chip '{held.slug}': leakage alone draws more than {idle:g} W when idle: raise 'idle_fraction' or lower "
+            "'leakage_fraction'"
+        )
+    core = tdp - standby - leakage - bandwidth * energy
     if core <= 0.0:
         raise UserError(
-            f"chip '{held.slug}': a TDP of {tdp:g} W leaves nothing to compute with after idling ({idle:g} W) and memory "
-            f"({bandwidth * energy:g} W): lower 'memory_energy' or 'idle_fraction'"
+            f"chip '{held.slug}': a TDP of {tdp:g} W leaves nothing to compute with after standby and leakage "
+            f"({standby + leakage:g} W) and memory ({bandwidth * energy:g} W): lower 'memory_energy' or 'idle_fraction'"
         )
+    area, stacks = held.si("die_area"), held.si("memory_stacks", 0.0)
     return Chip(
         peak_flops_per_s=leaf([held.si(f"peak.{each}") for each in PRECISIONS]),
         matmul_efficiency=leaf([held.si(f"matmul_efficiency.{each}") for each in PRECISIONS]),
@@ -67,9 +80,17 @@ def chip(name: str | Path) -> Chip:
         hbm_bandwidth_bytes_per_s=leaf(bandwidth),
         hbm_capacity_bytes=leaf(held.si("memory_capacity")),
         hbm_efficiency=leaf(held.si("memory_efficiency")),
-        idle_power_w=leaf(idle),
+        power_cap_w=leaf(tdp),
+        standby_power_w=leaf(standby),
+        leakage_power_w=leaf(leakage),
+        leakage_per_k=leaf(growth),
         core_power_w=leaf(core),
         hbm_energy_j_per_byte=leaf(energy),
+        silicon_area_m2=leaf(area),
+        hbm_stacks=leaf(stacks),
+        wafers=leaf(held.si("wafers", 0.0)),
+        package_area_m2=leaf(held.si("package_area", 0.0)),
+        embodied_carbon_kg=leaf(held.si("embodied_carbon", 0.0)),
     )
 
 

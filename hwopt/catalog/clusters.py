@@ -7,11 +7,14 @@ from pathlib import Path
 from hwopt.catalog.chips import architecture, default_stack
 from hwopt.catalog.chips import chip as _chip
 from hwopt.catalog.chips import stack as _stack
+from hwopt.catalog.facilities import cooling as _cooling
+from hwopt.catalog.facilities import default_cooling, facility
+from hwopt.catalog.facilities import rack as _rack
 from hwopt.catalog.load import leaf, positive, record, supported
+from hwopt.catalog.reliability import reliability as _reliability
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
-from hwopt.hardware.facility import Facility
 from hwopt.hardware.network import Network
 from hwopt.hardware.prices import Prices
 
@@ -79,26 +82,6 @@ def network(
     )
 
 
-def facility(site: str | Path, chip: str | Path) -> Facility:
-    """The building at a site around servers of a chip.
-
-    Host power is the chip's `host_power_fraction` of its TDP where it states one, the site's otherwise.
-
-    **Raises:** `UserError` for unknown names or bad files.
-    """
-    place, held = supported("sites", site), supported("chips", chip)
-    share = held.si("host_power_fraction", place.si("host_power_fraction"))
-    return Facility(
-        pue=leaf(place.si("pue")),
-        host_power_w=leaf(share * held.si("tdp")),
-        idle_host_fraction=leaf(place.si("idle_host_fraction")),
-        electricity_usd_per_j=leaf(place.si("electricity")),
-        carbon_kg_per_j=leaf(place.si("carbon")),
-        construction_usd_per_w=leaf(place.si("construction")),
-        construction_lifetime_s=leaf(place.si("construction_lifetime")),
-    )
-
-
 def prices(
     name: str | Path,
     chip: str | Path,
@@ -140,6 +123,11 @@ def prices(
         server_lifetime_s=leaf(paid.si("server_lifetime")),
         spares_fraction=leaf(paid.si("spares_fraction")),
         maintenance_per_s=leaf(paid.si("maintenance")),
+        capital_rate_per_s=leaf(paid.si("capital_rate")),
+        occupancy=leaf(paid.si("occupancy")),
+        margin=leaf(paid.si("margin")),
+        owned=leaf(paid.si("owned")),
+        host_carbon_kg=leaf(paid.si("host_carbon")),
     )
 
 
@@ -159,31 +147,44 @@ def cluster(
     in_network_reduction: bool = False,
     stack: str | Path | None = None,
     site: str | Path = "us-average",
+    cooling: str | Path | None = None,
+    rack: str | Path = "orv3",
+    rack_chips: float | None = None,
+    reliability: str | Path = "fleet-mean",
     prices: str | Path = "default",
 ) -> Cluster:
     """A cluster of `chips` chips with everything around them.
 
     **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one
-    by default; `site`; `prices`: a price list.
+    by default; `site`; `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips`
+    in one instead of as many as fit; `reliability` of the fleet; `prices`: a price list.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
     """
     count = positive(chips, "chips", least=1.0, most=UNLIMITED)
+    if rack_chips is not None:
+        rack_chips = positive(rack_chips, "rack_chips", least=1.0, most=UNLIMITED)
     held = record("chips", chip)
+    links = network(
+        chip,
+        domain=domain,
+        scale_up=scale_up,
+        scale_out=scale_out,
+        scale_out_bytes_per_s=scale_out_bytes_per_s,
+        pod=pod,
+        oversubscription=oversubscription,
+        in_network_reduction=in_network_reduction,
+    )
+    building = facility(site, chip)
+    around = _cooling(default_cooling(chip, site) if cooling is None else cooling, chip)
     return Cluster(
         chip=_chip(chip),
         chips=leaf(count),
-        network=network(
-            chip,
-            domain=domain,
-            scale_up=scale_up,
-            scale_out=scale_out,
-            scale_out_bytes_per_s=scale_out_bytes_per_s,
-            pod=pod,
-            oversubscription=oversubscription,
-            in_network_reduction=in_network_reduction,
-        ),
-        facility=facility(site, chip),
+        network=links,
+        cooling=around,
+        rack=_rack(rack, chip, around, building, links, rack_chips),
+        facility=building,
+        reliability=_reliability(reliability),
         prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out),
         stack=_stack(default_stack(chip) if stack is None else stack, architecture(held)),
     )

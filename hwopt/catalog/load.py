@@ -15,7 +15,27 @@ from hwopt.catalog.schema import Record, parse
 from hwopt.errors import UserError
 
 _SINGULAR: dict[str, str] = dict(
-    zip(KINDS, ("chip", "link", "workload", "stack", "cooling", "site", "price list"), strict=True)
+    zip(
+        KINDS,
+        (
+            "chip",
+            "link",
+            "workload",
+            "stack",
+            "cooling",
+            "rack",
+            "site",
+            "price list",
+            "reliability",
+            "law",
+            "process",
+            "technology",
+            "memory",
+            "datapath",
+            "design",
+        ),
+        strict=True,
+    )
 )
 
 

@@ -10,7 +10,23 @@ from importlib.resources.abc import Traversable
 
 from hwopt.errors import UserError, suggest
 
-KINDS = ("chips", "links", "workloads", "stacks", "cooling", "sites", "prices")
+KINDS = (
+    "chips",
+    "links",
+    "workloads",
+    "stacks",
+    "cooling",
+    "racks",
+    "sites",
+    "prices",
+    "reliability",
+    "laws",
+    "processes",
+    "technologies",
+    "memories",
+    "datapaths",
+    "designs",
+)
 """The kinds of entries: the folders of `hwopt/data`."""
 
 _ALIASES = "aliases.toml"

@@ -8,6 +8,7 @@ import numpy as np
 
 from hwopt.catalog.chips import slot
 from hwopt.catalog.huggingface import config_length, read_config, shape_of_config
+from hwopt.catalog.learning import loss_law
 from hwopt.catalog.load import is_path, leaf, positive, supported
 from hwopt.errors import UserError
 from hwopt.types import PRECISIONS
@@ -79,13 +80,15 @@ def training_run(
     causal_fraction: float = 0.5,
     trainable_fraction: float = 1.0,
     routing_imbalance: float = 1.0,
+    law: str | Path = "chinchilla-epoch",
 ) -> TrainingRun:
     """A training run of a workload.
 
     **Arguments:** `name` as `transformer` takes it; `sequence_length` in tokens and `global_batch` in sequences, the
     entry's by default (else 4 M tokens a step); `precision` of the layers' GEMMs, one of fp32 tf32 bf16 fp16 fp8 mxfp8
     nvfp4 fp4 int8; `tokens` of the run, the published number by default, else 20 a parameter; `causal_fraction` of the
-    scores computed; `trainable_fraction` of the weights; `routing_imbalance` busiest expert rank over mean.
+    scores computed; `trainable_fraction` of the weights; `routing_imbalance` busiest expert rank over mean; `law`: how loss follows
+    from parameters, tokens and batch.
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
@@ -107,6 +110,7 @@ def training_run(
         stored |= {"weight_bytes": 4.0, "master_bytes": 0.0, "activation_bytes": 4.0}
     return TrainingRun(
         model=shape,
+        law=loss_law(law),
         sequence_length=leaf(length),
         global_batch_sequences=leaf(batch),
         tokens=leaf(total),

@@ -64,6 +64,10 @@ def run_estimate(options: argparse.Namespace) -> int:
         domain=number("--domain", options.domain, whole=True),
         stack=options.stack,
         site=options.site,
+        cooling=options.cooling,
+        rack_chips=number("--rack-chips", options.rack_chips, whole=True),
+        reliability=options.reliability,
+        prices=options.prices,
         scale_out_bytes_per_s=number("--scale-out-bytes-per-s", options.scale_out_bytes_per_s),
     )
     with jax.enable_x64(True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -82,6 +83,11 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     estimate.add_argument("--mode", default="train", help="train (prefill and decode are not built yet)")
     estimate.add_argument("--stack", help="software stack (default: the chip's)")
     estimate.add_argument("--site", default="us-average", help="site of the facility (default us-average)")
+    estimate.add_argument("--cooling", help="cooling technology (default: what the chip's servers are built for)")
+    estimate.add_argument("--reliability", default="fleet-mean", help="failures of the fleet (default fleet-mean)")
+    estimate.add_argument(
+        "--prices", default="default", help="price list: default, hyperscale, on-premise, rented, at-cost"
+    )
     estimate.add_argument(
         "--precision", default="bf16", help="format of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32"
     )
@@ -90,6 +96,7 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
         ("--seq-len", "tokens a sequence (default: the workload's)"),
         ("--tokens", "tokens of the whole run (default: the workload's)"),
         ("--domain", "chips of the scale-up domain (default: the chip's)"),
+        ("--rack-chips", "chips in a rack (default: as many as its power and weight allow)"),
         ("--scale-out-bytes-per-s", "scale-out bandwidth per chip and direction, B/s (default: the chip's)"),
     ):
         estimate.add_argument(name, help=meaning)
@@ -98,10 +105,8 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     validate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
     validate.add_argument("--figure", help="also draw predicted over measured speed to this image file")
 
-    catalog = add(
-        "catalog", "Chips, links, workloads, stacks, cooling, sites, prices, each number with its source.", run_catalog
-    )
-    catalog.add_argument("kind", nargs="?", help="chips, links, workloads, stacks, cooling, sites or prices")
+    catalog = add("catalog", "Chips, links, workloads and all else the model stands on, with sources.", run_catalog)
+    catalog.add_argument("kind", nargs="?", help="chips, links, workloads, stacks, cooling, ...; without it, all kinds")
     catalog.add_argument("name", nargs="?", help="an entry, or a file of your own")
     return parser
 
@@ -109,10 +114,23 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
 def _add_fields(command: argparse.ArgumentParser, objective: str, kind: type) -> None:
     """Fields of an objective as flags of a command."""
     command.set_defaults(kind=kind, asked=objective)
+    meanings: dict[str, str] = getattr(kind, "meanings", {})  # optional: field -> a few words
     group = command.add_argument_group(f"budgets and choices of {objective}, SI units in the name")
     for field in dataclasses.fields(kind):
-        shown = f"{field.default:g}" if isinstance(field.default, float) else field.default
-        group.add_argument(flag(field), metavar="X", dest=field.name, help=f"default {shown}")
+        meaning = meanings.get(field.name, "")
+        group.add_argument(
+            flag(field),
+            metavar="X",
+            dest=field.name,
+            help=f"{meaning + '; ' if meaning else ''}default {_shown(field.default)}",
+        )
+
+
+def _shown(default: object) -> str:
+    """A default as people read it."""
+    if isinstance(default, float):
+        return f"{default:g}" if math.isfinite(default) else "no limit"
+    return str(default) if default != "" else "none"
 
 
 def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:

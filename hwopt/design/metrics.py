@@ -35,6 +35,17 @@ METRICS: Mapping[str, Metric] = {
         Metric("peak_power_w", "W", _field("peak_power_w"), "power at the meter with every chip at full load"),
         Metric("power_w", "W", _field("power_w"), "average power at the meter"),
         Metric("chip_power_w", "W", _field("chip_power_w"), "power of one chip at full load"),
+        Metric("rack_power_w", "W", _field("rack_power_w"), "power of one rack at full load"),
+        Metric(
+            "junction_temperature_k", "K", _field("junction_temperature_k"), "the junction's temperature at full load"
+        ),
+        Metric("silicon_area_m2", "m2", _field("silicon_area_m2"), "die area of one chip"),
+        Metric("hbm_stacks", "stack", _field("hbm_stacks"), "HBM stacks of the cluster"),
+        Metric("package_area_m2", "m2", _field("package_area_m2"), "interposer area of the cluster"),
+        Metric("wafers", "wafer", _field("wafers"), "wafers of the cluster"),
+        Metric("run_carbon_kg", "kg", _field("run_carbon_kg"), "carbon of the run, embodied share included"),
+        Metric("carbon_per_token_kg", "kg/token", _field("carbon_per_token_kg"), "carbon of one token"),
+        Metric("loss", "nat", _field("loss"), "loss after the run"),
         Metric("cost_per_token_usd", "USD/token", _field("cost_per_token_usd"), "cost of one token"),
         Metric("energy_per_token_j", "J/token", _field("energy_per_token_j"), "energy of one token"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -10,14 +11,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hwopt.design.metrics import Metric
-from hwopt.design.variables import Inputs, Variable, assemble
+from hwopt.design.variables import Design, Variable, completed
 from hwopt.errors import UserError
+from hwopt.model.chip_project import margins
 from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
 from hwopt.types import Scalar
 
-PLAN_CONSTRAINTS = ("memory", "stages", "tensor_parallel", "experts", "replicas", "batch", "context")
+MARGINS = (
+    "memory", "stages", "tensor_parallel", "experts", "replicas", "batch", "context", "cooling", "rack_power",
+    "rack_weight", "failures",
+)  # fmt: skip
 """Margins of a report that bound every design; the chips' margin holds by construction (dp follows from them)."""
+
+CONSTRAINTS = (*MARGINS, "clock")
+"""What bounds every design besides its budgets. A design asks for no clock that it cannot sustain: throttling answers
+`estimate`, but as a design it would be a clock that buys nothing."""
+
+SILICON = ("reticle", "shoreline")
+"""What bounds a chip in the making besides."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +51,26 @@ class Values(NamedTuple):
     """Objective and constraints in log space: scale-free, so multipliers are elasticities."""
 
     objective: Scalar  # log F
-    constraints: Float[Array, " constraint"]  # log(used / limit) <= 0: budgets first, then the plan's constraints
+    constraints: Float[Array, " constraint"]  # log(used / limit) <= 0: as `Problem.constraints` names them
+
+
+@dataclass(frozen=True)
+class Form:
+    """The structure of a question: where variables go, what is minimised, what is limited.
+
+    Questions of one form differ in numbers only, so they share one trace and one compiled solver.
+    """
+
+    places: tuple[tuple[str, Callable[[Design, Scalar], Design], bool], ...]  # name, how it is set, whole numbers only
+    objective: Metric
+    budgets: tuple[Metric, ...]
 
 
 @dataclass(frozen=True)
 class Problem:
     """Minimise `objective` over `variables`, budgets and the plan's own constraints holding.
 
-    **Arguments:** `template`: inputs of `estimate`, into which the variables are put; `sources`: citations behind the
+    **Arguments:** `template`: what the variables are put into; `sources`: citations behind the
     template's numbers.
     """
 
@@ -55,7 +79,7 @@ class Problem:
     objective: Metric
     variables: tuple[Variable, ...]
     budgets: tuple[Budget, ...]
-    template: Inputs
+    template: Design
     sources: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -80,37 +104,54 @@ class Problem:
         """Budget limits in SI units."""
         return jnp.asarray([each.limit for each in self.budgets])
 
-    def inputs(self, log_values: Float[Array, " variable"], whole: bool = False) -> Inputs:
-        """Inputs of `estimate` at one point of the design space, given in logarithms.
+    @property
+    def form(self) -> Form:
+        """The question without its numbers."""
+        return Form(
+            places=tuple((each.name, each.put, each.whole) for each in self.variables),
+            objective=self.objective,
+            budgets=tuple(each.metric for each in self.budgets),
+        )
 
-        **Arguments:** `whole` rounds whole-number variables, which `exp(log(n))` misses by the last bit.
-        """
-        pairs = zip(self.variables, jnp.exp(log_values), strict=True)
-        values = {each.name: jnp.round(value) if whole and each.whole else value for each, value in pairs}
-        return assemble(self.template, self.variables, values)
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """Names of what bounds a design: budgets, what makes a plan and a rack one, what makes a chip one."""
+        silicon = SILICON if self.template.project is not None else ()
+        return (*(each.name for each in self.budgets), *CONSTRAINTS, *silicon)
 
-    def report(
-        self, log_values: Float[Array, " variable"], temperature: Scalar | None = None, whole: bool = False
-    ) -> Report:
-        """The model at one point; exact unless a temperature is given."""
-        return estimate(*self.inputs(log_values, whole), temperature=temperature)
 
-    def values(self, report: Report, limits: Array) -> Values:
-        """Objective and constraints of a report; `limits` of the budgets, SI."""
-        used = [each.metric.value(report) for each in self.budgets]
-        budgets = [jnp.log(value / limit) for value, limit in zip(used, limits, strict=True)]
-        plan = [-getattr(report.margins, name) for name in PLAN_CONSTRAINTS]
-        return Values(jnp.log(self.objective.value(report)), jnp.stack(budgets + plan))
+def place(form: Form, template: Design, log_values: Float[Array, " variable"], whole: bool = False) -> Design:
+    """One point of the design space, given in logarithms.
+
+    **Arguments:** `whole` rounds whole-number variables, which `exp(log(n))` misses by the last bit.
+    """
+    design = template
+    for (_, put, is_whole), value in zip(form.places, jnp.exp(log_values), strict=True):
+        design = put(design, jnp.round(value) if whole and is_whole else value)
+    return completed(design)
+
+
+def values(form: Form, design: Design, report: Report, limits: Array) -> Values:
+    """Objective and constraints of a design and its report; `limits` of the budgets, SI."""
+    used = [each.value(report) for each in form.budgets]
+    budgets = [jnp.log(value / limit) for value, limit in zip(used, limits, strict=True)]
+    own = [-getattr(report.margins, name) for name in MARGINS] + [-report.clock_margin]
+    if design.project is not None:
+        silicon = margins(design.project)
+        own += [-silicon[name] for name in SILICON]
+    return Values(jnp.log(form.objective.value(report)), jnp.stack(budgets + own))
 
 
 def evaluate(
-    problem: Problem, log_values: Float[Array, " variable"], limits: Array, temperature: Scalar | None
+    form: Form, template: Design, log_values: Float[Array, " variable"], limits: Array, temperature: Scalar | None
 ) -> Values:
     """Objective and constraints of one point.
 
-    **Arguments:** `limits` of the budgets, SI, as an array so that new budgets are new numbers and not a new trace.
+    **Arguments:** `template` and `limits` (of the budgets, SI) as arrays, so that other chips, sites and budgets are new
+    numbers and not a new trace.
     """
-    return problem.values(problem.report(log_values, temperature), limits)
+    design = place(form, template, log_values)
+    return values(form, design, estimate(*design.inputs, temperature=temperature), limits)
 
 
 class Objective(Protocol):

@@ -10,7 +10,9 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from hwopt.errors import UserError, suggest
+from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
+from hwopt.model.chip_project import installed
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -24,23 +26,37 @@ class Inputs(NamedTuple):
     plan: Plan
 
 
+class Design(NamedTuple):
+    """What design variables act on: the inputs of `estimate`, and the project of the chip where it is in the making."""
+
+    workload: TrainingRun
+    cluster: Cluster
+    plan: Plan
+    project: ChipProject | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs(*self[:3])
+
+
 @dataclass(frozen=True)
 class Variable:
     """One positive design variable, optimised in log space inside a box.
 
-    **Arguments:** `name` with its unit; `unit` for printing; `lower`, `upper` in SI; `put` sets it in `Inputs`;
-    `category` groups variables for freezing; `whole` if only whole numbers can be built; `box_meaning` says why the box
-    ends where it does.
+    **Arguments:** `name` with its unit; `unit` for printing; `lower`, `upper` in SI; `put` sets it in a `Design`;
+    `category` groups variables for freezing; `whole` if only multiples of `step` can be built; `box_meaning` says why the
+    box ends where it does.
     """
 
     name: str
     unit: str
     lower: float
     upper: float
-    put: Callable[[Inputs, Scalar], Inputs]
+    put: Callable[[Design, Scalar], Design]
     category: str
     whole: bool = False
     box_meaning: str = ""
+    step: float = 1.0  # of whole numbers: a model's width is a multiple of 128
 
     def bounded(self, lower: float | None = None, upper: float | None = None) -> Variable:
         """The same variable in another box.
@@ -56,25 +72,49 @@ class Variable:
         return box
 
 
-def _leaf(where: Callable) -> Callable[[Inputs, Scalar], Inputs]:
-    return lambda inputs, value: eqx.tree_at(where, inputs, jnp.asarray(value))
+def _leaf(where: Callable) -> Callable[[Design, Scalar], Design]:
+    return lambda design, value: eqx.tree_at(where, design, jnp.asarray(value))
 
 
-def _domain(inputs: Inputs, value: Scalar) -> Inputs:
+def _of_design(name: str) -> Callable[[Design, Scalar], Design]:
+    return _leaf(lambda i: getattr(i.project.design, name))
+
+
+def _domain(design: Design, value: Scalar) -> Design:
     where = lambda i: i.cluster.network.size
-    return eqx.tree_at(where, inputs, jnp.asarray(where(inputs)).at[0].set(value))
+    return eqx.tree_at(where, design, jnp.asarray(where(design)).at[0].set(value))
 
 
-def _scale_up(inputs: Inputs, value: Scalar) -> Inputs:
+def _hidden(design: Design, value: Scalar) -> Design:
+    """Sets the width; what grows with it keeps its proportion: heads of the same size, feed-forward, experts, ranks."""
+    model = design.workload.model
+    ratio = value / model.hidden
+    names = ("hidden", "ffn", "heads", "query_rank", "kv_rank", "expert_ffn")
+    where = lambda i: tuple(getattr(i.workload.model, name) for name in names)
+    return eqx.tree_at(where, design, tuple(getattr(model, name) * ratio for name in names))
+
+
+def _layers(design: Design, value: Scalar) -> Design:
+    """Sets the depth; MoE layers keep their share."""
+    where = lambda i: (i.workload.model.layers, i.workload.model.moe_layers)
+    layers, moe = where(design)
+    return eqx.tree_at(where, design, (jnp.asarray(value), moe * value / layers))
+
+
+def _scale_up(design: Design, value: Scalar) -> Design:
+    if design.project is not None:
+        return _of_design("scale_up_bandwidth_bytes_per_s")(design, value)
     where = lambda i: i.cluster.network.bandwidth_bytes_per_s
-    return eqx.tree_at(where, inputs, jnp.asarray(where(inputs)).at[0].set(value))
+    return eqx.tree_at(where, design, jnp.asarray(where(design)).at[0].set(value))
 
 
-def _scale_out(inputs: Inputs, value: Scalar) -> Inputs:
+def _scale_out(design: Design, value: Scalar) -> Design:
     """Sets the tier outside the domain; tiers beyond keep their share of it (oversubscription)."""
+    if design.project is not None:
+        return _of_design("scale_out_bandwidth_bytes_per_s")(design, value)
     where = lambda i: i.cluster.network.bandwidth_bytes_per_s
-    old = jnp.asarray(where(inputs))
-    return eqx.tree_at(where, inputs, old.at[1:].multiply(value / old[1]))
+    old = jnp.asarray(where(design))
+    return eqx.tree_at(where, design, old.at[1:].multiply(value / old[1]))
 
 
 KNOWN: Mapping[str, Variable] = {
@@ -109,6 +149,44 @@ KNOWN: Mapping[str, Variable] = {
             box_meaning="half the nominal clock to the boost clock (1,980 of 1,830 MHz on H100)",
         ),
         Variable(
+            "compute_area_m2",
+            "m2",
+            50e-6,
+            3200e-6,
+            _of_design("compute_area_m2"),
+            "silicon",
+            box_meaning="a small die to four reticles of units",
+        ),
+        Variable(
+            "sram_bytes",
+            "B",
+            8e6,
+            4e9,
+            _of_design("sram_bytes"),
+            "silicon",
+            box_meaning="a cache of a decade ago to an SRAM machine's reticle",
+        ),
+        Variable("hbm_stacks", "", 1.0, 16.0, _of_design("hbm_stacks"), "silicon", whole=True),
+        Variable("dies", "", 1.0, 4.0, _of_design("dies"), "silicon", whole=True, box_meaning="one to four reticles"),
+        Variable(
+            "enabled_fraction",
+            "",
+            0.7,
+            0.999,
+            _of_design("enabled_fraction"),
+            "silicon",
+            box_meaning="a third of the units spare to none; H100 0.917",
+        ),
+        Variable(
+            "clock_hz",
+            "Hz",
+            0.5e9,
+            2.6e9,
+            _of_design("clock_hz"),
+            "silicon",
+            box_meaning="near the threshold to what gaming chips of the node reach",
+        ),
+        Variable(
             "scale_up_domain",
             "chip",
             4.0,
@@ -136,6 +214,16 @@ KNOWN: Mapping[str, Variable] = {
             "network",
             box_meaning="50 Gb/s to 1.6 Tb/s a chip and direction",
         ),
+        Variable(
+            "chips_per_rack",
+            "chip",
+            1.0,
+            144.0,
+            _leaf(lambda i: i.cluster.rack.chips),
+            "facility",
+            whole=True,
+            box_meaning="one wafer-sized system to two chips in each slot of a 72-chip rack",
+        ),
         Variable("tp", "", 1.0, 64.0, _leaf(lambda i: i.plan.tp), "plan", whole=True),
         Variable("pp", "", 1.0, 128.0, _leaf(lambda i: i.plan.pp), "plan", whole=True),
         Variable("virtual_stages", "", 1.0, 16.0, _leaf(lambda i: i.plan.virtual_stages), "plan", whole=True),
@@ -149,6 +237,36 @@ KNOWN: Mapping[str, Variable] = {
             "plan",
             whole=True,
             box_meaning="how far the batch may move from the workload's own to fit the replicas",
+        ),
+        Variable(
+            "tokens",
+            "token",
+            1e9,
+            1e15,
+            _leaf(lambda i: i.workload.tokens),
+            "workload",
+            box_meaning="to three times the stock of public text (Epoch AI 2024: 300 T)",
+        ),
+        Variable(
+            "hidden",
+            "",
+            1024.0,
+            65536.0,
+            _hidden,
+            "workload",
+            whole=True,
+            box_meaning="width of a 1 B model to four times that of Llama-3.1-405B",
+            step=1024.0,
+        ),
+        Variable(
+            "layers",
+            "",
+            8.0,
+            256.0,
+            _layers,
+            "workload",
+            whole=True,
+            box_meaning="half of a small model to twice Llama-3.1-405B",
         ),
         # Set from whole numbers of layers and stages; one in the relaxed model.
         Variable("fullest_stage", "", 1.0, 1.0, _leaf(lambda i: i.plan.fullest_stage), "rounding"),
@@ -168,17 +286,15 @@ def variable(name: str, lower: float | None = None, upper: float | None = None) 
     return KNOWN[name].bounded(lower, upper)
 
 
-def assemble(template: Inputs, variables: tuple[Variable, ...], values: Mapping[str, Scalar]) -> Inputs:
-    """The template with design variables put in place.
+def completed(design: Design) -> Design:
+    """A design whose variables are set, with what follows from them.
 
-    `dp = N / (t p c)`: the plan always uses every chip; dense experts are split like the rest of the layer.
-
-    **Arguments:** `values` by name, SI. **Returns:** inputs of `estimate`.
+    A chip in the making is built and installed. `dp = N / (t p c)`: the plan always uses every chip; dense experts are
+    split like the rest of the layer.
     """
-    inputs = template
-    for each in variables:
-        inputs = each.put(inputs, values[each.name])
-    plan = inputs.plan
-    dp = inputs.cluster.chips / (plan.tp * plan.pp * plan.cp)
+    if design.project is not None:
+        design = design._replace(cluster=installed(design.cluster, design.project))
+    plan = design.plan
+    dp = design.cluster.chips / (plan.tp * plan.pp * plan.cp)
     expert_tp = jnp.where(jnp.asarray(plan.ep) > 1, plan.expert_tp, plan.tp)
-    return eqx.tree_at(lambda i: (i.plan.dp, i.plan.expert_tp), inputs, (dp, expert_tp))
+    return eqx.tree_at(lambda d: (d.plan.dp, d.plan.expert_tp), design, (dp, expert_tp))

@@ -1,13 +1,16 @@
-"""A cluster: chips, the network between them, the building around them, the software on them."""
+"""A cluster: chips, the network between them, racks, cooling and building around them, the software on them."""
 
 from __future__ import annotations
 
 import equinox as eqx
 
 from hwopt.hardware.chip import Chip
+from hwopt.hardware.cooling import Cooling
 from hwopt.hardware.facility import Facility
 from hwopt.hardware.network import Network
 from hwopt.hardware.prices import Prices
+from hwopt.hardware.rack import Rack
+from hwopt.hardware.reliability import Reliability
 from hwopt.stack import Stack
 from hwopt.types import Scalar
 
@@ -18,6 +21,9 @@ class Cluster(eqx.Module):
     chip: Chip
     chips: Scalar  # accelerators in the job
     network: Network
+    cooling: Cooling
+    rack: Rack
     facility: Facility
+    reliability: Reliability
     prices: Prices
     stack: Stack

@@ -22,3 +22,8 @@ class Prices(eqx.Module):
     server_lifetime_s: Scalar
     spares_fraction: Scalar  # extra machines bought
     maintenance_per_s: Scalar  # share of hardware capex a second for staff, repair, software
+    capital_rate_per_s: Scalar  # interest on the capital bound, which is half the price on average
+    occupancy: Scalar  # share of its life in which the cluster earns its keep
+    margin: Scalar  # of a landlord on what the cluster costs him; 0 for an owner
+    owned: Scalar  # 1: capital is the user's own; 0: rented, and none of his capex
+    host_carbon_kg: Scalar  # of making the server and network share of a chip

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import cost, power, work
+from hwopt.model import carbon, cost, learning, power, rack, reliability, work
 from hwopt.model.footprint import footprint
 from hwopt.model.maximum import choose
 from hwopt.model.parameters import expert_replicas, held_parameters
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Margins, Report
-from hwopt.model.schedule import Breakdown, step_time
+from hwopt.model.roofline import seconds_per_flop
+from hwopt.model.schedule import Breakdown, StepTime, step_time
+from hwopt.model.thermal import OperatingPoint, operating_point
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -20,7 +23,7 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 
 @jax.jit
 def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature: Scalar | None = None) -> Report:
-    """Time, memory, power and money of one training step on a cluster under a plan.
+    """Time, memory, power, heat, failures, money, carbon and loss of a training run on a cluster under a plan.
 
     Compiled once for inputs of the same shapes. Pure: works under `jax.jit`, `vmap`, `grad` and `jacobian`; checks no
     values (constructors in the catalogue do) and knows no budgets. A plan that does not fit has `feasible = 0` and a
@@ -29,7 +32,8 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
     **Arguments:**
 
     - `workload`: model, batch and tokens.
-    - `cluster`: chips, network, facility, prices and software stack.
+    - `cluster`: chips, network, racks, cooling, facility, reliability, prices and software stack. The chip runs at the
+      clock it asks for, or at the lower one that its power cap and cooling sustain.
     - `plan`: degrees of parallelism; may be fractional (the relaxed model).
     - `temperature`: None for the exact model (hard maxima, the one whose numbers are reported); a small positive number
       for its smooth twin, an upper bound within a factor `2^temperature` a maximum.
@@ -40,41 +44,69 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
     """
     workload, cluster, plan = _floating((workload, cluster, plan))
     maximum = choose(temperature)
+    point = operating_point(cluster.chip, cluster.cooling)
+    running = _running(cluster, point)
     held = held_parameters(workload.model, plan)
-    time = step_time(workload, cluster, plan, held, maximum)
+    time = step_time(workload, running, plan, held, maximum)
     memory = footprint(workload, plan, cluster.stack, held, maximum)
+    parameters, active = total_parameters(workload.model), active_parameters(workload.model)
+
     tokens_per_step = workload.global_batch_sequences * workload.sequence_length
     tokens_per_s = tokens_per_step / time.step_s
     model_flops = work.step_model_flops(workload)
-    repeated = work.recompute_flops(workload, plan, cluster.stack)
+    executed_flops = model_flops + work.recompute_flops(workload, plan, cluster.stack)
     per_chip = model_flops / cluster.chips / time.step_s
     peak = 1.0 / jnp.sum(workload.gemm_precision / cluster.chip.peak_flops_per_s) * cluster.chip.clock_ratio
-    average_w = power.facility_average_w(cluster, time.busy_fraction)
-    usd_per_s = cost.ownership_usd_per_s(cluster, average_w)
-    run_time = workload.tokens / tokens_per_s
-    margins = _margins(workload, cluster, plan, memory.total_bytes)
+
+    it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
+    activity = _activity(workload, running, time, executed_flops)
+    average_w = power.facility_w(cluster, point, activity)
+    failures = reliability.failures(cluster.reliability, cluster.chips, point.junction_k, parameters, workload, maximum)
+    useful_tokens_per_s = tokens_per_s * failures.goodput
+    usd_per_s = sum(cost.cost_parts(cluster, it_peak_w, average_w).values())
+    kg_per_s = sum(carbon.carbon_parts(cluster, it_peak_w, average_w).values())
+    run_time = workload.tokens / useful_tokens_per_s
+    learned_by = learning.dense_equivalent_parameters(workload.law, active, parameters)
+    margins = _margins(workload, cluster, plan, memory.total_bytes, point, it_peak_w, failures.margin)
     fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
     return Report(
         step_time_s=time.step_s,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_chip=tokens_per_s / cluster.chips,
         mfu=per_chip / peak,
-        hfu=per_chip / peak * (1.0 + repeated / model_flops),
+        hfu=per_chip / peak * (executed_flops / model_flops),
         model_flops_per_chip_per_s=per_chip,
         memory_per_chip_bytes=memory.total_bytes,
         memory_capacity_bytes=cluster.chip.hbm_capacity_bytes,
+        clock_ratio=point.clock_ratio,
+        clock_margin=point.clock_margin,
+        junction_temperature_k=point.junction_k,
+        heat_flux_w_per_m2=point.power_w / cluster.chip.silicon_area_m2,
+        chip_power_w=point.power_w,
+        rack_power_w=cluster.rack.chips * it_peak_w,
+        racks=rack.racks(cluster),
+        floor_area_m2=rack.floor_area_m2(cluster),
+        pue=power.pue(cluster.facility, cluster.cooling),
         power_w=average_w,
-        peak_power_w=power.facility_peak_w(cluster),
-        chip_power_w=power.chip_peak_w(cluster.chip),
-        energy_per_token_j=average_w / tokens_per_s,
-        carbon_per_token_kg=average_w / tokens_per_s * cluster.facility.carbon_kg_per_j,
-        capex_usd=cost.capex_usd(cluster),
-        cost_per_token_usd=usd_per_s / tokens_per_s,
+        peak_power_w=power.facility_w(cluster, point, power.FULL_LOAD),
+        goodput=failures.goodput,
+        mean_time_between_failures_s=failures.mtbf_s,
+        checkpoint_interval_s=failures.interval_s,
+        energy_per_token_j=average_w / useful_tokens_per_s,
+        carbon_per_token_kg=kg_per_s / useful_tokens_per_s,
+        capex_usd=cost.capex_usd(cluster, it_peak_w),
+        cost_per_token_usd=usd_per_s / useful_tokens_per_s,
         run_time_s=run_time,
         run_cost_usd=usd_per_s * run_time,
         run_energy_j=average_w * run_time,
-        parameters=total_parameters(workload.model),
-        active_parameters=active_parameters(workload.model),
+        run_carbon_kg=kg_per_s * run_time,
+        loss=learning.loss_of_run(workload.law, learned_by, workload.tokens, tokens_per_step),
+        silicon_area_m2=cluster.chip.silicon_area_m2,
+        hbm_stacks=cluster.chips * cluster.chip.hbm_stacks,
+        package_area_m2=cluster.chips * cluster.chip.package_area_m2,
+        wafers=cluster.chips * cluster.chip.wafers,
+        parameters=parameters,
+        active_parameters=active,
         breakdown=time.breakdown,
         hidden_s=time.hidden_s,
         memory=memory,
@@ -82,6 +114,22 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
         bottleneck=_largest(time.breakdown),
         feasible=jnp.all(fits).astype(time.step_s.dtype),
     )
+
+
+def _running(cluster: Cluster, point: OperatingPoint) -> Cluster:
+    """The cluster at its sustained clock, with the distances its racks put between chips."""
+    where = lambda c: (c.chip.clock_ratio, c.network)
+    return eqx.tree_at(where, cluster, (point.clock_ratio, rack.spread_out(cluster)))
+
+
+def _activity(run: TrainingRun, running: Cluster, time: StepTime, executed_flops: Scalar) -> power.Activity:
+    """What chips do over a step: energy follows the arithmetic done and the bytes moved, not the time they take.
+
+    Arithmetic counts as if all of it ran at the rate of large GEMMs, never above it (a kink).
+    """
+    gemm_s = executed_flops / running.chips * seconds_per_flop(running.chip, run)[0]
+    core = gemm_s / time.step_s
+    return power.Activity(jnp.where(core < 1.0, core, 1.0), time.hbm_s / time.step_s, time.busy_s / time.step_s)
 
 
 def _floating(tree):
@@ -94,8 +142,16 @@ def _largest(breakdown: Breakdown) -> Scalar:
     return jnp.argmax(stacked, axis=0).astype(stacked.dtype)
 
 
-def _margins(run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scalar) -> Margins:
-    """Logarithmic margins of the constraints that make a plan one."""
+def _margins(
+    run: TrainingRun,
+    cluster: Cluster,
+    plan: Plan,
+    memory_bytes: Scalar,
+    point: OperatingPoint,
+    it_peak_w: Scalar,
+    failures: Scalar,
+) -> Margins:
+    """Logarithmic margins of the constraints that make a plan and a rack one."""
     w = run.model
     used = plan.tp * plan.pp * plan.dp * plan.cp
     experts = jnp.where(w.experts > 0, w.experts, 1.0)
@@ -108,4 +164,8 @@ def _margins(run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scala
         replicas=jnp.log(expert_replicas(plan)),
         batch=jnp.log(run.global_batch_sequences / (plan.dp * plan.micro_batch)),
         context=jnp.log(run.sequence_length / plan.cp),
+        cooling=point.cooling_margin,
+        rack_power=jnp.log(rack.rack_limit_w(cluster) / (cluster.rack.chips * it_peak_w)),
+        rack_weight=jnp.log(cluster.rack.weight_limit_kg / rack.rack_weight_kg(cluster)),
+        failures=failures,
     )

@@ -22,7 +22,10 @@ _ELEMENTWISE_KERNELS = 8.0  # norms, adds, rotary, activation of a layer, launch
 
 
 class Exposed(NamedTuple):
-    """Seconds by cause. Communication counts what is left outside compute; the rest of it is in `hidden_s`."""
+    """Seconds by cause. Communication counts what is left outside compute; the rest of it is in `hidden_s`.
+
+    `hidden_s` and `hbm_s` run under the others and are not part of the total.
+    """
 
     compute_s: Array
     memory_bound_s: Array
@@ -32,10 +35,11 @@ class Exposed(NamedTuple):
     ep_comm_s: Array
     dp_comm_s: Array
     hidden_s: Array
+    hbm_s: Array  # in which HBM is busy
 
     @property
     def total_s(self) -> Array:
-        return sum(self[1:-1], start=self[0])
+        return sum(self[1:-2], start=self[0])
 
     def scaled(self, factor: Array | float) -> Exposed:
         return Exposed(*(part * factor for part in self))
@@ -141,7 +145,7 @@ def _direction(
     gather, gather_hidden = _beside(before, gather_s, stack.dp_overlap, stack, maximum)
     hidden = tp_hidden + cp_hidden + ep_hidden + gather_hidden
     host = everything.launch_s + (before - device)
-    return Exposed(everything.compute_s, everything.memory_s, host, tp, cp, ep, gather, hidden)
+    return Exposed(everything.compute_s, everything.memory_s, host, tp, cp, ep, gather, hidden, everything.hbm_s)
 
 
 class _Communication(NamedTuple):
@@ -219,7 +223,11 @@ def layer_time(
         cluster, backward_kernels, (comm.tp_s, 2.0 * comm.cp_s, comm.ep_s), comm.gather_s + comm.scatter_s, maximum
     )
     zero = jnp.zeros_like(comm.tp_s)
-    attention_again = Exposed(*kernels.attention, *(zero for _ in range(5)))
+    own = kernels.attention
+    nothing = Exposed(zero, zero, zero, zero, zero, zero, zero, zero, zero)
+    attention_again = nothing._replace(
+        compute_s=own.compute_s, memory_bound_s=own.memory_s, host_s=own.launch_s, hbm_s=own.hbm_s
+    )
     # Weights gathered for the backward pass serve the repetition too.
     repeated = _direction(cluster, kernels, (comm.tp_s, comm.cp_s, comm.ep_s), zero, maximum)
     again = repeated.scaled(plan.recompute_full)

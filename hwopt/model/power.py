@@ -1,65 +1,87 @@
-"""Power: what a chip may draw, what it draws on average, and what the meter of the facility sees.
-
-For catalogue chips the law below returns the datasheet's TDP at nominal clock; the full activity-based model will
-take its place behind the same three functions.
-"""
+"""Power: what servers and racks draw at full load and on average, and what the meter of the facility sees."""
 
 from __future__ import annotations
 
-import jax.numpy as jnp
+from typing import NamedTuple
 
-from hwopt.hardware.chip import Chip
+import jax.numpy as jnp
+from jax.scipy.special import ndtr
+from jaxtyping import Array
+
 from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.cooling import Cooling
+from hwopt.hardware.facility import Facility
+from hwopt.model.rack import optical_share
+from hwopt.model.thermal import OperatingPoint
 from hwopt.types import Scalar
 
 
-def voltage_ratio(chip: Chip) -> Scalar:
-    """Supply voltage over nominal: `V = V_t + kappa f`, i.e. `v + (1 - v) f/f_0` with v = V_t/V_0.
+class Activity(NamedTuple):
+    """What chips do over a step, mean over chips and time, 1 at full load."""
 
-    **Source:** the linear upper bound of the alpha-power law (Sakurai and Newton 1990); keeps log-log convexity.
-    """
-    v = chip.threshold_voltage_fraction
-    return v + (1.0 - v) * chip.clock_ratio
-
-
-def core_full_load_w(chip: Chip) -> Scalar:
-    """Dynamic power of the compute die at full load: `P_0 (V/V_0)^2 f/f_0`."""
-    return chip.core_power_w * voltage_ratio(chip) ** 2 * chip.clock_ratio
+    core: Array  # arithmetic done over what the sustained clock could do in large GEMMs
+    memory: Array  # HBM traffic over the attainable bandwidth
+    host: Array  # share of the step in which kernels run
 
 
-def chip_peak_w(chip: Chip) -> Scalar:
-    """What one chip may draw: idle + core at full load + HBM at full bandwidth."""
-    hbm = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
-    return chip.idle_power_w + core_full_load_w(chip) + hbm
+FULL_LOAD = Activity(jnp.ones(()), jnp.ones(()), jnp.ones(()))
 
 
 def network_w(cluster: Cluster) -> Scalar:
     """Power of links, switches and optics outside the chip, per chip; they draw it loaded or not.
 
-    `sum_i B_i e_i` over tiers.
+    `sum_i B_i e_i` over tiers, and optics on the share of scale-up links that leave the rack.
     """
     network = cluster.network
-    return jnp.sum(network.bandwidth_bytes_per_s * network.energy_j_per_byte)
+    leaving = network.bandwidth_bytes_per_s[0] * optical_share(cluster) * cluster.rack.optics_energy_j_per_byte
+    return jnp.sum(network.bandwidth_bytes_per_s * network.energy_j_per_byte) + leaving
 
 
-def it_peak_w(cluster: Cluster) -> Scalar:
-    """IT power to provide for one chip: the chip, its share of the host and of the network."""
-    return chip_peak_w(cluster.chip) + cluster.facility.host_power_w + network_w(cluster)
+def chip_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
+    """Power of one chip: standby and leakage always, compute dies and HBM by what they do.
+
+    Leakage is that of the junction at full load, an upper bound.
+    """
+    chip = cluster.chip
+    memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
+    return chip.standby_power_w + point.leakage_w + point.core_w * activity.core + memory * activity.memory
 
 
-def it_average_w(cluster: Cluster, busy_fraction: Scalar) -> Scalar:
-    """IT power of one chip averaged over a step: idle parts always, dynamic parts while kernels run."""
-    chip, facility = cluster.chip, cluster.facility
-    dynamic = chip_peak_w(chip) - chip.idle_power_w
-    host = facility.host_power_w * (facility.idle_host_fraction + (1.0 - facility.idle_host_fraction) * busy_fraction)
-    return chip.idle_power_w + dynamic * busy_fraction + host + network_w(cluster)
+def it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
+    """IT power of one chip with its share of host, network, fans and power supplies, at the rack's inlet.
+
+    `(chip + host + network) / (1 - fans) / efficiency`.
+    """
+    facility = cluster.facility
+    idle = facility.idle_host_fraction
+    host = facility.host_power_w * (idle + (1.0 - idle) * activity.host)
+    boards = chip_w(cluster, point, activity) + host + network_w(cluster)
+    return boards / ((1.0 - cluster.cooling.fan_fraction) * facility.supply_efficiency)
 
 
-def facility_peak_w(cluster: Cluster) -> Scalar:
-    """Power at the meter with every chip at full load: `N PUE IT`. The budget of a site."""
-    return cluster.chips * cluster.facility.pue * it_peak_w(cluster)
+def chiller_share(facility: Facility, coolant_k: Scalar, approach_k: Scalar) -> Scalar:
+    """Share of the year in which the climate alone does not cool the coolant: `Phi((T_wb + approach - T) / sigma)`.
+
+    The wet bulb is taken as normally distributed over the year. **Not log-log convex** (it saturates at 1).
+    """
+    return ndtr((facility.wet_bulb_k + approach_k - coolant_k) / facility.wet_bulb_spread_k)
 
 
-def facility_average_w(cluster: Cluster, busy_fraction: Scalar) -> Scalar:
-    """Power at the meter averaged over a step: what the electricity bill counts."""
-    return cluster.chips * cluster.facility.pue * it_average_w(cluster, busy_fraction)
+def pue(facility: Facility, cooling: Cooling) -> Scalar:
+    """Power at the meter over IT power: cooling by climate and coolant, conversion, and the rest of the building.
+
+    `(1 + other + sum_i share_i (plant_i + chiller_i / COP)) / efficiency` over the coolant and the room's air. Warmer
+    coolant needs fewer chiller hours, and makes a hotter junction.
+    """
+    liquid = cooling.plant_fraction
+    liquid += chiller_share(facility, cooling.coolant_temperature_k, cooling.approach_k) / facility.chiller_cop
+    air = facility.room_plant_fraction
+    air += chiller_share(facility, facility.room_temperature_k, facility.room_approach_k) / facility.chiller_cop
+    captured = cooling.captured_fraction
+    overhead = facility.other_fraction + captured * liquid + (1.0 - captured) * air
+    return (1.0 + overhead) / facility.distribution_efficiency
+
+
+def facility_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
+    """Power at the meter: `N PUE IT`. At full load the budget of a site, on average what the bill counts."""
+    return cluster.chips * pue(cluster.facility, cluster.cooling) * it_w(cluster, point, activity)

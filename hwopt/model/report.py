@@ -22,6 +22,10 @@ class Margins(eqx.Module):
     replicas: Scalar  # chips of a stage over those that hold one copy of its experts
     batch: Scalar  # global batch over one micro-batch of every replica
     context: Scalar  # sequence length over the context parallel degree
+    cooling: Scalar  # power a chip may draw over what it draws at its lowest clock
+    rack_power: Scalar  # power a rack may draw over what its chips do at full load
+    rack_weight: Scalar  # weight the floor carries over the rack's
+    failures: Scalar  # share of time that may be lost to failures over the one that is
 
 
 class Report(eqx.Module):
@@ -35,16 +39,33 @@ class Report(eqx.Module):
     model_flops_per_chip_per_s: Scalar
     memory_per_chip_bytes: Scalar
     memory_capacity_bytes: Scalar
+    clock_ratio: Scalar  # sustained, over nominal
+    clock_margin: Scalar  # log of allowed over drawn power at the clock asked for: negative where the chip throttles
+    junction_temperature_k: Scalar  # at full load
+    heat_flux_w_per_m2: Scalar  # mean over the dies under the lid, at full load
+    chip_power_w: Scalar  # one chip at full load
+    rack_power_w: Scalar  # one rack at full load
+    racks: Scalar
+    floor_area_m2: Scalar
+    pue: Scalar
     power_w: Scalar  # at the meter, average over a step
     peak_power_w: Scalar  # at the meter, every chip at full load
-    chip_power_w: Scalar  # one chip at full load
-    energy_per_token_j: Scalar
-    carbon_per_token_kg: Scalar
+    goodput: Scalar  # share of time that failures and checkpoints leave
+    mean_time_between_failures_s: Scalar
+    checkpoint_interval_s: Scalar
+    energy_per_token_j: Scalar  # this and what follows count the time lost to failures
+    carbon_per_token_kg: Scalar  # operational and embodied
     capex_usd: Scalar
     cost_per_token_usd: Scalar
-    run_time_s: Scalar  # all tokens of the run, without failures
+    run_time_s: Scalar
     run_cost_usd: Scalar
     run_energy_j: Scalar
+    run_carbon_kg: Scalar
+    loss: Scalar  # nats a token, by the run's loss law
+    silicon_area_m2: Scalar  # of one chip
+    hbm_stacks: Scalar  # of the cluster, as the next two
+    package_area_m2: Scalar
+    wafers: Scalar
     parameters: Scalar
     active_parameters: Scalar
     breakdown: Breakdown

@@ -19,11 +19,12 @@ _BF16 = PRECISIONS.index("bf16")
 
 
 class KernelTime(NamedTuple):
-    """Time of kernels, split by what bounds them; the parts add up to the whole."""
+    """Time of kernels, split by what bounds them; the first three parts add up to the whole."""
 
     compute_s: Array  # at the arithmetic peak, efficiency included
     memory_s: Array  # what HBM traffic adds beyond that
     launch_s: Array  # gaps between kernels
+    hbm_s: Array  # in which HBM is busy, under compute or not
 
     @property
     def total_s(self) -> Array:
@@ -31,7 +32,7 @@ class KernelTime(NamedTuple):
 
     def scaled(self, factor: Array | float) -> KernelTime:
         """The same work `factor` times."""
-        return KernelTime(self.compute_s * factor, self.memory_s * factor, self.launch_s * factor)
+        return KernelTime(*(part * factor for part in self))
 
     def plus(self, other: KernelTime) -> KernelTime:
         return KernelTime(*(a + b for a, b in zip(self, other, strict=True)))
@@ -93,14 +94,10 @@ def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum:
     blocked = m * n * k * sram_traffic_factor(chip, element)
     casts = table.low_precision * _cast_bytes(m, k, low_bytes, stack)
     memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)
-    slowest = maximum(compute, memory) + casts * table.count * hbm_seconds_per_byte(
-        chip
-    )  # casts are kernels of their own
-    zero = jnp.zeros_like(compute)
-    launch = jnp.where(present, stack.kernel_launch_s, 0.0)
-    return KernelTime(
-        jnp.where(present, compute, zero), jnp.where(present, slowest - compute, zero), launch * jnp.ones_like(compute)
-    )
+    cast_s = casts * table.count * hbm_seconds_per_byte(chip)  # kernels of their own
+    slowest = maximum(compute, memory) + cast_s
+    each = KernelTime(compute, slowest - compute, stack.kernel_launch_s * jnp.ones_like(compute), memory + cast_s)
+    return KernelTime(*(jnp.where(present, part, 0.0) for part in each))
 
 
 def _cast_bytes(m: PerGemm, k: PerGemm, low_bytes: Scalar, stack: Stack) -> PerGemm:
@@ -113,13 +110,11 @@ def kernel_time(
     flops: Scalar, rate: Scalar, hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack, maximum: Maximum
 ) -> KernelTime:
     """One roofline kernel group: `max(flops / rate, bytes / HBM) + kernels x launch`."""
-    compute = flops * (1.0 / rate)
-    slowest = maximum(compute, hbm_bytes * hbm_seconds_per_byte(chip))
-    return KernelTime(compute, slowest - compute, kernels * stack.kernel_launch_s)
+    compute, memory = flops * (1.0 / rate), hbm_bytes * hbm_seconds_per_byte(chip)
+    return KernelTime(compute, maximum(compute, memory) - compute, kernels * stack.kernel_launch_s, memory)
 
 
 def stream_time(hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack) -> KernelTime:
     """Kernels that only move memory: `bytes / HBM + kernels x launch`."""
-    return KernelTime(
-        jnp.zeros_like(hbm_bytes), hbm_bytes * hbm_seconds_per_byte(chip), kernels * stack.kernel_launch_s
-    )
+    memory = hbm_bytes * hbm_seconds_per_byte(chip)
+    return KernelTime(jnp.zeros_like(memory), memory, kernels * stack.kernel_launch_s, memory)

@@ -46,7 +46,8 @@ class StepTime(NamedTuple):
     step_s: Array
     breakdown: Breakdown
     hidden_s: Array
-    busy_fraction: Array  # share of the step in which a chip computes or moves HBM data
+    busy_s: Array  # in which a chip computes or moves HBM data
+    hbm_s: Array  # in which its HBM is busy
 
 
 def _stage(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, table: KernelTime, maximum: Maximum) -> Exposed:
@@ -68,7 +69,7 @@ def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> 
     one = jnp.ones_like(plan.tp)
     tp = 2.0 * collectives.all_reduce_s(cluster.network, block, plan.tp, one, stack.collective_launch_s)
     zero = jnp.zeros_like(tp)
-    return Exposed(time.compute_s, time.memory_s, time.launch_s, tp, zero, zero, zero, zero)
+    return Exposed(time.compute_s, time.memory_s, time.launch_s, tp, zero, zero, zero, zero, time.hbm_s)
 
 
 def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
@@ -170,5 +171,5 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximu
     )
     step = base * (1.0 + jitter) + stack.step_overhead_s
     hidden = mean.hidden_s + m * above_zero(sends - (with_sends - slowest)) + above_zero(sync - dp_exposed)
-    busy = (mean.compute_s + mean.memory_bound_s + optimizer) / step
-    return StepTime(step, breakdown, hidden, busy)
+    busy = mean.compute_s + mean.memory_bound_s + optimizer
+    return StepTime(step, breakdown, hidden, busy, mean.hbm_s + optimizer)

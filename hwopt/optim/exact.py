@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from hwopt.design.problem import Problem
-from hwopt.design.variables import Inputs
+from hwopt.design.problem import Form, Problem, place, values
+from hwopt.design.variables import Design
 from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
 
@@ -21,30 +22,29 @@ FEASIBLE = 1e-6
 class Exact(NamedTuple):
     """Designs by the exact model, whole numbers whole."""
 
-    inputs: Inputs
+    design: Design
     report: Report
     objective: Any
     violation: Any  # largest of each design
 
 
-def compile_exact(problem: Problem, batch: int) -> Callable[[np.ndarray], Exact]:
-    """The exact model of up to `batch` designs, compiled; runs beside the solver, in a thread of its own."""
-
+@partial(jax.jit, static_argnames="form")
+def _exact(form: Form, template: Design, points: Array, limits: Array) -> Exact:
     def one(y):
-        inputs = problem.inputs(y, whole=True)
-        report = estimate(*inputs)
-        values = problem.values(report, problem.limits)
-        return Exact(inputs, report, values.objective, jnp.max(values.constraints))
+        design = place(form, template, y, whole=True)
+        report = estimate(*design.inputs)
+        at = values(form, design, report, limits)
+        return Exact(design, report, at.objective, jnp.max(at.constraints))
 
+    return jax.vmap(one)(points)
+
+
+def exact(problem: Problem, points: np.ndarray, batch: int) -> Exact:
+    """The exact model of up to `batch` designs, in float64."""
+    padded = np.concatenate([points, np.repeat(points[-1:], batch - len(points), axis=0)])
     with jax.enable_x64(True):
-        shape = jax.ShapeDtypeStruct((batch, len(problem.variables)), np.float64)
-        compiled = jax.jit(jax.vmap(one)).lower(shape).compile()
-
-    def run(points: np.ndarray) -> Exact:
-        padded = np.concatenate([points, np.repeat(points[-1:], batch - len(points), axis=0)])
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(points)], compiled(jnp.asarray(padded)))
-
-    return run
+        answer = _exact(problem.form, problem.template, jnp.asarray(padded), problem.limits)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(points)], answer)
 
 
 def best_exact(objective: np.ndarray, violation: np.ndarray) -> int:

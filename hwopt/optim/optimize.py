@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,10 @@ import optax
 from scipy.stats import qmc
 from tqdm.auto import tqdm
 
-from hwopt.design.problem import PLAN_CONSTRAINTS, Objective, Problem, evaluate
+from hwopt.design.problem import Objective, Problem, evaluate
 from hwopt.errors import UserError
 from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise
-from hwopt.optim.exact import FEASIBLE, best_exact, compile_exact
+from hwopt.optim.exact import FEASIBLE, best_exact, exact
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 from hwopt.optim.whole_plans import whole_designs
 
@@ -44,35 +45,33 @@ MOST_STRETCH = math.log(100.0)
 """Budgets are stretched by a factor of a hundred at most when asking what would mend an infeasible question."""
 
 
+@partial(jax.jit, static_argnames=("form", "transformation", "count"))
+def _solve(
+    form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, settings
+) -> Optimum:
+    """Solve a batch of problems of one form; `count` of constraints."""
+
+    def one(start, lower, upper, weight, is_elastic):
+        def values(y, temperature):
+            at = evaluate(form, template, y[:-1], limits, temperature)
+            stretched = at.constraints.at[: weight.size].add(-weight * y[-1])
+            return jnp.where(is_elastic, y[-1], at.objective), stretched
+
+        return minimise(values, start, lower, upper, settings, transformation, count)
+
+    return jax.vmap(one)(starts, lowers, uppers, weights, elastic)
+
+
 @dataclass(frozen=True)
 class _Solver:
-    """A problem and its one compiled solver, which also answers how far budgets must give way.
+    """A problem and how to solve batches of it, which also answers how far budgets must give way.
 
     The solver carries one variable more: s >= 0, by which budget i is stretched, `G_i <= w_i s`. Ordinary problems pin it
     to zero; elastic ones minimise it instead of the objective.
     """
 
     problem: Problem
-    solve: Callable[..., Optimum]
-
-    @classmethod
-    def of(cls, problem: Problem, transformation: optax.GradientTransformation | None = None) -> _Solver:
-        """Compiled on first use."""
-
-        @jax.jit
-        def solve(starts, lowers, uppers, weights, elastic, limits, settings):
-            def one(start, lower, upper, weight, is_elastic):
-                def values(y, temperature):
-                    at = evaluate(problem, y[:-1], limits, temperature)
-                    stretched = at.constraints.at[: weight.size].add(-weight * y[-1])
-                    return jnp.where(is_elastic, y[-1], at.objective), stretched
-
-                count = len(problem.budgets) + len(PLAN_CONSTRAINTS)
-                return minimise(values, start, lower, upper, settings, transformation, count)
-
-            return jax.vmap(one)(starts, lowers, uppers, weights, elastic)
-
-        return cls(problem, solve)
+    transformation: optax.GradientTransformation | None = None
 
     def run(self, boxes: Boxes, counts: tuple[int, int], weights: np.ndarray | None = None) -> Optimum:
         """Solve up to `BATCH` problems; fewer are padded with copies of the last.
@@ -97,7 +96,10 @@ class _Solver:
         padded = [np.concatenate([x, np.repeat(x[-1:], BATCH - size, axis=0)]) for x in columns]
         limits = self.problem.limits * (1.0 - SAFETY)
         settings = Settings(outer=jnp.asarray(counts[0]), inner=jnp.asarray(counts[1]))
-        optimum = self.solve(*map(jnp.asarray, padded), limits, settings)
+        problem = self.problem
+        form, count = problem.form, len(problem.constraints)
+        columns = map(jnp.asarray, padded)
+        optimum = _solve(form, self.transformation, count, problem.template, *columns, limits, settings)
         optimum = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], optimum)
         return optimum if elastic else optimum._replace(y=optimum.y[:, :-1])
 
@@ -153,7 +155,7 @@ def optimize(
 
 
 def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> Solution:
-    solver = _Solver.of(problem, transformation)
+    solver = _Solver(problem, transformation)
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     # The exact model compiles while the solver runs.
     with ThreadPoolExecutor(1) as pool, tqdm(total=4, desc="optimize", disable=not progress, leave=False) as bar:
@@ -161,7 +163,7 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         starts = sobol_starts(problem, BATCH, seed)
         relaxed = solver.run(_same_box(starts, lower, upper), RELAXED)
         best = _best(relaxed, 1e-3)
-        exact_model = pool.submit(compile_exact, problem, BATCH)
+        compiled = pool.submit(exact, problem, relaxed.y, BATCH)
         bar.update()
         bar.set_postfix_str("whole numbers around the relaxed optimum")
         candidates = list(_boxes(problem, relaxed.y[best]))
@@ -172,27 +174,28 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         whole = solver.run(_stacked(chosen), WHOLE) if chosen else relaxed
         bar.update()
         bar.set_postfix_str("exact model")
-        exact = exact_model.result()(whole.y)
-        pick = best_exact(exact.objective, exact.violation)
-        feasible = bool(chosen) and exact.violation[pick] <= FEASIBLE
+        compiled.result()
+        answers = exact(problem, whole.y, BATCH)
+        pick = best_exact(answers.objective, answers.violation)
+        feasible = bool(chosen) and answers.violation[pick] <= FEASIBLE
         clash = "" if feasible else _clash(solver, relaxed.y[best])
         bar.update()
     agreeing = (np.abs(relaxed.objective - relaxed.objective[best]) < 1e-2) & (relaxed.constraints.max(1) < 1e-3)
     certificate = Certificate(
         kkt_residual=float(whole.residual[pick]),
-        max_violation=float(max(0.0, exact.violation[pick])),
+        max_violation=float(max(0.0, answers.violation[pick])),
         scope=(
             f"local: best of {min(LOOK, len(candidates))} whole-number designs re-optimised, of {len(candidates)} around the "
             f"best of {BATCH} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
         ),
     )
-    inputs, report = (jax.tree.map(lambda leaf: leaf[pick], part) for part in exact[:2])
+    built, report = (jax.tree.map(lambda leaf: leaf[pick], part) for part in answers[:2])
     return build_solution(
         problem,
         whole.y[pick],
         whole.multipliers[pick],
         relaxed.multipliers[best],
-        inputs,
+        built,
         report,
         certificate,
         Outcome.optimal if feasible else Outcome.infeasible,

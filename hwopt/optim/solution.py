@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwopt.design.problem import Problem
-from hwopt.design.variables import Inputs, Variable
+from hwopt.design.variables import Design, Inputs, Variable
 from hwopt.model.report import Report
 from hwopt.plan import Plan
 
@@ -70,14 +70,19 @@ class Solution:
     objective: float
     design: dict[str, DesignValue]
     budgets: list[BudgetUse]
-    inputs: Inputs
+    built: Design
     certificate: Certificate
     report: Report
     clash: str = ""
 
     @property
+    def inputs(self) -> Inputs:
+        """What `hwopt.estimate(*solution.inputs)` takes."""
+        return self.built.inputs
+
+    @property
     def plan(self) -> Plan:
-        return self.inputs.plan
+        return self.built.plan
 
     @property
     def feasible(self) -> bool:
@@ -93,7 +98,7 @@ def build_solution(
     y: np.ndarray,
     multipliers: np.ndarray,
     relaxed_multipliers: np.ndarray,
-    inputs: Inputs,
+    built: Design,
     report: Report,
     certificate: Certificate,
     outcome: Outcome,
@@ -102,7 +107,7 @@ def build_solution(
     """Put an answer together.
 
     **Arguments:** `y` the design, logarithms; `multipliers` of the constraints, budgets first, with the plan fixed and
-    in the relaxed model; `inputs` and `report` of the exact model
+    in the relaxed model; `built` and `report` of the exact model
     there; `clash`: what an infeasible question says of its budgets.
     """
     objective = float(problem.objective.value(report))
@@ -126,7 +131,7 @@ def build_solution(
                 relaxed_elasticity=float(relaxed_multipliers[index]),
             )
         )
-    return Solution(problem, outcome, objective, design, budgets, inputs, certificate, report, clash)
+    return Solution(problem, outcome, objective, design, budgets, built, certificate, report, clash)
 
 
 def _design_value(variable: Variable, value: float) -> DesignValue:

@@ -12,6 +12,9 @@ from hwopt.plan import stage_layers
 _WHOLE = ("chips", "scale_up_domain", "tp", "pp", "virtual_stages", "micro_batch", "global_batch_sequences")
 
 
+_BATCH_REACH = 1.1
+"""How far from the relaxed batch whole-number ones are looked for, as a ratio."""
+
 _REPLICA_STEPS = 12
 """Counts of replicas tried between the fewest and the most that the batch's box allows."""
 
@@ -37,8 +40,12 @@ def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[s
     **Arguments:** `relaxed` values by variable name, SI. **Returns:** values of all whole variables, each design with its
     `fullest_stage` and `last_stage`.
     """
-    run, cluster, plan = problem.template
-    layers, heads = round(float(run.model.layers)), round(float(run.model.heads))
+    run, cluster, plan = problem.template[:3]
+    apart = _apart(problem, relaxed)
+    layers = round(apart.get("layers", float(run.model.layers)))
+    heads = round(
+        float(run.model.heads) * apart.get("hidden", 1.0) / (float(run.model.hidden) if "hidden" in apart else 1.0)
+    )
     context = round(float(plan.cp))
     fixed = {
         "tp": plan.tp,
@@ -52,6 +59,9 @@ def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[s
     target = {name: relaxed.get(name, float(fixed[name])) for name in _WHOLE}
     box = {name: (target[name] * (1 - 1e-9), target[name] * (1 + 1e-9)) for name in _WHOLE}
     box |= {each.name: (each.lower * (1 - 1e-9), each.upper * (1 + 1e-9)) for each in problem.variables if each.whole}
+    lower, upper = box["global_batch_sequences"]
+    batch = target["global_batch_sequences"]
+    box["global_batch_sequences"] = (max(lower, batch / _BATCH_REACH), min(upper, batch * _BATCH_REACH))
 
     def choices(name: str, values: Iterable[int], count: int) -> list[int]:
         lower, upper = box[name]
@@ -76,11 +86,19 @@ def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[s
                 for domain in _domains(target["scale_up_domain"], box["scale_up_domain"], tp):
                     values = (dp * model_parallel, domain, tp, pp, chunks, micro_batch, batch)
                     fullest, last = stage_layers(layers, pp, chunks)
-                    found[values] = dict(zip(_WHOLE, values, strict=True)) | {
-                        "fullest_stage": fullest,
-                        "last_stage": last,
-                    }
+                    stages = {"fullest_stage": fullest, "last_stage": last}
+                    found[values] = apart | dict(zip(_WHOLE, values, strict=True)) | stages
     return list(found.values())
+
+
+def _apart(problem: Problem, relaxed: Mapping[str, float]) -> dict[str, float]:
+    """Whole variables that no plan is built from, rounded down: chips in a rack, HBM stacks, dies, the model's shape.
+
+    Down, because limits of power, weight, area and memory that the relaxed design holds then still hold.
+    """
+    others = [each for each in problem.variables if each.whole and each.name not in _WHOLE]
+    steps = {each.name: math.floor(relaxed[each.name] / each.step * (1 + 1e-9)) * each.step for each in others}
+    return {each.name: max(steps[each.name], math.ceil(each.lower / each.step) * each.step) for each in others}
 
 
 def _replicas(wanted: float, micro_batch: int, fewest: int, batch: tuple[float, float]) -> set[tuple[int, int]]:

@@ -20,10 +20,12 @@ ATTENTION_CONVENTION = "causal: half the score matrix counts; recomputation coun
 _NEEDS_A_FITTING_PLAN = (
     "step_time_s", "tokens_per_s", "tokens_per_s_per_chip", "mfu", "hfu", "model_flops_per_chip_per_s", "power_w",
     "energy_per_token_j", "carbon_per_token_kg", "cost_per_token_usd", "run_time_s", "run_cost_usd", "run_energy_j",
+    "run_carbon_kg", "goodput", "mean_time_between_failures_s", "checkpoint_interval_s", "loss",
 )  # fmt: skip
 _ALWAYS = (
     "memory_per_chip_bytes", "memory_capacity_bytes", "peak_power_w", "chip_power_w", "capex_usd", "parameters",
-    "active_parameters",
+    "active_parameters", "clock_ratio", "junction_temperature_k", "heat_flux_w_per_m2", "rack_power_w", "racks",
+    "floor_area_m2", "pue", "silicon_area_m2", "hbm_stacks", "package_area_m2", "wafers",
 )  # fmt: skip
 
 

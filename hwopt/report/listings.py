@@ -12,7 +12,7 @@ from hwopt.units import pretty
 def kinds() -> tuple[dict[str, Any], str]:
     """All kinds of entries, with how many there are."""
     counts = {kind: len(catalog.names(kind)) for kind in catalog.kinds}
-    lines = [f"  {kind:<10} {count:>3} entries   hwopt catalog {kind}" for kind, count in counts.items()]
+    lines = [f"  {kind:<12} {count:>3} entries   hwopt catalog {kind}" for kind, count in counts.items()]
     return {"kinds": counts}, "\n".join(["The catalogue:", *lines])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hwopt.model.cost import ownership_parts
+from hwopt.model.cost import cost_parts
 from hwopt.model.report import Report
 from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.plan import Plan
@@ -71,8 +71,28 @@ def violations_text(report: Report) -> list[str]:
         "replicas": "needs {over} more chips a stage to hold one copy of its experts",
         "batch": "needs a global batch {over} larger to fill every replica",
         "context": "splits the sequence {over} finer than its tokens",
+        "cooling": "draws {over} more than its cooling or power cap allows even at the lowest clock",
+        "rack_power": "fills a rack to {over} more power than it can feed or cool",
+        "rack_weight": "fills a rack to {over} more weight than the floor carries",
+        "failures": "loses {over} more time to failures than there is: the job does not get ahead",
     }
     return [phrases[name].format(over=f"{100 * over:.3g} %") for name, over in report.violations().items()]
+
+
+def _surroundings(r: Report) -> list[str]:
+    """Chip, racks, power and failures of a concrete report."""
+    slowed = "" if float(r.clock_margin) >= -1e-9 else ", slowed by its power cap or cooling"
+    return [
+        f"  chip           {pretty(float(r.chip_power_w), 'W')} at full load, "
+        f"{float(r.junction_temperature_k) - 273.15:.1f} degC, {float(r.heat_flux_w_per_m2) / 1e4:.0f} W/cm2, "
+        f"clock {float(r.clock_ratio):.3f} of nominal{slowed}",
+        f"  racks          {math.ceil(float(r.racks) - 1e-9):,} of {pretty(float(r.rack_power_w), 'W')} at full load, "
+        f"{float(r.floor_area_m2):,.0f} m2",
+        f"  power          {pretty(float(r.power_w), 'W')} on average at the meter, "
+        f"{pretty(float(r.peak_power_w), 'W')} at full load, PUE {float(r.pue):.3f}",
+        f"  failures       one in {pretty(float(r.mean_time_between_failures_s), 's')}, a checkpoint every "
+        f"{pretty(float(r.checkpoint_interval_s), 's', 3)}, {100 * float(r.goodput):.1f} % of the time useful",
+    ]
 
 
 def estimate_screen(report: Report, plan: Plan, title: str) -> str:
@@ -90,12 +110,12 @@ def estimate_screen(report: Report, plan: Plan, title: str) -> str:
         f"  utilisation    MFU {100 * float(r.mfu):.1f} %, HFU {100 * float(r.hfu):.1f} %, "
         f"{pretty(float(r.model_flops_per_chip_per_s), 'FLOP/s')} a chip ({ATTENTION_CONVENTION})",
         *_memory(r),
-        f"  power          {pretty(float(r.power_w), 'W')} on average at the meter, "
-        f"{pretty(float(r.peak_power_w), 'W')} at full load",
+        *_surroundings(r),
         f"  energy         {pretty(float(r.energy_per_token_j), 'J')} a token",
-        f"  money          {pretty(float(r.capex_usd), 'USD')} to build; "
-        f"{1e6 * float(r.cost_per_token_usd):.4g} $ a million tokens to own",
-        f"  whole run      {pretty(float(r.run_time_s), 's')}, {pretty(float(r.run_cost_usd), 'USD')}",
+        f"  money          {pretty(float(r.capex_usd), 'USD') + ' to build' if float(r.capex_usd) else 'rented'}; "
+        f"{1e6 * float(r.cost_per_token_usd):.4g} $ a million tokens",
+        f"  whole run      {pretty(float(r.run_time_s), 's')}, {pretty(float(r.run_cost_usd), 'USD')}, "
+        f"{float(r.run_carbon_kg) / 1e3:,.0f} t CO2e, loss {float(r.loss):.4f}",
         *_time_parts(r),
         "",
         "Constants from literature, not fitted; see the accuracy table of the README.",
@@ -140,9 +160,11 @@ def solution_screen(solution: Solution) -> str:
             f"  {each.name:<20} {pretty(each.used, each.unit):>11} of {pretty(each.limit, each.unit):<10} "
             f"{_bar(share)} {100 * share:6.2f} %  {_price(each)}"
         )
-    lines += _title("Where the money goes (ownership during the run)")
+    lines += _title("Where the money goes (cost of the cluster during the run)")
     inputs = solution.inputs
-    parts = ownership_parts(inputs.cluster, report.power_w)
+    cluster = inputs.cluster
+    it_peak_w = report.rack_power_w / cluster.rack.chips
+    parts = cost_parts(cluster, it_peak_w, report.power_w)
     total = sum(float(value) for value in parts.values())
     for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
         share = float(value) / total
@@ -150,12 +172,10 @@ def solution_screen(solution: Solution) -> str:
             f"  {name:<22} {pretty(float(value) * float(report.run_time_s), 'USD'):>12}  {_bar(share)} {100 * share:5.1f} %"
         )
     lines += _time_parts(report)
-    lines += _title("Utilisation, memory, power")
+    lines += _title("Utilisation, memory, heat, power, failures")
     lines.append(f"  MFU {100 * float(report.mfu):.1f} % ({ATTENTION_CONVENTION})")
     lines += _memory(report)
-    lines.append(
-        f"  power          {pretty(float(report.power_w), 'W')} on average, {pretty(float(report.peak_power_w), 'W')} at full load"
-    )
+    lines += _surroundings(report)
     lines += _title("How good is it")
     proof = solution.certificate
     gap = (

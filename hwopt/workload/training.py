@@ -5,6 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 
 from hwopt.types import PerPrecision, Scalar
+from hwopt.workload.learning import LossLaw
 from hwopt.workload.transformer import Transformer
 
 
@@ -12,6 +13,7 @@ class TrainingRun(eqx.Module):
     """A model to train, the batch, the tokens and the number formats."""
 
     model: Transformer
+    law: LossLaw
     sequence_length: Scalar
     global_batch_sequences: Scalar
     tokens: Scalar  # of the whole run

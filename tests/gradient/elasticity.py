@@ -21,6 +21,10 @@ MAIN = (
     "cost_per_token_usd",
     "energy_per_token_j",
     "mfu",
+    "run_time_s",
+    "run_carbon_kg",
+    "junction_temperature_k",
+    "loss",
 )
 """The outputs that designs are optimised for."""
 
@@ -64,16 +68,16 @@ def _differentiable(vector):
 
 
 def output_scale(y: np.ndarray, names: list[str]) -> np.ndarray:
-    """What an output's elasticity is relative to: itself, a thousandth of its whole for a part, 1 for a logarithm."""
+    """What an output's elasticity is relative to: itself, a thousandth of its whole for a part, 1 for a logarithm or 0."""
     scale = np.abs(y)
     for i, name in enumerate(names):
         if name.startswith(("breakdown.", "hidden_s")):
             scale[..., i] = np.maximum(scale[..., i], 1e-3 * np.abs(y[..., names.index("step_time_s")]))
         elif name.startswith("memory."):
             scale[..., i] = np.maximum(scale[..., i], 1e-3 * np.abs(y[..., names.index("memory_per_chip_bytes")]))
-        elif name.startswith("margins."):
+        elif name.startswith("margins.") or name == "clock_margin":
             scale[..., i] = 1.0
-    return scale
+    return np.where(scale == 0, 1.0, scale)  # capital of rented clusters, HBM stacks of SRAM machines
 
 
 def _pull_back(vector, cotangent):

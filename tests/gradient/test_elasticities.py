@@ -71,7 +71,12 @@ def worst(wrong: np.ndarray, s: dict, other: str) -> str:
 
 
 def test_elasticities_equal_central_differences(sampled):
-    """To 1e-6 |e| + 1e-8, every output by every input, off the kinks and off bounds such as a degree of 1."""
+    """To 1e-6 |e| + 1e-8, every output by every input, off the kinks and off bounds such as a degree of 1.
+
+    Kinks that differences see: maxima of times, group sizes, optical links where the domain begins to leave the rack, the
+    throttle's threshold and the least of its limits, goodput and activity where they are held, the lesser of a rack's
+    limits, and the share of tokens that must be useful.
+    """
     s = sampled
     off = ~(s["kink"] | s["absent"] | s["on_bound"])
     wrong = off & ~(np.abs(s["exact"] - s["difference"]) <= 1e-6 * np.abs(s["exact"]) + 1e-8)

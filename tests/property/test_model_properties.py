@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwopt.model import collectives
+from hwopt.model import carbon, collectives, cost, power, thermal
 from hwopt.model.estimate import estimate
 from hwopt.model.schedule import Breakdown
 from tests.cases import input_names, one_chip_cases, random_case, random_cases, replace, take, to_vectors
@@ -34,6 +34,19 @@ def cases():
 @pytest.fixture(scope="module")
 def report(cases):
     return run_model(cases)
+
+
+def read(tree, path):
+    """The leaf that `replace` knows as `chip__clock_ratio`."""
+    for name in path.split("__"):
+        tree = getattr(tree, name)
+    return tree
+
+
+def with_more(cases, add=0.0, **fields):
+    """The report where fields of the cluster are multiplied, or added to."""
+    run, cluster, plan = cases
+    return run_model((run, replace(cluster, **{f: read(cluster, f) * v + add for f, v in fields.items()}), plan))
 
 
 def used_chips(plan):
@@ -119,7 +132,8 @@ FASTER = {
     "stack__jitter_sigma": 0.5,
 }
 """Cluster fields and factors that may only shorten a step. Not here: the scale-up domain (a larger one trades bandwidth
-for the latency of a longer ring) and the threshold voltage (it moves power alone)."""
+for the latency of a longer ring) and the threshold voltage (it moves power, and with it the clock, alone). More memory
+bandwidth is bought with energy a byte, else its power would take clock away from compute dies that throttle."""
 
 _DOUBLE_HIDING = {
     "chip__peak_flops_per_s", "chip__clock_ratio", "chip__hbm_bandwidth_bytes_per_s", "chip__hbm_efficiency",
@@ -151,6 +165,8 @@ def assert_no_slower(cases, field):
     room, _, name = field.partition("__")
     value = getattr(getattr(cluster, room), name) * FASTER[field]
     better = replace(cluster, **{field: np.minimum(value, 1.0) if name.endswith("overlap") else value})
+    if field == "chip__hbm_bandwidth_bytes_per_s":
+        better = replace(better, chip__hbm_energy_j_per_byte=cluster.chip.hbm_energy_j_per_byte / FASTER[field])
     ratio = run_model((run, better, plan)).step_time_s / run_model(cases).step_time_s
     assert ratio.max() <= 1 + 1e-12, (
         f"{(ratio > 1 + 1e-12).sum()} cases slower, case {ratio.argmax()} by {ratio.max() - 1:.1e}"
@@ -164,8 +180,83 @@ def test_memory_capacity_moves_only_margin_and_money(cases, report):
     assert (larger.memory_per_chip_bytes == report.memory_per_chip_bytes).all()
     assert (larger.power_w == report.power_w).all()
     np.testing.assert_allclose(larger.margins.memory - report.margins.memory, np.log(2), rtol=1e-9)
-    assert (larger.capex_usd > report.capex_usd).all()
+    assert ((larger.capex_usd > report.capex_usd) == (cluster.prices.owned == 1)).all()
     assert (larger.cost_per_token_usd > report.cost_per_token_usd).all()
+
+
+def test_hotter_coolant_never_cools_a_chip_or_speeds_it_up(cases, report):
+    hotter = with_more(cases, cooling__coolant_temperature_k=1.0, add=5.0)
+    assert (hotter.junction_temperature_k >= report.junction_temperature_k - 1e-9).all()
+    assert (hotter.clock_ratio <= report.clock_ratio * (1 + 1e-12)).all()
+    assert (hotter.step_time_s >= report.step_time_s * (1 - 1e-12)).all()
+    assert (hotter.mean_time_between_failures_s <= report.mean_time_between_failures_s * (1 + 1e-12)).all()
+    assert (hotter.clock_ratio < report.clock_ratio).any()
+
+
+def test_hotter_coolant_needs_no_more_chillers(cases, report):
+    hotter = with_more(cases, cooling__coolant_temperature_k=1.0, add=5.0)
+    assert (hotter.pue <= report.pue).all() and (hotter.pue < report.pue).any()
+
+
+def test_a_larger_die_is_never_hotter_for_the_same_power(cases, report):
+    """Nor slower. Where heat had limited the clock, it may run as hot, and faster."""
+    larger = with_more(cases, chip__silicon_area_m2=1.2)
+    assert (larger.clock_ratio >= report.clock_ratio * (1 - 1e-12)).all()
+    assert (larger.clock_ratio > report.clock_ratio).any()
+    draws_more = larger.chip_power_w > report.chip_power_w * (1 + 1e-9)  # it draws more, so it may be hotter
+    assert (larger.junction_temperature_k <= report.junction_temperature_k + 1e-9)[~draws_more].all()
+    assert 0.1 < draws_more.mean() < 0.9
+
+
+def test_a_higher_power_cap_is_never_slower(cases, report):
+    higher = with_more(cases, chip__power_cap_w=1.05)
+    assert (higher.clock_ratio >= report.clock_ratio * (1 - 1e-12)).all()
+    assert (higher.clock_ratio > report.clock_ratio).mean() > 0.1
+    assert (higher.step_time_s <= report.step_time_s * (1 + 1e-12)).all()
+
+
+def test_more_chips_never_live_longer(cases, report):
+    more = with_more(cases, chips=1.5)
+    assert (more.mean_time_between_failures_s < report.mean_time_between_failures_s).all()
+
+
+def test_more_failures_never_leave_more_time(cases, report):
+    more = with_more(cases, reliability__failures_per_chip_s=2.0)
+    assert (more.goodput <= report.goodput).all()
+    assert (more.margins.failures < report.margins.failures).all()
+    lost = more.margins.failures < 0
+    assert lost.any()
+    np.testing.assert_allclose(more.goodput[lost], 0.05, rtol=1e-12)
+
+
+def test_a_landlord_only_costs(cases, report):
+    """His margin raises what a token costs, by itself, and moves nothing else."""
+    run, cluster, plan = cases
+    dearer = run_model((run, replace(cluster, prices__margin=cluster.prices.margin + 0.3), plan))
+    factor = (1.3 + cluster.prices.margin) / (1.0 + cluster.prices.margin)
+    for name in vars(report):
+        by = factor if name in ("cost_per_token_usd", "run_cost_usd") else 1.0
+        for after, before in zip(*(jax.tree.leaves(getattr(r, name)) for r in (dearer, report)), strict=True):
+            np.testing.assert_allclose(after, by * before, rtol=1e-12, err_msg=name)
+
+
+def test_idle_time_is_paid_for(cases, report):
+    assert (with_more(cases, prices__occupancy=0.5).run_cost_usd > report.run_cost_usd).all()
+    assert (with_more(cases, prices__occupancy=0.5).run_carbon_kg > report.run_carbon_kg).all()
+
+
+def test_more_tokens_and_more_parameters_learn_more(cases, report):
+    run, cluster, plan = cases
+    longer = run_model((replace(run, tokens=2 * run.tokens), cluster, plan))
+    assert (longer.loss < report.loss).all()
+    assert (report.loss > run.law.irreducible_loss).all()
+
+
+def test_larger_batches_never_learn_more(cases, report):
+    run, cluster, plan = cases
+    larger = run_model((replace(run, global_batch_sequences=2 * run.global_batch_sequences), cluster, plan))
+    assert (larger.loss >= report.loss * (1 - 1e-12)).all()
+    assert (larger.loss > report.loss).any()
 
 
 # Scale laws ----------------------------------------------------------------------------------------------------------
@@ -174,7 +265,7 @@ def test_memory_capacity_moves_only_margin_and_money(cases, report):
 def test_twice_the_tokens_is_twice_the_run(cases, report):
     run, cluster, plan = cases
     longer = run_model((replace(run, tokens=2 * run.tokens), cluster, plan))
-    for name in ("run_time_s", "run_cost_usd", "run_energy_j"):
+    for name in ("run_time_s", "run_cost_usd", "run_energy_j", "run_carbon_kg"):
         np.testing.assert_allclose(getattr(longer, name), 2 * getattr(report, name), rtol=1e-14)
     assert (longer.step_time_s == report.step_time_s).all()
 
@@ -190,7 +281,7 @@ def test_twice_the_batch_is_twice_the_micro_batches(cases, report):
 
 
 def test_seconds_scale_as_a_unit(cases, report):
-    """All rates times 1000 and all latencies over 1000: every time over 1000, every ratio the same."""
+    """All rates times 1000, all latencies and joules a byte over 1000: every time over 1000, every ratio the same."""
     run, cluster, plan = cases
     k, stack, network = 1000.0, cluster.stack, cluster.network
     fast = replace(
@@ -198,7 +289,11 @@ def test_seconds_scale_as_a_unit(cases, report):
         chip__peak_flops_per_s=k * cluster.chip.peak_flops_per_s,
         chip__hbm_bandwidth_bytes_per_s=k * cluster.chip.hbm_bandwidth_bytes_per_s,
         network__bandwidth_bytes_per_s=k * network.bandwidth_bytes_per_s,
+        chip__hbm_energy_j_per_byte=cluster.chip.hbm_energy_j_per_byte / k,
         network__latency_s=network.latency_s / k,
+        network__energy_j_per_byte=network.energy_j_per_byte / k,
+        rack__optics_energy_j_per_byte=cluster.rack.optics_energy_j_per_byte / k,
+        rack__floor_area_m2=cluster.rack.floor_area_m2 / k**2,  # light is as fast as ever
         **{
             f"stack__{name}": getattr(stack, name) / k
             for name in ("kernel_launch_s", "host_layer_s", "collective_launch_s", "step_overhead_s")
@@ -209,6 +304,34 @@ def test_seconds_scale_as_a_unit(cases, report):
     np.testing.assert_allclose(other.mfu, report.mfu, rtol=1e-12)
     np.testing.assert_allclose(k * other.hidden_s, report.hidden_s, rtol=1e-9, atol=1e-12 * report.step_time_s.max())
     np.testing.assert_allclose(k * other.run_time_s, report.run_time_s, rtol=1e-12)
+    np.testing.assert_allclose(other.power_w, report.power_w, rtol=1e-12)
+    np.testing.assert_allclose(other.goodput, report.goodput, rtol=1e-12)
+
+
+def test_dollars_scale_as_a_unit(cases, report):
+    """All prices times 7: capital and cost times 7, nothing else moves."""
+    run, cluster, plan = cases
+    fields = [f"prices__{name}" for name in vars(cluster.prices) if "_usd" in name]
+    fields += ["rack__price_usd", "rack__optics_usd_per_byte_per_s", "facility__electricity_usd_per_j"]
+    fields += ["facility__construction_usd_per_w", "cooling__capital_usd_per_w"]
+    dearer = run_model((run, replace(cluster, **{field: 7.0 * read(cluster, field) for field in fields}), plan))
+    for name in vars(report):
+        factor = 7.0 if name in ("capex_usd", "cost_per_token_usd", "run_cost_usd") else 1.0
+        for after, before in zip(*(jax.tree.leaves(getattr(r, name)) for r in (dearer, report)), strict=True):
+            np.testing.assert_allclose(after, factor * before, rtol=1e-12, err_msg=name)
+
+
+def test_a_larger_fleet_of_the_same_racks(cases, report):
+    """Three times the racks: three times floor, power and materials; the power of one rack and the PUE stay."""
+    run, cluster, plan = cases
+    larger = run_model((run, replace(cluster, chips=3.0 * cluster.chips), plan))
+    for name in ("racks", "floor_area_m2", "peak_power_w", "capex_usd", "hbm_stacks", "package_area_m2", "wafers"):
+        np.testing.assert_allclose(getattr(larger, name), 3.0 * getattr(report, name), rtol=1e-12, err_msg=name)
+    for name in ("rack_power_w", "pue", "chip_power_w", "junction_temperature_k", "clock_ratio"):
+        assert (getattr(larger, name) == getattr(report, name)).all(), name
+    np.testing.assert_allclose(
+        3.0 * larger.mean_time_between_failures_s, report.mean_time_between_failures_s, rtol=1e-12
+    )
 
 
 # Sums ----------------------------------------------------------------------------------------------------------------
@@ -220,6 +343,95 @@ def test_breakdown_adds_up_to_the_step(report):
 
 def test_memory_adds_up(report):
     np.testing.assert_allclose(sum(report.memory), report.memory_per_chip_bytes, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def parts(cases, report):
+    """Parts of a second's cost, of its carbon, and both kinds of power, by the functions that name them."""
+
+    def one(cluster, average_w):
+        point = thermal.operating_point(cluster.chip, cluster.cooling)
+        it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
+        costs, carbons = (f(cluster, it_peak_w, average_w) for f in (cost.cost_parts, carbon.carbon_parts))
+        return dict(costs=costs, carbons=carbons, it_peak_w=it_peak_w, point=point)
+
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(cases[1], report.power_w))
+
+
+def test_cost_parts_add_up(cases, report, parts):
+    useful = report.tokens_per_s * report.goodput
+    np.testing.assert_allclose(sum(parts["costs"].values()) / useful, report.cost_per_token_usd, rtol=1e-12)
+    np.testing.assert_allclose(report.cost_per_token_usd * cases[0].tokens, report.run_cost_usd, rtol=1e-12)
+    assert all((part > 0).all() for part in parts["costs"].values())
+
+
+def test_carbon_parts_add_up(cases, report, parts):
+    useful = report.tokens_per_s * report.goodput
+    np.testing.assert_allclose(sum(parts["carbons"].values()) / useful, report.carbon_per_token_kg, rtol=1e-12)
+    np.testing.assert_allclose(report.carbon_per_token_kg * cases[0].tokens, report.run_carbon_kg, rtol=1e-12)
+    assert all((part > 0).all() for part in parts["carbons"].values())
+
+
+def test_power_adds_up(cases, report, parts):
+    """From chip to rack to meter."""
+    _, cluster, _ = cases
+    np.testing.assert_allclose(report.rack_power_w, cluster.rack.chips * parts["it_peak_w"], rtol=1e-12)
+    np.testing.assert_allclose(report.peak_power_w, report.racks * report.rack_power_w * report.pue, rtol=1e-12)
+    np.testing.assert_allclose(report.energy_per_token_j * cases[0].tokens, report.run_energy_j, rtol=1e-12)
+    chip, point = cluster.chip, parts["point"]
+    memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
+    whole = chip.standby_power_w + memory + point.core_w + point.leakage_w
+    np.testing.assert_allclose(report.chip_power_w, whole, rtol=1e-12)
+    assert (report.power_w <= report.peak_power_w).all()
+    assert (report.chip_power_w < parts["it_peak_w"]).all()
+
+
+def test_capital_is_equipment_and_building(cases, report, parts):
+    """Without interest and landlord, what a life of depreciation pays for is the price."""
+    run, cluster, plan = cases
+    plain = replace(
+        cluster, prices__capital_rate_per_s=0.0, prices__margin=0.0, prices__occupancy=1.0, prices__owned=1.0
+    )
+    with jax.enable_x64(True):
+        paid = jax.vmap(cost.cost_parts)(plain, parts["it_peak_w"], report.power_w)
+    equipment = sum(np.asarray(paid[name]) for name in ("chips", "network", "hosts", "racks"))
+    life, building_life = cluster.prices.server_lifetime_s, cluster.facility.construction_lifetime_s
+    capital = run_model((run, plain, plan)).capex_usd
+    np.testing.assert_allclose(equipment * life + np.asarray(paid["building"]) * building_life, capital, rtol=1e-12)
+
+
+def test_a_building_that_takes_nothing_draws_what_its_chips_draw(cases):
+    """PUE 1 where nothing but chips needs power: the meter shows the chips, and nothing else."""
+    run, cluster, plan = cases
+    bare = replace(
+        cluster,
+        facility__other_fraction=0.0,
+        facility__supply_efficiency=1.0,
+        facility__distribution_efficiency=1.0,
+        facility__room_plant_fraction=0.0,
+        facility__wet_bulb_k=100.0,
+        facility__host_power_w=0.0,
+        cooling__plant_fraction=0.0,
+        cooling__fan_fraction=0.0,
+        network__energy_j_per_byte=0.0,
+        rack__optics_energy_j_per_byte=0.0,
+    )
+    answer = run_model((run, bare, plan))
+    assert (answer.pue == 1).all()
+    np.testing.assert_allclose(answer.peak_power_w, cluster.chips * answer.chip_power_w, rtol=1e-15)
+    np.testing.assert_allclose(answer.rack_power_w, cluster.rack.chips * answer.chip_power_w, rtol=1e-15)
+    assert (answer.power_w <= answer.peak_power_w).all()
+
+
+def test_activity_is_a_share(cases, report):
+    """Average power lies between that of an idle and of a fully loaded chip."""
+    _, cluster, _ = cases
+    idle = power.Activity(0.0, 0.0, 0.0)
+    with jax.enable_x64(True):
+        watts = jax.vmap(lambda c: power.facility_w(c, thermal.operating_point(c.chip, c.cooling), idle))(cluster)
+    assert (report.power_w > np.asarray(watts)).all()
+    assert (report.power_w <= report.peak_power_w).all()
 
 
 def test_no_part_is_negative(report):
@@ -309,6 +521,9 @@ def test_float32_values_are_finite_and_close(cases, report):
     single = jax.tree.map(lambda leaf: leaf.astype(np.float32), cases)
     answer = jax.tree.map(np.asarray, jax.jit(jax.vmap(estimate))(*single))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(answer))
+    # A chip that hardly runs has a clock which is a difference of two nearly equal powers.
+    hardly = np.abs(report.margins.cooling) < 0.1
+    assert hardly.mean() < 0.05
     for name in (
         "step_time_s",
         "memory_per_chip_bytes",
@@ -316,8 +531,14 @@ def test_float32_values_are_finite_and_close(cases, report):
         "capex_usd",
         "cost_per_token_usd",
         "energy_per_token_j",
+        "junction_temperature_k",
+        "goodput",
+        "run_carbon_kg",
+        "loss",
     ):
-        np.testing.assert_allclose(getattr(answer, name), getattr(report, name), rtol=2e-5)
+        single_value, double = getattr(answer, name), getattr(report, name)
+        np.testing.assert_allclose(single_value[~hardly], double[~hardly], rtol=2e-5, err_msg=name)
+        np.testing.assert_allclose(single_value, double, rtol=1e-3, err_msg=name)
 
 
 def test_both_precisions_in_one_process(cases):
@@ -330,7 +551,10 @@ def test_both_precisions_in_one_process(cases):
 
 
 def test_every_input_moves_an_output():
-    """Over 500 cases, each input 1 % larger (or 0.01 more, from zero) moves some leaf of the report."""
+    """Over 500 cases, each input 1 % larger (or 0.01 more, from zero) moves some leaf of the report.
+
+    But one: `estimate` takes every token for a fresh one, repeated data is a question of `hwopt.model.learning` alone.
+    """
     some = random_cases(np.random.default_rng(35), 500)
     names, before = input_names(some), np.stack(jax.tree.leaves(run_model(some)), 1)
     leaves, structure = jax.tree.flatten(some)
@@ -345,7 +569,7 @@ def test_every_input_moves_an_output():
                 idle.add(names[column])
             column += 1
     assert column == to_vectors(some).shape[1]
-    assert not idle
+    assert idle == {"law.repetition_epochs"}
 
 
 def test_bottleneck_names_the_largest_part(report):

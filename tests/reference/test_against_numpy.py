@@ -8,7 +8,7 @@ import pytest
 
 from hwopt.model.estimate import estimate
 from tests.cases import KINDS, count, one_chip_cases, random_case, random_cases, replace, stack_cases, take
-from tests.reference import numpy_model
+from tests.reference.plain.estimate import estimate as plain_estimate
 
 REL = 1e-6
 traces = 0
@@ -35,7 +35,7 @@ def mapped(cases) -> dict[str, np.ndarray]:
 
 
 def reference(cases) -> dict[str, np.ndarray]:
-    rows = [numpy_model.estimate(*take(cases, i)) for i in range(count(cases))]
+    rows = [plain_estimate(*take(cases, i)) for i in range(count(cases))]
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 

@@ -178,7 +178,7 @@ def _workload(row: MeasuredRun, shape: models.Transformer, assumed: list[str]) -
     }
     leaves = {key: np.float64(value) for key, value in values.items()}
     share = np.array([float(entry == name) for entry in PRECISIONS])
-    return TrainingRun(model=shape, gemm_precision=share, **leaves)
+    return TrainingRun(model=shape, law=catalog.loss_law(), gemm_precision=share, **leaves)
 
 
 def _plan(

@@ -13,6 +13,9 @@ from hwopt import catalog
 from hwopt.catalog.fields import ARCHITECTURES
 from hwopt.catalog.load import data_root
 from hwopt.errors import UserError
+from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
+from hwopt.model.power import FULL_LOAD, it_w, pue
+from hwopt.model.thermal import full_load_w, operating_point
 from hwopt.types import PRECISIONS
 
 CHIPS = catalog.names("chips")
@@ -26,8 +29,9 @@ def test_every_chip_becomes_a_cluster(name):
         assert np.isfinite(part).all() and (part >= 0).all()
     held, chip, network = catalog.record("chips", name), cluster.chip, cluster.network
     assert held.text["architecture"] in ARCHITECTURES
-    draws = chip.idle_power_w + chip.core_power_w + chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
-    assert draws == pytest.approx(held.si("tdp"), rel=1e-12)
+    assert full_load_w(chip, chip.clock_ratio, LEAKAGE_REFERENCE_K) == pytest.approx(held.si("tdp"), rel=1e-6)
+    cool = chip.standby_power_w + chip.leakage_power_w * np.exp(-35.0 * chip.leakage_per_k)
+    assert cool == pytest.approx(held.si("idle_fraction") * held.si("tdp"), rel=1e-9)
     assert (chip.matmul_efficiency > 0).all() and (chip.matmul_efficiency <= 1).all()
     assert 0 < chip.hbm_efficiency <= 1 and 0 < chip.threshold_voltage_fraction < 1
     assert (network.efficiency > 0).all() and (network.efficiency <= 1).all()
@@ -123,12 +127,43 @@ def test_stacks_know_chip_families():
 
 def test_sites_and_price_lists_act():
     norway, average = catalog.facility("norway", "h100-sxm"), catalog.facility("us-average", "h100-sxm")
-    assert norway.carbon_kg_per_j < average.carbon_kg_per_j and norway.pue < average.pue
-    assert average.host_power_w == pytest.approx(0.82 * 700)
+    assert norway.carbon_kg_per_j < average.carbon_kg_per_j and norway.wet_bulb_k < average.wet_bulb_k
+    assert average.host_power_w == 175.0 and catalog.facility("us-average", "gb200").host_power_w == 185.0
     assert average.electricity_usd_per_j * 3.6e6 == pytest.approx(0.0826)
     assert catalog.prices("at-cost", "h100-sxm").chip_base_usd < catalog.prices("default", "h100-sxm").chip_base_usd
     dearer = catalog.prices("default", "h100-sxm", scale_out="infiniband-xdr").network_usd_per_byte_per_s
     assert dearer[1] != catalog.prices("default", "h100-sxm").network_usd_per_byte_per_s[1]
+
+
+@pytest.mark.parametrize("name", catalog.names("sites"))
+def test_climate_and_plant_make_the_published_pue(name):
+    """Built up from wet bulb, plant, chillers and conversion, a site's PUE is the one published for it, to 0.02."""
+    held = catalog.record("sites", name)
+    built = pue(catalog.facility(name, "h100-sxm"), catalog.cooling(str(held.text["cooling"])))
+    assert float(built) == pytest.approx(held.si("pue"), abs=0.02)
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_racks_hold_what_they_can_power_and_carry(name):
+    """Provisioned at the datasheet's power, a default rack carries its chips at full load."""
+    cluster = catalog.cluster(name, 256)
+    rack, limit = cluster.rack, min(float(cluster.cooling.rack_limit_w), float(cluster.rack.busbar_limit_w))
+    used = float(rack.chips * it_w(cluster, operating_point(cluster.chip, cluster.cooling), FULL_LOAD))
+    assert rack.chips >= 1 and float(rack.chips).is_integer()
+    assert used <= limit * (1 + 1e-6)
+    assert rack.empty_weight_kg + rack.chips * rack.chip_weight_kg <= rack.weight_limit_kg
+
+
+def test_a_coolant_must_be_cooler_than_the_junction(tmp_path):
+    text = (data_root() / "cooling" / "air.toml").read_text(encoding="utf-8")
+    path = tmp_path / "lava.toml"
+    path.write_text(
+        text.replace("coolant_temperature = { value = 27", "coolant_temperature = { value = 90").replace(
+            "low = 18, high = 27", "low = 18, high = 97"
+        )
+    )
+    with pytest.raises(UserError, match="cannot hold a junction"):
+        catalog.cooling(path)
 
 
 @pytest.mark.parametrize("chips", [0, -8, 0.5, float("nan"), float("inf"), "many", None])
@@ -142,7 +177,7 @@ def test_a_number_of_chips_must_be_one(chips):
     [
         {"domain": 0}, {"domain": float("nan")}, {"scale_out": "nvlink-4"}, {"scale_out": "ndrr"}, {"scale_up": "nvlink-9"},
         {"scale_out_bytes_per_s": -1}, {"pod": 0}, {"oversubscription": 0}, {"stack": "megatron"}, {"site": "mars"},
-        {"prices": "free"},
+        {"prices": "free"}, {"cooling": "snow"}, {"rack": "tower"}, {"rack_chips": 0}, {"reliability": "perfect"},
     ],
 )  # fmt: skip
 def test_wrong_options_are_refused_in_one_line(wrong):

@@ -69,8 +69,8 @@ def test_an_independent_solver_finds_nothing_better_with_the_same_plan(solution)
     """SciPy's SLSQP on the exact model, whole numbers fixed, from the answer and from points around it."""
     problem = solution.problem
     with jax.enable_x64(True):
-        values = jax.jit(lambda y: evaluate(problem, y, problem.limits, None))
-        slopes = jax.jit(jax.jacfwd(lambda y: evaluate(problem, y, problem.limits, None)))
+        values = jax.jit(lambda y: evaluate(problem.form, problem.template, y, problem.limits, None))
+        slopes = jax.jit(jax.jacfwd(lambda y: evaluate(problem.form, problem.template, y, problem.limits, None)))
         plan = solution.plan
         fixed = {each.name: solution.design[each.name].value for each in problem.variables if each.whole}
         fixed |= {"fullest_stage": float(plan.fullest_stage), "last_stage": float(plan.last_stage)}

@@ -1,0 +1,57 @@
+"""Racks: power, weight and floor of what stands in them, and what their distance does to the links."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.network import Network
+from hwopt.model.maximum import above_zero
+from hwopt.types import Scalar
+
+SECONDS_PER_M = 4.9e-9
+"""Light in fibre and on cable, group index 1.47 (ITU-T G.652); a signal's own speed is not a design choice."""
+
+
+def racks(cluster: Cluster) -> Scalar:
+    """Racks of the cluster: `N / n`."""
+    return cluster.chips / cluster.rack.chips
+
+
+def rack_limit_w(cluster: Cluster) -> Scalar:
+    """IT power one rack may draw: the lesser of its cooling's limit and its busbar's."""
+    cooled, fed = cluster.cooling.rack_limit_w, cluster.rack.busbar_limit_w
+    return jnp.where(fed < cooled, fed, cooled)
+
+
+def rack_weight_kg(cluster: Cluster) -> Scalar:
+    """Weight of a loaded rack: `w_0 + n w`."""
+    return cluster.rack.empty_weight_kg + cluster.rack.chips * cluster.rack.chip_weight_kg
+
+
+def floor_area_m2(cluster: Cluster) -> Scalar:
+    """Floor under the racks, aisles included."""
+    return racks(cluster) * cluster.rack.floor_area_m2
+
+
+def optical_share(cluster: Cluster) -> Scalar:
+    """Share of the scale-up links that leave the rack and so are optical: `max(0, 1 - n / D)`.
+
+    A domain of D chips on n to a rack sends `1 - n/D` of its traffic to other racks. **Not log-log convex** in n and D (a
+    difference), and a kink at D = n, where the domain begins to leave the rack.
+    """
+    return above_zero(1.0 - cluster.rack.chips / cluster.network.size[0])
+
+
+def spread_out(cluster: Cluster) -> Network:
+    """The network with the time light takes across the floor its tiers cover: `latency + l / v`.
+
+    A tier of s chips covers `s / n` racks of area a, so its links are `l = sqrt(a s / n)` long: denser racks, shorter
+    links.
+    """
+    network = cluster.network
+    inner = jnp.where(network.size < cluster.chips, network.size, cluster.chips)
+    chips = jnp.concatenate([inner, jnp.reshape(cluster.chips, (1,))])
+    length_m = jnp.sqrt(cluster.rack.floor_area_m2 * chips / cluster.rack.chips)
+    return eqx.tree_at(lambda n: n.latency_s, network, network.latency_s + SECONDS_PER_M * length_m)

@@ -1,0 +1,28 @@
+"""What a model learns from how many tokens in batches of what size: a published scaling law."""
+
+from __future__ import annotations
+
+import equinox as eqx
+
+from hwopt.types import Scalar
+
+
+class LossLaw(eqx.Module):
+    """Loss in nats a token, `L = E + A / N^alpha + B / D^beta`, and the batch beyond which tokens are wasted.
+
+    The critical batch is `B_ref (D / D_ref)^a L^-b`. One form holds both families: it grows with the tokens of the run
+    alone in Zhang 2024 and Bergsma 2025 (a = 0.46 to 0.47, b = 0), with the loss reached alone in Kaplan 2020 (a = 0,
+    b = 1 / 0.21, B_ref = 2e8). For b >= 0 the overhead `1 + B / B_crit` is log-log convex in batch, tokens and parameters.
+    """
+
+    irreducible_loss: Scalar  # E
+    parameter_coefficient: Scalar  # A
+    parameter_exponent: Scalar  # alpha
+    token_coefficient: Scalar  # B
+    token_exponent: Scalar  # beta
+    critical_batch_tokens: Scalar  # B_ref, at the reference tokens and a loss of 1 nat where b > 0
+    critical_reference_tokens: Scalar  # D_ref
+    critical_token_exponent: Scalar  # a, below 1
+    critical_loss_exponent: Scalar  # b
+    repetition_epochs: Scalar  # R*, repetitions after which repeated data has given 1 - 1/e of what it can
+    moe_exponent: Scalar  # weight of all parameters against active ones, 0 to 1

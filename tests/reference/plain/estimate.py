@@ -1,0 +1,118 @@
+"""A second, independent model in plain Python floats: loops over operations, ifs instead of masks.
+
+It knows nothing of `hwopt.model`; it reads the same input classes and repeats the published formulas, so that a wrong
+index, mask or attribution in the arrays of the real model shows as a difference.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tests.reference.plain import rack
+from tests.reference.plain.failures import failures
+from tests.reference.plain.flops import flops, micro_batches
+from tests.reference.plain.kernels import chip_rates
+from tests.reference.plain.learning import loss
+from tests.reference.plain.memory import memory
+from tests.reference.plain.money import carbon, money
+from tests.reference.plain.names import BREAKDOWN, per_format
+from tests.reference.plain.power import power
+from tests.reference.plain.step import step
+from tests.reference.plain.thermal import operating_point
+from tests.reference.plain.weights import expert_replicas, parameters
+
+
+def plan_margins(run, plan) -> dict[str, float]:
+    w = run.model
+    return {
+        "stages": math.log((w.layers + 2.0) / plan.pp / plan.virtual_stages),
+        "tensor_parallel": math.log(w.heads / plan.tp),
+        "experts": math.log((w.experts if w.experts > 0 else 1.0) / plan.ep),
+        "replicas": math.log(expert_replicas(plan)),
+        "batch": math.log(micro_batches(run, plan)),
+        "context": math.log(run.sequence_length / plan.cp),
+    }
+
+
+def cluster_margins(cluster, plan, bytes_used: float, rack_w: float, cooling: float, lost: float) -> dict[str, float]:
+    return {
+        "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(bytes_used),
+        "chips": -abs(math.log(cluster.chips / (plan.tp * plan.pp * plan.dp * plan.cp))),
+        "cooling": cooling,
+        "failures": lost,
+        **rack.margins(cluster, rack_w),
+    }
+
+
+def peak_seconds_per_flop(run, chip) -> float:
+    """At the clock asked for."""
+    peak = per_format(chip.peak_flops_per_s)
+    return sum(share / (peak[name] * chip.clock_ratio) for name, share in per_format(run.gemm_precision).items())
+
+
+def estimate(run, cluster, plan) -> dict[str, float]:
+    """Every leaf of the model's report by name: `step_time_s`, `breakdown.compute_s`, `memory.weights_bytes`..."""
+    chip, chips, batch = cluster.chip, cluster.chips, run.global_batch_sequences * run.sequence_length
+    point = operating_point(chip, cluster.cooling)
+    running = rack.running(cluster, point["clock"])
+    time = step(run, running, plan)
+    parts = memory(run, plan, cluster.stack)
+    used_bytes = sum(parts.values())
+    total, active = parameters(run.model, per_token=False), parameters(run.model, per_token=True)
+    needed, repeated = flops(run, plan, cluster.stack)
+    watts = power(cluster, point, time, needed + repeated, chip_rates(run, running)[0])
+    capex, usd = money(cluster, watts["it_peak"], watts["average"])
+    kilograms = carbon(cluster, watts["it_peak"], watts["average"])
+    job = failures(run, cluster, point["kelvin"], total)
+    rate = batch / time["step"]
+    useful = rate * job["goodput"]
+    per_chip = needed / chips / time["step"]
+    run_time = run.tokens / useful
+    limits = plan_margins(run, plan)
+    limits |= cluster_margins(cluster, plan, used_bytes, watts["rack"], point["cooling_margin"], job["margin"])
+    largest = max(range(len(BREAKDOWN)), key=lambda i: time["parts"][BREAKDOWN[i]])
+    report = {
+        "step_time_s": time["step"],
+        "tokens_per_s": rate,
+        "tokens_per_s_per_chip": rate / chips,
+        "mfu": per_chip * peak_seconds_per_flop(run, chip),
+        "hfu": (needed + repeated) / chips / time["step"] * peak_seconds_per_flop(run, chip),
+        "model_flops_per_chip_per_s": per_chip,
+        "memory_per_chip_bytes": used_bytes,
+        "memory_capacity_bytes": chip.hbm_capacity_bytes,
+        "clock_ratio": point["clock"],
+        "clock_margin": point["clock_margin"],
+        "junction_temperature_k": point["kelvin"],
+        "heat_flux_w_per_m2": watts["chip"] / chip.silicon_area_m2,
+        "chip_power_w": watts["chip"],
+        "rack_power_w": watts["rack"],
+        "racks": chips / cluster.rack.chips,
+        "floor_area_m2": chips / cluster.rack.chips * cluster.rack.floor_area_m2,
+        "pue": watts["pue"],
+        "power_w": watts["average"],
+        "peak_power_w": watts["peak"],
+        "goodput": job["goodput"],
+        "mean_time_between_failures_s": job["between"],
+        "checkpoint_interval_s": job["interval"],
+        "energy_per_token_j": watts["average"] / useful,
+        "carbon_per_token_kg": kilograms / useful,
+        "capex_usd": capex,
+        "cost_per_token_usd": usd / useful,
+        "run_time_s": run_time,
+        "run_cost_usd": usd * run_time,
+        "run_energy_j": watts["average"] * run_time,
+        "run_carbon_kg": kilograms * run_time,
+        "loss": loss(run.law, active, total, run.tokens, batch),
+        "silicon_area_m2": chip.silicon_area_m2,
+        "hbm_stacks": chips * chip.hbm_stacks,
+        "package_area_m2": chips * chip.package_area_m2,
+        "wafers": chips * chip.wafers,
+        "parameters": total,
+        "active_parameters": active,
+        "hidden_s": time["hidden"],
+        "bottleneck": float(largest),
+        "feasible": float(all(value >= -1e-6 for value in limits.values())),
+    }
+    for group, values in (("breakdown", time["parts"]), ("memory", parts), ("margins", limits)):
+        report |= {f"{group}.{name}": value for name, value in values.items()}
+    return {name: float(value) for name, value in report.items()}

@@ -1,0 +1,116 @@
+"""Seconds of kernels on one chip: (compute, memory beyond it, launch, HBM busy)."""
+
+from __future__ import annotations
+
+import math
+
+from tests.reference.plain.flops import computed_causal, expert_tokens, keys_met, sequence_shards, tokens_of
+from tests.reference.plain.names import BYTES, FORMATS, per_format
+
+
+def chip_rates(run, cluster) -> tuple[float, float, float]:
+    """Seconds a FLOP in the run's formats and in 16 bit, and seconds a byte of HBM."""
+    chip = cluster.chip
+    peak, efficiency, share = (
+        per_format(v) for v in (chip.peak_flops_per_s, chip.matmul_efficiency, run.gemm_precision)
+    )
+    mixed = 0.0
+    for name in FORMATS:
+        mixed += share[name] / (peak[name] * efficiency[name] * chip.clock_ratio)
+    bf16 = 1.0 / (peak["bf16"] * efficiency["bf16"] * chip.clock_ratio)
+    return mixed, bf16, 1.0 / (chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency)
+
+
+def layer_gemms(run, plan, moe: bool):
+    """(rows, columns, inner, columns launched, count, low precision, is expert) of each GEMM of one layer."""
+    w, t, tokens = run.model, plan.tp, tokens_of(run, plan)
+    query = w.heads * w.qk_dim / t
+    query_inner = w.query_rank if w.query_rank > 0 else w.hidden
+    latent = w.query_rank + w.kv_rank + w.rope_dim
+    if latent > 0:
+        yield tokens, latent, w.hidden, latent, 1.0, True, False
+    if w.kv_rank > 0:
+        expanded = w.heads * (w.qk_dim - w.rope_dim + w.v_dim) / t
+        yield tokens, query, query_inner, query, 1.0, True, False
+        yield tokens, expanded, w.kv_rank, expanded, 1.0, True, False
+    else:
+        key_value = max(w.kv_heads / t, 1.0) * (w.qk_dim + w.v_dim)
+        yield tokens, query, query_inner, query + key_value, 1.0, True, False
+        yield tokens, key_value, w.hidden, query + key_value, 1.0, True, False
+    yield tokens, w.hidden, w.heads * w.v_dim / t, w.hidden, 1.0, True, False
+    gates = w.mlp_matrices - 1.0
+    if not moe:
+        yield tokens, gates * w.ffn / t, w.hidden, gates * w.ffn / t, 1.0, True, False
+        yield tokens, w.hidden, w.ffn / t, w.hidden, 1.0, True, False
+        return
+    yield tokens / t, w.experts, w.hidden, w.experts, 1.0, False, False
+    local = w.experts / plan.ep
+    rows, inner = expert_tokens(run, plan) / local, w.expert_ffn / plan.expert_tp
+    yield rows, gates * inner, w.hidden, gates * inner, local, True, True
+    yield rows, w.hidden, inner, w.hidden, local, True, True
+    if w.shared_experts > 0:
+        shared = w.shared_experts * w.expert_ffn / t
+        yield tokens, gates * shared, w.hidden, gates * shared, 1.0, True, False
+        yield tokens, w.hidden, shared, w.hidden, 1.0, True, False
+
+
+def gemm(run, cluster, rows, columns, inner, launched, count, low) -> tuple[float, float, float, float]:
+    """One GEMM."""
+    stack = cluster.stack
+    mixed, bf16, byte_s = chip_rates(run, cluster)
+    element = sum(share * BYTES[name] for name, share in per_format(run.gemm_precision).items()) if low else 2.0
+    loss = 1.0
+    for side in (rows, launched, inner):
+        loss *= (side + stack.gemm_half_size) / side
+    compute = 2.0 * rows * columns * inner * count * (mixed if low else bf16) * loss / stack.gemm_efficiency_factor
+    compulsory = element * inner * (rows + columns) + 2.0 * rows * columns
+    blocked = 2.0 * rows * columns * inner * element / math.sqrt(cluster.chip.sram_bytes / (3.0 * element))
+    traffic_s = max(compulsory, blocked) * count * byte_s
+    memory = max(traffic_s - compute, 0.0)
+    if low and element < 2.0:  # casts to the low format are kernels of their own
+        cast_s = stack.cast_passes * min(2.0 - element, 1.0) * rows * inner * (2.0 + element) * count * byte_s
+        memory += cast_s
+        traffic_s += cast_s
+    return compute, memory, stack.kernel_launch_s, traffic_s
+
+
+def attention_core(run, cluster, plan) -> tuple[tuple, tuple]:
+    """One layer's attention core, forward and backward."""
+    w, stack, chip = run.model, cluster.stack, cluster.chip
+    *_, byte_s = chip_rates(run, cluster)
+    tokens, heads = tokens_of(run, plan), w.heads / plan.tp
+    width = w.qk_dim + w.v_dim
+    work = 2.0 * tokens * keys_met(run, computed_causal(run, stack)) * heads * width
+    keys = heads if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
+    streams = 2.0 * tokens * (heads + keys) * width
+    peak = float(chip.peak_flops_per_s[FORMATS.index("bf16")]) * chip.clock_ratio
+    directions = []
+    for again, efficiency, stream_passes, score_bytes, kernels in (
+        (1.0, stack.attention_forward_efficiency, 1.0, 13.0, 1.0),
+        (None, stack.attention_backward_efficiency, 3.0, 19.0, 2.0),
+    ):
+        if again is None:
+            again = 2.0 if stack.attention_scores_stored == 1 else 2.5
+        compute = work * again / (peak * efficiency)
+        if stack.attention_scores_stored == 1:
+            memory = score_bytes * tokens * run.sequence_length * heads * byte_s
+            traffic_s = memory + streams * stream_passes * byte_s
+        else:
+            traffic_s = streams * stream_passes * byte_s
+            memory = max(traffic_s - compute, 0.0)
+        directions.append((compute, memory, kernels * stack.kernel_launch_s, traffic_s))
+    return directions[0], directions[1]
+
+
+def passes(run, cluster, plan, moe: bool) -> tuple[float, float, float, float]:
+    """Norms, residuals, rotary embedding, activation, permutation of one layer, forward."""
+    w, a, tokens = run.model, run.activation_bytes, tokens_of(run, plan)
+    size = 10.0 * a * w.hidden * tokens / sequence_shards(plan) + 2.0 * a * tokens * w.heads * w.qk_dim / plan.tp
+    if moe:
+        copies = expert_tokens(run, plan)
+        size += a * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp + 4.0 * a * w.hidden * copies
+        size += a * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
+    else:
+        size += a * w.mlp_matrices * tokens * w.ffn / plan.tp
+    traffic_s = cluster.stack.elementwise_passes * size * chip_rates(run, cluster)[2]
+    return 0.0, traffic_s, 8.0 * cluster.stack.kernel_launch_s, traffic_s

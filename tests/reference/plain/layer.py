@@ -1,0 +1,112 @@
+"""One layer of one micro-batch: kernels, and communication beside them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass
+from tests.reference.plain.flops import tokens_of
+from tests.reference.plain.kernels import attention_core, gemm, layer_gemms, passes
+from tests.reference.plain.names import BREAKDOWN
+from tests.reference.plain.weights import expert_replicas, layer_weights
+
+KERNEL_PARTS = ("compute_s", "memory_bound_s", "host_s", "hbm_s")
+
+
+def add(*times):
+    return tuple(sum(column) for column in zip(*times, strict=True))
+
+
+def elapsed_s(kernels) -> float:
+    """HBM is busy under the other parts, so it does not count."""
+    compute, memory, launch, _ = kernels
+    return compute + memory + launch
+
+
+def beside(stack, work: float, communication: float, overlap: float) -> tuple[float, float]:
+    """(exposed, hidden) of a communication beside work."""
+    exposed = max(stack.communication_slowdown * communication, communication - overlap * work)
+    return exposed, max(communication - exposed, 0.0)
+
+
+def direction(stack, products, attention, experts, elementwise, comm, gather) -> dict[str, float]:
+    everything = add(products, attention, experts, elementwise)
+    seconds = defaultdict(float, zip(KERNEL_PARTS, everything, strict=True))
+    elapsed = elapsed_s(everything)
+    for name, work, overlap in (
+        ("tp", elapsed_s(products), stack.tp_overlap),
+        ("cp", elapsed_s(attention), stack.cp_overlap),
+        ("ep", None, stack.ep_overlap),
+    ):
+        exposed, hidden = beside(stack, elapsed if work is None else work, comm[name], overlap)
+        seconds[name + "_comm_s"] += exposed
+        seconds["hidden_s"] += hidden
+        elapsed += exposed
+    if elapsed < stack.host_layer_s:
+        seconds["host_s"] += stack.host_layer_s - elapsed
+        elapsed = stack.host_layer_s
+    exposed, hidden = beside(stack, elapsed, gather, stack.dp_overlap)
+    seconds["dp_comm_s"] += exposed
+    seconds["hidden_s"] += hidden
+    return seconds
+
+
+def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
+    w, tokens = run.model, tokens_of(run, plan)
+    block = tokens * w.hidden * run.activation_bytes
+    around_attention = all_reduce(cluster, block, plan.tp, 1.0)
+    comm = {"tp": 2.0 * around_attention, "ep": 0.0}
+    if moe:
+        comm["tp"] = around_attention + all_reduce(cluster, block * w.experts_per_token, plan.expert_tp, 1.0)
+        if w.shared_experts > 0:
+            comm["tp"] += around_attention
+        sent = tokens / plan.tp * w.experts_per_token * w.hidden * run.activation_bytes * run.routing_imbalance
+        comm["ep"] = 2.0 * all_to_all(cluster, sent, plan.ep, plan.expert_tp)
+    heads = max(w.kv_heads / plan.tp, 1.0)
+    keys_values = 2.0 * plan.micro_batch * run.sequence_length * heads * (w.qk_dim + w.v_dim)
+    comm["cp"] = ring_pass(cluster, keys_values, plan.cp, plan.tp)
+    return comm
+
+
+def gather(run, cluster, plan, moe: bool, element: float) -> float:
+    """Gathering (or scattering) one layer's sharded weights."""
+    if plan.weights_sharded == 0:
+        return 0.0
+    own, routed = layer_weights(run.model, plan, moe)
+    total = ring_pass(cluster, own * element, max(plan.dp * plan.cp / plan.shard_groups, 1.0), plan.tp)
+    if moe:
+        group = max(expert_replicas(plan) / plan.shard_groups, 1.0)
+        total += ring_pass(cluster, routed * element, group, plan.ep * plan.expert_tp)
+    return total
+
+
+def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
+    """Forward, recomputation and backward of one layer and micro-batch."""
+    stack = cluster.stack
+    products, experts = (0.0,) * 4, (0.0,) * 4
+    for *shape, is_expert in layer_gemms(run, plan, moe):
+        time = gemm(run, cluster, *shape)
+        if is_expert:
+            experts = add(experts, time)
+        else:
+            products = add(products, time)
+    attention, attention_backward = attention_core(run, cluster, plan)
+    elementwise = passes(run, cluster, plan, moe)
+    comm = layer_communication(run, cluster, plan, moe)
+    weights_s = gather(run, cluster, plan, moe, run.weight_bytes)
+    gradients_s = gather(run, cluster, plan, moe, stack.gradient_bytes * run.trainable_fraction)
+
+    times = lambda factor, kernels: tuple(factor * x for x in kernels)
+    both = 1.0 + run.trainable_fraction
+    forward = direction(stack, products, attention, experts, elementwise, comm, weights_s)
+    backward = direction(
+        stack, times(both, products), attention_backward, times(both, experts), times(2.0, elementwise),
+        {"tp": comm["tp"], "cp": 2.0 * comm["cp"], "ep": comm["ep"]}, weights_s + gradients_s,
+    )  # fmt: skip
+    total = defaultdict(float)
+    again = direction(stack, products, attention, experts, elementwise, comm, 0.0)
+    for name in (*BREAKDOWN, "hidden_s", "hbm_s"):
+        total[name] = forward[name] + backward[name] + plan.recompute_full * again[name]
+    for name, seconds in zip(KERNEL_PARTS, attention, strict=True):
+        total[name] += (1.0 - plan.recompute_full) * plan.recompute_attention * seconds
+    return total

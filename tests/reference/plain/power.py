@@ -1,0 +1,50 @@
+"""Watts of a chip at the rack's inlet and at the meter."""
+
+from __future__ import annotations
+
+import math
+
+from tests.reference.plain.rack import leaving_bandwidth
+
+
+def at_the_inlet(cluster, point, core: float, memory: float, host: float) -> float:
+    """One chip with its share of the server, by what its parts do (1: full load)."""
+    network, site = cluster.network, cluster.facility
+    watts = point["standby"] + point["leakage"] + core * point["core"] + memory * point["memory"]
+    for bandwidth, energy in zip(network.bandwidth_bytes_per_s, network.energy_j_per_byte, strict=True):
+        watts += float(bandwidth) * float(energy)
+    watts += leaving_bandwidth(cluster) * cluster.rack.optics_energy_j_per_byte
+    idle = site.host_power_w * site.idle_host_fraction
+    watts += idle + host * (site.host_power_w - idle)
+    return watts / (1.0 - cluster.cooling.fan_fraction) / site.supply_efficiency
+
+
+def usage_effectiveness(cluster) -> float:
+    """Power at the meter over IT power."""
+    site, cooling = cluster.facility, cluster.cooling
+    overhead = site.other_fraction
+    for share, plant, approach, supply in (
+        (cooling.captured_fraction, cooling.plant_fraction, cooling.approach_k, cooling.coolant_temperature_k),
+        (1.0 - cooling.captured_fraction, site.room_plant_fraction, site.room_approach_k, site.room_temperature_k),
+    ):
+        sigmas = (site.wet_bulb_k + approach - supply) / site.wet_bulb_spread_k
+        too_warm = 0.5 * (1.0 + math.erf(sigmas / math.sqrt(2.0)))
+        overhead += share * (plant + too_warm / site.chiller_cop)
+    return (1.0 + overhead) / site.distribution_efficiency
+
+
+def power(cluster, point, step: dict, executed_flops: float, flop_s: float) -> dict[str, float]:
+    """Watts of one chip and at the meter; `flop_s` seconds a FLOP takes in large GEMMs at the sustained clock."""
+    step_s = step["step"]
+    core = min(executed_flops / cluster.chips * flop_s / step_s, 1.0)
+    full = at_the_inlet(cluster, point, 1.0, 1.0, 1.0)
+    average = at_the_inlet(cluster, point, core, step["hbm"] / step_s, step["busy"] / step_s)
+    pue = usage_effectiveness(cluster)
+    return {
+        "chip": point["standby"] + point["leakage"] + point["core"] + point["memory"],
+        "it_peak": full,
+        "rack": full * cluster.rack.chips,
+        "pue": pue,
+        "peak": cluster.chips * pue * full,
+        "average": cluster.chips * pue * average,
+    }

@@ -1,0 +1,43 @@
+"""Racks, and the distance they put between chips."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def replaced(tree, **fields):
+    """A copy of an input class with other fields."""
+    return type(tree)(**{name: fields.get(name, getattr(tree, name)) for name in tree.__dataclass_fields__})
+
+
+def leaving_bandwidth(cluster) -> float:
+    """Scale-up bandwidth of a chip that goes to other racks, on optical links."""
+    domain, rack = float(cluster.network.size[0]), cluster.rack.chips
+    if domain <= rack:
+        return 0.0
+    return float(cluster.network.bandwidth_bytes_per_s[0]) * (domain - rack) / domain
+
+
+def running(cluster, clock: float):
+    """The cluster at its sustained clock; every tier's latency has the light's time across the tier's floor."""
+    network, latency = cluster.network, []
+    for i in range(3):
+        chips = cluster.chips if i == 2 else min(float(network.size[i]), cluster.chips)
+        metres = math.sqrt(cluster.rack.floor_area_m2 * chips / cluster.rack.chips)
+        latency.append(float(network.latency_s[i]) + metres * 4.9e-9)
+    return replaced(
+        cluster,
+        chip=replaced(cluster.chip, clock_ratio=clock),
+        network=replaced(network, latency_s=np.array(latency)),
+    )
+
+
+def margins(cluster, rack_w: float) -> dict[str, float]:
+    rack = cluster.rack
+    kilograms = rack.empty_weight_kg + rack.chip_weight_kg * rack.chips
+    return {
+        "rack_power": math.log(min(cluster.cooling.rack_limit_w, rack.busbar_limit_w) / rack_w),
+        "rack_weight": math.log(rack.weight_limit_kg / kilograms),
+    }

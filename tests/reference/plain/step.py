@@ -1,0 +1,96 @@
+"""One step: micro-batches through stages, gradients, optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from tests.reference.plain.collectives import all_reduce, ring_pass, send
+from tests.reference.plain.flops import micro_batches, tokens_of
+from tests.reference.plain.kernels import chip_rates, gemm
+from tests.reference.plain.layer import beside, layer
+from tests.reference.plain.names import BREAKDOWN
+from tests.reference.plain.weights import expert_replicas, sharded_weights, stage_weights
+
+
+def head(run, cluster, plan) -> dict[str, float]:
+    """Embedding, logits and loss of a micro-batch, forward and backward."""
+    w, stack, tokens = run.model, cluster.stack, tokens_of(run, plan)
+    columns = w.vocab / plan.tp
+    products = gemm(run, cluster, tokens, columns, w.hidden, columns, 1.0, False)
+    compute, memory, gap, traffic_s = (x * (2.0 + run.trainable_fraction) for x in products)
+    streamed = 2.0 * tokens * (10.0 * columns + 2.0 * run.activation_bytes * w.hidden)
+    streamed_s = streamed * chip_rates(run, cluster)[2]
+    reduce_s = all_reduce(cluster, tokens * w.hidden * run.activation_bytes, plan.tp, 1.0)
+    return defaultdict(
+        float,
+        compute_s=compute,
+        memory_bound_s=memory + streamed_s,
+        host_s=gap + 6.0 * stack.kernel_launch_s,
+        tp_comm_s=2.0 * reduce_s,
+        hbm_s=traffic_s + streamed_s,
+    )
+
+
+def gradient_sync(run, cluster, plan) -> float:
+    stack, total = cluster.stack, 0.0
+    own, routed = stage_weights(run.model, plan)
+    for weights, ranks, stride in (
+        (own, plan.dp * plan.cp, plan.tp),
+        (routed, expert_replicas(plan), plan.ep * plan.expert_tp),
+    ):
+        if weights == 0:
+            continue
+        group = max(ranks / plan.shard_groups, 1.0)
+        trained = weights * run.trainable_fraction
+        second = run.weight_bytes if plan.optimizer_sharded == 1 else stack.gradient_bytes
+        if plan.weights_sharded == 0:
+            for element in (stack.gradient_bytes, second):
+                total += ring_pass(cluster, trained * element, group, stride)
+        total += all_reduce(cluster, trained * stack.gradient_bytes / group, ranks / group, stride * group)
+    return total
+
+
+def optimizer(run, cluster, plan) -> float:
+    read = cluster.stack.gradient_bytes + run.master_bytes + run.moment_bytes
+    written = run.master_bytes + run.moment_bytes + run.weight_bytes
+    updated = sharded_weights(run.model, plan, plan.optimizer_sharded) * run.trainable_fraction
+    return updated * (read + written) * cluster.stack.optimizer_passes * chip_rates(run, cluster)[2]
+
+
+def step(run, cluster, plan) -> dict:
+    """Step time, its parts, and the seconds hidden, with kernels running, and with HBM busy."""
+    w, stack = run.model, cluster.stack
+    stage = defaultdict(float)
+    for moe, layers in ((False, w.layers - w.moe_layers), (True, w.moe_layers)):
+        if layers == 0:
+            continue
+        for name, seconds in layer(run, cluster, plan, moe).items():
+            stage[name] += seconds * layers / plan.pp
+    of_head = head(run, cluster, plan)
+    stage_s, head_s = (sum(part[name] for name in BREAKDOWN) for part in (stage, of_head))
+    slowest = max(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
+    batches = micro_batches(run, plan)
+
+    message = tokens_of(run, plan) * w.hidden * run.activation_bytes / plan.tp
+    one_send = send(cluster, message, plan.pp, plan.tp * plan.cp * plan.dp)
+    sends = 2.0 * plan.virtual_stages * one_send
+    sends_exposed, sends_hidden = beside(stack, slowest, sends, stack.pp_overlap * min(plan.virtual_stages - 1.0, 1.0))
+    sync_exposed, sync_hidden = beside(
+        stack, slowest + sends_exposed, gradient_sync(run, cluster, plan), stack.dp_overlap
+    )
+
+    parts = {name: batches * (stage[name] + of_head[name] / plan.pp) for name in BREAKDOWN}
+    parts["pp_comm_s"] = batches * sends_exposed + 2.0 * (plan.pp - 1.0) * one_send
+    parts["pp_bubble_s"] = plan.bubble_fraction * (plan.pp - 1.0) * stage_s / plan.virtual_stages
+    parts["pp_imbalance_s"] = batches * (slowest - (stage_s + head_s / plan.pp))
+    parts["dp_comm_s"] += sync_exposed
+    parts["optimizer_s"] = optimizer(run, cluster, plan)
+    x = math.log(cluster.chips)
+    parts["jitter_s"] = sum(parts.values()) * stack.jitter_sigma * x * math.sqrt(2.0 / (x + 2.208))
+    parts["overhead_s"] = float(stack.step_overhead_s)
+    total = sum(parts.values())
+    busy = parts["compute_s"] + parts["memory_bound_s"] + parts["optimizer_s"]
+    hbm = batches * (stage["hbm_s"] + of_head["hbm_s"] / plan.pp) + parts["optimizer_s"]
+    hidden = batches * (stage["hidden_s"] + sends_hidden) + sync_hidden
+    return {"step": total, "parts": parts, "hidden": hidden, "busy": busy, "hbm": hbm}

@@ -1,0 +1,244 @@
+"""Interruptions and checkpoints: the interval is the best one, the loss behaves, its form is what is claimed."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from hwopt.catalog.names import data_root, names
+from hwopt.catalog.reliability import reliability
+from hwopt.errors import UserError
+from hwopt.hardware.reliability import Reliability
+from hwopt.model import reliability as model
+from hwopt.model.maximum import hard_maximum, soft_maximum
+
+FIELDS = tuple(Reliability.__dataclass_fields__)
+BOLTZMANN_EV = 8.617333e-5
+
+# Spans of what a design may hold: chips, junction, bytes of a checkpoint, and the fields in their order.
+SPANS = (
+    (1.0, 1e6), (300.0, 380.0), (1e9, 1e14),
+    (1e-10, 1e-7), (0.01, 0.99), (0.001, 0.1), (320.0, 360.0), (10.0, 3600.0), (1e9, 1e11), (0.1, 60.0), (1e7, 1e10),
+)  # fmt: skip
+
+
+def random_points(n: int, seed: int = 0) -> np.ndarray:
+    low, high = np.log(np.array(SPANS)).T
+    return np.exp(np.random.default_rng(seed).uniform(low, high, (n, len(SPANS))))
+
+
+def lost(x, maximum=hard_maximum):
+    """The lost fraction of a design as one vector."""
+    chips, junction, size, *rest = x
+    held = Reliability(*rest)
+    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, held)
+    restart = model.restart_s(size, chips, held)
+    return model.lost_fraction(save, model.job_mtbf_s(held, chips, junction), drain, restart, maximum)
+
+
+def daly(interval, save, restart, mtbf):
+    """Time added by interruptions, as a renewal process gives it."""
+    return mtbf * np.exp(restart / mtbf) * np.expm1((interval + save) / mtbf) / interval - 1.0
+
+
+def assert_log_log_convex(function, points, tolerance=1e-9):
+    """The Hessian of log f in the logarithms of its inputs has no negative eigenvalue."""
+    with jax.enable_x64(True):
+        hessian = jax.jit(jax.vmap(jax.hessian(lambda y: jnp.log(function(jnp.exp(y))))))
+        matrices = np.asarray(hessian(np.log(points)))
+    assert np.isfinite(matrices).all()
+    eigenvalues = np.linalg.eigvalsh(0.5 * (matrices + matrices.transpose(0, 2, 1)))
+    assert (eigenvalues[:, 0] >= -tolerance * np.maximum(1.0, eigenvalues[:, -1])).all(), eigenvalues[:, 0].min()
+
+
+def assert_convex_between(function, points):
+    """Also across kinks: log f of the middle is not above the mean of the ends."""
+    with jax.enable_x64(True):
+        log_f = jax.jit(jax.vmap(lambda y: jnp.log(function(jnp.exp(y)))))
+        y = np.log(points)
+        a, b = np.split(y, 2)
+        middle, ends = np.asarray(log_f(0.5 * (a + b))), 0.5 * (np.asarray(log_f(a)) + np.asarray(log_f(b)))
+    assert (middle <= ends + 1e-9).all()
+
+
+def assert_gradients(function, points, step=1e-5):
+    """Elasticities equal central differences."""
+    with jax.enable_x64(True):
+        log_f = lambda y: jnp.log(function(jnp.exp(y)))
+        y = np.log(points)
+        exact = np.asarray(jax.jit(jax.vmap(jax.grad(log_f)))(y))
+        value = jax.jit(jax.vmap(log_f))
+        for i in range(y.shape[1]):
+            shift = step * np.eye(y.shape[1])[i]
+            differences = (np.asarray(value(y + shift)) - np.asarray(value(y - shift))) / (2 * step)
+            np.testing.assert_allclose(exact[:, i], differences, rtol=1e-6, atol=1e-7)
+
+
+def apart(points: np.ndarray) -> np.ndarray:
+    """Points away from the kink where the drain binds."""
+    with jax.enable_x64(True):
+
+        def ratio(x):
+            chips, junction, size, *rest = x
+            held = Reliability(*rest)
+            young = jnp.sqrt(2.0 * model.save_s(size, chips, held) * model.job_mtbf_s(held, chips, junction))
+            return jnp.log(young / model.drain_s(size, chips, held))
+
+        return points[np.abs(np.asarray(jax.vmap(ratio)(points))) > 1e-3]
+
+
+@pytest.mark.parametrize("name", names("reliability"))
+def test_every_entry_loads(name):
+    held = reliability(name)
+    for field in FIELDS:
+        part = getattr(held, field)
+        assert isinstance(part, np.ndarray) and part.dtype == np.float64 and part.ndim == 0 and part > 0
+
+
+def test_an_unknown_fleet_and_an_impossible_share_are_refused(tmp_path):
+    with pytest.raises(UserError, match="did you mean"):
+        reliability("fleet-men")
+    good = (data_root() / "reliability" / "fleet-mean.toml").read_text(encoding="utf-8")
+    wrong = good.replace("hardware_share = { value = 0.64", "hardware_share = { value = 1.5").replace(
+        "high = 0.75", "high = 2"
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text(wrong, encoding="utf-8")
+    with pytest.raises(UserError, match="hardware_share"):
+        reliability(path)
+
+
+def test_rate_at_the_reference_and_its_growth():
+    held = reliability()
+    with jax.enable_x64(True):
+        base = float(model.failure_rate_per_s(held, 1000.0, held.reference_junction_k))
+        assert base == pytest.approx(1000 * float(held.failures_per_chip_s), rel=1e-12)
+        warmer = float(model.failure_rate_per_s(held, 1000.0, held.reference_junction_k + 10.0))
+        assert warmer / base == pytest.approx(0.36 + 0.64 * np.exp(0.69), rel=1e-6)
+        assert float(model.job_mtbf_s(held, 1000.0, held.reference_junction_k)) == pytest.approx(1 / base)
+
+
+def test_the_line_through_arrhenius_lies_above_it():
+    held = reliability()
+    reference, growth = float(held.reference_junction_k), float(held.failure_growth_per_k)
+    assert growth == pytest.approx(0.7 / (BOLTZMANN_EV * reference**2), rel=2e-3)
+    for celsius, most in ((50.0, 1.095), (90.0, 1.085)):
+        kelvin = celsius + 273.15
+        arrhenius = np.exp(0.7 / BOLTZMANN_EV * (1 / reference - 1 / kelvin))
+        assert 1.0 <= np.exp(growth * (kelvin - reference)) / arrhenius < most
+
+
+def test_young_is_the_least_of_the_model():
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        mtbf = 10 ** rng.uniform(3, 7)
+        save, drain, restart = mtbf * 10.0 ** rng.uniform((-6, -6, -4), (-2, 0, -1))
+        interval = float(model.checkpoint_interval_s(save, mtbf, drain, hard_maximum))
+        best = minimize_scalar(
+            lambda y, s=save, m=mtbf, d=drain, r=restart: float(model.lost_at_interval(np.exp(y), s, m, d, r)),
+            bounds=(np.log(drain), np.log(max(drain, interval)) + 3.0), method="bounded", options={"xatol": 1e-9},
+        )  # fmt: skip
+        assert interval >= drain * (1 - 1e-6)
+        found = float(model.lost_fraction(save, mtbf, drain, restart, hard_maximum))
+        assert found <= best.fun * (1 + 1e-6)
+        assert interval == pytest.approx(np.exp(best.x), rel=2e-3)
+
+
+def test_against_dalys_renewal_formula():
+    rng = np.random.default_rng(2)
+    for _ in range(300):
+        mtbf = 10 ** rng.uniform(3, 6)
+        save, restart = mtbf * 10.0 ** rng.uniform((-6, -4), (-1, -0.5))
+        young = np.sqrt(2 * save * mtbf)
+        best = minimize_scalar(
+            lambda y, s=save, r=restart, m=mtbf: daly(np.exp(y), s, r, m),
+            bounds=(np.log(young) - 2, np.log(young) + 2), method="bounded", options={"xatol": 1e-10},
+        )  # fmt: skip
+        excess = (daly(young, save, restart, mtbf) - best.fun) / (1 + best.fun)
+        assert excess < (2e-4 if save < mtbf / 100 else 5e-3)
+        share = float(model.lost_fraction(save, mtbf, 0.0 * save, restart, hard_maximum))
+        added = float(model.time_multiplier(share)) - 1.0
+        for limit, error in ((0.1, 0.06), (0.2, 0.13), (0.4, 0.32)):
+            if share < limit:
+                assert -1e-5 <= added / best.fun - 1.0 < error
+                break
+
+
+def test_worse_chips_more_of_them_and_slower_saves_lose_more():
+    with jax.enable_x64(True):
+        gradient = np.asarray(jax.vmap(jax.grad(lost))(random_points(500)))
+    names_of = ("chips", "junction", "bytes", *FIELDS)
+    for name in ("junction", "bytes", "failures_per_chip_s", "restart_s", "snapshot_overhead_s"):
+        assert (gradient[:, names_of.index(name)] > 0).all(), name
+    for name in ("snapshot_bandwidth_bytes_per_s", "storage_bandwidth_bytes_per_s_per_chip"):
+        assert (gradient[:, names_of.index(name)] < 0).all(), name
+
+
+def test_more_chips_lose_more_where_the_save_is_all_overhead():
+    held = reliability()
+    with jax.enable_x64(True):
+        chips = np.geomspace(100, 1e5, 20)
+        shares = [float(lost(np.array([n, 343.15, 1e9, *(getattr(held, f) for f in FIELDS)]))) for n in chips]
+    assert (np.diff(shares) > 0).all()
+
+
+def test_without_failures_nothing_is_lost():
+    held = reliability()
+    fields = [float(getattr(held, field)) for field in FIELDS]
+    with jax.enable_x64(True):
+        share = lost(np.array([1e4, 343.15, 1e12, 1e-30, *fields[1:]]))
+        assert float(model.goodput(share)) == pytest.approx(1.0, abs=1e-9)
+        assert float(model.time_multiplier(share)) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_beyond_the_cap_numbers_stay_finite_and_the_margin_says_so():
+    for share in (0.1, 0.949, 0.951, 2.0, 1e6, 1e30):
+        value, slope = jax.value_and_grad(lambda x: model.time_multiplier(x))(jnp.float32(share))
+        assert np.isfinite(value) and np.isfinite(slope) and 1.0 <= value <= 20.001
+        assert (slope == 0.0) == (share > model.LARGEST_LOST)
+        assert (float(model.goodput_margin(jnp.float32(share))) < 0) == (share > model.LARGEST_LOST)
+
+
+# The share of hardware enters as 1 - h, its growth and reference temperature are constants: no variables of the claim.
+FREE = np.array([0, 1, 2, 3, 7, 8, 9, 10])
+
+
+def of_free(row, maximum=hard_maximum):
+    """The lost fraction in the variables of the claim, the rest as in a row."""
+    return lambda x: lost(jnp.asarray(row, x.dtype).at[FREE].set(x), maximum)
+
+
+@pytest.mark.parametrize("temperature", [None, 0.05, 0.5])
+def test_lost_fraction_is_log_log_convex(temperature):
+    maximum = hard_maximum if temperature is None else soft_maximum(jnp.asarray(temperature))
+    points = random_points(400)
+    assert_log_log_convex(of_free(points[0], maximum), points[:, FREE])
+    assert_convex_between(of_free(points[0], maximum), points[:, FREE])
+
+
+def test_time_multiplier_is_log_log_convex_below_the_cap():
+    points = random_points(3000, seed=5)
+    share = of_free(points[0])
+    with jax.enable_x64(True):
+        below = points[:, FREE][np.asarray(jax.vmap(share)(points[:, FREE])) < 0.9]
+    assert len(below) > 300
+    assert_log_log_convex(lambda x: model.time_multiplier(share(x)), below[:300])
+
+
+def test_gradients_equal_differences():
+    assert_gradients(lost, apart(random_points(200, seed=3)))
+
+
+def test_float32_is_finite_and_close_to_float64():
+    points = random_points(2000, seed=4)
+    for function in (lost, lambda x: model.time_multiplier(lost(x))):
+        slope32 = np.asarray(jax.vmap(jax.grad(function))(points.astype(np.float32)))
+        value32 = np.asarray(jax.vmap(function)(points.astype(np.float32)))
+        with jax.enable_x64(True):
+            value64 = np.asarray(jax.vmap(function)(points))
+        assert np.isfinite(slope32).all() and np.isfinite(value32).all()
+        near = value64 < 10
+        np.testing.assert_allclose(value32[near], value64[near], rtol=2e-3)

@@ -1,0 +1,70 @@
+"""Power of servers, racks and sites, built up from chip, host, links, fans and conversion, against what is published.
+
+None of these figures was used to choose a constant: hosts are built up from their parts, fans and supplies are those of
+`hwopt/data`. Published figures are mostly the most a server may draw, so the model should lie below them.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.model.power import FULL_LOAD, it_w
+from hwopt.model.thermal import operating_point
+
+PUBLISHED = [
+    # chip, chips, published W, source
+    ("h100-sxm", 8, 10.2e3, "NVIDIA DGX H100 user guide: 10.2 kW maximum"),
+    ("a100-80", 8, 6.5e3, "NVIDIA DGX A100 user guide: 6.5 kW maximum"),
+    ("b200", 8, 14.3e3, "NVIDIA DGX B200 data sheet: about 14.3 kW maximum"),
+    ("v100", 8, 3.5e3, "NVIDIA DGX-1 (V100) data sheet: 3.5 kW maximum"),
+    ("gb200", 72, 126e3, "GB200 NVL72: 120 to 132 kW a rack (press; 8 shelves of 33 kW, half of them redundant)"),
+    ("gb300", 72, 135e3, "GB300 NVL72: 18 x 7.5 kW (Bekman, Machine Learning Engineering)"),
+    ("rubin", 72, 210e3, "Rubin NVL72: 190 to 230 kW announced"),
+]
+
+
+def enclosure_w(chip: str, chips: int) -> float:
+    """Full load inside one server or rack: what leaves it (scale-out switches and optics) is not in its power."""
+    with jax.enable_x64(True):
+        cluster = catalog.cluster(chip, chips)
+        inside = np.asarray(cluster.network.energy_j_per_byte) * np.array([1.0, 0.0, 0.0])
+        cluster = eqx.tree_at(lambda c: c.network.energy_j_per_byte, cluster, inside)
+        return chips * float(it_w(cluster, operating_point(cluster.chip, cluster.cooling), FULL_LOAD))
+
+
+@pytest.mark.parametrize(("chip", "chips", "published", "source"), PUBLISHED)
+def test_servers_and_racks_draw_what_is_published(chip, chips, published, source):
+    built = enclosure_w(chip, chips)
+    print(
+        f"\n{chips:>3} x {chip:<9} {built / 1e3:7.1f} kW, published {published / 1e3:6.1f} ({built / published - 1:+.1%})  {source}"
+    )
+    assert built == pytest.approx(published, rel=0.15)
+
+
+def llama(chips: int, batch: float = 2048, **options: float):
+    run = catalog.training_run("llama3.1-405b", global_batch=batch)
+    plan = catalog.plan(run, chips, **options)
+    with jax.enable_x64(True):
+        return hwopt.estimate(run, catalog.cluster("h100-sxm", chips), plan)
+
+
+def test_ten_thousand_h100_at_the_meter():
+    """Published for 10,000 H100: 10 to 14 MW. On average while training; at full load every server at its most."""
+    report = llama(10240, batch=2080, tp=8, pp=16, dp=80, virtual_stages=8)
+    average = float(report.power_w) * 10_000 / 10_240
+    print(f"\n10,000 H100 training Llama-3.1-405B: {average / 1e6:.1f} MW at the meter, MFU {float(report.mfu):.2f}")
+    assert average == pytest.approx(12e6, rel=0.15)
+
+
+def test_llama_3_fails_and_recovers_as_published():
+    """54 days on 16,384 chips: 419 unexpected interruptions, more than 90 % of the time useful (arXiv 2407.21783)."""
+    report = llama(16384, tp=8, pp=16, dp=128, virtual_stages=8)
+    interruptions = 54 * 86400 / float(report.mean_time_between_failures_s)
+    print(f"\n{interruptions:.0f} interruptions in 54 days, published 419; goodput {float(report.goodput):.3f}")
+    assert interruptions == pytest.approx(419, rel=0.15)
+    assert float(report.goodput) > 0.90
