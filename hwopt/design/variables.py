@@ -256,7 +256,7 @@ KNOWN: Mapping[str, Variable] = {
             "workload",
             whole=True,
             box_meaning="width of a 1 B model to four times that of Llama-3.1-405B",
-            step=1024.0,
+            step=2048.0,
         ),
         Variable(
             "layers",

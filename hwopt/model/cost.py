@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.rack import optical_share, racks
 from hwopt.types import Scalar
+
+
+class Capital(NamedTuple):
+    """What a cluster costs to build, USD; spares included."""
+
+    chips: Scalar
+    network: Scalar
+    hosts: Scalar
+    racks: Scalar
+    building: Scalar  # with its cooling
+
+    @property
+    def equipment(self) -> Scalar:
+        return self.chips + self.network + self.hosts + self.racks
 
 
 def chip_usd(cluster: Cluster) -> Scalar:
@@ -25,47 +41,49 @@ def network_usd(cluster: Cluster) -> Scalar:
     return links + leaving + prices.domain_usd_per_chip * network.size[0] / prices.reference_domain
 
 
-def racks_usd(cluster: Cluster) -> Scalar:
-    """Price of racks, busbars and power shelves."""
-    return racks(cluster) * cluster.rack.price_usd
+def capital(cluster: Cluster, it_peak_w: Scalar) -> Capital:
+    """Capital cost by cause.
+
+    Equipment by the chip, spares included; racks by their number; building and cooling by the IT power they must feed.
+
+    **Arguments:** `it_peak_w` of one chip.
+    """
+    prices = cluster.prices
+    bought = cluster.chips * (1.0 + prices.spares_fraction)
+    a_watt = cluster.facility.construction_usd_per_w + cluster.cooling.capital_usd_per_w
+    return Capital(
+        chips=bought * chip_usd(cluster),
+        network=bought * network_usd(cluster),
+        hosts=bought * prices.host_usd,
+        racks=(1.0 + prices.spares_fraction) * racks(cluster) * cluster.rack.price_usd,
+        building=cluster.chips * it_peak_w * a_watt,
+    )
 
 
-def it_usd(cluster: Cluster) -> Scalar:
-    """Price of the IT equipment, spares included."""
-    each = chip_usd(cluster) + network_usd(cluster) + cluster.prices.host_usd
-    return (1.0 + cluster.prices.spares_fraction) * (cluster.chips * each + racks_usd(cluster))
+def capex_usd(cluster: Cluster, built: Capital) -> Scalar:
+    """Capital cost to the user: equipment and building; nothing where the cluster is rented."""
+    return cluster.prices.owned * (built.equipment + built.building)
 
 
-def building_usd(cluster: Cluster, it_peak_w: Scalar) -> Scalar:
-    """Price of the building and its cooling, by the IT power (of one chip) it must feed."""
-    return cluster.chips * it_peak_w * (cluster.facility.construction_usd_per_w + cluster.cooling.capital_usd_per_w)
-
-
-def capex_usd(cluster: Cluster, it_peak_w: Scalar) -> Scalar:
-    """Capital cost: equipment and building; nothing where the cluster is rented."""
-    return cluster.prices.owned * (it_usd(cluster) + building_usd(cluster, it_peak_w))
-
-
-def cost_parts(cluster: Cluster, it_peak_w: Scalar, average_power_w: Scalar) -> dict[str, Scalar]:
+def cost_parts(cluster: Cluster, built: Capital, average_power_w: Scalar) -> dict[str, Scalar]:
     """Cost of one second of the cluster by cause.
 
     Equipment and building: `price (1 / life + interest / 2)`, straight-line depreciation with half the price bound on
     average. Upkeep: a share of the equipment's price. Electricity: `P_average x price`. All over the occupancy (idle
     time is paid for too), but electricity; a landlord's margin on the sum.
 
-    **Arguments:** `it_peak_w` of one chip; `average_power_w` at the meter. **Returns:** USD/s by name.
+    **Arguments:** `built` as `capital` says; `average_power_w` at the meter. **Returns:** USD/s by name.
     """
     prices, facility = cluster.prices, cluster.facility
-    interest = 0.5 * prices.capital_rate_per_s
-    markup = 1.0 + prices.margin
-    each = (1.0 + prices.spares_fraction) * (1.0 / prices.server_lifetime_s + interest) * markup / prices.occupancy
-    building = building_usd(cluster, it_peak_w) * (1.0 / facility.construction_lifetime_s + interest)
+    interest, markup = 0.5 * prices.capital_rate_per_s, 1.0 + prices.margin
+    used = markup / prices.occupancy
+    equipment = (1.0 / prices.server_lifetime_s + interest) * used
     return {
-        "chips": each * cluster.chips * chip_usd(cluster),
-        "network": each * cluster.chips * network_usd(cluster),
-        "hosts": each * cluster.chips * prices.host_usd,
-        "racks": each * racks_usd(cluster),
-        "upkeep": it_usd(cluster) * prices.maintenance_per_s * markup / prices.occupancy,
-        "building": building * markup / prices.occupancy,
+        "chips": equipment * built.chips,
+        "network": equipment * built.network,
+        "hosts": equipment * built.hosts,
+        "racks": equipment * built.racks,
+        "upkeep": built.equipment * prices.maintenance_per_s * used,
+        "building": built.building * (1.0 / facility.construction_lifetime_s + interest) * used,
         "electricity": average_power_w * facility.electricity_usd_per_j * markup,
     }

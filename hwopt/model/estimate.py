@@ -60,10 +60,13 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
 
     it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
     activity = _activity(workload, running, time, executed_flops)
-    average_w = power.facility_w(cluster, point, activity)
+    # At the meter, N PUE IT: at full load the budget of a site, on average what the bill counts.
+    pue = power.pue(cluster.facility, cluster.cooling)
+    average_w = cluster.chips * pue * power.it_w(cluster, point, activity)
     failures = reliability.failures(cluster.reliability, cluster.chips, point.junction_k, parameters, workload, maximum)
     useful_tokens_per_s = tokens_per_s * failures.goodput
-    usd_per_s = sum(cost.cost_parts(cluster, it_peak_w, average_w).values())
+    built = cost.capital(cluster, it_peak_w)
+    usd_per_s = sum(cost.cost_parts(cluster, built, average_w).values())
     kg_per_s = sum(carbon.carbon_parts(cluster, it_peak_w, average_w).values())
     run_time = workload.tokens / useful_tokens_per_s
     learned_by = learning.dense_equivalent_parameters(workload.law, active, parameters)
@@ -86,15 +89,15 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
         rack_power_w=cluster.rack.chips * it_peak_w,
         racks=rack.racks(cluster),
         floor_area_m2=rack.floor_area_m2(cluster),
-        pue=power.pue(cluster.facility, cluster.cooling),
+        pue=pue,
         power_w=average_w,
-        peak_power_w=power.facility_w(cluster, point, power.FULL_LOAD),
+        peak_power_w=cluster.chips * pue * it_peak_w,
         goodput=failures.goodput,
         mean_time_between_failures_s=failures.mtbf_s,
         checkpoint_interval_s=failures.interval_s,
         energy_per_token_j=average_w / useful_tokens_per_s,
         carbon_per_token_kg=kg_per_s / useful_tokens_per_s,
-        capex_usd=cost.capex_usd(cluster, it_peak_w),
+        capex_usd=cost.capex_usd(cluster, built),
         cost_per_token_usd=usd_per_s / useful_tokens_per_s,
         run_time_s=run_time,
         run_cost_usd=usd_per_s * run_time,

@@ -80,8 +80,3 @@ def pue(facility: Facility, cooling: Cooling) -> Scalar:
     captured = cooling.captured_fraction
     overhead = facility.other_fraction + captured * liquid + (1.0 - captured) * air
     return (1.0 + overhead) / facility.distribution_efficiency
-
-
-def facility_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
-    """Power at the meter: `N PUE IT`. At full load the budget of a site, on average what the bill counts."""
-    return cluster.chips * pue(cluster.facility, cluster.cooling) * it_w(cluster, point, activity)

@@ -64,7 +64,7 @@ def minimise(
     transformation: optax.GradientTransformation | None = None,
     constraints: int | None = None,
 ) -> Optimum:
-    """Minimise one problem; map it with `jax.vmap` for many.
+    """Minimise one problem.
 
     **Arguments:** `values(y, temperature) -> (F, G)`; start and box; `settings`; any optax transformation whose updates
     are steps of unit rate (default: Adam with short memory, scaled by the schedule); `constraints`: how many there are,
@@ -73,37 +73,64 @@ def minimise(
     **Returns:** the last point seen (the outer loop ends on a tight penalty, so it is the best one too), its multipliers,
     and the KKT residual of the smooth problem there. One step returns the start evaluated.
     """
+    box = (each[None] for each in (start, lower, upper))
+    found = minimise_all(lambda y, t, _: values(y, t), *box, jnp.zeros(1), settings, transformation, constraints)
+    return jax.tree.map(lambda leaf: leaf[0], found)
+
+
+def minimise_all(
+    values: Callable[[Vector, Array, Any], tuple[Array, Array]],
+    starts: Float[Array, "problem variable"],
+    lowers: Float[Array, "problem variable"],
+    uppers: Float[Array, "problem variable"],
+    problems: Any,
+    settings: Settings,
+    transformation: optax.GradientTransformation | None = None,
+    constraints: int | None = None,
+) -> Optimum:
+    """Minimise several problems at once, as `minimise` does one.
+
+    The loop is around the map, not the map around the loop, whose body would be traced twice.
+
+    **Arguments:** `values(y, temperature, problem) -> (F, G)`, with `problem` an entry of `problems` along its first axis.
+    """
     transformation = transformation or optax.scale_by_adam(b1=0.9, b2=0.99)
 
-    def augmented(y: Vector, multipliers: Array, rho: Array, temperature: Array) -> tuple[Array, tuple[Array, Array]]:
-        objective, constraints = values(y, temperature)
+    def augmented(y: Vector, multipliers: Array, rho: Array, temperature: Array, problem: Any):
+        objective, constraints = values(y, temperature, problem)
         pressed = jnp.maximum(0.0, multipliers + rho * constraints)
-        return objective + jnp.sum(pressed**2 - multipliers**2) / (2.0 * rho), (objective, constraints)
+        return objective + jnp.sum(pressed**2 - multipliers**2) / (2.0 * rho), (objective, constraints, pressed)
 
     # One loop over all steps holds the only copy of the gradient: the model is compiled once, not once a use.
     def step(index: Array, carry: tuple) -> tuple:
-        y, state, multipliers, _ = carry
         round_, inner = index // settings.inner, index % settings.inner
         share = round_ / jnp.maximum(settings.outer - 1, 1)
         rho, temperature = _between(settings.penalty, share), _between(settings.temperature, share)
-        gradient, (objective, constraints) = jax.grad(augmented, has_aux=True)(y, multipliers, rho, temperature)
-        pressed = jnp.maximum(0.0, multipliers + rho * constraints)
-        # The gradient of the augmented function is the Lagrangian's at the multipliers it presses with.
-        residual = jnp.max(jnp.abs(projected_gradient(gradient, y, lower, upper)))
-        seen = Optimum(y, pressed, objective, constraints, residual)
-
-        updates, state = transformation.update(gradient, state, y)
         rate = _between(settings.rate, share) * (1.0 - 0.9 * inner / settings.inner)
-        moved = optax.apply_updates(y, jax.tree.map(lambda u: -rate * u, updates))
-        y = optax.projections.projection_box(moved, lower, upper)
         ends = inner == settings.inner - 1
-        fresh = transformation.init(y)
-        state = jax.tree.map(lambda new, old: jnp.where(ends, new, old), fresh, state)
-        return y, state, jnp.where(ends, pressed, multipliers), seen
+
+        def one(carry: tuple, lower: Vector, upper: Vector, problem: Any) -> tuple:
+            y, state, multipliers, _ = carry
+            slope = jax.grad(augmented, has_aux=True)
+            gradient, (objective, constraints, pressed) = slope(y, multipliers, rho, temperature, problem)
+            # The gradient of the augmented function is the Lagrangian's at the multipliers it presses with.
+            residual = jnp.max(jnp.abs(projected_gradient(gradient, y, lower, upper)))
+            seen = Optimum(y, pressed, objective, constraints, residual)
+            updates, state = transformation.update(gradient, state, y)
+            moved = optax.apply_updates(y, jax.tree.map(lambda u: -rate * u, updates))
+            y = optax.projections.projection_box(moved, lower, upper)
+            fresh = transformation.init(y)
+            state = jax.tree.map(lambda new, old: jnp.where(ends, new, old), fresh, state)
+            return y, state, jnp.where(ends, pressed, multipliers), seen
+
+        return jax.vmap(one)(carry, lowers, uppers, problems)
 
     if constraints is None:
-        constraints = jax.eval_shape(values, start, jnp.asarray(settings.temperature[1]))[1].size
-    none = jnp.zeros(constraints, start.dtype)
-    scalar = jnp.zeros((), start.dtype)
-    carry = (start, transformation.init(start), none, Optimum(start, none, scalar, none, scalar))
-    return jax.lax.fori_loop(0, settings.outer * settings.inner, step, carry)[3]
+        one_problem = jax.tree.map(lambda leaf: leaf[0], problems)
+        constraints = jax.eval_shape(values, starts[0], jnp.asarray(settings.temperature[1]), one_problem)[1].size
+
+    def begin(start: Vector) -> tuple:
+        none, scalar = jnp.zeros(constraints, start.dtype), jnp.zeros((), start.dtype)
+        return start, transformation.init(start), none, Optimum(start, none, scalar, none, scalar)
+
+    return jax.lax.fori_loop(0, settings.outer * settings.inner, step, jax.vmap(begin)(starts))[3]

@@ -14,6 +14,7 @@ from hwopt.design.problem import Form, Problem, place, values
 from hwopt.design.variables import Design
 from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
+from hwopt.optim.compiled import compiled_for_one_question
 
 FEASIBLE = 1e-6
 """Largest relative violation of an answer that counts as feasible."""
@@ -28,7 +29,7 @@ class Exact(NamedTuple):
     violation: Any  # largest of each design
 
 
-@partial(jax.jit, static_argnames="form")
+@partial(compiled_for_one_question, static=("form",))
 def _exact(form: Form, template: Design, points: Array, limits: Array) -> Exact:
     def one(y):
         design = place(form, template, y, whole=True)

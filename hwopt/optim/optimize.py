@@ -17,7 +17,8 @@ from tqdm.auto import tqdm
 
 from hwopt.design.problem import Objective, Problem, evaluate
 from hwopt.errors import UserError
-from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise
+from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise_all
+from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.exact import FEASIBLE, best_exact, exact
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 from hwopt.optim.whole_plans import whole_designs
@@ -45,21 +46,19 @@ MOST_STRETCH = math.log(100.0)
 """Budgets are stretched by a factor of a hundred at most when asking what would mend an infeasible question."""
 
 
-@partial(jax.jit, static_argnames=("form", "transformation", "count"))
+@partial(compiled_for_one_question, static=("form", "transformation", "count"))
 def _solve(
     form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, settings
 ) -> Optimum:
     """Solve a batch of problems of one form; `count` of constraints."""
 
-    def one(start, lower, upper, weight, is_elastic):
-        def values(y, temperature):
-            at = evaluate(form, template, y[:-1], limits, temperature)
-            stretched = at.constraints.at[: weight.size].add(-weight * y[-1])
-            return jnp.where(is_elastic, y[-1], at.objective), stretched
+    def values(y, temperature, problem):
+        weight, is_elastic = problem
+        at = evaluate(form, template, y[:-1], limits, temperature)
+        stretched = at.constraints.at[: weight.size].add(-weight * y[-1])
+        return jnp.where(is_elastic, y[-1], at.objective), stretched
 
-        return minimise(values, start, lower, upper, settings, transformation, count)
-
-    return jax.vmap(one)(starts, lowers, uppers, weights, elastic)
+    return minimise_all(values, starts, lowers, uppers, (weights, elastic), settings, transformation, count)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hwopt.model.cost import cost_parts
+from hwopt.model.cost import capital, cost_parts
 from hwopt.model.report import Report
 from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.plan import Plan
@@ -164,7 +164,7 @@ def solution_screen(solution: Solution) -> str:
     inputs = solution.inputs
     cluster = inputs.cluster
     it_peak_w = report.rack_power_w / cluster.rack.chips
-    parts = cost_parts(cluster, it_peak_w, report.power_w)
+    parts = cost_parts(cluster, capital(cluster, it_peak_w), report.power_w)
     total = sum(float(value) for value in parts.values())
     for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
         share = float(value) / total

@@ -239,15 +239,15 @@ def test_parts_of_the_cost_of_a_domain_inside_its_rack(part):
     bends = part not in ("electricity",)
 
     def usd(c):
-        return cost.cost_parts(c, inlet_w(c), c.facility.host_power_w)[part]
+        return cost.cost_parts(c, cost.capital(c, inlet_w(c)), c.facility.host_power_w)[part]
 
     assert_convex(usd, clusters(calm()), *PRICES, bends=bends)
 
 
 def test_capital_and_building():
     rows = clusters(calm())
-    assert_convex(lambda c: cost.capex_usd(c, inlet_w(c)), rows, *PRICES, *POWERS[2:], *HEAT)
-    assert_convex(lambda c: cost.building_usd(c, inlet_w(c)), rows, *PRICES, *POWERS[2:], *HEAT)
+    assert_convex(lambda c: cost.capex_usd(c, cost.capital(c, inlet_w(c))), rows, *PRICES, *POWERS[2:], *HEAT)
+    assert_convex(lambda c: cost.capital(c, inlet_w(c)).building, rows, *PRICES, *POWERS[2:], *HEAT)
 
 
 @pytest.mark.parametrize("part", ["electricity", "equipment", "building"])

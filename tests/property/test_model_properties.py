@@ -352,7 +352,8 @@ def parts(cases, report):
     def one(cluster, average_w):
         point = thermal.operating_point(cluster.chip, cluster.cooling)
         it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
-        costs, carbons = (f(cluster, it_peak_w, average_w) for f in (cost.cost_parts, carbon.carbon_parts))
+        costs = cost.cost_parts(cluster, cost.capital(cluster, it_peak_w), average_w)
+        carbons = carbon.carbon_parts(cluster, it_peak_w, average_w)
         return dict(costs=costs, carbons=carbons, it_peak_w=it_peak_w, point=point)
 
     with jax.enable_x64(True):
@@ -394,7 +395,8 @@ def test_capital_is_equipment_and_building(cases, report, parts):
         cluster, prices__capital_rate_per_s=0.0, prices__margin=0.0, prices__occupancy=1.0, prices__owned=1.0
     )
     with jax.enable_x64(True):
-        paid = jax.vmap(cost.cost_parts)(plain, parts["it_peak_w"], report.power_w)
+        built = jax.vmap(cost.capital)(plain, parts["it_peak_w"])
+        paid = jax.vmap(cost.cost_parts)(plain, built, report.power_w)
     equipment = sum(np.asarray(paid[name]) for name in ("chips", "network", "hosts", "racks"))
     life, building_life = cluster.prices.server_lifetime_s, cluster.facility.construction_lifetime_s
     capital = run_model((run, plain, plan)).capex_usd
@@ -429,7 +431,13 @@ def test_activity_is_a_share(cases, report):
     _, cluster, _ = cases
     idle = power.Activity(0.0, 0.0, 0.0)
     with jax.enable_x64(True):
-        watts = jax.vmap(lambda c: power.facility_w(c, thermal.operating_point(c.chip, c.cooling), idle))(cluster)
+        watts = jax.vmap(
+            lambda c: (
+                c.chips
+                * power.pue(c.facility, c.cooling)
+                * power.it_w(c, thermal.operating_point(c.chip, c.cooling), idle)
+            )
+        )(cluster)
     assert (report.power_w > np.asarray(watts)).all()
     assert (report.power_w <= report.peak_power_w).all()
 

@@ -43,9 +43,9 @@ def test_a_question_states_itself(name, fields):
 
 @pytest.mark.parametrize("field", _BUDGETS)
 def test_every_budget_can_be_asked_for(field):
-    problem = hwopt.objective("train_cost", **{field: 123.0}).problem()
+    problem = hwopt.objective("train_cost", **{field: 345.0}).problem()
     found = {budget.name: budget.limit for budget in problem.budgets}
-    assert found[field] == 123.0 and problem.constraints[: len(found)] == tuple(found)
+    assert found[field] == 345.0 and problem.constraints[: len(found)] == tuple(found)
 
 
 @pytest.mark.parametrize("fields", [{}, DESIGNED], ids=["sold", "designed"])

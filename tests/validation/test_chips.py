@@ -229,3 +229,7 @@ def test_public_chips_fit_the_reticle_and_their_edges(name):
     public = record("designs", name).si("die_area")
     made = silicon.one_die * design.dies
     assert made == pytest.approx(public, rel=0.04)  # less the sites of memory that the product leaves empty
+
+
+if __name__ == "__main__":
+    print(table())
