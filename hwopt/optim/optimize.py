@@ -146,6 +146,8 @@ def optimize(
 
     **Raises:** `UserError` for a question that cannot be stated.
     """
+    if seed < 0:
+        raise UserError(f"seed = {seed} must not be negative")
     with jax.enable_x64(True):
         problem = objective if isinstance(objective, Problem) else objective.problem()
         if not problem.variables:

@@ -139,7 +139,7 @@ def solution_screen(solution: Solution) -> str:
     lines = [problem.question, "", solution.outcome.value]
     if solution.clash:
         lines.append(solution.clash)
-    lines += [f"{problem.objective.name} = {pretty(solution.objective, problem.objective.unit)}"]
+    lines += [f"{problem.objective.name} = {pretty(solution.objective, problem.objective.unit, 6)}"]
     lines += _title("Design")
     for name, each in solution.design.items():
         unit = each.unit if each.unit in ("B", "B/s") else ""
