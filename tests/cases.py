@@ -139,6 +139,7 @@ def _run(draw: _Draw, model: Transformer, replicas_times_micro_batches: np.ndarr
         sequence_length=draw.either(0.5, draw.choice(1024, 2048, 4096, 8192, 131072), draw.log(512, 131072)),
         global_batch_sequences=replicas_times_micro_batches,
         tokens=draw.log(1e9, 1e14),
+        unique_tokens=draw.log(1e11, 1e15),
         gemm_precision=_shares(draw),
         weight_bytes=draw.choice(1, 2, 2, 4),
         master_bytes=draw.choice(0, 2, 4, 4),

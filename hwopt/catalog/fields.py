@@ -33,7 +33,7 @@ NEVER_ZERO = frozenset({
     "chiller_cop", "heat_flux", "area_resistance", "busbar_limit", "weight_limit",
     "failures", "snapshot_bandwidth", "storage_bandwidth", "irreducible_loss",
     "parameter_coefficient", "parameter_exponent", "token_coefficient", "token_exponent", "critical_batch_tokens",
-    "critical_reference_tokens", "repetition_epochs",
+    "critical_reference_tokens", "repetition_epochs", "text_stock",
     "wafer_diameter", "clustering", "interposer_clustering", "die_bond_yield", "stack_bond_yield", "substrate_yield",
     "fab_yield",
     "logic_density", "speed", "dies", "enabled_fraction", "clock", "matrix_per_vector", "matrix_transistors",

@@ -196,6 +196,7 @@ LAW = {
     "critical_token_exponent": "1",
     "critical_loss_exponent": "1",
     "repetition_epochs": "1",
+    "text_stock": "token",
     "moe_exponent": "1",
 }
 

@@ -77,6 +77,7 @@ def training_run(
     global_batch: float | None = None,
     precision: str = "bf16",
     tokens: float | None = None,
+    unique_tokens: float | None = None,
     causal_fraction: float = 0.5,
     trainable_fraction: float = 1.0,
     routing_imbalance: float = 1.0,
@@ -86,7 +87,8 @@ def training_run(
 
     **Arguments:** `name` as `transformer` takes it; `sequence_length` in tokens and `global_batch` in sequences, the
     entry's by default (else 4 M tokens a step); `precision` of the layers' GEMMs, one of fp32 tf32 bf16 fp16 fp8 mxfp8
-    nvfp4 fp4 int8; `tokens` of the run, the published number by default, else 20 a parameter; `causal_fraction` of the
+    nvfp4 fp4 int8; `tokens` of the run, the published number by default, else 20 a parameter; `unique_tokens` that exist, the
+    stock of public text by default; `causal_fraction` of the
     scores computed; `trainable_fraction` of the weights; `routing_imbalance` busiest expert rank over mean; `law`: how loss follows
     from parameters, tokens and batch.
 
@@ -101,6 +103,11 @@ def training_run(
             1.0, round(batch * held.si("sequence_length") / length)
         )  # another length keeps the tokens of a step
     total = _pick(tokens, "training_tokens", held, lambda: _TOKENS_PER_PARAMETER * _parameters(shape))
+    stock = (
+        supported("laws", law).si("text_stock")
+        if unique_tokens is None
+        else positive(unique_tokens, "unique_tokens", least=1.0)
+    )
     place = slot(precision)
     wide = place in ("fp32", "tf32")
     stored = {"weight_bytes": 2.0, "master_bytes": 4.0, "moment_bytes": 8.0, "activation_bytes": 2.0}
@@ -114,6 +121,7 @@ def training_run(
         sequence_length=leaf(length),
         global_batch_sequences=leaf(batch),
         tokens=leaf(total),
+        unique_tokens=leaf(stock),
         gemm_precision=leaf([1.0 if each == place else 0.0 for each in PRECISIONS]),
         causal_fraction=leaf(_share(causal_fraction, "causal_fraction")),
         trainable_fraction=leaf(_share(trainable_fraction, "trainable_fraction")),

@@ -69,6 +69,7 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
     usd_per_s = sum(cost.cost_parts(cluster, built, average_w).values())
     kg_per_s = sum(carbon.carbon_parts(cluster, it_peak_w, average_w).values())
     run_time = workload.tokens / useful_tokens_per_s
+    fresh = learning.repeated_tokens(workload.law, workload.unique_tokens, workload.tokens / workload.unique_tokens)
     learned_by = learning.dense_equivalent_parameters(workload.law, active, parameters)
     margins = _margins(workload, cluster, plan, memory.total_bytes, point, it_peak_w, failures.margin)
     fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
@@ -103,7 +104,7 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
         run_cost_usd=usd_per_s * run_time,
         run_energy_j=average_w * run_time,
         run_carbon_kg=kg_per_s * run_time,
-        loss=learning.loss_of_run(workload.law, learned_by, workload.tokens, tokens_per_step),
+        loss=learning.loss_of_run(workload.law, learned_by, fresh, tokens_per_step),
         silicon_area_m2=cluster.chip.silicon_area_m2,
         hbm_stacks=cluster.chips * cluster.chip.hbm_stacks,
         package_area_m2=cluster.chips * cluster.chip.package_area_m2,

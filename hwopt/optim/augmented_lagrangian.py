@@ -73,8 +73,16 @@ def minimise(
     **Returns:** the last point seen (the outer loop ends on a tight penalty, so it is the best one too), its multipliers,
     and the KKT residual of the smooth problem there. One step returns the start evaluated.
     """
-    box = (each[None] for each in (start, lower, upper))
-    found = minimise_all(lambda y, t, _: values(y, t), *box, jnp.zeros(1), settings, transformation, constraints)
+    found = minimise_all(
+        lambda y, temperature, _: values(y, temperature),
+        start[None],
+        lower[None],
+        upper[None],
+        jnp.zeros(1),
+        settings,
+        transformation,
+        constraints,
+    )
     return jax.tree.map(lambda leaf: leaf[0], found)
 
 

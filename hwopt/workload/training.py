@@ -17,6 +17,7 @@ class TrainingRun(eqx.Module):
     sequence_length: Scalar
     global_batch_sequences: Scalar
     tokens: Scalar  # of the whole run
+    unique_tokens: Scalar  # there are; a longer run sees them again, and learns less each time
     gemm_precision: PerPrecision  # share of the layers' GEMM FLOPs in each format, adds up to 1
     weight_bytes: Scalar  # stored compute copy of a weight
     master_bytes: Scalar  # master copy of a weight, 0 where the compute copy is the master

@@ -248,7 +248,8 @@ def test_idle_time_is_paid_for(cases, report):
 def test_more_tokens_and_more_parameters_learn_more(cases, report):
     run, cluster, plan = cases
     longer = run_model((replace(run, tokens=2 * run.tokens), cluster, plan))
-    assert (longer.loss < report.loss).all()
+    assert (longer.loss <= report.loss).all()  # a thousandth repetition teaches nothing
+    assert (longer.loss < report.loss).mean() > 0.9
     assert (report.loss > run.law.irreducible_loss).all()
 
 
@@ -577,7 +578,7 @@ def test_every_input_moves_an_output():
                 idle.add(names[column])
             column += 1
     assert column == to_vectors(some).shape[1]
-    assert idle == {"law.repetition_epochs"}
+    assert not idle
 
 
 def test_bottleneck_names_the_largest_part(report):

@@ -168,6 +168,7 @@ def _workload(row: MeasuredRun, shape: models.Transformer, assumed: list[str]) -
         "sequence_length": row.seq_len,
         "global_batch_sequences": row.global_batch_sequences,
         "tokens": row.global_batch_sequences * row.seq_len,
+        "unique_tokens": row.global_batch_sequences * row.seq_len,
         "weight_bytes": 4.0 if wide else 2.0,
         "master_bytes": 0.0 if wide else 4.0,
         "moment_bytes": 8.0,

@@ -12,7 +12,7 @@ from tests.reference.plain import rack
 from tests.reference.plain.failures import failures
 from tests.reference.plain.flops import flops, micro_batches
 from tests.reference.plain.kernels import chip_rates
-from tests.reference.plain.learning import loss
+from tests.reference.plain.learning import fresh, loss
 from tests.reference.plain.memory import memory
 from tests.reference.plain.money import carbon, money
 from tests.reference.plain.names import BREAKDOWN, per_format
@@ -102,7 +102,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "run_cost_usd": usd * run_time,
         "run_energy_j": watts["average"] * run_time,
         "run_carbon_kg": kilograms * run_time,
-        "loss": loss(run.law, active, total, run.tokens, batch),
+        "loss": loss(run.law, active, total, fresh(run.law, run.tokens, run.unique_tokens), batch),
         "silicon_area_m2": chip.silicon_area_m2,
         "hbm_stacks": chips * chip.hbm_stacks,
         "package_area_m2": chips * chip.package_area_m2,

@@ -22,6 +22,14 @@ def processed(law, size: float, useful: float, batch: float) -> float:
     return useful + useful * batch / critical
 
 
+def fresh(law, tokens: float, unique: float) -> float:
+    """Tokens seen once that these are worth, some of them seen again."""
+    again = tokens / unique - 1.0
+    if again <= 0.0:
+        return tokens
+    return unique + unique * law.repetition_epochs * (1.0 - math.exp(-again / law.repetition_epochs))
+
+
 def loss(law, active: float, total: float, tokens: float, batch: float) -> float:
     """Loss by bisection for the useful tokens; at least a twentieth of the tokens counts as useful."""
     size = math.exp((1.0 - law.moe_exponent) * math.log(active) + law.moe_exponent * math.log(total))
