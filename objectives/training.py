@@ -180,7 +180,10 @@ class TrainingQuestion:
         )
         model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
         limits = (f"{field} {pretty(limit, metric(_BUDGETS[field]).unit)}" for field, limit in budgets.items())
-        return f"{self.aim}: {model}, {asked}, {self.chip}-class chips; within {', '.join(limits) or 'no budget'}"
+        ported = " and ".join(each for each in (self.technology, self.memory) if each)
+        drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
+        chips = drawn if self.design else f"{self.chip}-class chips"
+        return f"{self.aim}: {model}, {asked}, {chips}; within {', '.join(limits) or 'no budget'}"
 
     def _sources(self) -> list[str]:
         """Citations of every entry behind the template."""

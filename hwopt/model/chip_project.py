@@ -96,6 +96,11 @@ def installed(cluster: Cluster, project: ChipProject) -> Cluster:
     return eqx.tree_at(where, cluster, (chip(project), links, price, none, none))
 
 
+def areas(project: ChipProject) -> silicon.Areas:
+    """Where the silicon of one package goes."""
+    return silicon.areas(project.design, project.technology)
+
+
 def margins(project: ChipProject) -> dict[str, Scalar]:
     """Signed logarithmic margins of what can be exposed and connected: reticle, shoreline."""
     return silicon.margins(project.design, project.technology)._asdict()

@@ -131,7 +131,8 @@ def _activity(run: TrainingRun, running: Cluster, time: StepTime, executed_flops
 
     Arithmetic counts as if all of it ran at the rate of large GEMMs, never above it (a kink).
     """
-    gemm_s = executed_flops / running.chips * seconds_per_flop(running.chip, run)[0]
+    # A product with 1/N: the slope of a quotient of 1e24 FLOP leaves float32 where cost is asked for its gradient.
+    gemm_s = executed_flops * seconds_per_flop(running.chip, run)[0] * (1.0 / running.chips)
     core = gemm_s / time.step_s
     return power.Activity(jnp.where(core < 1.0, core, 1.0), time.hbm_s / time.step_s, time.busy_s / time.step_s)
 

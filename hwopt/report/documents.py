@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import numpy as np
 
+from hwopt.model import chip_project
 from hwopt.model.report import Report
 from hwopt.model.schedule import Breakdown
 from hwopt.optim.solution import Solution
 from hwopt.plan import Plan
+from hwopt.types import PRECISIONS
 
 CONSTANTS = "literature"
 """Where the model's constants come from: not fitted to any run. Intervals need calibrated ones and are null until then."""
@@ -60,6 +63,29 @@ def report_document(report: Report) -> dict[str, Any]:
     return document
 
 
+def chip_document(solution: Solution) -> dict[str, Any] | None:
+    """The chip of an answer that drew one: what it is, and what it costs to make; None for chips as they are sold."""
+    project = solution.built.project
+    if project is None:
+        return None
+    with jax.enable_x64(True):
+        chip, bill, areas = solution.built.cluster.chip, chip_project.bill(project), chip_project.areas(project)
+        total = bill.total
+    peaks = dict(zip(PRECISIONS, map(float, chip.peak_flops_per_s * chip.clock_ratio), strict=True))
+    return {
+        "peak_flops_per_s": peaks,
+        "sram_bytes": number(chip.sram_bytes),
+        "hbm_bandwidth_bytes_per_s": number(chip.hbm_bandwidth_bytes_per_s),
+        "hbm_capacity_bytes": number(chip.hbm_capacity_bytes),
+        "power_w": number(solution.report.chip_power_w),
+        "areas": {name: number(value) for name, value in areas._asdict().items()},
+        "wafers": number(chip.wafers),
+        "embodied_carbon_kg": number(chip.embodied_carbon_kg),
+        "bill_usd": {name: number(value) for name, value in bill._asdict().items()} | {"total": number(total)},
+        "price_usd": number(solution.built.cluster.prices.chip_base_usd),
+    }
+
+
 def solution_document(solution: Solution) -> dict[str, Any]:
     """An answer of `optimize`."""
     problem = solution.problem
@@ -84,6 +110,7 @@ def solution_document(solution: Solution) -> dict[str, Any]:
             for name, each in solution.design.items()
         },
         "plan": plan_document(solution.plan),
+        "chip": chip_document(solution),
         "budgets": [
             {
                 "name": each.name,

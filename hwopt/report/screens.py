@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import jax
+
 from hwopt.model.cost import capital, cost_parts
 from hwopt.model.report import Report
 from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.plan import Plan
-from hwopt.report.documents import ATTENTION_CONVENTION, breakdown_shares, plan_document
+from hwopt.report.documents import ATTENTION_CONVENTION, breakdown_shares, chip_document, plan_document
 from hwopt.units import pretty
 
 _BAR = 24
@@ -133,6 +135,26 @@ def _price(budget: BudgetUse) -> str:
     return "not binding"
 
 
+def _chip(solution: Solution) -> list[str]:
+    """The chip of an answer that drew one."""
+    chip = chip_document(solution)
+    if chip is None:
+        return []
+    areas, bill = chip["areas"], chip["bill_usd"]
+    shown = ("compute", "fabric", "sram", "hbm_phy", "scale_up_phy", "scale_out_phy", "fixed", "die_to_die")
+    silicon = ", ".join(f"{name} {1e6 * areas[name]:.0f}" for name in shown if areas[name] > 0)
+    parts = ", ".join(f"{name} {value:,.0f}" for name, value in bill.items() if name != "total" and value > 0)
+    return [
+        *_title("The chip"),
+        f"  {pretty(chip['peak_flops_per_s']['bf16'], 'FLOP/s')} dense 16 bit, "
+        f"{pretty(chip['hbm_bandwidth_bytes_per_s'], 'B/s')} and {pretty(chip['hbm_capacity_bytes'], 'B')} of HBM, "
+        f"{pretty(chip['sram_bytes'], 'B')} of SRAM, {pretty(chip['power_w'], 'W')}",
+        f"  {1e6 * areas['total']:.0f} mm2: {silicon}; largest die {1e6 * areas['one_die']:.0f} mm2",
+        f"  costs {bill['total']:,.0f} $ to make ({parts}), {chip['price_usd']:,.0f} $ to buy; "
+        f"{chip['embodied_carbon_kg']:.0f} kg CO2e",
+    ]
+
+
 def solution_screen(solution: Solution) -> str:
     """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""
     problem, report = solution.problem, solution.report
@@ -153,6 +175,7 @@ def solution_screen(solution: Solution) -> str:
             f"  {name:<32} {value:>14}   [{pretty(each.lower, unit, 3)} .. {pretty(each.upper, unit, 3)}]{bound}"
         )
     lines.append(f"  plan: {plan_line(solution.plan)}")
+    lines += _chip(solution)
     lines += _title("Budgets")
     for each in solution.budgets:
         share = each.used / each.limit
@@ -164,7 +187,8 @@ def solution_screen(solution: Solution) -> str:
     inputs = solution.inputs
     cluster = inputs.cluster
     it_peak_w = report.rack_power_w / cluster.rack.chips
-    parts = cost_parts(cluster, capital(cluster, it_peak_w), report.power_w)
+    with jax.enable_x64(True):
+        parts = cost_parts(cluster, capital(cluster, it_peak_w), report.power_w)
     total = sum(float(value) for value in parts.values())
     for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
         share = float(value) / total

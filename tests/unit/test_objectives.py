@@ -14,6 +14,8 @@ from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
 from hwopt.optim.optimize import sobol_starts
 from hwopt.registry import load
+from hwopt.report.documents import chip_document, solution_document
+from hwopt.report.screens import solution_screen
 from objectives.training import _BUDGETS, TrainingQuestion
 
 NAMES = ("carbon", "loss_under_budget", "tokens_per_dollar", "train_cost", "train_energy", "train_time")
@@ -107,3 +109,16 @@ def test_every_question_has_an_answer(name, fields):
     first = answer.problem.budgets[0].name
     loose = hwopt.optimize(dataclasses.replace(question, **{first: 1.5 * getattr(question, first)}))
     assert loose.objective <= answer.objective * 1.01
+
+
+@pytest.mark.slow
+def test_a_drawn_chip_is_shown_with_its_bill():
+    answer = hwopt.optimize(hwopt.objective("train_cost", **DESIGNED))
+    chip, screen = chip_document(answer), solution_screen(answer)
+    assert chip is not None and "The chip" in screen and "to make" in screen
+    parts = sum(value for name, value in chip["bill_usd"].items() if name != "total")
+    assert parts == pytest.approx(chip["bill_usd"]["total"], rel=1e-9)
+    assert chip["price_usd"] == pytest.approx(8.3 * chip["bill_usd"]["total"], rel=1e-9)
+    assert chip["areas"]["one_die"] <= 858e-6 * (1 + 1e-6)
+    assert chip["areas"]["shoreline_needed"] <= chip["areas"]["shoreline_available"] * (1 + 1e-6)
+    assert solution_document(answer)["chip"] == chip
