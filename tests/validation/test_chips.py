@@ -125,8 +125,10 @@ def table() -> str:
     )
 
 
-def test_table_is_printed():
-    print(table())
+def test_table_is_printed_with_every_design():
+    text = table()
+    print(text)
+    assert all(name in text for name in DESIGNS)
 
 
 def test_at_most_half_of_the_chips_are_fitted():
