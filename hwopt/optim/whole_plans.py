@@ -7,10 +7,13 @@ import math
 from collections.abc import Iterable, Mapping
 
 from hwopt.design.problem import Problem
+from hwopt.design.variables import Variable
 from hwopt.plan import stage_layers
 
 _WHOLE = ("chips", "scale_up_domain", "tp", "pp", "virtual_stages", "micro_batch", "global_batch_sequences")
 
+
+_ROUNDED_UP = ("hbm_stacks", "dies")
 
 _BATCH_REACH = 1.1
 """How far from the relaxed batch whole-number ones are looked for, as a ratio."""
@@ -92,13 +95,19 @@ def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[s
 
 
 def _apart(problem: Problem, relaxed: Mapping[str, float]) -> dict[str, float]:
-    """Whole variables that no plan is built from, rounded down: chips in a rack, HBM stacks, dies, the model's shape.
+    """Whole variables that no plan is built from, rounded to where limits that the relaxed design holds still hold.
 
-    Down, because limits of power, weight, area and memory that the relaxed design holds then still hold.
+    Down: chips in a rack, the model's shape (power, weight, memory). Up: HBM stacks and dies (memory, reticle).
     """
     others = [each for each in problem.variables if each.whole and each.name not in _WHOLE]
-    steps = {each.name: math.floor(relaxed[each.name] / each.step * (1 + 1e-9)) * each.step for each in others}
-    return {each.name: max(steps[each.name], math.ceil(each.lower / each.step) * each.step) for each in others}
+
+    def rounded(each: Variable) -> float:
+        steps = relaxed[each.name] / each.step
+        whole = math.ceil(steps * (1 - 1e-4)) if each.name in _ROUNDED_UP else math.floor(steps * (1 + 1e-9))
+        least, most = math.ceil(each.lower / each.step), math.floor(each.upper / each.step)
+        return min(max(whole, least), most) * each.step
+
+    return {each.name: rounded(each) for each in others}
 
 
 def _replicas(wanted: float, micro_batch: int, fewest: int, batch: tuple[float, float]) -> set[tuple[int, int]]:
