@@ -46,6 +46,9 @@ _BUDGETS = {
 }
 """Field of a question -> the metric it limits."""
 
+_STATED = {"hbm_stacks_budget": "memory_stacks", "package_area_budget_m2": "package_area", "wafers_budget": "wafers"}
+"""Budget -> what a chip's file must state for it. A file may leave these out, and a stated 0 means that there is none."""
+
 _CHOICES = {
     "chip": "its servers, links and software",
     "design": "a public design from which the chip is drawn anew: areas, stacks, dies, clock",
@@ -148,6 +151,8 @@ class TrainingQuestion:
         project = self._project()
         names = ("chips", *(_DESIGNED_CHIP if project else _CATALOGUE_CHIP), *_NETWORK, "chips_per_rack", *_PLAN)
         budgets = {field: getattr(self, field) for field in _BUDGETS if getattr(self, field) != NO_LIMIT}
+        if not project:
+            self._check_stated(budgets)
         return Problem(
             name=self.name,
             question=self._question(budgets),
@@ -157,6 +162,16 @@ class TrainingQuestion:
             template=Design(run, cluster, plan, project),
             sources=tuple(self._sources()),
         )
+
+    def _check_stated(self, budgets: Mapping[str, float]) -> None:
+        """Refuses a budget on what is not known of the chip: it would hold whatever the design."""
+        chip = catalog.record("chips", self.chip)
+        for field in budgets:
+            if field in _STATED and _STATED[field] not in chip.quantities:
+                raise UserError(
+                    f"{field}: chip '{chip.slug}' does not state '{_STATED[field]}': add it to the chip's file (0 if it has "
+                    "none), or leave the budget out"
+                )
 
     def _project(self) -> ChipProject | None:
         """The chip in the making, if the question asks for one."""
@@ -180,7 +195,7 @@ class TrainingQuestion:
         )
         model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
         limits = (f"{field} {pretty(limit, metric(_BUDGETS[field]).unit)}" for field, limit in budgets.items())
-        ported = " and ".join(each for each in (self.technology, self.memory) if each)
+        ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
         drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
         chips = drawn if self.design else f"{self.chip}-class chips"
         return f"{self.aim}: {model}, {asked}, {chips}; within {', '.join(limits) or 'no budget'}"

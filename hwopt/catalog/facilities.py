@@ -91,8 +91,8 @@ def rack(
     """A rack of servers of a chip, filled as far as power and weight allow.
 
     Chips are provisioned at `(TDP + host + network) / (1 - fans) / efficiency`, with optics on all scale-up links where
-    the domain does not fit. A rack that has room for a whole scale-up
-    domain holds whole domains; any rack holds one chip, and says so where even that is too much (`rack_power` margin).
+    the domain does not fit. A rack that has room for a whole scale-up domain holds whole domains; any rack holds one
+    chip, and says so where even that is too much (`rack_power` margin).
 
     **Arguments:** `name` of a rack, or a path; `chips` a rack, instead of as many as fit.
 

@@ -80,7 +80,7 @@ ENTRIES: dict[str, Entry] = {
     "reliability": Entry(text=_COMMON, quantities=quantities.RELIABILITY, required=tuple(quantities.RELIABILITY)),
     "laws": Entry(text=_COMMON, quantities=quantities.LAW, required=tuple(quantities.LAW)),
     "processes": Entry(text=_COMMON, quantities=quantities.PROCESS, required=tuple(quantities.PROCESS)),
-    "technologies": Entry(text=(*_COMMON, "memory", "template"), quantities=quantities.TECHNOLOGY,
+    "technologies": Entry(text=(*_COMMON, "memory", "template", "process"), quantities=quantities.TECHNOLOGY,
                           required=("memory", "template", *quantities.TECHNOLOGY)),
     "memories": Entry(text=_COMMON, quantities=quantities.MEMORY, required=tuple(quantities.MEMORY)),
     "datapaths": Entry(text=_COMMON, quantities=quantities.DATAPATH, required=tuple(quantities.DATAPATH)),

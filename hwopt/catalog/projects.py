@@ -6,8 +6,10 @@ from pathlib import Path
 
 from hwopt.catalog.load import leaf, supported
 from hwopt.catalog.manufacture import process
+from hwopt.catalog.names import names
 from hwopt.catalog.schema import Record
 from hwopt.catalog.silicon import chip_design
+from hwopt.errors import UserError
 from hwopt.hardware.chip_project import ChipProject
 
 BASE_PROCESS = "7nm"
@@ -56,5 +58,14 @@ def project_records(design: str | Path, technology: str | Path | None, memory: s
 
 
 def _process(technology: str | Path) -> str:
-    """The process of the same name; a technology file of one's own names its own."""
-    return str(supported("technologies", technology).text.get("process") or supported("technologies", technology).slug)
+    """The process that a technology's file names, or else the one of the same name.
+
+    **Raises:** `UserError` where there is neither.
+    """
+    held = supported("technologies", technology)
+    if "process" not in held.text and held.slug not in names("processes"):
+        raise UserError(
+            f"technology '{held.slug}' does not say which process its wafers are made in: add process = \"5nm\" to its file, "
+            f"a path or a name ({', '.join(names('processes'))})"
+        )
+    return str(held.text.get("process", held.slug))

@@ -15,6 +15,7 @@ from hwopt.design.variables import Design, Variable, completed
 from hwopt.errors import UserError
 from hwopt.model.chip_project import margins
 from hwopt.model.estimate import estimate
+from hwopt.model.maximum import pick
 from hwopt.model.report import Report
 from hwopt.types import Scalar
 
@@ -30,6 +31,10 @@ CONSTRAINTS = (*MARGINS, "clock")
 
 SILICON = ("reticle", "shoreline")
 """What bounds a chip in the making besides."""
+
+_NOTHING_USED = 1e-9
+"""Share of its budget that a metric of exactly 0 counts as, such as capital of a rented cluster: the logarithm is finite,
+and so far below the limit that no solver takes the budget for active. Only finiteness hangs on the number."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +139,22 @@ def place(form: Form, template: Design, log_values: Float[Array, " variable"], w
 def values(form: Form, design: Design, report: Report, limits: Array) -> Values:
     """Objective and constraints of a design and its report; `limits` of the budgets, SI."""
     used = [each.value(report) for each in form.budgets]
-    budgets = [jnp.log(value / limit) for value, limit in zip(used, limits, strict=True)]
+    budgets = [_log_share(value / limit) for value, limit in zip(used, limits, strict=True)]
     own = [-getattr(report.margins, name) for name in MARGINS] + [-report.clock_margin]
     if design.project is not None:
         silicon = margins(design.project)
         own += [-silicon[name] for name in SILICON]
     return Values(jnp.log(form.objective.value(report)), jnp.stack(budgets + own))
+
+
+def _log_share(share: Scalar) -> Scalar:
+    """Logarithm of the share of a budget that is used: exact above 0; at 0 that of `_NOTHING_USED`, without a gradient.
+
+    Not a number stays not a number.
+    """
+    nothing = share == 0.0
+    some = jnp.log(pick(nothing, jnp.ones_like(share), share))  # the branch not taken has a finite slope too
+    return pick(nothing, jnp.full_like(share, math.log(_NOTHING_USED)), some)
 
 
 def evaluate(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
 import hwopt
-from hwopt.design.problem import evaluate
+from hwopt import catalog
+from hwopt.catalog.names import data_root
+from hwopt.design.problem import _NOTHING_USED, _log_share, evaluate
 from hwopt.errors import UserError
 from hwopt.optim.optimize import sobol_starts
 from hwopt.registry import load
@@ -20,6 +23,19 @@ from objectives.training import _BUDGETS, TrainingQuestion
 
 NAMES = ("carbon", "loss_under_budget", "tokens_per_dollar", "train_cost", "train_energy", "train_time")
 DESIGNED = {"design": "h100-sxm"}
+UNSTATED = {"hbm_stacks_budget": "memory_stacks", "package_area_budget_m2": "package_area", "wafers_budget": "wafers"}
+WITHOUT_HBM = ("gc200", "groq-lpu", "wse-2", "wse-3")
+
+
+@partial(jax.jit, static_argnums=0)
+def values_and_slopes(form, template, points, limits):
+    """The objective and all constraints at points, and their gradients."""
+
+    def one(y):
+        at = evaluate(form, template, y, limits, 0.05)
+        return jax.numpy.concatenate([at.objective[None], at.constraints])
+
+    return jax.vmap(lambda y: (one(y), jax.jacfwd(one)(y)))(points)
 
 
 def test_all_ship():
@@ -54,16 +70,42 @@ def test_every_budget_can_be_asked_for(field):
 def test_values_and_slopes_are_finite_over_the_whole_box(fields):
     with jax.enable_x64(True):
         problem = hwopt.objective("train_cost", loss_budget=2.0, **fields).problem()
-        points = sobol_starts(problem, 64, 0)
-        form, template = problem.form, problem.template
-
-        def one(y):
-            at = evaluate(form, template, y, problem.limits, 0.05)
-            return jax.numpy.concatenate([at.objective[None], at.constraints])
-
-        found, slopes = jax.jit(jax.vmap(lambda y: (one(y), jax.jacfwd(one)(y))))(points)
+        found, slopes = values_and_slopes(problem.form, problem.template, sobol_starts(problem, 64, 0), problem.limits)
     assert found.shape[1] == 1 + len(problem.constraints)
     assert np.isfinite(found).all() and np.isfinite(slopes).all()
+
+
+@pytest.mark.parametrize("prices", catalog.names("prices"))
+def test_values_and_slopes_are_finite_for_every_price_list(prices):
+    """Capital is 0 where the cluster is rented: its budget holds, and nothing pulls at it."""
+    with jax.enable_x64(True):
+        problem = hwopt.objective("train_cost", prices=prices).problem()
+        lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
+        point = np.random.default_rng(0).uniform(lower, upper)
+        found, slopes = values_and_slopes(problem.form, problem.template, point[None], problem.limits)
+    assert np.isfinite(found).all() and np.isfinite(slopes).all()
+    capital = 1 + problem.constraints.index("capex_budget_usd")
+    rented = catalog.record("prices", prices).si("owned") == 0.0
+    assert (float(found[0, capital]) == math.log(_NOTHING_USED)) == rented
+    assert (not np.asarray(slopes[0, capital]).any()) == rented
+
+
+def test_a_rented_cluster_is_optimised():
+    answer = hwopt.optimize(hwopt.objective("train_cost", prices="rented"))
+    assert answer.feasible
+    (capital,) = (each for each in answer.budgets if each.name == "capex_budget_usd")
+    assert capital.used == 0.0 and capital.elasticity == 0.0
+
+
+@pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
+def test_the_share_of_a_budget_is_exact_and_nothing_holds_trivially(derivative):
+    with jax.enable_x64(True):
+        for share in (1e-300, 1e-12, 0.3, 1.0, 7.0):
+            assert float(_log_share(jax.numpy.asarray(share))) == float(jax.numpy.log(share))
+            assert float(derivative(_log_share)(share)) == pytest.approx(1.0 / share)
+        assert float(_log_share(jax.numpy.asarray(0.0))) == math.log(_NOTHING_USED)
+        assert float(derivative(_log_share)(0.0)) == 0.0
+        assert math.isnan(_log_share(jax.numpy.asarray(math.nan)))
 
 
 def test_a_loss_budget_frees_tokens_and_batch():
@@ -82,6 +124,49 @@ def test_wrong_choices_are_refused_in_one_line(wrong):
     with pytest.raises(UserError) as caught:
         hwopt.objective("train_cost", **wrong).problem()
     assert "\n" not in str(caught.value)
+
+
+def test_budgets_on_what_a_chip_does_not_state_are_refused(tmp_path):
+    shipped = (data_root() / "chips" / "h100-sxm.toml").read_text(encoding="utf-8").splitlines(keepends=True)
+    mine = tmp_path / "mine.toml"
+    for field, key in UNSTATED.items():
+        mine.write_text("".join(line for line in shipped if not line.startswith(f"{key} =")))
+        with pytest.raises(
+            UserError, match=f"{field}: chip 'mine' does not state '{key}': add it .* leave the budget out"
+        ):
+            hwopt.objective("train_cost", chip=mine, **{field: 345.0}).problem()
+        hwopt.objective("train_cost", chip=mine).problem()
+        hwopt.objective("train_cost", chip=mine, **DESIGNED, **{field: 345.0}).problem()
+
+
+@pytest.mark.parametrize("chip", catalog.names("chips"))
+def test_chips_that_ship_state_what_budgets_limit(chip):
+    """Stacks of 0 are stated where there is no HBM, and only there."""
+    budgets = dict.fromkeys(UNSTATED, 345.0)
+    problem = hwopt.objective("train_cost", chip=chip, precision="fp32", **budgets).problem()
+    assert set(UNSTATED) <= set(problem.constraints)
+    assert (float(problem.template.cluster.chip.hbm_stacks) == 0.0) == (chip in WITHOUT_HBM)
+
+
+def test_a_technology_file_of_ones_own_names_its_process(tmp_path):
+    shipped = (data_root() / "technologies" / "5nm.toml").read_text(encoding="utf-8")
+    mine = tmp_path / "mine.toml"
+    mine.write_text('process = "3nm"\n' + shipped)
+    own, known = catalog.chip_project("h100-sxm", technology=mine), catalog.chip_project("h100-sxm", technology="5nm")
+    assert own.technology == known.technology
+    assert own.process == catalog.chip_project("h100-sxm", technology="3nm").process != known.process
+    for path in (mine, str(mine)):
+        problem = hwopt.objective("train_cost", **DESIGNED, technology=path).problem()
+        assert problem.template.project is not None and problem.template.project.process == own.process
+        assert str(mine) in problem.question
+    mine.write_text(shipped)
+    with pytest.raises(UserError, match=r"technology 'mine' does not say which process .* add process = .* 5nm, 7nm"):
+        hwopt.objective("train_cost", **DESIGNED, technology=mine).problem()
+    mine.write_text('process = "4nm"\n' + shipped)
+    with pytest.raises(UserError, match="'4nm' in the catalogue's processes"):
+        catalog.chip_project("h100-sxm", technology=mine)
+    (tmp_path / "5nm.toml").write_text(shipped)  # a process of the same name
+    assert catalog.chip_project("h100-sxm", technology=tmp_path / "5nm.toml").process == known.process
 
 
 def test_defaults_of_a_question_are_its_own():
