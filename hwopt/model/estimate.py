@@ -1,24 +1,53 @@
-"""The one entry of the model: (workload, cluster, plan) -> Report."""
+"""The one entry of the model: (workload, cluster, plan) -> Report; and the same with its roots given from outside."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import carbon, cost, learning, power, rack, reliability, work
 from hwopt.model.footprint import footprint
-from hwopt.model.maximum import choose
+from hwopt.model.maximum import Maximum, choose, hard_maximum
 from hwopt.model.parameters import expert_replicas, held_parameters
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Margins, Report
 from hwopt.model.roofline import seconds_per_flop
 from hwopt.model.schedule import Breakdown, StepTime, step_time
-from hwopt.model.thermal import OperatingPoint, operating_point
+from hwopt.model.thermal import OperatingPoint, operating_point, settled_point
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import active_parameters, total_parameters
+
+
+class Settled(eqx.Module):
+    """What the model finds as roots and as a minimum, given."""
+
+    junction_k: Scalar  # at full load
+    useful_tokens: Scalar  # what vanishing batches would need for the run's loss
+    checkpoint_interval_s: Scalar
+
+
+class SettledMargins(eqx.Module):
+    """Signed logarithmic margins of what is given: all zero or more is a state that the cluster and the run can hold."""
+
+    heat: Scalar  # junction temperature over the one that its power leads to
+    learning: Scalar  # fresh tokens processed over those that the useful ones take
+    storage: Scalar  # time between saves over what storage takes for one
+
+
+class _Lesson(NamedTuple):
+    """What learns, and from how much."""
+
+    parameters: Array
+    active_parameters: Array
+    equivalent_parameters: Array  # of the dense model that learns as well
+    fresh_tokens: Array
+    batch_tokens: Array
 
 
 @jax.jit
@@ -43,16 +72,76 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
     **Units:** SI throughout.
     """
     workload, cluster, plan = _floating((workload, cluster, plan))
+    point, lesson = operating_point(cluster.chip, cluster.cooling), _lesson(workload)
+    useful = learning.effective_tokens(
+        workload.law, lesson.equivalent_parameters, lesson.fresh_tokens, lesson.batch_tokens
+    )
     maximum = choose(temperature)
-    point = operating_point(cluster.chip, cluster.cooling)
+    failures = reliability.failures(
+        cluster.reliability, cluster.chips, point.junction_k, lesson.parameters, workload, maximum
+    )
+    return _report(workload, cluster, plan, point, lesson, useful, failures, maximum)
+
+
+def settled_estimate(
+    workload: TrainingRun, cluster: Cluster, plan: Plan, settled: Settled
+) -> tuple[Report, SettledMargins]:
+    """`estimate` with its roots given: every leaf in closed form, for solvers that cannot read loops.
+
+    The epigraph form: under margins of 0 or more, time, power, money and carbon are least at the least junction
+    temperature and the best time between checkpoints, the loss at the most useful tokens, which are those of `estimate`
+    wherever the chip sustains the clock it asks for and `learning.batch_margin` is positive. Hard maxima; nothing is held
+    where margins are negative.
+
+    **Arguments:** `settled`: junction temperature, useful tokens, checkpoint interval; the others as in `estimate`.
+
+    **Returns:** a `Report` of the chip at the clock it asks for, and whether what is given settles. `clock_margin` and
+    `margins.cooling` are taken at the given temperature, not at the highest allowed: other numbers than `estimate`'s, of
+    the same sign where the heat margin is 0. Goodput is not held: where `margins.failures` is negative it is meaningless.
+
+    **Units:** SI throughout.
+    """
+    workload, cluster, plan, settled = _floating((workload, cluster, plan, settled))
+    point, heat = settled_point(cluster.chip, cluster.cooling, settled.junction_k)
+    lesson, useful = _lesson(workload), settled.useful_tokens
+    enough = learning.useful_margin(
+        workload.law, lesson.equivalent_parameters, useful, lesson.fresh_tokens, lesson.batch_tokens
+    )
+    failures, storage = reliability.settled_failures(
+        cluster.reliability, cluster.chips, point.junction_k, lesson.parameters, workload, settled.checkpoint_interval_s
+    )
+    report = _report(workload, cluster, plan, point, lesson, useful, failures, hard_maximum)
+    return report, SettledMargins(heat, enough, storage)
+
+
+def _lesson(run: TrainingRun) -> _Lesson:
+    parameters, active = total_parameters(run.model), active_parameters(run.model)
+    return _Lesson(
+        parameters=parameters,
+        active_parameters=active,
+        equivalent_parameters=learning.dense_equivalent_parameters(run.law, active, parameters),
+        fresh_tokens=learning.repeated_tokens(run.law, run.unique_tokens, run.tokens / run.unique_tokens),
+        batch_tokens=run.global_batch_sequences * run.sequence_length,
+    )
+
+
+def _report(
+    workload: TrainingRun,
+    cluster: Cluster,
+    plan: Plan,
+    point: OperatingPoint,
+    lesson: _Lesson,
+    useful_tokens: Scalar,
+    failures: reliability.Failures,
+    maximum: Maximum,
+) -> Report:
+    """Everything but the roots: chips at `point`, a run that learns from `useful_tokens` and loses to `failures`."""
     running = _running(cluster, point)
     held = held_parameters(workload.model, plan)
     time = step_time(workload, running, plan, held, maximum)
     memory = footprint(workload, plan, cluster.stack, held, maximum)
-    parameters, active = total_parameters(workload.model), active_parameters(workload.model)
 
-    tokens_per_step = workload.global_batch_sequences * workload.sequence_length
-    tokens_per_s = tokens_per_step / time.step_s
+    tokens_per_s = lesson.batch_tokens / time.step_s
     model_flops = work.step_model_flops(workload)
     executed_flops = model_flops + work.recompute_flops(workload, plan, cluster.stack)
     per_chip = model_flops / cluster.chips / time.step_s
@@ -63,14 +152,11 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
     # At the meter, N PUE IT: at full load the budget of a site, on average what the bill counts.
     pue = power.pue(cluster.facility, cluster.cooling)
     average_w = cluster.chips * pue * power.it_w(cluster, point, activity)
-    failures = reliability.failures(cluster.reliability, cluster.chips, point.junction_k, parameters, workload, maximum)
     useful_tokens_per_s = tokens_per_s * failures.goodput
     built = cost.capital(cluster, it_peak_w)
     usd_per_s = sum(cost.cost_parts(cluster, built, average_w).values())
     kg_per_s = sum(carbon.carbon_parts(cluster, it_peak_w, average_w).values())
     run_time = workload.tokens / useful_tokens_per_s
-    fresh = learning.repeated_tokens(workload.law, workload.unique_tokens, workload.tokens / workload.unique_tokens)
-    learned_by = learning.dense_equivalent_parameters(workload.law, active, parameters)
     margins = _margins(workload, cluster, plan, memory.total_bytes, point, it_peak_w, failures.margin)
     fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
     return Report(
@@ -104,13 +190,13 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
         run_cost_usd=usd_per_s * run_time,
         run_energy_j=average_w * run_time,
         run_carbon_kg=kg_per_s * run_time,
-        loss=learning.loss_of_run(workload.law, learned_by, fresh, tokens_per_step),
+        loss=learning.loss(workload.law, lesson.equivalent_parameters, useful_tokens),
         silicon_area_m2=cluster.chip.silicon_area_m2,
         hbm_stacks=cluster.chips * cluster.chip.hbm_stacks,
         package_area_m2=cluster.chips * cluster.chip.package_area_m2,
         wafers=cluster.chips * cluster.chip.wafers,
-        parameters=parameters,
-        active_parameters=active,
+        parameters=lesson.parameters,
+        active_parameters=lesson.active_parameters,
         breakdown=time.breakdown,
         hidden_s=time.hidden_s,
         memory=memory,
@@ -129,12 +215,11 @@ def _running(cluster: Cluster, point: OperatingPoint) -> Cluster:
 def _activity(run: TrainingRun, running: Cluster, time: StepTime, executed_flops: Scalar) -> power.Activity:
     """What chips do over a step: energy follows the arithmetic done and the bytes moved, not the time they take.
 
-    Arithmetic counts as if all of it ran at the rate of large GEMMs, never above it (a kink).
+    Arithmetic counts as if all of it ran at the rate of large GEMMs.
     """
     # A product with 1/N: the slope of a quotient of 1e24 FLOP leaves float32 where cost is asked for its gradient.
     gemm_s = executed_flops * seconds_per_flop(running.chip, run)[0] * (1.0 / running.chips)
-    core = gemm_s / time.step_s
-    return power.Activity(jnp.where(core < 1.0, core, 1.0), time.hbm_s / time.step_s, time.busy_s / time.step_s)
+    return power.Activity(gemm_s / time.step_s, time.hbm_s / time.step_s, time.busy_s / time.step_s)
 
 
 def _floating(tree):

@@ -126,9 +126,20 @@ def effective_tokens(law: LossLaw, parameters: Scalar, tokens: Scalar, batch_tok
     return tokens * jnp.exp(jax.lax.fori_loop(0, _NEWTON_STEPS, closer, start))
 
 
+def useful_margin(
+    law: LossLaw, parameters: Scalar, useful_tokens: Scalar, tokens: Scalar, batch_tokens: Scalar
+) -> Scalar:
+    """`log(T / (D (1 + B / B_crit(D))))`: 0 or more where a run that processes T in batches B has D useful tokens.
+
+    The largest such D is `effective_tokens`, on its domain; the loss falls with D, so a least loss lies there. Concave
+    in logarithms. Beyond the domain such a D is below `LEAST_USEFUL T`, where `effective_tokens` is held.
+    """
+    return jnp.log(tokens / tokens_with_batch(law, parameters, useful_tokens, batch_tokens))
+
+
 def batch_margin(law: LossLaw, parameters: Scalar, tokens: Scalar, batch_tokens: Scalar) -> Scalar:
     """`log(T / (u T (1 + B / B_crit(u T))))`, u = `LEAST_USEFUL`: negative where the batch is too large to learn from."""
-    return jnp.log(tokens / tokens_with_batch(law, parameters, LEAST_USEFUL * tokens, batch_tokens))
+    return useful_margin(law, parameters, LEAST_USEFUL * tokens, tokens, batch_tokens)
 
 
 def loss_of_run(law: LossLaw, parameters: Scalar, tokens: Scalar, batch_tokens: Scalar) -> Scalar:

@@ -160,9 +160,33 @@ def failures(
 ) -> Failures:
     """The functions above in a row: a job on `chips` chips at a junction temperature that trains `parameters`."""
     mtbf = job_mtbf_s(reliability, chips, junction_k)
-    checkpoint = checkpoint_bytes(parameters, run)
-    save, drain = save_s(checkpoint, chips, reliability), drain_s(checkpoint, chips, reliability)
-    restart = restart_s(checkpoint, chips, reliability)
+    save, drain, restart = _waits(reliability, chips, parameters, run)
     lost = lost_fraction(save, mtbf, drain, restart, maximum)
     interval = checkpoint_interval_s(save, mtbf, drain, maximum)
     return Failures(mtbf, interval, goodput(lost), goodput_margin(lost))
+
+
+def settled_failures(
+    reliability: Reliability, chips: Scalar, junction_k: Scalar, parameters: Scalar, run: TrainingRun, interval_s: Scalar
+) -> tuple[Failures, Scalar]:
+    """`failures` with the time between saves given, and `log(interval / drain)`: 0 or more where storage keeps up.
+
+    What is lost is a posynomial of the interval, least at that of `failures` among those that storage keeps up with. Goodput
+    is `1 - lost`, not held above 0: for a caller that bounds the margin.
+    """
+    mtbf = job_mtbf_s(reliability, chips, junction_k)
+    save, drain, restart = _waits(reliability, chips, parameters, run)
+    lost = lost_at_interval(interval_s, save, mtbf, drain, restart)
+    return Failures(mtbf, interval_s, 1.0 - lost, goodput_margin(lost)), jnp.log(interval_s / drain)
+
+
+def _waits(
+    reliability: Reliability, chips: Scalar, parameters: Scalar, run: TrainingRun
+) -> tuple[Scalar, Scalar, Scalar]:
+    """Seconds of a save, of its drain to storage, and of a restart."""
+    checkpoint = checkpoint_bytes(parameters, run)
+    return (
+        save_s(checkpoint, chips, reliability),
+        drain_s(checkpoint, chips, reliability),
+        restart_s(checkpoint, chips, reliability),
+    )

@@ -1,7 +1,7 @@
 """Heat: what a chip may draw, the clock that leaves it, and the temperature it settles at.
 
 Leakage grows with temperature and temperature with leakage, so the operating point is the root of an equation. Roots are
-found by bisection and differentiated implicitly.
+found by bisection and differentiated implicitly; or the temperature is given, and a margin says whether it settles there.
 """
 
 from __future__ import annotations
@@ -182,3 +182,39 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
         clock_margin=jnp.log(removed / wanted),
         cooling_margin=jnp.log(removed_at_least / least),
     )
+
+
+def settled_point(chip: Chip, cooling: Cooling, junction_k: Scalar) -> tuple[OperatingPoint, Scalar]:
+    """The chip at the clock f it asks for with its junction at a given T, and whether heat leaves at T.
+
+    Heat margin `log(T / (T_c + R P(f, T)))`, clock margin `log(P_allowed / P(f, T))`: P is a posynomial and one
+    exponential, so both are concave in logarithms. The least T of heat margin 0 or more is the junction's temperature;
+    all that the model charges grows with T, so a minimum lies there. Some T has both margins at 0 or more just where
+    `operating_point` does not throttle: its least one is at most `T_c + R P_allowed`, and of the temperatures up to
+    there `operating_point` asks the one that gives away most, `retreat_k` below.
+
+    **Arguments:** `junction_k` T.
+
+    **Returns:** the point, whose cooling margin is its clock margin (a chip that sustains its clock sustains the lowest),
+    and the heat margin: negative where the junction would be hotter than T.
+
+    **Units:** W, K, clocks over nominal.
+    """
+    clock = chip.clock_ratio
+    core, leak = core_power_w(chip, clock), leakage_w(chip, clock, junction_k)
+    memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
+    drawn = chip.standby_power_w + memory + core + leak
+    allowed = allowed_power_w(chip, cooling)
+    margin = jnp.log(allowed / drawn)
+    settled_k = cooling.coolant_temperature_k + thermal_resistance_k_per_w(chip, cooling) * drawn
+    point = OperatingPoint(
+        clock_ratio=clock,
+        junction_k=junction_k,
+        allowed_w=allowed,
+        leakage_w=leak,
+        core_w=core,
+        power_w=drawn,
+        clock_margin=margin,
+        cooling_margin=margin,
+    )
+    return point, jnp.log(junction_k / settled_k)
