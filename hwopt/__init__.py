@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {
+    "best_plan": ("hwopt.optim.plan_search", "best_plan"),
     "catalog": ("hwopt.catalog", None),
     "estimate": ("hwopt.model.estimate", "estimate"),
     "objective": ("hwopt.registry", "objective"),

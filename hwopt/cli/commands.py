@@ -9,7 +9,12 @@ import math
 import sys
 from typing import Any
 
-from hwopt.errors import UserError
+from hwopt.errors import UserError, suggest
+
+EXPORTS = ("megatron",)
+"""Frameworks whose launch settings `plan` can print."""
+
+MOST_ALTERNATIVES = 1000
 
 
 def print_json(document: Any) -> None:
@@ -37,6 +42,55 @@ def flag(field: dataclasses.Field) -> str:
     return "--" + field.name.replace("_", "-")
 
 
+def _workload(options: argparse.Namespace) -> Any:
+    """The training run that the flags describe."""
+    from hwopt import catalog
+
+    return catalog.training_run(
+        options.workload,
+        sequence_length=number("--seq-len", options.seq_len, whole=True),
+        global_batch=number("--global-batch", options.global_batch, whole=True),
+        precision=options.precision,
+        tokens=number("--tokens", options.tokens),
+    )
+
+
+def _cluster(options: argparse.Namespace, chips: float) -> Any:
+    """The cluster that the flags describe, with some number of chips."""
+    from hwopt import catalog
+
+    return catalog.cluster(
+        options.chip,
+        chips,
+        domain=number("--domain", options.domain, whole=True),
+        stack=options.stack,
+        site=options.site,
+        cooling=options.cooling,
+        rack_chips=number("--rack-chips", options.rack_chips, whole=True),
+        reliability=options.reliability,
+        prices=options.prices,
+        scale_out_bytes_per_s=number("--scale-out-bytes-per-s", options.scale_out_bytes_per_s),
+    )
+
+
+def _question(options: argparse.Namespace) -> tuple[Any, Any, int]:
+    """Training run, cluster and number of chips of a command on a fixed cluster."""
+    from hwopt import catalog
+
+    chips = number("--chips", options.chips, whole=True)
+    run = _workload(options)
+    catalog.check_precision(options.chip, options.precision)
+    return run, _cluster(options, chips), int(chips)
+
+
+def _title(options: argparse.Namespace, chips: int) -> str:
+    return f"{options.workload} on {chips:,} x {options.chip}, {options.precision}, site {options.site}"
+
+
+def _question_document(options: argparse.Namespace, chips: int) -> dict[str, Any]:
+    return {"workload": options.workload, "chip": options.chip, "chips": chips, "precision": options.precision}
+
+
 def run_estimate(options: argparse.Namespace) -> int:
     """Time, memory, power and money of one cluster under one plan; 1 where the plan does not fit."""
     if options.mode != "train":
@@ -49,47 +103,50 @@ def run_estimate(options: argparse.Namespace) -> int:
     from hwopt.report.documents import plan_document, report_document
     from hwopt.report.screens import estimate_screen
 
-    chips = number("--chips", options.chips, whole=True)
-    run = catalog.training_run(
-        options.workload,
-        sequence_length=number("--seq-len", options.seq_len, whole=True),
-        global_batch=number("--global-batch", options.global_batch, whole=True),
-        precision=options.precision,
-        tokens=number("--tokens", options.tokens),
-    )
-    catalog.check_precision(options.chip, options.precision)
-    cluster = catalog.cluster(
-        options.chip,
-        chips,
-        domain=number("--domain", options.domain, whole=True),
-        stack=options.stack,
-        site=options.site,
-        cooling=options.cooling,
-        rack_chips=number("--rack-chips", options.rack_chips, whole=True),
-        reliability=options.reliability,
-        prices=options.prices,
-        scale_out_bytes_per_s=number("--scale-out-bytes-per-s", options.scale_out_bytes_per_s),
-    )
-    with jax.enable_x64(True):
-        if options.plan is None:
-            from hwopt.optim.plan_search import fastest_plan
+    run, cluster, chips = _question(options)
+    if options.plan is None:
+        from hwopt.optim.plan_search import best_plan
 
-            plan = fastest_plan(run, cluster)
-        else:
-            plan = catalog.plan(run, chips, **catalog.parse_plan(options.plan))
-        report = jax.tree.map(np.asarray, jax.jit(estimate)(run, cluster, plan))
-    if options.json:
-        question = {
-            "workload": options.workload,
-            "chip": options.chip,
-            "chips": int(chips),
-            "precision": options.precision,
-        }
-        print_json(question | {"plan": plan_document(plan)} | report_document(report))
+        plan, report, _ = best_plan(run, cluster, alternatives=0).best
     else:
-        title = f"{options.workload} on {chips:,.0f} x {options.chip}, {options.precision}, site {options.site}"
-        print(estimate_screen(report, plan, title))
+        plan = catalog.plan(run, chips, **catalog.parse_plan(options.plan))
+        with jax.enable_x64(True):
+            report = jax.tree.map(np.asarray, jax.jit(estimate)(run, cluster, plan))
+    if options.json:
+        print_json(_question_document(options, chips) | {"plan": plan_document(plan)} | report_document(report))
+    else:
+        print(estimate_screen(report, plan, _title(options, chips)))
     return 0 if bool(report.feasible) else 1
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """The best whole-number plan of a fixed cluster; 1 where none fits."""
+    if options.export is not None and options.export not in EXPORTS:
+        raise UserError(f"--export {options.export}: no such framework: {suggest(options.export, EXPORTS)}")
+    top = number("--top", options.top, whole=True)
+    if top > MOST_ALTERNATIVES:
+        raise UserError(f"--top {options.top}: at most {MOST_ALTERNATIVES}")
+    from hwopt.optim.plan_search import best_plan, fitting_chips
+    from hwopt.report.plans import plan_screen, plan_search_document
+
+    run, cluster, chips = _question(options)
+    search = best_plan(run, cluster, options.objective, int(top))
+    more = None
+    if not search.feasible and list(search.best.report.violations()) == ["memory"]:
+        more = fitting_chips(run, lambda count: _cluster(options, count), chips)
+    if search.feasible and options.export is not None:
+        from hwopt.report import megatron
+
+        settings = megatron.megatron_settings(run, search.best.plan)
+        if options.json:
+            print_json(_question_document(options, chips) | megatron.megatron_document(settings))
+        else:
+            print(megatron.megatron_text(settings, _title(options, chips)))
+    elif options.json:
+        print_json(_question_document(options, chips) | plan_search_document(search, more))
+    else:
+        print(plan_screen(search, _title(options, chips), more))
+    return 0 if search.feasible else 1
 
 
 def _objective(options: argparse.Namespace) -> Any:

@@ -8,7 +8,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from hwopt.cli.commands import flag, run_catalog, run_estimate, run_optimize, run_sources, run_validate
+from hwopt.cli.commands import (
+    EXPORTS,
+    flag,
+    run_catalog,
+    run_estimate,
+    run_optimize,
+    run_plan,
+    run_sources,
+    run_validate,
+)
 from hwopt.errors import UserError, suggest
 
 DEFAULT_OBJECTIVE = "train_cost"
@@ -16,6 +25,7 @@ DEFAULT_OBJECTIVE = "train_cost"
 _EXAMPLES = {
     "optimize": "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
     "estimate": "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16,zero=2",
+    "plan": "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
     "validate": "hwopt validate my_runs.csv --json",
     "catalog": "hwopt catalog chips h100-sxm",
     "sources": "hwopt sources train_cost --chip b200",
@@ -72,23 +82,45 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
             _add_fields(command, objective, kind)
 
     estimate = add("estimate", "Time, memory, power and money of one cluster under one plan.", run_estimate)
+    _add_cluster(estimate)
     estimate.add_argument(
-        "--workload", required=True, help="a name of the catalogue, a .toml or a Hugging Face config.json"
-    )
-    estimate.add_argument("--chip", required=True, help="a name of the catalogue or a .toml file")
-    estimate.add_argument("--chips", required=True, help="accelerators in the job")
-    estimate.add_argument(
-        "--plan", help="tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; default: a search"
+        "--plan", help="tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; default: the fastest that fits"
     )
     estimate.add_argument("--mode", default="train", help="train (prefill and decode are not built yet)")
-    estimate.add_argument("--stack", help="software stack (default: the chip's)")
-    estimate.add_argument("--site", default="us-average", help="site of the facility (default us-average)")
-    estimate.add_argument("--cooling", help="cooling technology (default: what the chip's servers are built for)")
-    estimate.add_argument("--reliability", default="fleet-mean", help="failures of the fleet (default fleet-mean)")
-    estimate.add_argument(
+
+    plan = add("plan", "The best whole-number parallel plan of a cluster, by exhaustion.", run_plan)
+    _add_cluster(plan)
+    plan.add_argument(
+        "--objective", default="step_time_s", help="metric to make least: step_time_s (default), run_cost_usd, ..."
+    )
+    plan.add_argument("--top", default="5", help="how many of the next best plans to list (default 5)")
+    plan.add_argument("--export", help=f"print only launch settings for a framework: {', '.join(EXPORTS)}")
+
+    validate = add("validate", "Measured against predicted, every row of a CSV file accounted for.", run_validate)
+    validate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
+    validate.add_argument("--figure", help="also draw predicted over measured speed to this image file")
+
+    catalog = add("catalog", "Chips, links, workloads and all else the model stands on, with sources.", run_catalog)
+    catalog.add_argument("kind", nargs="?", help="chips, links, workloads, stacks, cooling, ...; without it, all kinds")
+    catalog.add_argument("name", nargs="?", help="an entry, or a file of your own")
+    return parser
+
+
+def _add_cluster(command: argparse.ArgumentParser) -> None:
+    """Flags of a workload on a fixed cluster."""
+    command.add_argument(
+        "--workload", required=True, help="a name of the catalogue, a .toml or a Hugging Face config.json"
+    )
+    command.add_argument("--chip", required=True, help="a name of the catalogue or a .toml file")
+    command.add_argument("--chips", required=True, help="accelerators in the job")
+    command.add_argument("--stack", help="software stack (default: the chip's)")
+    command.add_argument("--site", default="us-average", help="site of the facility (default us-average)")
+    command.add_argument("--cooling", help="cooling technology (default: what the chip's servers are built for)")
+    command.add_argument("--reliability", default="fleet-mean", help="failures of the fleet (default fleet-mean)")
+    command.add_argument(
         "--prices", default="default", help="price list: default, hyperscale, on-premise, rented, at-cost"
     )
-    estimate.add_argument(
+    command.add_argument(
         "--precision", default="bf16", help="format of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32"
     )
     for name, meaning in (
@@ -99,16 +131,7 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
         ("--rack-chips", "chips in a rack (default: as many as its power and weight allow)"),
         ("--scale-out-bytes-per-s", "scale-out bandwidth per chip and direction, B/s (default: the chip's)"),
     ):
-        estimate.add_argument(name, help=meaning)
-
-    validate = add("validate", "Measured against predicted, every row of a CSV file accounted for.", run_validate)
-    validate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
-    validate.add_argument("--figure", help="also draw predicted over measured speed to this image file")
-
-    catalog = add("catalog", "Chips, links, workloads and all else the model stands on, with sources.", run_catalog)
-    catalog.add_argument("kind", nargs="?", help="chips, links, workloads, stacks, cooling, ...; without it, all kinds")
-    catalog.add_argument("name", nargs="?", help="an entry, or a file of your own")
-    return parser
+        command.add_argument(name, help=meaning)
 
 
 def _add_fields(command: argparse.ArgumentParser, objective: str, kind: type) -> None:

@@ -1,97 +1,180 @@
-"""The fastest whole-number plan of a fixed cluster, by evaluating every valid one of a stated lattice."""
+"""The best whole-number plan of a fixed cluster, by evaluating every valid one of a stated lattice."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
+from hwopt.design.metrics import Metric, metric
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
-from hwopt.optim.whole_plans import divisors
-from hwopt.plan import Plan, stage_layers
+from hwopt.model.report import Report
+from hwopt.optim.compiled import compiled_for_one_question
+from hwopt.optim.plan_lattice import Lattice, lattice, scope
+from hwopt.plan import Plan
 from hwopt.workload.training import TrainingRun
 
-BLOCK = 2048
-"""Plans evaluated at a time; the last block is padded, so one compiled function serves all."""
+BLOCK = 16384
+"""Plans evaluated at a time; the last block is padded, so that one compiled function serves all."""
 
-_LONG_SEQUENCE = 16384  # tokens from which context parallelism is tried
+ALTERNATIVES = 5
 
-
-def _degrees(run: TrainingRun, cluster: Cluster) -> Iterator[tuple[int, ...]]:
-    """Valid (tp, pp, dp, cp, ep, chunks, micro-batch)."""
-    model = run.model
-    heads, layers, experts = (round(float(x)) for x in (model.heads, model.layers, model.experts))
-    batch, chips = round(float(run.global_batch_sequences)), round(float(cluster.chips))
-    sequence = round(float(run.sequence_length))
-    contexts = [c for c in (1, 2, 4, 8, 16) if c == 1 or (sequence >= _LONG_SEQUENCE and sequence % c == 0)]
-    tensor = [t for t in divisors(heads) if t <= 64 and chips % t == 0]
-    expert = [e for e in divisors(experts) if e <= 128] if experts else [1]
-    for tp, cp in itertools.product(tensor, contexts):
-        for pp in (p for p in divisors(chips // tp) if p <= layers and chips % (tp * p * cp) == 0):
-            dp = chips // (tp * pp * cp)
-            for micro_batch in (b for b in (1, 2, 4, 8, 16) if batch % (dp * b) == 0):
-                micro_batches = batch // (dp * micro_batch)
-                chunks = [v for v in (1, 2, 3, 4, 6, 8, 12, 16) if v == 1 or (pp > 1 and pp * v <= layers)]
-                for v in chunks:
-                    if v > 1 and micro_batches < pp:
-                        continue
-                    for ep in expert:
-                        if (tp * cp * dp) % (ep * (1 if ep > 1 else tp)) == 0:
-                            yield tp, pp, dp, cp, ep, v, micro_batch
+_BITS = 40  # objectives equal to so many bits are one: the rest is rounding
+_DEGREES = Lattice._fields.index("recompute")  # columns before it are degrees and schedule
+_MULTIPLES = [factor * 2**power for power in range(12) for factor in (2, 3)]  # of the chips, for a plan that fits
 
 
-def lattice(run: TrainingRun, cluster: Cluster) -> dict[str, np.ndarray]:
-    """Every valid plan as columns named like the fields of `Plan`.
+class Candidate(NamedTuple):
+    """A plan and what the exact model says about it."""
 
-    Degrees as divisors of heads, chips, experts and batch; one to sixteen chunks; micro-batches of 1 to 16; recomputation
-    none or full; states sharded as ZeRO-1 or ZeRO-3.
+    plan: Plan
+    report: Report
+    objective: float
 
-    **Raises:** `UserError` where nothing divides.
+
+class PlanSearch(NamedTuple):
+    """The best plan of a cluster over a lattice. Where none fits, `best` is the one closest to fitting."""
+
+    objective: Metric
+    best: Candidate
+    alternatives: list[Candidate]  # the next best that fit, other degrees or schedules each
+    examined: int  # plans of the lattice
+    fitting: int
+    scope: str
+    lower_bound: float | None  # of the objective over the lattice: every plan was evaluated, so it is the best one's
+
+    @property
+    def feasible(self) -> bool:
+        """Whether any plan fits."""
+        return self.fitting > 0
+
+    @property
+    def gap(self) -> float | None:
+        """Best objective less the lower bound, over the bound: 0 by exhaustion; None where no plan fits."""
+        if self.lower_bound is None or self.best.objective == self.lower_bound:
+            return None if self.lower_bound is None else 0.0
+        return self.best.objective / self.lower_bound - 1.0
+
+
+def _mapped(run: TrainingRun, cluster: Cluster, plans: Plan) -> Report:
+    return jax.vmap(lambda plan: estimate(run, cluster, plan))(plans)
+
+
+@partial(compiled_for_one_question, static=())
+def _room(run: TrainingRun, cluster: Cluster, plans: Plan) -> tuple[Array, Array]:
+    """Feasibility and memory margins of plans; the compiler drops all else of the model, step time above all."""
+    report = _mapped(run, cluster, plans)
+    return report.feasible, report.margins.memory
+
+
+@partial(compiled_for_one_question, static=())
+def _reports(run: TrainingRun, cluster: Cluster, plans: Plan) -> Report:
+    """Reports of plans, whole: one program serves every objective and the answer's own report."""
+    return _mapped(run, cluster, plans)
+
+
+def _in_blocks(function: Callable, rows: Lattice, index: np.ndarray, run: TrainingRun, cluster: Cluster) -> list:
+    """A function's answers for plans by index, each of shape (plan,)."""
+    parts = []
+    for first in range(0, len(index), BLOCK):
+        some = index[np.minimum(np.arange(first, first + BLOCK), len(index) - 1)]
+        parts.append([np.asarray(part) for part in function(run, cluster, rows.at(some, run))])
+    return [np.concatenate(each)[: len(index)] for each in zip(*parts, strict=True)]
+
+
+def _distinct(rows: Lattice, ranked: np.ndarray, wanted: int) -> np.ndarray:
+    """The first `wanted` of ranked plans that differ in degrees or schedule: recomputing or sharding more is no new plan.
+
+    **Arguments:** `ranked` indices into `rows`, best first. **Returns:** indices.
     """
-    layers = round(float(run.model.layers))
-    rows = []
-    for tp, pp, dp, cp, ep, v, micro_batch in _degrees(run, cluster):
-        fullest, last = stage_layers(layers, pp, v)
-        for recompute, weights in itertools.product((0.0, 1.0), (0.0, 1.0)):
-            if weights and (pp > 1 or dp * cp == 1):
-                continue  # gathering weights for every micro-batch of a pipeline never pays
-            expert_tp = 1 if ep > 1 else tp
-            rows.append(
-                (tp, pp, dp, cp, ep, expert_tp, v, micro_batch, fullest, last, float(tp > 1), 1.0, weights, weights, 1.0,
-                 recompute, 0.0, 1.0)
-            )  # fmt: skip
-    if not rows:
-        raise UserError(
-            f"no plan divides {float(cluster.chips):,.0f} chips, {float(run.model.heads):g} heads and a global batch of "
-            f"{float(run.global_batch_sequences):,.0f} sequences: choose chips with small factors or another batch"
-        )
-    columns = np.asarray(rows, np.float64).T
-    return dict(zip(Plan.__dataclass_fields__, columns, strict=True))
+    found: dict[tuple[int, ...], int] = {}
+    for row in ranked:
+        found.setdefault(tuple(int(column[row]) for column in rows[:_DEGREES]), int(row))
+        if len(found) == wanted:
+            break
+    return np.asarray(list(found.values()))
+
+
+def best_plan(
+    run: TrainingRun, cluster: Cluster, objective: str = "step_time_s", alternatives: int = ALTERNATIVES
+) -> PlanSearch:
+    """The best whole-number plan of a fixed cluster: exhaustive over a lattice, by the exact model in float64.
+
+    Every plan's memory first, then the objective of those that fit; ties go to the faster plan, then to the plainer one.
+
+    **Arguments:** `objective`: a metric of `hwopt.design.metrics`, the lower the better; `alternatives`: how many other
+    degrees or schedules to keep, each with its best recomputation and sharding.
+
+    **Returns:** a `PlanSearch`.
+
+    **Raises:** `UserError` for an unknown metric, and where no plan is valid.
+    """
+    goal = metric(objective)
+    if not 0 <= alternatives < BLOCK:
+        raise UserError(f"{alternatives} alternatives: must be between 0 and {BLOCK - 1:,}")
+    rows = lattice(run, cluster)
+
+    def evaluate(run: TrainingRun, cluster: Cluster, plans: Plan) -> tuple[Array, Array]:
+        report = _reports(run, cluster, plans)
+        return goal.value(report), report.step_time_s
+
+    with jax.enable_x64(True):
+        fits, margin = _in_blocks(_room, rows, np.arange(rows.count), run, cluster)
+        fitting = np.flatnonzero(fits > 0)
+        if len(fitting):
+            value, time = (_rounded(each) for each in _in_blocks(evaluate, rows, fitting, run, cluster))
+            order = np.lexsort((fitting, time, value))
+            shown = _distinct(rows, fitting[order], 1 + alternatives)
+        else:
+            shown = np.asarray([np.argmax(margin)])
+        padded = shown[np.minimum(np.arange(BLOCK), len(shown) - 1)]
+        plans = rows.at(padded, run)
+        reports = jax.tree.map(np.asarray, _reports(run, cluster, plans))
+    best, *others = (_candidate(goal, plans, reports, place) for place in range(len(shown)))
+    bound = best.objective if len(fitting) else None
+    return PlanSearch(goal, best, others, rows.count, len(fitting), scope(run, cluster, rows.count), bound)
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    """Values without the bits that rounding orders."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(np.ldexp(mantissa, _BITS)), exponent - _BITS)
+
+
+def _candidate(goal: Metric, plans: Plan, reports: Report, place: int) -> Candidate:
+    plan, report = jax.tree.map(lambda leaf: leaf[place], (plans, reports))
+    return Candidate(plan, report, float(goal.value(report)))
+
+
+def fitting_chips(run: TrainingRun, cluster_of: Callable[[int], Cluster], chips: int) -> int | None:
+    """The smallest multiple of a number of chips, by 2, 3, 4, 6, 8, 12, ..., on which some plan fits.
+
+    **Arguments:** `cluster_of` a number of chips. **Returns:** chips, or None where no multiple that was tried will do.
+    """
+    for multiple in _MULTIPLES:
+        try:
+            cluster = cluster_of(multiple * chips)
+            rows = lattice(run, cluster)
+        except UserError:  # nothing divides
+            continue
+        with jax.enable_x64(True):
+            if _in_blocks(_room, rows, np.arange(rows.count), run, cluster)[0].any():
+                return multiple * chips
+    return None
 
 
 def fastest_plan(run: TrainingRun, cluster: Cluster) -> Plan:
-    """The fastest plan of the lattice that fits; where none fits, the one closest to fitting.
+    """The fastest plan that fits; where none fits, the one closest to fitting.
 
-    Call under `jax.enable_x64(True)` for float64. **Raises:** `UserError` where no plan is valid.
+    **Raises:** `UserError` where no plan is valid.
     """
-    columns = lattice(run, cluster)
-    count = len(next(iter(columns.values())))
+    return best_plan(run, cluster, alternatives=0).best.plan
 
-    @jax.jit
-    def evaluate(plans: Plan):
-        report = jax.vmap(lambda plan: estimate(run, cluster, plan))(plans)
-        return report.step_time_s, report.feasible, report.margins.memory
 
-    times, feasible, margins = [], [], []
-    for first in range(0, count, BLOCK):
-        index = np.minimum(np.arange(first, first + BLOCK), count - 1)
-        block = evaluate(Plan(**{name: column[index] for name, column in columns.items()}))
-        for found, part in zip((times, feasible, margins), block, strict=True):
-            found.append(np.asarray(part))
-    time, fits, margin = (np.concatenate(parts)[:count] for parts in (times, feasible, margins))
-    best = int(np.argmin(np.where(fits > 0, time, np.inf)) if fits.any() else np.argmax(margin))
-    return Plan(**{name: column[best] for name, column in columns.items()})
+__all__ = ["Candidate", "PlanSearch", "best_plan", "fastest_plan", "fitting_chips"]

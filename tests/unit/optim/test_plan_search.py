@@ -1,0 +1,141 @@
+"""The search against a plain loop over `estimate`, the published plan, and clusters on which nothing fits."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.errors import UserError
+from hwopt.optim.plan_search import best_plan, fastest_plan, fitting_chips
+
+OBJECTIVES = ("step_time_s", "run_cost_usd", "run_energy_j")
+
+
+def plain_loop(run, cluster):
+    """Reports of every plan the checked constructor accepts, one `estimate` at a time."""
+    chips, batch = int(cluster.chips), int(run.global_batch_sequences)
+    layers, experts = int(run.model.layers), int(run.model.experts)
+    numbers = range(1, chips + 1)
+    found = []
+    with jax.enable_x64(True):
+        for tp, pp, dp in itertools.product(numbers, repeat=3):
+            if chips % (tp * pp * dp) or batch % dp:
+                continue
+            cp = chips // (tp * pp * dp)
+            schedules = itertools.product(range(1, (layers + 2) // pp + 1), range(1, batch // dp + 1))
+            places = itertools.product(range(1, experts + 1) if experts else (1,), range(1, tp + 1))
+            kinds = itertools.product(("none", "selective", "full"), (1, 2, 3))
+            for (v, b), (ep, expert_tp), (recompute, zero) in itertools.product(schedules, list(places), list(kinds)):
+                if (zero == 3 and pp > 1) or (batch % (dp * b)) or tp % expert_tp or (not experts and expert_tp != tp):
+                    continue
+                if cp > 1 and int(run.sequence_length) < 1024 * cp:
+                    continue
+                if zero > 1 and dp * cp == 1 and not experts:
+                    continue  # one rank has nothing to shard
+                words = {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "expert_tp": expert_tp, "zero": zero}
+                words |= {"virtual_stages": v, "micro_batch": b, "recompute": recompute}
+                try:
+                    plan = catalog.plan(run, chips, **words)
+                except UserError:
+                    continue
+                found.append(hwopt.estimate(run, cluster, plan))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("workload", "chip", "chips", "asked"),
+    [
+        ("llama3.1-8b", "h100-sxm", 4, {"global_batch": 2}),
+        ("deepseek-v2-lite", "h100-sxm", 4, {"global_batch": 2, "sequence_length": 2048}),
+    ],
+)
+def test_a_plain_loop_finds_the_same(workload, chip, chips, asked):
+    run, cluster = catalog.training_run(workload, **asked), catalog.cluster(chip, chips)
+    found = plain_loop(run, cluster)
+    fitting = [report for report in found if bool(report.feasible)]
+    assert len(fitting) > 20
+    for objective in OBJECTIVES:
+        search = best_plan(run, cluster, objective)
+        least = min(float(getattr(report, objective)) for report in fitting)
+        assert math.isclose(search.best.objective, least, rel_tol=1e-10)
+        assert (search.fitting, search.examined) == (len(fitting), len(found)) and search.gap == 0.0
+        values = [search.best.objective, *(each.objective for each in search.alternatives)]
+        assert values == sorted(values)
+        with jax.enable_x64(True):
+            again = hwopt.estimate(run, cluster, search.best.plan)
+        for field in ("step_time_s", "memory_per_chip_bytes", objective):
+            assert math.isclose(float(getattr(again, field)), float(getattr(search.best.report, field)), rel_tol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return catalog.training_run("llama3.1-405b"), catalog.cluster("h100-sxm", 16384)
+
+
+@pytest.fixture(scope="module")
+def llama_search(llama):
+    return best_plan(*llama, alternatives=8)
+
+
+def test_at_least_as_fast_as_the_published_plan(llama, llama_search):
+    """tp = 8, pp = 16, dp = 128 (The Llama 3 herd of models, arXiv 2407.21783, table 4), whatever is unpublished of it."""
+    run, cluster = llama
+    times = []
+    for chunks, zero, recompute in itertools.product(range(1, 9), (1, 2), ("none", "selective", "full")):
+        words = {"tp": 8, "pp": 16, "dp": 128, "virtual_stages": chunks, "zero": zero, "recompute": recompute}
+        with jax.enable_x64(True):
+            report = hwopt.estimate(run, cluster, catalog.plan(run, 16384, **words))
+        if bool(report.feasible):
+            times.append(float(report.step_time_s))
+    assert times and llama_search.best.objective <= min(times) * (1 + 1e-12)
+
+
+def test_alternatives_are_other_plans(llama_search):
+    names = ("tp", "pp", "dp", "cp", "virtual_stages", "micro_batch")
+    keys = {
+        tuple(float(getattr(each.plan, name)) for name in names)
+        for each in (llama_search.best, *llama_search.alternatives)
+    }
+    assert len(keys) == 9
+    assert all(bool(each.report.feasible) for each in llama_search.alternatives)
+    assert llama_search.best.objective == llama_search.lower_bound and llama_search.gap == 0.0
+    assert f"global over {llama_search.examined:,} plans" in llama_search.scope
+    assert 0 < llama_search.fitting <= llama_search.examined
+
+
+def test_ties_go_to_the_faster_and_plainer_plan():
+    run = catalog.training_run("llama3.1-8b", global_batch=32)
+    cluster = catalog.cluster("h100-sxm", 8)
+    fastest = best_plan(run, cluster, alternatives=0)
+    same_for_all = best_plan(run, cluster, "capex_usd", alternatives=0)
+    assert float(same_for_all.best.report.step_time_s) == float(fastest.best.report.step_time_s)
+    plan = fastest.best.plan
+    if float(plan.gradients_sharded):  # only because less sharding does not fit
+        words = {name: float(getattr(plan, name)) for name in ("tp", "pp", "dp", "cp", "virtual_stages", "micro_batch")}
+        with jax.enable_x64(True):
+            assert not bool(hwopt.estimate(run, cluster, catalog.plan(run, 8, zero=1, **words)).feasible)
+    assert jax.tree.all(jax.tree.map(np.array_equal, plan, fastest_plan(run, cluster)))
+
+
+def test_where_nothing_fits_the_closest_and_the_chips_that_would_do():
+    run = catalog.training_run("llama3.1-70b", global_batch=64)
+    cluster_of = lambda chips: catalog.cluster("h100-sxm", chips)
+    search = best_plan(run, cluster_of(4))
+    assert not search.feasible and search.alternatives == []
+    assert search.lower_bound is None and search.gap is None
+    assert list(search.best.report.violations()) == ["memory"]
+    chips = fitting_chips(run, cluster_of, 4)
+    assert chips is not None and best_plan(run, cluster_of(chips)).feasible
+    assert not best_plan(run, cluster_of(chips // 2)).feasible
+    assert fitting_chips(run, cluster_of, 131) is None  # a prime beyond the layers divides into nothing
+
+
+def test_unknown_metrics_are_named():
+    run, cluster = catalog.training_run("llama3.1-8b"), catalog.cluster("h100-sxm", 8)
+    with pytest.raises(UserError, match="step_time_s"):
+        best_plan(run, cluster, "step_time")
+    assert hwopt.best_plan is best_plan

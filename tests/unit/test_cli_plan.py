@@ -1,0 +1,116 @@
+"""`hwopt plan` as scripts see it."""
+
+import json
+import math
+
+import pytest
+
+from hwopt.cli import main
+
+CLUSTER = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64", "--global-batch", "128"]
+PLAN = ["plan", *CLUSTER]
+
+
+def run(capsys, *arguments):
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys, *arguments):
+    code, out, err = run(capsys, *arguments, "--json")
+    return code, json.loads(out), err
+
+
+def test_json_has_the_contract(capsys):
+    code, document, err = run_json(capsys, *PLAN, "--top", "3")
+    assert code == 0 and err == ""
+    assert set(document["certificate"]) == {"lower_bound", "gap", "scope"}
+    assert document["certificate"]["gap"] == 0.0
+    assert document["certificate"]["lower_bound"] == document["objective"]["value"] == document["step_time_s"]
+    assert document["objective"] | {"value": 0} == {"name": "step_time_s", "value": 0, "unit": "s"}
+    assert 0 < document["fitting"] <= document["examined"] and document["fitting_chips"] is None
+    assert f"{document['examined']:,} plans" in document["certificate"]["scope"]
+    assert math.prod(document["plan"][name] for name in ("tp", "pp", "dp", "cp")) == 64
+    assert len(document["alternatives"]) == 3
+    for each in document["alternatives"]:
+        assert each["objective"] >= document["step_time_s"] and each["excess"] >= 0.0
+        assert each["bottleneck"] == next(iter(each["binding"]))
+        assert math.prod(each["plan"][name] for name in ("tp", "pp", "dp", "cp")) == 64
+
+
+def test_estimate_without_a_plan_is_the_same_search(capsys):
+    _, document, _ = run_json(capsys, *PLAN)
+    code, estimated, _ = run_json(capsys, "estimate", *CLUSTER)
+    assert code == 0
+    assert estimated.items() <= document.items()
+
+
+def test_another_objective(capsys):
+    _, fastest, _ = run_json(capsys, *PLAN)
+    code, document, _ = run_json(capsys, *PLAN, "--objective", "run_energy_j")
+    assert code == 0
+    assert document["objective"]["name"] == "run_energy_j" and document["objective"]["unit"] == "J"
+    assert document["run_energy_j"] == document["objective"]["value"] <= fastest["run_energy_j"]
+    _, out, _ = run(capsys, *PLAN, "--objective", "run_energy_j")
+    assert "a step" in out and "The next best by run_energy_j" in out
+
+
+def test_screen_says_the_same(capsys):
+    _, document, _ = run_json(capsys, *PLAN)
+    code, out, err = run(capsys, *PLAN, "--top", "2")
+    assert code == 0 and err == ""
+    assert "llama3.1-8b on 64 x h100-sxm" in out
+    assert f"MFU {100 * document['mfu']:.1f} %" in out
+    assert f"tp={document['plan']['tp']}, pp={document['plan']['pp']}, dp={document['plan']['dp']}" in out
+    assert out.count("bound by") == 2 and "gap 0" in out
+    assert f"{document['fitting']:,} of {document['examined']:,} fit" in out
+
+
+def test_export(capsys):
+    _, document, _ = run_json(capsys, *PLAN)
+    code, out, err = run(capsys, *PLAN, "--export", "megatron")
+    assert code == 0 and err == ""
+    lines = [line for line in out.splitlines() if not line.startswith(("#", "export "))]
+    assert lines[0] == "MEGATRON_ARGS=(" and lines[-1] == ")"
+    assert f"  --tensor-model-parallel-size {document['plan']['tp']}" in lines
+    code, exported, _ = run_json(capsys, *PLAN, "--export", "megatron")
+    assert code == 0 and exported["framework"] == "megatron-lm" and exported["world_size"] == 64
+    assert exported["arguments"]["--micro-batch-size"] == document["plan"]["micro_batch"]
+
+
+def test_nothing_fits(capsys):
+    arguments = ["plan", "--workload", "llama3.1-70b", "--chip", "h100-sxm", "--chips", "4", "--global-batch", "64"]
+    code, document, _ = run_json(capsys, *arguments, "--export", "megatron")
+    assert code == 1
+    assert document["feasible"] is False and document["fitting"] == 0 and document["alternatives"] == []
+    assert document["certificate"]["lower_bound"] is None and document["objective"]["value"] is None
+    over = document["memory_per_chip_bytes"] / document["memory_capacity_bytes"] - 1
+    assert math.isclose(document["violations"]["memory"], over, rel_tol=1e-9)
+    code, out, _ = run(capsys, *arguments)
+    assert code == 1
+    assert "more memory than a chip has" in out and f"--chips {document['fitting_chips']}" in out
+    arguments[arguments.index("4")] = str(document["fitting_chips"])
+    code, _, _ = run(capsys, *arguments)
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([*PLAN, "--export", "megatorn"], "'megatron'"),
+        ([*PLAN, "--objective", "step_time"], "'step_time_s'"),
+        ([*PLAN, "--top", "0"], "--top"),
+        ([*PLAN, "--top", "1.5"], "whole"),
+        ([*PLAN, "--top", "100000"], "at most"),
+        ([*PLAN, "--plan", "tp=8"], "--plan"),
+        ([*PLAN, "--precison", "bf16"], "--precision"),
+        (["plan", "--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "37"], "no plan divides 37 chips"),
+        (["plan", "--chip", "h100-sxm", "--chips", "8"], "--workload"),
+        (["plna"], "'plan'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(capsys, arguments, named):
+    code, out, err = run(capsys, *arguments)
+    assert code == 2 and out == ""
+    assert err.startswith("hwopt: ") and err.count("\n") == 1 and named in err
