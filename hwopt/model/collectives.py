@@ -26,7 +26,8 @@ def members_per_tier(network: Network, group: Scalar, stride: Scalar) -> PerTier
     inside = jnp.where(fits < group, hard_maximum(jnp.ones_like(fits), fits), group)
     reach = jnp.concatenate([inside, jnp.broadcast_to(group, (1,))])
     inner = jnp.concatenate([jnp.ones_like(reach[:1]), reach[:-1]])
-    return reach / inner
+    members = reach / inner
+    return hard_maximum(members, jnp.ones_like(members))  # never less; says so to readers of ranges
 
 
 def seconds_per_byte(network: Network) -> PerTier:

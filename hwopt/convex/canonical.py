@@ -1,0 +1,418 @@
+"""From signomials to a convex programme in log space: disciplined geometric programming, with bounds where it fails.
+
+Minimising asks each part for one side only: what makes the objective larger is bounded from below by its definition,
+`t >= e`, what makes it smaller from above, `t <= e`. Each side of each kind of atom either is convex in log space,
+
+    t >= sum of monomials       t >= max(...)      t >= exp(sum)
+    t + sum <= monomial         t <= min(monomials)
+
+or is replaced by a convex set that holds it over the ranges at hand, and says so: a difference `P - N` by the part of P
+that N never takes, an upper bound of a sum by one of its terms times the most the others add, all else by its range. The
+programme is therefore always a relaxation: its optimum bounds the true one from below, and equals it where nothing had to
+be replaced, or where the ranges are points.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hwopt.convex.programme import Numbers, Structure
+from hwopt.convex.reader import Logarithm, where_of
+from hwopt.convex.signomial import ROUNDING, SMALLEST, Algebra, Key, Kind, Signomial, multiplied, raised
+
+SLACK = 1e-9
+"""Relative widening of ranges, so that rounding cuts nothing off."""
+
+LARGE = 1e12
+"""Stands for shares without an upper bound."""
+
+CANCELLATIONS = 6
+"""Maxima that a row may replace by a part."""
+
+POINT = 1e-7
+"""Relative width of a range that counts as a point."""
+
+
+@dataclass
+class Row:
+    """`sum of terms <= 1`, or `exp(sum of terms + offset) <= target` where there is a target."""
+
+    terms: dict[Key, np.ndarray]
+    label: str
+    defines: int | None = None  # the atom it bounds
+    target: int | None = None
+    offset: np.ndarray = field(default_factory=lambda: np.zeros(1))
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A side of a part that is not convex in log space, and where it was not a point."""
+
+    what: str
+    origin: Any
+    nodes: np.ndarray  # of truth values
+
+    def __str__(self) -> str:
+        return f"{where_of(self.origin)}: {self.what}"
+
+
+@dataclass
+class Programme:
+    """A batch of convex programmes, and how to read their answers."""
+
+    structure: Structure
+    numbers: Numbers
+    constant: np.ndarray  # (node,), added to the objective
+    labels: tuple[str, ...]  # of groups
+    columns: dict[int, int]  # atom -> variable
+    names: tuple[str, ...]  # of variables; '' for lifted ones
+    replaced: list[Replaced]
+
+    def group(self, label: str) -> list[int]:
+        """Groups of a constraint."""
+        return [i for i, each in enumerate(self.labels) if each == label]
+
+
+def ratio(output: Any, algebra: Algebra) -> Signomial:
+    """What must not exceed 1, of a constraint that is read as a logarithm not above 0."""
+    if isinstance(output, Logarithm):
+        of = output.of if output.sign > 0 else algebra.power(output.of, -1.0)
+        return algebra.times(of, Signomial({(): np.exp(output.shift)}))
+    return algebra.exponential(output)
+
+
+class Builder:
+    """Collects rows until every atom that a row leans on is bounded from the side it leans on."""
+
+    def __init__(self, algebra: Algebra):
+        self.algebra = algebra
+        self.rows: list[Row] = []
+        self.replaced: list[Replaced] = []
+        self._asked: set[tuple[int, bool]] = set()
+        self._open: list[tuple[int, bool]] = []
+
+    # Sides.
+
+    def ask(self, key: Key, skip: int | None = None) -> None:
+        """Bound the atoms of a monomial that should be small."""
+        for atom, power in key:
+            side = (atom, power > 0)
+            if atom != skip and side not in self._asked:
+                self._asked.add(side)
+                self._open.append(side)
+
+    def below(self, e: Signomial, bound: Key, label: str, defines: int | None = None) -> None:
+        """`e <= bound`, or what that implies; and again with maxima as the part of them that cancels what is taken away."""
+        self._row(e, bound, label, defines)
+        cut = self._cancelled(e)
+        if cut is not e:
+            self._row(cut, bound, label, defines)
+
+    def _row(self, e: Signomial, bound: Key, label: str, defines: int | None) -> None:
+        origin = None if defines is None else self.algebra.atoms[defines].origin
+        terms = self.posynomial(e, label, origin)
+        row = {multiplied(key, raised(bound, -1.0)): c for key, c in terms.items()}
+        if row:
+            self.add(Row(row, label, defines))
+
+    def _cancelled(self, e: Signomial) -> Signomial:
+        """A lower bound of a sum with fewer terms taken away: a maximum is at least any of its parts.
+
+        `m T + max(T + a, b) - T >= m T + a`, where T alone could take all of `m T`.
+        """
+        given_up: set[Key] = set()
+        for _ in range(CANCELLATIONS):
+            taken = {key: c for key, c in e.terms.items() if (c < 0).any() and key not in given_up}
+            if not taken:
+                return e
+            largest = max(taken, key=lambda key: self._size(key, taken[key]))
+            other = self._without(e, largest)
+            if other is None:
+                given_up.add(largest)
+            else:
+                e = other
+        return e
+
+    def _size(self, key: Key, c: np.ndarray) -> float:
+        """How large a negative term may be, mean over nodes, logarithmic."""
+        high = np.minimum(-c, 1e300) * np.minimum(self.algebra.monomial_range(key)[1], 1e100)
+        return float(np.mean(np.log(np.maximum(high, 1e-300))))
+
+    def _without(self, e: Signomial, negative: Key) -> Signomial | None:
+        """The sum with a maximum at one of its parts, so that a negative term is gone; None where no part does that."""
+        for key, c in e.terms.items():
+            if not (c >= 0).all():
+                continue
+            for atom, power in key:
+                if self.algebra.atoms[atom].kind is not Kind.maximum or power != 1.0:
+                    continue
+                rest = Signomial({multiplied(key, ((atom, -1.0),)): c})
+                for part in self.algebra.atoms[atom].parts:
+                    product = self.algebra.times(rest, part)
+                    if negative in product.terms:
+                        without = Signomial({k: v for k, v in e.terms.items() if k != key})
+                        other = self.algebra.plus(without, product)
+                        if (other.terms.get(negative, np.zeros(1)) >= 0).all():
+                            return other
+        return None
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        for key in row.terms:
+            self.ask(key, row.defines)
+
+    def finish(self) -> None:
+        """Bound what was asked for, and what that asks for."""
+        while self._open:
+            index, upper = self._open.pop()
+            atom = self.algebra.atoms[index]
+            own: Key = ((index, 1.0),)
+            if atom.kind is Kind.variable:
+                continue
+            if upper and atom.kind is Kind.sum:
+                self.below(atom.parts[0], own, "", index)
+            elif upper and atom.kind is Kind.maximum:
+                for part in atom.parts:
+                    self.below(part, own, "", index)
+            elif upper and atom.kind is Kind.exponential:
+                self._exponential(atom.parts[0], index)
+            elif not upper and atom.kind is Kind.sum:
+                self._above(atom.parts[0], index)
+            elif not upper and atom.kind is Kind.minimum:
+                for part in atom.parts:
+                    self._above(part, index)
+            else:
+                self._note(
+                    f"a {atom.kind.value} that must be {'small' if upper else 'large'}",
+                    atom.origin,
+                    atom.low,
+                    atom.high,
+                )
+
+    def _exponential(self, e: Signomial, index: int) -> None:
+        offset = e.terms.get((), np.zeros(1))
+        rest = Signomial({key: c for key, c in e.terms.items() if key})
+        positive = Signomial({k: np.maximum(c, 0.0) for k, c in rest.terms.items() if (c > 0).any()})
+        negative = Signomial({k: np.maximum(-c, 0.0) for k, c in rest.terms.items() if (c < 0).any()})
+        if negative.terms:
+            low, high = self.algebra.range(negative)
+            offset = offset - high
+            self._note("an exponential of a difference", self.algebra.atoms[index].origin, low, high)
+        self.add(Row(dict(positive.terms), "", index, index, offset))
+
+    def _above(self, e: Signomial, index: int) -> None:
+        """`t <= e`: `t + N <= P` where P is one term, else where one term of P stands for it."""
+        origin = self.algebra.atoms[index].origin
+        positive = {k: np.maximum(c, 0.0) for k, c in e.terms.items() if (c > 0).any()}
+        negative = {k: -np.minimum(c, 0.0) for k, c in e.terms.items() if (c < 0).any()}
+        leaders = [k for k, c in positive.items() if (c > 0).all()]
+        if not leaders:
+            atom = self.algebra.atoms[index]
+            self._note("a lower side without a leading term", origin, atom.low, atom.high)
+            return
+        best, factor = None, None
+        for key in leaders:
+            inverse = Signomial({raised(key, -1.0): 1.0 / positive[key]})
+            low, high = self.algebra.range(self.algebra.times(Signomial(positive), inverse))
+            low = np.maximum(low, 1.0)  # the leading term alone
+            if factor is None or np.sum(np.log(high / low)) < np.sum(np.log(factor[1] / factor[0])):
+                best, factor = key, (low, high)
+        assert best is not None and factor is not None
+        if len(positive) > 1:
+            self._note("a sum that must be large", origin, *factor)
+        over = Signomial({raised(best, -1.0): 1.0 / (positive[best] * factor[1])})
+        terms = self.algebra.times(Signomial({((index, 1.0),): np.ones(1), **negative}), over).terms
+        self.add(Row(terms, "", index))
+
+    def posynomial(self, e: Signomial, label: str, origin: Any) -> dict[Key, np.ndarray]:
+        """A sum of positive terms that is nowhere above `e`: differences give up what could be taken from them."""
+        positive = {k: np.maximum(c, 0.0) for k, c in e.terms.items() if (c > 0).any()}
+        negative = {k: -np.minimum(c, 0.0) for k, c in e.terms.items() if (c < 0).any()}
+        for key, c in negative.items():
+            self._absorb(key, c, positive, label, origin)
+        return {k: c for k, c in positive.items() if c.any()}
+
+    def _absorb(
+        self, key: Key, c: np.ndarray, positive: dict[Key, np.ndarray], label: str, origin: Any
+    ) -> None:
+        """Take a negative term from positive ones, node by node what may be taken at most."""
+        left = np.where(c > 0, 1.0, 0.0)  # share of the negative term still to be taken, node by node
+        for other, quotient in self._partners(key, positive):
+            if not left.any():
+                return
+            d = positive[other]
+            low, high = self.algebra.monomial_range(quotient)
+            with np.errstate(all="ignore"):
+                least, most = (np.nan_to_num(c * end / d, nan=LARGE, posinf=LARGE) for end in (low, high))
+            least, most = np.minimum(least, LARGE), np.minimum(most, LARGE)
+            # The share of this positive term that the rest of the negative one may be.
+            share = left * most
+            inexact = (left > 0) & (most < LARGE) & (most - least > POINT * most)
+            if inexact.any():
+                self._replace(f"a difference{' in ' + label if label else ''}", origin, inexact)
+            left = np.where(share <= 1.0, 0.0, left - 1.0 / np.maximum(most, 1.0))
+            left = np.where(left > ROUNDING, left, 0.0)
+            positive[other] = d * (1.0 - np.minimum(share, 1.0))
+        if left.any():
+            self._replace(f"a difference{' in ' + label if label else ''} that may be negative", origin, left > 0)
+
+    def _partners(self, key: Key, positive: dict[Key, np.ndarray]) -> list[tuple[Key, Key]]:
+        """Positive terms in the order in which a negative one is taken from them, with its quotient by each.
+
+        First those it differs from in narrow atoms alone, which boxes make points: there nothing is lost.
+        """
+        order = []
+        for other in positive:
+            quotient = multiplied(key, raised(other, -1.0))
+            wide = sum(atom not in self.algebra.narrow for atom, _ in quotient)
+            order.append((wide, sum(abs(power) for _, power in quotient), len(order), other, quotient))
+        return [(other, quotient) for *_, other, quotient in sorted(order)]
+
+    def _note(self, what: str, origin: Any, low: np.ndarray, high: np.ndarray) -> None:
+        nodes = np.broadcast_to(~(high - low <= POINT * np.abs(high)), np.broadcast_shapes(low.shape, high.shape))
+        if nodes.any():
+            self.replaced.append(Replaced(what, origin, nodes))
+
+    def _replace(self, what: str, origin: Any, nodes: np.ndarray) -> None:
+        self.replaced.append(Replaced(what, origin, nodes))
+
+
+def programme(
+    algebra: Algebra,
+    objective: Signomial,
+    constraints: Mapping[str, Signomial],
+    nodes: int,
+) -> Programme:
+    """The programme of minimising `objective` subject to `constraints <= 1`.
+
+    **Arguments:** `objective` positive; `constraints` by label; `nodes`: how many problems are read at once.
+    """
+    builder = Builder(algebra)
+    ((goal, scale),) = algebra.lifted(objective).terms.items()
+    builder.ask(goal)
+    for label, e in constraints.items():
+        builder.below(e, (), label)
+    builder.finish()
+    kept = {atom for atom, _ in goal}
+    rows = _inlined(_without_free_sides(builder.rows, algebra, kept), algebra, kept)
+    return _arrays(rows, builder.replaced, algebra, goal, scale, nodes)
+
+
+def _without_free_sides(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
+    """Rows in which an atom that nothing bounds from the side asked for stands at the end of its range."""
+    bounded: set[tuple[int, bool]] = set()
+    for row in rows:
+        if row.defines is not None:
+            upper = row.target is not None or any((row.defines, -1.0) in key for key in row.terms)
+            bounded.add((row.defines, upper))
+    free_ends: dict[tuple[int, bool], np.ndarray] = {}
+    for index, atom in enumerate(algebra.atoms):
+        if atom.kind is not Kind.variable and index not in kept:
+            low = np.maximum(atom.low, SMALLEST * np.where(atom.high > 0, atom.high, 1.0))
+            free_ends |= {
+                (index, upper): end for upper, end in ((True, low), (False, atom.high)) if (index, upper) not in bounded
+            }
+    result = []
+    for row in rows:
+        terms: dict[Key, np.ndarray] = {}
+        for key, c in row.terms.items():
+            left = []
+            for atom, power in key:
+                end = free_ends.get((atom, power > 0)) if atom != row.defines else None
+                if end is None:
+                    left.append((atom, power))
+                else:
+                    c = c * end**power
+            kept_key = tuple(left)
+            terms[kept_key] = terms[kept_key] + c if kept_key in terms else c
+        result.append(Row(terms, row.label, row.defines, row.target, row.offset))
+    return result
+
+
+def _inlined(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
+    """Rows without the atoms that only one term uses, where their definition can stand in its place."""
+    changed = True
+    while changed:
+        changed = False
+        uses: Counter[int] = Counter()
+        powers: dict[int, set[float]] = {}
+        for row in rows:
+            for key in row.terms:
+                for atom, power in key:
+                    if atom != row.defines:
+                        uses[atom] += 1
+                        powers.setdefault(atom, set()).add(power)
+        definitions: dict[int, list[Row]] = {}
+        for row in rows:
+            if row.defines is not None:
+                definitions.setdefault(row.defines, []).append(row)
+        for atom, count in uses.items():
+            own = definitions.get(atom)
+            if count != 1 or atom in kept or powers[atom] != {1.0} or not own or own[0].target is not None:
+                continue
+            if any(((atom, -1.0) not in key) for row in own for key in row.terms):
+                continue  # a lower side: t stands on the left
+            user = next(
+                row for row in rows for key in row.terms if row.defines != atom and any(a == atom for a, _ in key)
+            )
+            parts = [{multiplied(key, ((atom, 1.0),)): c for key, c in row.terms.items()} for row in own]
+            if len(parts) > 1 and (len(user.terms) > 1 or user.target is not None):
+                continue
+            key, c = next((k, c) for k, c in user.terms.items() if any(a == atom for a, _ in k))
+            rest = multiplied(key, ((atom, -1.0),))
+            rows = [row for row in rows if row is not user and not any(row is each for each in own)]
+            for part in parts:
+                terms = {k: v for k, v in user.terms.items() if k != key}
+                for inner, d in part.items():
+                    both = multiplied(inner, rest)
+                    terms[both] = terms[both] + c * d if both in terms else c * d
+                rows.append(Row(terms, user.label, user.defines, user.target, user.offset))
+            changed = True
+            break
+    return rows
+
+
+def _arrays(
+    rows: list[Row], replaced: list[Replaced], algebra: Algebra, goal: Key, scale: np.ndarray, nodes: int
+) -> Programme:
+    used = sorted({atom for row in rows for key in row.terms for atom, _ in key} | {atom for atom, _ in goal}
+                  | {row.target for row in rows if row.target is not None})  # fmt: skip
+    columns = {atom: column for column, atom in enumerate(used)}
+    count = sum(len(row.terms) for row in rows)
+    exponents, group = np.zeros((count, len(used))), np.zeros(count, int)
+    constants = np.full((nodes, count), -np.inf)
+    offsets = np.zeros((nodes, len(rows)))
+    target = np.full(len(rows), -1)
+    term = 0
+    for index, row in enumerate(rows):
+        if row.target is not None:
+            target[index] = columns[row.target]
+            offsets[:, index] = row.offset
+        for key, c in row.terms.items():
+            with np.errstate(divide="ignore"):
+                constants[:, term] = np.log(c)
+            group[term] = index
+            for atom, power in key:
+                exponents[term, columns[atom]] += power
+            term += 1
+    objective = np.zeros(len(used))
+    for atom, power in goal:
+        objective[columns[atom]] = power
+    lower, upper = np.zeros((nodes, len(used))), np.zeros((nodes, len(used)))
+    for atom, column in columns.items():
+        held = algebra.atoms[atom]
+        low = np.maximum(held.low, SMALLEST * np.where(held.high > 0, held.high, 1.0))
+        high = np.where(held.high > 0, held.high, 1.0)
+        slack = 0.0 if held.kind is Kind.variable else SLACK
+        lower[:, column], upper[:, column] = np.log(low) - slack, np.log(high) + slack
+    names = tuple(algebra.atoms[atom].name for atom in used)
+    structure = Structure(exponents, group, target, objective)
+    labels = tuple(row.label for row in rows)
+    with np.errstate(divide="ignore"):
+        constant = np.broadcast_to(np.log(scale), (nodes,)).copy()
+    return Programme(structure, Numbers(constants, offsets, lower, upper), constant, labels, columns, names, replaced)

@@ -1,0 +1,121 @@
+"""Proofs about a convex programme from any point and any multipliers: NumPy alone, nothing shared with the solver.
+
+A convex function lies above its tangents, and the minimum of a tangent over a box is a sum of corners. So one gradient of
+the Lagrangian bounds the global optimum from below, whoever found the point and however badly.
+
+**Source:** Boyd and Vandenberghe, Convex Optimization (2004), 3.1.3 (tangents), 5.1.3 (Lagrangian bound), 5.8 (theorems of
+alternatives).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hwopt.convex.programme import Numbers, Structure
+
+MARGIN = 1e-13
+"""Rounding margin of a bound, as a fraction of the sum of the absolute values of all that was added up; the rounding error
+itself is below the number of terms times 1.1e-16 of that sum."""
+
+
+def _constraints(structure: Structure, numbers: Numbers, y: np.ndarray):
+    """Values of the groups, gradients' weights on terms, and the size of what was rounded in each value."""
+    count = len(structure.target)
+    z = numbers.constants + y @ structure.exponents.T
+    size = np.where(np.isfinite(z), np.abs(numbers.constants) + np.abs(y) @ np.abs(structure.exponents).T, 0.0)
+    values = np.full((len(y), count), -np.inf)
+    weights = np.zeros_like(z)
+    rounded = np.zeros_like(values)
+    for k in range(count):
+        terms = np.flatnonzero(structure.group == k)
+        target = structure.target[k]
+        of = z[:, terms]
+        if target >= 0:
+            weights[:, terms] = np.exp(of)
+            values[:, k] = weights[:, terms].sum(axis=1) + numbers.offsets[:, k] - y[:, target]
+            rounded[:, k] = np.abs(numbers.offsets[:, k]) + np.abs(y[:, target])
+            rounded[:, k] += (weights[:, terms] * (1.0 + size[:, terms])).sum(axis=1)
+        elif len(terms):
+            top = of.max(axis=1)
+            some = np.isfinite(top)
+            shifted = np.exp(of - np.where(some, top, 0.0)[:, None])
+            total = np.where(some, shifted.sum(axis=1), 1.0)
+            values[:, k] = np.where(some, top + np.log(total), -np.inf)
+            weights[:, terms] = shifted / total[:, None]
+            rounded[:, k] = np.where(some, size[:, terms].max(axis=1) + 1.0, 0.0)
+    return values, weights, rounded
+
+
+def _lagrangian(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray):
+    """Value and gradient of the Lagrangian, each with the sum of absolute values behind it."""
+    values, weights, rounded = _constraints(structure, numbers, y)
+    multipliers = np.where(np.isneginf(values), 0.0, np.clip(multipliers, 0.0, None))
+    idle = multipliers == 0.0  # even where a value overflows
+    values, rounded = np.where(idle, 0.0, values), np.where(idle, 0.0, rounded)
+    terms = np.where(idle[:, structure.group], 0.0, weights * multipliers[:, structure.group])
+    to_target = np.zeros((len(structure.target), len(objective)))
+    to_target[structure.target >= 0, structure.target[structure.target >= 0]] = 1.0
+    value = y @ objective + np.sum(multipliers * values, axis=1)
+    gradient = objective + terms @ structure.exponents - multipliers @ to_target
+    size = np.abs(y) @ np.abs(objective) + np.sum(multipliers * rounded, axis=1)
+    # A term's weight inherits the rounding of its exponent, so it counts as often as the exponent is large.
+    exponent = 1.0 + np.where(np.isfinite(numbers.constants), np.abs(numbers.constants), 0.0)
+    exponent = exponent + np.abs(y) @ np.abs(structure.exponents).T
+    gradient_size = np.abs(objective) + (terms * exponent) @ np.abs(structure.exponents) + multipliers @ to_target
+    return value, gradient, size, gradient_size
+
+
+def _bound(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray):
+    with np.errstate(over="ignore", invalid="ignore"):
+        value, gradient, size, gradient_size = _lagrangian(structure, numbers, y, multipliers, objective)
+        to_lower, to_upper = numbers.lower - y, numbers.upper - y
+        corner = np.minimum(gradient * to_lower, gradient * to_upper)
+        reach = np.maximum(np.abs(to_lower), np.abs(to_upper))
+        bound = value + corner.sum(axis=1) - MARGIN * (size + np.sum(gradient_size * reach, axis=1))
+    return np.where(np.isfinite(bound), bound, -np.inf)
+
+
+def lower_bound(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
+    """A rigorous lower bound on the global optimum, from any point and any multipliers.
+
+    L(y0, λ) + Σ_j min over [lower_j, upper_j] of ∂_j L(y0, λ)·(y_j - y0_j), with L = c·y + Σ λ_k g_k; less `MARGIN` of
+    the sum of absolute values.
+
+    **Arguments:** `y` (problem, variable), need be neither feasible nor in the box; `multipliers` (problem, group),
+    negative ones count as zero.
+    **Returns:** the bound of each problem; -inf where the arithmetic fails.
+    """
+    return _bound(structure, numbers, y, multipliers, structure.objective)
+
+
+def infeasibility(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
+    """The bound with no objective: a positive one proves that no point satisfies all constraints.
+
+    **Arguments:** as of `lower_bound`.
+    **Returns:** a lower bound on min over the box of Σ λ_k g_k(y), which is not above zero at any feasible point.
+    """
+    return _bound(structure, numbers, y, multipliers, np.zeros_like(structure.objective))
+
+
+def violation(structure: Structure, numbers: Numbers, y: np.ndarray) -> np.ndarray:
+    """max(0, g_k(y), lower - y, y - upper) of each problem."""
+    with np.errstate(over="ignore"):
+        values, _, _ = _constraints(structure, numbers, y)
+    box = np.maximum(numbers.lower - y, y - numbers.upper).max(axis=1, initial=0.0)
+    return np.maximum(values.max(axis=1, initial=0.0), box)
+
+
+def kkt_residual(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
+    """How far each problem is from optimality: the largest of three residuals.
+
+    |y - clip(y - ∇L, lower, upper)|, the projected gradient; the violation; |λ_k g_k|, complementarity. Multipliers below
+    zero count by their size.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        _, gradient, _, _ = _lagrangian(structure, numbers, y, multipliers, structure.objective)
+        values, _, _ = _constraints(structure, numbers, y)
+        stationary = np.abs(y - np.clip(y - gradient, numbers.lower, numbers.upper)).max(axis=1, initial=0.0)
+        slack = np.abs(np.where(np.isneginf(values), 0.0, multipliers * values)).max(axis=1, initial=0.0)
+        negative = np.maximum(-multipliers, 0.0).max(axis=1, initial=0.0)
+    worst = np.max([stationary, slack, negative, violation(structure, numbers, y)], axis=0)
+    return np.where(np.isnan(worst), np.inf, worst)

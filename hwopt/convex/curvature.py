@@ -1,0 +1,251 @@
+"""Curvature of a JAX function in log-log space: is log f a convex function of log x?
+
+A function that is convex (concave) there has no minimum (maximum) but the global one, and its tangents bound it. The
+verdict is found in the function's own jaxpr by the rules of disciplined geometric programming, after what is added and
+later subtracted has cancelled: products, powers with fixed exponents, sums, maxima, minima, exponentials, logarithms. Two
+sides are looked at:
+
+    convex:   t >= f is a convex set of (log x, log t)
+    concave:  t <= f is one
+
+What the rules do not prove is "neither", with the lines that break each side: the function may still be convex, but
+nobody has said why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from hwopt.convex.reader import Comparison, Logarithm, Unreadable, frame_of, read
+from hwopt.convex.signomial import Algebra, Kind, Signomial, number
+from hwopt.errors import UserError
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one side is not proved: `side` is "convex", "concave" or "both"; where in the function's source."""
+
+    side: str
+    what: str
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line} ({self.function})" if self.file else "an unknown line"
+        return f"{where}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Curvature of one output: "constant", "affine" (a monomial), "convex", "concave", "neither" or "unreadable"."""
+
+    name: str
+    curvature: str
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def convex(self) -> bool:
+        """Whether log f is proved to be convex."""
+        return self.curvature in ("constant", "affine", "convex")
+
+    @property
+    def concave(self) -> bool:
+        """Whether log f is proved to be concave."""
+        return self.curvature in ("constant", "affine", "concave")
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Verdicts of all outputs, in the order of their leaves; by number or by name."""
+
+    all: tuple[Verdict, ...]
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return iter(self.all)
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __getitem__(self, which: int | str) -> Verdict:
+        if isinstance(which, int):
+            return self.all[which]
+        return {each.name: each for each in self.all}[which]
+
+    def __str__(self) -> str:
+        return explain(self)
+
+
+def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = None) -> Verdicts:
+    """Curvature of each scalar output of `function`, as log f of log x, for positive arguments.
+
+    **Arguments:** `arguments`: trees; floating arrays and Python numbers in them are variables, of which only the shapes
+    matter, all else is as it stands. `box`: ranges of the variables, {"low": tree, "high": tree}, each a number for all or
+    a tree that begins as the tuple of arguments does; 0 and infinity by default, so that no range decides anything.
+
+    **Returns:** a verdict for each element of each output. Convex and concave are proofs; neither is not.
+
+    **Raises:** `UserError` if a range is empty or not positive.
+    """
+    leaves, tree = jax.tree.flatten(arguments)
+    box = {"low": 0.0, "high": np.inf} | (box or {})
+    ends = [_spread(box[side], arguments) for side in ("low", "high")]
+    if any((low < 0).any() or not (low <= high).all() or np.isinf(low).any() for low, high in zip(*ends, strict=True)):
+        raise UserError("box: every range must go from a number not below 0 to one not below that")
+    varied = [i for i, leaf in enumerate(leaves) if _varies(leaf)]
+    shapes = [jax.ShapeDtypeStruct(np.shape(leaves[i]), np.float64) for i in varied]
+    paths: list[str] = []
+
+    def flat(*values):
+        filled = list(leaves)
+        for i, value in zip(varied, values, strict=True):
+            filled[i] = value
+        outputs, _ = jax.tree_util.tree_flatten_with_path(function(*jax.tree.unflatten(tree, filled)))
+        paths[:] = [jax.tree_util.keystr(path) for path, _ in outputs]
+        return [leaf for _, leaf in outputs]
+
+    with jax.enable_x64(True):
+        jaxpr = jax.make_jaxpr(flat)(*shapes)
+        made: list[Verdict] = []
+        for index, (path, aval) in enumerate(zip(paths, jaxpr.out_avals, strict=True)):
+            places = list(np.ndindex(aval.shape))
+            names = [path + (f"[{', '.join(map(str, place))}]" if place else "") or "output" for place in places]
+            algebra = Algebra(granting=False)
+            values = [_variables(algebra, ends[0][i], ends[1][i]) for i in varied]
+            try:
+                output = read(jaxpr, values, algebra, [i == index for i in range(len(paths))])[index]
+            except Unreadable as error:
+                made += [Verdict(name, "unreadable", (_reason("both", error.what, error.origin),)) for name in names]
+                continue
+            made += [
+                _verdict(name, _element(output, place), algebra) for name, place in zip(names, places, strict=True)
+            ]
+    return Verdicts(tuple(made))
+
+
+def explain(verdicts: Verdicts) -> str:
+    """Verdicts as lines of text: each output, and below it what breaks each side."""
+    lines = []
+    for each in verdicts:
+        lines.append(f"{each.name}: {each.curvature}")
+        for reason in each.reasons:
+            of = "" if reason.side == "both" else f"not known to be {reason.side}: "
+            lines.append(f"  {of}{reason}")
+    return "\n".join(lines)
+
+
+_NAMES = {kind: f"a {kind.value}" for kind in Kind} | {Kind.exponential: "an exponential", Kind.hull: "a choice"}
+
+
+def _varies(leaf: Any) -> bool:
+    if isinstance(leaf, bool | np.bool_):
+        return False
+    return isinstance(leaf, int | float) or np.issubdtype(getattr(leaf, "dtype", bool), np.floating)
+
+
+def _spread(end: Any, arguments: tuple) -> list[np.ndarray]:
+    """One end of the box at every leaf of the arguments, from a tree that begins as theirs does."""
+    made: list[np.ndarray] = []
+
+    def fill(value, part):
+        leaves = jax.tree.leaves(part)
+        made.extend(
+            np.broadcast_to(np.asarray(value, np.float64), np.shape(leaf) if _varies(leaf) else ()) for leaf in leaves
+        )
+
+    jax.tree.map(fill, end, arguments)
+    return made
+
+
+def _variables(algebra: Algebra, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    made = np.empty(low.shape, object)
+    for place in np.ndindex(low.shape):
+        made[place] = algebra.variable("", low[place], high[place])
+    return made
+
+
+def _element(output: np.ndarray, place: tuple[int, ...]) -> Any:
+    return number(output[(0, *place)]) if output.dtype != object else output[place]
+
+
+def _reason(side: str, what: str, origin: Any) -> Reason:
+    frame = frame_of(origin)
+    return Reason(side, what, *((frame.file_name, frame.start_line, frame.function_name) if frame else ("", 0, "")))
+
+
+def _verdict(name: str, f: Any, algebra: Algebra) -> Verdict:
+    if isinstance(f, Logarithm):
+        f = _logarithm(f, algebra)
+    if f is None or isinstance(f, Comparison):
+        what = "a truth value" if f is not None else "a logarithm of what may lie on either side of 1"
+        return Verdict(name, "neither", (_reason("both", what, algebra.origin),))
+    if not algebra.positive(f):
+        what = "zero everywhere" if not f.terms else "a value that may be negative or zero"
+        return Verdict(name, "neither", (_reason("both", what, f.difference or algebra.origin),))
+    sides = {side: _Side(side, algebra, f) for side in ("convex", "concave")}
+    proved = [side for side, checked in sides.items() if not checked.reasons]
+    reasons = tuple(reason for checked in sides.values() for reason in checked.reasons.values())
+    if f.constant is not None:
+        return Verdict(name, "constant" if proved else "neither", reasons)
+    return Verdict(name, {0: "neither", 1: proved[0] if proved else "", 2: "affine"}[len(proved)], reasons)
+
+
+def _logarithm(f: Logarithm, algebra: Algebra) -> Signomial | None:
+    """An output that is a logarithm; None where it may be negative."""
+    of = f.of if f.sign > 0 else algebra.power(f.of, -1.0)
+    atom = algebra.logarithm(of)
+    return None if atom is None else algebra.plus(atom, number(f.shift))
+
+
+class _Side:
+    """One side of a function, and what breaks it. `t >= sum`, `t >= max`, `t >= exp` are asked of what should be small."""
+
+    def __init__(self, side: str, algebra: Algebra, f: Signomial):
+        self.side, self.algebra = side, algebra
+        self.reasons: dict[str, Reason] = {}
+        self._asked: set[tuple[int, bool]] = set()
+        self.sum(f, side == "convex", algebra.origin)
+
+    def broken(self, what: str, origin: Any) -> None:
+        reason = _reason(self.side, what, origin)
+        self.reasons.setdefault(str(reason), reason)
+
+    def sum(self, e: Signomial, upper: bool, origin: Any) -> None:
+        """A sum of terms: from above all of them count; from below one term less others, `t + N <= P`."""
+        if not all(np.isfinite(c).all() for c in e.terms.values()):
+            self.broken("a number that is not finite", origin)
+        taken = any((c < 0).any() for c in e.terms.values())
+        if upper and taken:
+            self.broken("a difference", e.difference or origin)
+        if not upper and sum((c > 0).any() for c in e.terms.values()) != 1:
+            self.broken("a sum that must be large", origin)
+        for key, c in e.terms.items():
+            larger = upper or bool((c < 0).any())  # what should be small
+            for index, power in key:
+                self.atom(index, larger == (power > 0))
+
+    def atom(self, index: int, upper: bool) -> None:
+        """An atom that should be small (`upper`) or large."""
+        if (index, upper) in self._asked:
+            return
+        self._asked.add((index, upper))
+        atom = self.algebra.atoms[index]
+        if not atom.positive:
+            part = atom.parts[0].difference if atom.parts else None
+            self.broken(f"{_NAMES[atom.kind]} that may be negative or zero", part or atom.origin)
+        if atom.kind is Kind.variable:
+            return
+        convex = (Kind.sum, Kind.maximum, Kind.exponential) if upper else (Kind.sum, Kind.minimum, Kind.logarithm)
+        if atom.kind not in convex:
+            self.broken(f"{_NAMES[atom.kind]} that must be {'small' if upper else 'large'}", atom.origin)
+            return
+        for part in atom.parts:
+            offset = atom.kind is Kind.exponential  # a factor
+            self.sum(
+                Signomial({k: c for k, c in part.terms.items() if k or not offset}, part.difference), upper, atom.origin
+            )

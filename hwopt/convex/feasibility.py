@@ -1,0 +1,38 @@
+"""Is there a feasible point at all? The elastic programme, whose bound answers where an interior point does not.
+
+minimise s subject to g_k(y) <= s for the groups without a target (those with one define their target and always hold), and
+the box. It has feasible points always; a bound above 0 proves that the programme has none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hwopt.convex import certificate
+from hwopt.convex.interior_point import solve
+from hwopt.convex.programme import Numbers, Structure
+
+MOST = 60.0
+"""How far groups may give way, in logarithms: more than any box of ours."""
+
+
+def elastic(structure: Structure, numbers: Numbers) -> tuple[Structure, Numbers]:
+    """The elastic programme; s is its last variable."""
+    soft = structure.target[structure.group] < 0
+    exponents = np.column_stack([structure.exponents, -soft.astype(float)])
+    objective = np.append(np.zeros(structure.exponents.shape[1]), 1.0)
+    ends = [
+        np.column_stack([side, np.full(len(side), s)]) for side, s in ((numbers.lower, -1.0), (numbers.upper, MOST))
+    ]
+    return (
+        Structure(exponents, structure.group, structure.target, objective),
+        Numbers(numbers.constants, numbers.offsets, *ends),
+    )
+
+
+def infeasible(structure: Structure, numbers: Numbers) -> np.ndarray:
+    """Which programmes are proved to have no feasible point, (problem,) truth values."""
+    form, given = elastic(structure, numbers)
+    # Proved as soon as the bound passes 0, which the kernel tests in each iteration.
+    answers = solve(form, given, cutoff=0.0, tolerance=1e-6)
+    return certificate.lower_bound(form, given, answers.y, answers.multipliers) > 0.0

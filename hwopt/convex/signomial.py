@@ -1,0 +1,437 @@
+"""Sums of monomials over positive atoms: the algebra in which a model is read.
+
+A signomial is `sum_i c_i prod_j t_j^(a_ij)` with coefficients of either sign. An atom `t_j` is a variable, or stands for a
+part that is no signomial itself: a sum that is divided by or raised to a power, a maximum, a minimum, an exponential, a
+logarithm. Sums and products of signomials are signomials, so that what is added and later subtracted cancels, as it does
+on paper.
+
+Coefficients and ranges carry a leading axis of nodes: many problems of one structure are read at once. Atoms are never
+negative, since a programme knows their logarithms: what may be negative is an atom less a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+Key = tuple[tuple[int, float], ...]
+"""A monomial: (atom, exponent), ascending by atom. The empty one is 1."""
+
+ROUNDING = 1e-12
+"""Relative size below which what two terms leave of each other is rounding."""
+
+SMALLEST = 1e-12
+"""Share of its largest value above which a positive quantity is looked for."""
+
+EXPANDED = 24
+"""Products of sums are written out up to this many terms; larger factors become atoms."""
+
+
+class Kind(Enum):
+    """What an atom stands for."""
+
+    variable = "variable"
+    sum = "sum"
+    maximum = "maximum"
+    minimum = "minimum"
+    exponential = "exponential"
+    logarithm = "logarithm"
+    hull = "hull"  # known by its range alone
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """A quantity that is never negative. `low` and `high` bound it at each node."""
+
+    kind: Kind
+    parts: tuple[Signomial, ...]
+    low: np.ndarray
+    high: np.ndarray
+    origin: Any = None  # equation that made it, and the calls it is in
+    name: str = ""
+    positive: bool = True  # known to be above 0; else taken for granted, or it may be 0
+
+
+class Signomial:
+    """A sum of monomials; immutable."""
+
+    __slots__ = ("_range", "difference", "terms")
+
+    def __init__(self, terms: dict[Key, np.ndarray], difference: Any = None):
+        self.terms = terms
+        self.difference = difference  # origin of the last subtraction in it
+        self._range: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def constant(self) -> np.ndarray | None:
+        """Its value where it has no atoms, else None."""
+        if not self.terms:
+            return np.zeros(1)
+        if len(self.terms) == 1 and () in self.terms:
+            return self.terms[()]
+        return None
+
+    def same(self, other: Signomial) -> bool:
+        """Equal terms, up to rounding."""
+        return self.terms.keys() == other.terms.keys() and all(
+            (np.abs(c - other.terms[key]) <= ROUNDING * np.abs(c)).all() for key, c in self.terms.items()
+        )
+
+
+ZERO = Signomial({})
+ONE = Signomial({(): np.ones(1)})
+
+
+def number(value: np.ndarray | float) -> Signomial:
+    """A constant; one value a node or the same for all."""
+    value = np.atleast_1d(np.asarray(value, np.float64))
+    return Signomial({(): value}) if value.any() else ZERO
+
+
+def _exact(exponent: float) -> float:
+    """An exponent without rounding, so that equal monomials have equal keys: (x^(1/3))^3 is x."""
+    nearest = round(exponent * 5040.0) / 5040.0  # all fractions with denominators up to 10
+    return nearest if abs(nearest - exponent) < ROUNDING else round(exponent, 14)
+
+
+def multiplied(a: Key, b: Key) -> Key:
+    """The product of two monomials."""
+    if not a:
+        return b
+    if not b:
+        return a
+    exponents = dict(a)
+    for atom, power in b:
+        old = exponents.get(atom)
+        if old is None:
+            exponents[atom] = power
+        elif abs(old + power) < ROUNDING:
+            del exponents[atom]
+        else:
+            exponents[atom] = _exact(old + power)
+    return tuple(sorted(exponents.items()))
+
+
+def raised(key: Key, power: float) -> Key:
+    """A power of a monomial."""
+    return tuple((atom, _exact(exponent * power)) for atom, exponent in key)
+
+
+def _added(old: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Sum of two coefficients; 0 where they cancel up to rounding."""
+    total = old + c
+    rounding = np.abs(total) <= ROUNDING * (np.abs(old) + np.abs(c))
+    return np.where(rounding, 0.0, total) if rounding.any() else total
+
+
+def _common(keys: Iterable[Key]) -> Key:
+    """What divides all monomials and leaves no exponent of another sign."""
+    first, *rest = (dict(key) for key in keys)
+    for key in rest:
+        for atom, power in list(first.items()):
+            other = key.get(atom, 0.0)
+            if other * power <= 0:
+                del first[atom]
+            elif abs(other) < abs(power):
+                first[atom] = other
+    return tuple(sorted(first.items()))
+
+
+def _cut(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A range without what is not positive; from 0 where it has no end."""
+    low = np.where(low > 0, low, SMALLEST * np.where((high > 0) & np.isfinite(high), high, 1.0))
+    return np.where(np.isfinite(high), low, 0.0), np.maximum(high, low)
+
+
+@dataclass
+class Algebra:
+    """The atoms of one reading, and arithmetic that may add to them.
+
+    **Arguments:** `granting`: whether a maximum or minimum whose range reaches below 0 is taken to be positive all the same,
+    as every sum under a power is (a model's are times and counts); else it is an atom less a number.
+    """
+
+    granting: bool = True
+    atoms: list[Atom] = field(default_factory=list)
+    origin: Any = None  # equation being read, and the calls it is in
+    narrow: set[int] = field(default_factory=set)  # atoms whose ranges are expected to shrink to points
+    _lifted: dict = field(default_factory=dict, repr=False)
+    _monomials: dict = field(default_factory=dict, repr=False)  # their ranges
+
+    # Atoms.
+
+    def atom(self, kind: Kind, parts: Iterable[Signomial], low, high, name: str = "") -> Signomial:
+        """A new atom as a signomial, or the one of the same parts."""
+        parts = tuple(parts)
+        mark = (kind, frozenset(frozenset((k, c.tobytes()) for k, c in part.terms.items()) for part in parts))
+        if parts and mark in self._lifted:
+            return self._lifted[mark]
+        low, high = np.atleast_1d(low), np.atleast_1d(high)
+        positive = self._surely_positive(kind, parts, low)
+        self.atoms.append(Atom(kind, parts, low, high, self.origin, name, positive))
+        made = Signomial({((len(self.atoms) - 1, 1.0),): np.ones(1)})
+        if parts:
+            self._lifted[mark] = made
+            if all(self.is_narrow(part) for part in parts):
+                self.narrow.add(len(self.atoms) - 1)
+        return made
+
+    def _surely_positive(self, kind: Kind, parts: tuple[Signomial, ...], low: np.ndarray) -> bool:
+        if kind is Kind.maximum:
+            return any(self.positive(part) for part in parts)
+        if kind in (Kind.sum, Kind.minimum):
+            return all(self.positive(part) for part in parts)
+        return kind is not Kind.hull or bool((low > 0).all())
+
+    def variable(self, name: str, low, high) -> Signomial:
+        """A variable in a box, one a node or the same for all."""
+        return self.atom(Kind.variable, (), np.asarray(low, np.float64), np.asarray(high, np.float64), name)
+
+    def gathered(self, a: Signomial) -> Signomial:
+        """What depends on narrow atoms alone and holds more than variables, known by its range: exact at points."""
+        if not self.is_narrow(a):
+            return a
+        kinds = {self.atoms[atom].kind for key in a.terms for atom, _ in key}
+        differs = len(a.terms) > 1 and any((c < 0).any() for c in a.terms.values())
+        if kinds <= {Kind.variable} or (kinds <= {Kind.variable, Kind.hull} and not differs):
+            return a
+        low, high = self.range(a)
+        if (low < 0).any() or not np.isfinite(high).all():
+            return a
+        if (low == high).all():
+            return number(low)
+        mark = ("gathered", frozenset((key, c.tobytes()) for key, c in a.terms.items()))
+        if mark not in self._lifted:
+            self._lifted[mark] = self.hull(low, high, (a,))
+        return self._lifted[mark]
+
+    def lifted(self, a: Signomial) -> Signomial:
+        """A positive signomial as one term: itself, or an atom. Scaled, so that multiples share it.
+
+        That it is positive is taken for granted: where its range is not, the range is cut.
+        """
+        if len(a.terms) <= 1:
+            return a
+        key = _common(a.terms)
+        scale = next((c for c in a.terms.values() if (c > 0).all()), np.ones(1))
+        unit = self.times(a, Signomial({raised(key, -1.0): 1.0 / scale}))
+        low, high = self.range(unit)
+        by_own = self._over(self.range(a), key, scale)
+        low, high = np.maximum(low, by_own[0]), np.minimum(high, by_own[1])
+        low, high = (np.maximum(low, 0.0), high) if self.positive(a) else _cut(low, high)
+        return self.times(self.atom(Kind.sum, (unit,), low, high), Signomial({key: scale}))
+
+    def positive(self, a: Signomial) -> bool:
+        """Whether it is known to be above 0 at all nodes: by its signs, or by its range."""
+        total = np.zeros(1)
+        for key, c in a.terms.items():
+            if not (c >= 0).all():
+                break
+            if all(self.atoms[index].positive for index, _ in key):
+                total = total + c
+        else:
+            if (total > 0).all():
+                return True
+        return bool((self.range(a)[0] > 0).all())
+
+    def _over(self, interval, key: Key, scale) -> tuple[np.ndarray, np.ndarray]:
+        """Range of a quotient of a positive range by a positive monomial."""
+        low, high = self.monomial_range(key)
+        with np.errstate(all="ignore"):
+            ends = interval[0] / (high * scale), interval[1] / (low * scale)
+        return np.where(np.isfinite(ends[0]), ends[0], -np.inf), np.where(np.isnan(ends[1]), np.inf, ends[1])
+
+    # Ranges.
+
+    def monomial_range(self, key: Key) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of a monomial at each node."""
+        if key in self._monomials:
+            return self._monomials[key]
+        low, high = np.ones(1), np.ones(1)
+        with np.errstate(all="ignore"):
+            for index, power in key:
+                atom = self.atoms[index]
+                a, b = (atom.low, atom.high) if power > 0 else (atom.high, atom.low)
+                low, high = low * a**power, high * b**power
+        made = np.where(np.isfinite(low), low, 0.0), np.where(np.isnan(high), np.inf, high)
+        self._monomials[key] = made
+        return made
+
+    def range(self, a: Signomial) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of a signomial at each node; atoms taken as independent."""
+        if a._range is None:
+            low, high = np.zeros(1), np.zeros(1)
+            with np.errstate(all="ignore"):
+                for key, c in a.terms.items():
+                    least, most = self.monomial_range(key)
+                    at_least = np.where(c == 0, 0.0, np.where(c > 0, c * least, c * most))
+                    at_most = np.where(c == 0, 0.0, np.where(c > 0, c * most, c * least))
+                    low, high = low + at_least, high + at_most
+            a._range = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+        return a._range
+
+    # Arithmetic.
+
+    def plus(self, a: Signomial, b: Signomial, sign: float = 1.0) -> Signomial:
+        """`a + sign b`; terms that cancel vanish."""
+        if not b.terms:
+            return a
+        terms = dict(a.terms)
+        for key, c in b.terms.items():
+            c = c if sign == 1.0 else sign * c
+            old = terms.get(key)
+            total = c if old is None else _added(old, c)
+            if total.any():
+                terms[key] = total
+            else:
+                del terms[key]
+        return Signomial(terms, self.origin if sign < 0 else a.difference or b.difference)
+
+    def minus(self, a: Signomial, b: Signomial) -> Signomial:
+        return self.plus(a, b, -1.0)
+
+    def total(self, many: Iterable[Signomial]) -> Signomial:
+        """Sum of many."""
+        result = ZERO
+        for each in many:
+            result = self.plus(result, each)
+        return result
+
+    def times(self, a: Signomial, b: Signomial) -> Signomial:
+        """`a b`, written out where that stays short, else with factors as atoms."""
+        if not a.terms or not b.terms:
+            return ZERO
+        if len(a.terms) > 1 and len(b.terms) > 1 and len(a.terms) * len(b.terms) > EXPANDED:
+            a, b = self._short(a), self._short(b)
+        if len(a.terms) > len(b.terms):
+            a, b = b, a
+        terms: dict[Key, np.ndarray] = {}
+        with np.errstate(invalid="ignore", over="ignore"):
+            for key, c in a.terms.items():
+                for other, d in b.terms.items():
+                    both, product = multiplied(key, other), c * d
+                    terms[both] = _added(terms[both], product) if both in terms else product
+        return Signomial({key: c for key, c in terms.items() if c.any()}, a.difference or b.difference)
+
+    def where(self, mask: np.ndarray, yes: Signomial, no: Signomial) -> Signomial:
+        """`yes` at the nodes of `mask`, else `no`, whatever the other one is there."""
+        this, that = (
+            Signomial({k: m for k, c in a.terms.items() if (m := np.where(at, c, 0.0)).any()}, a.difference)
+            for at, a in ((mask, yes), (~mask, no))
+        )
+        return self.plus(this, that)
+
+    def _short(self, a: Signomial) -> Signomial:
+        """An atom for what is positive everywhere."""
+        return self.lifted(a) if len(a.terms) > 1 and self.positive(a) else a
+
+    def power(self, a: Signomial, exponent: float) -> Signomial:
+        """`a ** exponent`. Where that needs `a` to be positive, it is taken for granted."""
+        if exponent == 1.0:
+            return a
+        if exponent == 0.0:
+            return ONE
+        if not a.terms:
+            return ZERO if exponent > 0 else number(np.inf)
+        if len(a.terms) > 1 and exponent == round(exponent):
+            if exponent > 0 and (not self.positive(a) or exponent * np.log(len(a.terms)) <= np.log(EXPANDED // 2)):
+                result = a
+                for _ in range(int(exponent) - 1):
+                    result = self.times(result, a)
+                return result
+            opposite = self.minus(ZERO, a)
+            if self.positive(opposite):
+                return self.times(number((-1.0) ** exponent), self.power(opposite, exponent))
+        ((key, c),) = self.lifted(a).terms.items()
+        with np.errstate(all="ignore"):
+            return Signomial({raised(key, exponent): c**exponent}, a.difference)
+
+    def over(self, a: Signomial, b: Signomial) -> Signomial:
+        """`a / b`."""
+        return self.times(a, self.power(b, -1.0))
+
+    def extreme(self, parts: Iterable[Signomial], kind: Kind) -> Signomial:
+        """Maximum or minimum; parts that never are the extreme one are left out, nested ones written out."""
+        largest = kind is Kind.maximum
+        flat: list[Signomial] = []
+        for part in parts:
+            flat += self._opened(part, kind)
+        kept: list[Signomial] = []
+        for index, part in enumerate(flat):
+            others = [*kept, *flat[index + 1 :]]
+            if not any(self._never_beyond(part, other, largest) for other in others):
+                kept.append(part)
+        if len(kept) == 1:
+            return kept[0]
+        low, high = self._extreme_range(kept, largest)
+        if self.granting and (low < 0).any() and (high > 0).all():
+            low, high = _cut(low, high)
+        if not (low < 0).any():
+            return self.atom(kind, kept, low, high)
+        # Atoms are not negative: add what makes all parts positive, and take it away again.
+        if np.isfinite(low).all():
+            shift = number(np.maximum(-low, 0.0))
+        else:
+            shift = self.total(
+                Signomial({k: np.maximum(-c, 0.0) for k, c in p.terms.items() if (c < 0).any()}) for p in kept
+            )
+        kept = [self.plus(part, shift) for part in kept]
+        low, high = self._extreme_range(kept, largest)
+        return self.minus(self.atom(kind, kept, np.maximum(low, 0.0), high), shift)
+
+    def _extreme_range(self, parts: list[Signomial], largest: bool) -> tuple[np.ndarray, np.ndarray]:
+        pick = np.maximum if largest else np.minimum
+        low, high = self.range(parts[0])
+        for part in parts[1:]:
+            a, b = self.range(part)
+            low, high = pick(low, a), pick(high, b)
+        return low, high
+
+    def _never_beyond(self, a: Signomial, b: Signomial, largest: bool) -> bool:
+        """Whether `a` is never above `b` (never below, for a minimum) at any node."""
+        low, high = self.range(self.minus(a, b))
+        return bool((high <= 0).all() if largest else (low >= 0).all())
+
+    def _opened(self, a: Signomial, kind: Kind) -> list[Signomial]:
+        """Parts of `monomial x maximum` as products, so that maxima do not nest."""
+        if len(a.terms) != 1:
+            return [a]
+        ((key, c),) = a.terms.items()
+        for atom, power in key:
+            if self.atoms[atom].kind is kind and power == 1.0 and (c >= 0).all():
+                rest = Signomial({tuple(each for each in key if each[0] != atom): c})
+                return [self.times(rest, part) for part in self.atoms[atom].parts]
+        return [a]
+
+    def exponential(self, a: Signomial) -> Signomial:
+        """`exp a`; of what is not positive, one over the exponential of the opposite."""
+        with np.errstate(all="ignore"):
+            if a.constant is not None:
+                return number(np.exp(a.constant))
+            if all((c <= 0).all() for key, c in a.terms.items() if key):
+                return self.power(self.exponential(self.minus(ZERO, a)), -1.0)
+            low, high = self.range(a)
+            return self.atom(Kind.exponential, (a,), np.exp(low), np.exp(high))
+
+    def logarithm(self, a: Signomial) -> Signomial | None:
+        """`log a` of what is above 1 everywhere, as an atom; None where it may be negative."""
+        low, high = self.range(a)
+        if not (low > 1.0).all():
+            return None
+        return self.atom(Kind.logarithm, (a,), np.log(low), np.log(high))
+
+    def hull(self, low: np.ndarray, high: np.ndarray, of: Iterable[Signomial] = ()) -> Signomial:
+        """Something of which only the range is known. **Arguments:** `of`: what it depends on."""
+        shift = np.maximum(-low, 0.0)
+        made = self.atom(Kind.hull, (), low + shift, high + shift)
+        if all(self.is_narrow(each) for each in of):
+            self.narrow.add(len(self.atoms) - 1)
+        return self.minus(made, number(shift)) if shift.any() else made
+
+    def is_narrow(self, a: Signomial) -> bool:
+        """Whether it depends on narrow atoms alone."""
+        return bool(self.narrow) and all(atom in self.narrow for key in a.terms for atom, _ in key)

@@ -1,0 +1,315 @@
+"""The best whole-number design and a proof: boxes of designs are bounded by convex programmes, split, and discarded.
+
+A box's programme relaxes whole numbers to their ranges and replaces what is not convex by what it can be at best, so its
+optimum bounds every design inside. Boxes that cannot beat the best design known, by more than the tolerance, are discarded
+with their bound on record; the least bound of all that were discarded bounds the question.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hwopt.convex import certificate
+from hwopt.convex.canonical import Programme
+from hwopt.convex.feasibility import infeasible
+from hwopt.convex.interior_point import Answers, Status, solve
+from hwopt.convex.programme import Numbers
+from hwopt.convex.signomial import Algebra
+from hwopt.design.problem import Problem
+from hwopt.optim.lattice import COORDINATES, Boxes, Lattice, joined
+from hwopt.optim.reading import programme_of, read_design
+
+TOLERANCE = 5e-5
+"""Relative gap at which a box is discarded: what the answer may be above the optimum."""
+
+ROUND = 384
+"""Boxes split at a time: enough to keep the reading of a batch cheap for each."""
+
+CANDIDATES = 48
+"""Whole-number designs tried in each round."""
+
+WEIGHTS = dict(zip(COORDINATES, (1.0, 1.0, 1.0, 0.4, 0.7, 3.0, 3.0, 3.0, 2.5, 3.0, 3.0), strict=True))
+"""How much a factor of e in the width of a coordinate is worth, when choosing which one to split."""
+
+
+@dataclass
+class Found:
+    """Outcome of a search. Objectives are logarithms."""
+
+    point: np.ndarray | None = None  # whole numbers of the best design
+    value: float = math.inf
+    bound: float = math.inf  # least bound of what was discarded
+    boxes: int = 0  # programmes bounded
+    infeasible: int = 0
+    unresolved: int = 0
+    rounds: int = 0
+    open_boxes: int = 0  # left when the search was cut short
+    replaced: set[str] = field(default_factory=set)
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between the best design and the bound."""
+        return math.expm1(max(0.0, self.value - self.bound)) if math.isfinite(self.value) else math.inf
+
+
+def bounded(
+    problem: Problem, lattice: Lattice, boxes: Boxes, cutoff: float, stretch=None, tolerance: float = 1e-7
+) -> tuple[Programme, Answers, np.ndarray]:
+    """Programmes of boxes, solved.
+
+    **Returns:** the programme, its answers, and lower bounds of the objective's logarithm (box,), checked by the certificate.
+    """
+    algebra = Algebra()
+    values, ties = lattice.values(algebra, boxes)
+    goal, budgets = None, None
+    if stretch is not None:
+        goal, budgets = stretch(algebra)
+    read = read_design(problem, algebra, values, len(boxes), budgets)
+    programme = programme_of(read, ties, goal)
+    answers = solve(programme.structure, programme.numbers, cutoff=cutoff - programme.constant, tolerance=tolerance)
+    lower = certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)
+    proved = certificate.infeasibility(programme.structure, programme.numbers, answers.y, answers.multipliers) > 0
+    impossible = ~read.holds | ((answers.status == Status.infeasible) & proved)
+    unsure = np.flatnonzero((answers.status == Status.unresolved) & ~impossible)
+    if len(unsure):
+        numbers = Numbers(*(each[unsure] for each in dataclasses.astuple(programme.numbers)))
+        impossible[unsure] |= infeasible(programme.structure, numbers)
+    return programme, answers, np.where(impossible, np.inf, lower + programme.constant)
+
+
+@dataclass
+class _Search:
+    """A search under way."""
+
+    problem: Problem
+    lattice: Lattice
+    tolerance: float
+    stretch: Any = None
+    found: Found = field(default_factory=Found)
+    seen: set[bytes] = field(default_factory=set)
+
+    @property
+    def cutoff(self) -> float:
+        """Bound from which a box is not worth more work."""
+        return self.found.value - math.log1p(self.tolerance)
+
+    def bound(self, boxes: Boxes) -> tuple[Programme, Answers, np.ndarray]:
+        self.found.boxes += len(boxes)
+        return bounded(self.problem, self.lattice, boxes, self.cutoff, self.stretch)
+
+    def fresh(self, boxes: Boxes) -> Boxes:
+        """Those that no dive has met."""
+        marks = [low.tobytes() + high.tobytes() for low, high in zip(boxes.low, boxes.high, strict=True)]
+        new = [i for i, mark in enumerate(marks) if mark not in self.seen and not self.seen.add(mark)]
+        return boxes[np.asarray(new, int)]
+
+    def keep(self, boxes: Boxes, programme: Programme, answers: Answers, lower: np.ndarray) -> None:
+        """Remember the best whole-number design among boxes."""
+        good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower) & ~_inexact(programme, len(boxes))
+        for i in np.flatnonzero(good):
+            value = float(answers.objective[i] + programme.constant[i])
+            if value < self.found.value:
+                self.found.value, self.found.point = value, boxes.low[i].copy()
+
+
+def search(
+    problem: Problem,
+    lattice: Lattice,
+    *,
+    tolerance: float = TOLERANCE,
+    seconds: float = math.inf,
+    progress: Callable[[Found], None] | None = None,
+    stretch=None,
+) -> Found:
+    """Minimise over the lattice."""
+    work = _Search(problem, lattice, tolerance, stretch)
+    found = work.found
+    ends = time.monotonic() + seconds
+    none = np.zeros((0, len(COORDINATES)), np.int64)
+    queue, bounds = Boxes(none, none), np.zeros(0)
+    boxes = _spread(lattice, lattice.roots())
+    inherited = np.full(len(boxes), -np.inf)
+    _dive(work, lattice.samples())
+    while len(boxes):
+        programme, answers, lower = work.bound(boxes)
+        lower = np.maximum(lower, inherited)
+        found.rounds += 1
+        found.infeasible += int(np.isinf(lower).sum())
+        work.keep(boxes, programme, answers, lower)
+        single = boxes.points & np.isfinite(lower)
+        if single.any():
+            found.bound = min(found.bound, float(lower[single].min()))
+        alive = np.isfinite(lower) & ~boxes.points
+        if found.rounds & (found.rounds - 1) == 0:  # 1, 2, 4, 8, ...
+            best = np.argsort(np.where(alive, lower, np.inf), kind="stable")[:CANDIDATES]
+            near = [_around(boxes[i], _relaxed(boxes, programme, answers, i), 1.5) for i in best if alive[i]]
+            _dive(work, lattice.shrunk(joined(near))[0] if near else boxes[:0])
+        queue, bounds = joined([queue, boxes[alive]]), np.concatenate([bounds, lower[alive]])
+        gone = bounds > work.cutoff
+        if gone.any():
+            found.bound = min(found.bound, float(bounds[gone].min()))
+        queue, bounds = queue[~gone], bounds[~gone]
+        found.open_boxes = len(queue)
+        if progress:
+            progress(found)
+        if time.monotonic() > ends:
+            break
+        order = np.argsort(bounds, kind="stable")
+        now, later = order[:ROUND], order[ROUND:]
+        boxes, parents = _children(lattice, queue[now])
+        inherited = bounds[now][parents]
+        queue, bounds = queue[later], bounds[later]
+    found.open_boxes = len(queue)
+    if len(queue):
+        found.bound = min(found.bound, float(bounds.min()))
+    return found
+
+
+def _inexact(programme: Programme, count: int) -> np.ndarray:
+    """Boxes in which something was replaced."""
+    marked = np.zeros(count, bool)
+    for each in programme.replaced:
+        marked |= np.broadcast_to(each.nodes, (count,))
+    return marked
+
+
+def _spread(lattice: Lattice, boxes: Boxes, target: int = 256) -> Boxes:
+    """Boxes split until there are enough to fill a batch."""
+    while 0 < len(boxes) < target and not boxes.points.all():
+        keep, rest = boxes[boxes.points], boxes[~boxes.points]
+        boxes = joined([keep, _halves(lattice, rest)[0]])
+    return boxes
+
+
+def _halves(lattice: Lattice, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
+    width = np.log(boxes.high / np.maximum(boxes.low, 1)) * np.array([WEIGHTS[name] for name in COORDINATES])
+    return lattice.split(boxes, width.argmax(axis=1))
+
+
+def _children(lattice: Lattice, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
+    """Each box in up to four, and the number of the box that each is of."""
+    if not len(boxes):
+        return boxes, np.zeros(0, int)
+    halves, parents = _halves(lattice, boxes)
+    rest = np.flatnonzero(~halves.points)
+    if not len(rest):
+        return halves, parents
+    quarters, again = _halves(lattice, halves[rest])
+    whole = halves.points
+    return joined([halves[whole], quarters]), np.concatenate([parents[whole], parents[rest][again]])
+
+
+_COUNTS = [COORDINATES.index(name) for name in ("dp", "micro_batches")]
+_SHAPE = [i for i in range(len(COORDINATES)) if i not in _COUNTS]
+
+_DIVE_ROUNDS = 10
+"""Splits of replicas and micro-batches in a dive: from thousands to single ones in quarters."""
+
+_DIVE_WIDTH = 96
+"""Boxes that a dive keeps."""
+
+
+def _dive(work: _Search, boxes: Boxes) -> None:
+    """Look for good designs: racks and domains rounded, then replicas and micro-batches branched alone.
+
+    **Arguments:** `boxes` with most degrees fixed.
+    """
+    lattice = work.lattice
+    boxes = work.fresh(boxes)
+    if not len(boxes):
+        return
+    programme, answers, lower = work.bound(boxes)
+    order = np.argsort(lower, kind="stable")[:CANDIDATES]
+    alive = order[np.isfinite(lower[order])]
+    shapes = [each for i in alive for each in _rounded(lattice, boxes[i], _relaxed(boxes, programme, answers, i))]
+    if not shapes:
+        return
+    boxes = work.fresh(lattice.shrunk(joined(shapes))[0])
+    print('dive', len(order), len(alive), len(shapes), len(boxes), np.exp(lower[alive][:3]))
+    for _ in range(_DIVE_ROUNDS):
+        if not len(boxes):
+            return
+        programme, answers, lower = work.bound(boxes)
+        work.keep(boxes, programme, answers, lower)
+        alive = np.flatnonzero(np.isfinite(lower) & (lower < work.cutoff) & ~boxes.points)
+        alive = alive[np.argsort(lower[alive], kind="stable")][:_DIVE_WIDTH]
+        print('   ', len(boxes), np.isfinite(lower).sum(), len(alive), np.exp(work.found.value), [(boxes.low[i].tolist(),boxes.high[i].tolist(),np.exp(lower[i])/1e6) for i in alive[:1]])
+        if not len(alive):
+            return
+        points = [
+            point for i in alive[: CANDIDATES // 2] for point in _counts(lattice, boxes[i], _relaxed(boxes, programme, answers, i))
+        ]
+        _leaves(work, points)
+        narrow = boxes[alive]
+        widths = np.log(narrow.high[:, _COUNTS] / narrow.low[:, _COUNTS])
+        halves, _ = lattice.split(narrow, np.asarray(_COUNTS)[widths.argmax(axis=1)])
+        boxes = work.fresh(halves)
+
+
+def _leaves(work: _Search, points: list[np.ndarray]) -> None:
+    """Solve whole-number designs."""
+    if not points:
+        return
+    table = np.unique(np.stack(points), axis=0)
+    table = table[work.lattice.valid(table)]
+    leaves = work.fresh(Boxes(table, table))
+    if len(leaves):
+        work.keep(leaves, *work.bound(leaves))
+
+
+def _relaxed(boxes: Boxes, programme: Programme, answers: Answers, i: int) -> np.ndarray:
+    """Whole numbers of a box where its programme puts them; the middle where it does not mind."""
+    columns = {name: column for column, name in enumerate(programme.names) if name}
+    middle = np.sqrt(boxes.low[i].astype(float) * boxes.high[i])
+    return np.array([math.exp(answers.y[i, columns[n]]) if n in columns else middle[c] for c, n in enumerate(COORDINATES)])
+
+
+def _around(box: Boxes, relaxed: np.ndarray, factor: float) -> Boxes:
+    """A box narrowed around a relaxed point in everything but replicas and micro-batches."""
+    low, high = box.low.copy(), box.high.copy()
+    low[_SHAPE] = np.clip(np.floor(relaxed[_SHAPE] / factor), low[_SHAPE], high[_SHAPE])
+    high[_SHAPE] = np.clip(np.ceil(relaxed[_SHAPE] * factor), low[_SHAPE], high[_SHAPE])
+    return Boxes(low[None], high[None])
+
+
+def _rounded(lattice: Lattice, box: Boxes, relaxed: np.ndarray) -> list[Boxes]:
+    """Boxes with all but replicas and micro-batches at whole numbers next to a relaxed point."""
+    p, v, n, g = (COORDINATES.index(name) for name in ("pp", "virtual_stages", "chips_per_rack", "groups"))
+    point = np.clip(np.round(relaxed), box.low, box.high).astype(np.int64)
+    made = []
+    for change in ({}, {n: math.floor(relaxed[n])}, {n: math.ceil(relaxed[n])}, {g: math.floor(relaxed[g])}, {g: math.ceil(relaxed[g])}):
+        low, high = box.low.copy(), box.high.copy()
+        low[_SHAPE] = high[_SHAPE] = point[_SHAPE]
+        for column, value in change.items():
+            low[column] = high[column] = np.clip(value, box.low[column], box.high[column])
+        chunks = 1 if low[p] == 1 else min(int(low[v]), (lattice.layers + 2) // int(low[p]))
+        if chunks >= box.low[v]:
+            low[v] = high[v] = chunks
+            made.append(Boxes(low[None], high[None]))
+    return made
+
+
+def _counts(lattice: Lattice, box: Boxes, relaxed: np.ndarray) -> list[np.ndarray]:
+    """Whole numbers of replicas and micro-batches around a relaxed point, batches as full as they may be."""
+    t, e, b, d, m = (COORDINATES.index(name) for name in ("tp", "ep", "micro_batch", "dp", "micro_batches"))
+    step = int(box.low[e] // np.gcd(box.low[e], box.low[t] * lattice.context))
+    most = lattice.range("global_batch_sequences")[1] * (1 + 1e-9) / box.low[b]
+    made = []
+    for count in {math.floor(relaxed[m]), math.ceil(relaxed[m]), round(relaxed[m]) + 1}:
+        if count < 1:
+            continue
+        fullest = int(most // count) // step * step
+        near = [math.floor(relaxed[d] / step) * step + k * step for k in range(-1, 4)]
+        for replicas in {fullest, fullest - step, *near}:
+            if replicas >= 1:
+                point = box.low.copy()
+                point[d], point[m] = replicas, count
+                made.append(point)
+    return made
