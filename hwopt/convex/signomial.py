@@ -216,14 +216,18 @@ class Algebra:
         """
         if len(a.terms) <= 1:
             return a
-        key = _common(a.terms)
-        scale = next((c for c in a.terms.values() if (c > 0).all()), np.ones(1))
-        unit = self.times(a, Signomial({raised(key, -1.0): 1.0 / scale}))
+        unit, key, scale = self._unit(a)
         low, high = self.range(unit)
         by_own = self._over(self.range(a), key, scale)
         low, high = np.maximum(low, by_own[0]), np.minimum(high, by_own[1])
         low, high = (np.maximum(low, 0.0), high) if self.positive(a) else _cut(low, high)
         return self.times(self.atom(Kind.sum, (unit,), low, high), Signomial({key: scale}))
+
+    def _unit(self, a: Signomial) -> tuple[Signomial, Key, np.ndarray]:
+        """A sum over what its terms have in common, that, and a coefficient: alike for all multiples of a sum."""
+        key = _common(a.terms)
+        scale = next((c for c in a.terms.values() if (c > 0).all()), np.ones(1))
+        return self.times(a, Signomial({raised(key, -1.0): 1.0 / scale})), key, scale
 
     def positive(self, a: Signomial) -> bool:
         """Whether it is known to be above 0 at all nodes: by its signs, or by its range."""
@@ -352,6 +356,10 @@ class Algebra:
 
     def over(self, a: Signomial, b: Signomial) -> Signomial:
         """`a / b`."""
+        if 1 < len(a.terms) == len(b.terms):
+            (over, key, scale), (under, other, by) = self._unit(a), self._unit(b)
+            if over.same(under):
+                return Signomial({multiplied(key, raised(other, -1.0)): scale / by})
         return self.times(a, self.power(b, -1.0))
 
     def extreme(self, parts: Iterable[Signomial], kind: Kind) -> Signomial:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import infeasible
 from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.programme import Numbers
-from hwopt.convex.signomial import Algebra
+from hwopt.convex.signomial import Algebra, Signomial
 from hwopt.design.problem import Problem
 from hwopt.optim.lattice import COORDINATES, Boxes, Lattice, joined
 from hwopt.optim.reading import programme_of, read_design
@@ -37,6 +36,10 @@ CANDIDATES = 48
 
 WEIGHTS = dict(zip(COORDINATES, (1.0, 1.0, 1.0, 0.4, 0.7, 3.0, 3.0, 3.0, 2.5, 3.0, 3.0), strict=True))
 """How much a factor of e in the width of a coordinate is worth, when choosing which one to split."""
+
+
+Stretch = Callable[[Algebra], tuple[Signomial, dict[int, Signomial]]]
+"""What is minimised in place of the objective, and by what each budget (by number) may be exceeded."""
 
 
 @dataclass
@@ -60,7 +63,12 @@ class Found:
 
 
 def bounded(
-    problem: Problem, lattice: Lattice, boxes: Boxes, cutoff: float, stretch=None, tolerance: float = 1e-7
+    problem: Problem,
+    lattice: Lattice,
+    boxes: Boxes,
+    cutoff: float = math.inf,
+    stretch: Stretch | None = None,
+    tolerance: float = 1e-7,
 ) -> tuple[Programme, Answers, np.ndarray]:
     """Programmes of boxes, solved.
 
@@ -91,7 +99,7 @@ class _Search:
     problem: Problem
     lattice: Lattice
     tolerance: float
-    stretch: Any = None
+    stretch: Stretch | None = None
     found: Found = field(default_factory=Found)
     seen: set[bytes] = field(default_factory=set)
 
@@ -126,9 +134,15 @@ def search(
     tolerance: float = TOLERANCE,
     seconds: float = math.inf,
     progress: Callable[[Found], None] | None = None,
-    stretch=None,
+    stretch: Stretch | None = None,
+    designs: Sequence[np.ndarray] = (),
 ) -> Found:
-    """Minimise over the lattice."""
+    """Minimise over the lattice.
+
+    **Arguments:** `tolerance`: relative gap at which boxes are discarded; `seconds` after which the search stops with what it
+    has; `progress` is told after each round; `stretch`: what to minimise instead, and which budgets give way by it; `designs`:
+    whole-number designs to start from, such as the answer of a like question.
+    """
     work = _Search(problem, lattice, tolerance, stretch)
     found = work.found
     ends = time.monotonic() + seconds
@@ -136,6 +150,7 @@ def search(
     queue, bounds = Boxes(none, none), np.zeros(0)
     boxes = _spread(lattice, lattice.roots())
     inherited = np.full(len(boxes), -np.inf)
+    _leaves(work, list(designs))
     _dive(work, lattice.samples())
     while len(boxes):
         programme, answers, lower = work.bound(boxes)
@@ -232,7 +247,6 @@ def _dive(work: _Search, boxes: Boxes) -> None:
     if not shapes:
         return
     boxes = work.fresh(lattice.shrunk(joined(shapes))[0])
-    print('dive', len(order), len(alive), len(shapes), len(boxes), np.exp(lower[alive][:3]))
     for _ in range(_DIVE_ROUNDS):
         if not len(boxes):
             return
@@ -240,7 +254,6 @@ def _dive(work: _Search, boxes: Boxes) -> None:
         work.keep(boxes, programme, answers, lower)
         alive = np.flatnonzero(np.isfinite(lower) & (lower < work.cutoff) & ~boxes.points)
         alive = alive[np.argsort(lower[alive], kind="stable")][:_DIVE_WIDTH]
-        print('   ', len(boxes), np.isfinite(lower).sum(), len(alive), np.exp(work.found.value), [(boxes.low[i].tolist(),boxes.high[i].tolist(),np.exp(lower[i])/1e6) for i in alive[:1]])
         if not len(alive):
             return
         points = [

@@ -271,6 +271,53 @@ class Lattice:
         halves, left = self.shrunk(joined([first, second]))
         return halves, left % len(boxes)
 
+    def count(self) -> float:
+        """Whole-number designs of the lattice."""
+        roots = self.roots()
+        chips, batch = self.range("chips"), self.range("global_batch_sequences")
+        total = 0.0
+        for low, high in zip(roots.low, roots.high, strict=True):
+            a, b = dict(zip(COORDINATES, low, strict=True)), dict(zip(COORDINATES, high, strict=True))
+            step = int(a["ep"] // np.gcd(a["ep"], a["tp"] * self.context))
+            d = np.arange(a["dp"], b["dp"] + 1, step)[:, None]
+            sizes = np.arange(a["micro_batch"], b["micro_batch"] + 1)[None, :]
+            least = np.maximum(1, np.ceil(batch[0] / (d * sizes) * (1 - _SLIP)))
+            most = np.floor(batch[1] / (d * sizes) * (1 + _SLIP))
+            plans = 0.0
+            for p in range(int(a["pp"]), int(b["pp"]) + 1):
+                n = a["tp"] * self.context * p * d
+                inside = (n >= chips[0] * (1 - _SLIP)) & (n <= chips[1] * (1 + _SLIP))
+                chunks = min(int(b["virtual_stages"]), (self.layers + 2) // p) if p > 1 else 1
+                if chunks < a["virtual_stages"]:
+                    continue
+                single = np.maximum(0, most - least + 1) if a["virtual_stages"] == 1 else 0.0 * most
+                several = chunks - max(int(a["virtual_stages"]), 2) + 1
+                plans += float((inside * (single + max(0, several) * np.maximum(0, most - np.maximum(least, p) + 1))).sum())
+            rest = [b[name] - a[name] + 1 for name in ("groups", "chips_per_rack", "hbm_stacks", "dies")]
+            total += plans * math.prod(rest)
+        return total
+
+    def says(self) -> str:
+        """What the lattice covers, in words."""
+        plan = self.problem.template.plan
+        words = {
+            "tp": "tensor parallel degrees that divide the heads", "ep": "expert parallel degrees that divide the experts",
+            "pp": "any number of stages, uneven ones too", "virtual_stages": "chunks a stage", "micro_batch": "micro-batches",
+            "chips": "replicas", "global_batch_sequences": "full batches", "scale_up_domain": "domains of whole groups",
+            "chips_per_rack": "chips in a rack", "hbm_stacks": "HBM stacks", "dies": "dies",
+        }  # fmt: skip
+        free = [text for name, text in words.items() if self.range(name)[0] < self.range(name)[1]]
+        recompute = "full" if float(plan.recompute_full) else "selective" if float(plan.recompute_attention) else "no"
+        sharding = "ZeRO-3" if float(plan.weights_sharded) else "ZeRO-2" if float(plan.gradients_sharded) else "ZeRO-1"
+        return f"{', '.join(free) or 'one'}; {recompute} recomputation and {sharding}; the rest continuous"
+
+    @staticmethod
+    def covers(problem: Problem) -> str:
+        """Why a question has no lattice of this kind; empty where it has one."""
+        known = {*COORDINATES, "chips", "global_batch_sequences", "scale_up_domain"}
+        strange = [each.name for each in problem.variables if each.whole and each.name not in known]
+        return f"whole-number variables {', '.join(strange)} are not branched on" if strange else ""
+
     def design(self, point: np.ndarray) -> dict[str, float]:
         """Values of the problem's whole variables at a point of the lattice."""
         at = dict(zip(COORDINATES, (int(x) for x in point), strict=True))

@@ -1,4 +1,4 @@
-"""Optimise a design question: relaxed from many starts, then whole numbers, each re-optimised."""
+"""Optimise a design question: certified over its lattice; or relaxed from many starts, then whole numbers re-optimised."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ import optax
 from scipy.stats import qmc
 from tqdm.auto import tqdm
 
+from hwopt.convex.reader import Unreadable
 from hwopt.design.problem import Objective, Problem, evaluate
-from hwopt.errors import UserError
+from hwopt.errors import UserError, suggest
 from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise_all
+from hwopt.optim.certified import certified
 from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.exact import FEASIBLE, best_exact, exact
+from hwopt.optim.lattice import Lattice
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 from hwopt.optim.whole_plans import whole_designs
+
+REGIMES = ("certified", "relaxed")
 
 BATCH = 32
 """Problems solved at a time. One batch size means one compiled solver for the relaxed and the whole-number stage."""
@@ -132,15 +137,22 @@ def optimize(
     seed: int = 0,
     progress: bool = False,
     transformation: optax.GradientTransformation | None = None,
+    regime: str = "certified",
+    seconds: float = math.inf,
 ) -> Solution:
     """The best design a question has, buildable in whole numbers.
 
-    Relaxed first: hardware and parallel degrees continuous together, smooth maxima, `BATCH` Sobol starts. Then the valid
+    **Certified** (default): the model is read as convex programmes over boxes of whole-number designs, which are bounded,
+    split and discarded until the best design is proved (`hwopt.optim.certified`). Questions that cannot be read so, because
+    they branch on other whole numbers or hold terms without a reading, are solved relaxed, and say so.
+
+    **Relaxed:** hardware and parallel degrees continuous together, smooth maxima, `BATCH` Sobol starts. Then the valid
     whole-number designs around the best start, ordered by objective and a stiff price on violations: `LOOK` of them get a
     first look, the `BATCH` cheapest are re-optimised in what stays continuous, and the exact model has the last word.
 
-    **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `seed` of the starts; `progress` shows a bar on
-    standard error; `transformation`: an optax transformation in place of Adam.
+    **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
+    `regime`: "certified" or "relaxed"; `seconds` after which the certified search stops with its best and an honest gap;
+    `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the relaxed regime.
 
     **Returns:** a `Solution`; its outcome says whether it is feasible.
 
@@ -148,14 +160,24 @@ def optimize(
     """
     if seed < 0:
         raise UserError(f"seed = {seed} must not be negative")
+    if regime not in REGIMES:
+        raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
         problem = objective if isinstance(objective, Problem) else objective.problem()
         if not problem.variables:
             raise UserError(f"problem '{problem.name}' has no variables: name at least one")
-        return _optimize(problem, seed, progress, transformation)
+        if regime == "relaxed":
+            return _relaxed(problem, seed, progress, transformation, "")
+        why = Lattice.covers(problem)
+        if not why:
+            try:
+                return certified(problem, seconds=seconds, progress=progress)
+            except Unreadable as unread:
+                why = str(unread)
+        return _relaxed(problem, seed, progress, transformation, f"; not certified: {why}")
 
 
-def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> Solution:
+def _relaxed(problem: Problem, seed: int, progress: bool, transformation, why: str) -> Solution:
     solver = _Solver(problem, transformation)
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     # The exact model compiles while the solver runs.
@@ -187,7 +209,7 @@ def _optimize(problem: Problem, seed: int, progress: bool, transformation) -> So
         max_violation=float(max(0.0, answers.violation[pick])),
         scope=(
             f"local: best of {min(LOOK, len(candidates))} whole-number designs re-optimised, of {len(candidates)} around the "
-            f"best of {BATCH} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
+            f"best of {BATCH} relaxed starts ({int(agreeing.sum())} of them agree within 1 %){why}"
         ),
     )
     built, report = (jax.tree.map(lambda leaf: leaf[pick], part) for part in answers[:2])

@@ -47,7 +47,7 @@ class BudgetUse:
     shadow_price: float
     shadow_price_unit: str
     elasticity: float  # % of objective per % of budget, with this whole-number plan
-    relaxed_elasticity: float  # the same at the relaxed optimum, where degrees may move too
+    relaxed_elasticity: float | None  # the same at the relaxed optimum, where degrees may move too; None where not solved
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def build_solution(
     problem: Problem,
     y: np.ndarray,
     multipliers: np.ndarray,
-    relaxed_multipliers: np.ndarray,
+    relaxed_multipliers: np.ndarray | None,
     built: Design,
     report: Report,
     certificate: Certificate,
@@ -128,7 +128,7 @@ def build_solution(
                 shadow_price=elasticity * objective / budget.limit,
                 shadow_price_unit=f"{problem.objective.unit}/{budget.metric.unit}",
                 elasticity=elasticity,
-                relaxed_elasticity=float(relaxed_multipliers[index]),
+                relaxed_elasticity=None if relaxed_multipliers is None else float(relaxed_multipliers[index]),
             )
         )
     return Solution(problem, outcome, objective, design, budgets, built, certificate, report, clash)

@@ -120,7 +120,7 @@ def solution_document(solution: Solution) -> dict[str, Any]:
                 "shadow_price": number(each.shadow_price),
                 "shadow_price_unit": each.shadow_price_unit,
                 "elasticity": number(each.elasticity),
-                "relaxed_elasticity": number(each.relaxed_elasticity),
+                "relaxed_elasticity": None if each.relaxed_elasticity is None else number(each.relaxed_elasticity),
             }
             for each in solution.budgets
         ],

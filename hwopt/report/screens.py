@@ -130,7 +130,7 @@ def _price(budget: BudgetUse) -> str:
     if budget.elasticity > _PRICED:
         each = f"{budget.elasticity:.3g} % of the objective per %"
         return f"{each}; one more {budget.unit} saves {budget.shadow_price:.4g} {budget.shadow_price_unit}"
-    if budget.relaxed_elasticity > _PRICED:
+    if budget.relaxed_elasticity is not None and budget.relaxed_elasticity > _PRICED:
         return f"slack only in whole numbers; relaxed, {budget.relaxed_elasticity:.2g} % per %"
     return "not binding"
 
@@ -202,12 +202,15 @@ def solution_screen(solution: Solution) -> str:
     lines += _surroundings(report)
     lines += _title("How good is it")
     proof = solution.certificate
-    gap = (
-        "no bound is computed in this regime" if proof.gap is None or math.isnan(proof.gap) else f"gap {proof.gap:.2g}"
+    unit = problem.objective.unit
+    bound = (
+        f"no design is below {pretty(proof.lower_bound, unit, 6)}: gap {100 * proof.gap:.2g} %"
+        if proof.gap is not None and proof.lower_bound is not None
+        else "no bound"
     )
     lines += [
         f"  {proof.scope}",
-        f"  largest violation {proof.max_violation:.1e}, KKT residual {proof.kkt_residual:.1e}; {gap}",
+        f"  largest violation {proof.max_violation:.1e}, KKT residual {proof.kkt_residual:.1e}; {bound}",
         "  constants from literature, not fitted: a statement about the model, not about silicon",
     ]
     if problem.sources:

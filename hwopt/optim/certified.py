@@ -1,0 +1,162 @@
+"""The certified answer: the best whole-number design of a question, its bound, and what its budgets are worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import numpy as np
+from tqdm.auto import tqdm
+
+from hwopt.convex import certificate
+from hwopt.convex.canonical import Programme
+from hwopt.convex.interior_point import Answers
+from hwopt.convex.signomial import Algebra, Signomial
+from hwopt.design.problem import Problem
+from hwopt.optim.branch_and_bound import Found, bounded, search
+from hwopt.optim.exact import FEASIBLE, exact
+from hwopt.optim.lattice import Boxes, Lattice
+from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
+
+SHARP = 1e-10
+"""Gap to which the programme of the answer itself is solved."""
+
+AGREES = 1e-5
+"""Relative difference between the programme's objective and the exact model's beyond which something was misread."""
+
+MOST_STRETCH = 100.0
+"""Budgets are stretched by this factor at most when asking what would mend an infeasible question."""
+
+MEND_TOLERANCE = 1e-3
+MEND_SECONDS = 20.0
+"""Gap and time of the search for the smallest mending relaxation, each."""
+
+
+def certified(
+    problem: Problem, *, seconds: float = math.inf, progress: bool = False, designs: Sequence[np.ndarray] = ()
+) -> Solution:
+    """Solve a question over its whole lattice of designs.
+
+    **Arguments:** `seconds` after which the search stops with the best so far and an honest gap; `designs`: points of the
+    lattice to start from.
+
+    **Returns:** a `Solution`, whose certificate says what is proved.
+    """
+    lattice = Lattice(problem)
+    middle = 0.5 * (np.asarray(problem.lower) + np.asarray(problem.upper))
+    with ThreadPoolExecutor(1) as pool, tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
+        compiled = pool.submit(exact, problem, middle[None], 1)  # while the search runs
+        found = search(problem, lattice, seconds=seconds, progress=lambda now: _show(bar, now), designs=designs)
+        compiled.result()
+        if found.point is None:
+            return _infeasible(problem, lattice, found)
+        return _answer(problem, lattice, found, Outcome.optimal, "")
+
+
+def leaf(problem: Problem, lattice: Lattice, point: np.ndarray) -> tuple[Programme, Answers]:
+    """The programme of one whole-number design, solved sharply."""
+    box = Boxes(point[None], point[None])
+    programme, answers, _ = bounded(problem, lattice, box, tolerance=SHARP)
+    return programme, answers
+
+
+def _show(bar: tqdm, found: Found) -> None:
+    gap = f"gap {100 * found.gap:.2g} %" if math.isfinite(found.gap) else "no design yet"
+    bar.set_postfix_str(f"{found.boxes:,} boxes bounded, {found.open_boxes:,} open, {gap}")
+
+
+def _answer(problem: Problem, lattice: Lattice, found: Found, outcome: Outcome, clash: str) -> Solution:
+    """The design at a point of the lattice, by the exact model, with multipliers and proof."""
+    assert found.point is not None
+    programme, answers = leaf(problem, lattice, found.point)
+    values = lattice.design(found.point)
+    values |= {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
+    y = np.array([math.log(values.get(each.name, each.lower)) for each in problem.variables])
+    checked = exact(problem, y[None], 1)
+    violation = float(max(0.0, checked.violation[0]))
+    multipliers = np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets])
+    objective = float(checked.objective[0])
+    agrees = abs(objective - float(answers.objective[0] + programme.constant[0])) <= AGREES
+    proved = outcome is Outcome.optimal and violation <= FEASIBLE and agrees and math.isfinite(found.bound)
+    bound = min(found.bound, objective)
+    residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
+    whole = f"{lattice.count():,.0f} whole-number designs ({lattice.says()})"
+    if outcome is not Outcome.optimal:
+        scope = f"infeasible over {whole}; {found.boxes:,} convex programmes bounded"
+    elif not proved:
+        scope = f"not proved: the exact model and its convex reading differ at the answer; searched {whole}"
+    elif found.open_boxes:
+        scope = f"best found before time ran out, {found.open_boxes:,} boxes left; bounded over {whole}"
+    else:
+        scope = f"global over {whole}; {found.boxes:,} convex programmes bounded"
+    proof = Certificate(
+        kkt_residual=float(residual[0]),
+        max_violation=violation,
+        scope=scope,
+        lower_bound=math.exp(bound) if proved else None,
+        gap=math.expm1(objective - bound) if proved else None,
+    )
+    built, report = (jax.tree.map(lambda each: each[0], part) for part in checked[:2])
+    return build_solution(problem, y, multipliers, None, built, report, proof, outcome, clash)
+
+
+def _infeasible(problem: Problem, lattice: Lattice, found: Found) -> Solution:
+    """No design holds the budgets: the smallest relaxations that would mend it, and the design of the common one."""
+    everything = list(range(len(problem.budgets)))
+    proved = not found.open_boxes and math.isinf(found.bound)
+    together = _mended(problem, lattice, everything)
+    text = "Proved: no design of the lattice holds all budgets. " if proved else "No design was found (unproved). "
+    names = ", ".join(budget.name for budget in problem.budgets)
+    if together.point is None:
+        text += "No stretch of the budgets up to a hundredfold mends it: nothing in the box fits (memory, heads, layers, racks)."
+        raise_point = lattice.samples().low[0] if len(lattice.samples()) else None
+        return _unfit(problem, lattice, raise_point, text)
+    text += f"These budgets clash: {names}. All of them relaxed by {_percent(together)} mend it"
+    mends = []
+    for i in everything if len(everything) > 1 else ():
+        alone = _mended(problem, lattice, [i])
+        if alone.point is not None:
+            budget = problem.budgets[i]
+            mends.append(
+                f"{budget.name} from {budget.limit:.6g} to {budget.limit * math.exp(alone.value):.6g} {budget.metric.unit} "
+                f"({_percent(alone)})"
+            )
+    text += f"; so does one alone: {'; or '.join(mends)}." if mends else "; none alone does." if len(everything) > 1 else "."
+    return _answer(problem, lattice, together, Outcome.infeasible, text)
+
+
+def _mended(problem: Problem, lattice: Lattice, indices: list[int]) -> Found:
+    """The least factor by which some budgets must be exceeded."""
+
+    def stretch(algebra: Algebra) -> tuple[Signomial, dict[int, Signomial]]:
+        factor = algebra.variable("stretch", 1.0, MOST_STRETCH)
+        return factor, dict.fromkeys(indices, factor)
+
+    return search(problem, lattice, tolerance=MEND_TOLERANCE, seconds=MEND_SECONDS, stretch=stretch)
+
+
+def _percent(found: Found) -> str:
+    """A stretch, with what is proved of it."""
+    least = max(0.0, math.expm1(found.bound))
+    most = math.expm1(found.value)
+    exactly = most - least <= 2 * MEND_TOLERANCE
+    return f"{100 * most:+.3g} %" + ("" if exactly else f", at least {100 * least:.3g} %")
+
+
+def _unfit(problem: Problem, lattice: Lattice, point: np.ndarray | None, text: str) -> Solution:
+    """An answer that shows some design of the box, with what it violates."""
+    middle = 0.5 * (np.asarray(problem.lower) + np.asarray(problem.upper))
+    if point is not None:
+        values = lattice.design(point)
+        middle = np.array(
+            [math.log(values[v.name]) if v.name in values else y for v, y in zip(problem.variables, middle, strict=True)]
+        )
+    checked = exact(problem, middle[None], 1)
+    built, report = (jax.tree.map(lambda each: each[0], part) for part in checked[:2])
+    proof = Certificate(math.nan, float(checked.violation[0]), f"infeasible over {lattice.says()}")
+    none = np.zeros(len(problem.budgets))
+    return build_solution(problem, middle, none, None, built, report, proof, Outcome.infeasible, text)
+
+
