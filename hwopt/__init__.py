@@ -11,9 +11,11 @@ __version__ = "0.1.0"
 _WHERE = {
     "best_plan": ("hwopt.optim.plan_search", "best_plan"),
     "catalog": ("hwopt.catalog", None),
+    "elasticities": ("hwopt.study.sensitivity", "elasticities"),
     "estimate": ("hwopt.model.estimate", "estimate"),
     "objective": ("hwopt.registry", "objective"),
     "optimize": ("hwopt.optim.optimize", "optimize"),
+    "sensitivity": ("hwopt.study.sensitivity", "sensitivity"),
     "validate": ("hwopt.study.validation", "validate"),
     "Report": ("hwopt.model.report", "Report"),
     "UserError": ("hwopt.errors", "UserError"),

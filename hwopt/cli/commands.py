@@ -188,6 +188,37 @@ def run_optimize(options: argparse.Namespace) -> int:
     return 0 if solution.feasible else 1
 
 
+def run_sensitivity(options: argparse.Namespace) -> int:
+    """What the best design of a question hangs on; 1 where none holds its budgets."""
+    top = int(number("--top", options.top, whole=True))
+    if options.seed < 0:
+        raise UserError(f"--seed {options.seed}: must not be negative")
+    objective = _objective(options)
+    from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
+    from hwopt.study.sensitivity import NoOptimum, check_metrics, sensitivity
+
+    metrics = [name.strip() for name in options.metrics.split(",")] if options.metrics else []
+    check_metrics(metrics)
+    try:
+        shown = not options.json and sys.stderr.isatty()
+        found = sensitivity(objective, metrics=metrics, seed=options.seed, progress=shown)
+    except NoOptimum as reason:
+        if options.json:
+            print_json({"feasible": False, "message": str(reason)})
+        else:
+            print(reason)
+        return 1
+    if options.figure:
+        from hwopt.plot.tornado import plot_tornado
+
+        plot_tornado(found, options.figure)
+    if options.json:
+        print_json(sensitivity_document(found))
+    else:
+        print(sensitivity_screen(found, top))
+    return 0
+
+
 def run_validate(options: argparse.Namespace) -> int:
     """Measured against predicted."""
     from hwopt.study.validation import screen, validate

@@ -15,6 +15,7 @@ from hwopt.cli.commands import (
     run_estimate,
     run_optimize,
     run_plan,
+    run_sensitivity,
     run_sources,
     run_validate,
 )
@@ -28,6 +29,7 @@ _EXAMPLES = {
     "plan": "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
     "validate": "hwopt validate my_runs.csv --json",
     "catalog": "hwopt catalog chips h100-sxm",
+    "sensitivity": "hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",
     "sources": "hwopt sources train_cost --chip b200",
 }
 
@@ -76,7 +78,14 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     optimize = add("optimize", "The best cluster for a design question, under budgets.", run_optimize)
     optimize.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
     sources = add("sources", "The references behind exactly the numbers of a design question.", run_sources)
-    for command in (optimize, sources):
+    sensitivity = add(
+        "sensitivity", "What the best cluster hangs on: elasticities, shadow prices, ranges.", run_sensitivity
+    )
+    sensitivity.add_argument("--figure", help="also draw what each input's range is worth to this image file")
+    sensitivity.add_argument("--metrics", help="numbers of the report to tabulate: step_time_s,mfu,...")
+    sensitivity.add_argument("--top", default="12", help="how many inputs to list (default 12)")
+    sensitivity.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
+    for command in (optimize, sensitivity, sources):
         command.add_argument("objective", nargs="?", default=objective, help="a design question (default: train_cost)")
         if kind is not None:
             _add_fields(command, objective, kind)
@@ -158,7 +167,7 @@ def _shown(default: object) -> str:
 
 def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
     """Name and class of the objective that is asked for; the class adds its fields to the flags."""
-    if not arguments or arguments[0] not in ("optimize", "sources"):
+    if not arguments or arguments[0] not in ("optimize", "sensitivity", "sources"):
         return DEFAULT_OBJECTIVE, None
     from hwopt import registry
 

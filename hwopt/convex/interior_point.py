@@ -68,11 +68,9 @@ class Status(enum.IntEnum):
     unresolved = 4  # none of these; point and multipliers are those of the best bound seen
 
 
-WASTE = 4.0
-"""A class already compiled is taken for a structure that it holds and that needs no less than this share of its work: a few
-milliseconds a batch against seconds of compiling."""
-STEPS = (64, 8, 16, 128, 16, 64)
-"""Steps to which the sizes of a new class are rounded up."""
+CLASS = (384, 48, 80, 384, 64, 384)
+"""Sizes of the smallest class, and the steps of larger ones: terms, variables, groups, pairs of variables that share a term,
+curved groups, entries of their Jacobian. Compiling costs seconds, padding milliseconds a batch."""
 
 _RUNNING = 0
 _IDLE = -1
@@ -153,10 +151,6 @@ def traces() -> int:
     return _traces
 
 
-def _round_up(count: int, step: int) -> int:
-    return max(step, -(-count // step) * step)
-
-
 class _Sizes(NamedTuple):
     """Shapes of a frame: what the kernel is compiled for."""
 
@@ -180,11 +174,11 @@ _classes: list[_Sizes] = []
 
 
 def _class_of(need: _Sizes) -> _Sizes:
-    """A class of sizes that the kernel was compiled for, if one holds a structure without too much waste; else a new one."""
-    fitting = [known for known in _classes if known.hold(need) and known.work <= WASTE * need.work]
+    """The smallest class of sizes that the kernel was compiled for and that holds a structure; else a new one."""
+    fitting = [known for known in _classes if known.hold(need)]
     if fitting:
         return min(fitting, key=lambda known: known.work)
-    rounded = _Sizes(*(_round_up(count, step) for count, step in zip(need, STEPS, strict=True)))
+    rounded = _Sizes(*(-(-count // step) * step for count, step in zip(need, CLASS, strict=True)))
     _classes.append(rounded)
     return rounded
 

@@ -209,7 +209,8 @@ class _Reader:
         if name in _CUMULATIVE:
             return [self.cumulative(name, inputs[0], params)]
         if name == "convert_element_type" and not np.issubdtype(params["new_dtype"], np.floating):
-            if equation.invars[0].aval.dtype != bool:
+            source, made = (np.dtype(x).kind for x in (equation.invars[0].aval.dtype, params["new_dtype"]))
+            if source not in "biu" or (made == "b" and source != "b"):
                 raise self.unreadable("a whole number of what varies")
             return [inputs[0]]
         rule = getattr(self, "_" + name, None)
@@ -404,7 +405,11 @@ class _Reader:
         low, high = np.where(unknown, np.minimum(a, c), 1.0), np.where(unknown, np.maximum(b, d), 1.0)
         if np.isneginf(low).any():
             raise self.unreadable("a choice between values without bounds")
-        return algebra.where(unknown, algebra.hull(low, high, (condition.a, condition.b, yes, no)), algebra.where(condition.known == 1.0, yes, no))
+        return algebra.where(
+            unknown,
+            algebra.hull(low, high, (condition.a, condition.b, yes, no)),
+            algebra.where(condition.known == 1.0, yes, no),
+        )
 
     def _dense(self, value) -> np.ndarray:
         """A known truth value."""
@@ -491,7 +496,8 @@ class _Reader:
         numbers = np.arange(size).reshape(shape)
         with jax.ensure_compile_time_eval():
             if updates is None:
-                found = np.asarray(equation.primitive.bind(numbers, *fixed, **params))
+                outside = {"fill_value": -1} if "fill_value" in params else {}
+                found = np.asarray(equation.primitive.bind(numbers, *fixed, **params | outside))
                 if not ((found >= 0) & (found < size)).all():
                     raise self.unreadable("a place outside of the array")
                 return _taken(operand, found)
@@ -507,9 +513,14 @@ class _Reader:
             marks = np.eye(news).reshape(news, *_shape(updates))
             put = partial(jax.lax.scatter_add, dimension_numbers=params["dimension_numbers"], mode=params["mode"])
             places_of = np.asarray(jax.vmap(lambda mark: put(np.zeros(shape), fixed[0], mark))(marks))
+        hits = places_of.reshape(news, size) > 0
+        if _is_known(operand) and _is_known(updates):
+            old, new = operand.reshape(len(operand), -1), updates.reshape(len(updates), -1)
+            made = old * np.where(hits, new[..., None], 1).prod(1) if "mul" in name else old + new @ hits
+            return made.reshape(-1, *shape)
         step = self._mul if "mul" in name else self._add
         made, new = list(_as_objects(operand).ravel()), _as_objects(updates).ravel()
-        for update, place in np.argwhere(places_of.reshape(news, size)):
+        for update, place in np.argwhere(hits):
             made[place] = step(made[place], new[update])
         return _objects(made, shape)
 

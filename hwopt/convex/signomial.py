@@ -6,7 +6,7 @@ logarithm. Sums and products of signomials are signomials, so that what is added
 on paper.
 
 Coefficients and ranges carry a leading axis of nodes: many problems of one structure are read at once. Atoms are never
-negative, since a programme knows their logarithms: what may be negative is an atom less a number.
+negative, since a programme knows their logarithms: what may be negative is an atom less something.
 """
 
 from __future__ import annotations
@@ -141,6 +141,11 @@ def _common(keys: Iterable[Key]) -> Key:
     return tuple(sorted(first.items()))
 
 
+def _negative(a: Signomial) -> Signomial:
+    """What is taken away in a sum."""
+    return Signomial({key: np.maximum(-c, 0.0) for key, c in a.terms.items() if (c < 0).any()})
+
+
 def _cut(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A range without what is not positive; from 0 where it has no end."""
     low = np.where(low > 0, low, SMALLEST * np.where((high > 0) & np.isfinite(high), high, 1.0))
@@ -152,7 +157,7 @@ class Algebra:
     """The atoms of one reading, and arithmetic that may add to them.
 
     **Arguments:** `granting`: whether a maximum or minimum whose range reaches below 0 is taken to be positive all the same,
-    as every sum under a power is (a model's are times and counts); else it is an atom less a number.
+    as every sum under a power is (a model's are times and counts); else it is an atom less what its parts take away.
     """
 
     granting: bool = True
@@ -192,12 +197,17 @@ class Algebra:
         return self.atom(Kind.variable, (), np.asarray(low, np.float64), np.asarray(high, np.float64), name)
 
     def gathered(self, a: Signomial) -> Signomial:
-        """What depends on narrow atoms alone and holds more than variables, known by its range: exact at points."""
+        """What depends on narrow atoms alone and holds differences, known by its range: exact at points.
+
+        Differences of variables stay as they are: they keep their slope.
+        """
         if not self.is_narrow(a):
             return a
-        kinds = {self.atoms[atom].kind for key in a.terms for atom, _ in key}
+        inside = {atom for key in a.terms for atom, _ in key}
         differs = len(a.terms) > 1 and any((c < 0).any() for c in a.terms.values())
-        if kinds <= {Kind.variable} or (kinds <= {Kind.variable, Kind.hull} and not differs):
+        if not differs and all(self._is_plain(atom) for atom in inside):
+            return a
+        if all(self.atoms[atom].kind is Kind.variable for atom in inside):
             return a
         low, high = self.range(a)
         if (low < 0).any() or not np.isfinite(high).all():
@@ -208,6 +218,19 @@ class Algebra:
         if mark not in self._lifted:
             self._lifted[mark] = self.hull(low, high, (a,))
         return self._lifted[mark]
+
+    def _is_plain(self, index: int) -> bool:
+        """Whether an atom is a variable or a hull, or a sum or extreme of such without differences."""
+        atom = self.atoms[index]
+        if atom.kind in (Kind.variable, Kind.hull):
+            return True
+        if atom.kind not in (Kind.sum, Kind.maximum, Kind.minimum):
+            return False
+        return all(
+            (c >= 0).all() and all(self._is_plain(each) for each, _ in key)
+            for part in atom.parts
+            for key, c in part.terms.items()
+        )
 
     def lifted(self, a: Signomial) -> Signomial:
         """A positive signomial as one term: itself, or an atom. Scaled, so that multiples share it.
@@ -376,20 +399,20 @@ class Algebra:
         if len(kept) == 1:
             return kept[0]
         low, high = self._extreme_range(kept, largest)
-        if self.granting and (low < 0).any() and (high > 0).all():
-            low, high = _cut(low, high)
-        if not (low < 0).any():
-            return self.atom(kind, kept, low, high)
         # Atoms are not negative: add what makes all parts positive, and take it away again.
-        if np.isfinite(low).all():
+        shift = ZERO
+        reaches = bool((low < 0).any() and (high <= 0).any())
+        if reaches and self.granting and np.isfinite(low).all():
             shift = number(np.maximum(-low, 0.0))
-        else:
-            shift = self.total(
-                Signomial({k: np.maximum(-c, 0.0) for k, c in p.terms.items() if (c < 0).any()}) for p in kept
-            )
-        kept = [self.plus(part, shift) for part in kept]
-        low, high = self._extreme_range(kept, largest)
-        return self.minus(self.atom(kind, kept, np.maximum(low, 0.0), high), shift)
+        elif reaches or not self.granting:
+            shift = self.total(_negative(part) for part in kept)
+        if shift.terms:
+            kept = [self.plus(part, shift) for part in kept]
+            low, high = self._extreme_range(kept, largest)
+            return self.minus(self.atom(kind, kept, np.maximum(low, 0.0), high), shift)
+        if (low < 0).any():
+            low, high = _cut(low, high)
+        return self.atom(kind, kept, low, high)
 
     def _extreme_range(self, parts: list[Signomial], largest: bool) -> tuple[np.ndarray, np.ndarray]:
         pick = np.maximum if largest else np.minimum
@@ -435,8 +458,8 @@ class Algebra:
     def hull(self, low: np.ndarray, high: np.ndarray, of: Iterable[Signomial] = ()) -> Signomial:
         """Something of which only the range is known. **Arguments:** `of`: what it depends on."""
         shift = np.maximum(-low, 0.0)
-        made = self.atom(Kind.hull, (), low + shift, high + shift)
-        if all(self.is_narrow(each) for each in of):
+        made, of = self.atom(Kind.hull, (), low + shift, high + shift), tuple(of)
+        if of and all(self.is_narrow(each) for each in of):
             self.narrow.add(len(self.atoms) - 1)
         return self.minus(made, number(shift)) if shift.any() else made
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from hwopt.convex.interior_point import Answers
 from hwopt.convex.signomial import Algebra, Signomial
 from hwopt.design.problem import Problem
 from hwopt.optim.branch_and_bound import Found, bounded, search
-from hwopt.optim.exact import FEASIBLE, exact
+from hwopt.optim.exact import FEASIBLE, Exact, compiled_exact
 from hwopt.optim.lattice import Boxes, Lattice
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 
@@ -45,14 +46,18 @@ def certified(
     **Returns:** a `Solution`, whose certificate says what is proved.
     """
     lattice = Lattice(problem)
-    middle = 0.5 * (np.asarray(problem.lower) + np.asarray(problem.upper))
     with ThreadPoolExecutor(1) as pool, tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
-        compiled = pool.submit(exact, problem, middle[None], 1)  # while the search runs
+        model = pool.submit(compiled_exact, problem, 1)  # while the search runs
         found = search(problem, lattice, seconds=seconds, progress=lambda now: _show(bar, now), designs=designs)
-        compiled.result()
-        if found.point is None:
-            return _infeasible(problem, lattice, found)
-        return _answer(problem, lattice, found, Outcome.optimal, "")
+        question = _Question(problem, lattice, model.result())
+        return _infeasible(question, found) if found.point is None else _answer(question, found, Outcome.optimal, "")
+
+
+@dataclass(frozen=True)
+class _Question:
+    problem: Problem
+    lattice: Lattice
+    exact: Callable[[np.ndarray], Exact]
 
 
 def leaf(problem: Problem, lattice: Lattice, point: np.ndarray) -> tuple[Programme, Answers]:
@@ -67,14 +72,15 @@ def _show(bar: tqdm, found: Found) -> None:
     bar.set_postfix_str(f"{found.boxes:,} boxes bounded, {found.open_boxes:,} open, {gap}")
 
 
-def _answer(problem: Problem, lattice: Lattice, found: Found, outcome: Outcome, clash: str) -> Solution:
+def _answer(question: _Question, found: Found, outcome: Outcome, clash: str) -> Solution:
     """The design at a point of the lattice, by the exact model, with multipliers and proof."""
+    problem, lattice = question.problem, question.lattice
     assert found.point is not None
     programme, answers = leaf(problem, lattice, found.point)
     values = lattice.design(found.point)
     values |= {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
     y = np.array([math.log(values.get(each.name, each.lower)) for each in problem.variables])
-    checked = exact(problem, y[None], 1)
+    checked = question.exact(y[None])
     violation = float(max(0.0, checked.violation[0]))
     multipliers = np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets])
     objective = float(checked.objective[0])
@@ -102,8 +108,9 @@ def _answer(problem: Problem, lattice: Lattice, found: Found, outcome: Outcome, 
     return build_solution(problem, y, multipliers, None, built, report, proof, outcome, clash)
 
 
-def _infeasible(problem: Problem, lattice: Lattice, found: Found) -> Solution:
+def _infeasible(question: _Question, found: Found) -> Solution:
     """No design holds the budgets: the smallest relaxations that would mend it, and the design of the common one."""
+    problem, lattice = question.problem, question.lattice
     everything = list(range(len(problem.budgets)))
     proved = not found.open_boxes and math.isinf(found.bound)
     together = _mended(problem, lattice, everything)
@@ -111,8 +118,8 @@ def _infeasible(problem: Problem, lattice: Lattice, found: Found) -> Solution:
     names = ", ".join(budget.name for budget in problem.budgets)
     if together.point is None:
         text += "No stretch of the budgets up to a hundredfold mends it: nothing in the box fits (memory, heads, layers, racks)."
-        raise_point = lattice.samples().low[0] if len(lattice.samples()) else None
-        return _unfit(problem, lattice, raise_point, text)
+        some = lattice.samples()
+        return _unfit(question, some.low[0] if len(some) else None, text)
     text += f"These budgets clash: {names}. All of them relaxed by {_percent(together)} mend it"
     mends = []
     for i in everything if len(everything) > 1 else ():
@@ -124,7 +131,7 @@ def _infeasible(problem: Problem, lattice: Lattice, found: Found) -> Solution:
                 f"({_percent(alone)})"
             )
     text += f"; so does one alone: {'; or '.join(mends)}." if mends else "; none alone does." if len(everything) > 1 else "."
-    return _answer(problem, lattice, together, Outcome.infeasible, text)
+    return _answer(question, together, Outcome.infeasible, text)
 
 
 def _mended(problem: Problem, lattice: Lattice, indices: list[int]) -> Found:
@@ -145,15 +152,16 @@ def _percent(found: Found) -> str:
     return f"{100 * most:+.3g} %" + ("" if exactly else f", at least {100 * least:.3g} %")
 
 
-def _unfit(problem: Problem, lattice: Lattice, point: np.ndarray | None, text: str) -> Solution:
+def _unfit(question: _Question, point: np.ndarray | None, text: str) -> Solution:
     """An answer that shows some design of the box, with what it violates."""
+    problem, lattice = question.problem, question.lattice
     middle = 0.5 * (np.asarray(problem.lower) + np.asarray(problem.upper))
     if point is not None:
         values = lattice.design(point)
         middle = np.array(
             [math.log(values[v.name]) if v.name in values else y for v, y in zip(problem.variables, middle, strict=True)]
         )
-    checked = exact(problem, middle[None], 1)
+    checked = question.exact(middle[None])
     built, report = (jax.tree.map(lambda each: each[0], part) for part in checked[:2])
     proof = Certificate(math.nan, float(checked.violation[0]), f"infeasible over {lattice.says()}")
     none = np.zeros(len(problem.budgets))

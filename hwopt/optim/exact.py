@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,6 +39,24 @@ def _exact(form: Form, template: Design, points: Array, limits: Array) -> Exact:
         return Exact(design, report, at.objective, jnp.max(at.constraints))
 
     return jax.vmap(one)(points)
+
+
+def compiled_exact(problem: Problem, batch: int) -> Callable[[np.ndarray], Exact]:
+    """The exact model of up to `batch` designs in float64, compiled but not run: for a thread beside another solver's.
+
+    Two threads that run programs at a time may wait for each other forever (jax 0.10.1 on two cores); compiling does not.
+    """
+    with jax.enable_x64(True):
+        some = jnp.zeros((batch, len(problem.variables)))
+        program = _exact.lower(problem.form, problem.template, some, problem.limits).compile()
+
+    def run(points: np.ndarray) -> Exact:
+        padded = np.concatenate([points, np.repeat(points[-1:], batch - len(points), axis=0)])
+        with jax.enable_x64(True):
+            answer = program(problem.template, jnp.asarray(padded), problem.limits)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(points)], answer)
+
+    return run
 
 
 def exact(problem: Problem, points: np.ndarray, batch: int) -> Exact:

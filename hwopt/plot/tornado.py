@@ -1,0 +1,75 @@
+"""What the uncertainty of each input is worth: a tornado."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from hwopt.errors import UserError
+from hwopt.plot.style import figure, save
+from hwopt.study.sensitivity import Sensitivity
+from hwopt.study.sensitivity.study import Parameter
+from hwopt.units import pretty
+
+_LOW, _HIGH = "#1f77b4", "#d62728"
+_UNSTATED_ALPHA = 0.4
+
+
+def plot_tornado(found: Sensitivity, path: str | Path, top: int = 15) -> None:
+    """Relative change of the optimum at the low and the high end of each input's range, the largest on top.
+
+    Pale bars: no range is stated, 10 % to both sides (temperatures 5 K). Hatched: no hardware holds the budgets there with
+    these whole numbers, so the bar is the elasticity's.
+
+    **Arguments:** `found` of `hwopt.sensitivity`; `path` of the image to write; `top`: how many inputs.
+
+    **Raises:** `UserError` where nothing is known of the optimum, or the file cannot be written.
+    """
+    rows = [each for each in found.parameters if not each.input.is_asked and math.isfinite(each.elasticity)]
+    rows = sorted(rows, key=lambda each: -max(abs(value) for value, _ in _bars(each)))[:top]
+    if not rows:
+        raise UserError(f"figure {path}: nothing to draw: {found.unknown or 'no input moves the optimum'}")
+    objective = found.problem.objective
+    with figure(figsize=(10.0, 1.6 + 0.36 * len(rows))) as (drawn, (axes,)):
+        for place, each in enumerate(rows):
+            for (value, held), colour in zip(_bars(each), (_LOW, _HIGH), strict=True):
+                alpha = 0.9 if each.range.stated else _UNSTATED_ALPHA
+                look = {"color": colour} if held else {"facecolor": "white", "edgecolor": colour, "hatch": "////"}
+                axes.barh(place, 100 * value, height=0.72, alpha=alpha, linewidth=0.8, **look)
+        axes.axvline(0.0, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(rows)), [_label(each) for each in rows], fontsize=8.5)
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        value = _plain(pretty(found.objective, objective.unit))
+        axes.set_xlabel(f"change of the best {objective.name}, % of {value}\nwhole numbers and plan fixed")
+        axes.set_title(f"{found.problem.name}: which assumption moves the optimum", fontsize=11)
+        keys = [
+            axes.barh(0, 0, color=_LOW, label="low end"),
+            axes.barh(0, 0, color=_HIGH, label="high end"),
+            axes.barh(0, 0, color="grey", alpha=_UNSTATED_ALPHA, label="no range stated: 10 %"),
+            axes.barh(0, 0, facecolor="white", edgecolor="grey", hatch="////", label="budgets break: by elasticity"),
+        ]
+        axes.legend(handles=keys, fontsize=8, loc="lower right")
+        save(drawn, path)
+
+
+def _bars(each: Parameter) -> list[tuple[float, bool]]:
+    """Effects at both ends, and whether a design holds there; else what the elasticity makes of it."""
+    made = []
+    for effect, end in zip(each.effect, (each.range.low, each.range.high), strict=True):
+        if math.isfinite(effect):
+            made.append((effect, True))
+        else:
+            made.append((each.elasticity * (end - each.input.value) / each.input.value, False))
+    return made
+
+
+def _label(each: Parameter) -> str:
+    """Name and range of an input."""
+    low, high = (pretty(end, each.input.unit, 3) for end in (each.range.low, each.range.high))
+    return _plain(f"{each.input.name.removeprefix('cluster.')}  {low} .. {high}")
+
+
+def _plain(text: str) -> str:
+    """Text in which a dollar is a dollar and opens no formula."""
+    return text.replace("$", r"\$")

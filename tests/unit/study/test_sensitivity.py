@@ -1,0 +1,283 @@
+"""Sensitivity as users meet it: elasticities at a point, ranges of the catalogue, the answer as text, JSON and figure."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.cli import main
+from hwopt.design.variables import completed
+from hwopt.errors import UserError
+from hwopt.model.estimate import estimate
+from hwopt.optim.lattice import Lattice
+from hwopt.optim.optimum_sensitivity import NotKnown, point_of
+from hwopt.plot.tornado import plot_tornado
+from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
+from hwopt.study.sensitivity import study
+from hwopt.study.sensitivity.elasticities import FIELDS
+from hwopt.study.sensitivity.inputs import inputs_of, overwritten, template_inputs, unit_of
+from hwopt.study.sensitivity.ranges import _found, range_of, records_of
+
+POINT = np.array([16, 1, 8, 16, 1, 195, 11, 2, 25, 1, 1])
+"""A good design of the default question."""
+
+
+@pytest.fixture(scope="module")
+def question():
+    return hwopt.objective("train_cost")
+
+
+def answer(objective, seed=0, progress=False, feasible=True):
+    """What `optimize` would say, as far as `sensitivity` asks: the whole numbers of `POINT`."""
+    problem = objective if hasattr(objective, "template") else objective.problem()
+    built = problem.template
+    for name, value in Lattice(problem).design(POINT).items():
+        built = Lattice(problem).variables[name].put(built, np.float64(value))
+    budgets = [SimpleNamespace(elasticity=0.25) for _ in problem.budgets]
+    return SimpleNamespace(
+        feasible=feasible, built=completed(built), problem=problem, objective=1e6, budgets=budgets, clash="They clash."
+    )
+
+
+@pytest.fixture(scope="module")
+def found(question):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "best", answer)
+        return hwopt.sensitivity(question)
+
+
+# At a point.
+
+
+@pytest.fixture(scope="module")
+def machine():
+    run = catalog.training_run("llama3.1-8b", global_batch=128)
+    cluster = catalog.cluster("h100-sxm", 64)
+    return run, cluster, catalog.plan(run, 64, tp=2, pp=2)
+
+
+def test_elasticities_equal_central_differences(machine):
+    metrics = ("step_time_s", "run_cost_usd", "energy_per_token_j")
+    held = hwopt.elasticities(*machine, metrics=metrics)
+    leaves, tree = jax.tree.flatten(machine)
+
+    def at(each, factor):
+        moved = [np.array(leaf, np.float64) for leaf in leaves]
+        moved[each.leaf].reshape(-1)[each.element] *= factor
+        report = estimate(*jax.tree.unflatten(tree, moved))
+        return np.log([float(getattr(report, name)) for name in metrics])
+
+    step, smooth = 1e-5, 0
+    with jax.enable_x64(True):
+        base = at(held.inputs[0], 1.0)
+        for i, each in enumerate(held.inputs):
+            up, down = (at(each, math.exp(s * step)) for s in (1, -1))
+            if np.abs(up + down - 2 * base).max() > 5e-5 * step:
+                continue  # a kink
+            smooth += 1
+            np.testing.assert_allclose(held.table[:, i], (up - down) / (2 * step), atol=3e-5, err_msg=each.name)
+    assert smooth > 0.9 * len(held.inputs)
+    assert held.metrics["step_time_s"] == pytest.approx(math.exp(base[0]))
+
+
+def test_elasticities_are_named_and_sorted(machine):
+    held = hwopt.elasticities(*machine, metrics=["run_cost_usd"])
+    table = held.of("run_cost_usd")
+    assert table["cluster.prices.chip_base_usd"] > 0 > table["cluster.chip.matmul_efficiency[bf16]"]
+    assert list(map(abs, table.values())) == sorted(map(abs, table.values()), reverse=True)
+
+
+def test_unknown_metrics_are_refused(machine):
+    with pytest.raises(UserError, match="did you mean 'step_time_s'"):
+        hwopt.elasticities(*machine, metrics=["step_time"])
+
+
+@pytest.mark.slow
+def test_a_drawn_chips_numbers_are_inputs():
+    question = hwopt.objective("train_cost", design="h100-sxm").problem().template
+    run, cluster, plan, project = question
+    held = hwopt.elasticities(run, cluster, plan, project=project, metrics=["capex_usd"]).of("capex_usd")
+    assert held["project.process.wafer_usd"] > 0 > held["project.process.stack_bond_yield"]
+    assert "cluster.chip.peak_flops_per_s[bf16]" not in held  # follows from the project
+
+
+# Inputs and what is known of them.
+
+
+@pytest.mark.parametrize(
+    ("field", "unit"),
+    [
+        ("hbm_usd_per_byte_per_s", "USD/(B/s)"),
+        ("network_usd_per_byte_per_s", "USD/(B/s)"),
+        ("hbm_usd_per_byte", "USD/B"),
+        ("failures_per_chip_s", "1/s"),
+        ("area_resistance_k_m2_per_w", "K.m2/W"),
+        ("leakage_per_k", "1/K"),
+        ("capital_rate_per_s", "1/s"),
+        ("latency_s", "s"),
+        ("layers", ""),
+        ("hidden", ""),
+    ],
+)
+def test_units_follow_from_names(field, unit):
+    assert unit_of(field) == unit
+
+
+def test_what_variables_set_is_no_input(question):
+    problem = question.problem()
+    names = {each.name for each in template_inputs(problem)}
+    taken = {each.name for each in inputs_of(problem.template) if each.place in overwritten(problem)}
+    assert {"cluster.chips", "cluster.chip.clock_ratio", "plan.tp", "workload.global_batch_sequences"} <= taken
+    assert not names & taken
+    assert {"cluster.chip.matmul_efficiency[bf16]", "workload.tokens", "cluster.network.latency_s[core]"} <= names
+
+
+DERIVED = {
+    "cluster.prices.chip_base_usd",  # price less memory and links
+    "cluster.chip.leakage_power_w",  # a share of TDP
+    "cluster.prices.reference_domain",  # the larger of two
+}
+
+
+@pytest.mark.parametrize("fields", [{}, {"chip": "mi300x", "stack": "rocm-primus-2025"}, {"design": "h100-sxm"}])
+def test_ranges_are_those_of_the_number_itself(fields):
+    """The entry found for an input states the input's value, unless it follows from it in a known way."""
+    question = hwopt.objective("train_cost", **fields)
+    records, stated = records_of(question), 0
+    for each in template_inputs(question.problem()):
+        spread = range_of(each, records)
+        assert 0 <= spread.low * (1 - 1e-9) <= each.value <= spread.high * (1 + 1e-9), each.name
+        stated += spread.stated
+        state = _found(each, records)
+        if state is not None and each.name not in DERIVED and not each.name.startswith("project."):
+            quantity = state[0].quantities[state[1]]
+            value = quantity.si + (273.15 if quantity.unit == "degC" else 0.0)
+            assert value == pytest.approx(each.value, rel=1e-9), (each.name, state[0].slug, state[1])
+    assert stated > 70
+
+
+def test_a_range_carries_its_source(question):
+    by_name = {each.name: each for each in template_inputs(question.problem())}
+    spread = range_of(by_name["cluster.prices.hbm_usd_per_byte"], records_of(question))
+    assert (spread.low, spread.high) == pytest.approx((10e-9, 30e-9)) and spread.kind == "estimate" and spread.source
+    unstated = range_of(by_name["workload.tokens"], records_of(question))
+    assert not unstated.stated and unstated.high == pytest.approx(1.1 * 15.6e12)
+
+
+# The answer.
+
+
+def test_parameters_are_ranked_by_what_their_uncertainty_is_worth(found):
+    swings = [each.swing for each in found.ranked()]
+    assert len(swings) > 40 and swings == sorted(swings, reverse=True)
+    assert all(not each.input.is_asked for each in found.ranked())
+
+
+def test_effects_follow_elasticities_where_ranges_are_narrow(found):
+    narrow = [each for each in found.ranked() if each.uncertainty < 0.1 and math.isfinite(sum(each.effect))]
+    assert len(narrow) > 3
+    for each in narrow:
+        first = each.elasticity * (each.range.high - each.input.value) / each.input.value
+        assert each.effect[1] == pytest.approx(first, rel=0.5, abs=2e-3), each.input.name
+
+
+def test_the_design_holds_its_budgets(found):
+    report = estimate(*found.built.inputs)
+    assert float(report.run_cost_usd) == pytest.approx(found.objective, rel=1e-4)
+    assert bool(report.feasible)
+    for each in found.budgets:
+        assert each.used <= each.limit * (1 + 1e-6)
+        assert each.shadow_price == pytest.approx(-each.elasticity * found.objective / each.limit)
+    assert np.array_equal(point_of(answer(found.problem)), POINT)
+
+
+def test_json_is_strict_and_complete(found):
+    document = json.loads(json.dumps(sensitivity_document(found), allow_nan=False))
+    assert {"objective", "parameters", "budgets", "metrics", "design", "plan", "scope"} <= set(document)
+    wanted = {"name", "value", "unit", "elasticity", "low", "high", "effect", "design_elasticities"}
+    assert all(wanted <= set(each) for each in document["parameters"])
+    price = next(each for each in document["parameters"] if each["name"] == "cluster.prices.hbm_usd_per_byte_per_s")
+    assert price["design_elasticities"]["hbm_bandwidth_bytes_per_s"] < -0.01  # dearer bandwidth, less of it
+    assert [each["name"] for each in document["budgets"]] == ["time_budget_s", "capex_budget_usd", "power_budget_w"]
+    assert set(document["metrics"]) >= {"run_cost_usd", "run_time_s", "mfu"} and set(document["metrics"]) <= set(FIELDS)
+
+
+def test_the_screen_names_what_matters(found):
+    text = sensitivity_screen(found)
+    assert "time_budget_s" in text and "reliability.failures_per_chip_s" in text and "hbm B/s" in text
+    assert "nan" not in text and max(map(len, text.splitlines())) < 200
+
+
+def test_the_figure_is_drawn(found, tmp_path):
+    plot_tornado(found, tmp_path / "tornado.png")
+    assert (tmp_path / "tornado.png").stat().st_size > 20_000
+    with pytest.raises(UserError, match="cannot be written"):
+        plot_tornado(found, tmp_path / "tornado.nothing")
+
+
+def test_where_the_optimum_is_unreadable_the_rest_is_told(question, monkeypatch, tmp_path):
+    def unreadable(*_):
+        raise NotKnown("the model is not convex in log space there: somewhere")
+
+    monkeypatch.setattr(study, "best", answer)
+    monkeypatch.setattr(study, "optimum_sensitivity", unreadable)
+    told = hwopt.sensitivity(question)
+    assert [each.elasticity for each in told.budgets] == [-0.25] * 3
+    document = sensitivity_document(told)
+    assert document["parameters"] == [] and "somewhere" in document["scope"] and document["metrics"]["mfu"]["value"]
+    assert "not known" in sensitivity_screen(told)
+    with pytest.raises(UserError, match="nothing to draw"):
+        plot_tornado(told, tmp_path / "x.png")
+
+
+# The command.
+
+
+def test_the_command_prints_json_and_draws(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(study, "best", answer)
+    code = main(["sensitivity", "--json", "--metrics", "hfu,step_time_s", "--figure", str(tmp_path / "t.png")])
+    captured = capsys.readouterr()
+    assert code == 0 and captured.err == ""
+    assert {"hfu", "step_time_s", "run_cost_usd"} <= set(json.loads(captured.out)["metrics"])
+    assert (tmp_path / "t.png").exists()
+
+
+def test_the_command_exits_with_1_where_no_design_holds_the_budgets(monkeypatch, capsys):
+    monkeypatch.setattr(study, "best", lambda problem, *_: answer(problem, feasible=False))
+    assert main(["sensitivity", "train_cost", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["feasible"] is False and "They clash." in document["message"]
+    assert main(["sensitivity"]) == 1
+    assert "no design holds every budget" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["train_cos"], "'train_cost'"),
+        (["--metrics", "mfuu"], "'mfu'"),
+        (["--top", "0"], "--top 0"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--power-budget", "40e6"], "--power-budget-w"),
+        (["--power-budget-w", "zero"], "not a number"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, arguments, named):
+    assert main(["sensitivity", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("hwopt: ") and err.count("\n") == 1 and named in err
+
+
+@pytest.mark.slow
+def test_the_whole_command(capsys):
+    assert main(["sensitivity", "train_cost", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["parameters"]) > 80
+    assert any(each["elasticity"] < -0.01 for each in document["budgets"])
