@@ -34,8 +34,15 @@ ROUND = 384
 CANDIDATES = 48
 """Whole-number designs tried in each round."""
 
-WEIGHTS = dict(zip(COORDINATES, (1.0, 1.0, 1.0, 0.4, 0.7, 3.0, 3.0, 3.0, 2.5, 3.0, 3.0), strict=True))
-"""How much a factor of e in the width of a coordinate is worth, when choosing which one to split."""
+GAINS = dict(zip(COORDINATES, (0.1, 0.05, 0.02, 0.005, 0.01, 0.08, 0.06, 0.15, 0.1, 0.1, 0.1), strict=True))
+"""What the bound is expected to gain per factor of e by which a coordinate narrows, before the search has seen any: seen on
+the default question. What it sees counts from then on."""
+
+_BELIEF = 30.0
+"""How many splits seen weigh as much as the expectation."""
+
+PARTS = 4
+"""Parts into which a box is split along one coordinate."""
 
 
 Stretch = Callable[[Algebra], tuple[Signomial, dict[int, Signomial]]]
@@ -102,6 +109,8 @@ class _Search:
     stretch: Stretch | None = None
     found: Found = field(default_factory=Found)
     seen: set[bytes] = field(default_factory=set)
+    gains: np.ndarray = field(default_factory=lambda: _BELIEF * np.array([GAINS[name] for name in COORDINATES]))
+    splits: np.ndarray = field(default_factory=lambda: np.full(len(COORDINATES), _BELIEF))
 
     @property
     def cutoff(self) -> float:
@@ -117,6 +126,20 @@ class _Search:
         marks = [low.tobytes() + high.tobytes() for low, high in zip(boxes.low, boxes.high, strict=True)]
         new = [i for i, mark in enumerate(marks) if mark not in self.seen and not self.seen.add(mark)]
         return boxes[np.asarray(new, int)]
+
+    def split(self, boxes: Boxes) -> tuple[Boxes, np.ndarray, np.ndarray]:
+        """Each box in parts along the coordinate that promises most: parts, the box of each, and the coordinate of each box."""
+        width = np.log(boxes.high / np.maximum(boxes.low, 1))
+        columns = (width * (self.gains / self.splits)).argmax(axis=1)
+        pieces, parents = self.lattice.split(boxes, columns, PARTS)
+        return pieces, parents, columns
+
+    def learn(self, parents: Boxes, columns: np.ndarray, gained: np.ndarray) -> None:
+        """Count what the bounds of split boxes gained."""
+        rows = np.arange(len(parents))
+        width = np.log(parents.high[rows, columns] / np.maximum(parents.low[rows, columns], 1))
+        np.add.at(self.gains, columns, gained / np.maximum(width * (1.0 - 1.0 / PARTS), 1e-9))
+        np.add.at(self.splits, columns, 1.0)
 
     def keep(self, boxes: Boxes, programme: Programme, answers: Answers, lower: np.ndarray) -> None:
         """Remember the best whole-number design among boxes."""
@@ -148,13 +171,21 @@ def search(
     ends = time.monotonic() + seconds
     none = np.zeros((0, len(COORDINATES)), np.int64)
     queue, bounds = Boxes(none, none), np.zeros(0)
-    boxes = _spread(lattice, lattice.roots())
+    boxes = _spread(work, lattice.roots())
     inherited = np.full(len(boxes), -np.inf)
+    history: tuple[Boxes, np.ndarray, np.ndarray] | None = None
     _leaves(work, list(designs))
     _dive(work, lattice.samples())
     while len(boxes):
         programme, answers, lower = work.bound(boxes)
         lower = np.maximum(lower, inherited)
+        if history is not None:
+            split_boxes, columns, parents = history
+            limit = np.minimum(work.cutoff, inherited + 1.0)  # what lies beyond the cutoff is no gain
+            gain = np.maximum(np.minimum(lower, limit) - inherited, 0.0)
+            count = np.bincount(parents, minlength=len(split_boxes))
+            mean = np.bincount(parents, gain, len(split_boxes)) / np.maximum(count, 1)
+            work.learn(split_boxes, columns, mean)
         found.rounds += 1
         found.infeasible += int(np.isinf(lower).sum())
         work.keep(boxes, programme, answers, lower)
@@ -178,7 +209,8 @@ def search(
             break
         order = np.argsort(bounds, kind="stable")
         now, later = order[:ROUND], order[ROUND:]
-        boxes, parents = _children(lattice, queue[now])
+        boxes, parents, columns = work.split(queue[now])
+        history = queue[now], columns, parents
         inherited = bounds[now][parents]
         queue, bounds = queue[later], bounds[later]
     found.open_boxes = len(queue)
@@ -195,30 +227,12 @@ def _inexact(programme: Programme, count: int) -> np.ndarray:
     return marked
 
 
-def _spread(lattice: Lattice, boxes: Boxes, target: int = 256) -> Boxes:
+def _spread(work: _Search, boxes: Boxes, target: int = 256) -> Boxes:
     """Boxes split until there are enough to fill a batch."""
     while 0 < len(boxes) < target and not boxes.points.all():
         keep, rest = boxes[boxes.points], boxes[~boxes.points]
-        boxes = joined([keep, _halves(lattice, rest)[0]])
+        boxes = joined([keep, work.split(rest)[0]])
     return boxes
-
-
-def _halves(lattice: Lattice, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
-    width = np.log(boxes.high / np.maximum(boxes.low, 1)) * np.array([WEIGHTS[name] for name in COORDINATES])
-    return lattice.split(boxes, width.argmax(axis=1))
-
-
-def _children(lattice: Lattice, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
-    """Each box in up to four, and the number of the box that each is of."""
-    if not len(boxes):
-        return boxes, np.zeros(0, int)
-    halves, parents = _halves(lattice, boxes)
-    rest = np.flatnonzero(~halves.points)
-    if not len(rest):
-        return halves, parents
-    quarters, again = _halves(lattice, halves[rest])
-    whole = halves.points
-    return joined([halves[whole], quarters]), np.concatenate([parents[whole], parents[rest][again]])
 
 
 _COUNTS = [COORDINATES.index(name) for name in ("dp", "micro_batches")]

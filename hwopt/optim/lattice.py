@@ -145,7 +145,7 @@ class Lattice:
                 for most in (False, True):
                     for b in (1, 2):
                         corner_low, corner_high = low.copy(), high.copy()
-                        v = min(int(high[_AT["virtual_stages"]]), max(1, self.layers // p)) if most and p > 1 else 1
+                        v = min(int(high[_AT["virtual_stages"]]), max(1, (self.layers + 2) // p)) if most and p > 1 else 1
                         for name, value in (("pp", p), ("virtual_stages", v), ("micro_batch", b)):
                             corner_low[_AT[name]] = max(low[_AT[name]], value)
                             corner_high[_AT[name]] = min(high[_AT[name]], value)
@@ -260,16 +260,21 @@ class Lattice:
                 algebra.narrow.add(len(algebra.atoms) - 1)
         return made
 
-    def split(self, boxes: Boxes, columns: np.ndarray) -> tuple[Boxes, np.ndarray]:
-        """Two halves of each box along a coordinate each, cut at the geometric mean; and the number of each half's box."""
+    def split(self, boxes: Boxes, columns: np.ndarray, parts: int = 2) -> tuple[Boxes, np.ndarray]:
+        """Parts of each box along a coordinate, of equal ratio and at least one number each; and the number of each one's box."""
         rows = np.arange(len(boxes))
-        low, high = boxes.low[rows, columns].astype(float), boxes.high[rows, columns].astype(float)
-        cut = np.clip(np.floor(np.sqrt(low * high)), low, high - 1).astype(np.int64)
-        first, second = Boxes(boxes.low.copy(), boxes.high.copy()), Boxes(boxes.low.copy(), boxes.high.copy())
-        first.high[rows, columns] = cut
-        second.low[rows, columns] = cut + 1
-        halves, left = self.shrunk(joined([first, second]))
-        return halves, left % len(boxes)
+        low, high = boxes.low[rows, columns], boxes.high[rows, columns]
+        made, first = [], low
+        for part in range(1, parts + 1):
+            share = part / parts
+            last = np.floor(low ** (1.0 - share) * (high + 0.5) ** share).astype(np.int64) if part < parts else high
+            last = np.clip(np.maximum(last, first), None, high)
+            piece = Boxes(boxes.low.copy(), boxes.high.copy())
+            piece.low[rows, columns], piece.high[rows, columns] = first, last
+            made.append(piece)
+            first = last + 1  # beyond the end where nothing is left: an empty box, which is left out
+        pieces, left = self.shrunk(joined(made))
+        return pieces, left % len(boxes)
 
     def count(self) -> float:
         """Whole-number designs of the lattice."""
