@@ -31,6 +31,9 @@ SLACK = 1e-9
 LARGE = 1e12
 """Stands for shares without an upper bound."""
 
+SLOPES = (0.5, 1.0, 2.0, 4.0)
+"""Exponents with which a difference of two terms is bounded besides as a constant share."""
+
 CANCELLATIONS = 6
 """Maxima that a row may replace by a part."""
 
@@ -112,6 +115,29 @@ class Builder:
         cut = self._cancelled(e)
         if cut is not e:
             self._row(cut, bound, label, defines)
+        for slope in SLOPES:
+            self._slanted(e, slope, bound, label, defines)
+
+    def _slanted(self, e: Signomial, slope: float, bound: Key, label: str, defines: int | None) -> None:
+        """A difference of two terms from below with a slope: `P (1 - r) >= P a r^-s`, a the lesser of `(1 - r) r^s` at both ends.
+
+        `(1 - r) r^s` rises, then falls, so it is least at an end of the range of r.
+        """
+        if len(e.terms) != 2:
+            return
+        (p, c), (n, d) = sorted(e.terms.items(), key=lambda term: -float(np.min(term[1])))
+        if not ((c > 0).all() and (d <= 0).all()):
+            return
+        quotient = multiplied(n, raised(p, -1.0))
+        share = -d / c
+        low, high = self.algebra.monomial_range(quotient)
+        low, high = share * low, share * high
+        with np.errstate(all="ignore"):
+            least = np.minimum((1.0 - low) * low**slope, (1.0 - high) * high**slope)
+            scale = np.where((high < 1.0) & (share > 0), c * least / share**slope, 0.0)
+        if scale.any() and np.isfinite(scale).all():
+            key = multiplied(multiplied(p, raised(quotient, -slope)), raised(bound, -1.0))
+            self.add(Row({key: scale}, label, defines))
 
     def _row(self, e: Signomial, bound: Key, label: str, defines: int | None) -> None:
         origin = None if defines is None else self.algebra.atoms[defines].origin

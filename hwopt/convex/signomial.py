@@ -209,6 +209,8 @@ class Algebra:
             return a
         if all(self.atoms[atom].kind is Kind.variable for atom in inside):
             return a
+        if len(a.terms) == 1 and all(self._is_short(atom) for atom in inside):
+            return a
         low, high = self.range(a)
         if (low < 0).any() or not np.isfinite(high).all():
             return a
@@ -218,6 +220,15 @@ class Algebra:
         if mark not in self._lifted:
             self._lifted[mark] = self.hull(low, high, (a,))
         return self._lifted[mark]
+
+    def _is_short(self, index: int) -> bool:
+        """Whether an atom is a variable, or an extreme of differences of two monomials of variables."""
+        atom = self.atoms[index]
+        return atom.kind is Kind.variable or all(
+            len(part.terms) <= 2
+            and all(self.atoms[each].kind is Kind.variable for key in part.terms for each, _ in key)
+            for part in atom.parts
+        )
 
     def _is_plain(self, index: int) -> bool:
         """Whether an atom is a variable or a hull, or a sum or extreme of such without differences."""

@@ -30,7 +30,14 @@ def test_the_default_question_has_a_feasible_answer_near_its_budgets(solution):
     shares = {budget.name: budget.used / budget.limit for budget in solution.budgets}
     assert set(shares) == {"time_budget_s", "power_budget_w", "capex_budget_usd"}
     assert all(0.95 < share <= 1 + FEASIBLE for share in shares.values()), shares
-    assert max(budget.relaxed_elasticity for budget in solution.budgets) > 0.01  # some budget is worth something
+    assert max(budget.elasticity for budget in solution.budgets) > 0.01  # some budget is worth something
+
+
+def test_the_answer_is_proved(solution):
+    proof = solution.certificate
+    assert proof.scope.startswith("global over")
+    assert 0 <= proof.gap <= 1e-4 and proof.lower_bound <= solution.objective
+    assert proof.kkt_residual <= 1e-6
 
 
 def test_json_has_the_contract(solution):
