@@ -171,6 +171,19 @@ def run_sources(options: argparse.Namespace) -> int:
     return 0
 
 
+def _boxes(text: str | None) -> dict[str, tuple[float, float]]:
+    """`name=low:high,...` as boxes; one number is a box of no width."""
+    made = {}
+    for part in text.split(",") if text else ():
+        name, equals, box = part.partition("=")
+        ends = box.split(":")
+        if not equals or len(ends) > 2:
+            raise UserError(f"--bounds {part}: write name=low:high, such as tp=8:16")
+        low, high = (number(f"--bounds {name}", end) for end in (ends[0], ends[-1]))
+        made[name.strip()] = (low, high)
+    return made
+
+
 def run_optimize(options: argparse.Namespace) -> int:
     """The best design of a question; 1 where none holds its budgets."""
     if options.seed < 0:
@@ -180,7 +193,16 @@ def run_optimize(options: argparse.Namespace) -> int:
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
 
-    solution = optimize(objective, seed=options.seed, progress=not options.json and sys.stderr.isatty())
+    seconds = number("--seconds", options.seconds)
+    solution = optimize(
+        objective,
+        seed=options.seed,
+        progress=not options.json and sys.stderr.isatty(),
+        regime=options.regime,
+        seconds=math.inf if seconds is None else seconds,
+        freeze=[name.strip() for name in options.freeze.split(",")] if options.freeze else (),
+        bounds=_boxes(options.bounds),
+    )
     if options.json:
         print_json(solution_document(solution))
     else:

@@ -76,6 +76,14 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
         return command
 
     optimize = add("optimize", "The best cluster for a design question, under budgets.", run_optimize)
+    optimize.add_argument(
+        "--freeze", help="variables or categories held as they are, comma-separated: scale_up_domain,chip,network"
+    )
+    optimize.add_argument("--bounds", help="boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32")
+    optimize.add_argument(
+        "--regime", default="certified", help="certified (proved over whole numbers) or relaxed (quick look); default certified"
+    )
+    optimize.add_argument("--seconds", help="stop the certified search after so long, with an honest gap")
     optimize.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
     sources = add("sources", "The references behind exactly the numbers of a design question.", run_sources)
     sensitivity = add(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hwopt.design.metrics import Metric
-from hwopt.design.variables import Design, Variable, completed
-from hwopt.errors import UserError
+from hwopt.design.variables import Design, Variable, completed, present
+from hwopt.errors import UserError, suggest
 from hwopt.model.chip_project import margins
 from hwopt.model.estimate import estimate
 from hwopt.model.maximum import pick
@@ -93,6 +93,45 @@ class Problem:
             raise UserError(f"problem '{self.name}': a variable stands twice in {', '.join(names)}")
         for each in self.variables:
             each.bounded()
+
+    def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
+        """The same question with variables in boxes of one's own, inside those it has.
+
+        **Arguments:** `boxes`: (lower, upper) in SI units by name of a variable.
+
+        **Raises:** `UserError` for an unknown name, an empty box, or one that reaches beyond the question's.
+        """
+        known = {each.name: each for each in self.variables}
+        for name, (low, high) in boxes.items():
+            if name not in known:
+                raise UserError(f"'{name}' is no variable of '{self.name}': {suggest(name, known)}")
+            held = known[name]
+            if low < held.lower * (1 - 1e-9) or high > held.upper * (1 + 1e-9):
+                raise UserError(
+                    f"bounds of '{name}' = {low:g}:{high:g} reach beyond {held.lower:g}:{held.upper:g} {held.unit}"
+                    + (f" ({held.box_meaning})" if held.box_meaning else "")
+                )
+            known[name] = held.bounded(low, high)
+        return replace(self, variables=tuple(known.values()))
+
+    def frozen(self, names: Iterable[str]) -> Problem:
+        """The same question with variables held at what its machine has now ("the chip is taped out").
+
+        **Arguments:** `names` of variables, or of their categories (size, chip, silicon, network, facility, plan, workload).
+
+        **Raises:** `UserError` for a name that is neither.
+        """
+        categories = {each.category for each in self.variables} - {"rounding"}
+        held = {}
+        for name in names:
+            chosen = [each for each in self.variables if name in (each.name, each.category)]
+            if not chosen:
+                raise UserError(
+                    f"'{name}' is neither a variable nor a category of '{self.name}': "
+                    f"{suggest(name, [*(v.name for v in self.variables), *categories])}"
+                )
+            held |= {each.name: (value := present(each, self.template), value) for each in chosen}
+        return self.narrowed(held)
 
     @property
     def lower(self) -> Float[Array, " variable"]:

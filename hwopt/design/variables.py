@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip_project import ChipProject
@@ -284,6 +286,24 @@ def variable(name: str, lower: float | None = None, upper: float | None = None) 
     if name not in KNOWN:
         raise UserError(f"unknown design variable '{name}': {suggest(name, KNOWN)}")
     return KNOWN[name].bounded(lower, upper)
+
+
+_PROBES = (1.0817, 1.2739)  # no quantity of a design has these values
+
+
+def present(variable: Variable, design: Design) -> float:
+    """What a design holds where a variable would be put: found by putting two numbers there and looking where they went.
+
+    **Raises:** `UserError` where the variable is not one number of the design.
+    """
+    first, second = (jax.tree.leaves(variable.put(design, jnp.asarray(probe))) for probe in _PROBES)
+    for before, one, other in zip(jax.tree.leaves(design), first, second, strict=True):
+        moved = np.asarray(one) != np.asarray(other)
+        if moved.any():
+            values = np.broadcast_to(np.asarray(before), moved.shape)[moved]
+            if np.allclose(np.asarray(one)[moved], _PROBES[0], rtol=1e-6):
+                return float(values[0])
+    raise UserError(f"'{variable.name}' has no value before it is chosen: give it bounds instead of freezing it")
 
 
 def completed(design: Design) -> Design:

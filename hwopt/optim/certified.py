@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 from tqdm.auto import tqdm
 
@@ -15,9 +14,11 @@ from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme
 from hwopt.convex.interior_point import Answers
 from hwopt.convex.signomial import Algebra, Signomial
-from hwopt.design.problem import Problem
+from hwopt.design.problem import Problem, place
+from hwopt.design.variables import Design
+from hwopt.model.report import Report
 from hwopt.optim.branch_and_bound import Found, bounded, search
-from hwopt.optim.exact import FEASIBLE, Exact, compiled_exact
+from hwopt.optim.exact import FEASIBLE, Exact, compiled_estimate, exact_design
 from hwopt.optim.lattice import Boxes, Lattice
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 
@@ -47,17 +48,25 @@ def certified(
     """
     lattice = Lattice(problem)
     with ThreadPoolExecutor(1) as pool, tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
-        model = pool.submit(compiled_exact, problem, 1)  # while the search runs
+        model = pool.submit(compiled_estimate, _some(problem))  # while the search runs
         found = search(problem, lattice, seconds=seconds, progress=lambda now: _show(bar, now), designs=designs)
         question = _Question(problem, lattice, model.result())
         return _infeasible(question, found) if found.point is None else _answer(question, found, Outcome.optimal, "")
+
+
+def _some(problem: Problem) -> Design:
+    """A design of the question: its shape is that of all."""
+    return place(problem.form, problem.template, problem.lower)
 
 
 @dataclass(frozen=True)
 class _Question:
     problem: Problem
     lattice: Lattice
-    exact: Callable[[np.ndarray], Exact]
+    program: Callable[..., Report]
+
+    def exact(self, y: np.ndarray) -> Exact:
+        return exact_design(self.problem, y, self.program)
 
 
 def leaf(problem: Problem, lattice: Lattice, point: np.ndarray) -> tuple[Programme, Answers]:
@@ -80,10 +89,10 @@ def _answer(question: _Question, found: Found, outcome: Outcome, clash: str) -> 
     values = lattice.design(found.point)
     values |= {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
     y = np.array([math.log(values.get(each.name, each.lower)) for each in problem.variables])
-    checked = question.exact(y[None])
-    violation = float(max(0.0, checked.violation[0]))
+    checked = question.exact(y)
+    violation = float(max(0.0, checked.violation))
     multipliers = np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets])
-    objective = float(checked.objective[0])
+    objective = float(checked.objective)
     agrees = abs(objective - float(answers.objective[0] + programme.constant[0])) <= AGREES
     proved = outcome is Outcome.optimal and violation <= FEASIBLE and agrees and math.isfinite(found.bound)
     bound = min(found.bound, objective)
@@ -104,8 +113,7 @@ def _answer(question: _Question, found: Found, outcome: Outcome, clash: str) -> 
         lower_bound=math.exp(bound) if proved else None,
         gap=math.expm1(objective - bound) if proved else None,
     )
-    built, report = (jax.tree.map(lambda each: each[0], part) for part in checked[:2])
-    return build_solution(problem, y, multipliers, None, built, report, proof, outcome, clash)
+    return build_solution(problem, y, multipliers, None, checked.design, checked.report, proof, outcome, clash)
 
 
 def _infeasible(question: _Question, found: Found) -> Solution:
@@ -161,10 +169,9 @@ def _unfit(question: _Question, point: np.ndarray | None, text: str) -> Solution
         middle = np.array(
             [math.log(values[v.name]) if v.name in values else y for v, y in zip(problem.variables, middle, strict=True)]
         )
-    checked = question.exact(middle[None])
-    built, report = (jax.tree.map(lambda each: each[0], part) for part in checked[:2])
-    proof = Certificate(math.nan, float(checked.violation[0]), f"infeasible over {lattice.says()}")
+    checked = question.exact(middle)
+    proof = Certificate(math.nan, float(checked.violation), f"infeasible over {lattice.says()}")
     none = np.zeros(len(problem.budgets))
-    return build_solution(problem, middle, none, None, built, report, proof, Outcome.infeasible, text)
+    return build_solution(problem, middle, none, None, checked.design, checked.report, proof, Outcome.infeasible, text)
 
 

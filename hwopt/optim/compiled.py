@@ -28,5 +28,4 @@ def compiled_for_one_question(function: Callable, *, static: tuple[str, ...]) ->
     def call(*arguments, **keywords):
         return program()(*arguments, **keywords)
 
-    call.lower = lambda *arguments: program().lower(*arguments)  # pyright: ignore[reportFunctionMemberAccess]
     return call

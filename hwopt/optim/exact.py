@@ -15,7 +15,7 @@ from hwopt.design.problem import Form, Problem, place, values
 from hwopt.design.variables import Design
 from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
-from hwopt.optim.compiled import compiled_for_one_question
+from hwopt.optim.compiled import CPU_OPTIONS, compiled_for_one_question
 
 FEASIBLE = 1e-6
 """Largest relative violation of an answer that counts as feasible."""
@@ -41,22 +41,35 @@ def _exact(form: Form, template: Design, points: Array, limits: Array) -> Exact:
     return jax.vmap(one)(points)
 
 
-def compiled_exact(problem: Problem, batch: int) -> Callable[[np.ndarray], Exact]:
-    """The exact model of up to `batch` designs in float64, compiled but not run: for a thread beside another solver's.
+_programs: dict[Any, Callable[..., Report]] = {}
 
-    Two threads that run programs at a time may wait for each other forever (jax 0.10.1 on two cores); compiling does not.
+
+def compiled_estimate(design: Design) -> Callable[..., Report]:
+    """`estimate` in float64 for inputs shaped like a design's, compiled but not run: for a thread beside another solver's.
+
+    Two threads that run programs at a time may wait for each other forever (jax 0.10.1 on two cores); compiling does not. One
+    program serves all questions about machines of one structure.
     """
-    with jax.enable_x64(True):
-        some = jnp.zeros((batch, len(problem.variables)))
-        program = _exact.lower(problem.form, problem.template, some, problem.limits).compile()
-
-    def run(points: np.ndarray) -> Exact:
-        padded = np.concatenate([points, np.repeat(points[-1:], batch - len(points), axis=0)])
+    leaves, tree = jax.tree.flatten(design.inputs)
+    mark = tree, tuple(np.shape(leaf) for leaf in leaves)
+    if mark not in _programs:
         with jax.enable_x64(True):
-            answer = program(problem.template, jnp.asarray(padded), problem.limits)
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(points)], answer)
+            shapes = [jax.ShapeDtypeStruct(np.shape(leaf), np.float64) for leaf in leaves]
+            options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
+            lowered = jax.jit(estimate, compiler_options=options).lower(*jax.tree.unflatten(tree, shapes))
+            _programs[mark] = lowered.compile()
+    return _programs[mark]
 
-    return run
+
+def exact_design(problem: Problem, point: np.ndarray, program: Callable[..., Report] | None = None) -> Exact:
+    """The exact model of one design, in float64. **Arguments:** `program` of `compiled_estimate`."""
+    with jax.enable_x64(True):
+        design = place(problem.form, problem.template, jnp.asarray(point), whole=True)
+        design = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), design)
+        report = (program or compiled_estimate(design))(*design.inputs)
+        at = values(problem.form, design, report, problem.limits)
+        answer = Exact(design, report, at.objective, jnp.max(at.constraints))
+    return jax.tree.map(np.asarray, answer)
 
 
 def exact(problem: Problem, points: np.ndarray, batch: int) -> Exact:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -139,6 +139,8 @@ def optimize(
     transformation: optax.GradientTransformation | None = None,
     regime: str = "certified",
     seconds: float = math.inf,
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
 ) -> Solution:
     """The best design a question has, buildable in whole numbers.
 
@@ -152,6 +154,7 @@ def optimize(
 
     **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
     `regime`: "certified" or "relaxed"; `seconds` after which the certified search stops with its best and an honest gap;
+    `freeze`: variables or categories of them held at what the machine has now; `bounds`: boxes of one's own by variable, SI;
     `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the relaxed regime.
 
     **Returns:** a `Solution`; its outcome says whether it is feasible.
@@ -164,6 +167,7 @@ def optimize(
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
         problem = objective if isinstance(objective, Problem) else objective.problem()
+        problem = problem.frozen(freeze).narrowed(bounds or {})
         if not problem.variables:
             raise UserError(f"problem '{problem.name}' has no variables: name at least one")
         if regime == "relaxed":

@@ -1,0 +1,232 @@
+"""Ten studies whose global optimum is known: whole numbers at one design of the lattice, the hardware continuous.
+
+With the whole numbers fixed the model reads exactly as one convex programme in the logarithms of five variables (HBM
+bandwidth and capacity, clock, bandwidth inside and outside the domain). Its optimum is known to `REFERENCE_GAP` by the bound
+of `hwopt.convex.certificate`, which shares no code with any solver. Budgets are such that two or more constraints bind.
+
+The whole numbers come from a few seconds of `hwopt.optim.branch_and_bound.search` on each question; any valid ones would do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from hwopt.convex import certificate
+from hwopt.convex.interior_point import Status
+from hwopt.design.metrics import metric
+from hwopt.design.problem import Form, Problem, evaluate
+from hwopt.optim.branch_and_bound import bounded
+from hwopt.optim.certified import leaf
+from hwopt.optim.compiled import compiled_for_one_question
+from hwopt.optim.lattice import Boxes, Lattice
+from objectives.carbon import Carbon
+from objectives.tokens_per_dollar import TokensPerDollar
+from objectives.train_cost import TrainCost
+from objectives.train_energy import TrainEnergy
+from objectives.train_time import TrainTime
+from objectives.training import TrainingQuestion
+
+DAY_S = 86400.0
+
+REFERENCE_GAP = 1e-8
+"""Relative distance at most between the known optimum and its bound."""
+
+AGREES = 1e-7
+"""Relative difference at most between the programme's optimum and the exact model at its point."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question and the design of its lattice (`hwopt.optim.lattice.COORDINATES`) at which its whole numbers stay."""
+
+    question: TrainingQuestion
+    point: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.question.name} {self.question.workload} {self.question.chip}"
+
+
+STUDIES = (
+    Study(TrainCost(), (16, 1, 8, 16, 1, 201, 10, 2, 26, 1, 1)),
+    Study(
+        TrainCost(
+            workload="gpt3-175b", chip="a100-80", stack="megatron-2021", site="singapore", tokens=3e12, global_batch=1536,
+            sequence_length=2048, time_budget_s=60 * DAY_S, power_budget_w=12e6, capex_budget_usd=4e8,
+        ),
+        (8, 1, 16, 6, 1, 32, 50, 2, 37, 1, 1),
+    ),
+    Study(
+        TrainTime(
+            workload="llama3.1-70b", chip="h200", cooling="direct-liquid", site="iowa", global_batch=1024,
+            capex_budget_usd=4e8, power_budget_w=12e6,
+        ),
+        (8, 1, 8, 10, 1, 107, 10, 2, 87, 1, 1),
+    ),
+    Study(
+        TrainTime(
+            workload="mixtral-8x22b", chip="mi300x", stack="rocm-primus-2025", tokens=10e12, global_batch=1024,
+            capex_budget_usd=3e8, power_budget_w=10e6,
+        ),
+        (12, 1, 1, 1, 2, 487, 1, 2, 26, 1, 1),
+    ),
+    Study(
+        TrainEnergy(
+            chip="b200", stack="nemo-2025", site="norway", time_budget_s=50 * DAY_S, capex_budget_usd=1.2e9,
+        ),
+        (8, 1, 8, 16, 1, 191, 11, 13, 32, 1, 1),
+    ),
+    Study(
+        TrainEnergy(
+            workload="palm-540b", chip="tpu-v5p", stack="jax-maxtext-tpu", tokens=8e12, sequence_length=2048,
+            time_budget_s=60 * DAY_S, capex_budget_usd=1.5e9,
+        ),
+        (16, 1, 1, 1, 2, 1040, 1, 9, 87, 1, 1),
+    ),
+    Study(
+        Carbon(
+            workload="llama3.1-70b", site="poland", cooling="immersion-1p", global_batch=1024, time_budget_s=40 * DAY_S,
+            capex_budget_usd=4e8,
+        ),
+        (4, 1, 1, 1, 1, 1075, 1, 21, 87, 1, 1),
+    ),
+    Study(
+        Carbon(
+            workload="nemotron4-340b", chip="gb200", stack="nemo-2025", site="france", tokens=9e12, global_batch=2304,
+            sequence_length=4096, time_budget_s=45 * DAY_S, capex_budget_usd=9e8,
+        ),
+        (6, 1, 2, 16, 2, 380, 3, 14, 87, 1, 1),
+    ),
+    Study(TokensPerDollar(chip="h200", site="quebec"), (8, 1, 16, 8, 1, 56, 38, 2, 27, 1, 1)),
+    Study(
+        TokensPerDollar(
+            workload="qwen2-72b", chip="mi355x", stack="rocm-primus-2025", site="hyperscale-air", prices="on-premise", tokens=7e12,
+            global_batch=1024, time_budget_s=60 * DAY_S, power_budget_w=8e6,
+        ),
+        (2, 1, 2, 5, 1, 195, 5, 26, 87, 1, 1),
+    ),
+)  # fmt: skip
+
+
+def hardware(study: Study) -> Problem:
+    """The question with its whole numbers fixed: continuous hardware alone."""
+    problem = study.question.problem()
+    lattice = Lattice(problem)
+    point = np.asarray([study.point])
+    if not lattice.valid(point)[0]:
+        raise SystemExit(f"{study.name}: {study.point} is no design of the lattice any more; search for another")
+    values = lattice.design(point[0])
+    design = problem.template
+    for each in problem.variables:
+        if each.name in values:
+            design = each.put(design, np.float64(values[each.name]))
+    free = tuple(each for each in problem.variables if each.name not in values)
+    template = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), design)
+    return dataclasses.replace(problem, variables=free, template=template)
+
+
+USED = (
+    "run_cost_usd", "run_time_s", "run_energy_j", "run_carbon_kg", "cost_per_token_usd", "capex_usd", "peak_power_w",
+)  # fmt: skip
+"""Metrics that the studies minimise or limit: one form for all of them, so that each solver is compiled once."""
+
+UNLIMITED = 300.0
+"""Logarithm of the limit on a metric that a study doesn't limit."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A study as numbers of the shared form: a rival solver needs nothing else."""
+
+    study: Study
+    problem: Problem
+    objective: np.ndarray  # one-hot over `USED`
+    limits: np.ndarray  # logarithms, over `USED`
+    lower: np.ndarray
+    upper: np.ndarray
+
+    @property
+    def numbers(self) -> tuple:
+        """Arguments of `values` besides the point."""
+        return self.problem.template, self.objective, self.limits
+
+
+def question_of(study: Study) -> Question:
+    """A study for the shared form."""
+    problem = hardware(study)
+    limits = np.full(len(USED), UNLIMITED)
+    for budget in problem.budgets:
+        limits[USED.index(budget.metric.name)] = math.log(budget.limit)
+    objective = np.array([name == problem.objective.name for name in USED], float)
+    return Question(study, problem, objective, limits, np.asarray(problem.lower), np.asarray(problem.upper))
+
+
+def form_of(problem: Problem) -> Form:
+    """All used metrics as budgets of one form."""
+    return dataclasses.replace(
+        problem.form, objective=metric(USED[0]), budgets=tuple(metric(name) for name in USED)
+    )
+
+
+def values(
+    form: Form, numbers: tuple, y: Array, temperature: Array | None = None
+) -> tuple[Array, Array]:
+    """Logarithm of the objective, and constraints (not above 0) of one point: `hwopt.design.problem.evaluate`."""
+    template, objective, limits = numbers
+    held = evaluate(form, template, y, jnp.ones(len(USED)), temperature).constraints
+    used = held[: len(USED)]
+    return used @ objective, held.at[: len(USED)].set(used - limits)
+
+
+@partial(compiled_for_one_question, static=("form",))
+def batch_values(form: Form, numbers: tuple, points: Array) -> tuple[Array, Array]:
+    """Objective and largest constraint of many points."""
+    def one(y):
+        objective, constraints = values(form, numbers, y)
+        return objective, constraints.max()
+
+    return jax.vmap(one)(points)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The optimum of a study. Logarithms."""
+
+    y: np.ndarray
+    value: float
+    bound: float
+    multipliers: dict[str, float]
+
+
+def known(question: Question) -> Known:
+    """The optimum by the interior point, its bound by the certificate, both in the units of the exact model.
+
+    **Raises:** `SystemExit` where the programme isn't solved, isn't exact or isn't proved.
+    """
+    problem = question.problem
+    programme, answers = leaf(problem, Lattice(problem), np.asarray(question.study.point))
+    constant = float(programme.constant[0])
+    bound = float(certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)[0])
+    value = float(answers.objective[0])
+    if programme.replaced or answers.status[0] != Status.solved or value - bound > REFERENCE_GAP:
+        raise SystemExit(f"{question.study.name}: its optimum isn't known (gap {value - bound:.1e}, status {answers.status})")
+    y = hardware_of(programme.names, answers.y[0], problem)
+    multipliers = {
+        label: float(answers.multipliers[0, programme.group(label)].sum())
+        for label in dict.fromkeys(programme.labels) if label
+    }
+    return Known(y, value + constant, bound + constant, multipliers)
+
+
+def hardware_of(names: tuple[str, ...], y: np.ndarray, problem: Problem) -> np.ndarray:
+    """The problem's variables of a programme's point; those it doesn't mind at their lower bounds."""
+    held = dict(zip(names, y, strict=True))
+    return np.array([held.get(each.name, math.log(each.lower)) for each in problem.variables])
