@@ -150,6 +150,8 @@ class TrainingQuestion:
         plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes")
         project = self._project()
         names = ("chips", *(_DESIGNED_CHIP if project else _CATALOGUE_CHIP), *_NETWORK, "chips_per_rack", *_PLAN)
+        experts = float(run.model.experts)
+        degrees = (variable("ep", 1.0, experts),) if experts > 1 else ()
         budgets = {field: getattr(self, field) for field in _BUDGETS if getattr(self, field) != NO_LIMIT}
         if not project:
             self._check_stated(budgets)
@@ -157,7 +159,7 @@ class TrainingQuestion:
             name=self.name,
             question=self._question(budgets),
             objective=metric(self.minimised),
-            variables=(*(KNOWN[name] for name in names), *self._workload_variables()),
+            variables=(*(KNOWN[name] for name in names), *degrees, *self._workload_variables()),
             budgets=tuple(Budget(field, metric(_BUDGETS[field]), limit) for field, limit in budgets.items()),
             template=Design(run, cluster, plan, project),
             sources=tuple(self._sources()),

@@ -69,7 +69,7 @@ class Status(enum.IntEnum):
 
 
 CLASS = (384, 48, 80, 384, 64, 384)
-"""Sizes of the smallest class, and the steps of larger ones: terms, variables, groups, pairs of variables that share a term,
+"""Sizes of the smallest class: terms, variables, groups, pairs of variables that share a term,
 curved groups, entries of their Jacobian. Compiling costs seconds, padding milliseconds a batch."""
 
 _RUNNING = 0
@@ -178,7 +178,8 @@ def _class_of(need: _Sizes) -> _Sizes:
     fitting = [known for known in _classes if known.hold(need)]
     if fitting:
         return min(fitting, key=lambda known: known.work)
-    rounded = _Sizes(*(-(-count // step) * step for count, step in zip(need, CLASS, strict=True)))
+    # Beyond the smallest class in quarters of it.
+    rounded = _Sizes(*(max(least, -(-4 * count // least) * least // 4) for count, least in zip(need, CLASS, strict=True)))
     _classes.append(rounded)
     return rounded
 

@@ -228,6 +228,7 @@ KNOWN: Mapping[str, Variable] = {
         ),
         Variable("tp", "", 1.0, 64.0, _leaf(lambda i: i.plan.tp), "plan", whole=True),
         Variable("pp", "", 1.0, 128.0, _leaf(lambda i: i.plan.pp), "plan", whole=True),
+        Variable("ep", "", 1.0, 1024.0, _leaf(lambda i: i.plan.ep), "plan", whole=True),
         Variable("virtual_stages", "", 1.0, 16.0, _leaf(lambda i: i.plan.virtual_stages), "plan", whole=True),
         Variable("micro_batch", "sequence", 1.0, 8.0, _leaf(lambda i: i.plan.micro_batch), "plan", whole=True),
         Variable(

@@ -28,6 +28,10 @@ from hwopt.optim.reading import programme_of, read_design
 TOLERANCE = 5e-5
 """Relative gap at which a box is discarded: what the answer may be above the optimum."""
 
+MOST_BOXES = 60_000
+"""Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
+machine."""
+
 ROUND = 384
 """Boxes split at a time: enough to keep the reading of a batch cheap for each."""
 
@@ -156,14 +160,15 @@ def search(
     *,
     tolerance: float = TOLERANCE,
     seconds: float = math.inf,
+    most_boxes: int = MOST_BOXES,
     progress: Callable[[Found], None] | None = None,
     stretch: Stretch | None = None,
     designs: Sequence[np.ndarray] = (),
 ) -> Found:
     """Minimise over the lattice.
 
-    **Arguments:** `tolerance`: relative gap at which boxes are discarded; `seconds` after which the search stops with what it
-    has; `progress` is told after each round; `stretch`: what to minimise instead, and which budgets give way by it; `designs`:
+    **Arguments:** `tolerance`: relative gap at which boxes are discarded; `seconds` and `most_boxes` after which the search stops with
+    what it has; `progress` is told after each round; `stretch`: what to minimise instead, and which budgets give way by it; `designs`:
     whole-number designs to start from, such as the answer of a like question.
     """
     work = _Search(problem, lattice, tolerance, stretch)
@@ -205,7 +210,7 @@ def search(
         found.open_boxes = len(queue)
         if progress:
             progress(found)
-        if time.monotonic() > ends:
+        if time.monotonic() > ends or found.boxes >= most_boxes:
             break
         order = np.argsort(bounds, kind="stable")
         now, later = order[:ROUND], order[ROUND:]

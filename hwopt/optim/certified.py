@@ -32,8 +32,8 @@ MOST_STRETCH = 100.0
 """Budgets are stretched by this factor at most when asking what would mend an infeasible question."""
 
 MEND_TOLERANCE = 1e-3
-MEND_SECONDS = 20.0
-"""Gap and time of the search for the smallest mending relaxation, each."""
+MEND_BOXES = 8_000
+"""Gap and boxes of the search for the smallest mending relaxation, each."""
 
 
 def certified(
@@ -103,7 +103,7 @@ def _answer(question: _Question, found: Found, outcome: Outcome, clash: str) -> 
     elif not proved:
         scope = f"not proved: the exact model and its convex reading differ at the answer; searched {whole}"
     elif found.open_boxes:
-        scope = f"best found before time ran out, {found.open_boxes:,} boxes left; bounded over {whole}"
+        scope = f"best found when the search was stopped, {found.open_boxes:,} boxes left; bounded over {whole}"
     else:
         scope = f"global over {whole}; {found.boxes:,} convex programmes bounded"
     proof = Certificate(
@@ -149,7 +149,7 @@ def _mended(problem: Problem, lattice: Lattice, indices: list[int]) -> Found:
         factor = algebra.variable("stretch", 1.0, MOST_STRETCH)
         return factor, dict.fromkeys(indices, factor)
 
-    return search(problem, lattice, tolerance=MEND_TOLERANCE, seconds=MEND_SECONDS, stretch=stretch)
+    return search(problem, lattice, tolerance=MEND_TOLERANCE, most_boxes=MEND_BOXES, stretch=stretch)
 
 
 def _percent(found: Found) -> str:

@@ -86,6 +86,8 @@ def whole_designs(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[s
             ):
                 if not box["chips"][0] <= dp * model_parallel <= box["chips"][1]:
                     continue
+                if tp * context * dp % round(apart.get("ep", float(plan.ep))):
+                    continue  # replicas hold whole sets of experts
                 for domain in _domains(target["scale_up_domain"], box["scale_up_domain"], tp):
                     values = (dp * model_parallel, domain, tp, pp, chunks, micro_batch, batch)
                     fullest, last = stage_layers(layers, pp, chunks)
@@ -107,7 +109,11 @@ def _apart(problem: Problem, relaxed: Mapping[str, float]) -> dict[str, float]:
         least, most = math.ceil(each.lower / each.step), math.floor(each.upper / each.step)
         return min(max(whole, least), most) * each.step
 
-    return {each.name: rounded(each) for each in others}
+    found = {each.name: rounded(each) for each in others}
+    if "ep" in found:
+        experts = round(float(problem.template.workload.model.experts))
+        found["ep"] = float(nearest(divisors(experts), relaxed["ep"], 1)[0])
+    return found
 
 
 def _replicas(wanted: float, micro_batch: int, fewest: int, batch: tuple[float, float]) -> set[tuple[int, int]]:

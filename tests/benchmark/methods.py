@@ -35,7 +35,7 @@ from tests.benchmark.studies import Question, batch_values, hardware_of, values
 
 SAMPLES = 1_000_000
 """Of random search, in batches of 15,625."""
-TRIALS = 1_000
+TRIALS = 2_000
 """Of Optuna's sampler, one at a time, as it learns from each."""
 GENERATIONS, POPULATION = 200, 100
 """Of differential evolution."""
@@ -58,10 +58,12 @@ class Best:
 
     value: float = math.inf
     evaluations: int = 0
+    feasible: int = 0  # points among those that `see` was shown
     y: np.ndarray | None = field(default=None, repr=False)
 
     def see(self, points: np.ndarray, objective: np.ndarray, violation: np.ndarray) -> None:
         held = np.where((violation <= FEASIBLE) & np.isfinite(objective), objective, np.inf)
+        self.feasible += int(np.isfinite(held).sum())
         at = int(np.argmin(held))
         if held[at] < self.value:
             self.value, self.y = float(held[at]), np.array(points[at])

@@ -261,7 +261,11 @@ def check_soundness(seed: int) -> tuple[float, float, int]:
         _, atoms = value([], algebra, x)
     used = [atoms[atom] for atom in made.columns]
     assert all(np.isfinite(each).all() for each in used)
-    positive = np.all([np.broadcast_to(each, goal.shape) > 0 for each in used], axis=0)
+    # Atoms are positive, or taken to be: what is 0 but for rounding is not.
+    positive = np.all([np.broadcast_to(each, goal.shape) > 1e-9 * np.abs(each).max() for each in used], axis=0)
+    for atom, each in zip(made.columns, used, strict=True):
+        if not algebra.atoms[atom].positive:  # looked for from a share of its largest value
+            positive &= each >= algebra.atoms[atom].low
     inside = positive & (np.broadcast_to(limit, goal.shape) <= 1.0) & (goal > 0)
     violation = worst_violation(made, atoms, inside)
     with np.errstate(all="ignore"):
@@ -277,6 +281,89 @@ def check_soundness(seed: int) -> tuple[float, float, int]:
 @pytest.mark.parametrize("seed", range(60))
 def test_every_true_point_satisfies_every_row(seed):
     violation, distance, looked = check_soundness(seed)
-    assert looked > 0
+    assert looked > 50
     assert violation <= 1e-8
     assert distance >= -1e-8
+
+
+def test_a_sum_keeps_its_lower_end_however_loose_the_upper_one_is():
+    """1 - x may be 0 in the box, so that nothing bounds the power from above; but it is least where x is."""
+    low, high = np.full((1, 1), 0.5), np.full((1, 1), 1.1)
+    made = programme_of(lambda x, of: [(1 + 1 / (1 - x[0]) ** 2) ** 1.5], low, high, Algebra())
+    answers = solve(made.structure, made.numbers)
+    assert np.exp(answers.objective[0] + made.constant[0]) == pytest.approx(5**1.5, rel=1e-6)
+
+
+def test_ranges_without_an_end_leave_the_other_problems_of_a_batch_alone():
+    """An exponential that overflows in one box, not in the other."""
+    low, high = np.array([[0.1, 0.1]]), np.array([[0.9999999, 0.5]])
+    made = programme_of(lambda x, of: [of.exp(1 / (1 - x[0])) + 1 / x[0]], low, high, Algebra())
+    with np.errstate(all="ignore"):
+        answers = solve(made.structure, made.numbers)
+        lower = certificate.lower_bound(made.structure, made.numbers, answers.y, answers.multipliers) + made.constant
+    x = np.linspace(0.1, 0.5, 200001)
+    best = np.log((np.exp(1 / (1 - x)) + 1 / x).min())
+    assert lower[0] <= best + 1e-9
+    assert lower[1] == pytest.approx(best, abs=1e-6)
+
+
+# The whole model: boxes of the default lattice around designs.
+
+GOOD = (16, 1, 8, 16, 1, 195, 11, 2, 25, 1, 1)
+"""A design of the default question that holds its budgets."""
+
+
+def designs_near(lattice: Lattice, random, count: int) -> np.ndarray:
+    """Valid whole-number designs around a good one."""
+    made = []
+    names = {name: i for i, name in enumerate(COORDINATES)}
+    batch = lattice.range("global_batch_sequences")
+    while len(made) < count:
+        at = np.array(GOOD)
+        at[names["tp"]] = random.choice([8, 16, 32])
+        at[names["pp"]] = random.integers(4, 13)
+        at[names["virtual_stages"]] = random.integers(1, 128 // at[names["pp"]] + 1)
+        at[names["micro_batches"]] = random.integers(4, 33)
+        at[names["dp"]] = math.exp(random.uniform(*np.log(batch))) / at[names["micro_batches"]]
+        at[names["groups"]] = random.integers(1, 9)
+        at[names["chips_per_rack"]] = random.integers(8, 33)
+        if 1.5e4 < at[names["tp"]] * at[names["pp"]] * at[names["dp"]] < 4e4 and lattice.valid(at[None])[0]:
+            made.append(at)
+    return np.array(made)
+
+
+@pytest.fixture(scope="module")
+def question():
+    with jax.enable_x64(True):
+        problem = hwopt.objective("train_cost").problem()
+    looser = replace(problem, budgets=tuple(replace(each, limit=1.3 * each.limit) for each in problem.budgets))
+    lattice = Lattice(looser)
+    points = designs_near(lattice, np.random.default_rng(0), 250)
+    points = np.vstack([GOOD, points])
+    made, answers, lower = bounded(looser, lattice, Boxes(points, points), tolerance=1e-9)
+    assert not made.replaced
+    solved = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))[:20]
+    assert len(solved) == 20
+    return looser, lattice, points[solved], (answers.objective + made.constant)[solved]
+
+
+def test_boxes_of_the_lattice_bound_the_designs_inside(question):
+    """And the smaller the box, the better: a bound does not fall where a box shrinks."""
+    problem, lattice, points, optima = question
+    random = np.random.default_rng(1)
+    widest = random.uniform(0.0, 1.2, points.shape) * (random.uniform(size=points.shape) < 0.7)
+    widest[:, :2] = 0.0  # boxes have one degree of tensor and expert parallelism
+    before = np.full(len(points), -np.inf)
+    for share in (1.0, 0.5, 0.1, 0.0):
+        low = np.floor(points * np.exp(-share * widest) + 1e-9).clip(1).astype(np.int64)
+        high = np.ceil(points * np.exp(share * widest) - 1e-9).astype(np.int64)
+        low, high = np.maximum(low, lattice.roots().low.min(0)), np.minimum(high, lattice.roots().high.max(0))
+        boxes, left = lattice.shrunk(Boxes(low, high))
+        assert len(left) == len(points)
+        assert ((boxes.low <= points) & (points <= boxes.high)).all()
+        made, answers, lower = bounded(problem, lattice, boxes, tolerance=1e-9)
+        assert (answers.status == Status.solved).all()
+        assert (lower <= optima + 1e-8).all()
+        assert (lower >= before - 1e-6).all()
+        before = lower
+    np.testing.assert_allclose(before, optima, atol=1e-7)

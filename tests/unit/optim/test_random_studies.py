@@ -1,0 +1,113 @@
+"""Random studies, objective, budgets, workload, chip, cooling and freedom drawn: answered, proved, and by one trace."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.convex import interior_point
+from hwopt.design.problem import evaluate
+from hwopt.errors import UserError
+from hwopt.optim.certified import certified
+from hwopt.optim.exact import FEASIBLE
+from hwopt.optim.lattice import Lattice
+
+OBJECTIVES = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
+WORKLOADS = {"llama3.1-405b": 405e9, "llama3.1-70b": 70e9, "llama3.1-8b": 8e9, "gpt3-175b": 175e9, "opt-175b": 175e9}
+RATES = {"h100-sxm": 4e14, "b200": 9e14, "mi300x": 4e14, "a100-80": 1.5e14, "gb200": 9e14, "tpu-v5p": 2.5e14}
+"""FLOP/s that a chip may reach, to draw budgets of the right size."""
+
+
+def random_study(rng: np.random.Generator, small: bool):
+    """A question and boxes for some of its variables; `small` ones leave fewer whole numbers free."""
+    while True:
+        objective, workload, chip = (str(rng.choice(list(x))) for x in (OBJECTIVES, WORKLOADS, RATES))
+        tokens, days = 10 ** rng.uniform(11.5, 13.2), 10 ** rng.uniform(0.3, 1.9)
+        chips = 6 * WORKLOADS[workload] * tokens / RATES[chip] / (days * 86400)
+        fields = {
+            "workload": workload,
+            "chip": chip,
+            "cooling": str(rng.choice(["", *catalog.names("cooling")])),
+            "site": str(rng.choice(catalog.names("sites"))),
+            "tokens": tokens,
+            "global_batch": float(2 ** rng.integers(8, 12)),
+            "sequence_length": float(rng.choice([2048, 4096, 8192])),
+        }
+        if objective == "train_cost" or rng.random() < 0.6:
+            fields["time_budget_s"] = days * 86400 * rng.uniform(0.7, 3)
+        if objective == "train_time" or rng.random() < 0.6:
+            fields["power_budget_w"] = chips * 1800 * rng.uniform(0.7, 2.5)
+        if rng.random() < 0.6:
+            fields["capex_budget_usd"] = chips * 45e3 * rng.uniform(0.7, 2.5)
+        if rng.random() < 0.2:
+            fields["rack_power_budget_w"] = rng.uniform(2e4, 1.5e5)
+        boxes = {}
+        for name, values in (("chips_per_rack", (8, 16, 32, 64)), ("scale_up_domain", (8, 16, 32, 64))):
+            if small or rng.random() < 0.7:
+                boxes[name] = (value := float(rng.choice(values)), value)
+        if small or rng.random() < 0.5:
+            boxes["virtual_stages"] = (1.0, float(rng.choice([1, 2, 4])))
+            boxes["micro_batch"] = (1.0, 2.0)
+        if small:
+            boxes["tp"] = (4.0, 16.0)
+        try:
+            if 64 < chips < 1e5:
+                return hwopt.objective(objective, **fields).problem().narrowed(boxes)
+        except UserError:  # a cooling technology that the site or the chip does not have
+            continue
+
+
+def none_of_many_designs_holds(problem, rng, count=4096) -> bool:
+    """No design drawn at random from the lattice and the box is feasible by the exact model."""
+    lattice = Lattice(problem)
+    points = rng.uniform(problem.lower, problem.upper, (count, len(problem.variables)))
+    names = [each.name for each in problem.variables]
+    roots = lattice.roots()
+    for row in points:
+        root = rng.integers(len(roots))
+        point = np.round(np.exp(rng.uniform(np.log(roots.low[root]), np.log(roots.high[root])))).astype(np.int64)
+        for name, value in lattice.design(point).items() if lattice.valid(point[None])[0] else ():
+            row[names.index(name)] = math.log(value)
+    values = jax.vmap(lambda y: evaluate(problem.form, problem.template, y, problem.limits, None).constraints.max())
+    return bool((np.asarray(jax.jit(values)(jnp.asarray(points))) > FEASIBLE).all())
+
+
+def check(seed: int, count: int, small: bool) -> None:
+    rng = np.random.default_rng(seed)
+    before = interior_point.traces()
+    feasible = proved = 0
+    with jax.enable_x64(True):
+        for index in range(count):
+            problem = random_study(rng, small)
+            solution = certified(problem)
+            proof, label = solution.certificate, f"study {index}: {problem.question}"
+            if solution.feasible:
+                feasible += 1
+                assert proof.max_violation <= 1e-6, label
+                assert proof.kkt_residual <= 1e-6, label
+                if proof.scope.startswith("global"):
+                    assert 0 <= proof.gap <= 1e-4, label
+                    proved += 1
+            else:
+                assert proof.scope.startswith("infeasible"), label
+                assert solution.clash.startswith(("Proved", "No design was found")), label
+                if not small and index % 5 == 0:
+                    assert none_of_many_designs_holds(problem, rng), label
+    assert feasible >= count // 2
+    assert proved >= 0.9 * feasible, f"{proved} of {feasible} proved"
+    assert interior_point.traces() - before <= 3
+
+
+def test_small_studies_are_proved():
+    check(seed=20, count=20, small=True)
+
+
+@pytest.mark.slow
+def test_two_hundred_studies_are_proved():
+    check(seed=200, count=200, small=False)
