@@ -24,14 +24,13 @@ from jaxtyping import Array
 from scipy.optimize import minimize
 
 from hwopt.convex import certificate
-from hwopt.design.problem import Form
 from hwopt.optim.augmented_lagrangian import Settings, minimise_all
 from hwopt.optim.branch_and_bound import bounded
 from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.exact import FEASIBLE
 from hwopt.optim.lattice import Boxes, Lattice
 from hwopt.optim.optimize import BATCH, SAFETY, WHOLE, sobol_starts
-from tests.benchmark.studies import Question, batch_values, hardware_of, values
+from tests.benchmark.studies import UNLIMITED, Model, Question, batch_values, hardware_of, values
 
 SAMPLES = 1_000_000
 """Of random search, in batches of 15,625."""
@@ -59,6 +58,7 @@ class Best:
     value: float = math.inf
     evaluations: int = 0
     feasible: int = 0  # points among those that `see` was shown
+    ends: list[float] = field(default_factory=list)  # what each start of several came to
     y: np.ndarray | None = field(default=None, repr=False)
 
     def see(self, points: np.ndarray, objective: np.ndarray, violation: np.ndarray) -> None:
@@ -73,13 +73,13 @@ class Best:
 class Task:
     """A study to solve; `trial` asks for the least work that compiles all that the method needs."""
 
-    form: Form
+    model: Model
     question: Question
     trial: bool = False
 
     def batch(self, points: np.ndarray, best: Best) -> tuple[np.ndarray, np.ndarray]:
         """Objective and largest constraint of points, counted and remembered."""
-        objective, violation = (np.asarray(x) for x in batch_values(self.form, self.question.numbers, points))
+        objective, violation = (np.asarray(x) for x in batch_values(self.model, self.question.numbers, points))
         best.evaluations += len(points)
         best.see(points, objective, violation)
         return objective, violation
@@ -152,8 +152,8 @@ def pymoo_de(task: Task) -> Best:
     return best
 
 
-@partial(compiled_for_one_question, static=("form",))
-def _penalised(form: Form, numbers: tuple, starts: Array, lower: Array, upper: Array, weights: Array, steps: Array):
+@partial(compiled_for_one_question, static=("model",))
+def _penalised(model: Model, numbers: tuple, starts: Array, lower: Array, upper: Array, weights: Array, steps: Array):
     """Plain Adam on objective + weight/2 * sum of squared violations, in shares of the box; the best feasible iterate."""
     adam, width = optax.scale_by_adam(), upper - lower
 
@@ -162,7 +162,7 @@ def _penalised(form: Form, numbers: tuple, starts: Array, lower: Array, upper: A
 
         def one(x, state, best_x, best, weight):
             def penalised(x):
-                objective, constraints = values(form, numbers, lower + x * width)
+                objective, constraints = values(model, numbers, lower + x * width)
                 penalty = 0.5 * weight * jnp.sum(jnp.maximum(constraints, 0.0) ** 2)
                 return objective + penalty, (objective, constraints.max())
 
@@ -186,29 +186,29 @@ def adam_on_a_penalty(task: Task) -> Best:
     starts = np.tile((sobol_starts(question.problem, PENALTY_STARTS, SEED) - lower) / (upper - lower), (len(PENALTIES), 1))
     weights = np.repeat(PENALTIES, PENALTY_STARTS)
     steps = 1 if task.trial else STEPS
-    points, found = _penalised(task.form, question.numbers, starts, lower, upper, weights, jnp.asarray(steps))
+    points, found = _penalised(task.model, question.numbers, starts, lower, upper, weights, jnp.asarray(steps))
     best.evaluations = steps * len(starts)
     best.see(np.asarray(points), np.asarray(found), np.where(np.isfinite(found), 0.0, np.inf))
     return best
 
 
-@partial(compiled_for_one_question, static=("form",))
-def values_and_slopes(form: Form, numbers: tuple, y: Array):
+@partial(compiled_for_one_question, static=("model",))
+def values_and_slopes(model: Model, numbers: tuple, y: Array):
     """Objective and constraints of one point with exact gradients: what a solver from SciPy is given."""
-    both = lambda y: values(form, numbers, y)
+    both = lambda y: values(model, numbers, y)
     return both(y), jax.jacfwd(both)(y)
 
 
-def slsqp(form: Form, question: Question, start: np.ndarray, best: Best) -> bool:
+def slsqp(model: Model, question: Question, start: np.ndarray, best: Best) -> bool:
     """SciPy's SLSQP from one start; **returns** whether it says that it succeeded."""
     seen: dict[bytes, tuple] = {}
-    used = np.array([True] * len(question.problem.constraints))
-    used = np.concatenate([question.limits < 100.0, used[len(question.problem.budgets) :]])
+    others = len(question.problem.constraints) - len(question.problem.budgets)
+    used = np.concatenate([question.limits < UNLIMITED, np.ones(others, bool)])
 
     def at(y: np.ndarray) -> tuple:
         key = y.tobytes()
         if key not in seen:
-            answer = values_and_slopes(form, question.numbers, y)
+            answer = values_and_slopes(model, question.numbers, y)
             (objective, constraints), (slope, slopes) = jax.tree.map(np.asarray, answer)
             best.evaluations += 1
             best.see(y[None], objective[None], constraints.max()[None])
@@ -227,16 +227,21 @@ def scipy_slsqp(task: Task) -> Best:
     """Five Sobol starts, one after the other."""
     best = Best()
     if task.trial:
-        values_and_slopes(task.form, task.question.numbers, task.question.lower)
+        values_and_slopes(task.model, task.question.numbers, task.question.lower)
         return best
     for start in sobol_starts(task.question.problem, SLSQP_STARTS, SEED):
-        slsqp(task.form, task.question, start, best)
+        one = Best()
+        slsqp(task.model, task.question, start, one)
+        best.evaluations += one.evaluations
+        best.ends.append(one.value)
+        if one.value < best.value:
+            best.value, best.y = one.value, one.y
     return best
 
 
-@partial(compiled_for_one_question, static=("form",))
-def _augmented(form: Form, numbers: tuple, starts: Array, lowers: Array, uppers: Array, settings: Settings):
-    smooth = lambda y, temperature, _: values(form, numbers, y, temperature)
+@partial(compiled_for_one_question, static=("model",))
+def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, uppers: Array, settings: Settings):
+    smooth = lambda y, temperature, _: values(model, numbers, y, temperature)
     return minimise_all(smooth, starts, lowers, uppers, jnp.zeros(len(starts)), settings)
 
 
@@ -244,10 +249,10 @@ def augmented_lagrangian(task: Task) -> Best:
     """Our relaxed regime on what stays continuous, with its own settings: smooth maxima, budgets tightened a little."""
     question, best = task.question, Best()
     starts = sobol_starts(question.problem, BATCH, SEED)
-    template, objective, limits = question.numbers
+    flat, objective, limits = question.numbers
     counts = (1, 1) if task.trial else WHOLE
     found = _augmented(
-        task.form, (template, objective, limits + math.log1p(-SAFETY)), starts,
+        task.model, (flat, objective, limits + math.log1p(-SAFETY)), starts,
         np.broadcast_to(question.lower, starts.shape), np.broadcast_to(question.upper, starts.shape),
         Settings(outer=jnp.asarray(counts[0]), inner=jnp.asarray(counts[1])),
     )  # fmt: skip

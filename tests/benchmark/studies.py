@@ -13,6 +13,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +24,10 @@ from hwopt.convex import certificate
 from hwopt.convex.interior_point import Status
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Form, Problem, evaluate
-from hwopt.optim.branch_and_bound import bounded
+from hwopt.design.variables import Design
 from hwopt.optim.certified import leaf
 from hwopt.optim.compiled import compiled_for_one_question
-from hwopt.optim.lattice import Boxes, Lattice
+from hwopt.optim.lattice import Lattice
 from objectives.carbon import Carbon
 from objectives.tokens_per_dollar import TokensPerDollar
 from objectives.train_cost import TrainCost
@@ -144,10 +145,11 @@ UNLIMITED = 300.0
 
 @dataclass(frozen=True)
 class Question:
-    """A study as numbers of the shared form: a rival solver needs nothing else."""
+    """A study as numbers of the shared model: a rival solver needs nothing else."""
 
     study: Study
     problem: Problem
+    flat: np.ndarray  # fixed inputs
     objective: np.ndarray  # one-hot over `USED`
     limits: np.ndarray  # logarithms, over `USED`
     lower: np.ndarray
@@ -156,41 +158,63 @@ class Question:
     @property
     def numbers(self) -> tuple:
         """Arguments of `values` besides the point."""
-        return self.problem.template, self.objective, self.limits
+        return self.flat, self.objective, self.limits
 
 
 def question_of(study: Study) -> Question:
-    """A study for the shared form."""
+    """A study for the shared model."""
     problem = hardware(study)
     limits = np.full(len(USED), UNLIMITED)
     for budget in problem.budgets:
         limits[USED.index(budget.metric.name)] = math.log(budget.limit)
     objective = np.array([name == problem.objective.name for name in USED], float)
-    return Question(study, problem, objective, limits, np.asarray(problem.lower), np.asarray(problem.upper))
+    return Question(study, problem, flattened(problem.template), objective, limits, np.asarray(problem.lower), np.asarray(problem.upper))
 
 
-def form_of(problem: Problem) -> Form:
+@dataclass(frozen=True)
+class Model:
+    """What all studies share, and no numbers: each solver is compiled once for it."""
+
+    form: Form
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    def template(self, flat: Array) -> Design:
+        """The fixed inputs, from one vector: 170 arguments a call would cost a solver more than the model does."""
+        leaves, at = [], 0
+        for shape in self.shapes:
+            size = math.prod(shape)
+            leaves.append(flat[at : at + size].reshape(shape))
+            at += size
+        return jax.tree.unflatten(self.tree, leaves)
+
+
+def model_of(problem: Problem) -> Model:
     """All used metrics as budgets of one form."""
-    return dataclasses.replace(
-        problem.form, objective=metric(USED[0]), budgets=tuple(metric(name) for name in USED)
-    )
+    leaves, tree = jax.tree.flatten(problem.template)
+    form = dataclasses.replace(problem.form, objective=metric(USED[0]), budgets=tuple(metric(name) for name in USED))
+    return Model(form, tree, tuple(np.shape(leaf) for leaf in leaves))
 
 
-def values(
-    form: Form, numbers: tuple, y: Array, temperature: Array | None = None
-) -> tuple[Array, Array]:
+def flattened(template: Design) -> np.ndarray:
+    """The fixed inputs as one vector."""
+    return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(template)])
+
+
+def values(model: Model, numbers: tuple, y: Array, temperature: Array | None = None) -> tuple[Array, Array]:
     """Logarithm of the objective, and constraints (not above 0) of one point: `hwopt.design.problem.evaluate`."""
-    template, objective, limits = numbers
-    held = evaluate(form, template, y, jnp.ones(len(USED)), temperature).constraints
+    flat, objective, limits = numbers
+    held = evaluate(model.form, model.template(flat), y, jnp.ones(len(USED)), temperature).constraints
     used = held[: len(USED)]
     return used @ objective, held.at[: len(USED)].set(used - limits)
 
 
-@partial(compiled_for_one_question, static=("form",))
-def batch_values(form: Form, numbers: tuple, points: Array) -> tuple[Array, Array]:
+@partial(compiled_for_one_question, static=("model",))
+def batch_values(model: Model, numbers: tuple, points: Array) -> tuple[Array, Array]:
     """Objective and largest constraint of many points."""
+
     def one(y):
-        objective, constraints = values(form, numbers, y)
+        objective, constraints = values(model, numbers, y)
         return objective, constraints.max()
 
     return jax.vmap(one)(points)

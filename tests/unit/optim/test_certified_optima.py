@@ -1,0 +1,347 @@
+"""Certified optima against independent solvers: SciPy on the exact model, CVXPY on the arrays, enumeration, evolution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import differential_evolution, minimize
+
+import hwopt
+from hwopt.convex.interior_point import Status
+from hwopt.design.metrics import METRICS
+from hwopt.design.problem import Form, Problem, evaluate
+from hwopt.optim.branch_and_bound import bounded
+from hwopt.optim.certified import leaf
+from hwopt.optim.lattice import COORDINATES, Boxes, Lattice
+from tests.unit.convex.test_canonical import designs_near
+
+QUESTIONS = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
+LIMITED = ("run_time_s", "capex_usd", "peak_power_w", "run_cost_usd", "run_energy_j", "run_carbon_kg", "cost_per_token_usd")
+
+
+@cache
+def problem_of(name: str) -> Problem:
+    with jax.enable_x64(True):
+        return hwopt.objective(name).problem()
+
+
+@cache
+def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
+    """Designs of a question's lattice that can hold its budgets."""
+    problem = problem_of(name)
+    lattice = Lattice(problem)
+    points = designs_near(lattice, np.random.default_rng(3), 250)
+    _, answers, lower = bounded(problem, lattice, Boxes(points, points))
+    held = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))
+    return tuple(points[held[:count]])
+
+
+def leaf_of(problem: Problem, point: np.ndarray):
+    """Programme, answers, logarithm of the optimum."""
+    programme, answers = leaf(problem, Lattice(problem), point)
+    assert not programme.replaced
+    assert answers.status[0] == Status.solved
+    return programme, answers, float(answers.objective[0] + programme.constant[0])
+
+
+# The exact model.
+
+
+@cache
+def compiled(places: tuple):
+    """Logarithms of all metrics of interest and all margins, and their slopes: one program for all questions."""
+    form = Form(places, METRICS["run_cost_usd"], tuple(METRICS[name] for name in LIMITED))
+    values = lambda template, y: evaluate(form, template, y, jnp.ones(len(LIMITED)), None).constraints
+    return jax.jit(values), jax.jit(jax.jacfwd(values, argnums=1))
+
+
+class Exact:
+    """The exact model of a question at whole numbers that are fixed, in the logarithms of what stays free."""
+
+    def __init__(self, problem: Problem, point: np.ndarray):
+        self.problem, design = problem, Lattice(problem).design(point)
+        self.whole = np.array([math.log(design.get(each.name, 1.0)) for each in problem.variables])
+        self.free = [i for i, each in enumerate(problem.variables) if each.name not in design]
+        box = [problem.variables[i] for i in self.free]
+        self.bounds = np.log([[each.lower, each.upper] for each in box])
+        self.names = [each.name for each in box]
+        at = [LIMITED.index(each.metric.name) for each in problem.budgets]
+        self.goal = LIMITED.index(problem.objective.name)
+        self.rows = [*at, None]
+        self.shift = np.log([each.limit for each in problem.budgets])
+        self.budgets = at
+
+    def _of(self, x, which: int) -> np.ndarray:
+        y = self.whole.copy()
+        y[self.free] = x
+        with jax.enable_x64(True):
+            return np.asarray(compiled(self.problem.form.places)[which](self.problem.template, jnp.asarray(y)))
+
+    def values(self, x) -> tuple[float, np.ndarray]:
+        """Objective; what must not be above 0."""
+        all_ = self._of(x, 0)
+        return all_[self.goal], np.append(all_[self.budgets] - self.shift, all_[len(LIMITED) :])
+
+    def slopes(self, x) -> tuple[np.ndarray, np.ndarray]:
+        all_ = self._of(x, 1)[:, self.free]
+        return all_[self.goal], np.vstack([all_[self.budgets], all_[len(LIMITED) :]])
+
+    def slsqp(self, start: np.ndarray) -> tuple[float, float]:
+        """Objective and largest violation where SciPy ends, restarted until it stands still: maxima have kinks."""
+        x, best = np.clip(start, *self.bounds.T), (math.inf, math.inf)
+        for _ in range(4):
+            found = minimize(
+                lambda x: self.values(x)[0], x, jac=lambda x: self.slopes(x)[0], bounds=self.bounds, method="SLSQP",
+                constraints={"type": "ineq", "fun": lambda x: -self.values(x)[1], "jac": lambda x: -self.slopes(x)[1]},
+                options={"maxiter": 100, "ftol": 1e-13},
+            )  # fmt: skip
+            x = np.clip(found.x, *self.bounds.T)
+            goal, rows = self.values(x)
+            now = (float(goal), float(rows.max()))
+            if now[1] <= 1e-8 and now[0] < best[0] - 1e-9:
+                best = now
+            else:
+                break
+        return best if math.isfinite(best[0]) else now
+
+
+def free_values(exact: Exact, programme, answers) -> np.ndarray:
+    """Logarithms of the free variables at an answer; ones that nothing depends on at their lower end."""
+    at = dict(zip(programme.names, answers.y[0], strict=True))
+    return np.array([at.get(name, low) for name, low in zip(exact.names, exact.bounds[:, 0], strict=True)])
+
+
+def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: int = 0) -> tuple[float, float]:
+    """Relative distance of the best that SciPy finds from the optimum: from it, and from elsewhere alone."""
+    programme, answers, optimum = leaf_of(problem, point)
+    exact = Exact(problem, point)
+    answer = free_values(exact, programme, answers)
+    goal, rows = exact.values(answer)
+    assert goal == pytest.approx(optimum, abs=1e-6)
+    assert rows.max() <= 1e-6
+    random = np.random.default_rng(seed)
+    ends = [exact.slsqp(answer)]
+    ends += [exact.slsqp(answer + random.normal(0, 0.15, len(answer))) for _ in range(starts - 1)]
+    ends += [exact.slsqp(random.uniform(*exact.bounds.T))]
+    feasible = [end[0] if end[1] <= 1e-8 else math.inf for end in ends]
+    bound = float(answers.bound[0] + programme.constant[0])
+    assert min(feasible) >= bound - 2e-8
+    return min(feasible[0], goal) - optimum, min(feasible[1:]) - optimum
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_exact_model_has_the_same_optimum(name):
+    points = leaves(name, 5 if name == "train_cost" else 2)
+    assert len(points) >= 2
+    for point in points:
+        near, far = check_against_slsqp(problem_of(name), point, starts=3)
+        print(name, point, f"SLSQP less optimum: {near:.1e} from it, {far:.1e} from elsewhere")
+        assert abs(near) <= 1e-5
+        assert far <= 1e-3
+
+
+# The arrays.
+
+
+def by_cvxpy(cvxpy, programme) -> float:
+    """Logarithm of the optimum: log-sum-exp and exponential cones, as the arrays say."""
+    form, given = programme.structure, programme.numbers
+    y = cvxpy.Variable(form.exponents.shape[1])
+    rows = [y >= given.lower[0], y <= given.upper[0]]
+    for k, target in enumerate(form.target):
+        at = np.flatnonzero((form.group == k) & np.isfinite(given.constants[0]))
+        if not len(at):
+            continue
+        z = form.exponents[at] @ y + given.constants[0, at]
+        if target >= 0:
+            rows.append(cvxpy.sum(cvxpy.exp(z)) + given.offsets[0, k] <= y[target])
+        else:
+            rows.append(cvxpy.log_sum_exp(z) <= 0 if len(at) > 1 else z <= 0)
+    problem = cvxpy.Problem(cvxpy.Minimize(form.objective @ y), rows)
+    problem.solve(solver="CLARABEL")
+    assert problem.status == "optimal"
+    return float(problem.value + programme.constant[0])
+
+
+@pytest.mark.parametrize("name", ["train_cost", "carbon", "tokens_per_dollar"])
+def test_cvxpy_has_the_same_optimum(name):
+    cvxpy = pytest.importorskip("cvxpy")
+    programme, _, optimum = leaf_of(problem_of(name), leaves(name, 1)[0])
+    assert (programme.structure.target >= 0).any()
+    found = by_cvxpy(cvxpy, programme)
+    print(name, f"CVXPY less optimum: {found - optimum:.1e}")
+    assert found == pytest.approx(optimum, abs=1e-5)
+
+
+# Shadow prices.
+
+
+def with_limits(problem: Problem, limits) -> Problem:
+    pairs = zip(problem.budgets, limits, strict=True)
+    return replace(problem, budgets=tuple(replace(each, limit=float(limit)) for each, limit in pairs))
+
+
+def elasticities(problem: Problem, point: np.ndarray) -> tuple[np.ndarray, float, frozenset]:
+    """Multipliers of the budgets, optimum, and which constraints are active."""
+    programme, answers, optimum = leaf_of(problem, point)
+    of = np.array([answers.multipliers[0, programme.group(each.name)].sum() for each in problem.budgets])
+    active = frozenset(np.flatnonzero(answers.multipliers[0] > 1e-6))
+    return of, optimum, active
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_prices_are_what_solving_again_says(index):
+    """Each budget of the default question binding in turn, the others loose.
+
+    The central difference at +-1 %; a tenth of that step where a constraint starts or ceases to bind in between, which a
+    price says nothing about.
+    """
+    problem = problem_of("train_cost")
+    point = leaves("train_cost", 1)[0]
+    loose = np.array([each.limit for each in problem.budgets]) * 1e3
+    free = with_limits(problem, loose)
+    least = leaf_of(replace(free, objective=problem.budgets[index].metric), point)[2]
+    programme, answers, _ = leaf_of(free, point)
+    exact = Exact(free, point)
+    used = exact.values(free_values(exact, programme, answers))[1][index] + math.log(loose[index])
+    assert used > least + 1e-3  # there is something to give up
+    compared = 0
+    for share in (0.3, 0.6, 0.9):
+        limits = loose.copy()
+        limits[index] = math.exp(least + share * (used - least))
+        price, _, active = elasticities(with_limits(problem, limits), point)
+        np.testing.assert_allclose(np.delete(price, index), 0.0, atol=1e-6)
+        for step in (0.01, 0.001, 0.0001):
+            sides = []
+            for sign in (1, -1):
+                moved = limits.copy()
+                moved[index] *= math.exp(sign * step)
+                if math.log(moved[index]) > least + 1e-6:
+                    sides.append(elasticities(with_limits(problem, moved), point))
+            if len(sides) == 2 and sides[0][2] == sides[1][2] == active:
+                slope = (sides[1][1] - sides[0][1]) / (2 * step)
+                print(problem.budgets[index].name, share, f"step {step:g}: price {price[index]:.6g}, slope {slope:.6g}")
+                assert price[index] > 1e-4
+                assert price[index] == pytest.approx(slope, rel=0.01)
+                compared += 1
+                break
+    assert compared >= 2
+
+
+# Whole lattices.
+
+
+def narrowed(problem: Problem, **boxes: tuple[float, float]) -> Problem:
+    made = [v.bounded(*boxes[v.name]) if v.name in boxes else v for v in problem.variables]
+    return replace(problem, variables=tuple(made))
+
+
+def tiny(name: str = "train_cost") -> Problem:
+    return narrowed(
+        problem_of(name), tp=(8, 16), pp=(4, 6), virtual_stages=(1, 2), micro_batch=(1, 1), chips=(24000, 24800),
+        scale_up_domain=(32, 32), chips_per_rack=(24, 24), global_batch_sequences=(2000, 2100),
+    )  # fmt: skip
+
+
+def enumerated(problem: Problem) -> np.ndarray:
+    """Every whole-number design, by trying all."""
+    box = {each.name: (each.lower, each.upper) for each in problem.variables}
+    layers = int(problem.template.workload.model.layers)
+    whole = lambda name: range(math.ceil(box[name][0]), math.floor(box[name][1]) + 1)
+    made = []
+    for t, p, v, b, n in product(*map(whole, ("tp", "pp", "virtual_stages", "micro_batch", "chips_per_rack"))):
+        if int(problem.template.workload.model.heads) % t or p * v > layers + 2 or (v > 1 and p == 1):
+            continue
+        domains = [g for g in range(1, 600) if box["scale_up_domain"][0] <= t * g <= box["scale_up_domain"][1]]
+        for d in range(1, int(box["chips"][1]) // (t * p) + 1):
+            if t * p * d < box["chips"][0]:
+                continue
+            for m in range(1, int(box["global_batch_sequences"][1]) // (d * b) + 1):
+                if d * b * m >= box["global_batch_sequences"][0] and (v == 1 or m >= p):
+                    made += [(t, 1, p, v, b, d, m, g, n, 1, 1) for g in domains]
+    return np.array(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train_cost", "carbon"])
+def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
+    problem = tiny(name)
+    problem = with_limits(problem, [1.2 * each.limit for each in problem.budgets])
+    points = enumerated(problem)
+    lattice = Lattice(problem)
+    assert len(points) == lattice.count()
+    assert lattice.valid(points).all()
+    optima = []
+    for point in points:
+        programme, answers = leaf(problem, lattice, point)
+        solved = answers.status[0] == Status.solved
+        assert solved or answers.status[0] == Status.infeasible
+        optima.append(float(answers.objective[0] + programme.constant[0]) if solved else math.inf)
+    best = float(np.min(optima))
+    assert math.isfinite(best)
+    solution = hwopt.optimize(problem, regime="certified")
+    assert solution.feasible
+    found = math.log(solution.objective)
+    print(name, len(points), "designs,", np.isfinite(optima).sum(), f"feasible; found less best {found - best:.1e}")
+    assert best - 1e-7 <= found <= best + math.log1p(solution.certificate.gap) + 1e-7
+    assert math.log(solution.certificate.lower_bound) <= best + 1e-9
+    assert found <= best + 1e-4
+    for i in np.argsort(optima)[:3]:  # the designs' own optima, by SciPy
+        near, _ = check_against_slsqp(problem, points[i], starts=2)
+        assert abs(near) <= 1e-5
+
+
+@pytest.mark.slow
+def test_evolution_finds_nothing_better():
+    """SciPy's differential evolution over replicas, micro-batches, groups, racks and hardware; the plan's shape is fixed."""
+    problem = narrowed(
+        problem_of("train_cost"), tp=(16, 16), pp=(8, 8), virtual_stages=(16, 16), micro_batch=(1, 1), chips=(24000, 26000)
+    )
+    solution = hwopt.optimize(problem, regime="certified")
+    assert solution.feasible
+    gap, answer = solution.certificate.gap, math.log(solution.objective)
+    names = [each.name for each in problem.variables]
+    box = {each.name: (each.lower, each.upper) for each in problem.variables}
+    free = [n for n in names if n.endswith(("_per_s", "_bytes", "_ratio"))]
+    form = Form(problem.form.places, problem.objective, problem.form.budgets)
+    at = jax.jit(jax.vmap(lambda y: evaluate(form, problem.template, y, problem.limits, None)))
+    design = Lattice(problem).design(np.array([16, 1, 8, 16, 1, 195, 11, 2, 25, 1, 1]))
+    best = [math.inf]
+
+    def penalised(x):  # (parameter, candidate)
+        d, m, g, n = np.round(x[:4])
+        columns = {name: np.full(x.shape[1], design.get(name, 1.0)) for name in names}
+        columns |= {"chips": 128 * d, "global_batch_sequences": d * m, "scale_up_domain": 16 * g, "chips_per_rack": n}
+        y = np.log(np.stack([columns[name] for name in names], axis=1))
+        y[:, [names.index(name) for name in free]] = x[4:].T
+        ends = np.log([box[name] for name in names])
+        outside = np.maximum(ends[:, 0] - y, y - ends[:, 1]).max(axis=1)
+        with jax.enable_x64(True):
+            values = at(jnp.asarray(y))
+        rows = np.maximum(np.asarray(values.constraints).max(axis=1), outside - 1e-9)
+        goal = np.asarray(values.objective)
+        held = rows <= 0.0
+        best[0] = min(best[0], float(goal[held].min(initial=math.inf)))
+        return goal + 3.0 * np.maximum(rows, 0.0) + 0.01 * ~held
+
+    ends = [(188, 203), (9.6, 11.4), (1, 36), (8, 48), *(tuple(np.log(box[name])) for name in free)]
+    for seed in range(3):
+        differential_evolution(
+            penalised, ends, seed=seed, popsize=20, maxiter=400, tol=1e-9, vectorized=True, updating="deferred", polish=False
+        )  # fmt: skip
+    print(f"evolution less answer: {best[0] - answer:.2e}, gap {gap:.1e}")
+    assert best[0] >= answer - math.log1p(gap) - 1e-7
+    assert best[0] <= answer + 0.02  # it looked in the right place
+
+
+def test_coordinates_are_as_enumerated():
+    assert COORDINATES[:9] == (
+        "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack"
+    )  # fmt: skip
