@@ -189,6 +189,8 @@ def run_optimize(options: argparse.Namespace) -> int:
     if options.seed < 0:
         raise UserError(f"--seed {options.seed}: must not be negative")
     objective = _objective(options)
+    import jax
+
     from hwopt.optim.optimize import optimize
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
@@ -203,6 +205,11 @@ def run_optimize(options: argparse.Namespace) -> int:
         freeze=[name.strip() for name in options.freeze.split(",")] if options.freeze else (),
         bounds=_boxes(options.bounds),
     )
+    if options.one_sided_prices and solution.certificate.gap is not None:
+        from hwopt.optim.certified import with_one_sided_prices
+
+        with jax.enable_x64(True):
+            solution = with_one_sided_prices(solution)
     if options.json:
         print_json(solution_document(solution))
     else:

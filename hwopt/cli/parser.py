@@ -81,7 +81,14 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     )
     optimize.add_argument("--bounds", help="boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32")
     optimize.add_argument(
-        "--regime", default="certified", help="certified (proved over whole numbers) or relaxed (quick look); default certified"
+        "--regime",
+        default="certified",
+        help="certified (proved over whole numbers) or relaxed (quick look); default certified",
+    )
+    optimize.add_argument(
+        "--one-sided-prices",
+        action="store_true",
+        help="prices of each budget 1 %% down and up, whole numbers free again",
     )
     optimize.add_argument("--seconds", help="stop the certified search after so long, with an honest gap")
     optimize.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")

@@ -263,9 +263,7 @@ class Builder:
             self._absorb(key, c, positive, label, origin)
         return {k: c for k, c in positive.items() if c.any()}
 
-    def _absorb(
-        self, key: Key, c: np.ndarray, positive: dict[Key, np.ndarray], label: str, origin: Any
-    ) -> None:
+    def _absorb(self, key: Key, c: np.ndarray, positive: dict[Key, np.ndarray], label: str, origin: Any) -> None:
         """Take a negative term from positive ones, node by node what may be taken at most."""
         left = np.where(c > 0, 1.0, 0.0)  # share of the negative term still to be taken, node by node
         for other, quotient in self._partners(key, positive):
@@ -278,7 +276,7 @@ class Builder:
             least, most = np.minimum(least, LARGE), np.minimum(most, LARGE)
             # The share of this positive term that the rest of the negative one may be.
             share = left * most
-            inexact = (left > 0) & (most < LARGE) & (most - least > POINT * most)
+            inexact = (left > 0) & (d > 0) & ((most >= LARGE) | (most - least > POINT * most))
             if inexact.any():
                 self._replace(f"a difference{' in ' + label if label else ''}", origin, inexact)
             left = np.where(share <= 1.0, 0.0, left - 1.0 / np.maximum(most, 1.0))
@@ -300,7 +298,9 @@ class Builder:
         return [(other, quotient) for *_, other, quotient in sorted(order)]
 
     def _note(self, what: str, origin: Any, low: np.ndarray, high: np.ndarray) -> None:
-        nodes = np.broadcast_to(~(high - low <= POINT * np.abs(high)), np.broadcast_shapes(low.shape, high.shape))
+        with np.errstate(invalid="ignore"):
+            point = np.isfinite(high) & (high - low <= POINT * np.abs(high))
+        nodes = np.broadcast_to(~point, np.broadcast_shapes(low.shape, high.shape))
         if nodes.any():
             self.replaced.append(Replaced(what, origin, nodes))
 

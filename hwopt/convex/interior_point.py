@@ -179,7 +179,9 @@ def _class_of(need: _Sizes) -> _Sizes:
     if fitting:
         return min(fitting, key=lambda known: known.work)
     # Beyond the smallest class in quarters of it.
-    rounded = _Sizes(*(max(least, -(-4 * count // least) * least // 4) for count, least in zip(need, CLASS, strict=True)))
+    rounded = _Sizes(
+        *(max(least, -(-4 * count // least) * least // 4) for count, least in zip(need, CLASS, strict=True))
+    )
     _classes.append(rounded)
     return rounded
 

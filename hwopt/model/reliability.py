@@ -167,7 +167,12 @@ def failures(
 
 
 def settled_failures(
-    reliability: Reliability, chips: Scalar, junction_k: Scalar, parameters: Scalar, run: TrainingRun, interval_s: Scalar
+    reliability: Reliability,
+    chips: Scalar,
+    junction_k: Scalar,
+    parameters: Scalar,
+    run: TrainingRun,
+    interval_s: Scalar,
 ) -> tuple[Failures, Scalar]:
     """`failures` with the time between saves given, and `log(interval / drain)`: 0 or more where storage keeps up.
 

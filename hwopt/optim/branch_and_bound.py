@@ -167,9 +167,9 @@ def search(
 ) -> Found:
     """Minimise over the lattice.
 
-    **Arguments:** `tolerance`: relative gap at which boxes are discarded; `seconds` and `most_boxes` after which the search stops with
-    what it has; `progress` is told after each round; `stretch`: what to minimise instead, and which budgets give way by it; `designs`:
-    whole-number designs to start from, such as the answer of a like question.
+    **Arguments:** `tolerance`: relative gap at which boxes are discarded; `seconds` and `most_boxes` after which the search
+    stops with what it has; `progress` is told after each round; `stretch`: what to minimise instead, and which budgets give
+    way by it; `designs`: whole-number designs to start from, such as the answer of a like question.
     """
     work = _Search(problem, lattice, tolerance, stretch)
     found = work.found
@@ -276,7 +276,9 @@ def _dive(work: _Search, boxes: Boxes) -> None:
         if not len(alive):
             return
         points = [
-            point for i in alive[: CANDIDATES // 2] for point in _counts(lattice, boxes[i], _relaxed(boxes, programme, answers, i))
+            point
+            for i in alive[: CANDIDATES // 2]
+            for point in _counts(lattice, boxes[i], _relaxed(boxes, programme, answers, i))
         ]
         _leaves(work, points)
         narrow = boxes[alive]
@@ -300,7 +302,9 @@ def _relaxed(boxes: Boxes, programme: Programme, answers: Answers, i: int) -> np
     """Whole numbers of a box where its programme puts them; the middle where it does not mind."""
     columns = {name: column for column, name in enumerate(programme.names) if name}
     middle = np.sqrt(boxes.low[i].astype(float) * boxes.high[i])
-    return np.array([math.exp(answers.y[i, columns[n]]) if n in columns else middle[c] for c, n in enumerate(COORDINATES)])
+    return np.array(
+        [math.exp(answers.y[i, columns[n]]) if n in columns else middle[c] for c, n in enumerate(COORDINATES)]
+    )
 
 
 def _around(box: Boxes, relaxed: np.ndarray, factor: float) -> Boxes:
@@ -316,7 +320,8 @@ def _rounded(lattice: Lattice, box: Boxes, relaxed: np.ndarray) -> list[Boxes]:
     p, v, n, g = (COORDINATES.index(name) for name in ("pp", "virtual_stages", "chips_per_rack", "groups"))
     point = np.clip(np.round(relaxed), box.low, box.high).astype(np.int64)
     made = []
-    for change in ({}, {n: math.floor(relaxed[n])}, {n: math.ceil(relaxed[n])}, {g: math.floor(relaxed[g])}, {g: math.ceil(relaxed[g])}):
+    near = [{c: side(relaxed[c])} for c in (n, g) for side in (math.floor, math.ceil)]
+    for change in ({}, *near):
         low, high = box.low.copy(), box.high.copy()
         low[_SHAPE] = high[_SHAPE] = point[_SHAPE]
         for column, value in change.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -67,6 +67,28 @@ class _Question:
 
     def exact(self, y: np.ndarray) -> Exact:
         return exact_design(self.problem, y, self.program)
+
+
+def with_one_sided_prices(solution: Solution, step: float = 0.01) -> Solution:
+    """The same answer with both prices of each budget: all whole numbers solved again at `1 - step` and `1 + step` of it.
+
+    `shadow_price` holds with the plan of the answer; where the best plan changes with the budget, what a little less costs
+    and what a little more saves differ from it and from each other. Infinite where no design holds the tightened budget.
+    """
+    lattice = Lattice(solution.problem)
+    point = lattice.point(solution.built)
+    budgets = []
+    for i, budget in enumerate(solution.problem.budgets):
+        prices = []
+        for side in (-1.0, 1.0):
+            moved = replace(budget, limit=budget.limit * (1.0 + side * step))
+            budgets_now = tuple(moved if i == j else b for j, b in enumerate(solution.problem.budgets))
+            problem = replace(solution.problem, budgets=budgets_now)
+            found = search(problem, Lattice(problem), designs=[point])
+            better = solution.objective - (math.exp(found.value) if found.point is not None else math.inf)
+            prices.append(max(0.0, side * better) / (budget.limit * step))
+        budgets.append(replace(solution.budgets[i], one_sided=(prices[0], prices[1])))
+    return replace(solution, budgets=budgets)
 
 
 def leaf(problem: Problem, lattice: Lattice, point: np.ndarray) -> tuple[Programme, Answers]:
@@ -138,7 +160,13 @@ def _infeasible(question: _Question, found: Found) -> Solution:
                 f"{budget.name} from {budget.limit:.6g} to {budget.limit * math.exp(alone.value):.6g} {budget.metric.unit} "
                 f"({_percent(alone)})"
             )
-    text += f"; so does one alone: {'; or '.join(mends)}." if mends else "; none alone does." if len(everything) > 1 else "."
+    text += (
+        f"; so does one alone: {'; or '.join(mends)}."
+        if mends
+        else "; none alone does."
+        if len(everything) > 1
+        else "."
+    )
     return _answer(question, together, Outcome.infeasible, text)
 
 
@@ -167,11 +195,12 @@ def _unfit(question: _Question, point: np.ndarray | None, text: str) -> Solution
     if point is not None:
         values = lattice.design(point)
         middle = np.array(
-            [math.log(values[v.name]) if v.name in values else y for v, y in zip(problem.variables, middle, strict=True)]
+            [
+                math.log(values[v.name]) if v.name in values else y
+                for v, y in zip(problem.variables, middle, strict=True)
+            ]
         )
     checked = question.exact(middle)
     proof = Certificate(math.nan, float(checked.violation), f"infeasible over {lattice.says()}")
     none = np.zeros(len(problem.budgets))
     return build_solution(problem, middle, none, None, checked.design, checked.report, proof, Outcome.infeasible, text)
-
-

@@ -18,11 +18,13 @@ import numpy as np
 
 from hwopt.convex.signomial import Algebra, Kind, Signomial, number
 from hwopt.design.problem import Problem
-from hwopt.design.variables import Variable
+from hwopt.design.variables import Design, Variable
 from hwopt.optim.whole_plans import divisors
 from hwopt.plan import stage_layers
 
-COORDINATES = ("tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack", "hbm_stacks", "dies")  # fmt: skip
+COORDINATES = (
+    "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack", "hbm_stacks", "dies",
+)  # fmt: skip
 """Order of the columns of every box."""
 
 _AT = {name: column for column, name in enumerate(COORDINATES)}
@@ -128,8 +130,9 @@ class Lattice:
         others = [self.whole(name) for name in ("chips_per_rack", "hbm_stacks", "dies")]
         low, high = [], []
         for t, e in degrees:
-            corners = [(t, t), (e, e), *rest, (1, max(1, math.floor(chips[1]))), (1, max(1, math.floor(batch[1]))),
-                       (max(1, math.ceil(domain[0] / t * (1 - _SLIP))), math.floor(domain[1] / t * (1 + _SLIP))), *others]  # fmt: skip
+            groups = (max(1, math.ceil(domain[0] / t * (1 - _SLIP))), math.floor(domain[1] / t * (1 + _SLIP)))
+            counts = [(1, max(1, math.floor(most))) for most in (chips[1], batch[1])]
+            corners = [(t, t), (e, e), *rest, *counts, groups, *others]
             low.append([a for a, _ in corners])
             high.append([b for _, b in corners])
         corners = (np.asarray(each, np.int64).reshape(-1, len(COORDINATES)) for each in (low, high))
@@ -145,7 +148,11 @@ class Lattice:
                 for most in (False, True):
                     for b in (1, 2):
                         corner_low, corner_high = low.copy(), high.copy()
-                        v = min(int(high[_AT["virtual_stages"]]), max(1, (self.layers + 2) // p)) if most and p > 1 else 1
+                        v = (
+                            min(int(high[_AT["virtual_stages"]]), max(1, (self.layers + 2) // p))
+                            if most and p > 1
+                            else 1
+                        )
                         for name, value in (("pp", p), ("virtual_stages", v), ("micro_batch", b)):
                             corner_low[_AT[name]] = max(low[_AT[name]], value)
                             corner_high[_AT[name]] = min(high[_AT[name]], value)
@@ -297,7 +304,9 @@ class Lattice:
                     continue
                 single = np.maximum(0, most - least + 1) if a["virtual_stages"] == 1 else 0.0 * most
                 several = chunks - max(int(a["virtual_stages"]), 2) + 1
-                plans += float((inside * (single + max(0, several) * np.maximum(0, most - np.maximum(least, p) + 1))).sum())
+                plans += float(
+                    (inside * (single + max(0, several) * np.maximum(0, most - np.maximum(least, p) + 1))).sum()
+                )
             rest = [b[name] - a[name] + 1 for name in ("groups", "chips_per_rack", "hbm_stacks", "dies")]
             total += plans * math.prod(rest)
         return total
@@ -322,6 +331,16 @@ class Lattice:
         known = {*COORDINATES, "chips", "global_batch_sequences", "scale_up_domain"}
         strange = [each.name for each in problem.variables if each.whole and each.name not in known]
         return f"whole-number variables {', '.join(strange)} are not branched on" if strange else ""
+
+    def point(self, design: Design) -> np.ndarray:
+        """Whole numbers of a design, the inverse of `design`."""
+        run, cluster, plan, project = design
+        held = (
+            plan.tp, plan.ep, plan.pp, plan.virtual_stages, plan.micro_batch, plan.dp,
+            run.global_batch_sequences / (plan.dp * plan.micro_batch), cluster.network.size[0] / plan.tp, cluster.rack.chips,
+            project.design.hbm_stacks if project else 1.0, project.design.dies if project else 1.0,
+        )  # fmt: skip
+        return np.array([round(float(value)) for value in held], np.int64)
 
     def design(self, point: np.ndarray) -> dict[str, float]:
         """Values of the problem's whole variables at a point of the lattice."""

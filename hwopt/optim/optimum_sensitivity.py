@@ -76,14 +76,7 @@ def point_of(solution: Solution) -> np.ndarray:
     """
     if not solution.feasible:
         raise NoOptimum(f"no design holds every budget, so there is no optimum to examine. {solution.clash}")
-    run, cluster, plan, project = solution.built
-    micro_batches = run.global_batch_sequences / (plan.dp * plan.micro_batch)
-    held = (
-        plan.tp, plan.ep, plan.pp, plan.virtual_stages, plan.micro_batch, plan.dp, micro_batches,
-        cluster.network.size[0] / plan.tp, cluster.rack.chips,
-        project.design.hbm_stacks if project else 1.0, project.design.dies if project else 1.0,
-    )  # fmt: skip
-    return np.array([round(float(value)) for value in held], np.int64)
+    return Lattice(solution.problem).point(solution.built)
 
 
 def optimum_sensitivity(

@@ -37,7 +37,12 @@ def _outputs(form: Form, template: Design, values: dict[str, Any], settled: Sett
     report, state = settled_estimate(*design.inputs, settled)
     budgets = {f"budget {i}": each.value(report) / limits[i] for i, each in enumerate(form.budgets)}
     bounds = {name: -getattr(report.margins, name) for name in MARGINS if name != "cooling"}  # implied by the clock's
-    bounds |= {"clock": -report.clock_margin, "heat": -state.heat, "learning": -state.learning, "storage": -state.storage}
+    bounds |= {
+        "clock": -report.clock_margin,
+        "heat": -state.heat,
+        "learning": -state.learning,
+        "storage": -state.storage,
+    }
     if design.project is not None:
         silicon = margins(design.project)
         bounds |= {name: -silicon[name] for name in SILICON}

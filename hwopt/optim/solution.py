@@ -47,7 +47,10 @@ class BudgetUse:
     shadow_price: float
     shadow_price_unit: str
     elasticity: float  # % of objective per % of budget, with this whole-number plan
-    relaxed_elasticity: float | None  # the same at the relaxed optimum, where degrees may move too; None where not solved
+    relaxed_elasticity: (
+        float | None
+    )  # the same at the relaxed optimum, where degrees may move too; None where not solved
+    one_sided: tuple[float, float] | None = None  # prices with whole numbers free again, budget tightened and relaxed
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,9 @@ def solution_document(solution: Solution) -> dict[str, Any]:
                 "shadow_price": number(each.shadow_price),
                 "shadow_price_unit": each.shadow_price_unit,
                 "elasticity": number(each.elasticity),
+                "one_sided_prices": None
+                if each.one_sided is None
+                else {"tighter": number(each.one_sided[0]), "looser": number(each.one_sided[1])},
                 "relaxed_elasticity": None if each.relaxed_elasticity is None else number(each.relaxed_elasticity),
             }
             for each in solution.budgets

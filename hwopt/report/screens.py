@@ -127,6 +127,13 @@ def estimate_screen(report: Report, plan: Plan, title: str) -> str:
 
 def _price(budget: BudgetUse) -> str:
     """What a budget is worth, in words."""
+    if budget.one_sided is not None:
+        less, more = budget.one_sided
+        costs = f"costs {less:.4g}" if math.isfinite(less) else "leaves no design"
+        unit = budget.shadow_price_unit
+        return (
+            f"one {budget.unit} less {costs}, one more saves {more:.4g} {unit} (same plan: {budget.shadow_price:.4g})"
+        )
     if budget.elasticity > _PRICED:
         each = f"{budget.elasticity:.3g} % of the objective per %"
         return f"{each}; one more {budget.unit} saves {budget.shadow_price:.4g} {budget.shadow_price_unit}"

@@ -20,7 +20,17 @@ from tqdm.auto import tqdm
 from hwopt.optim.exact import FEASIBLE
 from tests.benchmark import methods
 from tests.benchmark.methods import METHODS, Best, Task, timed
-from tests.benchmark.studies import AGREES, REFERENCE_GAP, STUDIES, Known, Model, Question, batch_values, known, model_of, question_of
+from tests.benchmark.studies import (
+    AGREES,
+    REFERENCE_GAP,
+    STUDIES,
+    Known,
+    Model,
+    Question,
+    batch_values,
+    known,
+    model_of,
+)
 
 FOLDER = Path(__file__).parents[2] / "results" / "reference"
 
@@ -56,13 +66,13 @@ class Score:
 
 def solved() -> tuple[list[Question], list[Known], dict[str, list[Score]]]:
     """Every method on every study."""
-    questions = [question_of(study) for study in STUDIES]
+    questions = [study.numbers() for study in STUDIES]
     model = model_of(questions[0].problem)
     found: dict[str, list[tuple[Best, float, float]]] = {name: [] for name in METHODS}
     with tqdm(total=len(METHODS) * len(questions), leave=False) as bar:
         for name, method in METHODS.items():
             for question in questions:
-                bar.set_postfix_str(f"{name}, {question.study.name}")
+                bar.set_postfix_str(f"{name}, {question.name}")
                 task = Task(model, question)
                 _, first = timed(method, dataclasses.replace(task, trial=True))
                 best, seconds = timed(method, task)
@@ -90,13 +100,13 @@ def solved() -> tuple[list[Question], list[Known], dict[str, list[Score]]]:
 def _checked(model: Model, questions: list[Question], optima: list[Known], scores: dict[str, list[Score]]) -> None:
     """The reference itself: the exact model at its point, and no method below its bound by more than tolerance explains."""
     for i, (question, optimum) in enumerate(zip(questions, optima, strict=True)):
-        objective, violation = (
-            float(x[0]) for x in batch_values(model, question.numbers, optimum.y[None])
-        )
-        assert abs(objective - optimum.value) <= AGREES and violation <= FEASIBLE, (question.study.name, objective, violation)
-        worth = FEASIBLE * sum(optimum.multipliers.values())  # what all constraints exceeded by the tolerance would gain
+        objective, violation = (float(x[0]) for x in batch_values(model, question.numbers, optimum.y[None]))
+        assert abs(objective - optimum.value) <= AGREES and violation <= FEASIBLE, (question.name, objective, violation)
+        worth = FEASIBLE * sum(
+            optimum.multipliers.values()
+        )  # what all constraints exceeded by the tolerance would gain
         for name, held in scores.items():
-            assert held[i].gap >= -1.01 * worth - REFERENCE_GAP, (question.study.name, name, held[i].gap, worth)
+            assert held[i].gap >= -1.01 * worth - REFERENCE_GAP, (question.name, name, held[i].gap, worth)
 
 
 def number(value: float, form: str = ".1e") -> str:
@@ -108,8 +118,8 @@ def table(questions: list[Question], optima: list[Known], scores: dict[str, list
     lines = [
         f"{len(questions)} studies with whole numbers fixed, {len(questions[0].lower)} continuous hardware variables; exact model,"
         " float64",
-        f"gap: relative, best feasible point (violation <= {FEASIBLE:g}) above the certified bound of the global optimum,",
-        f"  known to {max(k.value - k.bound for k in optima):.0e}; below 0: the tolerance on constraints used. none: no feasible point",
+        f"gap: relative, best feasible point (violation <= {FEASIBLE:g}) above the bound of the global optimum,",
+        f"  known to {max(k.value - k.bound for k in optima):.0e}; below 0: by the tolerance on constraints. none: no feasible point",
         "seconds: median of a study after compiling; compile: once for all studies, first runs less later ones",
         "",
         f"{'method':<27} {'feasible':>8} {'median gap':>11} {'worst gap':>10} {'within 1e-3':>11} {'1e-6':>5} {'evaluations':>12}"
@@ -124,11 +134,13 @@ def table(questions: list[Question], optima: list[Known], scores: dict[str, list
             f" {np.median([s.evaluations for s in held]):>12,.0f} {np.median([s.seconds for s in held]):>8.2f} {first:>8.1f}"
         )
     ends = [end for score in scores["SciPy SLSQP"] for end in score.ends]
+    near = sum(end <= NEAR for end in ends)
     lines += [
         "",
         f"evaluations: points for random search, TPE and DE; points with gradients for Adam ({len(methods.PENALTIES)} weights x "
         f"{methods.PENALTY_STARTS} starts),",
-        f"  SLSQP (sum of {methods.SLSQP_STARTS} starts; {sum(end <= NEAR for end in ends)} of all {len(ends)} starts came within {NEAR:g}) and the augmented Lagrangian ({methods.BATCH} starts); Newton iterations "
+        f"  SLSQP ({methods.SLSQP_STARTS} starts together; {near} of all {len(ends)} came within {NEAR:g}) and the augmented "
+        f"Lagrangian ({methods.BATCH} starts); Newton iterations "
         "of the interior point for certified,",
         "  whose seconds hold reading the model, solving, bounding and the exact model. Only certified proves its answer.",
         "",
@@ -137,11 +149,11 @@ def table(questions: list[Question], optima: list[Known], scores: dict[str, list
     for i, question in enumerate(questions):
         share = f"{100 * scores['random search'][i].feasible:.2g} %"
         row = " ".join(f"{number(held[i].gap):>9}" for held in scores.values())
-        lines.append(f"{question.study.name:<45} {share:>9} {row}")
+        lines.append(f"{question.name:<45} {share:>9} {row}")
     lines += ["", "feasible: share of the box, by random search. What binds, with elasticities of the optimum:"]
     for question, optimum in zip(questions, optima, strict=True):
         binding = ", ".join(f"{name} {value:.3g}" for name, value in optimum.multipliers.items() if value > 1e-4)
-        lines.append(f"  {question.study.name:<43} {binding}")
+        lines.append(f"  {question.name:<43} {binding}")
     lines += ["", setting(seconds)]
     return "\n".join(lines)
 

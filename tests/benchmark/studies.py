@@ -55,6 +55,10 @@ class Study:
     def name(self) -> str:
         return f"{self.question.name} {self.question.workload} {self.question.chip}"
 
+    def numbers(self) -> Question:
+        """The study for the shared model."""
+        return question_of(self.name, self.question.problem(), np.asarray(self.point))
+
 
 STUDIES = (
     Study(TrainCost(), (16, 1, 8, 16, 1, 201, 10, 2, 26, 1, 1)),
@@ -117,14 +121,15 @@ STUDIES = (
 )  # fmt: skip
 
 
-def hardware(study: Study) -> Problem:
-    """The question with its whole numbers fixed: continuous hardware alone."""
-    problem = study.question.problem()
+def hardware(problem: Problem, point: np.ndarray) -> Problem:
+    """The question with its whole numbers fixed: continuous hardware alone.
+
+    **Raises:** `SystemExit` where the point isn't one of the lattice.
+    """
     lattice = Lattice(problem)
-    point = np.asarray([study.point])
-    if not lattice.valid(point)[0]:
-        raise SystemExit(f"{study.name}: {study.point} is no design of the lattice any more; search for another")
-    values = lattice.design(point[0])
+    if not lattice.valid(point[None])[0]:
+        raise SystemExit(f"{problem.question}: {point} is no design of its lattice any more; search for another")
+    values = lattice.design(point)
     design = problem.template
     for each in problem.variables:
         if each.name in values:
@@ -147,8 +152,9 @@ UNLIMITED = 300.0
 class Question:
     """A study as numbers of the shared model: a rival solver needs nothing else."""
 
-    study: Study
-    problem: Problem
+    name: str
+    problem: Problem  # of the hardware alone
+    point: np.ndarray
     flat: np.ndarray  # fixed inputs
     objective: np.ndarray  # one-hot over `USED`
     limits: np.ndarray  # logarithms, over `USED`
@@ -161,14 +167,23 @@ class Question:
         return self.flat, self.objective, self.limits
 
 
-def question_of(study: Study) -> Question:
-    """A study for the shared model."""
-    problem = hardware(study)
+def question_of(name: str, problem: Problem, point: np.ndarray) -> Question:
+    """A problem at one whole-number design, for the shared model."""
+    problem = hardware(problem, point)
     limits = np.full(len(USED), UNLIMITED)
     for budget in problem.budgets:
         limits[USED.index(budget.metric.name)] = math.log(budget.limit)
     objective = np.array([name == problem.objective.name for name in USED], float)
-    return Question(study, problem, flattened(problem.template), objective, limits, np.asarray(problem.lower), np.asarray(problem.upper))
+    return Question(
+        name,
+        problem,
+        point,
+        flattened(problem.template),
+        objective,
+        limits,
+        np.asarray(problem.lower),
+        np.asarray(problem.upper),
+    )
 
 
 @dataclass(frozen=True)
@@ -236,16 +251,17 @@ def known(question: Question) -> Known:
     **Raises:** `SystemExit` where the programme isn't solved, isn't exact or isn't proved.
     """
     problem = question.problem
-    programme, answers = leaf(problem, Lattice(problem), np.asarray(question.study.point))
+    programme, answers = leaf(problem, Lattice(problem), question.point)
     constant = float(programme.constant[0])
     bound = float(certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)[0])
     value = float(answers.objective[0])
     if programme.replaced or answers.status[0] != Status.solved or value - bound > REFERENCE_GAP:
-        raise SystemExit(f"{question.study.name}: its optimum isn't known (gap {value - bound:.1e}, status {answers.status})")
+        raise SystemExit(f"{question.name}: its optimum isn't known (gap {value - bound:.1e}, status {answers.status})")
     y = hardware_of(programme.names, answers.y[0], problem)
     multipliers = {
         label: float(answers.multipliers[0, programme.group(label)].sum())
-        for label in dict.fromkeys(programme.labels) if label
+        for label in dict.fromkeys(programme.labels)
+        if label
     }
     return Known(y, value + constant, bound + constant, multipliers)
 

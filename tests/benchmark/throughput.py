@@ -13,27 +13,31 @@ import dataclasses
 import math
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import infeasible
 from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.signomial import Algebra, number
-from hwopt.design.problem import Problem
-from hwopt.optim.exact import FEASIBLE
+from hwopt.design.problem import Form, Problem, Values, evaluate
+from hwopt.design.variables import Design
+from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.lattice import Boxes, Lattice
 from hwopt.optim.reading import programme_of, read_design
 from hwopt.optim.whole_plans import divisors
 from objectives.train_cost import TrainCost
 from tests.benchmark.methods import Best, slsqp, values_and_slopes
-from tests.benchmark.studies import Study, batch_values, model_of, question_of
+from tests.benchmark.studies import model_of, question_of
 
 FILE = Path(__file__).parents[2] / "results" / "reference" / "solver_throughput.txt"
 
@@ -50,6 +54,9 @@ PRICED = (
 )  # fmt: skip
 
 TOLERANCE = 1e-7
+"""Relative gap of ours, and `ftol` of SLSQP."""
+MOST_ITERATIONS = 100
+"""Of SLSQP, SciPy's default."""
 SEED = 0
 REPEATS = 3
 
@@ -67,7 +74,7 @@ class Instances:
     def __len__(self) -> int:
         return len(self.points)
 
-    def part(self, rows: slice) -> Instances:
+    def part(self, rows: slice | np.ndarray) -> Instances:
         return dataclasses.replace(
             self, points=self.points[rows], prices=[x[rows] for x in self.prices], limits=self.limits[rows]
         )
@@ -106,7 +113,11 @@ def random_points(lattice: Lattice, count: int, rng: np.random.Generator) -> np.
         d = max(1, round(math.exp(rng.uniform(math.log(8_000), math.log(40_000))) / (t * p)))
         m = int(rng.uniform(batch[0], batch[1]) // (d * b))
         g, n = log_uniform(1, 576 // t), log_uniform(4, 72)
-        found |= {tuple(point): None for point in [(t, 1, p, v, b, d, m, g, n, 1, 1)] if m and lattice.valid(np.asarray([point]))[0]}
+        found |= {
+            tuple(point): None
+            for point in [(t, 1, p, v, b, d, m, g, n, 1, 1)]
+            if m and lattice.valid(np.asarray([point]))[0]
+        }
     return np.asarray(list(found)[:count], np.int64)
 
 
@@ -124,20 +135,30 @@ def instances(count: int = INSTANCES) -> Instances:
 
 def needs(made: Instances) -> np.ndarray:
     """What each budget limits, at the plan of each instance and the hardware of the chip's datasheet."""
-    from hwopt.design.problem import evaluate
-
-    problem, form = made.problem, made.problem.form
-    chip, network = problem.template.cluster.chip, problem.template.cluster.network
+    chip, network = made.problem.template.cluster.chip, made.problem.template.cluster.network
     sold = {
-        "hbm_bandwidth_bytes_per_s": float(chip.hbm_bandwidth_bytes_per_s), "hbm_capacity_bytes": float(chip.hbm_capacity_bytes),
-        "clock_ratio": 1.0, "scale_up_bandwidth_bytes_per_s": float(network.bandwidth_bytes_per_s[0]),
+        "hbm_bandwidth_bytes_per_s": float(chip.hbm_bandwidth_bytes_per_s),
+        "hbm_capacity_bytes": float(chip.hbm_capacity_bytes),
+        "clock_ratio": 1.0,
+        "scale_up_bandwidth_bytes_per_s": float(network.bandwidth_bytes_per_s[0]),
         "scale_out_bandwidth_bytes_per_s": float(network.bandwidth_bytes_per_s[1]),
-    }  # fmt: skip
-    y = np.log([[(sold | made.lattice.design(p))[v.name] for v in problem.variables] for p in made.points])
+    }
+    used = exact(made, [sold | made.lattice.design(point) for point in made.points]).constraints
+    return np.exp(used[:, : len(made.problem.budgets)])
+
+
+def exact(made: Instances, designs: Sequence[Mapping[str, float]]) -> Values:
+    """The exact model of one design for each instance."""
+    problem = made.problem
+    y = np.log([[design[v.name] for v in problem.variables] for design in designs])
     leaves = [np.broadcast_to(leaf, (len(made), *leaf.shape[1:])) for leaf in made.template()]
     template = jax.tree.unflatten(jax.tree.structure(problem.template), leaves)
-    used = jax.jit(jax.vmap(lambda template, y: evaluate(form, template, y, np.ones(len(form.budgets)), None).constraints))
-    return np.exp(np.asarray(used(template, y))[:, : len(form.budgets)])
+    return Values(*map(np.asarray, _exact(problem.form, template, y, made.limits)))
+
+
+@partial(compiled_for_one_question, static=("form",))
+def _exact(form: Form, template: Design, y: Array, limits: Array) -> Values:
+    return jax.vmap(lambda template, y, limits: evaluate(form, template, y, limits, None))(template, y, limits)
 
 
 @dataclass(frozen=True)
@@ -148,11 +169,12 @@ class Solved:
     answers: Answers
     lower: np.ndarray  # infinite where infeasible by proof
     seconds: tuple[float, float, float]  # reading, solving, proving
+    cpu_seconds: float  # of all threads
 
 
 def read_and_solved(made: Instances) -> Solved:
     """The way of `hwopt.optim.branch_and_bound.bounded`, with a template and budgets for each instance."""
-    times = [time.perf_counter()]
+    times, cpu = [time.perf_counter()], time.process_time()
     algebra = Algebra()
     values, ties = made.lattice.values(algebra, Boxes(made.points, made.points))
     shares = {i: number(made.limits[:, i] / b.limit) for i, b in enumerate(made.problem.budgets)}
@@ -169,8 +191,8 @@ def read_and_solved(made: Instances) -> Solved:
     if len(unsure):
         impossible[unsure] |= infeasible(structure, numbers.take(unsure))
     times.append(time.perf_counter())
-    seconds = tuple(float(x) for x in np.diff(times))
-    return Solved(programme, answers, np.where(impossible, np.inf, lower), seconds)  # pyright: ignore[reportArgumentType]
+    a, b, c = (float(x) for x in np.diff(times))
+    return Solved(programme, answers, np.where(impossible, np.inf, lower), (a, b, c), time.process_time() - cpu)
 
 
 @dataclass(frozen=True)
@@ -181,54 +203,40 @@ class Alone:
     gap: float  # of its best feasible point above our bound
     evaluations: int
     seconds: float
+    cpu_seconds: float
 
 
-def one_by_one(made: Instances, solved: Solved) -> tuple[list[Alone], float, float]:
-    """SLSQP from the middle of the box; **returns** also its seconds of compiling, and the worst difference between the exact
-    model at our answers and our optimum.
-    """
-    questions = []
-    for i in range(min(ONE_BY_ONE, len(made))):
-        problem = made.one(i)
-        # Its own budgets and template in the place of the study's.
-        study = Study(_Fixed(problem), tuple(int(x) for x in made.points[i]))  # pyright: ignore[reportArgumentType]
-        questions.append(question_of(study))
+def one_by_one(made: Instances, solved: Solved) -> tuple[list[Alone], float]:
+    """SLSQP from the middle of the box; **returns** also its seconds of compiling."""
+    questions = [question_of(f"instance {i}", made.one(i), made.points[i]) for i in range(min(ONE_BY_ONE, len(made)))]
     model = model_of(questions[0].problem)
     begun = time.perf_counter()
     jax.block_until_ready(values_and_slopes(model, questions[0].numbers, questions[0].lower))
     compiling = time.perf_counter() - begun
-    answers, worst = [], 0.0
-    columns = {name: i for i, name in enumerate(solved.programme.names) if name}
+    answers = []
     for i, question in enumerate(questions):
-        best = Best()
-        begun = time.perf_counter()
-        slsqp(model, question, 0.5 * (question.lower + question.upper), best)
-        seconds = time.perf_counter() - begun
+        best, begun, cpu = Best(), time.perf_counter(), time.process_time()
+        slsqp(model, question, 0.5 * (question.lower + question.upper), best, TOLERANCE, MOST_ITERATIONS)
+        seconds = time.perf_counter() - begun, time.process_time() - cpu
         feasible = bool(np.isfinite(solved.lower[i]))
-        answers.append(Alone(feasible, math.expm1(best.value - solved.lower[i]) if feasible else math.nan, best.evaluations, seconds))
-        if not feasible:
-            assert not math.isfinite(best.value), f"instance {i} is feasible, and was proved not to be"
-            continue
-        y = np.array(
-            [solved.answers.y[i, columns[v.name]] if v.name in columns else math.log(v.lower) for v in question.problem.variables]
-        )
-        objective, violation = (float(x[0]) for x in batch_values(model, question.numbers, y[None]))
-        assert violation <= FEASIBLE, (i, violation)
-        worst = max(worst, abs(objective - float(solved.answers.objective[i] + solved.programme.constant[i])))
-    return answers, compiling, worst
+        assert feasible or not math.isfinite(best.value), f"instance {i} is feasible, and was proved not to be"
+        gap = math.expm1(best.value - solved.lower[i]) if feasible else math.nan
+        answers.append(Alone(feasible, gap, best.evaluations, *seconds))
+    return answers, compiling
 
 
-@dataclass(frozen=True)
-class _Fixed:
-    """A problem as a question that states it."""
-
-    stated: Problem
-    name: str = "instance"
-    workload: str = ""
-    chip: str = ""
-
-    def problem(self) -> Problem:
-        return self.stated
+def checked(made: Instances, solved: Solved) -> tuple[float, float]:
+    """The exact model at all answers: worst relative difference from the programmes' optima, worst violation."""
+    columns = {name: i for i, name in enumerate(solved.programme.names) if name}
+    lowest = {each.name: each.lower for each in made.problem.variables}
+    designs = [
+        lowest | {name: math.exp(y[i]) for name, i in columns.items()} | made.lattice.design(point)
+        for y, point in zip(solved.answers.y, made.points, strict=True)
+    ]
+    at = exact(made, designs)
+    feasible = np.isfinite(solved.lower)
+    off = np.abs(at.objective - solved.answers.objective - solved.programme.constant)[feasible]
+    return float(off.max()), float(at.constraints[feasible].max())
 
 
 def main() -> None:
@@ -237,58 +245,79 @@ def main() -> None:
         begun = time.perf_counter()
         read_and_solved(made.part(slice(0, 65)))  # traces the model and compiles the kernel
         first = time.perf_counter() - begun
-        solved = min((read_and_solved(made) for _ in range(REPEATS)), key=lambda each: sum(each.seconds))
-        alone, compiling, worst = one_by_one(made, solved)
-    text = report(made, solved, first, alone, compiling, worst)
+        solved = best_of(made)
+        feasible = best_of(made.part(np.isfinite(solved.lower)))
+        alone, compiling = one_by_one(made, solved)
+        off, violation = checked(made, solved)
+    text = "\n".join(
+        [*ours(made, solved, first, off, violation), "", *beside(made, solved, feasible, alone, compiling)]
+    )
     print(text)
     FILE.write_text(text + "\n")
 
 
-def report(made: Instances, solved: Solved, first: float, alone: list[Alone], compiling: float, worst: float) -> str:
-    """What was seen."""
-    status, lower = solved.answers.status, solved.lower
-    infeasible_ = np.isposinf(lower)
-    best = solved.answers.objective + solved.programme.constant
+def best_of(made: Instances) -> Solved:
+    """The quickest of some runs, all of the same result."""
+    return min((read_and_solved(made) for _ in range(REPEATS)), key=lambda each: sum(each.seconds))
+
+
+def ours(made: Instances, solved: Solved, first: float, off: float, violation: float) -> list[str]:
+    """What the batch came to."""
+    programme, status = solved.programme, solved.answers.status
+    infeasible_ = np.isposinf(solved.lower)
     done = (status == Status.solved) & ~infeasible_
-    gaps = np.expm1(best[done] - lower[done])
-    open_ = ~done & ~infeasible_
-    seconds = sum(solved.seconds)
-    rate = (len(made) - int(open_.sum())) / seconds
-    lines = [
-        f"{len(made):,} instances: {made.problem.question}; random whole-number designs, budgets {BUDGETS[0]:g}-{BUDGETS[1]:g} of what",
-        f"  the datasheet's hardware needs, {len(PRICED)} prices x {PRICES[0]:g}-{PRICES[1]:g}; five continuous variables each",
-        f"  ({len(solved.programme.names)} variables, {len(solved.programme.labels)} groups and {len(solved.programme.structure.group)} "
-        "terms as a convex programme); float64",
+    gaps = np.expm1(solved.answers.objective[done] + programme.constant[done] - solved.lower[done])
+    reading, solving, proving = solved.seconds
+    sizes = len(programme.names), len(programme.labels), len(programme.structure.group)
+    return [
+        f"{len(made):,} instances: {made.problem.name} of {made.problem.question.split(': ')[1].split(';')[0]}",
+        f"  random whole-number designs; budgets {BUDGETS[0]:g}-{BUDGETS[1]:g} of what the datasheet's hardware needs, "
+        f"{len(PRICED)} prices x {PRICES[0]:g}-{PRICES[1]:g}",
+        "  five continuous variables; as a convex programme {} variables, {} groups, {} terms; float64".format(*sizes),
         "",
-        f"solved and bounded {int(done.sum()):>5,}   gap median {np.median(gaps):.0e}, worst {gaps.max():.0e}; "
-        f"exact model agrees to {worst:.0e}",
-        f"proved infeasible  {int(infeasible_.sum()):>5,}",
-        f"open               {int(open_.sum()):>5,}",
-        f"iterations         median {np.median(solved.answers.iterations):.0f}, most {solved.answers.iterations.max()}",
+        f"solved and bounded {done.sum():>6,}   gap median {np.median(gaps):.0e}, worst {gaps.max():.0e}; "
+        f"{len(programme.replaced)} terms replaced",
+        f"proved infeasible  {infeasible_.sum():>6,}",
+        f"open               {(~done & ~infeasible_).sum():>6,}",
+        f"Newton iterations  {np.median(solved.answers.iterations):>6.0f} median, {solved.answers.iterations.max()} at most",
+        f"exact model at all answers: objective within {off:.0e}, violation {max(0.0, violation):.0e} at most",
         "",
-        f"first batch of 65: tracing, reading, compiling the kernel {first:6.2f} s",
-        f"all, after that    {seconds:6.2f} s: reading {solved.seconds[0]:.2f}, solving {solved.seconds[1]:.2f}, proving "
-        f"{solved.seconds[2]:.2f} (best of {REPEATS} runs)",
-        f"certified solves   {rate:6.0f} a second ({len(made) / solved.seconds[1]:.0f} a second in the interior point alone)",
-        "",
-    ]  # fmt: skip
+        f"first batch of 65  {first:6.2f} s: tracing, reading, compiling the kernel",
+        f"all, after that    {sum(solved.seconds):6.2f} s: reading {reading:.2f}, solving {solving:.2f}, proving {proving:.2f} "
+        f"(best of {REPEATS}); {solved.cpu_seconds:.2f} s of CPU",
+        f"certified solves   {len(made) / sum(solved.seconds):6.0f} a second",
+    ]
+
+
+def beside(made: Instances, solved: Solved, feasible: Solved, alone: list[Alone], compiling: float) -> list[str]:
+    """SLSQP, and the ratios."""
     some, none = [a for a in alone if a.feasible], [a for a in alone if not a.feasible]
-    mean = float(np.mean([a.seconds for a in alone]))
-    lines += [
-        f"SciPy SLSQP        {1e3 * mean:6.1f} ms an instance, mean of the first {len(alone)}, one start, {np.mean([a.evaluations for a in alone]):.0f} "
-        f"evaluations each; compiling {compiling:.2f} s",
-        f"  feasible ones    {1e3 * np.mean([a.seconds for a in some]):6.1f} ms; {sum(a.gap <= 1e-3 for a in some)} of {len(some)} within 1e-3 of the optimum, "
-        f"{sum(a.gap <= 1e-6 for a in some)} within 1e-6",
+    lines = [
+        f"SciPy SLSQP: one start, ftol {TOLERANCE:g}, {MOST_ITERATIONS} iterations at most, first {len(alone)} instances one at a time,",
+        f"  exact values and gradients of the compiled model (compiling {compiling:.2f} s)",
     ]
-    if none:
-        lines.append(f"  infeasible ones  {1e3 * np.mean([a.seconds for a in none]):6.1f} ms; no proof for any of {len(none)}")
+    for held, what in ((some, "feasible"), (none, "infeasible")):
+        lines.append(
+            f"  {len(held):>3} {what:<11} {1e3 * np.mean([a.seconds for a in held]):6.1f} ms and "
+            f"{np.mean([a.evaluations for a in held]):4.0f} evaluations each; "
+            + (
+                f"{sum(a.gap <= 1e-3 for a in held)} within 1e-3 of the optimum, {sum(a.gap <= 1e-6 for a in held)} within 1e-6"
+                if held is some
+                else "no feasible point found, and no proof"
+            )
+        )
+    lines += ["", "SLSQP's seconds over ours            wall    CPU"]
+    for what, held, batch in (("feasible instances only", some, feasible), ("all instances", alone, solved)):
+        count = len(batch.lower)
+        wall = np.mean([a.seconds for a in held]) * count / sum(batch.seconds)
+        cpu = np.mean([a.cpu_seconds for a in held]) * count / batch.cpu_seconds
+        lines.append(f"  {f'{what} ({count:,})':<33} {wall:5.0f}  {cpu:5.0f}")
     lines += [
-        f"  all {len(made):,}, extrapolated {mean * len(made):.0f} s; ours is {mean * rate:.1f} times as fast "
-        f"({mean * len(made) / solved.seconds[1]:.1f} times without reading and proving)",
-        "",
-        f"{os.cpu_count()} CPU cores shared with other work; jax {version('jax')}, scipy {version('scipy')}",
+        "SLSQP extrapolated to as many instances. Ours may use all cores, which count in CPU seconds.",
+        f"{os.cpu_count()} CPU cores shared with other work (load {os.getloadavg()[0]:.1f}); jax {version('jax')}, scipy "
+        f"{version('scipy')}",
     ]
-    return "\n".join(lines)
+    return lines
 
 
 if __name__ == "__main__":

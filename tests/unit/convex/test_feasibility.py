@@ -137,7 +137,9 @@ def test_the_elastic_programme_finds_the_least_common_excess(seed):
     soft = (structure.target < 0)[structure.group]
 
     def stretched(by):
-        return Numbers(numbers.constants - np.where(soft, by[:, None], 0.0), numbers.offsets, numbers.lower, numbers.upper)
+        return Numbers(
+            numbers.constants - np.where(soft, by[:, None], 0.0), numbers.offsets, numbers.lower, numbers.upper
+        )
 
     assert (certificate.violation(structure, stretched(least), answers.y[:, :-1]) <= 1e-7).all()
     inside = least > -0.99  # the excess has an end

@@ -1,0 +1,117 @@
+"""Arrays of what is known, numbers with a leading axis of nodes, and of what is not, objects: moved alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hwopt.convex.signomial import number
+
+Known = np.ndarray  # (node, *shape): numbers and truth values
+Unknown = np.ndarray  # dtype object, shape: Signomial, Logarithm, Comparison
+
+
+def is_known(value: np.ndarray) -> bool:
+    """Whether these are numbers."""
+    return value.dtype != object
+
+
+def known_constant(value: Any) -> Known:
+    """A constant of a jaxpr, the same at all nodes."""
+    value = np.asarray(value)
+    return (value.astype(np.float64) if np.issubdtype(value.dtype, np.floating) else value)[None]
+
+
+def stacked(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Values of one shape along a new first axis."""
+    if not all(is_known(x) for x in values):
+        return np.stack([as_objects(x) for x in values])
+    nodes = max(x.shape[0] for x in values)
+    return np.stack([np.broadcast_to(x, (nodes, *x.shape[1:])) for x in values], axis=1)
+
+
+def shape_of(value: np.ndarray) -> tuple[int, ...]:
+    """Its shape at a node."""
+    return value.shape[1:] if is_known(value) else value.shape
+
+
+def objects(made: list, shape: tuple[int, ...]) -> Unknown:
+    """A list as an array of objects."""
+    result = np.empty(len(made), object)
+    result[:] = made
+    return result.reshape(shape)
+
+
+def as_objects(value: np.ndarray) -> Unknown:
+    """Known numbers as constant signomials."""
+    if not is_known(value):
+        return value
+    flat = value.reshape(value.shape[0], -1)
+    return objects([number(flat[:, i]) for i in range(flat.shape[1])], value.shape[1:])
+
+
+def taken(value: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Elements by number."""
+    if is_known(value):
+        return value.reshape(value.shape[0], -1)[:, places.ravel()].reshape(value.shape[0], *places.shape)
+    return value.ravel()[places.ravel()].reshape(places.shape)
+
+
+def joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Two values, flat, one after the other."""
+    if is_known(a) and is_known(b):
+        nodes = max(a.shape[0], b.shape[0])
+        flat = [np.broadcast_to(x.reshape(x.shape[0], -1), (nodes, x.size // x.shape[0])) for x in (a, b)]
+        return np.concatenate(flat, axis=1)
+    return np.concatenate([as_objects(a).ravel(), as_objects(b).ravel()])
+
+
+def moved(move: Callable, inputs: list[np.ndarray], params: dict) -> np.ndarray:
+    """Operations that only move elements, for known and unknown ones alike."""
+    if all(is_known(x) for x in inputs) and len(inputs) == 1:
+        x = inputs[0]
+        numbers = move([np.arange(x.size // x.shape[0]).reshape(x.shape[1:])], params)
+        return taken(x, numbers)
+    if all(is_known(x) for x in inputs):
+        nodes = max(x.shape[0] for x in inputs)
+        sizes = [x.size // x.shape[0] for x in inputs]
+        flat = np.concatenate(
+            [np.broadcast_to(x.reshape(x.shape[0], -1), (nodes, s)) for x, s in zip(inputs, sizes, strict=True)], axis=1
+        )
+        starts = np.cumsum([0, *sizes[:-1]])
+        numbers = [start + np.arange(s).reshape(x.shape[1:]) for start, s, x in zip(starts, sizes, inputs, strict=True)]
+        return taken(flat, move(numbers, params))
+    return move([as_objects(x) for x in inputs], params)
+
+
+def _broadcast_in_dim(inputs, p):
+    x, shape = inputs[0], p["shape"]
+    wide = np.ones(len(shape), int)
+    wide[list(p["broadcast_dimensions"])] = x.shape
+    return np.broadcast_to(x.reshape(tuple(wide)), shape)
+
+
+def _slice(inputs, p):
+    strides = p["strides"] or (1,) * inputs[0].ndim
+    return inputs[0][tuple(slice(*each) for each in zip(p["start_indices"], p["limit_indices"], strides, strict=True))]
+
+
+def _stack(inputs, p):
+    axis = next((p[name] for name in ("axis", "dimension") if name in p), 0)
+    return np.stack(inputs, axis)
+
+
+MOVES: dict[str, Callable] = {
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": lambda x, p: x[0].reshape(p["new_sizes"]),
+    "squeeze": lambda x, p: np.squeeze(x[0], tuple(p["dimensions"])) if p["dimensions"] else x[0],
+    "expand_dims": lambda x, p: np.expand_dims(x[0], tuple(p["dimensions"])),
+    "transpose": lambda x, p: x[0].transpose(p["permutation"]),
+    "slice": _slice,
+    "concatenate": lambda x, p: np.concatenate(x, p["dimension"]),
+    "rev": lambda x, p: np.flip(x[0], p["dimensions"]),
+    "stack": _stack,
+}
+"""Operations that move elements: functions of object or index arrays."""

@@ -1,0 +1,104 @@
+"""JAX's operations on known numbers, node by node: what a jaxpr does where no variable reaches."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import numpy as np
+from scipy import special
+
+from hwopt.convex.arrays import Known
+
+
+def _axes(p: dict) -> tuple[int, ...]:
+    return tuple(axis + 1 for axis in p["axes"])
+
+
+def _cumulate(function: Callable) -> Callable:
+    def run(x, p):
+        axis = p["axis"] + 1
+        return np.flip(function(np.flip(x, axis), axis), axis) if p["reverse"] else function(x, axis)
+
+    return run
+
+
+def on_numbers(name: str, inputs: list[Known], params: dict) -> Known:
+    """An operation on known numbers, node by node."""
+    rank = max(x.ndim for x in inputs) if inputs else 0
+    aligned = [x.reshape(x.shape[0], *(1,) * (rank - x.ndim), *x.shape[1:]) if x.ndim < rank else x for x in inputs]
+    return NUMBERS[name](*aligned, p=params)
+
+
+def _simple(function: Callable) -> Callable:
+    return lambda *x, p: function(*x)
+
+
+def _divided(a, b):
+    """Whole numbers are divided towards 0."""
+    if np.issubdtype(a.dtype, np.floating) or np.issubdtype(b.dtype, np.floating):
+        return np.true_divide(a, b)
+    return np.trunc(np.true_divide(a, b)).astype(np.result_type(a, b))
+
+
+def _rounded(a, p):
+    away = p["rounding_method"] == jax.lax.RoundingMethod.AWAY_FROM_ZERO
+    return np.trunc(a + np.copysign(0.5, a)) if away else np.round(a)
+
+
+def _converted(a, p):
+    kind = p["new_dtype"]
+    return a.astype(np.float64 if np.issubdtype(kind, np.floating) else kind)
+
+
+def _dot(a, b, p):
+    (left, right), (left_batch, right_batch) = p["dimension_numbers"]
+    letters = iter("abcdefghijklmnopqrstuvwxy")
+    of_a, of_b = {}, {}
+    for i, j in (*zip(left_batch, right_batch, strict=True), *zip(left, right, strict=True)):
+        of_a[i] = of_b[j] = next(letters)
+    for i in range(a.ndim - 1):
+        of_a.setdefault(i, None)
+    names_a = [of_a[i] or next(letters) for i in range(a.ndim - 1)]
+    names_b = [of_b.get(j) or next(letters) for j in range(b.ndim - 1)]
+    batch = [names_a[i] for i in left_batch]
+    free_a = [n for i, n in enumerate(names_a) if i not in (*left, *left_batch)]
+    free_b = [n for j, n in enumerate(names_b) if j not in (*right, *right_batch)]
+    nodes = max(a.shape[0], b.shape[0])
+    a, b = (np.broadcast_to(x, (nodes, *x.shape[1:])) for x in (a, b))
+    return np.einsum(f"z{''.join(names_a)},z{''.join(names_b)}->z{''.join(batch + free_a + free_b)}", a, b)
+
+
+NUMBERS: dict[str, Callable] = {
+    "add": _simple(operator.add), "add_any": _simple(operator.add), "sub": _simple(operator.sub),
+    "mul": _simple(lambda a, b: a & b if a.dtype == bool else a * b), "div": _simple(_divided),
+    "rem": _simple(np.fmod),
+    "max": _simple(np.maximum), "min": _simple(np.minimum), "neg": _simple(np.negative), "sign": _simple(np.sign),
+    "exp": _simple(np.exp), "exp2": _simple(np.exp2), "expm1": _simple(np.expm1), "log": _simple(np.log),
+    "log1p": _simple(np.log1p), "sqrt": _simple(np.sqrt), "rsqrt": _simple(lambda a: 1.0 / np.sqrt(a)),
+    "cbrt": _simple(np.cbrt), "square": _simple(np.square), "abs": _simple(np.abs), "floor": _simple(np.floor),
+    "ceil": _simple(np.ceil), "round": _rounded, "pow": _simple(np.power), "tanh": _simple(np.tanh),
+    "logistic": _simple(special.expit), "erf": _simple(special.erf), "erfc": _simple(special.erfc),
+    "lgamma": _simple(special.gammaln), "digamma": _simple(special.digamma), "sin": _simple(np.sin), "cos": _simple(np.cos),
+    "is_finite": _simple(np.isfinite), "and": _simple(np.bitwise_and), "or": _simple(np.bitwise_or),
+    "not": _simple(np.invert), "gt": _simple(np.greater), "ge": _simple(np.greater_equal),
+    "lt": _simple(np.less), "le": _simple(np.less_equal), "eq": _simple(np.equal), "ne": _simple(np.not_equal),
+    "copy": _simple(lambda a: a), "copy_p": _simple(lambda a: a), "stop_gradient": _simple(lambda a: a),
+    "optimization_barrier": _simple(lambda a: a), "reduce_precision": _simple(lambda a: a),
+    "select_n": _simple(lambda c, *cases: np.where(c.astype(bool), cases[1], cases[0]) if len(cases) == 2
+                        else np.choose(c, cases)),
+    "integer_pow": lambda a, p: np.power(a, p["y"]),
+    "convert_element_type": _converted,
+    "reduce_sum": lambda a, p: a.sum(_axes(p)), "reduce_max": lambda a, p: a.max(_axes(p)),
+    "reduce_min": lambda a, p: a.min(_axes(p)), "reduce_prod": lambda a, p: a.prod(_axes(p)),
+    "reduce_and": lambda a, p: a.all(_axes(p)), "reduce_or": lambda a, p: a.any(_axes(p)),
+    "argmax": lambda a, p: a.argmax(p["axes"][0] + 1), "argmin": lambda a, p: a.argmin(p["axes"][0] + 1),
+    "cumsum": _cumulate(np.cumsum), "cumprod": _cumulate(np.cumprod),
+    "cummax": _cumulate(np.maximum.accumulate), "cummin": _cumulate(np.minimum.accumulate),
+    "iota": lambda p: np.broadcast_to(
+        np.arange(p["shape"][p["dimension"]], dtype=p["dtype"]).reshape(
+            [-1 if i == p["dimension"] else 1 for i in range(len(p["shape"]))]), p["shape"])[None],
+    "clamp": _simple(lambda low, x, high: np.clip(x, low, high)),
+    "dot_general": _dot,
+}  # fmt: skip
+"""Operations on known numbers; arrays have a leading axis of nodes."""
