@@ -23,7 +23,7 @@ import numpy as np
 
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.convex.reader import Logarithm, where_of
-from hwopt.convex.signomial import ROUNDING, SMALLEST, Algebra, Key, Kind, Signomial, multiplied, raised
+from hwopt.convex.signomial import ROUNDING, SMALLEST, Algebra, Atom, Key, Kind, Signomial, multiplied, raised
 
 SLACK = 1e-9
 """Relative widening of ranges, so that rounding cuts nothing off."""
@@ -36,6 +36,9 @@ SLOPES = (0.5, 1.0, 2.0, 4.0)
 
 CANCELLATIONS = 6
 """Maxima that a row may replace by a part."""
+
+LARGEST = 1e300
+"""Upper end of a range that has none."""
 
 POINT = 1e-7
 """Relative width of a range that counts as a point."""
@@ -329,6 +332,12 @@ def programme(
     return _arrays(rows, builder.replaced, algebra, goal, scale, nodes)
 
 
+def _above_zero(atom: Atom) -> np.ndarray:
+    """The low end of an atom's range, or a small share of the high one where it may vanish."""
+    high = np.where((atom.high > 0) & np.isfinite(atom.high), atom.high, 1.0)
+    return np.where(atom.low > 0, atom.low, SMALLEST * high)
+
+
 def _without_free_sides(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
     """Rows in which an atom that nothing bounds from the side asked for stands at the end of its range."""
     bounded: set[tuple[int, bool]] = set()
@@ -339,7 +348,7 @@ def _without_free_sides(rows: list[Row], algebra: Algebra, kept: set[int]) -> li
     free_ends: dict[tuple[int, bool], np.ndarray] = {}
     for index, atom in enumerate(algebra.atoms):
         if atom.kind is not Kind.variable and index not in kept:
-            low = np.maximum(atom.low, SMALLEST * np.where(atom.high > 0, atom.high, 1.0))
+            low = _above_zero(atom)
             free_ends |= {
                 (index, upper): end for upper, end in ((True, low), (False, atom.high)) if (index, upper) not in bounded
             }
@@ -432,8 +441,8 @@ def _arrays(
     lower, upper = np.zeros((nodes, len(used))), np.zeros((nodes, len(used)))
     for atom, column in columns.items():
         held = algebra.atoms[atom]
-        low = np.maximum(held.low, SMALLEST * np.where(held.high > 0, held.high, 1.0))
-        high = np.where(held.high > 0, held.high, 1.0)
+        low = _above_zero(held)
+        high = np.minimum(np.where(held.high > 0, held.high, 1.0), LARGEST)
         slack = 0.0 if held.kind is Kind.variable else SLACK
         lower[:, column], upper[:, column] = np.log(low) - slack, np.log(high) + slack
     names = tuple(algebra.atoms[atom].name for atom in used)

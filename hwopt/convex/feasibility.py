@@ -35,4 +35,6 @@ def infeasible(structure: Structure, numbers: Numbers) -> np.ndarray:
     form, given = elastic(structure, numbers)
     # Proved as soon as the bound passes 0, which the kernel tests in each iteration.
     answers = solve(form, given, cutoff=0.0, tolerance=1e-6)
-    return certificate.lower_bound(form, given, answers.y, answers.multipliers) > 0.0
+    bound = certificate.lower_bound(form, given, answers.y, answers.multipliers)
+    # A group with a target may contradict the box: then the elastic programme itself has no feasible point.
+    return (bound > 0.0) | (certificate.infeasibility(form, given, answers.y, answers.multipliers) > 0.0)

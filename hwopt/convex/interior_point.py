@@ -72,6 +72,9 @@ CLASS = (384, 48, 80, 384, 64, 384)
 """Sizes of the smallest class: terms, variables, groups, pairs of variables that share a term,
 curved groups, entries of their Jacobian. Compiling costs seconds, padding milliseconds a batch."""
 
+MANY = 900
+"""Problems of one batch from which a fitting class is worth compiling."""
+
 _RUNNING = 0
 _IDLE = -1
 
@@ -173,20 +176,23 @@ class _Sizes(NamedTuple):
 _classes: list[_Sizes] = []
 
 
-def _class_of(need: _Sizes) -> _Sizes:
-    """The smallest class of sizes that the kernel was compiled for and that holds a structure; else a new one."""
-    fitting = [known for known in _classes if known.hold(need)]
+def _class_of(need: _Sizes, problems: int) -> _Sizes:
+    """The smallest class of sizes that the kernel was compiled for and that holds a structure; else a new one.
+
+    Many small problems get a class of their own, which pays for its compiling.
+    """
+    many = problems >= MANY
+    fitting = [known for known in _classes if known.hold(need) and not (many and known.work > 2.0 * need.work)]
     if fitting:
         return min(fitting, key=lambda known: known.work)
-    # Beyond the smallest class in quarters of it.
-    rounded = _Sizes(
-        *(max(least, -(-4 * count // least) * least // 4) for count, least in zip(need, CLASS, strict=True))
-    )
+    # In quarters of the usual class, which is the least where problems are few.
+    quarters = zip(need, CLASS, strict=True)
+    rounded = _Sizes(*(max(usual // 4 if many else usual, -(-4 * count // usual) * usual // 4) for count, usual in quarters))
     _classes.append(rounded)
     return rounded
 
 
-def _frame(structure: Structure) -> _Frame:
+def _frame(structure: Structure, problems: int) -> _Frame:
     term, variable = structure.exponents.shape
     group = len(structure.target)
     members = np.zeros((term, group))
@@ -198,7 +204,7 @@ def _frame(structure: Structure) -> _Frame:
     rows, columns = np.tril_indices(variable)
     products = (structure.exponents[:, rows] * structure.exponents[:, columns]).T
     used = np.flatnonzero(np.any(products != 0, axis=1))
-    sizes = _class_of(_Sizes(term, variable, group + 1, len(used) + 1, len(curved), len(at) + 1))
+    sizes = _class_of(_Sizes(term, variable, group + 1, len(used) + 1, len(curved), len(at) + 1), problems)
     m, n, k = sizes.terms, sizes.variables, sizes.groups
 
     exponents = np.zeros((m, n))
@@ -456,7 +462,7 @@ def solve(
     problem, variable = numbers.lower.shape
     group = len(structure.target)
     empty = np.any(numbers.lower > numbers.upper, axis=1)
-    frame = _frame(structure)
+    frame = _frame(structure, problem)
     limit = np.broadcast_to(np.asarray(np.inf if cutoff is None else cutoff, float), (problem,))
     pool = _pool(structure, numbers, frame, limit)
     first = 0.5 * pool.width

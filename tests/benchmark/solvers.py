@@ -119,7 +119,7 @@ def table(questions: list[Question], optima: list[Known], scores: dict[str, list
         f"{len(questions)} studies with whole numbers fixed, {len(questions[0].lower)} continuous hardware variables; exact model,"
         " float64",
         f"gap: relative, best feasible point (violation <= {FEASIBLE:g}) above the bound of the global optimum,",
-        f"  known to {max(k.value - k.bound for k in optima):.0e}; below 0: by the tolerance on constraints. none: no feasible point",
+        f"  known to {max(k.value - k.bound for k in optima):.0e}; below 0: by that tolerance. none: no feasible point",
         "seconds: median of a study after compiling; compile: once for all studies, first runs less later ones",
         "",
         f"{'method':<27} {'feasible':>8} {'median gap':>11} {'worst gap':>10} {'within 1e-3':>11} {'1e-6':>5} {'evaluations':>12}"
@@ -137,12 +137,12 @@ def table(questions: list[Question], optima: list[Known], scores: dict[str, list
     near = sum(end <= NEAR for end in ends)
     lines += [
         "",
-        f"evaluations: points for random search, TPE and DE; points with gradients for Adam ({len(methods.PENALTIES)} weights x "
-        f"{methods.PENALTY_STARTS} starts),",
-        f"  SLSQP ({methods.SLSQP_STARTS} starts together; {near} of all {len(ends)} came within {NEAR:g}) and the augmented "
-        f"Lagrangian ({methods.BATCH} starts); Newton iterations "
-        "of the interior point for certified,",
-        "  whose seconds hold reading the model, solving, bounding and the exact model. Only certified proves its answer.",
+        "evaluations: points for random search, TPE and DE; points with gradients for",
+        f"  Adam ({len(methods.PENALTIES)} weights x {methods.PENALTY_STARTS} starts),",
+        f"  SLSQP ({methods.SLSQP_STARTS} starts, each alone; {near} of all {len(ends)} came within {NEAR:g}) and",
+        f"  the augmented Lagrangian ({methods.BATCH} starts);",
+        "  Newton iterations for certified, whose seconds hold reading the model, solving, bounding and the exact model.",
+        "Only certified proves its answer.",
         "",
         f"{'gap by study':<45} {'feasible':>9} " + " ".join(f"{short(name):>9}" for name in scores),
     ]

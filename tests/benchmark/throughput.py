@@ -293,7 +293,8 @@ def beside(made: Instances, solved: Solved, feasible: Solved, alone: list[Alone]
     """SLSQP, and the ratios."""
     some, none = [a for a in alone if a.feasible], [a for a in alone if not a.feasible]
     lines = [
-        f"SciPy SLSQP: one start, ftol {TOLERANCE:g}, {MOST_ITERATIONS} iterations at most, first {len(alone)} instances one at a time,",
+        f"SciPy SLSQP: one start, ftol {TOLERANCE:g}, {MOST_ITERATIONS} iterations at most; "
+        f"the first {len(alone)} instances, one at a time;",
         f"  exact values and gradients of the compiled model (compiling {compiling:.2f} s)",
     ]
     for held, what in ((some, "feasible"), (none, "infeasible")):

@@ -18,7 +18,7 @@ from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme, programme
 from hwopt.convex.interior_point import Status, solve
 from hwopt.convex.reader import read
-from hwopt.convex.signomial import Algebra, Kind
+from hwopt.convex.signomial import Algebra
 from hwopt.optim.branch_and_bound import bounded
 from hwopt.optim.lattice import COORDINATES, Boxes, Lattice
 from tests.unit.convex.reading import value
@@ -365,7 +365,7 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
         boxes, left = lattice.shrunk(Boxes(low, high))
         assert len(left) == len(points)
         assert ((boxes.low <= points) & (points <= boxes.high)).all()
-        made, answers, lower = bounded(problem, lattice, boxes, tolerance=1e-9)
+        _, answers, lower = bounded(problem, lattice, boxes, tolerance=1e-9)
         assert (answers.status == Status.solved).all()
         assert (lower <= optima + 1e-8).all()
         assert (lower >= before - 1e-6).all()

@@ -173,7 +173,7 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_exact_model_has_the_same_optimum(name):
-    points = leaves(name, 5 if name == "train_cost" else 1)
+    points = leaves(name, 4 if name == "train_cost" else 1)
     assert points
     for point in points:
         near, far, planes = check_against_slsqp(problem_of(name), point, starts=1)

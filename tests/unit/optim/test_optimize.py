@@ -13,6 +13,7 @@ import hwopt
 from hwopt.cli import main
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
+from hwopt.optim.certified import with_one_sided_prices
 from hwopt.optim.exact import FEASIBLE
 from hwopt.optim.whole_plans import divisors, whole_designs
 from hwopt.report.documents import solution_document
@@ -119,16 +120,59 @@ def test_screen_names_design_budgets_and_sources(solution):
     assert "Sources behind these numbers" in screen
 
 
-def test_the_same_question_has_the_same_answer(solution):
-    again = hwopt.optimize(hwopt.objective("train_cost"))
-    assert again.objective == solution.objective
-    assert {n: v.value for n, v in again.design.items()} == {n: v.value for n, v in solution.design.items()}
+SMALL = {"tp": (8, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "scale_up_domain": (32, 32)}
+"""A part of the default lattice that holds its optimum."""
+
+
+def test_a_part_of_the_lattice_has_the_same_answer(solution):
+    """And frozen variables stay; the same question asked twice is answered alike."""
+    first, again = (hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL) for _ in range(2))
+    assert math.isclose(first.objective, solution.objective, rel_tol=1e-7)
+    assert first.certificate.gap <= 1e-4
+    assert again.objective == first.objective
+    assert {n: v.value for n, v in again.design.items()} == {n: v.value for n, v in first.design.items()}
+    frozen = hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL, freeze=["hbm_capacity_bytes", "chips_per_rack"])
+    assert frozen.design["hbm_capacity_bytes"].value == pytest.approx(80e9, rel=1e-9)
+    assert frozen.design["chips_per_rack"].value == 16
+    assert frozen.objective >= first.objective
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--bounds", "tp=8:4"], "tp"),
+        (["--bounds", "chps=8:16"], "chips"),
+        (["--bounds", "tp"], "--bounds"),
+        (["--bounds", "tp=1:4096"], "reach beyond"),
+        (["--freeze", "netwrk"], "network"),
+        (["--regime", "certifed"], "certified"),
+        (["--seconds", "-1"], "--seconds"),
+    ],
+)
+def test_bad_levers_are_refused_in_one_line(arguments, named, capsys):
+    assert main(["optimize", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert named in error and len(error.strip().splitlines()) == 1
+
+
+def test_both_prices_of_a_budget(solution):
+    """Whole numbers free again: a little less costs at least as much as a little more saves."""
+    small = hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL | {"tp": (16, 16), "chips_per_rack": (24, 26)})
+    with jax.enable_x64(True):
+        priced = with_one_sided_prices(small)
+    for budget in priced.budgets:
+        less, more = budget.one_sided
+        assert 0 <= more <= less * (1 + 1e-6) + 1e-12
+    time = next(each for each in priced.budgets if each.name == "time_budget_s")
+    assert time.one_sided[1] > 0
 
 
 def test_infeasible_question_exits_1_and_says_what_would_mend_it(capsys):
-    assert main(["optimize", "--capex-budget-usd", "8e8", "--json"]) == 1
+    boxes = ",".join(f"{name}={low}:{high}" for name, (low, high) in SMALL.items())
+    assert main(["optimize", "--capex-budget-usd", "8e8", "--bounds", boxes, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["feasible"] is False
+    assert document["clash"].startswith("Proved")
     assert "clash" in document["clash"] and "capex_budget_usd" in document["clash"]
     assert document["certificate"]["max_violation"] > 1e-3
 
