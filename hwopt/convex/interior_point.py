@@ -187,7 +187,9 @@ def _class_of(need: _Sizes, problems: int) -> _Sizes:
         return min(fitting, key=lambda known: known.work)
     # In quarters of the usual class, which is the least where problems are few.
     quarters = zip(need, CLASS, strict=True)
-    rounded = _Sizes(*(max(usual // 4 if many else usual, -(-4 * count // usual) * usual // 4) for count, usual in quarters))
+    rounded = _Sizes(
+        *(max(usual // 4 if many else usual, -(-4 * count // usual) * usual // 4) for count, usual in quarters)
+    )
     _classes.append(rounded)
     return rounded
 

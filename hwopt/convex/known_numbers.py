@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
+import jax
 import numpy as np
 from scipy import special
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from pathlib import PurePath
 from typing import Any
 
@@ -69,6 +69,9 @@ def _condition(a: Signomial, b: Signomial, known: np.ndarray) -> Signomial | Com
     return Comparison(a, b, known) if np.isnan(known).any() else number(known)
 
 
+_HOME = PurePath(__file__).parents[2]
+"""What our own files are named from."""
+
 _LIBRARIES = frozenset({"equinox", "jaxtyping", "optax", "numpy"})
 """Packages that write equations in an author's name; JAX leaves itself out."""
 
@@ -90,7 +93,11 @@ def frame_of(origin: Any) -> Any:
 def where_of(origin: Any) -> str:
     """File, line and function of what an author wrote."""
     frame = frame_of(origin)
-    return f"{frame.file_name}:{frame.start_line} ({frame.function_name})" if frame else "an unknown line"
+    if not frame:
+        return "an unknown line"
+    path = PurePath(frame.file_name)
+    ours = path.is_relative_to(_HOME)
+    return f"{path.relative_to(_HOME) if ours else path}:{frame.start_line} ({frame.function_name})"
 
 
 def read(
@@ -112,7 +119,8 @@ def read(
         return _Reader(algebra).run(jaxpr.jaxpr, [known_constant(c) for c in jaxpr.consts], arguments, wanted)
 
 
-def needed(jaxpr: core.Jaxpr, wanted: Sequence[bool]) -> tuple[list[bool], list[list[bool] | None]]:
+@cache
+def needed(jaxpr: core.Jaxpr, wanted: tuple[bool, ...]) -> tuple[list[bool], list[list[bool] | None]]:
     """Which inputs, and which outputs of each equation (None: none), the wanted outputs need."""
     alive = {v for v, want in zip(jaxpr.outvars, wanted, strict=True) if want and not isinstance(v, core.Literal)}
     uses: list[list[bool] | None] = []
@@ -123,7 +131,7 @@ def needed(jaxpr: core.Jaxpr, wanted: Sequence[bool]) -> tuple[list[bool], list[
             continue
         uses.append(outs)
         inner = _called(equation)
-        reads = needed(inner.jaxpr, outs)[0] if inner is not None else [True] * len(equation.invars)
+        reads = needed(inner.jaxpr, tuple(outs))[0] if inner is not None else [True] * len(equation.invars)
         alive |= {v for v, used in zip(equation.invars, reads, strict=True) if used and not isinstance(v, core.Literal)}
     return [v in alive for v in jaxpr.invars], uses[::-1]
 
@@ -161,7 +169,7 @@ class _Reader:
     def run(self, jaxpr: core.Jaxpr, consts: Sequence, arguments: Sequence, wanted: Sequence[bool]) -> list[Any]:
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         values |= dict(zip(jaxpr.invars, arguments, strict=True))
-        _, uses = needed(jaxpr, wanted)
+        _, uses = needed(jaxpr, tuple(wanted))
 
         def value(v) -> Any:
             return known_constant(v.val) if isinstance(v, core.Literal) else values.get(v)

@@ -25,14 +25,14 @@ from hwopt.design.problem import Problem
 from hwopt.optim.lattice import COORDINATES, Boxes, Lattice, joined
 from hwopt.optim.reading import programme_of, read_design
 
-TOLERANCE = 5e-5
+TOLERANCE = 9e-5
 """Relative gap at which a box is discarded: what the answer may be above the optimum."""
 
 MOST_BOXES = 60_000
 """Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
 machine."""
 
-ROUND = 384
+ROUND = 512
 """Boxes split at a time: enough to keep the reading of a batch cheap for each."""
 
 CANDIDATES = 48
@@ -45,7 +45,7 @@ the default question. What it sees counts from then on."""
 _BELIEF = 30.0
 """How many splits seen weigh as much as the expectation."""
 
-PARTS = 4
+PARTS = 2
 """Parts into which a box is split along one coordinate."""
 
 

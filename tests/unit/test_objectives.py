@@ -91,7 +91,13 @@ def test_values_and_slopes_are_finite_for_every_price_list(prices):
 
 
 def test_a_rented_cluster_is_optimised():
-    boxes = {"tp": (16, 16), "pp": (8, 8), "virtual_stages": (16, 16), "scale_up_domain": (32, 32), "chips_per_rack": (25, 25)}
+    boxes = {
+        "tp": (16, 16),
+        "pp": (8, 8),
+        "virtual_stages": (16, 16),
+        "scale_up_domain": (32, 32),
+        "chips_per_rack": (25, 25),
+    }
     answer = hwopt.optimize(hwopt.objective("train_cost", prices="rented"), bounds=boxes)
     assert answer.feasible
     (capital,) = (each for each in answer.budgets if each.name == "capex_budget_usd")

@@ -131,7 +131,9 @@ def test_a_part_of_the_lattice_has_the_same_answer(solution):
     assert first.certificate.gap <= 1e-4
     assert again.objective == first.objective
     assert {n: v.value for n, v in again.design.items()} == {n: v.value for n, v in first.design.items()}
-    frozen = hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL, freeze=["hbm_capacity_bytes", "chips_per_rack"])
+    frozen = hwopt.optimize(
+        hwopt.objective("train_cost"), bounds=SMALL, freeze=["hbm_capacity_bytes", "chips_per_rack"]
+    )
     assert frozen.design["hbm_capacity_bytes"].value == pytest.approx(80e9, rel=1e-9)
     assert frozen.design["chips_per_rack"].value == 16
     assert frozen.objective >= first.objective
