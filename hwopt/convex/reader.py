@@ -69,8 +69,8 @@ def _condition(a: Signomial, b: Signomial, known: np.ndarray) -> Signomial | Com
     return Comparison(a, b, known) if np.isnan(known).any() else number(known)
 
 
-_HOME = PurePath(__file__).parents[2]
-"""What our own files are named from."""
+_PACKAGE = PurePath(__file__).parents[1]
+"""Files in it are named from its top."""
 
 _LIBRARIES = frozenset({"equinox", "jaxtyping", "optax", "numpy"})
 """Packages that write equations in an author's name; JAX leaves itself out."""
@@ -96,8 +96,8 @@ def where_of(origin: Any) -> str:
     if not frame:
         return "an unknown line"
     path = PurePath(frame.file_name)
-    ours = path.is_relative_to(_HOME)
-    return f"{path.relative_to(_HOME) if ours else path}:{frame.start_line} ({frame.function_name})"
+    path = path.relative_to(_PACKAGE.parent) if path.is_relative_to(_PACKAGE) else path
+    return f"{path}:{frame.start_line} ({frame.function_name})"
 
 
 def read(
