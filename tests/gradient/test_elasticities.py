@@ -162,6 +162,7 @@ def test_float32_elasticities_equal_float64_ones(single_precision, output):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_float32_elasticities_of_a_hundred_thousand_variants():
     """To 1e-3 |e| + 1e-4 off ties, on all but two variants of 100,000.
 

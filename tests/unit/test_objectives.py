@@ -185,6 +185,7 @@ def test_defaults_of_a_question_are_its_own():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("fields", [{}, DESIGNED | {"prices": "at-cost"}], ids=["sold", "designed"])
 def test_every_question_has_an_answer(name, fields):

@@ -109,5 +109,6 @@ def test_small_studies_are_proved():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_hundred_studies_are_proved():
     check(seed=200, count=200, small=False)
