@@ -72,6 +72,9 @@ CLASS = (384, 48, 80, 384, 64, 384)
 """Sizes of the smallest class: terms, variables, groups, pairs of variables that share a term,
 curved groups, entries of their Jacobian. Compiling costs seconds, padding milliseconds a batch."""
 
+MOST_CLASSES = 3
+"""Classes from which on a structure that fits one gets none of its own."""
+
 MANY = 900
 """Problems of one batch from which a fitting class is worth compiling."""
 
@@ -181,7 +184,7 @@ def _class_of(need: _Sizes, problems: int) -> _Sizes:
 
     Many small problems get a class of their own, which pays for its compiling.
     """
-    many = problems >= MANY
+    many = problems >= MANY and len(_classes) < MOST_CLASSES
     fitting = [known for known in _classes if known.hold(need) and not (many and known.work > 2.0 * need.work)]
     if fitting:
         return min(fitting, key=lambda known: known.work)
