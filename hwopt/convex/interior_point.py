@@ -72,7 +72,7 @@ CLASS = (384, 48, 80, 384, 64, 384)
 """Sizes of the smallest class: terms, variables, groups, pairs of variables that share a term,
 curved groups, entries of their Jacobian. Compiling costs seconds, padding milliseconds a batch."""
 
-MOST_CLASSES = 3
+MOST_CLASSES = 2
 """Classes from which on a structure that fits one gets none of its own."""
 
 MANY = 900
