@@ -7,7 +7,6 @@ with their bound on record; the least bound of all that were discarded bounds th
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import infeasible
 from hwopt.convex.interior_point import Answers, Status, solve
-from hwopt.convex.programme import Numbers
 from hwopt.convex.signomial import Algebra, Signomial
 from hwopt.design.problem import Problem
 from hwopt.optim.lattice import COORDINATES, Boxes, Lattice, joined
@@ -36,7 +34,7 @@ ROUND = 512
 """Boxes split at a time: enough to keep the reading of a batch cheap for each."""
 
 CANDIDATES = 48
-"""Whole-number designs tried in each round."""
+"""Boxes that a dive starts from."""
 
 GAINS = dict(zip(COORDINATES, (0.1, 0.05, 0.02, 0.005, 0.01, 0.08, 0.06, 0.15, 0.1, 0.1, 0.1), strict=True))
 """What the bound is expected to gain per factor of e by which a coordinate narrows, before the search has seen any: seen on
@@ -62,10 +60,8 @@ class Found:
     bound: float = math.inf  # least bound of what was discarded
     boxes: int = 0  # programmes bounded
     infeasible: int = 0
-    unresolved: int = 0
     rounds: int = 0
     open_boxes: int = 0  # left when the search was cut short
-    replaced: set[str] = field(default_factory=set)
 
     @property
     def gap(self) -> float:
@@ -98,8 +94,7 @@ def bounded(
     impossible = ~read.holds | ((answers.status == Status.infeasible) & proved)
     unsure = np.flatnonzero((answers.status == Status.unresolved) & ~impossible)
     if len(unsure):
-        numbers = Numbers(*(each[unsure] for each in dataclasses.astuple(programme.numbers)))
-        impossible[unsure] |= infeasible(programme.structure, numbers)
+        impossible[unsure] |= infeasible(programme.structure, programme.numbers.take(unsure))
     return programme, answers, np.where(impossible, np.inf, lower + programme.constant)
 
 
@@ -244,7 +239,7 @@ _COUNTS = [COORDINATES.index(name) for name in ("dp", "micro_batches")]
 _SHAPE = [i for i in range(len(COORDINATES)) if i not in _COUNTS]
 
 _DIVE_ROUNDS = 10
-"""Splits of replicas and micro-batches in a dive: from thousands to single ones in quarters."""
+"""Splits of replicas and micro-batches in a dive: from thousands to single ones in halves."""
 
 _DIVE_WIDTH = 96
 """Boxes that a dive keeps."""

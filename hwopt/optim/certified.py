@@ -51,7 +51,7 @@ def certified(
         model = pool.submit(compiled_estimate, _some(problem))  # while the search runs
         found = search(problem, lattice, seconds=seconds, progress=lambda now: _show(bar, now), designs=designs)
         question = _Question(problem, lattice, model.result())
-        return _infeasible(question, found) if found.point is None else _answer(question, found, Outcome.optimal, "")
+        return _infeasible(question, found) if found.point is None else _optimal(question, found)
 
 
 def _some(problem: Problem) -> Design:
@@ -103,39 +103,74 @@ def _show(bar: tqdm, found: Found) -> None:
     bar.set_postfix_str(f"{found.boxes:,} boxes bounded, {found.open_boxes:,} open, {gap}")
 
 
-def _answer(question: _Question, found: Found, outcome: Outcome, clash: str) -> Solution:
-    """The design at a point of the lattice, by the exact model, with multipliers and proof."""
-    problem, lattice = question.problem, question.lattice
-    assert found.point is not None
-    programme, answers = leaf(problem, lattice, found.point)
-    values = lattice.design(found.point)
+@dataclass(frozen=True)
+class _Best:
+    """The best design of a lattice point, by its programme and by the exact model."""
+
+    y: np.ndarray
+    checked: Exact
+    multipliers: np.ndarray  # of the budgets
+    kkt_residual: float
+    objective: float  # by the programme, logarithmic
+
+
+def _best(question: _Question, problem: Problem, point: np.ndarray) -> _Best:
+    """The design at a point of the lattice. **Arguments:** `problem`: the question, or one with other limits."""
+    programme, answers = leaf(problem, question.lattice, point)
+    values = question.lattice.design(point)
     values |= {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
     y = np.array([math.log(values.get(each.name, each.lower)) for each in problem.variables])
-    checked = question.exact(y)
-    violation = float(max(0.0, checked.violation))
-    multipliers = np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets])
-    objective = float(checked.objective)
-    agrees = abs(objective - float(answers.objective[0] + programme.constant[0])) <= AGREES
-    proved = outcome is Outcome.optimal and violation <= FEASIBLE and agrees and math.isfinite(found.bound)
-    bound = min(found.bound, objective)
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
-    whole = f"{lattice.count():,.0f} whole-number designs ({lattice.says()})"
-    if outcome is not Outcome.optimal:
-        scope = f"infeasible over {whole}; {found.boxes:,} convex programmes bounded"
-    elif not proved:
+    return _Best(
+        y=y,
+        checked=question.exact(y),
+        multipliers=np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets]),
+        kkt_residual=float(residual[0]),
+        objective=float(answers.objective[0] + programme.constant[0]),
+    )
+
+
+def _solution(question: _Question, best: _Best, proof: Certificate, outcome: Outcome, clash: str = "") -> Solution:
+    return build_solution(
+        question.problem,
+        best.y,
+        best.multipliers,
+        None,
+        best.checked.design,
+        best.checked.report,
+        proof,
+        outcome,
+        clash,
+    )
+
+
+def _covered(lattice: Lattice) -> str:
+    return f"{lattice.count():,.0f} whole-number designs ({lattice.says()})"
+
+
+def _optimal(question: _Question, found: Found) -> Solution:
+    """The design that was found, and what is proved of it."""
+    assert found.point is not None
+    best = _best(question, question.problem, found.point)
+    violation, objective = float(max(0.0, best.checked.violation)), float(best.checked.objective)
+    agrees = abs(objective - best.objective) <= AGREES
+    proved = violation <= FEASIBLE and agrees and math.isfinite(found.bound)
+    bound = min(found.bound, objective)
+    whole = _covered(question.lattice)
+    if not proved:
         scope = f"not proved: the exact model and its convex reading differ at the answer; searched {whole}"
     elif found.open_boxes:
         scope = f"best found when the search was stopped, {found.open_boxes:,} boxes left; bounded over {whole}"
     else:
         scope = f"global over {whole}; {found.boxes:,} convex programmes bounded"
     proof = Certificate(
-        kkt_residual=float(residual[0]),
+        kkt_residual=best.kkt_residual,
         max_violation=violation,
         scope=scope,
         lower_bound=math.exp(bound) if proved else None,
         gap=math.expm1(objective - bound) if proved else None,
     )
-    return build_solution(problem, y, multipliers, None, checked.design, checked.report, proof, outcome, clash)
+    return _solution(question, best, proof, Outcome.optimal)
 
 
 def _infeasible(question: _Question, found: Found) -> Solution:
@@ -149,7 +184,7 @@ def _infeasible(question: _Question, found: Found) -> Solution:
     if together.point is None:
         text += "No stretch of the budgets up to a hundredfold mends it: nothing in the box fits (memory, heads, layers, racks)."
         some = lattice.samples()
-        return _unfit(question, some.low[0] if len(some) else None, text)
+        return _unfit(question, some.low[0] if len(some) else None, text, proved)
     text += f"These budgets clash: {names}. All of them relaxed by {_percent(together)} mend it"
     mends = []
     for i in everything if len(everything) > 1 else ():
@@ -167,7 +202,14 @@ def _infeasible(question: _Question, found: Found) -> Solution:
         if len(everything) > 1
         else "."
     )
-    return _answer(question, together, Outcome.infeasible, text)
+    # The best design under budgets relaxed by that much, and a little more, which an interior point needs.
+    factor = math.exp(together.value) * (1.0 + MEND_TOLERANCE)
+    relaxed = replace(problem, budgets=tuple(replace(b, limit=b.limit * factor) for b in problem.budgets))
+    best = _best(question, relaxed, together.point)
+    said = "infeasible over" if proved else "no design found, unproved, over"
+    scope = f"{said} {_covered(lattice)}; {found.boxes:,} convex programmes bounded; shown: the best with all budgets relaxed"
+    proof = Certificate(best.kkt_residual, float(max(0.0, best.checked.violation)), scope)
+    return _solution(question, best, proof, Outcome.infeasible, text)
 
 
 def _mended(problem: Problem, lattice: Lattice, indices: list[int]) -> Found:
@@ -188,7 +230,7 @@ def _percent(found: Found) -> str:
     return f"{100 * most:+.3g} %" + ("" if exactly else f", at least {100 * least:.3g} %")
 
 
-def _unfit(question: _Question, point: np.ndarray | None, text: str) -> Solution:
+def _unfit(question: _Question, point: np.ndarray | None, text: str, proved: bool) -> Solution:
     """An answer that shows some design of the box, with what it violates."""
     problem, lattice = question.problem, question.lattice
     middle = 0.5 * (np.asarray(problem.lower) + np.asarray(problem.upper))
@@ -201,6 +243,7 @@ def _unfit(question: _Question, point: np.ndarray | None, text: str) -> Solution
             ]
         )
     checked = question.exact(middle)
-    proof = Certificate(math.nan, float(checked.violation), f"infeasible over {lattice.says()}")
+    said = "infeasible over" if proved else "no design found, unproved, over"
+    proof = Certificate(math.nan, float(checked.violation), f"{said} {_covered(lattice)}")
     none = np.zeros(len(problem.budgets))
     return build_solution(problem, middle, none, None, checked.design, checked.report, proof, Outcome.infeasible, text)

@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend import core
 
 from hwopt.convex.canonical import Programme, programme, ratio
-from hwopt.convex.reader import Logarithm, read
+from hwopt.convex.reader import read
 from hwopt.convex.signomial import Algebra, Signomial, number
 from hwopt.design.problem import MARGINS, SILICON, Form, Problem
 from hwopt.design.variables import Design, completed
@@ -24,8 +24,6 @@ SETTLED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoi
 
 TOLERANCE = 1e-9
 """Relative violation up to which what is known of a design holds."""
-
-Numbers = Mapping[str, np.ndarray]
 
 
 def _outputs(form: Form, template: Design, values: dict[str, Any], settled: Settled, limits: Any) -> dict[str, Any]:
@@ -152,6 +150,3 @@ def programme_of(read_: Read, extra: Mapping[str, Signomial] | None = None, goal
     """The convex programme of what was read, with `extra` constraints (not above 1) and perhaps another `goal`."""
     constraints = read_.constraints | dict(extra or {})
     return programme(read_.algebra, goal or read_.objective, constraints, read_.nodes)
-
-
-__all__ = ["Logarithm", "Read", "programme_of", "read_design"]

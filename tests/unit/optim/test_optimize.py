@@ -177,6 +177,11 @@ def test_infeasible_question_exits_1_and_says_what_would_mend_it(capsys):
     assert document["clash"].startswith("Proved")
     assert "clash" in document["clash"] and "capex_budget_usd" in document["clash"]
     assert document["certificate"]["max_violation"] > 1e-3
+    # What is shown breaks the budgets by what would mend them, and nothing else.
+    over = max(each["used"] / each["limit"] for each in document["budgets"])
+    assert document["certificate"]["max_violation"] == pytest.approx(math.log(over), rel=1e-6)
+    assert "clash" in document["clash"] and "capex_budget_usd" in document["clash"]
+    assert document["certificate"]["max_violation"] > 1e-3
 
 
 def test_whole_designs_are_valid():

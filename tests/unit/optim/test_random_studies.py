@@ -78,7 +78,8 @@ def none_of_many_designs_holds(problem, rng, count=4096) -> bool:
     return bool((np.asarray(jax.jit(values)(jnp.asarray(points))) > FEASIBLE).all())
 
 
-def check(seed: int, count: int, small: bool) -> None:
+def solved(seed: int, count: int, small: bool) -> tuple[int, int, int]:
+    """Studies that are feasible, those proved, and traces of the solver; each answer is checked on the way."""
     rng = np.random.default_rng(seed)
     before = interior_point.traces()
     feasible = proved = 0
@@ -95,20 +96,25 @@ def check(seed: int, count: int, small: bool) -> None:
                     assert 0 <= proof.gap <= 1e-4, label
                     proved += 1
             else:
-                assert proof.scope.startswith("infeasible"), label
-                assert solution.clash.startswith(("Proved", "No design was found")), label
+                said = "infeasible over" if solution.clash.startswith("Proved") else "no design found, unproved"
+                assert proof.scope.startswith(said), label
+                assert proof.max_violation > FEASIBLE, label
                 if not small and index % 5 == 0:
                     assert none_of_many_designs_holds(problem, rng), label
-    assert feasible >= count // 2
-    assert proved >= 0.9 * feasible, f"{proved} of {feasible} proved"
-    assert interior_point.traces() - before <= 3
+    return feasible, proved, interior_point.traces() - before
 
 
 def test_small_studies_are_proved():
-    check(seed=20, count=20, small=True)
+    feasible, proved, traces = solved(seed=20, count=20, small=True)
+    assert feasible >= 10
+    assert proved >= 0.9 * feasible
+    assert traces <= 3
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_two_hundred_studies_are_proved():
-    check(seed=200, count=200, small=False)
+    feasible, proved, traces = solved(seed=200, count=200, small=False)
+    assert feasible >= 100
+    assert proved >= 0.9 * feasible
+    assert traces <= 3
