@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {
     "best_plan": ("hwopt.optim.plan_search", "best_plan"),
+    "calibrate": ("hwopt.study.calibration", "calibrate"),
     "catalog": ("hwopt.catalog", None),
     "elasticities": ("hwopt.study.sensitivity", "elasticities"),
     "estimate": ("hwopt.model.estimate", "estimate"),

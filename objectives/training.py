@@ -56,6 +56,7 @@ _CHOICES = {
     "memory": "HBM generation that the design is ported to",
     "cooling": "cooling technology, else what the chip's servers are built for",
     "reliability": "how often a fleet fails",
+    "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
     "law": "how loss follows from parameters, tokens and batch",
     "tokens": "of the whole run, where no loss is asked for",
     "global_batch": "sequences a step, where no loss is asked for",
@@ -83,6 +84,7 @@ class TrainingQuestion:
     cooling: str = ""
     reliability: str = "fleet-mean"
     prices: str = "default"
+    constants: str = "calibrated"
     law: str = "chinchilla-epoch"
     precision: str = "bf16"
     recompute: str = "none"
@@ -145,6 +147,7 @@ class TrainingQuestion:
             cooling=self.cooling or None,
             reliability=self.reliability,
             prices=self.prices,
+            constants=self.constants,
         )
         cluster = eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
         plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes")
@@ -203,7 +206,12 @@ class TrainingQuestion:
         return f"{self.aim}: {model}, {asked}, {chips}; within {', '.join(limits) or 'no budget'}"
 
     def _sources(self) -> list[str]:
-        """Citations of every entry behind the template."""
+        """Citations of every entry behind the template, and what its constants were fitted to."""
+        held = catalog.calibration(self.constants)
+        fitted = [f"Calibration: {held.title}"] if held is not None and held.runs else []
+        return [*fitted, *self._citations()]
+
+    def _citations(self) -> list[str]:
         chip = catalog.record("chips", self.chip)
         return catalog.sources_of(
             catalog.record("workloads", self.workload),

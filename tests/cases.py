@@ -224,6 +224,7 @@ def _network(draw: _Draw) -> Network:
         bandwidth_bytes_per_s=bandwidth,
         efficiency=draw.rng.uniform(0.4, 0.97, (draw.n, 3)),
         latency_s=np.stack([draw.log(3e-7, 1e-5), draw.log(1e-6, 3e-5), draw.log(3e-6, 1e-3)], 1),
+        ramp=np.resize([0.0, 0.5, 1.0, 1.0, 1.0], (draw.n, 3)),
         reduction_factor=draw.rng.choice([0.5, 1.0, 1.0, 0.7], (draw.n, 3)),
         energy_j_per_byte=np.stack([draw.log(1e-12, 1e-10), draw.log(1e-11, 5e-10), draw.log(1e-11, 1e-9)], 1),
     )
@@ -315,6 +316,13 @@ def _stack(draw: _Draw) -> Stack:
         cast_passes=good(0.0, draw.uniform(0, 3)),
         kernel_launch_s=good(0.0, draw.log(3e-7, 1e-5)),
         host_layer_s=good(0.0, draw.log(1e-5, 3e-3)),
+        host_moe_layer_s=good(0.0, draw.log(1e-5, 1e-2)),
+        expert_gemm_factor=np.resize([1.0, 0.7, 0.9], draw.n),
+        routing_passes=np.resize([1.0, 2.5, 1.5, 1.0], draw.n),
+        recompute_stops_early=np.resize([1.0, 0.0, 0.0], draw.n),
+        weight_cast_share=np.resize([0.0, 1.0, 0.3], draw.n),
+        dispatch_deduplicated=np.resize([0.0, 1.0], draw.n),
+        gather_efficiency=np.resize([1.0, 0.4, 1.0, 1.0], draw.n),
         tp_overlap=overlap(),
         cp_overlap=overlap(),
         ep_overlap=overlap(),
@@ -328,6 +336,13 @@ def _stack(draw: _Draw) -> Stack:
         jitter_sigma=good(0.0, draw.uniform(0, 0.03)),
         memory_reserve_bytes=draw.log(1e6, 8e9),
         fragmentation=draw.uniform(0, 0.2),
+        residual_tensors=np.resize([2.0, 3.0, 4.0], draw.n),
+        product_kept=np.resize([0.0, 1.0, 1.0, 0.0, 1.0], draw.n),
+        cast_inputs_kept=np.resize([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], draw.n),
+        logit_bytes=np.resize([2.0, 6.0, 14.0, 4.0], draw.n),
+        master_kept=np.resize([1.0, 0.5], draw.n),
+        activations_offloaded=np.resize([0.0, 0.0, 0.5], draw.n),
+        layers_whole=np.resize([2.0, 0.5, 1.0, 2.0], draw.n),
     )
 
 

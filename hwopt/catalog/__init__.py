@@ -1,5 +1,15 @@
 """The catalogue: data files with sources as modules of the model. The one place where floats become arrays."""
 
+from hwopt.catalog.calibrations import (
+    CALIBRATED,
+    LITERATURE,
+    MODES,
+    SPEED_OF_LIGHT,
+    Calibration,
+    calibration,
+    forget_calibrations,
+    with_constants,
+)
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
 from hwopt.catalog.clusters import cluster, network, prices
 from hwopt.catalog.facilities import cooling, default_cooling, facility
@@ -14,8 +24,14 @@ from hwopt.catalog.schema import Quantity, Record
 from hwopt.catalog.workloads import training_run, transformer
 
 __all__ = [
+    "CALIBRATED",
+    "LITERATURE",
+    "MODES",
+    "SPEED_OF_LIGHT",
+    "Calibration",
     "Quantity",
     "Record",
+    "calibration",
     "check_precision",
     "chip",
     "chip_project",
@@ -25,6 +41,7 @@ __all__ = [
     "default_stack",
     "facility",
     "find",
+    "forget_calibrations",
     "kinds",
     "loss_law",
     "names",
@@ -39,4 +56,5 @@ __all__ = [
     "stack",
     "training_run",
     "transformer",
+    "with_constants",
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hwopt.catalog.fields import ARCHITECTURES
 from hwopt.catalog.load import leaf, record, supported
+from hwopt.catalog.quantities import STACK_DEFAULTS
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K, Chip
@@ -138,6 +139,7 @@ def stack(name: str | Path, architecture: str = "default") -> Stack:
     renamed = {
         "kernel_launch_s": "kernel_launch",
         "host_layer_s": "host_layer",
+        "host_moe_layer_s": "host_moe_layer",
         "collective_launch_s": "collective_launch",
     }
     renamed |= {"step_overhead_s": "step_overhead", "memory_reserve_bytes": "memory_reserve"}
@@ -145,7 +147,7 @@ def stack(name: str | Path, architecture: str = "default") -> Stack:
     plain = [field for field in Stack.__dataclass_fields__ if field not in by_family]
     return Stack(
         **{field: leaf(attention(field)) for field in by_family},
-        **{field: leaf(held.si(renamed.get(field, field))) for field in plain},
+        **{field: leaf(held.si(key := renamed.get(field, field), STACK_DEFAULTS.get(key))) for field in plain},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hwopt.catalog.calibrations import CALIBRATED, calibration, with_constants
 from hwopt.catalog.chips import architecture, default_stack
 from hwopt.catalog.chips import chip as _chip
 from hwopt.catalog.chips import stack as _stack
@@ -77,6 +78,7 @@ def network(
         bandwidth_bytes_per_s=leaf([inside, outside, outside / shared]),
         efficiency=leaf([efficiency, outer.si("efficiency"), outer.si("efficiency")]),
         latency_s=leaf([inner.si("latency"), outer.si("latency"), outer.si("core_latency", outer.si("latency"))]),
+        ramp=leaf([each.si("ramp", 0.0) for each in (inner, outer, outer)]),
         reduction_factor=leaf(reduction),
         energy_j_per_byte=leaf([inner.si("energy"), outer.si("energy"), outer.si("core_energy", outer.si("energy"))]),
     )
@@ -152,12 +154,14 @@ def cluster(
     rack_chips: float | None = None,
     reliability: str | Path = "fleet-mean",
     prices: str | Path = "default",
+    constants: str | Path = CALIBRATED,
 ) -> Cluster:
     """A cluster of `chips` chips with everything around them.
 
     **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one
     by default; `site`; `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips`
-    in one instead of as many as fit; `reliability` of the fleet; `prices`: a price list.
+    in one instead of as many as fit; `reliability` of the fleet; `prices`: a price list; `constants`: `calibrated` to
+    published runs (the default), `literature`, `speed-of-light`, or a `.toml` file of `hwopt calibrate`.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
     """
@@ -177,7 +181,9 @@ def cluster(
     )
     building = facility(site, chip)
     around = _cooling(default_cooling(chip, site) if cooling is None else cooling, chip)
-    return Cluster(
+    family = architecture(held)
+    software = default_stack(chip) if stack is None else stack
+    literature = Cluster(
         chip=_chip(chip),
         chips=leaf(count),
         network=links,
@@ -186,5 +192,7 @@ def cluster(
         facility=building,
         reliability=_reliability(reliability),
         prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out),
-        stack=_stack(default_stack(chip) if stack is None else stack, architecture(held)),
+        stack=_stack(software, family),
     )
+    slug = record("stacks", software).slug
+    return with_constants(literature, calibration(constants), family, slug)

@@ -91,10 +91,14 @@ def _shipped(kind: str, slug: str) -> Record:
 def _own(kind: str, path: Path) -> Record:
     if path.suffix.lower() != ".toml":
         raise UserError(f"{path}: a {_SINGULAR[kind]} is read from a .toml file")
-    return parse(kind, path.stem, _table(path), sources(), str(path))
+    return parse(kind, path.stem, read_toml(path), sources(), str(path))
 
 
-def _table(path: Path) -> dict[str, object]:
+def read_toml(path: Path) -> dict[str, object]:
+    """A user's TOML file.
+
+    **Raises:** `UserError` for a file that cannot be read or is not TOML.
+    """
     try:
         return tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as failure:

@@ -69,6 +69,7 @@ def _cluster(options: argparse.Namespace, chips: float) -> Any:
         rack_chips=number("--rack-chips", options.rack_chips, whole=True),
         reliability=options.reliability,
         prices=options.prices,
+        constants=options.constants,
         scale_out_bytes_per_s=number("--scale-out-bytes-per-s", options.scale_out_bytes_per_s),
     )
 
@@ -81,6 +82,14 @@ def _question(options: argparse.Namespace) -> tuple[Any, Any, int]:
     run = _workload(options)
     catalog.check_precision(options.chip, options.precision)
     return run, _cluster(options, chips), int(chips)
+
+
+def _interval(options: argparse.Namespace, run: Any) -> Any:
+    """How far a measured cluster of this kind may lie from the prediction."""
+    from hwopt import catalog
+    from hwopt.study.intervals import machine_interval
+
+    return machine_interval(run, options.chip, options.stack, catalog.calibration(options.constants))
 
 
 def _title(options: argparse.Namespace, chips: int) -> str:
@@ -113,9 +122,10 @@ def run_estimate(options: argparse.Namespace) -> int:
         with jax.enable_x64(True):
             report = jax.tree.map(np.asarray, jax.jit(estimate)(run, cluster, plan))
     if options.json:
-        print_json(_question_document(options, chips) | {"plan": plan_document(plan)} | report_document(report))
+        around = report_document(report, _interval(options, run), options.constants)
+        print_json(_question_document(options, chips) | {"plan": plan_document(plan)} | around)
     else:
-        print(estimate_screen(report, plan, _title(options, chips)))
+        print(estimate_screen(report, plan, _title(options, chips), _interval(options, run), options.constants))
     return 0 if bool(report.feasible) else 1
 
 
@@ -134,6 +144,7 @@ def run_plan(options: argparse.Namespace) -> int:
     more = None
     if not search.feasible and list(search.best.report.violations()) == ["memory"]:
         more = fitting_chips(run, lambda count: _cluster(options, count), chips)
+    around = _interval(options, run)
     if search.feasible and options.export is not None:
         from hwopt.report import megatron
 
@@ -143,9 +154,9 @@ def run_plan(options: argparse.Namespace) -> int:
         else:
             print(megatron.megatron_text(settings, _title(options, chips)))
     elif options.json:
-        print_json(_question_document(options, chips) | plan_search_document(search, more))
+        print_json(_question_document(options, chips) | plan_search_document(search, more, around, options.constants))
     else:
-        print(plan_screen(search, _title(options, chips), more))
+        print(plan_screen(search, _title(options, chips), more, around, options.constants))
     return 0 if search.feasible else 1
 
 
@@ -194,6 +205,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     from hwopt.optim.optimize import optimize
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
+    from hwopt.study.intervals import question_interval
 
     seconds = number("--seconds", options.seconds)
     solution = optimize(
@@ -210,10 +222,14 @@ def run_optimize(options: argparse.Namespace) -> int:
 
         with jax.enable_x64(True):
             solution = with_one_sided_prices(solution)
+    around, mode = (
+        question_interval(objective, solution),
+        str(getattr(objective, "constants", "as the objective built them")),
+    )
     if options.json:
-        print_json(solution_document(solution))
+        print_json(solution_document(solution, around, mode))
     else:
-        print(solution_screen(solution))
+        print(solution_screen(solution, around, mode))
     return 0 if solution.feasible else 1
 
 
@@ -252,11 +268,24 @@ def run_validate(options: argparse.Namespace) -> int:
     """Measured against predicted."""
     from hwopt.study.validation import screen, validate
 
-    result = validate(options.file)
+    result = validate(options.file, constants=options.constants)
     if options.figure:
         from hwopt.plot.accuracy import plot_accuracy
 
         plot_accuracy(result, options.figure)
+    if options.json:
+        print_json(result)
+    else:
+        print(screen(result))
+    return 0
+
+
+def run_calibrate(options: argparse.Namespace) -> int:
+    """Constants fitted to measured runs."""
+    from hwopt.study.calibration import calibrate, screen
+
+    only = [name.strip() for name in options.only.split(",")] if options.only else []
+    result = calibrate(options.file, options.out, only=only, constants=options.constants)
     if options.json:
         print_json(result)
     else:

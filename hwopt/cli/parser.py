@@ -11,6 +11,7 @@ from typing import NoReturn
 from hwopt.cli.commands import (
     EXPORTS,
     flag,
+    run_calibrate,
     run_catalog,
     run_estimate,
     run_optimize,
@@ -28,6 +29,7 @@ _EXAMPLES = {
     "estimate": "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16,zero=2",
     "plan": "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
     "validate": "hwopt validate my_runs.csv --json",
+    "calibrate": "hwopt calibrate my_runs.csv --out my_machine.toml",
     "catalog": "hwopt catalog chips h100-sxm",
     "sensitivity": "hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",
     "sources": "hwopt sources train_cost --chip b200",
@@ -123,11 +125,28 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     validate = add("validate", "Measured against predicted, every row of a CSV file accounted for.", run_validate)
     validate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
     validate.add_argument("--figure", help="also draw predicted over measured speed to this image file")
+    _add_constants(validate)
+
+    calibrate = add("calibrate", "The model's constants fitted to one's own measured runs.", run_calibrate)
+    calibrate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
+    calibrate.add_argument("--out", help="TOML file to write, which --constants of other commands takes")
+    calibrate.add_argument(
+        "--only", help="constants that may move, comma-separated: stack_gemm_efficiency for one scale"
+    )
+    _add_constants(calibrate)
 
     catalog = add("catalog", "Chips, links, workloads and all else the model stands on, with sources.", run_catalog)
     catalog.add_argument("kind", nargs="?", help="chips, links, workloads, stacks, cooling, ...; without it, all kinds")
     catalog.add_argument("name", nargs="?", help="an entry, or a file of your own")
     return parser
+
+
+def _add_constants(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--constants",
+        default="calibrated",
+        help="calibrated (to published runs, the default), literature, speed-of-light, or a .toml of hwopt calibrate",
+    )
 
 
 def _add_cluster(command: argparse.ArgumentParser) -> None:
@@ -138,6 +157,7 @@ def _add_cluster(command: argparse.ArgumentParser) -> None:
     command.add_argument("--chip", required=True, help="a name of the catalogue or a .toml file")
     command.add_argument("--chips", required=True, help="accelerators in the job")
     command.add_argument("--stack", help="software stack (default: the chip's)")
+    _add_constants(command)
     command.add_argument("--site", default="us-average", help="site of the facility (default us-average)")
     command.add_argument("--cooling", help="cooling technology (default: what the chip's servers are built for)")
     command.add_argument("--reliability", default="fleet-mean", help="failures of the fleet (default fleet-mean)")

@@ -17,6 +17,7 @@ class Network(eqx.Module):
     size: PerInnerTier  # chips one unit of each inner tier connects: scale-up domain, pod
     bandwidth_bytes_per_s: PerTier  # per chip and direction
     efficiency: PerTier  # bus bandwidth of a large collective over bandwidth
-    latency_s: PerTier  # of one step between neighbours, software of the step included
+    latency_s: PerTier  # of one step between neighbours with next to no bytes, software of the step included
+    ramp: PerTier  # rho of a step's `alpha + 2 rho sqrt(alpha s/B) + s/B`: 1 cut into its best chunks, 0 sent whole
     reduction_factor: PerTier  # traffic of an all-reduce over that of a ring (0.5: reduced inside the switch, 1: ring)
     energy_j_per_byte: PerTier  # of switches, optics and cables outside the chip, per byte sent

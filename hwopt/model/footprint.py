@@ -47,22 +47,30 @@ def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Sc
 def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scalar | float) -> Scalar:
     """Bytes of one layer and micro-batch kept for the backward pass, attention core left out.
 
-    Around the parallel region: norm inputs 2 h each, its outputs (GEMM inputs) 2 h each, dropout masks h each; over t
-    with sequence parallelism. Inside: queries, keys, values, the output product's input, and the MLP's inner tensors
-    (one per matrix). For GPT (f = 4 h, plain, dropout) this is `34 s b h / t` (arXiv 2205.05198, eq. 4).
+    Around the parallel region: `residual_tensors` of 2 h (two norms' inputs; their outputs are GEMM inputs, and are kept
+    or rebuilt), dropout masks h each; over t with sequence parallelism. Inside: queries, keys, values, the output
+    product's input, and the MLP's inner tensors (one per matrix, the last one kept or rebuilt). For GPT (f = 4 h, plain,
+    dropout, four tensors) this is `34 s b h / t` (arXiv 2205.05198, eq. 4). GEMM inputs take the bytes of the GEMM's
+    format where the stack keeps the cast copy; the attention core's output is then kept twice.
     """
     w, a = run.model, run.activation_bytes
     tokens = work.tokens_per_chip(run, plan)
     around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
-    outer = (4.0 * a + 2.0 * stack.dropout_masks) * w.hidden * tokens * around
+    cast = _smaller(work.gemm_bytes_per_element(run), a)
+    narrow = stack.cast_inputs_kept * cast + (1.0 - stack.cast_inputs_kept) * a
+    twice = jnp.where(cast < a, stack.cast_inputs_kept * cast, 0.0)
+    norms = 2.0 * a + (stack.residual_tensors - 2.0) * narrow
+    product = stack.product_kept * narrow
+    outer = (norms + 2.0 * stack.dropout_masks) * w.hidden * tokens * around
     kv_heads = jnp.where(w.kv_rank > 0, w.heads, hard_maximum(w.kv_heads, plan.tp))
     latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
-    heads = w.heads * (w.qk_dim + w.v_dim) + kv_heads * (w.qk_dim + w.v_dim)
-    inner = a * (heads * tokens / plan.tp + latent)
-    dense = a * w.mlp_matrices * w.ffn * tokens / plan.tp
+    heads = w.heads * (a * w.qk_dim + (a + twice) * w.v_dim) + a * kv_heads * (w.qk_dim + w.v_dim)
+    inner = heads * tokens / plan.tp + a * latent
+    mlp = a * (w.mlp_matrices - 1.0) + product
+    dense = mlp * w.ffn * tokens / plan.tp
     copies = work.expert_rank_tokens(run, plan)
-    experts = a * copies * (w.mlp_matrices * w.expert_ffn / plan.expert_tp + w.hidden)
-    shared = a * w.mlp_matrices * w.shared_experts * w.expert_ffn * tokens / plan.tp
+    experts = copies * (mlp * w.expert_ffn / plan.expert_tp + narrow * w.hidden)
+    shared = mlp * w.shared_experts * w.expert_ffn * tokens / plan.tp
     return outer + inner + (1.0 - moe) * dense + moe * (experts + shared)
 
 
@@ -81,8 +89,10 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Hel
     Kept: layers of a stage times micro-batches in flight. On the first stage these are p under 1F1B, `p + (p - 1)/v`
     interleaved; on the second 1, or 2/v, fewer; never more than the step has (a kink). Where layers do not divide, the
     first stage is the second to go short of one (the last is the first), and the second stage may keep more. Full
-    recomputation keeps a layer's input, `2 s b h`. Working: one layer's activations when recomputed, two layers' gathered
-    weights when weights are sharded.
+    recomputation keeps a layer's input, `2 s b h`. Working: one layer's activations when recomputed; the input of a
+    tensor-parallel region and its gradient, whole, with sequence parallelism; the gradients of `layers_whole` layers in
+    the weights' format before they are added up (grouped products of routed experts add them up at once); weights
+    gathered where they are sharded (`_gathered_bytes`).
 
     **Returns:** (kept bytes, working bytes). **Source:** arXiv 2205.05198, section 4.2.3 and table 2; warm-up counts of
     the interleaved schedule: Narayanan et al. 2021 (arXiv 2104.04473).
@@ -114,15 +124,34 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Hel
     working = hard_maximum(jnp.where(has_moe, moe_working, 0.0), jnp.where(has_dense, dense_working, 0.0))
     moe_weights = held.moe_layer + held.experts_layer
     largest = hard_maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, moe_weights, 0.0))
-    gathered = plan.weights_sharded * 2.0 * largest * run.weight_bytes
-    return kept, working + gathered
+    whole = 2.0 * run.activation_bytes * w.hidden * tokens * (1.0 - around)
+    summed = hard_maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, held.moe_layer, 0.0))
+    pending = stack.layers_whole * summed * run.weight_bytes * run.trainable_fraction
+    resident = 1.0 - stack.activations_offloaded
+    return resident * kept, working + whole + pending + _gathered_bytes(run, plan, stack, held, largest)
+
+
+def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Held, largest: Scalar) -> Scalar:
+    """What a chip holds whole of sharded weights: `layers_whole` layers, or the stage and its gradients in a pipeline.
+
+    A pipeline runs many micro-batches through the same stage: resharding after each would gather the stage again every
+    time, so weights stay gathered and gradients unreduced until the last one.
+
+    **Source:** torchtitan, fsdp `reshard_after_forward` policy "default": not with pipeline parallelism (recalled).
+    """
+    pipelined = 1.0 - above_zero(2.0 - plan.pp)
+    stage = (held.stage + held.stage_experts) * (
+        run.weight_bytes + stack.gradient_bytes * run.trainable_fraction * plan.gradients_sharded
+    )
+    layers = stack.layers_whole * largest * run.weight_bytes
+    return plan.weights_sharded * (pipelined * stage + (1.0 - pipelined) * layers)
 
 
 def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: Maximum) -> Footprint:
     """Peak bytes of the fullest chip.
 
-    States: weights, gradients, master copy and moments, each over its own shards. Logits (fp32 copy, its gradient and
-    the 16-bit output) live on the last stage, where few activations are in flight, so the larger of the two counts.
+    States: weights, gradients, master copy and moments, each over its own shards. Logits (`logit_bytes` each: output,
+    fp32 copy, gradient) live on the last stage, where few activations are in flight, so the larger of the two counts.
     """
     own, routed = held.stage, held.stage_experts
     ranks, expert_ranks = shard_ranks(plan)
@@ -135,12 +164,14 @@ def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: M
     trained = run.trainable_fraction
     activations, working = stage_activation_bytes(run, plan, stack, held)
     in_flight = _smaller(plan.pp, micro_batches(run, plan))
-    logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * 8.0
+    logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * stack.logit_bytes
     last_stage = activations / in_flight + logits
     return Footprint(
         weights_bytes=states(run.weight_bytes, plan.weights_sharded),
         gradients_bytes=states(stack.gradient_bytes * trained, plan.gradients_sharded),
-        optimizer_bytes=states((run.master_bytes + run.moment_bytes) * trained, plan.optimizer_sharded),
+        optimizer_bytes=states(
+            (stack.master_kept * run.master_bytes + run.moment_bytes) * trained, plan.optimizer_sharded
+        ),
         activations_bytes=activations,
         logits_bytes=maximum(activations, last_stage) - activations,
         working_bytes=working,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.maximum import above_zero, hard_maximum
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.transformer import (
@@ -34,6 +34,8 @@ class Held(NamedTuple):
 def held_parameters(shape: Transformer, plan: Plan) -> Held:
     """Weights on one chip: layers over t, experts over e and t_e, stages over p; norms and routers are replicated.
 
+    Dense layers come first, so the fullest stage has as many MoE layers as it has room for.
+
     **Returns:** numbers of weights. Zero experts for a dense model.
     """
     attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
@@ -41,9 +43,10 @@ def held_parameters(shape: Transformer, plan: Plan) -> Held:
     dense = attention + dense_mlp_parameters(shape) / plan.tp
     moe = attention + shape.shared_experts * expert / plan.tp + shape.hidden * shape.experts
     experts = shape.experts * expert / (plan.ep * plan.expert_tp)
-    share = plan.fullest_stage / plan.pp
-    stage = (shape.dense_layers * dense + shape.moe_layers * moe) * share + _tables(shape, plan)
-    return Held(dense, moe, experts, stage, shape.moe_layers * experts * share)
+    full = shape.layers * plan.fullest_stage / plan.pp
+    with_experts = jnp.where(full < shape.moe_layers, full, shape.moe_layers)
+    stage = (full - with_experts) * dense + with_experts * moe + _tables(shape, plan)
+    return Held(dense, moe, experts, stage, with_experts * experts)
 
 
 def _tables(shape: Transformer, plan: Plan) -> Scalar:
@@ -54,7 +57,8 @@ def _tables(shape: Transformer, plan: Plan) -> Scalar:
     embedding, head = embedding_parameters(shape), shape.vocab * shape.hidden
     untied = 1.0 - shape.tied_embeddings
     larger = hard_maximum(embedding, head)
-    return (larger + untied * (embedding + head - larger) / plan.pp) / plan.tp
+    single = above_zero(2.0 - plan.pp)  # 1 without a pipeline, 0 from two stages on
+    return (larger + untied * (embedding + head - larger) * single) / plan.tp
 
 
 def expert_replicas(plan: Plan) -> Scalar:

@@ -10,12 +10,16 @@ from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
 from hwopt.model.maximum import Maximum, above_zero
-from hwopt.model.work import Gemms, PerGemm, gemm_bytes_per_element
+from hwopt.model.work import IN_EXPERTS, Gemms, PerGemm, gemm_bytes_per_element
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS, Scalar
 from hwopt.workload.training import TrainingRun
 
 _BF16 = PRECISIONS.index("bf16")
+
+
+HALF_SIZE_RATE = 3.12e14
+"""16-bit rate, FLOP/s, at which a stack's `gemm_half_size` is stated: an A100's."""
 
 
 class KernelTime(NamedTuple):
@@ -82,17 +86,19 @@ def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum:
     present = table.n > 0
     # Guarded on both sides: shapes of an absent GEMM never enter a quotient, so its gradients are exact zeros.
     m, n, k, n_launched = (jnp.where(present, x, 1.0) for x in (table.m, table.n, table.k, table.n_launched))
-    half = stack.gemm_half_size
+    # What a kernel takes to start and to drain is a time: the faster the chip, the larger the product it equals.
+    half = stack.gemm_half_size * (bf16_rate(chip) * (1.0 / HALF_SIZE_RATE)) ** (1.0 / 3.0)
     shape_loss = (1.0 + half / m) * (1.0 + half / n_launched) * (1.0 + half / k)
     low_s, bf16_s = seconds_per_flop(chip, run)
     per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * bf16_s
-    compute = 2.0 * m * n * k * table.count * per_flop * (1.0 / stack.gemm_efficiency_factor) * shape_loss
+    grouped = 1.0 + IN_EXPERTS * (1.0 / stack.expert_gemm_factor - 1.0)
+    compute = 2.0 * m * n * k * table.count * per_flop * (1.0 / stack.gemm_efficiency_factor) * grouped * shape_loss
 
     low_bytes = gemm_bytes_per_element(run)
     element = table.low_precision * low_bytes + (1.0 - table.low_precision) * 2.0
     compulsory = (m * k + k * n) * element + m * n * 2.0
     blocked = m * n * k * sram_traffic_factor(chip, element)
-    casts = table.low_precision * _cast_bytes(m, k, low_bytes, stack)
+    casts = table.low_precision * _cast_bytes(m, n, k, low_bytes, stack)
     memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)
     cast_s = casts * table.count * hbm_seconds_per_byte(chip)  # kernels of their own
     slowest = maximum(compute, memory) + cast_s
@@ -100,10 +106,13 @@ def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum:
     return KernelTime(*(jnp.where(present, part, 0.0) for part in each))
 
 
-def _cast_bytes(m: PerGemm, k: PerGemm, low_bytes: Scalar, stack: Stack) -> PerGemm:
-    """Bytes of turning 16-bit inputs into the low format: none at 16 bit, read 2 and write `low` a pass below."""
+def _cast_bytes(m: PerGemm, n: PerGemm, k: PerGemm, low_bytes: Scalar, stack: Stack) -> PerGemm:
+    """Bytes of turning 16-bit inputs, and where they are not kept weights, into the low format.
+
+    None at 16 bit, read 2 and write `low` a pass below.
+    """
     share = 1.0 - above_zero(low_bytes - 1.0) + above_zero(low_bytes - 2.0)
-    return stack.cast_passes * share * m * k * (2.0 + low_bytes)
+    return stack.cast_passes * share * (m + stack.weight_cast_share * n) * k * (2.0 + low_bytes)
 
 
 def kernel_time(

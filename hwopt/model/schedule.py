@@ -124,6 +124,18 @@ def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) -> S
     return traffic * hbm_seconds_per_byte(cluster.chip)
 
 
+def _last_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
+    """Micro-batches beside which gradients are reduced and weights gathered.
+
+    A stage without chunks has all its gradients with its last micro-batch. Interleaved, a chunk's are complete while the
+    other chunks still work on the last p micro-batches, `min(p, m)`; weights are gathered chunk by chunk the same way.
+    """
+    has_chunks = 1.0 - above_zero(2.0 - plan.virtual_stages)
+    fewer = plan.pp - above_zero(plan.pp - micro_batches_)
+    # Never more than there are, were it less than one.
+    return 1.0 + has_chunks * above_zero(fewer - 1.0) - above_zero(1.0 - micro_batches_)
+
+
 def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximum: Maximum) -> StepTime:
     """Time of one synchronous training step and its parts.
 
@@ -147,11 +159,15 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximu
     bubble = plan.bubble_fraction * (plan.pp - 1.0) / plan.virtual_stages * stage_s
 
     sync = gradient_sync_s(run, cluster, plan, held)
-    # Beside the last micro-batch with its sends: no work hides two communications at once.
-    dp_exposed = overlapped(with_sends, sync, stack.dp_overlap, stack.communication_slowdown, maximum) - with_sends
+    # Beside the last micro-batches with their sends: no work hides two communications at once. Written as the larger of two
+    # sums over all m micro-batches, not as what is added to them, so that solvers see no difference of times.
+    last = _last_micro_batches(plan, m)
+    hides = stack.dp_overlap * last
+    with_sync = maximum(m * with_sends + stack.communication_slowdown * sync, above_zero(m - hides) * with_sends + sync)
+    dp_exposed = with_sync - m * with_sends
     optimizer = optimizer_s(run, cluster, plan, held)
 
-    base = m * with_sends + 2.0 * (plan.pp - 1.0) * send + bubble + dp_exposed + optimizer
+    base = with_sync + 2.0 * (plan.pp - 1.0) * send + bubble + optimizer
     jitter = jitter_fraction(stack.jitter_sigma, cluster.chips)
     mean = stage.plus(head.scaled(1.0 / plan.pp)).scaled(m)
     breakdown = Breakdown(

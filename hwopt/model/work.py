@@ -36,6 +36,7 @@ IN_EVERY_LAYER = np.array((1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0), np.float32)
 IN_DENSE_LAYER = np.array((0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0), np.float32)
 IN_MOE_LAYER = np.array((0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0), np.float32)
 IN_EXPERTS = np.array((0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0), np.float32)
+IN_LAST = np.array((0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 1, 0), np.float32)  # of a layer
 IN_HEAD = np.array((0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1), np.float32)
 
 PerGemm = Float[Array, "gemm"]
@@ -162,7 +163,6 @@ def elementwise_bytes(run: TrainingRun, plan: Plan, moe: Scalar) -> Scalar:
 
     Norms and residual adds: 20 h a token (two norms read and write 4 h each, two adds read 4 h and write 2 h), over t
     with sequence parallelism. Activation: 2 bytes a matrix and channel read, 2 written. Rotary: 4 bytes a channel.
-    MoE layers (`moe` = 1) add permute and unpermute: 8 h for each token copy.
     """
     w = run.model
     tokens = tokens_per_chip(run, plan)
@@ -173,8 +173,12 @@ def elementwise_bytes(run: TrainingRun, plan: Plan, moe: Scalar) -> Scalar:
     copies = expert_rank_tokens(run, plan)
     experts = run.activation_bytes * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp
     shared = run.activation_bytes * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
-    routed = experts + shared + 4.0 * run.activation_bytes * w.hidden * copies
-    return residual + rotary + (1.0 - moe) * dense + moe * routed
+    return residual + rotary + (1.0 - moe) * dense + moe * (experts + shared)
+
+
+def routing_bytes(run: TrainingRun, plan: Plan) -> Scalar:
+    """HBM bytes of permuting one MoE layer's tokens to experts and back, forward: `8 h` for each token copy."""
+    return 4.0 * run.activation_bytes * run.model.hidden * expert_rank_tokens(run, plan)
 
 
 def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:
@@ -209,13 +213,14 @@ def matrix_parameters(w: Transformer) -> Scalar:
 
 
 def recompute_flops(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
-    """FLOPs a step repeats, over all chips: whole layers, or attention cores, forward once more."""
+    """FLOPs a step repeats, over all chips: layers (but for the last product, if so), or attention cores, forward."""
     w = run.model
     layers = matrix_parameters(w) - w.vocab * w.hidden
     executed = executed_causal_fraction(run, stack)
     attention = 2.0 * attention_span(run, executed) * w.heads * (w.qk_dim + w.v_dim) * w.layers
     tokens = run.global_batch_sequences * run.sequence_length
-    again = plan.recompute_full * (2.0 * layers + attention)
+    last = w.hidden * (w.dense_layers * w.ffn + w.moe_layers * w.expert_ffn * (w.experts_per_token + w.shared_experts))
+    again = plan.recompute_full * (2.0 * (layers - stack.recompute_stops_early * last) + attention)
     again = again + (1.0 - plan.recompute_full) * plan.recompute_attention * attention
     return tokens * again
 

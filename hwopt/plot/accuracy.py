@@ -45,8 +45,8 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
         axes.minorticks_off()
         summary = result["summary"]
         axes.set_title(
-            f"{len(rows)} published runs, constants from literature (not fitted): "
-            f"median error {100 * summary['median_abs_error']:.0f} % over {summary['cells']} cells",
+            f"{len(rows)} runs, constants {summary['constants']}: "
+            f"median error {100 * summary['median_abs_error']:.1f} % over {summary['cells']} cells",
             fontsize=10,
         )
         axes.legend(ncols=2, fontsize=8, loc="lower right", markerscale=2)

@@ -13,10 +13,14 @@ from hwopt.model.report import Report
 from hwopt.model.schedule import Breakdown
 from hwopt.optim.solution import Solution
 from hwopt.plan import Plan
+from hwopt.study.intervals import Interval
 from hwopt.types import PRECISIONS
 
-CONSTANTS = "literature"
-"""Where the model's constants come from: not fitted to any run. Intervals need calibrated ones and are null until then."""
+_IN_PROPORTION = (
+    "step_time_s", "tokens_per_s", "tokens_per_s_per_chip", "mfu", "hfu", "model_flops_per_chip_per_s",
+    "cost_per_token_usd", "run_time_s", "run_cost_usd",
+)  # fmt: skip
+"""Metrics in proportion to the step time or to its reciprocal, and money, which nearly is: they share its interval."""
 
 ATTENTION_CONVENTION = "causal: half the score matrix counts; recomputation counts in hfu only"
 
@@ -44,8 +48,25 @@ def plan_document(plan: Plan) -> dict[str, float | int]:
     return {name: int(value) if value.is_integer() else value for name, value in values.items()}
 
 
-def report_document(report: Report) -> dict[str, Any]:
-    """A concrete report. A plan that does not fit gets its violations and memory, and null for what it would have done."""
+def interval_document(report: Report, around: Interval | None) -> dict[str, Any]:
+    """`low` and `high` of the metrics that have an interval; null without one."""
+    if around is None:
+        return {"low": None, "high": None}
+    ends: list[dict[str, float]] = [{}, {}]
+    if bool(report.feasible):
+        for name in _IN_PROPORTION:
+            for end, value in zip(ends, around.times(float(getattr(report, name))), strict=True):
+                end[name] = value
+    for end, value in zip(ends, around.memories(float(report.memory_per_chip_bytes)), strict=True):
+        end["memory_per_chip_bytes"] = value
+    return {"low": ends[0], "high": ends[1]}
+
+
+def report_document(report: Report, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
+    """A concrete report, its interval and the mode of its constants.
+
+    A plan that does not fit gets its violations and memory, and null for what it would have done.
+    """
     feasible = bool(report.feasible)
     document: dict[str, Any] = {"feasible": feasible, "violations": report.violations()}
     for name in _NEEDS_A_FITTING_PLAN:
@@ -59,7 +80,8 @@ def report_document(report: Report) -> dict[str, Any]:
     document["memory"] = {name: number(value) for name, value in report.memory._asdict().items()}
     document["bottleneck"] = report.bottleneck_name() if feasible else None
     document["margins"] = {name: number(getattr(report.margins, name)) for name in report.margins.__dataclass_fields__}
-    document |= {"low": None, "high": None, "constants": CONSTANTS, "mfu_convention": ATTENTION_CONVENTION}
+    document |= interval_document(report, around)
+    document |= {"constants": str(constants) or None, "mfu_convention": ATTENTION_CONVENTION}
     return document
 
 
@@ -86,7 +108,7 @@ def chip_document(solution: Solution) -> dict[str, Any] | None:
     }
 
 
-def solution_document(solution: Solution) -> dict[str, Any]:
+def solution_document(solution: Solution, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
     """An answer of `optimize`."""
     problem = solution.problem
     return {
@@ -135,7 +157,7 @@ def solution_document(solution: Solution) -> dict[str, Any]:
             "gap": solution.certificate.gap,
             "scope": solution.certificate.scope,
         },
-        "report": report_document(solution.report),
+        "report": report_document(solution.report, around, constants),
         "sources": list(problem.sources),
     }
 

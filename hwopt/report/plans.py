@@ -8,6 +8,7 @@ from typing import Any
 from hwopt.optim.plan_search import Candidate, PlanSearch
 from hwopt.report.documents import breakdown_shares, number, plan_document, report_document
 from hwopt.report.screens import estimate_screen, plan_line
+from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 
 _FULL_MEMORY = 0.95
@@ -39,10 +40,13 @@ def _alternative_document(candidate: Candidate, best: Candidate) -> dict[str, An
     }
 
 
-def plan_search_document(search: PlanSearch, fitting_chips: int | None = None) -> dict[str, Any]:
+def plan_search_document(
+    search: PlanSearch, fitting_chips: int | None = None, around: Interval | None = None, constants: str = ""
+) -> dict[str, Any]:
     """An answer of `plan`: as `estimate`'s, with plan, certificate, alternatives and counts.
 
-    **Arguments:** `fitting_chips` on which some plan fits, where none does on the cluster's.
+    **Arguments:** `fitting_chips` on which some plan fits, where none does on the cluster's; `around`: the interval of the
+    prediction; `constants` in use.
     """
     best, goal = search.best, search.objective
     return {
@@ -52,7 +56,7 @@ def plan_search_document(search: PlanSearch, fitting_chips: int | None = None) -
             "value": number(best.objective) if search.feasible else None,
             "unit": goal.unit,
         },
-        **report_document(best.report),
+        **report_document(best.report, around, constants),
         "certificate": {"lower_bound": search.lower_bound, "gap": search.gap, "scope": search.scope},
         "alternatives": [_alternative_document(each, best) for each in search.alternatives],
         "examined": search.examined,
@@ -82,12 +86,18 @@ def _row(candidate: Candidate, search: PlanSearch) -> str:
     )
 
 
-def plan_screen(search: PlanSearch, title: str, fitting_chips: int | None = None) -> str:
+def plan_screen(
+    search: PlanSearch,
+    title: str,
+    fitting_chips: int | None = None,
+    around: Interval | None = None,
+    constants: str = "",
+) -> str:
     """One screen for `plan`: the best plan as `estimate` shows it, the next best, and the proof.
 
     **Arguments:** as of `plan_search_document`; `title`: workload and cluster in words.
     """
-    lines = [estimate_screen(search.best.report, search.best.plan, title)]
+    lines = [estimate_screen(search.best.report, search.best.plan, title, around, constants)]
     if not search.feasible:
         lines += ["", f"None of {search.examined:,} plans fits; this one comes closest."]
         lines += _mending(search, fitting_chips)

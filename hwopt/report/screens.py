@@ -11,6 +11,7 @@ from hwopt.model.report import Report
 from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.plan import Plan
 from hwopt.report.documents import ATTENTION_CONVENTION, breakdown_shares, chip_document, plan_document
+from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 
 _BAR = 24
@@ -97,7 +98,7 @@ def _surroundings(r: Report) -> list[str]:
     ]
 
 
-def estimate_screen(report: Report, plan: Plan, title: str) -> str:
+def estimate_screen(report: Report, plan: Plan, title: str, around: Interval | None = None, constants: str = "") -> str:
     """One screen for `estimate`."""
     lines = [title, f"  plan           {plan_line(plan)}"]
     if not bool(report.feasible):
@@ -108,6 +109,7 @@ def estimate_screen(report: Report, plan: Plan, title: str) -> str:
     r = report
     lines += [
         f"  step time      {pretty(float(r.step_time_s), 's')}",
+        *([interval_line(r, around, constants)] if constants else []),
         f"  throughput     {pretty(float(r.tokens_per_s), 'token/s')}, {float(r.tokens_per_s_per_chip):,.0f} token/s a chip",
         f"  utilisation    MFU {100 * float(r.mfu):.1f} %, HFU {100 * float(r.hfu):.1f} %, "
         f"{pretty(float(r.model_flops_per_chip_per_s), 'FLOP/s')} a chip ({ATTENTION_CONVENTION})",
@@ -162,7 +164,15 @@ def _chip(solution: Solution) -> list[str]:
     ]
 
 
-def solution_screen(solution: Solution) -> str:
+def interval_line(report: Report, around: Interval | None, constants: str) -> str:
+    """Which constants, and where a measured step time would lie."""
+    if around is None:
+        return f"  constants      {constants}: no interval"
+    low, high = around.times(float(report.step_time_s))
+    return f"  constants      {constants}: four in five measured steps lie within {pretty(low, 's')} .. {pretty(high, 's')}"
+
+
+def solution_screen(solution: Solution, around: Interval | None = None, constants: str = "") -> str:
     """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""
     problem, report = solution.problem, solution.report
     lines = [problem.question, "", solution.outcome.value]
@@ -182,6 +192,8 @@ def solution_screen(solution: Solution) -> str:
             f"  {name:<32} {value:>14}   [{pretty(each.lower, unit, 3)} .. {pretty(each.upper, unit, 3)}]{bound}"
         )
     lines.append(f"  plan: {plan_line(solution.plan)}")
+    if constants and solution.feasible:
+        lines.append(interval_line(report, around, constants))
     lines += _chip(solution)
     lines += _title("Budgets")
     for each in solution.budgets:
@@ -218,7 +230,7 @@ def solution_screen(solution: Solution) -> str:
     lines += [
         f"  {proof.scope}",
         f"  largest violation {proof.max_violation:.1e}, KKT residual {proof.kkt_residual:.1e}; {bound}",
-        "  constants from literature, not fitted: a statement about the model, not about silicon",
+        "  a statement about the model, not about silicon" + (f"; constants: {constants}" if constants else ""),
     ]
     if problem.sources:
         lines += _title(f"Sources behind these numbers ({len(problem.sources)}; all with hwopt sources)")

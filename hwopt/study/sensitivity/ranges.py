@@ -204,7 +204,7 @@ def _plain(each: Input, element: str, records: dict[str, Record]) -> list[str]:
 def _link(field: str, tier: str, records: dict[str, Record]) -> tuple[Record, str, float] | None:
     """The link, or the chip, that states a number of a tier."""
     keys = {
-        "network_usd_per_byte_per_s": "price", "efficiency": "efficiency", "latency_s": "latency",
+        "network_usd_per_byte_per_s": "price", "efficiency": "efficiency", "latency_s": "latency", "ramp": "ramp",
         "energy_j_per_byte": "energy", "reduction_factor": "reduction_factor", "size": "pod",
     }  # fmt: skip
     if field not in keys:

@@ -16,6 +16,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.plan import Plan, stage_layers
 from hwopt.study.validation import models, sharding, stacks
 from hwopt.study.validation.conventions import METRICS
+from hwopt.study.validation.declared import declared
 from hwopt.study.validation.reasons import Reason, Skip
 from hwopt.study.validation.rows import MeasuredRun
 from hwopt.types import PRECISIONS
@@ -31,6 +32,7 @@ class Case:
     cluster: Cluster
     plan: Plan
     accelerator: str  # catalogue slug
+    architecture: str  # of the accelerator
     stack: str
     assumed: tuple[str, ...]
     full_if_too_big: bool  # recomputation not stated and the framework's users turn it on when memory is short
@@ -56,7 +58,8 @@ def join(row: MeasuredRun) -> Case:
     if guessed:
         assumed.append("stack")
     domain = float(row.gpus_per_node or _default_domain(accelerator, assumed))
-    cluster = _with_attention_kernel(_cluster(accelerator, domain, _links(row, domain), stack, row.num_gpus), row)
+    cluster = _cluster(accelerator, domain, _links(row, domain), stack, row.num_gpus)
+    cluster = replace(cluster, stack=declared(cluster.stack, row))
     plan, may_be_full = _plan(row, shape, stack, cluster, domain, assumed)
     return Case(
         row,
@@ -64,6 +67,7 @@ def join(row: MeasuredRun) -> Case:
         cluster,
         plan,
         accelerator,
+        architecture,
         stack,
         tuple(dict.fromkeys(assumed)),
         may_be_full,
@@ -144,19 +148,24 @@ def _links(row: MeasuredRun, domain: float) -> float | None:
 
 @cache
 def _parts(accelerator: str, domain: float, links: float | None, stack: str) -> Cluster:
-    return catalog.cluster(accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links)
+    return catalog.cluster(
+        accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links, constants=catalog.LITERATURE
+    )
 
 
 def _cluster(accelerator: str, domain: float, links: float | None, stack: str, chips: int) -> Cluster:
     return replace(_parts(accelerator, domain, links, stack), chips=np.float64(chips))
 
 
-def _with_attention_kernel(cluster: Cluster, row: MeasuredRun) -> Cluster:
-    """The stack with the attention kernel that the notes name."""
-    flash = stacks.flash_attention(row)
-    if flash is None or flash == (float(cluster.stack.attention_scores_stored) == 0.0):
-        return cluster
-    return replace(cluster, stack=replace(cluster.stack, attention_scores_stored=np.float64(not flash)))
+_PACKED_DOCUMENT_TOKENS = 700.0
+"""Mean length of a document in packed fine-tuning sequences (assumption; 300 to 1,500: questions with their passage and
+answer, instructions with their reply)."""
+
+
+def _met_within_documents(row: MeasuredRun) -> float:
+    """Share of a sequence that a token's own document fills: attention stays inside documents packed for fine-tuning."""
+    packed = re.search(r"packed sequences", row.notes, re.I) and models.is_fine_tuning(row)
+    return min(_PACKED_DOCUMENT_TOKENS / row.seq_len, 1.0) if packed else 1.0
 
 
 def _workload(row: MeasuredRun, shape: models.Transformer, assumed: list[str]) -> TrainingRun:
@@ -173,7 +182,7 @@ def _workload(row: MeasuredRun, shape: models.Transformer, assumed: list[str]) -
         "master_bytes": 0.0 if wide else 4.0,
         "moment_bytes": 8.0,
         "activation_bytes": 4.0 if wide else 2.0,
-        "causal_fraction": 0.5,
+        "causal_fraction": 0.5 * _met_within_documents(row),
         "trainable_fraction": models.trainable_fraction(row),
         "routing_imbalance": 1.0,
     }
@@ -196,7 +205,8 @@ def _plan(
     shards = sharding.sharding(row.zero_stage, row.dp * row.cp, row.tp, int(domain), habit.zero_stage)
     flash = float(cluster.stack.attention_scores_stored) == 0.0
     again = _recompute(row, layers, flash)
-    may_be_full = again is None and habit.recompute == "memory"
+    # Who shards weights to save memory turns recomputation on before anything else.
+    may_be_full = again is None and (habit.recompute == "memory" or shards.weights > 0.0)
     if again is None:
         assumed.append("recompute")
         again = (1.0, 0.0) if habit.recompute == "full" else (0.0, 0.0)

@@ -76,6 +76,13 @@ def is_lora(run: MeasuredRun) -> bool:
     return bool(re.search(r"\blora\b|\bpeft\b", f"{run.model_name} {run.notes}".replace("_", " "), re.I))
 
 
+def is_fine_tuning(run: MeasuredRun) -> bool:
+    """Whether a trained model is trained further, with adapters or whole."""
+    return is_lora(run) or bool(
+        re.search(r"\bsft\b|fine-?tun", f"{run.model_name} {run.notes}".replace("_", " "), re.I)
+    )
+
+
 def trainable_fraction(run: MeasuredRun) -> float:
     """Share of the weights that get gradients."""
     return _LORA_FRACTION if is_lora(run) else 1.0

@@ -20,6 +20,8 @@ from hwopt.study.validation.join import Case
 from hwopt.types import PRECISIONS
 from hwopt.workload.training import TrainingRun
 
+Inputs = tuple[TrainingRun, Cluster, Plan]
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -44,8 +46,8 @@ def stacked(trees: Sequence) -> Any:
 def predict(cases: Sequence[Case]) -> list[Prediction]:
     """The model's answer for each case.
 
-    Rows whose recomputation is not stated, on stacks whose users turn it on when memory is short, are estimated without
-    and again with it where they do not fit.
+    Rows whose recomputation is not stated, on stacks whose users turn it on when memory is short, are estimated without,
+    and where they do not fit again with all of it and then with the share of it that just fits.
     """
     if not cases:
         return []
@@ -53,13 +55,27 @@ def predict(cases: Sequence[Case]) -> list[Prediction]:
     answers = _evaluate(inputs)
     retry = [i for i, case in enumerate(cases) if case.full_if_too_big and _too_big(answers[i])]
     if retry:
-        one = np.float64(1.0)
-        for i in retry:
-            workload, cluster, plan = inputs[i]
-            inputs[i] = (workload, cluster, replace(plan, recompute_full=one))
         # All rows again: the same shapes, so no second trace.
-        answers = _evaluate(inputs)
+        everything = _evaluate(_recomputing(inputs, dict.fromkeys(retry, 1.0)))
+        shares = {i: _share_that_fits(answers[i], everything[i]) for i in retry}
+        answers = _evaluate(_recomputing(inputs, shares))
     return answers
+
+
+def _recomputing(inputs: Sequence[Inputs], shares: dict[int, float]) -> list[Inputs]:
+    """The inputs with these shares of layers recomputed."""
+    changed = list(inputs)
+    for i, share in shares.items():
+        workload, cluster, plan = inputs[i]
+        changed[i] = (workload, cluster, replace(plan, recompute_full=np.float64(share)))
+    return changed
+
+
+def _share_that_fits(nothing: Prediction, everything: Prediction) -> float:
+    """Share of layers to recompute: memory falls linearly from `nothing` recomputed to `everything`."""
+    saved = nothing.memory_bytes - everything.memory_bytes
+    missing = nothing.memory_bytes - nothing.memory_capacity_bytes
+    return min(missing / saved, 1.0) if saved > 0.0 else 1.0
 
 
 def _too_big(answer: Prediction) -> bool:

@@ -31,6 +31,7 @@ class Scored:
     predicted: float
     assumed: tuple[str, ...]
     baseline: float = math.nan  # of one utilisation per accelerator; memory has none
+    interval: tuple[float, float] | None = None  # low and high, in the unit that was measured
     left_out: str = ""  # why the row does not count in its cell although it is scored
 
     @property
@@ -43,10 +44,15 @@ class Scored:
         return self.predicted / self.row.measured_value - 1.0
 
     @property
+    def is_rate(self) -> bool:
+        """Whether what was measured falls as the step takes longer."""
+        return self.row.measured_metric in _RATES
+
+    @property
     def time_ratio(self) -> float:
         """Predicted over measured step time, whatever was measured."""
         ratio = self.predicted / self.row.measured_value
-        return 1.0 / ratio if self.row.measured_metric in _RATES else ratio
+        return 1.0 / ratio if self.is_rate else ratio
 
     @property
     def cell(self) -> tuple[str, str, str]:
@@ -90,6 +96,8 @@ def mark_repeats(rows: Sequence[Scored]) -> None:
     """
     groups: dict[tuple, list[Scored]] = defaultdict(list)
     for scored in rows:
+        if re.search(r"regression of that release", scored.row.notes, re.I):
+            scored.left_out = "a regression of its release, by the notes"
         groups[_configuration(scored)].append(scored)
     for group in groups.values():
         releases = [release(scored.row) for scored in group]
@@ -138,8 +146,7 @@ def fit_baseline(rows: Sequence[Scored]) -> dict[str, float]:
         if is_memory(scored.row.measured_metric):
             continue
         slower = scored.prediction.mfu / constants.get(scored.case.accelerator, scored.prediction.mfu)
-        is_rate = scored.row.measured_metric in _RATES
-        scored.baseline = scored.predicted / slower if is_rate else scored.predicted * slower
+        scored.baseline = scored.predicted / slower if scored.is_rate else scored.predicted * slower
     return constants
 
 
@@ -178,6 +185,16 @@ def _over_cells(cells: Sequence[dict[str, float]]) -> dict[str, float | int | No
     }
 
 
+def _coverage(rows: Sequence[Scored]) -> float | None:
+    """Share of counting rows whose measured value lies inside its interval."""
+    inside = [
+        each.interval[0] <= each.row.measured_value <= each.interval[1]
+        for each in rows
+        if each.interval and not each.left_out
+    ]
+    return float(np.mean(inside)) if inside else None
+
+
 def summary(rows: Sequence[Scored], skipped: Sequence[Reason], total: int) -> dict:
     """What `validate` prints above its rows; errors are means per cell, then taken over cells.
 
@@ -197,7 +214,7 @@ def summary(rows: Sequence[Scored], skipped: Sequence[Reason], total: int) -> di
         "skipped": len(skipped),
         "superseded": sum(bool(scored.left_out) for scored in rows),
         **_over_cells(list(cells.values())),
-        "interval_coverage": None,
+        "interval_coverage": _coverage(rows),
         "skipped_by_reason": {str(reason): counts[reason] for reason in Reason if counts[reason]},
         "release_spread": release_spread(rows),
         "baseline_utilisation": dict(sorted(constants.items())),

@@ -12,6 +12,7 @@ def screen(result: dict) -> str:
     spread = s["release_spread"]
     lines = [
         f"{s['rows']} rows: {s['scored']} scored in {s['cells']} cells (source, model, accelerator), {s['skipped']} skipped",
+        f"constants: {s['constants']}",
         "",
         f"{'':38}{'median':>8}{'mean':>8}{'max':>8}{'bias':>8}",
         f"{'error over cells':38}{_percent(s['median_abs_error'])}{_percent(s['mean_abs_error'])}"
@@ -26,7 +27,11 @@ def screen(result: dict) -> str:
     coverage = s["interval_coverage"]
     lines += [
         "intervals: "
-        + ("none until the constants are calibrated" if coverage is None else f"{100 * coverage:.0f} % covered"),
+        + (
+            "none: these constants were not calibrated"
+            if coverage is None
+            else f"{100 * coverage:.0f} % of measured values inside, meant to be 80"
+        ),
         "bias: predicted over measured step time; + is too slow",
         "",
         f"{'source':50}{'cells':>6}{'rows':>6}{'median':>8}{'bias':>8}",

@@ -27,6 +27,8 @@ _HABITS = {
     "nemo-2024": Habits(1, "none", True),
     "nemo-2025": Habits(1, "none", True),
     "internevo-2024": Habits(1, "none", True),
+    "composer-2023": Habits(3, "memory", False),
+    "megatron-2025": Habits(1, "none", True),
     "torch-fsdp-2023": Habits(3, "memory", False),
     "torchtitan-2024": Habits(3, "memory", True),
     "torchtitan-eager": Habits(3, "memory", True),
@@ -52,10 +54,11 @@ _NAMED = (
         r"vtrain|korthikanti|reducing activation recomputation|narayanan|sc'?21|megatron-lm readme (january|april) 2021",
         "megatron-2021",
     ),
-    (r"llm-foundry|mosaic|composer", "torch-fsdp-2023"),
+    (r"llm-foundry|mosaic|composer", "composer-2023"),
     (r"torchtitan|torchao|pytorch/ao", "torchtitan-2024"),
     (r"maxtext|levanter|\bjax\b|pax|t5x|flax|haiku|\bxla\b", "jax"),
-    (r"megatron-bridge|modelzoo|simumax", "nemo-2025"),
+    (r"simumax", "megatron-2025"),
+    (r"megatron-bridge|modelzoo", "nemo-2025"),
     (r"deepspeed|zero-3", "deepspeed"),
     (r"nemo|dgxc|dgx cloud|transformer engine|megatron", "nvidia"),
     (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo|nanotron", "torch"),
@@ -102,6 +105,8 @@ def stack(run: MeasuredRun, architecture: str) -> tuple[str, bool]:
     if run.stack:
         return _stated(run), False
     date = year(run) or _generation(architecture)
+    if re.match(r"(maxtext|paxml) \(jax\)", run.notes.lower()):  # a table of several frameworks names each row's
+        return _resolved("jax", run, architecture, date), False
     for text, assumed in ((run.framework, False), (run.source, False), (f"{run.notes} {run.zero_stage}", True)):
         for words, name in _NAMED:
             if text and re.search(words, text.lower()):
@@ -131,7 +136,9 @@ def _resolved(name: str, run: MeasuredRun, architecture: str, date: int) -> str:
     if name == "deepspeed" or (name == "megatron-2021" and "zero3" in run.zero_stage.replace("-", "")):
         return "deepspeed-2021" if date <= 2022 else "torch-fsdp-2023"
     if name == "torchtitan-2024":
-        return "torchtitan-eager" if "eager" in said else name
+        # Compilation is off unless a run switches it on; 8-bit products are of no use without.
+        compiled = re.search(r"(?<!without )(?<!no )compile|float8|fp8", f"{said} {run.precision.lower()}")
+        return name if compiled and "eager" not in said else "torchtitan-eager"
     if name == "torch":
         return "torchtitan-2024" if date >= 2024 or "compile" in said else "torch-fsdp-2023"
     if name == "nvidia":
@@ -139,11 +146,3 @@ def _resolved(name: str, run: MeasuredRun, architecture: str, date: int) -> str:
         dated = next((entry for last, entry in generations if date <= last), "nemo-2025")
         return "nemo-2025" if architecture in {"blackwell", "rubin"} else dated
     return name
-
-
-def flash_attention(run: MeasuredRun) -> bool | None:
-    """Whether the notes say that attention is a fused kernel; None where they do not."""
-    said = run.notes.lower()
-    if re.search(r"(without|no) flash", said):
-        return False
-    return True if re.search(r"flash[ -]?attention|\bfa[23]\b|cudnn attention", said) else None

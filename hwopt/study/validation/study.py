@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hwopt import catalog
+from hwopt.catalog import Calibration
 from hwopt.errors import UserError
+from hwopt.study.intervals import interval
 from hwopt.study.validation.conventions import METRICS, is_memory, predicted_value
 from hwopt.study.validation.join import Case, join
 from hwopt.study.validation.predict import Prediction, predict
@@ -15,29 +18,78 @@ from hwopt.study.validation.score import Scored, summary
 from hwopt.units import to_si
 
 
-def validate(path: str | Path) -> dict:
+@dataclass(frozen=True)
+class Scoring:
+    """A file of measured runs, every row scored or skipped."""
+
+    measured: list[MeasuredRun]
+    outcomes: list[Case | Skip]
+    scored: list[Scored]
+
+    @property
+    def skips(self) -> list[Skip]:
+        return [outcome for outcome in self.outcomes if isinstance(outcome, Skip)]
+
+
+def score(path: str | Path, held: Calibration | None) -> Scoring:
+    """Joins and predicts every row of a CSV file with the constants of a mode.
+
+    A row whose source was among the runs fitted is predicted with the constants fitted without that source.
+
+    **Arguments:** `path`; `held` as `catalog.calibration` returns it.
+
+    **Raises:** `UserError` for a file that cannot be read.
+    """
+    measured = read(path)
+    outcomes: list[Case | Skip] = [_joined(path, row) for row in measured]
+    cases = [_with_constants(outcome, held) for outcome in outcomes if isinstance(outcome, Case)]
+    scored = [_scored(case, answer) for case, answer in zip(cases, predict(cases), strict=True)]
+    return Scoring(measured, outcomes, scored)
+
+
+def _with_constants(case: Case, held: Calibration | None) -> Case:
+    cluster = catalog.with_constants(case.cluster, held, case.architecture, case.stack, without=case.row.source)
+    return replace(case, cluster=cluster)
+
+
+def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED) -> dict:
     """Scores a CSV file of measured training runs against the model.
 
     Every row is scored, or skipped with one `Reason`. What a row leaves open is filled with its framework's habit and
     listed under `assumed`.
 
     **Arguments:** `path` of a CSV with at least the columns `rows.ESSENTIAL`; a degree (tp, pp, ...) whose column is
-    missing is 1; columns `stack`, `framework` and `year` win over what is inferred.
+    missing is 1; columns `stack`, `framework` and `year` win over what is inferred. `constants`: a mode, or a file of
+    `hwopt calibrate`. Calibrated ones are held out: rows whose source was fitted are predicted by a fit without it.
 
     **Returns:** `{"rows": [...], "summary": {...}}`, plain numbers, strings and None. `error` is
-    (predicted - measured) / measured; `low` and `high` are None until the constants are calibrated.
+    (predicted - measured) / measured; `low` and `high` hold the measured value four times in five, and are None where the
+    constants are not calibrated.
 
     **Raises:** `UserError` for a file that cannot be read, one line with file, row, column and likely intent.
     """
-    measured = read(path)
-    outcomes: list[Case | Skip] = [_joined(path, row) for row in measured]
-    cases = [outcome for outcome in outcomes if isinstance(outcome, Case)]
-    scored = [_scored(case, answer) for case, answer in zip(cases, predict(cases), strict=True)]
-    skips = [outcome.reason for outcome in outcomes if isinstance(outcome, Skip)]
-    totals = summary(scored, skips, len(measured))
-    by_line = {each.row.line: each for each in scored}
-    rows = [_outcome(row, by_line.get(row.line), outcome) for row, outcome in zip(measured, outcomes, strict=True)]
-    return {"rows": rows, "summary": totals}
+    held = catalog.calibration(constants)
+    scoring = score(path, held)
+    for each in scoring.scored:
+        each.interval = _interval(each, held)
+    totals = summary(scoring.scored, [skip.reason for skip in scoring.skips], len(scoring.measured))
+    by_line = {each.row.line: each for each in scoring.scored}
+    rows = [
+        _outcome(row, by_line.get(row.line), outcome, held)
+        for row, outcome in zip(scoring.measured, scoring.outcomes, strict=True)
+    ]
+    mode = str(constants) if held is None or not held.scopes.entries else f"{constants}, sources held out"
+    return {"rows": rows, "summary": {"constants": mode} | totals}
+
+
+def _interval(scored: Scored, held: Calibration | None) -> tuple[float, float] | None:
+    around = interval(
+        scored.case.workload, scored.case.architecture, scored.case.stack, held, without=scored.row.source
+    )
+    if around is None:
+        return None
+    memory = is_memory(scored.row.measured_metric)
+    return around.memories(scored.predicted) if memory else around.times(scored.predicted)
 
 
 def _joined(path: str | Path, row: MeasuredRun) -> Case | Skip:
@@ -65,7 +117,7 @@ def _scored(case: Case, answer: Prediction) -> Scored:
     return Scored(replace(case, assumed=tuple(assumed)), answer, predicted, tuple(assumed))
 
 
-def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip) -> dict:
+def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip, held: Calibration | None) -> dict:
     base = {
         "id": row.id,
         "line": row.line,
@@ -81,8 +133,8 @@ def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip) -> d
     return base | {
         "predicted": scored.predicted,
         "error": scored.error,
-        "low": None,
-        "high": None,
+        "low": scored.interval[0] if scored.interval else None,
+        "high": scored.interval[1] if scored.interval else None,
         "status": "scored",
         "reason": None,
         "counts": not scored.left_out,
@@ -91,6 +143,7 @@ def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip) -> d
         "accelerator": scored.cell[2],
         "chips": scored.case.row.num_gpus,
         "stack": scored.case.stack,
+        "held_out": held is not None and scored.row.source in held.left_out,
         "assumed": list(scored.assumed),
         "step_time_s": scored.prediction.step_s,
         "memory_per_chip_bytes": memory,

@@ -19,6 +19,15 @@ def computed_causal(run, stack) -> float:
     return run.causal_fraction
 
 
+def last_products(w) -> float:
+    """Weights, over all layers, of the matrices that a token meets last in each."""
+    total = 0.0
+    for is_moe, layers in ((False, w.layers - w.moe_layers), (True, w.moe_layers)):
+        width = w.expert_ffn * (w.experts_per_token + w.shared_experts) if is_moe else w.ffn
+        total += layers * width * w.hidden
+    return total
+
+
 def flops(run, plan, stack) -> tuple[float, float]:
     """Model FLOPs and repeated FLOPs of a step, all chips."""
     w = run.model
@@ -31,7 +40,8 @@ def flops(run, plan, stack) -> tuple[float, float]:
         model += 2.0 * (weights + w.vocab * w.hidden) * weight_pass + attention * attention_pass
     attention_again = 2.0 * keys_met(run, computed_causal(run, stack)) * width
     only_attention = (1.0 - plan.recompute_full) * plan.recompute_attention
-    again = plan.recompute_full * (2.0 * weights + attention_again) + only_attention * attention_again
+    weights_again = weights - stack.recompute_stops_early * last_products(w)
+    again = plan.recompute_full * (2.0 * weights_again + attention_again) + only_attention * attention_again
     return tokens * model, tokens * again
 
 

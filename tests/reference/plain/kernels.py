@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from tests.reference.plain.flops import computed_causal, expert_tokens, keys_met, sequence_shards, tokens_of
 from tests.reference.plain.names import BYTES, FORMATS, per_format
@@ -21,54 +22,78 @@ def chip_rates(run, cluster) -> tuple[float, float, float]:
     return mixed, bf16, 1.0 / (chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency)
 
 
+def sixteen_bit_rate(chip) -> float:
+    """Peak, without efficiency."""
+    return float(chip.peak_flops_per_s[FORMATS.index("bf16")]) * float(chip.clock_ratio)
+
+
+class Gemm(NamedTuple):
+    """Equal products of (rows, inner) and (inner, columns) matrices."""
+
+    rows: float
+    columns: float
+    inner: float
+    launched: float | None = None  # columns of the kernel that it is a part of, where that has more
+    count: float = 1.0
+    low: bool = True  # in the run's format, else 16 bit
+    of_experts: bool = False
+    last: bool = False  # the layer's output comes out of it
+
+
 def layer_gemms(run, plan, moe: bool):
-    """(rows, columns, inner, columns launched, count, low precision, is expert) of each GEMM of one layer."""
     w, t, tokens = run.model, plan.tp, tokens_of(run, plan)
     query = w.heads * w.qk_dim / t
     query_inner = w.query_rank if w.query_rank > 0 else w.hidden
     latent = w.query_rank + w.kv_rank + w.rope_dim
     if latent > 0:
-        yield tokens, latent, w.hidden, latent, 1.0, True, False
+        yield Gemm(tokens, latent, w.hidden)
     if w.kv_rank > 0:
         expanded = w.heads * (w.qk_dim - w.rope_dim + w.v_dim) / t
-        yield tokens, query, query_inner, query, 1.0, True, False
-        yield tokens, expanded, w.kv_rank, expanded, 1.0, True, False
+        yield Gemm(tokens, query, query_inner)
+        yield Gemm(tokens, expanded, w.kv_rank)
     else:
         key_value = max(w.kv_heads / t, 1.0) * (w.qk_dim + w.v_dim)
-        yield tokens, query, query_inner, query + key_value, 1.0, True, False
-        yield tokens, key_value, w.hidden, query + key_value, 1.0, True, False
-    yield tokens, w.hidden, w.heads * w.v_dim / t, w.hidden, 1.0, True, False
+        yield Gemm(tokens, query, query_inner, launched=query + key_value)
+        yield Gemm(tokens, key_value, w.hidden, launched=query + key_value)
+    yield Gemm(tokens, w.hidden, w.heads * w.v_dim / t)
     gates = w.mlp_matrices - 1.0
     if not moe:
-        yield tokens, gates * w.ffn / t, w.hidden, gates * w.ffn / t, 1.0, True, False
-        yield tokens, w.hidden, w.ffn / t, w.hidden, 1.0, True, False
+        yield Gemm(tokens, gates * w.ffn / t, w.hidden)
+        yield Gemm(tokens, w.hidden, w.ffn / t, last=True)
         return
-    yield tokens / t, w.experts, w.hidden, w.experts, 1.0, False, False
+    yield Gemm(tokens / t, w.experts, w.hidden, low=False)
     local = w.experts / plan.ep
     rows, inner = expert_tokens(run, plan) / local, w.expert_ffn / plan.expert_tp
-    yield rows, gates * inner, w.hidden, gates * inner, local, True, True
-    yield rows, w.hidden, inner, w.hidden, local, True, True
+    yield Gemm(rows, gates * inner, w.hidden, count=local, of_experts=True)
+    yield Gemm(rows, w.hidden, inner, count=local, of_experts=True, last=True)
     if w.shared_experts > 0:
         shared = w.shared_experts * w.expert_ffn / t
-        yield tokens, gates * shared, w.hidden, gates * shared, 1.0, True, False
-        yield tokens, w.hidden, shared, w.hidden, 1.0, True, False
+        yield Gemm(tokens, gates * shared, w.hidden)
+        yield Gemm(tokens, w.hidden, shared, last=True)
 
 
-def gemm(run, cluster, rows, columns, inner, launched, count, low) -> tuple[float, float, float, float]:
-    """One GEMM."""
-    stack = cluster.stack
-    mixed, bf16, byte_s = chip_rates(run, cluster)
-    element = sum(share * BYTES[name] for name, share in per_format(run.gemm_precision).items()) if low else 2.0
+def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
+    stack, (mixed, bf16, byte_s) = cluster.stack, chip_rates(run, cluster)
+    rows, columns, inner, count = shape.rows, shape.columns, shape.inner, shape.count
+    element, flop_s = 2.0, bf16
+    if shape.low:
+        element = sum(share * BYTES[name] for name, share in per_format(run.gemm_precision).items())
+        flop_s = mixed
+    # Stated for an A100, which does 312 TFLOP/s in 16 bit; grows with the cube root of the rate.
+    half = stack.gemm_half_size * math.cbrt(sixteen_bit_rate(cluster.chip) / 312e12)
     loss = 1.0
-    for side in (rows, launched, inner):
-        loss *= (side + stack.gemm_half_size) / side
-    compute = 2.0 * rows * columns * inner * count * (mixed if low else bf16) * loss / stack.gemm_efficiency_factor
+    for side in (rows, shape.launched or columns, inner):
+        loss *= (side + half) / side
+    compute = 2.0 * rows * columns * inner * count * flop_s * loss / stack.gemm_efficiency_factor
+    if shape.of_experts:
+        compute /= stack.expert_gemm_factor
     compulsory = element * inner * (rows + columns) + 2.0 * rows * columns
     blocked = 2.0 * rows * columns * inner * element / math.sqrt(cluster.chip.sram_bytes / (3.0 * element))
     traffic_s = max(compulsory, blocked) * count * byte_s
     memory = max(traffic_s - compute, 0.0)
-    if low and element < 2.0:  # casts to the low format are kernels of their own
-        cast_s = stack.cast_passes * min(2.0 - element, 1.0) * rows * inner * (2.0 + element) * count * byte_s
+    if shape.low and element < 2.0:  # casts to the low format are kernels of their own
+        elements = rows * inner + stack.weight_cast_share * inner * columns
+        cast_s = stack.cast_passes * min(2.0 - element, 1.0) * elements * (2.0 + element) * count * byte_s
         memory += cast_s
         traffic_s += cast_s
     return compute, memory, stack.kernel_launch_s, traffic_s
@@ -83,7 +108,7 @@ def attention_core(run, cluster, plan) -> tuple[tuple, tuple]:
     work = 2.0 * tokens * keys_met(run, computed_causal(run, stack)) * heads * width
     keys = heads if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
     streams = 2.0 * tokens * (heads + keys) * width
-    peak = float(chip.peak_flops_per_s[FORMATS.index("bf16")]) * chip.clock_ratio
+    peak = sixteen_bit_rate(chip)
     directions = []
     for again, efficiency, stream_passes, score_bytes, kernels in (
         (1.0, stack.attention_forward_efficiency, 1.0, 13.0, 1.0),
@@ -108,9 +133,12 @@ def passes(run, cluster, plan, moe: bool) -> tuple[float, float, float, float]:
     size = 10.0 * a * w.hidden * tokens / sequence_shards(plan) + 2.0 * a * tokens * w.heads * w.qk_dim / plan.tp
     if moe:
         copies = expert_tokens(run, plan)
-        size += a * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp + 4.0 * a * w.hidden * copies
+        size += a * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp
         size += a * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
     else:
         size += a * w.mlp_matrices * tokens * w.ffn / plan.tp
-    traffic_s = cluster.stack.elementwise_passes * size * chip_rates(run, cluster)[2]
+    size *= cluster.stack.elementwise_passes
+    if moe:  # each copy of a token is read and written on its way to the expert and on the way back
+        size += cluster.stack.routing_passes * 4.0 * a * w.hidden * expert_tokens(run, plan)
+    traffic_s = size * chip_rates(run, cluster)[2]
     return 0.0, traffic_s, 8.0 * cluster.stack.kernel_launch_s, traffic_s

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass
-from tests.reference.plain.flops import tokens_of
+from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, tiers
+from tests.reference.plain.flops import micro_batches, tokens_of
 from tests.reference.plain.kernels import attention_core, gemm, layer_gemms, passes
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.weights import expert_replicas, layer_weights
@@ -29,7 +29,7 @@ def beside(stack, work: float, communication: float, overlap: float) -> tuple[fl
     return exposed, max(communication - exposed, 0.0)
 
 
-def direction(stack, products, attention, experts, elementwise, comm, gather) -> dict[str, float]:
+def direction(stack, host, products, attention, experts, elementwise, comm, gather) -> dict[str, float]:
     everything = add(products, attention, experts, elementwise)
     seconds = defaultdict(float, zip(KERNEL_PARTS, everything, strict=True))
     elapsed = elapsed_s(everything)
@@ -42,13 +42,20 @@ def direction(stack, products, attention, experts, elementwise, comm, gather) ->
         seconds[name + "_comm_s"] += exposed
         seconds["hidden_s"] += hidden
         elapsed += exposed
-    if elapsed < stack.host_layer_s:
-        seconds["host_s"] += stack.host_layer_s - elapsed
-        elapsed = stack.host_layer_s
+    if elapsed < host:
+        seconds["host_s"] += host - elapsed
+        elapsed = host
     exposed, hidden = beside(stack, elapsed, gather, stack.dp_overlap)
     seconds["dp_comm_s"] += exposed
     seconds["hidden_s"] += hidden
     return seconds
+
+
+def distinct_domains(cluster, plan, copies: float) -> float:
+    """Of a token's copies, how many go to different scale-up domains."""
+    _, pods, outermost = tiers(cluster.network, plan.ep, plan.expert_tp)
+    domains = pods.members * outermost.members
+    return domains / (domains + 0.6 * max(copies - 1.0, 0.0))
 
 
 def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
@@ -61,7 +68,10 @@ def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
         if w.shared_experts > 0:
             comm["tp"] += around_attention
         sent = tokens / plan.tp * w.experts_per_token * w.hidden * run.activation_bytes * run.routing_imbalance
-        comm["ep"] = 2.0 * all_to_all(cluster, sent, plan.ep, plan.expert_tp)
+        distinct = 1.0
+        if cluster.stack.dispatch_deduplicated == 1:
+            distinct = distinct_domains(cluster, plan, w.experts_per_token)
+        comm["ep"] = 2.0 * all_to_all(cluster, sent, plan.ep, plan.expert_tp, distinct)
     heads = max(w.kv_heads / plan.tp, 1.0)
     keys_values = 2.0 * plan.micro_batch * run.sequence_length * heads * (w.qk_dim + w.v_dim)
     comm["cp"] = ring_pass(cluster, keys_values, plan.cp, plan.tp)
@@ -69,7 +79,7 @@ def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
 
 
 def gather(run, cluster, plan, moe: bool, element: float) -> float:
-    """Gathering (or scattering) one layer's sharded weights."""
+    """Gathering (or scattering) one layer's sharded weights, per micro-batch."""
     if plan.weights_sharded == 0:
         return 0.0
     own, routed = layer_weights(run.model, plan, moe)
@@ -77,34 +87,45 @@ def gather(run, cluster, plan, moe: bool, element: float) -> float:
     if moe:
         group = max(expert_replicas(plan) / plan.shard_groups, 1.0)
         total += ring_pass(cluster, routed * element, group, plan.ep * plan.expert_tp)
-    return total
+    # With a pipeline a chip keeps what it gathered until the step ends.
+    once = 1.0 / micro_batches(run, plan)
+    pipelined = min(plan.pp - 1.0, 1.0)
+    return total / cluster.stack.gather_efficiency * (pipelined * once + 1.0 - pipelined)
+
+
+def products_of_layer(run, cluster, plan, moe: bool, last: float) -> tuple[tuple, tuple]:
+    """GEMMs forward, (all but experts', experts'); of the last one a share `last`."""
+    products, experts = (0.0,) * 4, (0.0,) * 4
+    for shape in layer_gemms(run, plan, moe):
+        time = tuple((last if shape.last else 1.0) * seconds for seconds in gemm(run, cluster, shape))
+        if shape.of_experts:
+            experts = add(experts, time)
+        else:
+            products = add(products, time)
+    return products, experts
 
 
 def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
     """Forward, recomputation and backward of one layer and micro-batch."""
     stack = cluster.stack
-    products, experts = (0.0,) * 4, (0.0,) * 4
-    for *shape, is_expert in layer_gemms(run, plan, moe):
-        time = gemm(run, cluster, *shape)
-        if is_expert:
-            experts = add(experts, time)
-        else:
-            products = add(products, time)
+    products, experts = products_of_layer(run, cluster, plan, moe, last=1.0)
+    products_again, experts_again = products_of_layer(run, cluster, plan, moe, last=1.0 - stack.recompute_stops_early)
     attention, attention_backward = attention_core(run, cluster, plan)
     elementwise = passes(run, cluster, plan, moe)
     comm = layer_communication(run, cluster, plan, moe)
     weights_s = gather(run, cluster, plan, moe, run.weight_bytes)
     gradients_s = gather(run, cluster, plan, moe, stack.gradient_bytes * run.trainable_fraction)
 
+    host = stack.host_moe_layer_s if moe else stack.host_layer_s
     times = lambda factor, kernels: tuple(factor * x for x in kernels)
     both = 1.0 + run.trainable_fraction
-    forward = direction(stack, products, attention, experts, elementwise, comm, weights_s)
+    forward = direction(stack, host, products, attention, experts, elementwise, comm, weights_s)
     backward = direction(
-        stack, times(both, products), attention_backward, times(both, experts), times(2.0, elementwise),
+        stack, host, times(both, products), attention_backward, times(both, experts), times(2.0, elementwise),
         {"tp": comm["tp"], "cp": 2.0 * comm["cp"], "ep": comm["ep"]}, weights_s + gradients_s,
     )  # fmt: skip
     total = defaultdict(float)
-    again = direction(stack, products, attention, experts, elementwise, comm, 0.0)
+    again = direction(stack, host, products_again, attention, experts_again, elementwise, comm, 0.0)
     for name in (*BREAKDOWN, "hidden_s", "hbm_s"):
         total[name] = forward[name] + backward[name] + plan.recompute_full * again[name]
     for name, seconds in zip(KERNEL_PARTS, attention, strict=True):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.reference.plain.flops import expert_tokens, micro_batches, sequence_shards, tokens_of
-from tests.reference.plain.weights import layer_weights, sharded_weights
+from tests.reference.plain.weights import layer_weights, sharded_weights, stage_weights
+
+ELEMENT_BYTES = (4.0, 4.0, 2.0, 1.0, 1.0, 0.5)  # of fp32, tf32, bf16, fp8, int8, fp4
 
 
 def core_activations(run, plan, stack) -> float:
@@ -15,17 +17,24 @@ def core_activations(run, plan, stack) -> float:
 
 def body_activations(run, plan, stack, moe: bool) -> float:
     w, a, tokens = run.model, run.activation_bytes, tokens_of(run, plan)
-    total = 4.0 * a * w.hidden * tokens / sequence_shards(plan)  # two norms' inputs and outputs
+    cast = min(a, sum(share * size for share, size in zip(run.gemm_precision, ELEMENT_BYTES, strict=True)))
+    gemm_input, second_copy = a, 0.0
+    if stack.cast_inputs_kept == 1:
+        gemm_input, second_copy = cast, cast if cast < a else 0.0
+    # Two norms' inputs, and of their outputs as many as the stack keeps.
+    total = (2.0 * a + (stack.residual_tensors - 2.0) * gemm_input) * w.hidden * tokens / sequence_shards(plan)
     if stack.dropout_masks == 1:
         total += 2.0 * w.hidden * tokens / sequence_shards(plan)
     keys = w.heads if w.kv_rank > 0 else max(w.kv_heads, plan.tp)
     total += a * tokens * (w.heads + keys) * (w.qk_dim + w.v_dim) / plan.tp
+    total += second_copy * tokens * w.heads * w.v_dim / plan.tp
     total += a * tokens * (w.query_rank + w.kv_rank + w.rope_dim)
+    inner = a * (w.mlp_matrices - 1.0) + (gemm_input if stack.product_kept == 1 else 0.0)
     if moe:
-        total += a * expert_tokens(run, plan) * (w.mlp_matrices * w.expert_ffn / plan.expert_tp + w.hidden)
-        total += a * tokens * w.mlp_matrices * w.shared_experts * w.expert_ffn / plan.tp
+        total += expert_tokens(run, plan) * (inner * w.expert_ffn / plan.expert_tp + gemm_input * w.hidden)
+        total += tokens * inner * w.shared_experts * w.expert_ffn / plan.tp
     else:
-        total += a * tokens * w.mlp_matrices * w.ffn / plan.tp
+        total += tokens * inner * w.ffn / plan.tp
     return total
 
 
@@ -33,7 +42,7 @@ def memory(run, plan, stack) -> dict[str, float]:
     w, tokens = run.model, tokens_of(run, plan)
     checkpoint = run.activation_bytes * w.hidden * tokens / sequence_shards(plan)
     core = core_activations(run, plan, stack)
-    kept, working, largest = 0.0, 0.0, 0.0
+    kept, working, largest, summed = 0.0, 0.0, 0.0, 0.0
     for moe, layers in ((False, w.layers - w.moe_layers), (True, w.moe_layers)):
         if layers == 0:
             continue
@@ -42,6 +51,7 @@ def memory(run, plan, stack) -> dict[str, float]:
         kept += layers / w.layers * (normal + plan.recompute_full * (checkpoint - normal))
         working = max(working, plan.recompute_full * (body + core))
         largest = max(largest, sum(layer_weights(w, plan, moe)))
+        summed = max(summed, layer_weights(w, plan, moe)[0])
     fullest = plan.fullest_stage * w.layers / plan.pp
     missing = fullest * plan.pp - w.layers
     first = fullest - min(max(missing - 1.0, 0.0), 1.0)
@@ -52,14 +62,22 @@ def memory(run, plan, stack) -> dict[str, float]:
         on_second = on_first - (1.0 - chunked + chunked * 2.0 / plan.virtual_stages)
     count = micro_batches(run, plan)
     activations = kept * max(first * min(on_first, count), fullest * min(on_second, count))
-    last = activations / min(plan.pp, micro_batches(run, plan)) + 8.0 * tokens * w.vocab / plan.tp
-    if plan.weights_sharded == 1:
-        working += 2.0 * largest * run.weight_bytes
+    activations *= 1.0 - stack.activations_offloaded
+    last = activations / min(plan.pp, micro_batches(run, plan)) + stack.logit_bytes * tokens * w.vocab / plan.tp
     trained = run.trainable_fraction
+    # A gathered input of a tensor-parallel region and its gradient; layers' gradients before they are added up.
+    working += 2.0 * checkpoint * (sequence_shards(plan) - 1.0)
+    working += stack.layers_whole * summed * run.weight_bytes * trained
+    if plan.weights_sharded == 1:
+        stage = sum(stage_weights(w, plan)) * run.weight_bytes
+        if plan.gradients_sharded == 1:
+            stage += sum(stage_weights(w, plan)) * stack.gradient_bytes * trained
+        pipelined = min(plan.pp - 1.0, 1.0)
+        working += pipelined * stage + (1.0 - pipelined) * stack.layers_whole * largest * run.weight_bytes
     return {
         "weights_bytes": run.weight_bytes * sharded_weights(w, plan, plan.weights_sharded),
         "gradients_bytes": stack.gradient_bytes * trained * sharded_weights(w, plan, plan.gradients_sharded),
-        "optimizer_bytes": (run.master_bytes + run.moment_bytes)
+        "optimizer_bytes": (stack.master_kept * run.master_bytes + run.moment_bytes)
         * trained
         * sharded_weights(w, plan, plan.optimizer_sharded),
         "activations_bytes": activations,

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from tests.reference.plain.collectives import all_reduce, ring_pass, send
 from tests.reference.plain.flops import micro_batches, tokens_of
-from tests.reference.plain.kernels import chip_rates, gemm
+from tests.reference.plain.kernels import Gemm, chip_rates, gemm
 from tests.reference.plain.layer import beside, layer
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.weights import expert_replicas, sharded_weights, stage_weights
@@ -17,7 +17,7 @@ def head(run, cluster, plan) -> dict[str, float]:
     """Embedding, logits and loss of a micro-batch, forward and backward."""
     w, stack, tokens = run.model, cluster.stack, tokens_of(run, plan)
     columns = w.vocab / plan.tp
-    products = gemm(run, cluster, tokens, columns, w.hidden, columns, 1.0, False)
+    products = gemm(run, cluster, Gemm(tokens, columns, w.hidden, low=False))
     compute, memory, gap, traffic_s = (x * (2.0 + run.trainable_fraction) for x in products)
     streamed = 2.0 * tokens * (10.0 * columns + 2.0 * run.activation_bytes * w.hidden)
     streamed_s = streamed * chip_rates(run, cluster)[2]
@@ -51,6 +51,13 @@ def gradient_sync(run, cluster, plan) -> float:
     return total
 
 
+def batches_beside_reduction(run, plan) -> float:
+    """Micro-batches left when the first gradients are complete: the last one, or one of each stage with chunks."""
+    count, chunked = micro_batches(run, plan), min(plan.virtual_stages - 1.0, 1.0)
+    without, with_chunks = min(1.0, count), min(plan.pp, count)
+    return without + chunked * (with_chunks - without)
+
+
 def optimizer(run, cluster, plan) -> float:
     read = cluster.stack.gradient_bytes + run.master_bytes + run.moment_bytes
     written = run.master_bytes + run.moment_bytes + run.weight_bytes
@@ -76,9 +83,8 @@ def step(run, cluster, plan) -> dict:
     one_send = send(cluster, message, plan.pp, plan.tp * plan.cp * plan.dp)
     sends = 2.0 * plan.virtual_stages * one_send
     sends_exposed, sends_hidden = beside(stack, slowest, sends, stack.pp_overlap * min(plan.virtual_stages - 1.0, 1.0))
-    sync_exposed, sync_hidden = beside(
-        stack, slowest + sends_exposed, gradient_sync(run, cluster, plan), stack.dp_overlap
-    )
+    work_left = (slowest + sends_exposed) * batches_beside_reduction(run, plan)
+    sync_exposed, sync_hidden = beside(stack, work_left, gradient_sync(run, cluster, plan), stack.dp_overlap)
 
     parts = {name: batches * (stage[name] + of_head[name] / plan.pp) for name in BREAKDOWN}
     parts["pp_comm_s"] = batches * sends_exposed + 2.0 * (plan.pp - 1.0) * one_send

@@ -46,12 +46,14 @@ def layer_weights(w, plan, moe: bool) -> tuple[float, float]:
 def stage_weights(w, plan) -> tuple[float, float]:
     """Weights of the fullest stage on one chip, tables included: (all but routed experts, routed experts)."""
     own, routed = 0.0, 0.0
-    for moe, layers in ((False, w.layers - w.moe_layers), (True, w.moe_layers)):
+    here = w.layers * plan.fullest_stage / plan.pp
+    with_experts = min(here, w.moe_layers)  # dense layers come first, so a later stage has none
+    for moe, layers in ((False, here - with_experts), (True, with_experts)):
         of_own, of_routed = layer_weights(w, plan, moe)
-        own += of_own * layers / plan.pp * plan.fullest_stage
-        routed += of_routed * layers / plan.pp * plan.fullest_stage
+        own += of_own * layers
+        routed += of_routed * layers
     embedding, logits = (w.vocab + w.learned_positions) * w.hidden, w.vocab * w.hidden
-    tables = max(embedding, logits) + (1.0 - w.tied_embeddings) * min(embedding, logits) / plan.pp
+    tables = max(embedding, logits) + (1.0 - w.tied_embeddings) * min(embedding, logits) * max(2.0 - plan.pp, 0.0)
     return own + tables / plan.tp, routed
 
 

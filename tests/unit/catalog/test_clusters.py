@@ -80,11 +80,11 @@ def test_precisions_a_chip_has():
 def test_published_numbers_arrive_in_si():
     chip, network = catalog.chip("H100-SXM-80GB"), catalog.network("h100-sxm")
     assert chip.peak_flops_per_s[2] == 989e12 and chip.hbm_bandwidth_bytes_per_s == 3.35e12
-    assert chip.hbm_capacity_bytes == 80e9 and chip.sram_bytes == 50 * 2**20
+    assert chip.hbm_capacity_bytes == 81_559 * 2**20 and chip.sram_bytes == 50 * 2**20
     assert network.size[0] == 8 and network.bandwidth_bytes_per_s.tolist() == [450e9, 50e9, 50e9]
     assert catalog.network("gb200").size[0] == 72
     torchtitan = catalog.chip("H100-96GB-HBM2e-500W")
-    assert (torchtitan.hbm_capacity_bytes, torchtitan.hbm_bandwidth_bytes_per_s) == (96e9, 2.4e12)
+    assert (torchtitan.hbm_capacity_bytes, torchtitan.hbm_bandwidth_bytes_per_s) == (95 * 2**30, 2.4e12)
 
 
 def test_halves_are_halves():

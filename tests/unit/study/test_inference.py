@@ -29,11 +29,16 @@ RUN = MeasuredRun(
         ("NVIDIA/dgxc-benchmarking", "NeMo/Megatron", "blackwell", "nemo-2025"),
         ("NVIDIA NeMo 24.07 performance summary", "", "hopper", "nemo-2024"),
         ("NVIDIA-NeMo/Megatron-Bridge performance summary", "NeMo container 25.09", "hopper", "nemo-2025"),
-        ("mosaicml/llm-foundry", "", "hopper", "torch-fsdp-2023"),
+        ("SimuMax", "", "hopper", "megatron-2025"),
+        ("mosaicml/llm-foundry", "", "hopper", "composer-2023"),
         ("pytorch/torchtitan", "FSDP (eager)", "hopper", "torchtitan-eager"),
+        ("pytorch/torchtitan", "FSDP", "hopper", "torchtitan-eager"),
+        ("pytorch/torchtitan", "FSDP without compile", "hopper", "torchtitan-eager"),
         ("pytorch/torchtitan", "FSDP+compile", "hopper", "torchtitan-2024"),
+        ("pytorch/torchtitan", "FSDP, float8", "hopper", "torchtitan-2024"),
         ("AI-Hypercomputer/maxtext performance tables", "", "tpu", "jax-maxtext-tpu"),
         ("NVIDIA/JAX-Toolbox MaxText README", "", "hopper", "jax-gpu"),
+        ("NVIDIA/dgxc-benchmarking", "MaxText (JAX); not NeMo", "hopper", "jax-gpu"),
         ("my own", "", "tpu", "jax-maxtext-tpu"),
         ("my own", "", "cdna3", "rocm-primus-2025"),
         ("my own", "Megatron-LM 2023-05", "ampere", "megatron-2023"),
@@ -47,7 +52,12 @@ def test_stack_from_words(source, notes, architecture, stack):
 
 def test_a_framework_column_wins_over_the_source():
     run = replace(RUN, source="NVIDIA NeMo 24.07", framework="torchtitan")
-    assert stacks.stack(run, "hopper") == ("torchtitan-2024", False)
+    assert stacks.stack(run, "hopper") == ("torchtitan-eager", False)
+
+
+def test_an_eight_bit_format_says_that_torchtitan_compiles():
+    run = replace(RUN, source="pytorch/torchtitan", notes="FSDP", precision="fp8")
+    assert stacks.stack(run, "hopper")[0] == "torchtitan-2024"
 
 
 def test_a_guess_from_the_chip_is_marked():

@@ -149,7 +149,7 @@ DERIVED = {
 @pytest.mark.parametrize("fields", [{}, {"chip": "mi300x", "stack": "rocm-primus-2025"}, {"design": "h100-sxm"}])
 def test_ranges_are_those_of_the_number_itself(fields):
     """The entry found for an input states the input's value, unless it follows from it in a known way."""
-    question = hwopt.objective("train_cost", **fields)
+    question = hwopt.objective("train_cost", constants="literature", **fields)
     records, stated = records_of(question), 0
     for each in template_inputs(question.problem()):
         spread = range_of(each, records)

@@ -1,0 +1,195 @@
+"""Calibrations: shifts of the model's constants, fitted to measured runs, as data files; and the modes of constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TypeGuard
+
+import jax
+import numpy as np
+
+from hwopt.catalog.load import is_path, leaf, read_toml
+from hwopt.catalog.names import data_root
+from hwopt.errors import UserError, suggest
+from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
+from hwopt.hardware.cluster import Cluster
+from hwopt.stack import Stack
+
+SPEED_OF_LIGHT, LITERATURE, CALIBRATED = "speed-of-light", "literature", "calibrated"
+
+MODES = (SPEED_OF_LIGHT, LITERATURE, CALIBRATED)
+"""Where constants may come from: peaks alone; datasheets, papers and estimates; those, fitted to published runs."""
+
+PUBLISHED = "published"
+"""The calibration that `calibrated` means."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Fitted shifts of the model's constants (`hwopt.hardware.calibration`) and how far predictions with them went wrong.
+
+    Without any shift it stands for literature constants.
+    """
+
+    title: str
+    scopes: Scopes = field(default_factory=lambda: Scopes(()))
+    shifts: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    sd: np.ndarray = field(default_factory=lambda: np.zeros(0))  # posterior
+    left_out: Mapping[str, np.ndarray] = field(default_factory=dict)  # source of runs -> shifts fitted without it
+    intervals: Mapping[str, float] = field(default_factory=dict)  # term -> coefficient (`hwopt.report.intervals`)
+    note: str = ""
+    runs: int = 0
+
+    def totals(self, family: str, stack: str, without: str = "") -> dict[str, float]:
+        """Shift of each constant on a machine, all scopes together.
+
+        **Arguments:** `family` of the chip (its architecture), `stack` by its name in the catalogue; `without`: a source
+        of measured runs that the fit must not have seen, where the file holds such shifts.
+        """
+        shifts = self.left_out.get(without, self.shifts)
+        total = self.scopes.membership(family_of(family), stack) @ shifts
+        return {constant.name: float(value) for constant, value in zip(CONSTANTS, total, strict=True)}
+
+    def knows(self, kind: str, name: str, without: str = "") -> bool:
+        """Whether runs of this family of chips or this stack were among those fitted: what no run speaks for stays put."""
+        wanted, shifts = f"{kind}:{family_of(name)}", self.left_out.get(without, self.shifts)
+        return any(
+            scope == wanted and (shift != 0.0 or not self.runs)
+            for (_, scope), shift in zip(self.scopes.entries, shifts, strict=True)
+        )
+
+
+def calibration(name: str | Path = CALIBRATED) -> Calibration | None:
+    """A mode's calibration: None for the speed of light.
+
+    **Arguments:** one of `MODES`, or the path of a `.toml` file that `hwopt calibrate` wrote.
+
+    **Raises:** `UserError` for an unknown mode or a bad file.
+    """
+    if is_path(name):
+        return _parsed(read_toml(Path(name)), str(name))
+    if name == SPEED_OF_LIGHT:
+        return None
+    if name == LITERATURE:
+        return Calibration("literature constants, fitted to nothing")
+    if name == CALIBRATED:
+        return _published()
+    raise UserError(f"unknown constants '{name}': {suggest(str(name), MODES)}, or a .toml file of `hwopt calibrate`")
+
+
+@cache
+def _published() -> Calibration:
+    path = data_root() / "calibrations" / f"{PUBLISHED}.toml"
+    return _parsed(read_toml(Path(str(path))), str(path))
+
+
+def forget_calibrations() -> None:
+    """Reads the shipped file anew when next asked."""
+    _published.cache_clear()
+
+
+_FARTHEST = 20.0
+"""Shifts beyond this are typing errors: e^20 is half a billion."""
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _pair(value: object) -> list[float]:
+    """Shift and deviation of an entry, as far as they are numbers."""
+    parts = (value.get("shift"), value.get("sd")) if isinstance(value, Mapping) else ()
+    return [part for part in parts if _is_number(part)]
+
+
+def _parsed(table: Mapping[str, object], where: str) -> Calibration:
+    wanted = {"title", "note", "runs", "shifts", "left_out", "intervals"}
+    for key in table:
+        if key not in wanted:
+            raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
+    shifts = table.get("shifts")
+    if not isinstance(shifts, Mapping):
+        raise UserError(f"{where}: 'shifts' is missing; is this a file of `hwopt calibrate`?")
+    entries, values, sds = [], [], []
+    known = {constant.name: constant for constant in CONSTANTS}
+    for key, value in shifts.items():
+        name, at, scope = key.partition("@")
+        if not at or name not in known:
+            raise UserError(f"{where}: unknown constant '{key}': {suggest(name, known)}")
+        if scope.split(":")[0] not in known[name].prior:
+            raise UserError(f"{where}: '{name}' has no scope '{scope}': {suggest(scope, list(known[name].prior))}")
+        pair = _pair(value)
+        if len(pair) != 2 or not all(math.isfinite(x) and abs(x) < _FARTHEST for x in pair):
+            raise UserError(f"{where}: '{key}' must be {{ shift, sd }}, two finite numbers below {_FARTHEST:g}")
+        entries.append((name, scope))
+        values.append(pair[0])
+        sds.append(pair[1])
+    left_out = table.get("left_out", {})
+    if not isinstance(left_out, Mapping) or not all(
+        isinstance(row, list) and len(row) == len(entries) and all(map(_is_number, row)) for row in left_out.values()
+    ):
+        raise UserError(f"{where}: 'left_out' must hold one number a shift for each source")
+    intervals = table.get("intervals", {})
+    if not isinstance(intervals, Mapping) or not all(map(_is_number, intervals.values())):
+        raise UserError(f"{where}: 'intervals' must be a table of numbers")
+    runs = table.get("runs", 0)
+    return Calibration(
+        title=str(table.get("title", where)),
+        scopes=Scopes(tuple(entries)),
+        shifts=np.array(values),
+        sd=np.array(sds),
+        left_out={source: np.array(row, float) for source, row in left_out.items()},
+        intervals={term: float(x) for term, x in intervals.items()},
+        note=str(table.get("note", "")),
+        runs=runs if isinstance(runs, int) else 0,
+    )
+
+
+def with_constants(cluster: Cluster, held: Calibration | None, family: str, stack: str, without: str = "") -> Cluster:
+    """A cluster of literature constants with those of a mode instead.
+
+    **Arguments:** `held` as `calibration` returns it; `family` of the chip; `stack` by name; `without` as
+    `Calibration.totals` takes it.
+
+    **Returns:** a cluster whose leaves are NumPy arrays still.
+    """
+    if held is None:
+        return speed_of_light(cluster)
+    if not held.scopes.entries:
+        return cluster
+    shifts = {name: np.float64(value) for name, value in held.totals(family, stack, without).items() if value}
+    return jax.tree.map(leaf, moved(cluster, shifts, np))
+
+
+def speed_of_light(cluster: Cluster) -> Cluster:
+    """Peaks alone: every efficiency 1, no launches, no host, whatever may overlap overlaps.
+
+    Latency and the memory that a framework takes remain.
+    """
+    chip, network, held = cluster.chip, cluster.network, cluster.stack
+    ones = lambda x: leaf(np.ones_like(np.asarray(x)))
+    zeros = lambda x: leaf(np.zeros_like(np.asarray(x)))
+    best = {name: ones(getattr(held, name)) for name in _BEST_AT_ONE}
+    free = {name: zeros(getattr(held, name)) for name in _BEST_AT_ZERO}
+    return replace(
+        cluster,
+        chip=replace(chip, matmul_efficiency=ones(chip.matmul_efficiency), hbm_efficiency=ones(chip.hbm_efficiency)),
+        network=replace(network, efficiency=ones(network.efficiency), ramp=zeros(network.ramp)),
+        stack=replace(held, **best, **free),
+    )
+
+
+_BEST_AT_ONE = (
+    "attention_forward_efficiency", "attention_backward_efficiency", "gemm_efficiency_factor", "expert_gemm_factor",
+    "routing_passes", "elementwise_passes", "recompute_stops_early", "dispatch_deduplicated", "tp_overlap", "cp_overlap",
+    "ep_overlap", "pp_overlap", "dp_overlap", "gather_efficiency", "optimizer_passes",
+)  # fmt: skip
+_BEST_AT_ZERO = (
+    "gemm_half_size", "cast_passes", "weight_cast_share", "kernel_launch_s", "host_layer_s", "host_moe_layer_s",
+    "communication_slowdown", "collective_launch_s", "step_overhead_s", "jitter_sigma",
+)  # fmt: skip
+assert {*_BEST_AT_ONE, *_BEST_AT_ZERO} <= set(Stack.__dataclass_fields__)

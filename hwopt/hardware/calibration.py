@@ -1,0 +1,174 @@
+"""What a calibration moves: a few physical constants of chips and software, by shifts that never leave physics.
+
+A constant's shift is a sum over scopes: one for all machines, one for the chip's family, one for the software stack. It acts
+in a coordinate in which every number is allowed, so that no fit can make an efficiency exceed 1 or a pass take less than
+the fused minimum. Links are calibrated on collectives and frozen, but for one shared constant: what measured collectives
+cannot show, how scale-out links fare when thousands of chips use them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.types import PRECISIONS
+
+SHARED, FAMILY, STACK = "all", "family", "stack"
+
+_NARROW = np.array([float(name in ("fp8", "int8", "fp4")) for name in PRECISIONS])
+_FP4 = np.array([float(name == "fp4") for name in PRECISIONS])
+
+
+def _scaled(value: Array, shift: Array, xp: ModuleType) -> Array:
+    """`value e^shift`: a time, a share of time."""
+    return value * xp.exp(shift)
+
+
+def _odds(value: Array, shift: Array, xp: ModuleType) -> Array:
+    """Odds `x / (1 - x)` times `e^shift`: a fraction stays one. Exactly 0 and 1 (off, ideal) stay."""
+    inside = (value > 0.0) & (value < 1.0)
+    x = xp.where(inside, value, 0.5)
+    return xp.where(inside, x / (x + (1.0 - x) * xp.exp(-shift)), value)
+
+
+def _excess(value: Array, shift: Array, xp: ModuleType) -> Array:
+    """`1 + (value - 1) e^shift`: passes over a minimum of one."""
+    return 1.0 + (value - 1.0) * xp.exp(shift)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One physical constant and how far it may move.
+
+    Prior standard deviations by scope are those of the shift, and come from the ranges that the literature gives for the
+    constant: a third to a half of the width of its range.
+    """
+
+    name: str
+    law: Callable[[Array, Array, ModuleType], Array]
+    fields: tuple[str, ...]  # leaves of the stack, or of the chip for names in `_CHIP`
+    prior: dict[str, float]  # scope -> standard deviation
+    meaning: str
+
+
+CONSTANTS = (
+    Constant("gemm_efficiency", _odds, ("matmul_efficiency",), {SHARED: 0.25, FAMILY: 0.25},
+             "large GEMMs over peak, all formats"),
+    Constant("narrow_gemm_efficiency", _odds, ("matmul_efficiency",), {SHARED: 0.25, FAMILY: 0.2},
+             "large GEMMs over peak, 8- and 4-bit formats besides"),
+    Constant("fp4_gemm_efficiency", _odds, ("matmul_efficiency",), {SHARED: 0.4}, "large GEMMs over peak, 4 bit besides"),
+    Constant("hbm_efficiency", _odds, ("hbm_efficiency",), {SHARED: 0.4}, "streams over the memory's peak"),
+    Constant("stack_gemm_efficiency", _scaled, ("gemm_efficiency_factor",), {STACK: 0.06},
+             "a stack's GEMMs over the chip's best"),
+    Constant("small_gemms", _scaled, ("gemm_half_size",), {SHARED: 0.35, FAMILY: 0.3},
+             "matrix side at which a GEMM takes twice its time"),
+    Constant("expert_gemms", _odds, ("expert_gemm_factor",), {SHARED: 0.8}, "grouped GEMMs of experts over plain ones"),
+    Constant("attention_forward", _odds, ("attention_forward_efficiency",), {SHARED: 0.2, STACK: 0.3},
+             "attention kernels over peak, forward"),
+    Constant("attention_backward", _odds, ("attention_backward_efficiency",), {SHARED: 0.2, STACK: 0.3},
+             "attention kernels over peak, backward"),
+    Constant("elementwise", _excess, ("elementwise_passes",), {SHARED: 0.3, STACK: 0.3}, "memory passes over the fused minimum"),
+    Constant("routing", _excess, ("routing_passes",), {SHARED: 0.7}, "memory passes of permuting tokens to experts"),
+    Constant("casts", _scaled, ("cast_passes",), {SHARED: 0.3}, "memory passes of casts to 8 and 4 bit"),
+    Constant("kernel_gaps", _scaled, ("kernel_launch_s",), {SHARED: 0.3}, "device-side gap after a kernel"),
+    Constant("host", _scaled, ("host_layer_s",), {SHARED: 0.4, STACK: 0.3}, "host time to enqueue a layer"),
+    Constant("host_moe", _scaled, ("host_moe_layer_s",), {SHARED: 0.4, STACK: 0.3}, "host time to enqueue an MoE layer"),
+    Constant("tp_overlap", _odds, ("tp_overlap",), {SHARED: 0.4, STACK: 0.3}, "work that covers tensor parallelism"),
+    Constant("cp_overlap", _odds, ("cp_overlap",), {SHARED: 0.4}, "work that covers context parallelism"),
+    Constant("ep_overlap", _odds, ("ep_overlap",), {SHARED: 0.5}, "work that covers expert parallelism"),
+    Constant("pp_overlap", _odds, ("pp_overlap",), {SHARED: 0.4}, "work that covers sends between stages"),
+    Constant("dp_overlap", _odds, ("dp_overlap",), {SHARED: 0.5, STACK: 0.4}, "work that covers data parallelism"),
+    Constant("contention", _scaled, ("communication_slowdown",), {SHARED: 0.3},
+             "compute that hidden communication takes away"),
+    Constant("gather", _odds, ("gather_efficiency",), {STACK: 0.4}, "bandwidth of gathering sharded weights"),
+    Constant("optimizer", _excess, ("optimizer_passes",), {SHARED: 0.5}, "memory passes of the optimizer over the minimum"),
+    Constant("scale_out", _odds, ("efficiency",), {SHARED: 1.0},
+             "bandwidth of scale-out links under a training run's load over that of two idle nodes"),
+    Constant("step_overhead", _scaled, ("step_overhead_s",), {SHARED: 0.4}, "host work of a step"),
+)  # fmt: skip
+"""All that a calibration may move, with priors."""
+
+_CHIP = {
+    "gemm_efficiency": np.ones_like(_NARROW),
+    "narrow_gemm_efficiency": _NARROW,
+    "fp4_gemm_efficiency": _FP4,
+    "hbm_efficiency": 1.0,
+}
+"""Constants of the chip, and which entries of the leaf they move."""
+
+_NETWORK = {"scale_out": np.array([0.0, 1.0, 1.0])}
+"""Constants of the network, and which tiers they move."""
+
+
+def moved(cluster: Cluster, shifts: Mapping[str, Array | float], xp: ModuleType = jnp) -> Cluster:
+    """The cluster with its constants shifted.
+
+    **Arguments:** `shifts` by name of `CONSTANTS`, the scopes already added up; names left out do not move; `xp`: NumPy for
+    clusters of the catalogue, jax.numpy under a trace.
+
+    **Returns:** a cluster of the same structure. Differentiable in the shifts; a shift of 0 returns the same numbers up to
+    rounding.
+    """
+    chip, network, stack = cluster.chip, cluster.network, cluster.stack
+    for constant in CONSTANTS:
+        if constant.name not in shifts:
+            continue
+        shift = xp.asarray(shifts[constant.name])
+        for field in constant.fields:
+            if constant.name in _CHIP:
+                chip = replace(chip, **{field: constant.law(getattr(chip, field), shift * _CHIP[constant.name], xp)})
+            elif constant.name in _NETWORK:
+                shift_of = shift * _NETWORK[constant.name]
+                network = replace(network, **{field: constant.law(getattr(network, field), shift_of, xp)})
+            else:
+                stack = replace(stack, **{field: constant.law(getattr(stack, field), shift, xp)})
+    return replace(cluster, chip=chip, network=network, stack=stack)
+
+
+def family_of(architecture: str) -> str:
+    """The family of chips that shares constants: an architecture, AMD's CDNA generations taken together."""
+    return "cdna" if architecture.startswith("cdna") else architecture
+
+
+@dataclass(frozen=True)
+class Scopes:
+    """The flat order of all shifts: (constant, scope), scopes such as `all`, `family:hopper`, `stack:nemo-2025`."""
+
+    entries: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(families: list[str], stacks: list[str]) -> Scopes:
+        """All shifts for these families of chips and software stacks."""
+        members = {
+            SHARED: [SHARED],
+            FAMILY: [f"{FAMILY}:{x}" for x in families],
+            STACK: [f"{STACK}:{x}" for x in stacks],
+        }
+        return Scopes(tuple((c.name, scope) for c in CONSTANTS for kind in c.prior for scope in members[kind]))
+
+    @property
+    def prior_sd(self) -> np.ndarray:
+        """Prior standard deviation of each shift, shape (shift,)."""
+        by_name = {constant.name: constant.prior for constant in CONSTANTS}
+        return np.array([by_name[name][scope.split(":")[0]] for name, scope in self.entries])
+
+    def membership(self, family: str, stack: str) -> np.ndarray:
+        """Which shifts act on a machine, and on which constant: 0 or 1, shape (constant, shift)."""
+        own = {SHARED, f"{FAMILY}:{family}", f"{STACK}:{stack}"}
+        names = [constant.name for constant in CONSTANTS]
+        matrix = np.zeros((len(names), len(self.entries)))
+        for column, (name, scope) in enumerate(self.entries):
+            matrix[names.index(name), column] = scope in own
+        return matrix
+
+
+def summed(membership: Float[Array, "constant shift"], shifts: Float[Array, " shift"]) -> dict[str, Array]:
+    """Shift of each constant for one machine: `membership @ shifts`."""
+    total = jnp.sum(membership * shifts, axis=1)
+    return {constant.name: total[i] for i, constant in enumerate(CONSTANTS)}

@@ -1,0 +1,51 @@
+"""Writes a calibration as the data file that `hwopt.catalog.calibration` reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from hwopt.errors import UserError
+from hwopt.hardware.calibration import Scopes
+
+
+def write(
+    path: str | Path,
+    *,
+    title: str,
+    note: str,
+    runs: int,
+    scopes: Scopes,
+    shifts: np.ndarray,
+    sd: np.ndarray,
+    left_out: Mapping[str, np.ndarray],
+    intervals: Mapping[str, float],
+) -> None:
+    """One TOML file, whole or not at all.
+
+    **Raises:** `UserError` where it cannot be written.
+    """
+    lines = [f"title = {json.dumps(title)}", f"note = {json.dumps(note)}", f"runs = {runs}", "", "[shifts]"]
+    lines += [
+        f'"{name}@{scope}" = {{ shift = {shift:.5f}, sd = {deviation:.5f} }}'
+        for (name, scope), shift, deviation in zip(scopes.entries, shifts, sd, strict=True)
+    ]
+    if left_out:
+        lines += ["", "[left_out]"]
+        lines += [
+            f"{json.dumps(source)} = [{', '.join(f'{x:.4f}' for x in row)}]" for source, row in sorted(left_out.items())
+        ]
+    if intervals:
+        lines += ["", "[intervals]", *(f"{term} = {value:.4f}" for term, value in intervals.items())]
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        os.replace(beside, path)
+    except OSError as failure:
+        beside.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {failure.strerror or failure}") from None
