@@ -27,6 +27,8 @@ _WORDS = (
     # pattern -> fields replaced
     (r"(without|no) flash", {"attention_scores_stored": 1.0}),
     (r"(?<!without )(?<!no )flash[ -]?attention|\bfa[23]\b|cudnn attention", {"attention_scores_stored": 0.0}),
+    # Megatron and DeepSpeed reduce gradients in the weights' format; only bf16 makes them add up in 32 bit.
+    (r"\| fp16$", {"gradient_bytes": 2.0}),
     (r"backend xla", {"attention_scores_stored": 1.0}),  # of JAX on GPU: no fused attention kernel, unlike backend TE
     (r"vanilla tp|tp overlap off|without tp overlap|no tp overlap", {"tp_overlap": 0.0}),
     (r"overlaps? of p2p off|no p2p overlap", {"pp_overlap": 0.0}),

@@ -145,3 +145,9 @@ def test_several_words_of_one_row_all_count():
     before = replace(STACK, attention_scores_stored=np.float64(0), tp_overlap=np.float64(0.5))
     names = {"dispatch_deduplicated", "ep_overlap", "host_layer_s", "host_moe_layer_s", "attention_scores_stored"}
     assert changes(replace(ROW, notes=notes), before).keys() == names | {"tp_overlap"}
+
+
+def test_gradients_of_fp16_runs_are_reduced_in_16_bit():
+    before = replace(STACK, gradient_bytes=np.float64(4.0))
+    assert changes(replace(ROW, precision="fp16"), before) == {"gradient_bytes": 2.0}
+    assert changes(replace(ROW, precision="bf16"), before) == {}
