@@ -57,7 +57,9 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     tokens = work.tokens_per_chip(run, plan)
     around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
     element = work.gemm_bytes_per_element(run)
-    kept_cast = jnp.where(element < 2.0, stack.cast_inputs_kept, 0.0)  # only formats below 16 bit are casts of their own
+    kept_cast = jnp.where(
+        element < 2.0, stack.cast_inputs_kept, 0.0
+    )  # only formats below 16 bit are casts of their own
     narrow = kept_cast * element + (1.0 - kept_cast) * a
     twice = kept_cast * element
     norms = 2.0 * a + (stack.residual_tensors - 2.0) * narrow

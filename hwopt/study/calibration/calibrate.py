@@ -13,7 +13,7 @@ from hwopt.hardware.calibration import CONSTANTS, Scopes
 from hwopt.study.calibration.files import write
 from hwopt.study.calibration.fit import Posterior, fit
 from hwopt.study.calibration.observations import Observations
-from hwopt.study.intervals import MEMORY
+from hwopt.study.intervals import COVERAGE, MEMORY
 from hwopt.study.validation.conventions import is_memory
 from hwopt.study.validation.score import Scored, mark_repeats
 from hwopt.study.validation.study import score
@@ -114,7 +114,7 @@ def _intervals(base: catalog.Calibration, residual: np.ndarray) -> dict[str, flo
     """The published widths around one's own runs: never narrower than what the fit leaves."""
     if "base" not in base.intervals:
         return {}
-    own = float(np.log(max(np.quantile(residual, 0.8), 1e-3)))
+    own = float(np.log(max(np.quantile(residual, COVERAGE), 1e-3)))
     return {
         **base.intervals,
         "base": max(own, float(base.intervals["base"]) - np.log(2.0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -14,8 +15,8 @@ from hwopt.study.calibration.files import write
 from hwopt.study.calibration.fit import Posterior, fit
 from hwopt.study.calibration.held_out import GENERATIONS, across, leave_out
 from hwopt.study.calibration.observations import Observations, complete
-from hwopt.study.calibration.widths import fit_widths, half_widths
-from hwopt.study.intervals import COVERAGE, MEMORY, TERMS, terms
+from hwopt.study.calibration.widths import fit_widths, half_widths, weighted_quantile
+from hwopt.study.intervals import MEMORY, TERMS, terms
 from hwopt.study.software import software_family
 from hwopt.study.validation.conventions import is_memory
 from hwopt.study.validation.score import Scored, mark_repeats
@@ -99,19 +100,18 @@ def _widths(
     widths = fit_widths(np.concatenate(errors), np.concatenate(inputs), np.concatenate(weights))
     # The scale is set by sources left out alone: the case that users meet.
     ratio = np.abs(by_source - observed.log_measured_s) / half_widths(widths, features)
-    order = np.argsort(ratio)
-    reached = np.cumsum(counted[order]) / counted.sum()
-    widths["base"] += float(np.log(ratio[order][np.searchsorted(reached, COVERAGE)]))
+    widths["base"] += float(np.log(weighted_quantile(ratio, counted)))
     return widths
 
 
 def memory_width() -> float:
-    """Half width of a chip's peak memory: the quantile of errors of the published measurements."""
+    """Half width of a chip's peak memory: the quantile of errors of published measurements, every cell weighing the same."""
     path = Path(str(RUNS / "memory.csv"))
-    rows = [
-        row for row in score(path, catalog.calibration(catalog.LITERATURE)).scored if is_memory(row.row.measured_metric)
-    ]
-    return float(np.quantile([abs(np.log1p(row.error)) for row in rows], COVERAGE))
+    literature = catalog.calibration(catalog.LITERATURE)
+    rows = [row for row in score(path, literature).scored if is_memory(row.row.measured_metric)]
+    in_cell = Counter(row.cell for row in rows)
+    errors = np.array([abs(np.log1p(row.error)) for row in rows])
+    return weighted_quantile(errors, np.array([1.0 / in_cell[row.cell] for row in rows]))
 
 
 def save(evidence: Evidence, path: Path) -> None:

@@ -42,7 +42,7 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
             return jnp.sum(share * pinball) / 0.1 + _RIDGE / len(weights) * jnp.sum(extra - floors)
 
         solver = optax.adam(optax.cosine_decay_schedule(0.02, _STEPS))
-        start = (jnp.log(jnp.asarray(_quantile(absolute_errors, weights))), jnp.full(x.shape[1], -2.0))
+        start = (jnp.log(jnp.asarray(weighted_quantile(absolute_errors, weights))), jnp.full(x.shape[1], -2.0))
 
         def iterate(carry: tuple, _: None) -> tuple[tuple, None]:
             parameters, state = carry
@@ -51,12 +51,12 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
 
         (parameters, _), _ = jax.lax.scan(iterate, (start, solver.init(start)), None, length=_STEPS)
         base, extra = float(parameters[0]), np.asarray(floors + jax.nn.softplus(parameters[1]))
-    scale = _quantile(absolute_errors / np.exp(base + features @ extra), weights)
+    scale = weighted_quantile(absolute_errors / np.exp(base + features @ extra), weights)
     coefficients = {name: round(float(value), 4) for name, value in zip(TERMS, extra, strict=True)}
     return {"base": round(base + float(np.log(scale)), 4)} | coefficients
 
 
-def _quantile(values: np.ndarray, weights: np.ndarray) -> float:
+def weighted_quantile(values: np.ndarray, weights: np.ndarray) -> float:
     """Weighted quantile at `COVERAGE`."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()
