@@ -258,7 +258,7 @@ def run_sensitivity(options: argparse.Namespace) -> int:
 
         plot_tornado(found, options.figure)
     if options.json:
-        print_json(sensitivity_document(found))
+        print_json(sensitivity_document(found) | {"constants": str(getattr(objective, "constants", "")) or None})
     else:
         print(sensitivity_screen(found, top))
     return 0

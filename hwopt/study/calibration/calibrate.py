@@ -34,14 +34,15 @@ def calibrate(
 ) -> dict:
     """Fits the model's constants to measured runs and saves them as a data file.
 
-    The fit starts at, and is pulled towards, the constants of `constants`; every run weighs the same.
+    The fit starts at, and is pulled towards, the constants of `constants`. Runs of one source weigh the same; where a file
+    holds several sources, cells (source, model, accelerator) do, as in the shipped fit.
 
     **Arguments:** `path` of a CSV as `validate` reads it; `out`: the TOML file to write, which `--constants` takes; `only`:
     names of constants that may move, such as `stack_gemm_efficiency` for one scale; all by default.
 
     **Returns:** plain numbers and strings: `{"runs", "before", "after", "held_out": {median_abs_error, mean_abs_error,
     time_bias}, "moved": [{constant, scope, shift, sd}], "out"}`. Errors are over cells, as in `validate`; `held_out` leaves
-    one cell out after the other, and is None where there is but one.
+    one source out after the other, or one cell where there is one source, and is None where there is one cell.
 
     **Raises:** `UserError` for a bad file, an unknown constant, or fewer than `FEWEST` runs with a measured time.
     """
@@ -60,9 +61,10 @@ def calibrate(
     mark_repeats(rows)
     if len(rows) < FEWEST:
         raise UserError(f"{path}: {len(rows)} runs with a measured time and a known plan; a fit needs {FEWEST}")
-    own = Observations.of(rows, by_cell=False)
+    by_cell = len({row.row.source for row in rows}) > 1
+    own = Observations.of(rows, by_cell=by_cell)
     scopes = Scopes(tuple(dict.fromkeys((*base.scopes.entries, *own.scopes.entries))))
-    observed = Observations.of(rows, by_cell=False, scopes=scopes)
+    observed = Observations.of(rows, by_cell=by_cell, scopes=scopes)
     mean = np.array([_shift(base, entry) for entry in scopes.entries])
     sd = _only(scopes, only) if only else scopes.prior_sd
     before = observed.log_predicted_s(mean)
@@ -135,11 +137,15 @@ def _errors(observed: Observations, log_predicted_s: np.ndarray) -> dict[str, fl
 
 
 def _held_out(observed: Observations, mean: np.ndarray, sd: np.ndarray, fitted: Posterior) -> dict[str, float] | None:
-    """Errors where each cell is predicted by a fit to the others."""
-    if len(observed.cells) < 2:
+    """Errors where each source, or each cell of the only one, is predicted by a fit to the others."""
+    sources = observed.sources
+    groups = [np.flatnonzero(sources == source) for source in sorted(set(sources))]
+    if len(groups) == 1:
+        groups = [np.array(members) for members in observed.cells.values()]
+    if len(groups) < 2:
         return None
     predicted = fitted.log_predicted_s.copy()
-    for members in observed.cells.values():
+    for members in groups:
         weights = observed.weights.copy()
         weights[members] = 0.0
         without = fit(observed, weights, start=fitted.shifts, prior_mean=mean, prior_sd=sd)
@@ -174,7 +180,7 @@ def screen(result: dict) -> str:
         "",
     ]
     lines.append(f"{'error over cells':24}{'median':>9}{'mean':>9}{'bias':>9}")
-    named = {"before": "before", "after": "after, the same runs", "held_out": "after, each cell left out"}
+    named = {"before": "before", "after": "after, the same runs", "held_out": "after, each left out"}
     for key, label in named.items():
         errors = result[key]
         if errors is not None:

@@ -132,10 +132,11 @@ class Observations:
 
 def _cell_weights(rows: Sequence[Scored]) -> np.ndarray:
     """Every cell weighs 1 however many rows it has."""
+    judged = any(complete(row) for row in rows)  # files of one's own may say nothing of completeness and quality
     members: dict[tuple, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
         if not row.left_out:
-            members[(*row.cell, complete(row))].append(i)
+            members[(*row.cell, complete(row) or not judged)].append(i)
     weights = np.zeros(len(rows))
     for (*_, is_complete), indices in members.items():
         weights[indices] = (1.0 if is_complete else DOUBTFUL_WEIGHT) / len(indices)

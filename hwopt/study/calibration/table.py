@@ -12,7 +12,7 @@ from hwopt import catalog
 from hwopt.study.calibration.held_out import CellErrors, cell_errors
 from hwopt.study.calibration.observations import complete
 from hwopt.study.calibration.published import RUNS, Evidence
-from hwopt.study.calibration.widths import half_widths
+from hwopt.study.calibration.widths import fit_widths, half_widths
 from hwopt.study.intervals import TERMS
 from hwopt.study.software import software_family
 from hwopt.study.validation.conventions import is_memory
@@ -194,7 +194,21 @@ def interval_lines(evidence: Evidence, counting: np.ndarray) -> list[str]:
     ]
     base = np.exp(evidence.widths["base"])
     wider = ", ".join(f"{name} x{np.exp(evidence.widths[name]):.2f}" for name in TERMS)
+    strict = _coverage_without_own_source(evidence, counting)
+    lines.append(f"  widths, too, fitted without the source: {100 * strict:.1f} %")
     return [*lines, f"  half width {100 * base:.1f} %, wider for: {wider}"]
+
+
+def _coverage_without_own_source(evidence: Evidence, counting: np.ndarray) -> float:
+    """Coverage where neither constants nor widths have seen a row's source."""
+    observed = evidence.observed
+    error = np.abs(evidence.by_source - observed.log_measured_s)
+    inside = np.zeros(len(error), bool)
+    for source in sorted(set(observed.sources)):
+        own = observed.sources == source
+        widths = fit_widths(error, evidence.features, counting * ~own)
+        inside[own] = error[own] <= half_widths(widths, evidence.features[own])
+    return float(inside[counting].mean())
 
 
 def worst_lines(evidence: Evidence, errors: np.ndarray) -> list[str]:

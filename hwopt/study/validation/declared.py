@@ -34,7 +34,7 @@ _WORDS = (
     (r"overlaps? of p2p off|no p2p overlap", {"pp_overlap": 0.0}),
     (r"deepep|hybrid-?ep", {"dispatch_deduplicated": 1.0}),
     (r"(?<!no )(?<!without )(a2a|all-to-all)[ _]overlap(?!=(none|false))", {"ep_overlap": _ALL_TO_ALL_OVERLAP}),
-    (r"cuda_graph=(\w+/)?full_iteration", {"host_layer_s": _GRAPHED_LAYER_S, "host_moe_layer_s": _GRAPHED_LAYER_S}),
+    (r"cuda_graph=(?!none)(\w+/)?full_iteration", {"host_layer_s": _GRAPHED_LAYER_S, "host_moe_layer_s": _GRAPHED_LAYER_S}),
 )  # fmt: skip
 
 _SCALES = (

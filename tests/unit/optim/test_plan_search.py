@@ -64,7 +64,7 @@ def test_a_plain_loop_finds_the_same(workload, chip, chips, asked):
         assert math.isclose(search.best.objective, least, rel_tol=1e-10)
         assert (search.fitting, search.examined) == (len(fitting), len(found)) and search.gap == 0.0
         values = [search.best.objective, *(each.objective for each in search.alternatives)]
-        assert values == sorted(values)
+        assert all(a <= b * (1.0 + 1e-12) for a, b in itertools.pairwise(values))
         with jax.enable_x64(True):
             again = hwopt.estimate(run, cluster, search.best.plan)
         for field in ("step_time_s", "memory_per_chip_bytes", objective):
