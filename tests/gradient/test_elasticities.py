@@ -104,7 +104,7 @@ def test_forward_mode_equals_reverse_mode(sampled):
     np.testing.assert_allclose(pushed, s["exact"], rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("cases", [random_cases, one_chip_cases])
+@pytest.mark.parametrize("cases", [random_cases, pytest.param(one_chip_cases, marks=pytest.mark.slow)])
 def test_gradients_are_finite(cases):
     """In float32, degrees of exactly 1 and models without experts included."""
     x = to_vectors(cases(np.random.default_rng(21), 500))

@@ -157,6 +157,7 @@ def test_bad_levers_are_refused_in_one_line(arguments, named, capsys):
     assert named in error and len(error.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_both_prices_of_a_budget(solution):
     """Whole numbers free again: a little less costs at least as much as a little more saves."""
     small = hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL | {"tp": (16, 16), "chips_per_rack": (28, 30)})

@@ -134,6 +134,7 @@ def test_widths_hold_what_they_say_and_never_narrow():
     assert all(widths[name] >= floor for name, floor in FLOORS.items())
 
 
+@pytest.mark.slow
 def test_ones_own_runs_become_a_file_that_helps(tmp_path):
     path = _subset(tmp_path, lambda row: "SimuMax" in row["source"])
     out = tmp_path / "mine.toml"
