@@ -12,11 +12,9 @@ from hwopt.errors import UserError, suggest
 from hwopt.hardware.calibration import CONSTANTS, Scopes
 from hwopt.study.calibration.files import write
 from hwopt.study.calibration.fit import Posterior, fit
-from hwopt.study.calibration.observations import Observations
+from hwopt.study.calibration.observations import Observations, timed_runs
 from hwopt.study.intervals import COVERAGE, MEMORY
-from hwopt.study.validation.conventions import is_memory
-from hwopt.study.validation.score import Scored, mark_repeats
-from hwopt.study.validation.study import score
+from hwopt.study.validation.score import Scored
 
 FEWEST = 3
 """Runs below which nothing is fitted."""
@@ -53,12 +51,7 @@ def calibrate(
     base = catalog.calibration(constants)
     if base is None:
         raise UserError("a calibration cannot start at the speed of light: start at 'literature' or 'calibrated'")
-    rows = [
-        row
-        for row in score(path, catalog.calibration(catalog.LITERATURE)).scored
-        if not is_memory(row.row.measured_metric)
-    ]
-    mark_repeats(rows)
+    rows = timed_runs(path)
     if len(rows) < FEWEST:
         raise UserError(f"{path}: {len(rows)} runs with a measured time and a known plan; a fit needs {FEWEST}")
     by_cell = len({row.row.source for row in rows}) > 1

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,12 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from hwopt import catalog
 from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
 from hwopt.model.maximum import hard_maximum
 from hwopt.model.parameters import held_parameters
 from hwopt.model.schedule import step_time
+from hwopt.study.validation.conventions import is_memory
 from hwopt.study.validation.predict import stacked
-from hwopt.study.validation.score import Scored
+from hwopt.study.validation.score import Scored, mark_repeats
+from hwopt.study.validation.study import score
 
 COUNTED_QUALITY = ("A", "A-", "B+")
 """Qualities of rows that count in full; rows of lower quality and incomplete plans count by `DOUBTFUL_WEIGHT`."""
@@ -57,6 +61,17 @@ def _slopes(inputs: Any, totals: Array, membership: Array) -> Array:
 def complete(scored: Scored) -> bool:
     """Whether a row's plan is complete and its quality high: the rows that published figures are about."""
     return scored.row.config_complete.lower() == "y" and scored.row.quality in COUNTED_QUALITY
+
+
+def timed_runs(path: str | Path) -> list[Scored]:
+    """Rows of a file with a measured time, predicted with literature constants."""
+    rows = [
+        row
+        for row in score(path, catalog.calibration(catalog.LITERATURE)).scored
+        if not is_memory(row.row.measured_metric)
+    ]
+    mark_repeats(rows)
+    return rows
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from hwopt.hardware.calibration import FAMILY, STACK
 from hwopt.study.calibration.files import write
 from hwopt.study.calibration.fit import Posterior, fit
 from hwopt.study.calibration.held_out import GENERATIONS, across, leave_out
-from hwopt.study.calibration.observations import Observations, complete
+from hwopt.study.calibration.observations import Observations, complete, timed_runs
 from hwopt.study.calibration.widths import fit_widths, half_widths, weighted_quantile
 from hwopt.study.intervals import MEMORY, TERMS, terms
 from hwopt.study.software import software_family
 from hwopt.study.validation.conventions import is_memory
-from hwopt.study.validation.score import Scored, mark_repeats
 from hwopt.study.validation.study import score
 
 RUNS = files("hwopt") / "data" / "runs"
@@ -37,17 +36,6 @@ class Evidence:
     by_generation: dict[str, np.ndarray]
     features: np.ndarray  # of intervals, shape (run, term)
     widths: dict[str, float]
-
-
-def timed_runs(path: Path) -> list[Scored]:
-    """Rows of a file with a measured time, predicted with literature constants."""
-    rows = [
-        row
-        for row in score(path, catalog.calibration(catalog.LITERATURE)).scored
-        if not is_memory(row.row.measured_metric)
-    ]
-    mark_repeats(rows)
-    return rows
 
 
 def gather() -> Evidence:
