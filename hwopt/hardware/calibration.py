@@ -14,7 +14,7 @@ from types import ModuleType
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.types import PRECISIONS
@@ -166,9 +166,3 @@ class Scopes:
         for column, (name, scope) in enumerate(self.entries):
             matrix[names.index(name), column] = scope in own
         return matrix
-
-
-def summed(membership: Float[Array, "constant shift"], shifts: Float[Array, " shift"]) -> dict[str, Array]:
-    """Shift of each constant for one machine: `membership @ shifts`."""
-    total = jnp.sum(membership * shifts, axis=1)
-    return {constant.name: total[i] for i, constant in enumerate(CONSTANTS)}

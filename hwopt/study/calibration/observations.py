@@ -26,10 +26,7 @@ from hwopt.study.validation.score import Scored, mark_repeats
 from hwopt.study.validation.study import score
 
 COUNTED_QUALITY = ("A", "A-", "B+")
-"""Qualities of rows that count in full; rows of lower quality and incomplete plans count by `DOUBTFUL_WEIGHT`."""
-
-DOUBTFUL_WEIGHT = 0.0
-"""Weight of a cell of doubtful rows in a fit of published runs: they are scored, not fitted."""
+"""Qualities of rows that are fitted; rows of lower quality and incomplete plans are scored, not fitted."""
 
 
 @jax.jit
@@ -154,5 +151,5 @@ def _cell_weights(rows: Sequence[Scored]) -> np.ndarray:
             members[(*row.cell, complete(row) or not judged)].append(i)
     weights = np.zeros(len(rows))
     for (*_, is_complete), indices in members.items():
-        weights[indices] = (1.0 if is_complete else DOUBTFUL_WEIGHT) / len(indices)
+        weights[indices] = float(is_complete) / len(indices)
     return weights

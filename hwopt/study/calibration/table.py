@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hwopt import catalog
+from hwopt.study.calibration.calibrate import one_scale
 from hwopt.study.calibration.held_out import CellErrors, cell_errors
 from hwopt.study.calibration.observations import complete
 from hwopt.study.calibration.published import RUNS, Evidence
@@ -146,8 +147,6 @@ def single_node_errors() -> np.ndarray:
 
 def one_scale_errors(evidence: Evidence) -> np.ndarray:
     """Errors on SimuMax's rows after one constant, the stack's GEMM efficiency, was fitted to them."""
-    from hwopt.study.calibration.calibrate import one_scale
-
     observed = evidence.observed
     own = [i for i, row in enumerate(observed.rows) if "SimuMax" in row.row.source and not row.left_out]
     start = evidence.sources[observed.rows[own[0]].row.source].shifts

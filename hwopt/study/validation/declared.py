@@ -21,7 +21,7 @@ _PARTLY_GRAPHED = 0.5
 
 _ROWWISE_CASTS = 2.5
 """Passes of casts with one scale a row or block over those with one scale a tensor: both orientations are quantised apart
-(estimate, 1.5 to 4; torchao prints 1.3 to 1.4 times a step's time)."""
+(estimate, 1.5 to 4; torchtitan's own tables print 1.4 to 1.5 times the step)."""
 
 _WORDS = (
     # pattern -> fields replaced

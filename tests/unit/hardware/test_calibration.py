@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwopt import catalog
-from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved, summed
+from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
 
 CLUSTER = catalog.cluster("h100-sxm", 64, constants=catalog.LITERATURE)
 SHIFTS = st.fixed_dictionaries({constant.name: st.floats(-8.0, 8.0) for constant in CONSTANTS})
@@ -81,12 +81,12 @@ def test_every_constant_moves_something_and_says_what(constant):
 def test_scopes_add_up():
     scopes = Scopes.of(["ampere", "hopper"], ["nemo-2024"])
     shifts = np.arange(1.0, len(scopes.entries) + 1.0)
-    total = summed(scopes.membership("hopper", "nemo-2024"), shifts)
+    names = [constant.name for constant in CONSTANTS]
+    total = dict(zip(names, scopes.membership("hopper", "nemo-2024") @ shifts, strict=True))
     own = {("gemm_efficiency", "all"), ("gemm_efficiency", "family:hopper")}
     expected = sum(shift for entry, shift in zip(scopes.entries, shifts, strict=True) if entry in own)
     assert float(total["gemm_efficiency"]) == pytest.approx(expected)
     stranger = scopes.membership("tpu", "jax-maxtext-tpu") @ shifts
-    names = [constant.name for constant in CONSTANTS]
     shared = shifts[scopes.entries.index(("gemm_efficiency", "all"))]
     assert stranger[names.index("gemm_efficiency")] == shared
     assert family_of("cdna3") == family_of("cdna2") == "cdna" and family_of("tpu") == "tpu"
