@@ -17,6 +17,7 @@ _WHERE = {
     "objective": ("hwopt.registry", "objective"),
     "optimize": ("hwopt.optim.optimize", "optimize"),
     "sensitivity": ("hwopt.study.sensitivity", "sensitivity"),
+    "sweep": ("hwopt.study.sweep", "sweep"),
     "validate": ("hwopt.study.validation", "validate"),
     "Report": ("hwopt.model.report", "Report"),
     "UserError": ("hwopt.errors", "UserError"),

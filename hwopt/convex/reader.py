@@ -1,7 +1,7 @@
 """Reads a jaxpr as signomials over atoms: arithmetic of a model, without running it.
 
-Values that no variable reaches are plain arrays with a leading axis of nodes. The others are arrays of `Signomial`. What
-cannot be read raises `Unreadable` with the file and line of the model that wrote it.
+Elements are `Signomial`, `Logarithm` or `Comparison`, over many nodes at once. What cannot be read raises `Unreadable` with
+the file and line of the model that wrote it.
 """
 
 from __future__ import annotations
@@ -9,30 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import reduce
 from pathlib import PurePath
 from typing import Any
 
-import jax
 import numpy as np
 from jax._src import source_info_util
 from jax.extend import core
 
-from hwopt.convex.arrays import (
-    MOVES,
-    Unknown,
-    as_objects,
-    is_known,
-    joined,
-    known_constant,
-    moved,
-    objects,
-    shape_of,
-    stacked,
-    taken,
-)  # fmt: skip
-from hwopt.convex.known_numbers import NUMBERS, on_numbers
 from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
+from hwopt.jaxprs.interpreter import Interpreter
 
 
 class Unreadable(ValueError):
@@ -116,121 +102,43 @@ def read(
     """
     wanted = [True] * len(jaxpr.jaxpr.outvars) if wanted is None else list(wanted)
     with np.errstate(all="ignore"):
-        return _Reader(algebra).run(jaxpr.jaxpr, [known_constant(c) for c in jaxpr.consts], arguments, wanted)
+        return _Reader(algebra).run(jaxpr, arguments, wanted)
 
 
-@cache
-def needed(jaxpr: core.Jaxpr, wanted: tuple[bool, ...]) -> tuple[list[bool], list[list[bool] | None]]:
-    """Which inputs, and which outputs of each equation (None: none), the wanted outputs need."""
-    alive = {v for v, want in zip(jaxpr.outvars, wanted, strict=True) if want and not isinstance(v, core.Literal)}
-    uses: list[list[bool] | None] = []
-    for equation in reversed(jaxpr.eqns):
-        outs = [v in alive for v in equation.outvars]
-        if not any(outs):
-            uses.append(None)
-            continue
-        uses.append(outs)
-        inner = _called(equation)
-        reads = needed(inner.jaxpr, tuple(outs))[0] if inner is not None else [True] * len(equation.invars)
-        alive |= {v for v, used in zip(equation.invars, reads, strict=True) if used and not isinstance(v, core.Literal)}
-    return [v in alive for v in jaxpr.invars], uses[::-1]
-
-
-def _called(equation: Any) -> core.ClosedJaxpr | None:
-    """The function that an equation only calls, if that is what it does."""
-    if equation.primitive.name in _CALLS:
-        for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-            if name in equation.params:
-                held = equation.params[name]
-                return held if isinstance(held, core.ClosedJaxpr) else core.ClosedJaxpr(held, ())
-    return None
-
-
-_CALLS = (
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "remat",
-    "remat2",
-    "checkpoint",
-)
-
-_PLACED = ("gather", "dynamic_slice", "dynamic_update_slice", "scatter", "scatter-add", "scatter-mul")
-
-
-class _Reader:
+class _Reader(Interpreter):
     def __init__(self, algebra: Algebra):
+        super().__init__()
         self.algebra = algebra
-        self.calls: tuple[Any, ...] = ()  # under way, innermost first
 
-    def run(self, jaxpr: core.Jaxpr, consts: Sequence, arguments: Sequence, wanted: Sequence[bool]) -> list[Any]:
-        values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-        values |= dict(zip(jaxpr.invars, arguments, strict=True))
-        _, uses = needed(jaxpr, tuple(wanted))
+    def lifted(self, value: np.ndarray) -> Signomial:
+        return number(value)
 
-        def value(v) -> Any:
-            return known_constant(v.val) if isinstance(v, core.Literal) else values.get(v)
-
-        for equation, outs in zip(jaxpr.eqns, uses, strict=True):
-            if outs is None:
-                continue
-            inputs = [value(v) for v in equation.invars]
-            self.algebra.origin = (equation, *self.calls)
-            inner = _called(equation)
-            if inner is not None:
-                results = self.called(equation, inner, inputs, outs)
-            else:
-                results = self.equation(equation, inputs)
-            values |= dict(zip(equation.outvars, results, strict=True))
-        return [value(v) if want else None for v, want in zip(jaxpr.outvars, wanted, strict=True)]
-
-    def called(self, equation: Any, inner: core.ClosedJaxpr, inputs: list[Any], wanted: Sequence[bool]) -> list[Any]:
-        """Outputs of a function that an equation calls."""
-        self.calls = (equation, *self.calls)
-        results = self.run(inner.jaxpr, [known_constant(c) for c in inner.consts], inputs, wanted)
-        self.calls = self.calls[1:]
-        return results
-
-    def equation(self, equation: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        name, params = equation.primitive.name, equation.params
-        if name == "scan":
-            return self.scan(equation, inputs)
-        if name == "split":
-            return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"] + is_known(inputs[0]))
-        if name in MOVES:
-            return [moved(MOVES[name], inputs, params)]
-        if name in _PLACED:
-            return [self.indexed(equation, inputs)]
-        if all(is_known(x) for x in inputs):
-            if name in NUMBERS:
-                return [on_numbers(name, inputs, params)]
-            raise self.unreadable()
-        if name in _REDUCTIONS:
-            return [self.reduced(name, inputs[0], params)]
-        if name == "dot_general":
-            return [self.product(inputs, params)]
-        if name in _CUMULATIVE:
-            return [self.cumulative(name, inputs[0], params)]
+    def element(self, name: str, arguments: tuple, params: dict) -> Any:
+        self.algebra.origin = self.origin
         if name == "convert_element_type" and not np.issubdtype(params["new_dtype"], np.floating):
-            source, made = (np.dtype(x).kind for x in (equation.invars[0].aval.dtype, params["new_dtype"]))
+            source, made = (np.dtype(x).kind for x in (self.origin[0].invars[0].aval.dtype, params["new_dtype"]))
             if source not in "biu" or (made == "b" and source != "b"):
                 raise self.unreadable("a whole number of what varies")
-            return [inputs[0]]
+            return arguments[0]
         rule = getattr(self, "_" + name, None)
         if rule is None:
             raise self.unreadable()
-        shape = np.broadcast_shapes(*(shape_of(x) for x in inputs))
-        columns = [np.broadcast_to(as_objects(x), shape).ravel() for x in inputs]
-        made = [rule(*each, **_scalar_params(params)) for each in zip(*columns, strict=True)]
-        return [objects([self.algebra.gathered(x) if isinstance(x, Signomial) else x for x in made], shape)]
+        made = rule(*arguments, **({"y": params["y"]} if "y" in params else {}))
+        return self.algebra.gathered(made) if isinstance(made, Signomial) else made
+
+    def folded(self, name: str, row: list) -> Any:
+        self.algebra.origin = self.origin
+        if name in ("reduce_max", "reduce_min"):
+            kind = Kind.maximum if name == "reduce_max" else Kind.minimum
+            return self.algebra.extreme([self._plain(x) for x in row], kind)
+        steps = {"reduce_sum": self._add, "reduce_prod": self._mul, "reduce_and": self._and, "reduce_or": self._or}
+        if name not in steps:
+            raise self.unreadable()
+        return reduce(steps[name], row)
 
     def unreadable(self, why: str = "") -> Unreadable:
-        origin: Any = self.algebra.origin
-        name = origin[0].primitive.name
-        return Unreadable(origin, why or f"operation '{name}' has no reading as a geometric programme")
+        name = self.origin[0].primitive.name
+        return Unreadable(self.origin, why or f"operation '{name}' has no reading as a geometric programme")
 
     # Elementwise rules: one signomial each.
 
@@ -441,113 +349,6 @@ class _Reader:
             return self._chosen(a, ONE, ZERO)
         raise self.unreadable()
 
-    # Rules for whole arrays.
-
-    def reduced(self, name: str, value: Unknown, params: dict) -> Unknown:
-        axes = params["axes"]
-        kept = [axis for axis in range(value.ndim) if axis not in axes]
-        table = value.transpose(*kept, *axes).reshape(*(value.shape[axis] for axis in kept), -1)
-        rows = table.reshape(-1, table.shape[-1])
-        if name in ("reduce_max", "reduce_min"):
-            kind = Kind.maximum if name == "reduce_max" else Kind.minimum
-            made = [self.algebra.extreme([self._plain(x) for x in row], kind) for row in rows]
-        else:
-            step = {"reduce_sum": self._add, "reduce_prod": self._mul, "reduce_and": self._and, "reduce_or": self._or}[
-                name
-            ]
-            made = [reduce(step, row) for row in rows]
-        return objects(made, table.shape[:-1])
-
-    def cumulative(self, name: str, value: Unknown, params: dict) -> Unknown:
-        step = {"cumsum": self._add, "cumprod": self._mul, "cummax": self._max, "cummin": self._min}[name]
-        rows = np.moveaxis(value, params["axis"], -1)
-        made = np.empty(rows.shape, object)
-        order = range(rows.shape[-1])[:: -1 if params["reverse"] else 1]
-        for index in np.ndindex(rows.shape[:-1]):
-            last = None
-            for i in order:
-                last = rows[index][i] if last is None else step(last, rows[index][i])
-                made[(*index, i)] = last
-        return np.moveaxis(made, -1, params["axis"])
-
-    def product(self, inputs: list[np.ndarray], params: dict) -> Unknown:
-        (left, right), (left_batch, right_batch) = params["dimension_numbers"]
-        a, b = as_objects(inputs[0]), as_objects(inputs[1])
-        a_free = [i for i in range(a.ndim) if i not in (*left, *left_batch)]
-        b_free = [i for i in range(b.ndim) if i not in (*right, *right_batch)]
-        batch = [a.shape[i] for i in left_batch]
-        rows, columns = [a.shape[i] for i in a_free], [b.shape[i] for i in b_free]
-        inner = math.prod(a.shape[i] for i in left)
-        a = a.transpose(*left_batch, *a_free, *left).reshape(math.prod(batch), math.prod(rows), inner)
-        b = b.transpose(*right_batch, *b_free, *right).reshape(math.prod(batch), math.prod(columns), inner)
-        made = [
-            reduce(self._add, (self._mul(x, y) for x, y in zip(a[g, i], b[g, j], strict=True)), ZERO)
-            for g in range(a.shape[0])
-            for i in range(a.shape[1])
-            for j in range(b.shape[1])
-        ]
-        return objects(made, (*batch, *rows, *columns))
-
-    def indexed(self, equation: Any, inputs: list[np.ndarray]) -> np.ndarray:
-        """Gathers and scatters at known places: found by moving numbers of elements in place of the elements."""
-        name, params = equation.primitive.name, equation.params
-        scatters, updates = name.startswith("scatter"), None
-        operand, *places = inputs
-        if scatters or name == "dynamic_update_slice":
-            updates = places.pop(1 if scatters else 0)
-        if not all(is_known(x) and x.shape[0] == 1 for x in places):
-            raise self.unreadable("a place that depends on a variable or on the plan")
-        fixed = [x[0] for x in places]
-        shape, size = shape_of(operand), math.prod(shape_of(operand))
-        numbers = np.arange(size).reshape(shape)
-        with jax.ensure_compile_time_eval():
-            if updates is None:
-                outside = {"fill_value": -1} if "fill_value" in params else {}
-                found = np.asarray(equation.primitive.bind(numbers, *fixed, **params | outside))
-                if not ((found >= 0) & (found < size)).all():
-                    raise self.unreadable("a place outside of the array")
-                return taken(operand, found)
-            news = math.prod(shape_of(updates))
-            if name in ("scatter", "dynamic_update_slice"):
-                fresh = size + np.arange(news).reshape(shape_of(updates))
-                if scatters:
-                    found = jax.lax.scatter(numbers, fixed[0], fresh, params["dimension_numbers"], mode=params["mode"])
-                else:
-                    found = equation.primitive.bind(numbers, fresh, *fixed, **params)
-                return taken(joined(operand, updates), np.asarray(found))
-            # Several updates may meet at one place, so each is followed on its own.
-            marks = np.eye(news).reshape(news, *shape_of(updates))
-            put = partial(jax.lax.scatter_add, dimension_numbers=params["dimension_numbers"], mode=params["mode"])
-            places_of = np.asarray(jax.vmap(lambda mark: put(np.zeros(shape), fixed[0], mark))(marks))
-        hits = places_of.reshape(news, size) > 0
-        if is_known(operand) and is_known(updates):
-            old, new = operand.reshape(len(operand), -1), updates.reshape(len(updates), -1)
-            made = old * np.where(hits, new[..., None], 1).prod(1) if "mul" in name else old + new @ hits
-            return made.reshape(-1, *shape)
-        step = self._mul if "mul" in name else self._add
-        made, new = list(as_objects(operand).ravel()), as_objects(updates).ravel()
-        for update, place in np.argwhere(hits):
-            made[place] = step(made[place], new[update])
-        return objects(made, shape)
-
-    def scan(self, equation: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """A loop of fixed length, unrolled."""
-        p = equation.params
-        first, second = p["num_consts"], p["num_consts"] + p["num_carry"]
-        consts, carry, columns = inputs[:first], inputs[first:second], inputs[second:]
-        if not p["length"]:
-            raise self.unreadable("a loop of no steps")
-        rows: list[list[np.ndarray]] = []
-        body = p["jaxpr"]
-        for step in range(p["length"])[:: -1 if p["reverse"] else 1]:
-            here = [x[:, step] if is_known(x) else np.asarray(x[step], object) for x in columns]
-            outs = self.called(equation, body, [*consts, *carry, *here], [True] * len(body.jaxpr.outvars))
-            carry = outs[: p["num_carry"]]
-            rows.append(outs[p["num_carry"] :])
-        if p["reverse"]:
-            rows.reverse()
-        return [*carry, *(stacked(column) for column in zip(*rows, strict=True))]
-
 
 def _truth(value: Any) -> np.ndarray:
     """A condition as 1, 0, and NaN where it is not known."""
@@ -555,12 +356,3 @@ def _truth(value: Any) -> np.ndarray:
         return value.known
     constant = value.constant if isinstance(value, Signomial) else None
     return np.full(1, np.nan) if constant is None else (constant != 0).astype(float)
-
-
-def _scalar_params(params: dict) -> dict:
-    return {"y": params["y"]} if "y" in params else {}
-
-
-_CUMULATIVE = ("cumsum", "cumprod", "cummax", "cummin")
-
-_REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")

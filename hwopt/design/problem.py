@@ -164,15 +164,21 @@ class Problem:
         return (*(each.name for each in self.budgets), *CONSTRAINTS, *silicon)
 
 
+def put(form: Form, template: Design, values: Iterable[Scalar]) -> Design:
+    """One point of the design space, values in the order of the form's places."""
+    design = template
+    for (_, setter, _), value in zip(form.places, values, strict=True):
+        design = setter(design, value)
+    return completed(design)
+
+
 def place(form: Form, template: Design, log_values: Float[Array, " variable"], whole: bool = False) -> Design:
     """One point of the design space, given in logarithms.
 
     **Arguments:** `whole` rounds whole-number variables, which `exp(log(n))` misses by the last bit.
     """
-    design = template
-    for (_, put, is_whole), value in zip(form.places, jnp.exp(log_values), strict=True):
-        design = put(design, jnp.round(value) if whole and is_whole else value)
-    return completed(design)
+    held = zip(form.places, jnp.exp(log_values), strict=True)
+    return put(form, template, [jnp.round(value) if whole and is_whole else value for (_, _, is_whole), value in held])
 
 
 def values(form: Form, design: Design, report: Report, limits: Array) -> Values:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+
+class NothingToDraw(UserError):
+    """The data that a figure shows is missing or empty."""
+
+
 _SETTINGS: Any = {
     "figure.figsize": (7.2, 4.6),
     "figure.dpi": 110,
@@ -44,6 +49,18 @@ def figure(rows: int = 1, columns: int = 1, **keywords: Any) -> Iterator[tuple[F
             yield drawn, list(axes.flat)
         finally:
             plt.close(drawn)
+
+
+def set_bars(axes: Any, count: int, least: int) -> None:
+    """Horizontal bars at 0, 1, ... from the top down, as thick as `least` of them where there are fewer."""
+    middle, half = 0.5 * (count - 1), 0.5 * max(count, least)
+    axes.set_ylim(middle + half, middle - half)
+    axes.grid(axis="y", visible=False)
+
+
+def plain(text: str) -> str:
+    """Text in which a dollar is a dollar and opens no formula."""
+    return text.replace("$", r"\$")
 
 
 def save(drawn: Figure, path: str | Path) -> None:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from hwopt.errors import UserError
-from hwopt.plot.style import figure, save
+from hwopt.plot.style import figure, plain, save
 from hwopt.study.sensitivity import Sensitivity
 from hwopt.study.sensitivity.study import Parameter
 from hwopt.units import pretty
@@ -40,7 +40,7 @@ def plot_tornado(found: Sensitivity, path: str | Path, top: int = 15) -> None:
         axes.set_yticks(range(len(rows)), [_label(each) for each in rows], fontsize=8.5)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
-        value = _plain(pretty(found.objective, objective.unit))
+        value = plain(pretty(found.objective, objective.unit))
         axes.set_xlabel(f"change of the best {objective.name}, % of {value}\nwhole numbers and plan fixed")
         axes.set_title(f"{found.problem.name}: which assumption moves the optimum", fontsize=11)
         keys = [
@@ -67,9 +67,4 @@ def _bars(each: Parameter) -> list[tuple[float, bool]]:
 def _label(each: Parameter) -> str:
     """Name and range of an input."""
     low, high = (pretty(end, each.input.unit, 3) for end in (each.range.low, each.range.high))
-    return _plain(f"{each.input.name.removeprefix('cluster.')}  {low} .. {high}")
-
-
-def _plain(text: str) -> str:
-    """Text in which a dollar is a dollar and opens no formula."""
-    return text.replace("$", r"\$")
+    return plain(f"{each.input.name.removeprefix('cluster.')}  {low} .. {high}")

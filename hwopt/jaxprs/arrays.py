@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from hwopt.convex.signomial import number
-
 Known = np.ndarray  # (node, *shape): numbers and truth values
-Unknown = np.ndarray  # dtype object, shape: Signomial, Logarithm, Comparison
+Unknown = np.ndarray  # dtype object, shape: elements of an algebra
 
 
 def is_known(value: np.ndarray) -> bool:
@@ -22,14 +20,6 @@ def known_constant(value: Any) -> Known:
     """A constant of a jaxpr, the same at all nodes."""
     value = np.asarray(value)
     return (value.astype(np.float64) if np.issubdtype(value.dtype, np.floating) else value)[None]
-
-
-def stacked(values: Sequence[np.ndarray]) -> np.ndarray:
-    """Values of one shape along a new first axis."""
-    if not all(is_known(x) for x in values):
-        return np.stack([as_objects(x) for x in values])
-    nodes = max(x.shape[0] for x in values)
-    return np.stack([np.broadcast_to(x, (nodes, *x.shape[1:])) for x in values], axis=1)
 
 
 def shape_of(value: np.ndarray) -> tuple[int, ...]:
@@ -44,14 +34,6 @@ def objects(made: list, shape: tuple[int, ...]) -> Unknown:
     return result.reshape(shape)
 
 
-def as_objects(value: np.ndarray) -> Unknown:
-    """Known numbers as constant signomials."""
-    if not is_known(value):
-        return value
-    flat = value.reshape(value.shape[0], -1)
-    return objects([number(flat[:, i]) for i in range(flat.shape[1])], value.shape[1:])
-
-
 def taken(value: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Elements by number."""
     if is_known(value):
@@ -59,17 +41,10 @@ def taken(value: np.ndarray, places: np.ndarray) -> np.ndarray:
     return value.ravel()[places.ravel()].reshape(places.shape)
 
 
-def joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Two values, flat, one after the other."""
-    if is_known(a) and is_known(b):
-        nodes = max(a.shape[0], b.shape[0])
-        flat = [np.broadcast_to(x.reshape(x.shape[0], -1), (nodes, x.size // x.shape[0])) for x in (a, b)]
-        return np.concatenate(flat, axis=1)
-    return np.concatenate([as_objects(a).ravel(), as_objects(b).ravel()])
-
-
-def moved(move: Callable, inputs: list[np.ndarray], params: dict) -> np.ndarray:
-    """Operations that only move elements, for known and unknown ones alike."""
+def moved(
+    move: Callable, inputs: list[np.ndarray], params: dict, as_objects: Callable[[np.ndarray], Unknown]
+) -> np.ndarray:
+    """Operations that only move elements, for known and unknown ones alike; `as_objects` lifts the known."""
     if all(is_known(x) for x in inputs) and len(inputs) == 1:
         x = inputs[0]
         numbers = move([np.arange(x.size // x.shape[0]).reshape(x.shape[1:])], params)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from scipy import special
 
-from hwopt.convex.arrays import Known
+from hwopt.jaxprs.arrays import Known
 
 
 def _axes(p: dict) -> tuple[int, ...]:

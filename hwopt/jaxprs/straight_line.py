@@ -1,0 +1,283 @@
+"""A function for fixed constants as the shortest list of scalar operations: what its inputs do not reach is already computed.
+
+`vmap` maps a model of a hundred inputs over the fifteen that vary, and carries its short axes (formats, tiers, GEMMs) along
+with every variant. Here the model's jaxpr is run once over symbols: short axes fall apart into scalars, constants are worked
+out in float64, `x + 0`, `x * 1`, `x * 0` and repeated operations go. What is left is arithmetic between whole columns of
+variants, which compilers fuse and vectorise; for the training model a third of the operations and ten times the speed.
+
+What is dropped is dropped for good: `x * 0` is 0, also where x is not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from hwopt.jaxprs.interpreter import Interpreter
+from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
+
+SAFE = (1e-30, 1e30)
+"""Products of constants are worked out ahead where they stay within these sizes, so that float32 holds them."""
+
+
+class NotStraight(ValueError):
+    """An operation that is no scalar arithmetic, such as a loop whose length depends on its values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """The result of one scalar operation, or an input (`name` "input")."""
+
+    name: str
+    arguments: tuple[Any, ...]  # symbols and NumPy scalars
+    primitive: Any = None
+    params: tuple[tuple[str, Any], ...] = ()
+
+
+Element = Symbol | np.generic
+
+
+@dataclass(frozen=True)
+class StraightLine:
+    """Scalar operations in order, from inputs to outputs."""
+
+    inputs: tuple[Symbol, ...]
+    operations: tuple[Symbol, ...]
+    outputs: tuple[Element, ...]
+
+    def __call__(self, *columns: Array) -> list[Array]:
+        """The outputs for columns of inputs, all of one shape and dtype; outputs that no input reaches are scalars."""
+        kind = jnp.result_type(*columns)
+        held: dict[int, Any] = {id(symbol): column for symbol, column in zip(self.inputs, columns, strict=True)}
+
+        def value(element: Element) -> Any:
+            return held[id(element)] if isinstance(element, Symbol) else _constant(element, kind)
+
+        for symbol in self.operations:
+            held[id(symbol)] = _run(symbol, [value(each) for each in symbol.arguments], kind)
+        return [value(each) for each in self.outputs]
+
+    def on_numbers(self, *columns: np.ndarray) -> list[np.ndarray]:
+        """The same in NumPy and float64, compiled by nobody: for a few columns, and to check the compiled ones."""
+        held: dict[int, Any] = {
+            id(symbol): np.asarray(x, np.float64) for symbol, x in zip(self.inputs, columns, strict=True)
+        }
+
+        def value(element: Element) -> Any:
+            return held[id(element)] if isinstance(element, Symbol) else np.asarray(element)[None]
+
+        with np.errstate(all="ignore"):
+            for symbol in self.operations:
+                arguments = [value(each) for each in symbol.arguments]
+                if symbol.name in NUMBERS:
+                    held[id(symbol)] = on_numbers(symbol.name, arguments, dict(symbol.params))
+                else:
+                    with jax.enable_x64(True):
+                        held[id(symbol)] = np.asarray(_run(symbol, arguments, np.float64))
+        return [value(each) for each in self.outputs]
+
+
+def straight_line(function: Callable[[Array], Any], count: int) -> StraightLine:
+    """A function of a vector of numbers as scalar operations.
+
+    **Arguments:** `function` of an array (`count`,), traced once in float64; everything it closes over is a constant.
+
+    **Returns:** the operations; outputs are the elements of the function's leaves in order.
+
+    **Raises:** `NotStraight` where the function holds loops of unknown length, or places that depend on its input.
+    """
+    with jax.enable_x64(True), np.errstate(all="ignore"):
+        closed = jax.make_jaxpr(function)(np.zeros(count))
+        inputs = tuple(Symbol("input", (i,)) for i in range(count))
+        column = np.empty(count, object)
+        column[:] = inputs
+        simplifier = _Simplifier()
+        made = simplifier.run(closed, [column], [True] * len(closed.jaxpr.outvars))
+        outputs = tuple(element for value in made for element in simplifier.as_objects(value).ravel())
+    return StraightLine(inputs, _ordered(outputs), outputs)
+
+
+def _ordered(outputs: Sequence[Element]) -> tuple[Symbol, ...]:
+    """Every operation that the outputs need, after those it needs."""
+    order: list[Symbol] = []
+    seen: set[int] = set()
+    stack: list[tuple[Any, bool]] = [(each, False) for each in reversed(outputs)]
+    while stack:
+        symbol, ready = stack.pop()
+        if not isinstance(symbol, Symbol) or symbol.name == "input":
+            continue
+        if ready:
+            order.append(symbol)
+        elif id(symbol) not in seen:
+            seen.add(id(symbol))
+            stack.append((symbol, True))
+            stack.extend((each, False) for each in reversed(symbol.arguments))
+    return tuple(order)
+
+
+def _constant(value: np.generic, kind: Any) -> Any:
+    return np.asarray(value, kind)[()] if np.issubdtype(value.dtype, np.floating) else value
+
+
+def _run(symbol: Symbol, arguments: list[Any], kind: Any) -> Array:
+    """One operation on columns; floating numbers are of one kind throughout."""
+    if symbol.name == "convert_element_type":
+        to = dict(symbol.params)["new_dtype"]
+        return arguments[0].astype(kind if np.issubdtype(to, np.floating) else to)
+    if symbol.name in _FUNCTIONS:
+        return _FUNCTIONS[symbol.name](*arguments)
+    shape = jnp.broadcast_shapes(*(jnp.shape(each) for each in arguments))
+    wide = [jnp.broadcast_to(jnp.asarray(each), shape) for each in arguments]
+    return symbol.primitive.bind(*wide, **dict(symbol.params))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
+    "neg": lambda a: -a, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: ~a,
+    "max": jnp.maximum, "min": jnp.minimum, "sqrt": jnp.sqrt,
+    "select_n": lambda which, no, yes: jnp.where(which, yes, no),
+}  # fmt: skip
+"""Operations that take scalars beside columns as they are: constants need no broadcasting."""
+
+_SAME = frozenset({"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"})
+
+
+class _Simplifier(Interpreter):
+    """Builds symbols; equal operations on equal arguments are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[Any, Symbol] = {}
+
+    def unreadable(self, why: str = "") -> Exception:
+        return NotStraight(why or f"operation '{self.origin[0].primitive.name}' is no scalar arithmetic")
+
+    def lifted(self, value: np.ndarray) -> np.generic:
+        return value[0]
+
+    def folded(self, name: str, row: list) -> Element:
+        if name in ("argmax", "argmin"):
+            best, place = row[0], np.int64(0)
+            for i, value in enumerate(row[1:], 1):
+                better = self.made("gt" if name == "argmax" else "lt", value, best)
+                best, place = (
+                    self.made("select_n", better, best, value),
+                    self.made("select_n", better, place, np.int64(i)),
+                )
+            return place
+        step = {"sum": "add", "max": "max", "min": "min", "prod": "mul", "and": "and", "or": "or"}[name.split("_")[1]]
+        return reduce(lambda a, b: self.made(step, a, b), row)
+
+    def element(self, name: str, arguments: tuple, params: dict) -> Element:
+        equation = self.origin[0]
+        if name in _SAME:
+            return arguments[0]
+        if name == "convert_element_type":
+            source, to = np.dtype(equation.invars[0].aval.dtype), np.dtype(params["new_dtype"])
+            if source == to or (np.issubdtype(source, np.floating) and np.issubdtype(to, np.floating)):
+                return arguments[0]
+            return self.kept(name, arguments, equation.primitive, (("new_dtype", to),))
+        if name == "integer_pow" and params["y"] in (1, 2):
+            return arguments[0] if params["y"] == 1 else self.made("mul", arguments[0], arguments[0])
+        if name == "square":
+            return self.made("mul", arguments[0], arguments[0])
+        if name in _RULES or (not params and (name in NUMBERS or name in _ELEMENTWISE)):
+            return self.made(name, *arguments, primitive=equation.primitive)
+        if name not in NUMBERS and name not in _ELEMENTWISE:
+            raise self.unreadable()
+        return self.kept(name, arguments, equation.primitive, tuple(sorted(params.items(), key=lambda item: item[0])))
+
+    def made(self, name: str, *arguments: Element, primitive: Any = None) -> Element:
+        """An operation without parameters, simplified; one that is not in `_FUNCTIONS` comes with its primitive."""
+        if not any(isinstance(each, Symbol) for each in arguments):
+            return on_numbers(name, [np.asarray(each)[None] for each in arguments], {})[0]
+        rule = _RULES.get(name)
+        simpler = rule(self, *arguments) if rule else None
+        return simpler if simpler is not None else self.kept(name, arguments, primitive)
+
+    def kept(self, name: str, arguments: tuple, primitive: Any, params: tuple = ()) -> Symbol:
+        key = (name, params, *(_key(each) for each in arguments))
+        if key not in self.known:
+            self.known[key] = Symbol(name, arguments, primitive, params)
+        return self.known[key]
+
+    # Rules: a simpler element, or None.
+
+    def _add(self, a, b):
+        if _is(a, 0.0):
+            return b
+        if _is(b, 0.0):
+            return a
+        return None if isinstance(a, Symbol) else self.kept("add", (b, a), None)
+
+    def _sub(self, a, b):
+        if _is(b, 0.0):
+            return a
+        return self.made("neg", b) if _is(a, 0.0) else np.float64(0.0) if a is b else None
+
+    def _mul(self, a, b):
+        if not isinstance(a, Symbol):
+            a, b = b, a
+        if isinstance(b, Symbol):
+            return None
+        if b == 0 or b == 1:
+            return b if b == 0 else a
+        inner = a.arguments[1] if a.name == "mul" else None
+        if isinstance(inner, np.generic) and SAFE[0] < abs(inner * b) < SAFE[1]:
+            return self.made("mul", a.arguments[0], inner * b)
+        return self.kept("mul", (a, b), None)
+
+    def _div(self, a, b):
+        if _is(b, 1.0):
+            return a
+        if isinstance(b, np.generic) and SAFE[0] < abs(b) < SAFE[1] and np.issubdtype(b.dtype, np.floating):
+            return self.made("mul", a, 1.0 / b)
+        return a if _is(a, 0.0) else None
+
+    def _select_n(self, which, *cases):
+        if not isinstance(which, Symbol):
+            return cases[int(which)]
+        return cases[0] if all(_key(each) == _key(cases[0]) for each in cases) else None
+
+    def _and(self, a, b):
+        known, other = (b, a) if isinstance(a, Symbol) else (a, b)
+        return None if isinstance(known, Symbol) else (other if known else np.bool_(False))
+
+    def _or(self, a, b):
+        known, other = (b, a) if isinstance(a, Symbol) else (a, b)
+        return None if isinstance(known, Symbol) else (np.bool_(True) if known else other)
+
+    def _pow(self, a, b):
+        if isinstance(b, Symbol):
+            return None
+        simple = {0.0: lambda: np.float64(1.0), 0.5: lambda: self.made("sqrt", a), 1.0: lambda: a}
+        simple[2.0] = lambda: self.made("mul", a, a)
+        return simple[float(b)]() if float(b) in simple else None
+
+
+_RULES: dict[str, Callable[..., Element | None]] = {
+    "add": _Simplifier._add, "add_any": _Simplifier._add, "sub": _Simplifier._sub, "mul": _Simplifier._mul,
+    "div": _Simplifier._div, "select_n": _Simplifier._select_n, "and": _Simplifier._and, "or": _Simplifier._or,
+    "pow": _Simplifier._pow,
+}  # fmt: skip
+
+_ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})
+"""Elementwise operations besides those of `NUMBERS`."""
+
+
+def _is(element: Element, number: float) -> bool:
+    return not isinstance(element, Symbol) and bool(element == number)
+
+
+def _key(element: Element) -> Any:
+    """What equal elements share."""
+    return id(element) if isinstance(element, Symbol) else (element.dtype.char, element.tobytes())

@@ -1,0 +1,120 @@
+"""What bounds the best design that two variables allow: a map of bottlenecks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwopt.plot.colours import part_colour
+from hwopt.plot.contents import heading, listed, parts, values
+from hwopt.plot.quantities import Quantity, fitted, quantity, set_range, tick_text
+from hwopt.plot.style import NothingToDraw, figure, save
+
+_LEVELS = np.array([1.15, 1.4, 2.0, 3.0, 6.0, 15.0])
+"""Contours, about, as multiples of the least objective on the map as they are smoothed."""
+
+_BINOMIAL = np.array([1.0, 4.0, 6.0, 4.0, 1.0]) / 16.0
+
+
+def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
+    """Each cell's best design: its bottleneck as colour, its objective as contours; cells without a design stay white.
+
+    **Arguments:** `dataset` of a sweep; `path` of the image to write.
+
+    **Raises:** `NothingToDraw` where no cell holds a possible design; `UserError` where the file cannot be written.
+    """
+    codes, objective = values(dataset, "map_bottleneck"), values(dataset, "map_objective").astype(float)
+    x, y = (_edges(dataset, name) for name in ("map_x_edges", "map_y_edges"))
+    held = np.isfinite(objective) & (codes >= 0)
+    if not held.any():
+        raise NothingToDraw("nothing to draw: no cell of the map holds a possible design")
+    found, counts = np.unique(codes[held], return_counts=True)
+    known = parts(dataset, "map_bottleneck")
+    names = [known.get(int(code), f"part {int(code)}") for code in found]
+    shown = [_axis(dataset, name, at, edges) for at, (name, edges) in enumerate((("x", x), ("y", y)))]
+    metric = quantity(dataset, str(dataset.attrs.get("objective", "objective")), objective)
+    with figure(figsize=(8.6, 5.0)) as (drawn, (axes,)):
+        from matplotlib.colors import ListedColormap
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
+
+        places = np.ma.masked_where(~held, np.searchsorted(found, codes).clip(0, found.size - 1))
+        colours = ListedColormap([part_colour(name) for name in names])
+        across, up = shown[0].scaled(x), shown[1].scaled(y)
+        axes.pcolormesh(across, up, places, cmap=colours, vmin=-0.5, vmax=found.size - 0.5, rasterized=True)
+        for axis, edges, each in ((axes.xaxis, across, shown[0]), (axes.yaxis, up, shown[1])):
+            set_range(axis, float(edges[0]), float(edges[-1]))
+            axis.set_label_text(each.label)
+        axes.grid(visible=False)
+        keys: list[Any] = [
+            Patch(color=part_colour(names[at]), label=f"{names[at].removesuffix('_s').replace('_', ' ')}  {share}")
+            for at in np.argsort(-counts, kind="stable")
+            if (share := f"{100 * counts[at] / held.sum():.2g} %")
+        ]
+        if not held.all():
+            label = f"no possible design  {100 * np.mean(~held):.2g} % of the map"
+            keys.append(Patch(facecolor="white", edgecolor="0.6", label=label))
+        if _contours(axes, across, up, metric, np.where(held, objective, np.nan)):
+            keys.append(Line2D([], [], color="black", linewidth=1.0, label=f"{metric.label}, smoothed"))
+        (star,) = axes.plot([], [], "*", color="white", markeredgecolor="black", markersize=11, linestyle="none")
+        star.set_label(f"least {metric.words}: {metric.text(float(np.nanmin(np.where(held, objective, np.nan))))}")
+        title = "largest part of the step,\nshare of cells with a design"
+        drawn.legend(
+            handles=[*keys, star], loc="outside right upper", fontsize=8.5, title=title, title_fontsize=8.5,
+            alignment="left",
+        )  # fmt: skip
+        axes.set_title(heading(dataset, "what bounds the best design", 60), fontsize=11)
+        save(drawn, path)
+
+
+def _edges(dataset: Any, name: str) -> np.ndarray:
+    """Edges of cells on one axis."""
+    edges = values(dataset, name).astype(float)
+    if not (np.isfinite(edges).all() and edges[0] > 0 and (np.diff(edges) > 0).all()):
+        raise NothingToDraw("nothing to draw: a side of the map has no width")
+    return edges
+
+
+def _axis(dataset: Any, side: str, at: int, edges: np.ndarray) -> Quantity:
+    """The variable on one side of the map; the edges say what it is, else the variable of that name."""
+    attrs, names = dataset[f"map_{side}_edges"].attrs, listed(dataset, "map_variables")
+    if attrs.get("long_name") or at >= len(names):
+        return fitted(attrs.get("long_name") or side, attrs.get("units", ""), edges)
+    return quantity(dataset, names[at], edges)
+
+
+def _contours(axes: Any, x: np.ndarray, y: np.ndarray, metric: Quantity, objective: np.ndarray) -> bool:
+    """Draws a star on the least, lines of equal objective through the cells' centres, and says whether there are any."""
+    from matplotlib.patheffects import withStroke
+
+    across, up = (np.sqrt(edges[1:] * edges[:-1]) for edges in (x, y))
+    row, column = np.unravel_index(np.nanargmin(objective), objective.shape)
+    axes.plot(across[column], up[row], "*", color="white", markeredgecolor="black", markersize=14, zorder=5)
+    if min(objective.shape) < 2 or not objective[row, column] > 0:
+        return False
+    smooth = _smoothed(metric.scaled(objective))
+    levels = {float(f"{level:.2g}") for level in np.nanmin(smooth) * _LEVELS}
+    levels = sorted(level for level in levels if np.nanmin(smooth) < level < np.nanmax(smooth))
+    if levels:
+        lines = axes.contour(across, up, np.ma.masked_invalid(smooth), levels=levels, colors="black", linewidths=1.0)
+        lines.set_path_effects([withStroke(linewidth=2.4, foreground="white", alpha=0.7)])
+        for text in axes.clabel(lines, fmt=tick_text, fontsize=8.5):
+            text.set_path_effects([withStroke(linewidth=2.6, foreground="white")])
+    return bool(levels)
+
+
+def _smoothed(objective: np.ndarray) -> np.ndarray:
+    """Means of logarithms over each cell's neighbourhood (binomial weights, 5 by 5): a cell's least is that of few samples.
+
+    Cells without a design stay so and weigh nothing.
+    """
+    held = np.isfinite(objective)
+    logs, weights = np.where(held, np.log(np.where(held, objective, 1.0)), 0.0), held.astype(float)
+    for axis in (0, 1):
+        logs, weights = (
+            np.apply_along_axis(lambda line: np.convolve(line, _BINOMIAL, "full")[2:-2], axis, each)
+            for each in (logs, weights)
+        )
+    return np.where(held, np.exp(logs / np.where(held, weights, 1.0)), np.nan)

@@ -1,0 +1,46 @@
+"""Colours with a meaning: the parts of a step look the same in every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PARTS: Mapping[str, str] = {
+    "compute": "#332288",
+    "memory_bound": "#88CCEE",
+    "host": "#DDCC77",
+    "tp_comm": "#CC6677",
+    "cp_comm": "#6A2C5C",
+    "ep_comm": "#8888FF",
+    "pp_comm": "#3D7FB8",
+    "pp_bubble": "#117733",
+    "pp_imbalance": "#FFCC00",
+    "dp_comm": "#EE7733",
+    "optimizer": "#3A2A00",
+    "overhead": "#111111",
+    "jitter": "#A8A8A8",
+}
+"""Part of a step -> its colour.
+
+**Source:** the frequent ones from Tol, Colour schemes, SRON/EPS/TN/09-002 (2021), made for colour-blind readers; the others
+as far from them as can be, to readers with full sight, without red and without green cones.
+"""
+
+OTHER = "#DDDDDD"
+"""Parts too small to tell apart, and those without a colour of their own."""
+
+WITHIN, OVER = "#0077BB", "#C1121F"
+"""A budget that holds and one that does not; figures say it in words too."""
+
+PALE, PALER = "#A9B8C6", "#DCDCDC"
+"""Designs in the background: feasible ones, and those over a budget."""
+
+
+def part_colour(name: str) -> str:
+    """Colour of a part of the step; `_s` at the end of its name counts for nothing."""
+    return PARTS.get(name.removesuffix("_s"), OTHER)
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is read better on a colour `#rrggbb` (relative luminance, sRGB weights)."""
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return "black" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5 else "white"

@@ -1,0 +1,118 @@
+"""What figures read from a sweep's dataset: codes with names, budgets with metrics, the best designs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hwopt.plot.style import NothingToDraw, plain
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A budget: SI `limit`, what each of the best designs `used` of it, and the `metric` that it limits ("": not known)."""
+
+    name: str
+    unit: str
+    limit: float
+    used: np.ndarray
+    metric: str
+
+    @property
+    def words(self) -> str:
+        """`power budget` for `power_budget_w`: the unit stands with the number."""
+        stem, found, _ = self.name.partition("_budget")
+        return f"{stem}{' budget' if found else ''}".replace("_", " ")
+
+
+def values(dataset: Any, name: str, missing: str | None = None) -> np.ndarray:
+    """Numbers of a variable.
+
+    **Raises:** `NothingToDraw` where the dataset lacks it or it is empty; `missing` says so in other words.
+    """
+    if name not in dataset or 0 in dataset[name].shape:
+        raise NothingToDraw(f"nothing to draw: {missing or f'the dataset holds no {name}'}")
+    return np.asarray(dataset[name].values)
+
+
+def listed(dataset: Any, key: str) -> list[str]:
+    """Names in a root attribute of space separated ones."""
+    return str(dataset.attrs.get(key, "")).split()
+
+
+def meanings(dataset: Any, *names: str) -> dict[int, str]:
+    """Code -> name, by the CF attributes of the first of the variables that has them."""
+    for name in names:
+        attrs = dataset[name].attrs if name in dataset else {}
+        if attrs.get("flag_meanings"):
+            words = str(attrs["flag_meanings"]).split()
+            codes = attrs.get("flag_values")
+            return dict(zip(range(len(words)) if codes is None else map(int, np.ravel(codes)), words, strict=False))
+    return {}
+
+
+def parts(dataset: Any, name: str) -> dict[int, str]:
+    """Code -> part of the step, for a variable of bottlenecks."""
+    return meanings(dataset, name, "bottleneck", "front_bottleneck", "map_bottleneck", "best_breakdown_s")
+
+
+def limits(dataset: Any) -> list[Limit]:
+    """The question's budgets; none where it has none or the dataset does not tell."""
+    if not all(name in dataset and dataset[name].size for name in ("budget_limit", "best_used")):
+        return []
+    bounds, used = values(dataset, "budget_limit").astype(float), values(dataset, "best_used").astype(float)
+    names = meanings(dataset, "budget_limit", "best_used")
+    units = str(dataset["budget_limit"].attrs.get("budget_units", "")).split()
+    stated = str(dataset["budget_limit"].attrs.get("budget_metrics", "")).split()
+    return [
+        Limit(
+            name=names.get(at, f"budget {at + 1}"),
+            unit=units[at] if at < len(units) else "",
+            limit=float(bound),
+            used=used[:, at],
+            metric=stated[at] if at < len(stated) else _metric_of(dataset, used[:, at]),
+        )
+        for at, bound in enumerate(bounds)
+    ]
+
+
+def _metric_of(dataset: Any, used: np.ndarray) -> str:
+    """The metric whose values in the best designs are what a budget counts there."""
+    for name in listed(dataset, "metrics"):
+        own = dataset[f"best_{name}"].values if f"best_{name}" in dataset and np.isfinite(used).any() else None
+        if own is not None and np.allclose(own, used, rtol=1e-6, atol=0.0, equal_nan=True):
+            return name
+    return ""
+
+
+def best_is_feasible(dataset: Any) -> bool:
+    """Whether the designs of the dim `rank` hold every constraint."""
+    return dataset.attrs.get("best_are", "feasible") == "feasible"
+
+
+def best_words(dataset: Any, count: int) -> str:
+    """What the designs of the dim `rank` are, for titles."""
+    if best_is_feasible(dataset):
+        return "the best design" if count == 1 else f"the {count} best designs"
+    return f"the {'design' if count == 1 else f'{count} designs'} nearest to the limits (none holds all)"
+
+
+def heading(dataset: Any, text: str, width: int = 76) -> str:
+    """Title of a figure, in lines of `width` letters."""
+    whole = f"{dataset.attrs['title']}: {text}" if dataset.attrs.get("title") else text
+    return plain(textwrap.fill(whole, width, break_long_words=False))
+
+
+def spread(count: int, most: int) -> Sequence[int] | np.ndarray:
+    """At most `most` of `count` places, spread evenly.
+
+    Places of the golden rotation: even steps would fall in with the period of a Sobol sequence and see one corner of the box.
+    """
+    if count <= most:
+        return np.arange(count)
+    golden = 0.5 * (5.0**0.5 - 1.0)
+    return np.unique(((np.arange(most) + 0.5) * golden % 1.0 * count).astype(np.int64))

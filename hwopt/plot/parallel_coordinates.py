@@ -1,0 +1,138 @@
+"""What the best designs have in common: a line a design over all variables."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwopt.plot.contents import best_words, heading, listed, values
+from hwopt.plot.quantities import Quantity, attribute, quantity, tick_text, ticks
+from hwopt.plot.style import NothingToDraw, figure, save
+
+_CLOSEST = 0.055
+"""Ticks nearer to an end of their axis than this share of it give way to the end's own."""
+
+_DARK = 0.88
+"""Share of the colour map that is dark enough on white."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One vertical axis: what it shows, its ends (SI), and the designs' values (SI)."""
+
+    shown: Quantity
+    low: float
+    high: float
+    values: np.ndarray
+
+    def height(self, values: Any) -> np.ndarray:
+        """Where SI values stand between the ends, 0 to 1; at half height where the ends meet."""
+        if self.high <= self.low:
+            return np.full(np.shape(values), 0.5)
+        return np.log(np.asarray(values) / self.low) / math.log(self.high / self.low)
+
+
+def plot_parallel_coordinates(dataset: Any, path: str | Path) -> None:
+    """The best designs as lines over the variables, coloured by objective; the best one bold.
+
+    Axes are logarithmic and span the question's box; the last one is the objective. Variables that the box holds at one
+    number are left out.
+
+    **Arguments:** `dataset` of a sweep; `path` of the image to write.
+
+    **Raises:** `NothingToDraw` without a best design or a variable that moves; `UserError` where the file cannot be written.
+    """
+    name = str(dataset.attrs.get("objective", ""))
+    objective = values(dataset, f"best_{name}", "there is no best design").astype(float)
+    held = np.isfinite(objective) & (objective > 0)
+    if not held.any():
+        raise NothingToDraw("nothing to draw: there is no best design")
+    found = [_axis(dataset, each, held) for each in listed(dataset, "variables") if f"best_{each}" in dataset]
+    axes_of = [each for each in found if each is not None and each.high > each.low * (1 + 1e-9)]
+    if not axes_of:
+        raise NothingToDraw("nothing to draw: no variable moves")
+    axes_of.append(_between(quantity(dataset, name, objective[held]), objective[held], None, None))
+    width = max(6.0, 1.4 + 0.98 * len(axes_of))
+    with figure(figsize=(width, 5.0)) as (drawn, (axes,)):
+        heights = np.array([each.height(each.values) for each in axes_of])
+        _lines(axes, heights)
+        for place, each in enumerate(axes_of):
+            _vertical(axes, place, each, 0.0028 * len(axes_of))
+        words = [textwrap.fill(each.shown.label, 13, break_long_words=False) for each in axes_of]
+        axes.set_xticks(range(len(axes_of)), words, fontsize=8)
+        axes.tick_params(axis="x", length=0)
+        axes.get_xticklabels()[-1].set_fontweight("bold")
+        axes.set(
+            xlim=(-0.012 * len(axes_of), len(axes_of) - 1 + max(0.045 * len(axes_of), 0.1)),
+            ylim=(-0.03, 1.03),
+            yticks=[],
+        )
+        axes.grid(visible=False)
+        for side in ("left", "bottom"):
+            axes.spines[side].set_visible(False)
+        text = best_words(dataset, int(held.sum())) + ("; bold: the first" if held.sum() > 1 else "")
+        axes.set_title(heading(dataset, text, int(10 * width)), fontsize=11)
+        save(drawn, path)
+
+
+def _axis(dataset: Any, name: str, held: np.ndarray) -> _Axis | None:
+    """The axis of a variable; none where a log axis cannot show it."""
+    own = values(dataset, f"best_{name}").astype(float)[held]
+    if not (np.isfinite(own) & (own > 0)).all():
+        return None
+    low, high = (attribute(dataset, name, end) for end in ("lower", "upper"))
+    ends = [each for each in (low, high) if each is not None]
+    return _between(quantity(dataset, name, [*own, *ends]), own, low, high)
+
+
+def _between(shown: Quantity, own: np.ndarray, low: Any, high: Any) -> _Axis:
+    """An axis from `low` to `high`, wider where the designs reach beyond, and as wide as they where an end is missing."""
+    low, high = own.min() if low is None else float(low), own.max() if high is None else float(high)
+    return _Axis(shown, float(min(low, own.min())), float(max(high, own.max())), own)
+
+
+def _lines(axes: Any, heights: np.ndarray) -> None:
+    """The designs, the best one last; the colour is the height on the last axis."""
+    import matplotlib
+    from matplotlib.patheffects import Normal, withStroke
+
+    colours = matplotlib.colormaps["viridis"]
+    count = heights.shape[1]
+    for at in range(count - 1, -1, -1):
+        best = at == 0
+        look: Any = {"linewidth": 1.0, "alpha": 0.75 if count < 30 else 0.45}
+        if best:
+            look = {"linewidth": 3.2, "path_effects": [withStroke(linewidth=5.0, foreground="white"), Normal()]}
+        colour = colours(_DARK * float(heights[-1, at])) if count > 1 else colours(0.0)
+        axes.plot(range(len(heights)), heights[:, at], color=colour, zorder=4 if best else 2, **look)
+    if count > 1:
+        ramp = colours(np.linspace(0.0, _DARK, 64))[:, None, :]
+        last, half = len(heights) - 1, 0.0022 * len(heights)
+        axes.imshow(ramp, extent=(last - half, last + half, 0, 1), origin="lower", aspect="auto", zorder=5)
+
+
+def _vertical(axes: Any, place: int, each: _Axis, tick: float) -> None:
+    """One axis with its ticks, of length `tick`."""
+    axes.plot([place, place], [0, 1], color="0.25", linewidth=0.9, zorder=3)
+    low, high = each.low / each.shown.factor, each.high / each.shown.factor
+    inner = (
+        []
+        if high <= low
+        else [value for value in ticks(low, high) if _CLOSEST < _share(value, low, high) < 1 - _CLOSEST]
+    )
+    for value in dict.fromkeys((low, *inner, high)):
+        height = float(each.height(value * each.shown.factor))
+        axes.plot([place, place + tick], [height, height], color="0.25", linewidth=0.9, zorder=6)
+        axes.annotate(
+            tick_text(value), (place, height), xytext=(5, 0), textcoords="offset points", fontsize=7.5, va="center",
+            zorder=6, bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+        )  # fmt: skip
+
+
+def _share(value: float, low: float, high: float) -> float:
+    return math.log(value / low) / math.log(high / low)

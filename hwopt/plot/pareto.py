@@ -1,0 +1,242 @@
+"""What must be given up of one metric to gain in another: the Pareto front."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwopt.plot.colours import PALE, PALER, part_colour
+from hwopt.plot.contents import Limit, best_is_feasible, heading, limits, listed, parts, spread, values
+from hwopt.plot.quantities import Quantity, quantity, set_range
+from hwopt.plot.style import NothingToDraw, figure, plain, save
+
+CLOUD = 20_000
+"""Rows drawn behind a front, at most."""
+
+_METRICS = 4
+_REACH = 4.0  # how far beyond the front's ends rows are followed, as a factor
+_LEGEND: Any = {"fontsize": 8.5, "title": "largest part of the step", "title_fontsize": 8.5, "alignment": "left"}
+_FAR = 10.0  # how far beyond a budget the front is followed, likewise
+
+
+@dataclass(frozen=True)
+class _Designs:
+    """Designs to draw: SI values by metric, whether all constraints hold, the name of the largest part of the step."""
+
+    values: dict[str, np.ndarray]
+    feasible: np.ndarray
+    bottleneck: np.ndarray
+
+    def only(self, held: np.ndarray) -> _Designs:
+        columns = {name: column[held] for name, column in self.values.items()}
+        return _Designs(columns, self.feasible[held], self.bottleneck[held])
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One metric, the same in every panel: what it shows, the range it spans in that unit, budgets on it."""
+
+    name: str
+    shown: Quantity
+    low: float
+    high: float
+    budgets: tuple[Limit, ...]
+
+    def of(self, designs: _Designs) -> np.ndarray:
+        return self.shown.scaled(designs.values[self.name])
+
+
+def plot_pareto(dataset: Any, path: str | Path) -> None:
+    """Front of two metrics, of more of them (four at most) one of each pair; rows behind; budgets as dashed lines.
+
+    Filled points hold every constraint; hollow ones break a budget. A line joins what no other point beats in the two
+    metrics shown. What lies further than ten times over a budget may lie outside the axes.
+
+    **Arguments:** `dataset` of a sweep; `path` of the image to write.
+
+    **Raises:** `NothingToDraw` without a front of two metrics; `UserError` where the file cannot be written.
+    """
+    names = [name for name in listed(dataset, "pareto") if f"front_{name}" in dataset][:_METRICS]
+    if len(names) < 2:
+        raise NothingToDraw("nothing to draw: the dataset holds no front of two metrics")
+    front, cloud, best, side = _front(dataset, names), _cloud(dataset, names), _best(dataset, names), len(names) - 1
+    size = (8.6, 4.8) if side == 1 else (2.0 + 3.6 * side, 1.4 + 2.9 * side)
+    with figure(side, side, figsize=size) as (drawn, panels):
+        spans = _axes(dataset, names, front, cloud, best)
+        for place, axes in enumerate(panels):
+            row, column = divmod(place, side)
+            if column > row:
+                axes.set_axis_off()
+                continue
+            _panel(axes, (spans[column], spans[row + 1]), front, cloud, best, 9 if side == 1 else 8)
+            if row < side - 1:
+                axes.set_xlabel("")
+            if column:
+                axes.set_ylabel("")
+        inside = [(each.of(front) >= each.low) & (each.of(front) <= each.high) for each in spans]
+        seen = np.sum(inside, axis=0) >= 2  # in one panel at least
+        title = heading(dataset, f"Pareto front, {_counted(seen)}", 60 * side)
+        keys = _keys(panels[0], front.only(seen), cloud, best, best_is_feasible(dataset))
+        if side == 1:
+            panels[0].set_title(title, fontsize=11)
+            drawn.legend(handles=keys, loc="outside right upper", **_LEGEND)
+        else:
+            drawn.suptitle(title, fontsize=11)
+            panels[side - 1].legend(handles=keys, loc="upper right", **_LEGEND)
+        save(drawn, path)
+
+
+def _front(dataset: Any, names: list[str]) -> _Designs:
+    """Points of the front that a log axis can show."""
+    columns = {name: values(dataset, f"front_{name}", "the front is empty").astype(float) for name in names}
+    kept = np.logical_and.reduce([np.isfinite(column) & (column > 0) for column in columns.values()])
+    if not kept.any():
+        raise NothingToDraw("nothing to draw: the front is empty")
+    every = np.ones(kept.size)
+    feasible = values(dataset, "front_feasible") if "front_feasible" in dataset else every
+    codes = values(dataset, "front_bottleneck") if "front_bottleneck" in dataset else -every
+    known = parts(dataset, "front_bottleneck")
+    return _Designs(
+        {name: column[kept] for name, column in columns.items()},
+        feasible[kept] > 0,
+        np.array([known.get(int(code), "") for code in codes[kept]], dtype=object),
+    )
+
+
+def _cloud(dataset: Any, names: list[str]) -> _Designs | None:
+    """An even choice of the rows that are possible; none where no rows were kept."""
+    if not all(name in dataset and dataset[name].size for name in (*names, "possible", "feasible")):
+        return None
+    possible = np.flatnonzero(dataset["possible"].values)
+    chosen = possible[spread(possible.size, CLOUD)]
+    columns = {name: np.asarray(dataset[name][chosen].values, float) for name in names}
+    return _Designs(columns, np.asarray(dataset["feasible"][chosen].values) > 0, np.empty(0)) if chosen.size else None
+
+
+def _best(dataset: Any, names: list[str]) -> _Designs | None:
+    """The best design; none where there is none that a log axis can show."""
+    if not all(f"best_{name}" in dataset and dataset[f"best_{name}"].size for name in names):
+        return None
+    columns = {name: values(dataset, f"best_{name}").astype(float)[:1] for name in names}
+    if not all(np.isfinite(column[0]) and column[0] > 0 for column in columns.values()):
+        return None
+    codes = values(dataset, "best_bottleneck") if "best_bottleneck" in dataset else [-1]
+    name = parts(dataset, "best_bottleneck").get(int(codes[0]), "")
+    return _Designs(columns, np.array([best_is_feasible(dataset)]), np.array([name], dtype=object))
+
+
+def _axes(
+    dataset: Any, names: list[str], front: _Designs, cloud: _Designs | None, best: _Designs | None
+) -> list[_Axis]:
+    """Ranges that show the front near the budgets, the best design, the budgets, and the rows near all that."""
+    on = {name: tuple(each for each in limits(dataset) if each.metric == name) for name in names}
+    near = np.ones(front.feasible.size, bool)
+    for name in names:
+        if on[name]:
+            end = max(_FAR * max(each.limit for each in on[name]), 2.0 * front.values[name].min())
+            near &= front.values[name] <= end
+    if not near.any():
+        near[:] = True
+    made = []
+    for name in names:
+        must = [*front.values[name][near], *(each.limit for each in on[name]), *(best.values[name] if best else ())]
+        low, high = float(np.min(must)), float(np.max(must))
+        if cloud:
+            behind = cloud.values[name]
+            behind = behind[(behind >= low / _REACH) & (behind <= high * _REACH)]
+            if behind.size and near.all():
+                low, high = min(low, float(np.quantile(behind, 0.001))), max(high, float(np.quantile(behind, 0.98)))
+        room = max((high / low) ** 0.06, 1.05)
+        shown = quantity(dataset, name, [low, high])
+        made.append(_Axis(name, shown, low / room / shown.factor, high * room / shown.factor, on[name]))
+    return made
+
+
+def _panel(
+    axes: Any, pair: tuple[_Axis, _Axis], front: _Designs, cloud: _Designs | None, best: _Designs | None, size: float
+) -> None:
+    """One pair of metrics."""
+    if cloud:
+        across, up = (each.of(cloud) for each in pair)
+        for held, colour in ((~cloud.feasible, PALER), (cloud.feasible, PALE)):
+            axes.scatter(across[held], up[held], s=3, color=colour, linewidths=0, zorder=1, rasterized=True)
+    x, y = (each.of(front) for each in pair)
+    order = np.lexsort((y, x))
+    least = np.minimum.accumulate(y[order])
+    better = np.append(True, np.diff(least) < 0)
+    axes.plot(x[order][better], least[better], drawstyle="steps-post", color="0.35", linewidth=0.9, zorder=3)
+    area = 34.0 if x.size <= 100 else 14.0
+    for name in _names(front):
+        for filled in (False, True):
+            held = (front.bottleneck == name) & (front.feasible == filled)
+            look = {"facecolors": part_colour(name) if filled else "white", "edgecolors": part_colour(name)}
+            axes.scatter(x[held], y[held], s=area, linewidths=1.1, zorder=4, **look)
+    if best:
+        colour = part_colour(best.bottleneck[0]) if best.bottleneck[0] else "white"
+        place = [each.of(best) for each in pair]
+        axes.scatter(*place, marker="*", s=170, facecolors=colour, edgecolors="black", linewidths=1.1, zorder=5)
+    for at, (axis, each) in enumerate(zip((axes.xaxis, axes.yaxis), pair, strict=True)):
+        set_range(axis, each.low, each.high, size)
+        axis.set_label_text(each.shown.label)
+        for limit in each.budgets:
+            _line(axes, limit, at, each.shown, size - 1.0)
+
+
+def _line(axes: Any, limit: Limit, at: int, shown: Quantity, size: float) -> None:
+    """A budget on one of the two metrics, with its name and number along the line."""
+    from matplotlib.patheffects import withStroke
+
+    place = limit.limit / shown.factor
+    halo = [withStroke(linewidth=2.2, foreground="white")]
+    look: Any = {"color": "0.15", "fontsize": size, "path_effects": halo, "zorder": 6}
+    words = plain(f"{limit.words} ") + shown.text(limit.limit)
+    if at == 0:
+        axes.axvline(place, color="0.15", linestyle="--", linewidth=1.0, zorder=2)
+        axes.annotate(
+            words, (place, 0.02), xycoords=("data", "axes fraction"), xytext=(-3, 0), textcoords="offset points",
+            rotation=90, ha="right", va="bottom", **look,
+        )  # fmt: skip
+    else:
+        axes.axhline(place, color="0.15", linestyle="--", linewidth=1.0, zorder=2)
+        axes.annotate(
+            words, (0.98, place), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
+            ha="right", va="bottom", **look,
+        )  # fmt: skip
+
+
+def _counted(seen: np.ndarray) -> str:
+    """How many designs the front has, and how many of them the axes leave out."""
+    words = f"{seen.size:,} design{'s' if seen.size > 1 else ''}"
+    return words if seen.all() else f"{words}, {np.sum(~seen):,} beyond the axes"
+
+
+def _names(front: _Designs) -> list[str]:
+    """Bottlenecks that occur, the most frequent first."""
+    found, counts = np.unique(front.bottleneck.astype(str), return_counts=True)
+    return [str(found[at]) for at in np.lexsort((found, -counts))]
+
+
+def _keys(axes: Any, front: _Designs, cloud: _Designs | None, best: _Designs | None, feasible: bool) -> list[Any]:
+    """Entries of the legend."""
+
+    def key(label: str, **look: Any) -> Any:
+        (made,) = axes.plot([], [], linestyle="none", label=label, **look)
+        return made
+
+    keys = []
+    for name in filter(None, _names(front)):
+        keys.append(key(name.removesuffix("_s").replace("_", " "), marker="o", color=part_colour(name)))
+    if not front.feasible.all():
+        hollow = {"markerfacecolor": "white", "markeredgecolor": "0.35", "marker": "o"}
+        keys.append(key("over a budget", **hollow))
+    if best:
+        star = {"marker": "*", "markersize": 11, "markerfacecolor": "white", "markeredgecolor": "black"}
+        keys.append(key("best design" if feasible else "nearest to the limits", **star))
+    if cloud and cloud.feasible.any():
+        keys.append(key("other designs that hold all limits", marker="o", markersize=4, color=PALE))
+    if cloud and not cloud.feasible.all():
+        keys.append(key("other designs over a budget", marker="o", markersize=4, color=PALER))
+    return keys

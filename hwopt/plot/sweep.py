@@ -1,0 +1,51 @@
+"""All figures of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hwopt.errors import UserError
+from hwopt.plot.bottleneck_map import plot_bottleneck_map
+from hwopt.plot.breakdown import plot_breakdown
+from hwopt.plot.budgets import plot_budgets
+from hwopt.plot.parallel_coordinates import plot_parallel_coordinates
+from hwopt.plot.pareto import plot_pareto
+from hwopt.plot.roofline import plot_roofline
+from hwopt.plot.style import NothingToDraw
+
+FIGURES: Mapping[str, Callable[[Any, Path], None]] = {
+    "pareto": plot_pareto,
+    "bottleneck_map": plot_bottleneck_map,
+    "parallel_coordinates": plot_parallel_coordinates,
+    "roofline": plot_roofline,
+    "breakdown": plot_breakdown,
+    "budgets": plot_budgets,
+}
+"""Name of the file -> what draws it."""
+
+
+def save_figures(dataset: Any, folder: str | Path) -> list[Path]:
+    """Writes each figure that the dataset has data for, as PNG.
+
+    **Arguments:** `dataset` of a sweep; `folder` to write to, made if it is missing.
+
+    **Returns:** paths of the files written, in the order of `FIGURES`.
+
+    **Raises:** `UserError` where a file cannot be written.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"folder {folder}: cannot be made ({error})") from None
+    written = []
+    for name, draw in FIGURES.items():
+        path = folder / f"{name}.png"
+        try:
+            draw(dataset, path)
+        except NothingToDraw:
+            continue
+        written.append(path)
+    return written

@@ -1,0 +1,110 @@
+"""Tiles of variants on all devices of a process: points, model, judgement, each a compiled program of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+from hwopt.study.sweep.program import Elasticities, Program
+from hwopt.study.sweep.samplers import Sampler
+
+CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+"""Vectors as wide as the processor has: 1.4 times the speed where it has 512 bits (jax 0.10.1), no change where not."""
+
+TILE = {"cpu": 8192, "gpu": 1 << 19, "tpu": 1 << 17}
+"""Variants of a tile by backend: intermediate columns stay in a core's cache, or fill an accelerator."""
+
+
+def tile_of(platform: str) -> int:
+    """Variants that a device evaluates at a time."""
+    return TILE.get(platform, TILE["gpu"])
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """What becomes of a sampler's points under a question.
+
+    Every device gets whole tiles of one size, so that the numbers do not depend on how many devices there are.
+    """
+
+    program: Program
+    sampler: Sampler
+    tile: int
+    kind: str = "float32"
+    slopes: Elasticities | None = None
+    devices: tuple[Any, ...] = ()
+
+    @cached_property
+    def _devices(self) -> tuple[Any, ...]:
+        return self.devices or tuple(jax.local_devices())
+
+    @property
+    def tiles(self) -> int:
+        """Tiles evaluated at a time."""
+        return len(self._devices)
+
+    @cached_property
+    def _sharding(self) -> tuple[NamedSharding, NamedSharding]:
+        mesh = Mesh(np.asarray(self._devices), ("variant",))
+        return NamedSharding(mesh, PartitionSpec("variant")), NamedSharding(mesh, PartitionSpec())
+
+    def _jit(self, function: Any) -> Any:
+        options = CPU_OPTIONS if self._devices[0].platform == "cpu" else None
+        return jax.jit(function, compiler_options=options)
+
+    @cached_property
+    def _tables(self) -> Array:
+        return jax.device_put(self.sampler.tables(self.tile), self._sharding[1])
+
+    @cached_property
+    def _points(self) -> Any:
+        space, names = self.program.space, self.sampler.names
+
+        def points(tables, starts):
+            columns = dict(zip(names, self.sampler.columns(tables, starts, np.dtype(self.kind)), strict=True))
+            shape = (starts.shape[0] * self.tile,)
+            if self.sampler.kind == "cube":
+                columns = space.drawn(columns)
+            elif self.sampler.kind == "wanted":
+                columns = space.nearest(columns)
+            else:
+                columns = space.as_given(columns)
+            return [jnp.broadcast_to(jnp.asarray(columns[name], self.kind), shape) for name in self.program.variables]
+
+        return self._jit(points)
+
+    @cached_property
+    def _model(self) -> Any:
+        return self._jit(lambda *designs: self.program.evaluated(*designs))
+
+    @cached_property
+    def _judge(self) -> Any:
+        return self._jit(self.program.judged)
+
+    @cached_property
+    def _slopes(self) -> Any:
+        return self._jit(self.slopes.evaluated) if self.slopes is not None else None
+
+    def __call__(self, firsts: Sequence[int]) -> dict[str, Array]:
+        """Tiles that begin at points `firsts`, at most one a device: columns one tile after the other.
+
+        **Returns:** columns of the variables, the metrics, and of `Program.judged`; `elasticity` (input, variant) where asked.
+        """
+        held = [*firsts, *[firsts[-1]] * (self.tiles - len(firsts))]
+        starts = np.stack([self.sampler.start(first, self.tile) for first in held])
+        designs = self._points(self._tables, jax.device_put(starts, self._sharding[0]))
+        made = self._model(*designs)
+        columns = dict(zip(self.program.variables, designs, strict=True))
+        columns |= dict(zip((each.name for each in self.program.metrics), made, strict=False))
+        columns |= self._judge(made)
+        if self._slopes is not None:
+            columns["elasticity"] = self._slopes(*designs)
+        return columns

@@ -1,0 +1,190 @@
+"""One question as functions of columns of variants: metrics, constraints, what binds, and elasticities.
+
+Columns are structures of arrays: one array for each number, over all variants. The functions are meant to be compiled apart:
+fused into one program, everything that judges a variant computes the model again (measured: five times the arithmetic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from hwopt.design.metrics import Metric
+from hwopt.design.problem import Problem, put, values
+from hwopt.design.variables import Design
+from hwopt.jaxprs.straight_line import StraightLine, straight_line
+from hwopt.model.estimate import estimate
+from hwopt.model.report import FEASIBILITY_TOLERANCE, Report
+from hwopt.model.schedule import Breakdown
+from hwopt.study.sensitivity.inputs import Input
+from hwopt.study.sweep.space import Space
+
+PARTS = tuple(name.removesuffix("_s") for name in Breakdown._fields)
+"""Parts of a step, in the order of a report's bottleneck."""
+
+OUTSIDE = "bounds"
+"""Name of the constraint that a design lies in its box and counts in whole numbers what is whole."""
+
+OUTCOMES = ("impossible", "over_budget", "feasible")
+"""What becomes of a variant: not buildable as it stands, buildable but beyond a budget, all constraints hold."""
+
+WORST = 1e30
+"""Violation of a variant whose numbers are not finite."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A question, and the metrics that are wanted of each variant."""
+
+    problem: Problem
+    metrics: tuple[Metric, ...]
+
+    @cached_property
+    def space(self) -> Space:
+        return Space(self.problem)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Columns that the model takes, in order."""
+        return tuple(each.name for each in self.problem.variables)
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """Budgets, what makes a design one, and that it lies in its box."""
+        return (*self.problem.constraints, OUTSIDE)
+
+    def evaluated(self, *designs: Array) -> list[Array]:
+        """Columns of the metrics, of the bottleneck's number, and of each constraint: log(used / limit).
+
+        **Arguments:** a column for each of `variables`, SI, all of one shape and kind.
+        """
+        shape, kind = designs[0].shape, designs[0].dtype
+        metrics_bottleneck_used = [jnp.broadcast_to(jnp.asarray(x, kind), shape) for x in self._line(*designs)]
+        outside = self.space.outside(dict(zip(self.variables, designs, strict=True)))
+        return [*metrics_bottleneck_used, jnp.broadcast_to(outside.astype(kind), shape)]
+
+    def judged(self, evaluated: Sequence[Array]) -> dict[str, Array]:
+        """What follows from `evaluated`.
+
+        **Returns:** columns: `violation` (largest log(used / limit)), `binding` (number of that constraint), `outcome` (number
+        in `OUTCOMES`), `bottleneck`, and `finite`. A variant with a number that is not finite is impossible.
+        """
+        metrics, used = evaluated[: len(self.metrics)], evaluated[len(self.metrics) + 1 :]
+        finite = jnp.ones(used[0].shape, bool)
+        for each in (*metrics, *used):
+            finite = finite & jnp.isfinite(each)
+        violation, binding = used[0], jnp.zeros(used[0].shape, jnp.int8)
+        for number, each in enumerate(used[1:], 1):
+            more = each > violation
+            violation, binding = jnp.where(more, each, violation), jnp.where(more, jnp.int8(number), binding)
+        own = used[len(self.problem.budgets)]
+        for each in used[len(self.problem.budgets) + 1 :]:
+            own = jnp.where(each > own, each, own)
+        possible = (own <= FEASIBILITY_TOLERANCE) & finite
+        feasible = (violation <= FEASIBILITY_TOLERANCE) & finite
+        return {
+            "violation": jnp.where(finite, violation, jnp.asarray(WORST, violation.dtype)),
+            "binding": binding,
+            "outcome": possible.astype(jnp.int8) + feasible.astype(jnp.int8),
+            "bottleneck": jnp.where(finite, evaluated[len(self.metrics)], 0.0).astype(jnp.int8),
+            "finite": finite,
+        }
+
+    def _report(self, x: Array, template: Design) -> tuple[Design, Report]:
+        design = put(self.problem.form, template, list(x))
+        return design, estimate(*design.inputs)
+
+    @cached_property
+    def _line(self) -> StraightLine:
+        def outputs(x):
+            design, report = self._report(x, self.problem.template)
+            at = values(self.problem.form, design, report, self.problem.limits)
+            return jnp.stack([each.value(report) for each in self.metrics]), report.bottleneck, at.constraints
+
+        return straight_line(outputs, len(self.variables))
+
+    def exact(self, designs: Sequence[np.ndarray]) -> tuple[Design, Report, np.ndarray]:
+        """A few designs in float64, each with its whole report.
+
+        **Arguments:** a column for each of `variables`.
+
+        **Returns:** designs and reports with a leading axis of variants, and the constraints' logarithms (variant, constraint),
+        without that of the box.
+        """
+        line, shapes, tree = self._whole_line
+        columns = line.on_numbers(*designs)
+        count, parts, at = len(designs[0]), [], 0
+        for shape in shapes:
+            size = int(np.prod(shape))
+            part = np.stack([np.broadcast_to(x, (count,)) for x in columns[at : at + size]], axis=-1)
+            parts.append(part.reshape(count, *shape))
+            at += size
+        return jax.tree.unflatten(tree, parts)
+
+    @cached_property
+    def _whole_line(self) -> tuple[StraightLine, list[tuple[int, ...]], Any]:
+        def outputs(x):
+            design, report = self._report(x, self.problem.template)
+            return design, report, values(self.problem.form, design, report, self.problem.limits).constraints
+
+        with jax.enable_x64(True):
+            leaves, tree = jax.tree.flatten(jax.eval_shape(outputs, np.zeros(len(self.variables))))
+        return straight_line(outputs, len(self.variables)), [each.shape for each in leaves], tree
+
+
+@dataclass(frozen=True)
+class Elasticities:
+    """Percent of the objective per percent of variables and of the question's other inputs, for every variant.
+
+    **Arguments:** `inputs`: names of variables, and inputs of the question's template.
+    """
+
+    program: Program
+    inputs: tuple[str | Input, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each if isinstance(each, str) else each.name for each in self.inputs)
+
+    @cached_property
+    def _others(self) -> list[Input]:
+        return [each for each in self.inputs if isinstance(each, Input)]
+
+    @cached_property
+    def _line(self) -> StraightLine:
+        problem, count = self.program.problem, len(self.program.variables)
+
+        def objective(x):
+            leaves, tree = jax.tree.flatten(problem.template)
+            for number, each in enumerate(self._others):
+                leaf = jnp.asarray(leaves[each.leaf])
+                leaves[each.leaf] = leaf.ravel().at[each.element].set(x[count + number]).reshape(leaf.shape)
+            _, report = self.program._report(x[:count], jax.tree.unflatten(tree, leaves))
+            return jnp.log(problem.objective.value(report))
+
+        return straight_line(objective, count + len(self._others))
+
+    def evaluated(self, *designs: Array) -> Array:
+        """`d log objective / d log input`, (input, variant)."""
+        shape, kind = designs[0].shape, designs[0].dtype
+        columns = [*designs, *(jnp.full(shape, each.value, kind) for each in self._others)]
+        places = [
+            self.program.variables.index(each) if isinstance(each, str) else len(designs) + self._others.index(each)
+            for each in self.inputs
+        ]
+
+        def total(moved):
+            held = list(columns)
+            for place, column in zip(places, moved, strict=True):
+                held[place] = column
+            return jnp.sum(self._line(*held)[0])
+
+        moved = [columns[place] for place in places]
+        return jnp.stack([slope * x for slope, x in zip(jax.grad(total)(moved), moved, strict=True)])

@@ -1,0 +1,272 @@
+"""The loop of a sweep: blocks that are not done, tile by tile, reduced and written; several processes share them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from hwopt.study.sweep import attributes
+from hwopt.study.sweep.evaluator import Evaluator
+from hwopt.study.sweep.program import Elasticities
+from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction
+from hwopt.study.sweep.specification import Specification
+from hwopt.study.sweep.store import Column, Store, writing
+from hwopt.study.sweep.summary import as_columns, summary
+
+IN_FLIGHT = 3
+"""Tiles dispatched ahead of the one that is being reduced."""
+
+PILOT_ROOM = 4.0
+"""How far histograms reach beyond what the first tile of each case shows, as a ratio."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a sweep is."""
+
+    done: int  # variants, of those that this process had to do
+    total: int
+    seconds: float
+    best: float  # objective of the best feasible variant so far; infinite without one
+
+    @property
+    def per_second(self) -> float:
+        return self.done / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass
+class Run:
+    """A sweep under way. **Arguments:** `devices`: None for all of this process."""
+
+    spec: Specification
+    devices: tuple[Any, ...] = ()
+
+    @cached_property
+    def evaluators(self) -> list[Evaluator]:
+        """One for each case."""
+        made = []
+        for number, program in enumerate(self.spec.programs):
+            slopes = Elasticities(program, self.spec.inputs(number)) if self.spec.gradients else None
+            made.append(
+                Evaluator(program, self.spec.sampler(number), self.spec.tile, self.spec.kind, slopes, self.devices)
+            )
+        return made
+
+    def pilot(self) -> dict[str, Edges]:
+        """Bins of histograms, from the first tile of each case, and of the map, from the variables' boxes."""
+        spec, ends = self.spec, {}
+        counted = tuple(dict.fromkeys((spec.problem.objective.name, *spec.pareto)))
+        for number, evaluator in enumerate(self.evaluators):
+            columns = {name: np.asarray(x) for name, x in evaluator([0]).items() if name in (*counted, "outcome")}
+            size = min(spec.tile, spec.place(number * spec.blocks_per_case)[2])
+            some = columns["outcome"][:size] > 0
+            for name in counted:
+                values = columns[name][:size][some] if some.any() else columns[name][:size]
+                values = values[np.isfinite(values) & (values > 0)]
+                low, high = (float(values.min()), float(values.max())) if len(values) else (1.0, 1.0)
+                old = ends.get(name, (math.inf, 0.0))
+                ends[name] = (min(old[0], low), max(old[1], high))
+        made = {name: Edges(low / PILOT_ROOM, high * PILOT_ROOM, BINS) for name, (low, high) in ends.items()}
+        for axis, name, count in zip("xy", spec.map or (), CELLS[::-1], strict=False):
+            each = spec.variables[name]
+            low, high = each.lower, each.upper
+            given = spec.levels.get(name) or spec.table.get(name)
+            if given is not None:
+                low, high = min(given), max(given)
+                step = (high / low) ** (0.5 / max(1, len(set(given)) - 1)) if high > low else 2.0
+                low, high = low / step, high * step
+            made[f"map {axis}"] = Edges(low, high, count)
+        return made
+
+    def reduction(self, case: int, edges: Mapping[str, Edges]) -> Reduction:
+        spec = self.spec
+        counted = {name: x for name, x in edges.items() if not name.startswith("map ")}
+        x, y = (
+            ((name, edges[f"map {axis}"]) for axis, name in zip("xy", spec.map, strict=True))
+            if spec.map
+            else (None, None)
+        )
+        own = spec.programs[case].space.variables
+        return Reduction(tuple(own), spec.problem.objective.name, spec.pareto, counted, x, y, len(spec.constraints))
+
+    def blocks(self, todo: np.ndarray, edges: Mapping[str, Edges]) -> Iterator[tuple[int, dict, dict, int]]:
+        """Blocks evaluated one after the other: number, rows, what it leaves, and variants; `None` rows between tiles."""
+        spec = self.spec
+        for block in todo:
+            case, first, count = spec.place(int(block))
+            evaluator, reduction = self.evaluators[case], self.reduction(case, edges)
+            codes = self._codes(case, reduction)
+            # Numbers of constraints differ between cases that have not the same ones.
+            places = np.array([spec.constraints.index(name) for name in spec.programs[case].constraints], np.int8)
+            held = Block(reduction)
+            rows: dict[str, np.ndarray] = {}
+            starts = range(first, first + count, spec.tile)
+            groups = [starts[i : i + evaluator.tiles] for i in range(0, len(starts), evaluator.tiles)]
+            flying: list[tuple[Any, Any]] = []
+            for number in range(len(groups) + IN_FLIGHT):
+                if number < len(groups):
+                    columns = evaluator(groups[number])
+                    flying.append((groups[number], columns | codes(columns)))
+                if number < IN_FLIGHT:
+                    continue
+                group, columns = flying.pop(0)
+                size = min(len(group) * spec.tile, first + count - group[0])
+                here = {name: np.asarray(x)[..., :size] for name, x in columns.items()}
+                if len(places) != len(spec.constraints) or (places != np.arange(len(places))).any():
+                    here["constraint"] = here["constraint"] - here["binding"] + places[here["binding"]]
+                    here["binding"] = places[here["binding"]]
+                held.add(group[0], here)
+                if spec.rows:
+                    self._keep(rows, here, group[0] - first, count)
+                yield -1, {}, {}, size
+            yield int(block), rows, self._wide(case, held.arrays()), 0
+
+    @cached_property
+    def _compiled_codes(self) -> dict[int, Callable]:
+        return {}
+
+    def _codes(self, case: int, reduction: Reduction) -> Callable:
+        if case not in self._compiled_codes:
+            needed = [
+                reduction.objective,
+                *reduction.histograms,
+                "outcome",
+                "violation",
+                "finite",
+                "bottleneck",
+                "binding",
+            ]
+            needed += [each[0] for each in (reduction.map_x, reduction.map_y) if each]
+            program = jax.jit(reduction.codes)
+            self._compiled_codes[case] = lambda columns: program(
+                {name: columns[name] for name in dict.fromkeys(needed)}
+            )
+        return self._compiled_codes[case]
+
+    def _keep(self, rows: dict[str, np.ndarray], columns: Mapping[str, np.ndarray], at: int, count: int) -> None:
+        """Copy a tile's columns to where the block's rows are gathered."""
+        for name, column in self._stored(columns).items():
+            if name not in rows:
+                rows[name] = np.empty((*column.shape[:-1], count), column.dtype)
+            rows[name][..., at : at + column.shape[-1]] = column
+
+    def _stored(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Columns as the store holds them."""
+        names = [*self.spec.variables, *(each.name for each in self.spec.metrics), "violation", "binding", "bottleneck"]
+        names += ["elasticity"] if self.spec.gradients else []
+        made = {name: columns[name] for name in names if name in columns}
+        outcome = columns["outcome"]
+        return made | {"possible": (outcome > 0).astype(np.int8), "feasible": (outcome == 2).astype(np.int8)}
+
+    def _wide(self, case: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What a block leaves with a place for the variables of all cases."""
+        own, all_ = tuple(self.spec.programs[case].space.variables), tuple(self.spec.variables)
+        if own == all_:
+            return arrays
+        for name in ("best_values", "front_values"):
+            if name in arrays:
+                old = arrays[name]
+                wide = np.full((*old.shape[:-1], old.shape[-1] - len(own) + len(all_)), np.nan, old.dtype)
+                wide[..., [all_.index(each) for each in own]] = old[..., : len(own)]
+                wide[..., len(all_) :] = old[..., len(own) :]
+                arrays[name] = wide
+        return arrays
+
+    def columns(self) -> dict[str, Column]:
+        """Arrays of the root in which rows are kept."""
+        spec = self.spec
+        if not spec.rows:
+            return {}
+        cases = len(spec.cases)
+        dims, shape, chunks = ("variant",), (spec.samples,), (min(spec.block, spec.samples),)
+        if cases > 1:
+            dims, shape, chunks = ("case", *dims), (cases, *shape), (1, *chunks)
+        kind, byte = np.dtype(spec.kind), np.dtype(np.int8)
+        number = {name: (kind, np.nan, attributes.of_variable(each)) for name, each in spec.variables.items()}
+        number |= {each.name: (kind, np.nan, attributes.of_metric(each)) for each in spec.metrics}
+        number |= {
+            "violation": (
+                kind,
+                np.nan,
+                {"units": "1", "long_name": "largest log(used / limit); feasible at 0 or less"},
+            ),
+            "binding": (byte, -1, attributes.of_binding(spec)),
+            "bottleneck": (byte, -1, attributes.BOTTLENECK),
+            "possible": (byte, -1, {"units": "1", "long_name": "all constraints but budgets hold"}),
+            "feasible": (byte, -1, {"units": "1", "long_name": "all constraints hold"}),
+        }
+        made = {name: Column(dims, shape, chunks, dtype, fill, attrs) for name, (dtype, fill, attrs) in number.items()}
+        if spec.gradients:
+            count = len(spec.gradients)
+            attrs = attributes.flags(spec.gradients, "d log objective / d log input, by input")
+            made["elasticity"] = Column(
+                (*dims[:-1], "input", "variant"), (*shape[:-1], count, shape[-1]), (*chunks[:-1], count, chunks[-1]),
+                kind, np.nan, attrs,
+            )  # fmt: skip
+        return made
+
+    def region(self, block: int) -> tuple[Any, ...]:
+        """Where a block's rows go: case where there are several, and variants."""
+        case, first, count = self.spec.place(block)
+        return (slice(first, first + count),) if len(self.spec.cases) == 1 else (case, slice(first, first + count))
+
+
+def run(run_: Run, store: Store, edges: Mapping[str, Edges], tell: Callable[[Progress], None] | None) -> None:
+    """Do all blocks of this process that are not done.
+
+    Process i of P does every P-th block. Rows are written by a thread of its own while the next block is evaluated.
+    """
+    spec = run_.spec
+    own = np.arange(jax.process_index(), spec.blocks, jax.process_count())
+    done = store.done()
+    todo = own[~done[own]]
+    total, variants, begun, best = sum(spec.place(int(b))[2] for b in todo), 0, time.monotonic(), math.inf
+    kept = f"finished blocks are kept ({int(done.sum())} of {spec.blocks} at the start)"
+    with ThreadPoolExecutor(1) as writer, writing(store.folder, kept):
+        pending: list[Future] = []
+        for block, rows, left, size in run_.blocks(todo, edges):
+            variants += size
+            if block >= 0:
+                rank = left["best_rank"][0]
+                best = min(best, math.exp(rank) if rank < 700.0 else math.inf)
+                pending.append(writer.submit(_write, run_, store, block, rows, left))
+                while len(pending) > 1:
+                    pending.pop(0).result()
+            if tell is not None:
+                tell(Progress(variants, total, time.monotonic() - begun, best))
+        for each in pending:
+            each.result()
+
+
+def _write(run_: Run, store: Store, block: int, rows: dict, left: dict) -> None:
+    region = run_.region(block)
+    cases = len(run_.spec.cases) > 1
+    if cases and "elasticity" in rows:
+        # The axis of inputs stands between case and variant.
+        held = rows.pop("elasticity")
+        array: Any = store.group["elasticity"]
+        array[region[0], :, region[1]] = held
+    store.write(block, region, rows, left)
+
+
+def finish(run_: Run, store: Store, edges: Mapping[str, Edges]) -> None:
+    """Write the summary of a sweep whose blocks are all done."""
+    made, attrs = summary(run_.spec, store.partials(), edges)
+    with writing(store.folder, "all blocks are kept"):
+        store.finish(as_columns(made), attrs)
+
+
+def example(run_: Run, edges: Mapping[str, Edges]) -> dict[str, np.ndarray]:
+    """What a block leaves, of nothing yet."""
+    held = {name: x for name, x in Block(run_.reduction(0, edges)).arrays().items()}
+    made = run_._wide(0, held)
+    kind = np.dtype(run_.spec.kind)
+    return {name: x.astype(kind) if x.dtype == np.float32 and name != "best_rank" else x for name, x in made.items()}

@@ -1,0 +1,407 @@
+"""What a sweep is asked: question, choices, variants, metrics. As plain text in a store, so that it can be run again."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import hwopt
+from hwopt.design.metrics import METRICS, Metric
+from hwopt.design.problem import Problem
+from hwopt.errors import UserError, suggest
+from hwopt.study.sensitivity.elasticities import FIELDS, metric_unit
+from hwopt.study.sensitivity.inputs import Input, template_inputs
+from hwopt.study.sweep.evaluator import tile_of
+from hwopt.study.sweep.program import Program
+from hwopt.study.sweep.samplers import Grid, LatinHypercube, Sampler, Sobol, Table, levels
+from hwopt.study.sweep.space import Space
+
+METHODS = ("sobol", "lhs", "grid", "table")
+
+KINDS = ("float32", "float64")
+
+USUAL = (
+    "run_cost_usd", "run_time_s", "capex_usd", "peak_power_w", "step_time_s", "mfu", "memory_per_chip_bytes", "goodput",
+    "energy_per_token_j", "cost_per_token_usd",
+)  # fmt: skip
+"""Metrics of every sweep, besides the objective and what budgets limit."""
+
+BLOCK, REDUCED_BLOCK = 1 << 18, 1 << 22
+"""Variants of a block with rows and without: what a killed sweep loses at most."""
+
+MOST_ROWS = 1 << 24
+"""Variants up to which rows are kept unless asked otherwise: about 2 GB."""
+
+MOST_CASES = 100
+"""Combinations of choices: a case is a byte in the store."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination of choices."""
+
+    chosen: tuple[tuple[str, str], ...]
+    problem: Problem
+
+    @property
+    def name(self) -> str:
+        return ",".join(f"{field}={value}" for field, value in self.chosen) or "all"
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A sweep, checked and complete. Build one by `specification`."""
+
+    objective: Any
+    fields: Mapping[str, Any]  # of the objective
+    cases: tuple[Case, ...]
+    method: str
+    samples: int
+    seed: int
+    levels: Mapping[str, Sequence[float]]  # of a grid
+    table: Mapping[str, Sequence[float]]
+    bounds: Mapping[str, tuple[float, float]]
+    freeze: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+    pareto: tuple[str, ...]
+    map: tuple[str, str] | None
+    gradients: tuple[str, ...]
+    rows: bool
+    kind: str
+    block: int
+    tile: int
+    platform: str
+
+    @property
+    def problem(self) -> Problem:
+        """The question of the first case: all ask the same of other machines."""
+        return self.cases[0].problem
+
+    @cached_property
+    def programs(self) -> tuple[Program, ...]:
+        return tuple(Program(case.problem, self.metrics) for case in self.cases)
+
+    def sampler(self, case: int) -> Sampler:
+        """The sequence of variants of a case: the same points of the unit cube for all cases."""
+        space = self.programs[case].space
+        if self.method == "sobol":
+            return Sobol(space.coordinates, self.samples, self.seed)
+        if self.method == "lhs":
+            return LatinHypercube(space.coordinates, self.samples, self.seed)
+        if self.method == "grid":
+            wide = space.completed(self.levels)
+            return Grid({name: x if name in self.levels else [x] for name, x in wide.items()})
+        wide = space.completed(self.table)
+        return Table({name: x if name in self.table else [x] * self.samples for name, x in wide.items()})
+
+    def inputs(self, case: int) -> tuple[str | Input, ...]:
+        """What the objective is differentiated by, in the order of `gradients`."""
+        problem = self.cases[case].problem
+        own = self.programs[case].space.variables
+        others = {each.name: each for each in template_inputs(problem)} if set(self.gradients) - set(own) else {}
+        for name in self.gradients:
+            if name not in own and name not in others:
+                raise UserError(f"gradients: '{name}' is no variable and no input: {suggest(name, [*own, *others])}")
+        return tuple(name if name in own else others[name] for name in self.gradients)
+
+    @cached_property
+    def variables(self) -> dict[str, Any]:
+        """Variables of all cases, by name."""
+        return {name: each for program in self.programs for name, each in program.space.variables.items()}
+
+    @cached_property
+    def constraints(self) -> tuple[str, ...]:
+        """Constraints of all cases; a number in the store is a place in this list."""
+        return tuple(dict.fromkeys(name for program in self.programs for name in program.constraints))
+
+    @property
+    def blocks_per_case(self) -> int:
+        return math.ceil(self.samples / self.block)
+
+    @property
+    def blocks(self) -> int:
+        return len(self.cases) * self.blocks_per_case
+
+    def place(self, block: int) -> tuple[int, int, int]:
+        """Case, first variant, and number of variants of a block."""
+        case, number = divmod(block, self.blocks_per_case)
+        first = number * self.block
+        return case, first, min(self.block, self.samples - first)
+
+    def document(self) -> dict[str, Any]:
+        """Everything that decides the numbers, as plain data."""
+        return {
+            "objective": self.problem.name,
+            "fields": dict(self.fields),
+            "choices": {
+                field: list(dict.fromkeys(dict(case.chosen)[field] for case in self.cases))
+                for field, _ in self.cases[0].chosen
+            },
+            "method": self.method,
+            "samples": self.samples,
+            "seed": self.seed,
+            "grid": {name: list(map(float, x)) for name, x in self.levels.items()},
+            "table": _digest(self.table),
+            "bounds": {name: list(map(float, x)) for name, x in self.bounds.items()},
+            "freeze": list(self.freeze),
+            "metrics": [each.name for each in self.metrics],
+            "pareto": list(self.pareto),
+            "map": list(self.map) if self.map else [],
+            "gradients": list(self.gradients),
+            "rows": self.rows,
+            "dtype": self.kind,
+            "block": self.block,
+            "tile": self.tile,
+            "platform": self.platform,
+            "question": _digest({case.name: _numbers(case.problem) for case in self.cases}),
+        }
+
+    @staticmethod
+    def versions() -> dict[str, str]:
+        return {"hwopt": hwopt.__version__, "jax": jax.__version__, "numpy": np.__version__}
+
+
+def _numbers(problem: Problem) -> list[float]:
+    """Every number of a question: files of one's own may change between two runs."""
+    numbers = [float(x) for leaf in jax.tree.leaves(problem.template) for x in np.ravel(leaf)]
+    return [
+        *numbers,
+        *(x for each in problem.variables for x in (each.lower, each.upper)),
+        *(b.limit for b in problem.budgets),
+    ]
+
+
+def _digest(columns: Mapping[str, Sequence[float]]) -> str:
+    if not columns:
+        return ""
+    made = hashlib.sha256()
+    for name, column in columns.items():
+        made.update(name.encode())
+        made.update(np.asarray(column, np.float64).tobytes())
+    return made.hexdigest()
+
+
+def specification(
+    objective: Any,
+    samples: int | None = None,
+    *,
+    method: str | None = None,
+    seed: int = 0,
+    grid: Mapping[str, Sequence[float]] | None = None,
+    table: str | Path | Mapping[str, Sequence[float]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    freeze: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    pareto: Sequence[str] | None = None,
+    map_of: Sequence[str] | None = None,
+    gradients: Sequence[str] | bool = (),
+    rows: bool | None = None,
+    dtype: str = "float32",
+    block: int | None = None,
+) -> Specification:
+    """A sweep from what its caller says; see `hwopt.sweep`.
+
+    **Raises:** `UserError` for whatever cannot be meant.
+    """
+    if method is None:
+        method = "table" if table is not None else "grid" if grid else "sobol"
+    _one_of("method", method, METHODS)
+    _one_of("dtype", dtype, KINDS)
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise UserError(f"seed {seed!r}: must be a whole number, 0 or more")
+    if (method == "grid") != bool(grid) or (method == "table") != (table is not None):
+        raise UserError(f"method {method}: a grid needs levels, a table its columns, and other methods neither")
+    cases = _cases(objective, choices or {}, bounds or {}, freeze)
+    problem = cases[0].problem
+    space = Space(problem)
+    columns = _columns(table) if table is not None else {}
+    held = {name: _levels(name, x) for name, x in (grid or {}).items()}
+    space.completed(held or columns)  # refuses unknown names
+    count = math.prod(len(x) for x in held.values()) if held else len(next(iter(columns.values()), ()))
+    if method in ("grid", "table"):
+        if samples not in (None, count):
+            raise UserError(f"samples {samples}: the {method} has {count:,} variants; leave samples out")
+        samples = count
+    if samples is None or isinstance(samples, bool) or samples != int(samples) or samples < 1:
+        raise UserError(f"samples {samples}: how many variants, a whole number of 1 or more")
+    samples = int(samples)
+    rows = samples * len(cases) <= MOST_ROWS if rows is None else rows
+    platform = jax.default_backend()
+    tile = tile_of(platform)
+    usual = REDUCED_BLOCK if not rows else BLOCK
+    size = min(usual, -(-samples // tile) * tile) if block is None else -(-int(block) // tile) * tile
+    named = tuple(
+        dict.fromkeys((problem.objective.name, *(b.metric.name for b in problem.budgets), *(metrics or USUAL)))
+    )
+    wanted = tuple(metric_of(name) for name in named)
+    made = Specification(
+        objective=objective,
+        fields=dataclasses.asdict(objective) if dataclasses.is_dataclass(objective) else {},  # pyright: ignore
+        cases=cases,
+        method=method,
+        samples=samples,
+        seed=int(seed),
+        levels=held,
+        table=columns,
+        bounds=dict(bounds or {}),
+        freeze=tuple(freeze),
+        metrics=wanted,
+        pareto=_pareto(problem, named, pareto),
+        map=_map(space, held or columns, map_of),
+        gradients=tuple(space.coordinates) if gradients is True else tuple(gradients or ()),
+        rows=bool(rows),
+        kind=dtype,
+        block=size,
+        tile=tile,
+        platform=platform,
+    )
+    if made.gradients:
+        for case in range(len(cases)):
+            made.inputs(case)  # refuses unknown names before anything is computed
+    return made
+
+
+def _one_of(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise UserError(f"{what} '{name}': {suggest(name, known)}")
+
+
+def metric_of(name: str) -> Metric:
+    """A number of a report as a metric.
+
+    **Raises:** `UserError` for an unknown name.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    _one_of("metric", name, FIELDS)
+    return Metric(name, metric_unit(name), lambda report: getattr(report, name), name.replace("_", " "))
+
+
+def _cases(
+    objective: Any,
+    choices: Mapping[str, Sequence[str]],
+    bounds: Mapping[str, tuple[float, float]],
+    freeze: Sequence[str],
+) -> tuple[Case, ...]:
+    known = {field.name for field in dataclasses.fields(objective)} if dataclasses.is_dataclass(objective) else set()
+    for field, values in choices.items():
+        if field not in known:
+            raise UserError(f"choices: '{field}' is no field of the question: {suggest(field, known)}")
+        if not values or len(set(values)) < len(values):
+            raise UserError(f"choices: {field}={'|'.join(map(str, values))}: name each value once")
+    count = math.prod(len(values) for values in choices.values())
+    if count > MOST_CASES:
+        raise UserError(f"choices: {count} combinations; at most {MOST_CASES}: sweep them apart")
+    made = []
+    for combination in itertools.product(*choices.values()):
+        chosen = tuple(zip(choices, combination, strict=True))
+        asked: Any = dataclasses.replace(objective, **dict(chosen)) if chosen else objective
+        problem = asked.problem().narrowed(bounds).frozen(freeze)
+        made.append(Case(tuple((field, str(value)) for field, value in chosen), problem))
+    return tuple(made)
+
+
+def _levels(name: str, given: Sequence[float]) -> list[float]:
+    values = [float(x) for x in np.ravel(given)]
+    if not values or not all(math.isfinite(x) and x > 0 for x in values):
+        raise UserError(f"grid: levels of '{name}' must be positive, finite numbers")
+    return values
+
+
+def level_range(text: str) -> list[float]:
+    """Levels from `low:high:count`, or `a|b|c`, as the command line writes them.
+
+    **Raises:** `UserError` for anything else.
+    """
+    try:
+        if "|" in text or ":" not in text:
+            return [float(x) for x in text.split("|")]
+        low, high, count = text.split(":")
+        if int(count) < 1 or not 0 < float(low) <= float(high) < math.inf:
+            raise ValueError
+        return [float(x) for x in levels(float(low), float(high), int(count))]
+    except ValueError:
+        raise UserError(f"grid: '{text}' is neither low:high:count nor a|b|c") from None
+
+
+def _columns(table: str | Path | Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Columns of a table, of a file or given."""
+    if isinstance(table, (str, Path)):
+        try:
+            with Path(table).open(newline="", encoding="utf-8-sig") as file:
+                rows = [row for row in csv.reader(file) if row]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"table {table}: cannot be read ({error})") from None
+        if len(rows) < 2:
+            raise UserError(f"table {table}: a line of variables' names and at least one of numbers")
+        names = [name.strip() for name in rows[0]]
+        if len(set(names)) < len(names):
+            raise UserError(f"table {table}: a column stands twice in {', '.join(names)}")
+        held: dict[str, list] = {name: [] for name in names}
+        for number, row in enumerate(rows[1:], 2):
+            if len(row) != len(names):
+                raise UserError(f"table {table}, line {number}: {len(row)} numbers for {len(names)} columns")
+            for name, value in zip(names, row, strict=True):
+                held[name].append(value)
+        source = f"table {table}"
+    else:
+        held, source = {str(name): list(x) for name, x in table.items()}, "table"
+    if not held or len({len(x) for x in held.values()}) != 1 or not len(next(iter(held.values()))):
+        raise UserError(f"{source}: columns of one length, at least one row")
+    made: dict[str, list[float]] = {}
+    for name, column in held.items():
+        made[name] = []
+        for number, value in enumerate(column, 2):
+            try:
+                made[name].append(float(value))
+            except (TypeError, ValueError):
+                raise UserError(f"{source}, line {number}: {name} = '{value}' is not a number") from None
+            if not (math.isfinite(made[name][-1]) and made[name][-1] > 0):
+                raise UserError(f"{source}, line {number}: {name} = {value} must be a positive, finite number")
+    return made
+
+
+def _pareto(problem: Problem, metrics: Sequence[str], asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Metrics of the front: as asked, else the objective against time or cost."""
+    if asked is not None:
+        for name in asked:
+            _one_of("pareto: metric", name, metrics)
+        if len(set(asked)) < len(asked) or len(asked) == 1:
+            raise UserError(f"pareto {','.join(asked)}: two or more different metrics, all made small")
+        return tuple(asked)
+    other = next(
+        (n for n in ("run_time_s", "run_cost_usd", "capex_usd") if n in metrics and n != problem.objective.name), ""
+    )
+    return (problem.objective.name, other) if other else ()
+
+
+def _map(space: Space, given: Mapping[str, Any], asked: Sequence[str] | None) -> tuple[str, str] | None:
+    """Variables of the bottleneck map, (x, y)."""
+    free = [name for name in (given or space.coordinates) if not given or len(set(np.ravel(given[name]))) > 1]
+    if asked is not None:
+        if len(asked) != 2 or asked[0] == asked[1]:
+            raise UserError(f"map {','.join(asked)}: two different variables, x and y")
+        for name in asked:
+            _one_of("map: variable", name, free)
+        return asked[0], asked[1]
+    usual = [n for n in ("chips", "scale_up_bandwidth_bytes_per_s", "hbm_bandwidth_bytes_per_s") if n in free]
+    chosen = list(dict.fromkeys([*usual, *free]))[:2]
+    return (chosen[0], chosen[1]) if len(chosen) == 2 else None
+
+
+def canonical(document: Mapping[str, Any]) -> str:
+    """A document as text, the same for equal ones."""
+    return json.dumps(document, sort_keys=True, allow_nan=True)
