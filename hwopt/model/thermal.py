@@ -1,12 +1,13 @@
 """Heat: what a chip may draw, the clock that leaves it, and the temperature it settles at.
 
 Leakage grows with temperature and temperature with leakage, so the operating point is the root of an equation. Roots are
-found by bisection and differentiated implicitly; or the temperature is given, and a margin says whether it settles there.
+found by a fixed number of Newton steps, which differentiate both ways; or the temperature is given, and a margin says
+whether it settles there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 import jax
@@ -22,6 +23,10 @@ LOWEST_CLOCK = 0.05
 
 LEAST_RISE_K = 1e-3
 """Of the junction above the coolant; stands for a coolant that is too warm to cool, which is infeasible."""
+
+_CLOCK_STEPS = 8  # the 7th is exact in float64 for chips far wilder than any on record
+_FEEDBACK_STEPS = 3  # the 3rd is exact in float64
+_LAST_TERM = 11.0 / 72.0 / math.sqrt(2.0) - 0.25 * (5.0 / 3.0 - math.sqrt(2.0))  # no feedback without leakage
 
 
 class OperatingPoint(NamedTuple):
@@ -51,6 +56,11 @@ def voltage_ratio(chip: Chip, clock_ratio: Scalar) -> Scalar:
     return v + (1.0 - v) * clock_ratio
 
 
+def lowest_clock(chip: Chip) -> Scalar:
+    """`LOWEST_CLOCK`, or the one asked for if that is lower."""
+    return jnp.where(chip.clock_ratio < LOWEST_CLOCK, chip.clock_ratio, LOWEST_CLOCK)
+
+
 def core_power_w(chip: Chip, clock_ratio: Scalar) -> Scalar:
     """Dynamic power of the compute dies at full load: `P_0 (V/V_0)^2 f/f_0`. A posynomial in f."""
     return chip.core_power_w * voltage_ratio(chip, clock_ratio) ** 2 * clock_ratio
@@ -65,10 +75,14 @@ def leakage_w(chip: Chip, clock_ratio: Scalar, junction_k: Scalar) -> Scalar:
     )
 
 
+def fixed_power_w(chip: Chip) -> Scalar:
+    """Standby, and HBM at full bandwidth: what no clock changes."""
+    return chip.standby_power_w + chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
+
+
 def full_load_w(chip: Chip, clock_ratio: Scalar, junction_k: Scalar) -> Scalar:
     """Standby, leakage, compute dies at full load, HBM at full bandwidth. A datasheet chip at 75 degC: its TDP."""
-    memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
-    return chip.standby_power_w + memory + core_power_w(chip, clock_ratio) + leakage_w(chip, clock_ratio, junction_k)
+    return fixed_power_w(chip) + core_power_w(chip, clock_ratio) + leakage_w(chip, clock_ratio, junction_k)
 
 
 def rated_power_w(chip: Chip) -> Scalar:
@@ -86,25 +100,6 @@ def allowed_power_w(chip: Chip, cooling: Cooling) -> Scalar:
     return jnp.where(by_flux < least, by_flux, least)
 
 
-def root(residual: Callable[[Array], Array], low: Array, high: Array) -> Array:
-    """Where an increasing function crosses zero between `low` and `high`; the nearer end where it does not.
-
-    Bisection for the value, the implicit function theorem for derivatives of any order: `dx = -dF / F_x`.
-    """
-
-    def solve(function, guess):
-        def halve(_, box):
-            a, b = box
-            middle = 0.5 * (a + b)
-            below = function(middle) < 0.0
-            return jnp.where(below, middle, a), jnp.where(below, b, middle)
-
-        a, b = jax.lax.fori_loop(0, 60, halve, (jnp.zeros_like(guess) + low, jnp.zeros_like(guess) + high))
-        return 0.5 * (a + b)
-
-    return jax.lax.custom_root(residual, 0.5 * (low + high), solve, lambda slope, y: y / slope(jnp.ones_like(y)))
-
-
 def retreat_k(chip: Chip, cooling: Cooling, clock_ratio: Scalar, allowed_w: Scalar) -> Scalar:
     """How far below `T_c + R P_allowed` a chip can give away most besides its leakage; 0 for all but wafers on air.
 
@@ -119,6 +114,91 @@ def retreat_k(chip: Chip, cooling: Cooling, clock_ratio: Scalar, allowed_w: Scal
     back = jnp.log(jnp.where(unstable, gain, 1.0)) / jnp.where(unstable, chip.leakage_per_k, 1.0)
     most = jnp.where(rise > LEAST_RISE_K, rise - LEAST_RISE_K, 0.0)
     return jnp.where(back < most, back, most)
+
+
+def feedback(gain: Scalar) -> Scalar:
+    """Leakage settled over leakage before it heats, as a logarithm: the lower root w of `w = z e^w`, Lambert's `-W_0(-z)`.
+
+    The series about the fold, `w = 1 - p + p^2/3 - 11 p^3/72` with `p = (2 (1 - e z))^(1/2)`, and a last term that makes
+    it exact at z = 0 too, is right to 0.007; a Newton step squares that. Log-log convex.
+
+    **Arguments:** `gain` z, 0 or more: kelvins by leakage a kelvin, before leakage heats. From 1/e on heat runs away: held.
+    """
+    largest = (1.0 - 4.0 * float(jnp.finfo(jnp.result_type(gain)).eps)) / math.e
+    gain = jnp.where(gain < largest, gain, largest)
+    p = jnp.sqrt(2.0 - 2.0 * math.e * gain)
+    w = 1.0 - p * (1.0 - p * (1.0 / 3.0 - p * (11.0 / 72.0 - _LAST_TERM * p)))
+    for _ in range(_FEEDBACK_STEPS):
+        settled = gain * jnp.exp(w)
+        w = w - (w - settled) / (1.0 - settled)
+    return w
+
+
+def highest_sustainable(chip: Chip, cooling: Cooling, allowed_w: Scalar) -> Scalar:
+    """The clock at which leakage alone is all that can be removed besides `fixed_power_w`; the one asked for if lower.
+
+    Leakage adds `x = R P_L(f, T_0 + x)` kelvins to the temperature T_0 that fixed power leads to. Some x up to the
+    highest, `R (P_allowed - P_fixed)`, is that large just where 1/beta is, or the highest if that is lower.
+    """
+    resistance = thermal_resistance_k_per_w(chip, cooling)
+    fixed = fixed_power_w(chip)
+    rise = resistance * (allowed_w - fixed)
+    steep = chip.leakage_per_k * rise > 1.0
+    rise = jnp.where(steep, 1.0 / jnp.where(steep, chip.leakage_per_k, 1.0), rise)
+    hot = cooling.coolant_temperature_k + resistance * fixed + rise
+    leaked = resistance * leakage_w(chip, 1.0, hot)
+    crowded = leaked * voltage_ratio(chip, chip.clock_ratio) > rise
+    v = chip.threshold_voltage_fraction
+    return jnp.where(crowded, (rise / jnp.where(crowded, leaked, 1.0) - v) / (1.0 - v), chip.clock_ratio)
+
+
+def sustained_clock(chip: Chip, cooling: Cooling, allowed_w: Scalar, solvable: Array) -> Scalar:
+    """The clock f at which a throttled chip draws what its cooling removes, over nominal.
+
+    Newton steps in `u = log f` on `g = log((P_core + P_L) / (Q - P_fixed))`: power drawn, and Q removed, `retreat_k` below
+    `T_c + R P_allowed`, both less what no clock changes, which would flatten g. `P_core + P_L` is a posynomial of f, its
+    logarithm convex in u and increasing; Q is concave and falls, as `retreat_k` is convex in u. Where a chip begins to
+    retreat its leakage stops to grow, at `1 / (R beta)`, and Q begins to fall, as fast: the slope of g grows there too as
+    long as more is drawn than removed. So steps from above fall onto the root and never below. They start at
+    `highest_sustainable`; up to there `Q - P_fixed` is at least the leakage.
+
+    **Arguments:** `allowed_w` P_allowed; `solvable` whether such a clock lies between the lowest and the one asked for;
+    where not, any of these is returned, without derivatives.
+    """
+    resistance = thermal_resistance_k_per_w(chip, cooling)
+    warmest = cooling.coolant_temperature_k + resistance * allowed_w
+    v = chip.threshold_voltage_fraction
+    # Rows without a root get a problem that has one, so that no gradient is a quotient by zero.
+    core_w = jnp.where(solvable, chip.core_power_w, 1.0)
+    warm_w = jnp.where(solvable, leakage_w(chip, 1.0, warmest), 0.0)
+    left_w = jnp.where(solvable, allowed_w - fixed_power_w(chip), 1.0)
+    gain = resistance * chip.leakage_per_k
+    runaway_w = 1.0 / jnp.where(gain * warm_w * voltage_ratio(chip, chip.clock_ratio) > 0.5, gain, 1.0)
+    # The root moves with none of these.
+    asked, lowest, start = jax.lax.stop_gradient(
+        (chip.clock_ratio, lowest_clock(chip), highest_sustainable(chip, cooling, allowed_w))
+    )
+    start = jnp.log(jnp.where(start > lowest, start, lowest) / asked)
+    lowest = jnp.log(lowest / asked)
+
+    def closer(_: Array, ratio: Array) -> Array:
+        clock = asked * jnp.exp(ratio)
+        volts = voltage_ratio(chip, clock)
+        growth = 1.0 - v / volts  # of log V by log f
+        excess = gain * warm_w * volts
+        retreats = excess > 1.0
+        core = core_w * volts * volts * clock
+        drawn = core + jnp.where(retreats, runaway_w, warm_w * volts)
+        # Slopes by log f, which add up: the leakage's until it retreats, from there on what is no longer removed.
+        leak_slope = growth * jnp.where(retreats, 0.0, warm_w * volts)
+        removed_fall = growth * jnp.where(retreats, runaway_w, 0.0)
+        per_removed = 1.0 / (left_w - runaway_w * jnp.log(jnp.where(retreats, excess, 1.0)))
+        slope = (core * (1.0 + 2.0 * growth) + leak_slope) * (1.0 / drawn) + removed_fall * per_removed
+        ratio = ratio - jnp.log(drawn * per_removed) * (1.0 / slope)
+        ratio = jnp.where(ratio > 0.0, 0.0, ratio)
+        return jnp.where(ratio < lowest, lowest, ratio)
+
+    return asked * jnp.exp(jax.lax.fori_loop(0, _CLOCK_STEPS, closer, start))
 
 
 def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
@@ -141,35 +221,25 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
         # Not as a difference of temperatures: float32 would lose it.
         return allowed - back / resistance, full_load_w(chip, clock, warmest - back)
 
-    asked = chip.clock_ratio
-    lowest_clock = jnp.where(asked < LOWEST_CLOCK, asked, LOWEST_CLOCK)
+    asked, lowest = chip.clock_ratio, lowest_clock(chip)
     removed, wanted = removed_and_drawn(asked)
-    removed_at_least, least = removed_and_drawn(lowest_clock)
+    removed_at_least, least = removed_and_drawn(lowest)
     runs, throttled = least < removed_at_least, wanted > removed
-    solvable = runs & throttled
-
-    # Rows without a root get a problem that has one, so that no gradient is a quotient by zero.
-    def shortfall(clock):
-        can, does = removed_and_drawn(clock)
-        return jnp.where(solvable, does - can, clock - asked)
-
-    sustained = root(shortfall, lowest_clock, asked * jnp.where(solvable, 1.0, 2.0))
-    clock = jnp.where(throttled, jnp.where(runs, sustained, lowest_clock), asked)
+    sustained = sustained_clock(chip, cooling, allowed, runs & throttled)
+    clock = jnp.where(throttled, jnp.where(runs, sustained, lowest), asked)
     hottest = warmest - retreat_k(chip, cooling, clock, allowed)
 
     core = core_power_w(chip, clock)
-    memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
-    without_leakage = chip.standby_power_w + memory + core
+    without_leakage = fixed_power_w(chip) + core
     coolest = cooling.coolant_temperature_k + resistance * without_leakage
     # Where it throttles, `coolest` may be hot enough to overflow: no branch that is not taken may.
     cold_leakage = jnp.where(throttled, 0.0, leakage_w(chip, clock, jnp.where(throttled, hottest, coolest)))
 
-    # In the rise x above the temperature without leakage: x = R P_L exp(beta x), x <= hottest - coolest.
-    def excess(x):
-        return x - resistance * cold_leakage * jnp.exp(chip.leakage_per_k * x)
-
-    top = jnp.where(throttled, 1.0, hottest - coolest)
-    rise = root(excess, jnp.zeros_like(top), top)
+    # The rise x above the temperature without leakage: x = R P_L exp(beta x). Beyond `hottest` by rounding alone.
+    cold_rise = resistance * cold_leakage
+    rise = cold_rise * jnp.exp(feedback(chip.leakage_per_k * cold_rise))
+    beyond = jax.lax.stop_gradient(rise - (hottest - coolest))
+    rise = rise - jnp.where(beyond > 0.0, beyond, 0.0)
     junction = jnp.where(throttled, hottest, coolest + rise)
     leak = leakage_w(chip, clock, junction)
     return OperatingPoint(
@@ -202,8 +272,7 @@ def settled_point(chip: Chip, cooling: Cooling, junction_k: Scalar) -> tuple[Ope
     """
     clock = chip.clock_ratio
     core, leak = core_power_w(chip, clock), leakage_w(chip, clock, junction_k)
-    memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
-    drawn = chip.standby_power_w + memory + core + leak
+    drawn = fixed_power_w(chip) + core + leak
     allowed = allowed_power_w(chip, cooling)
     margin = jnp.log(allowed / drawn)
     settled_k = cooling.coolant_temperature_k + thermal_resistance_k_per_w(chip, cooling) * drawn

@@ -301,6 +301,33 @@ def test_second_derivatives_are_finite_and_symmetric(chips, point):
     assert (np.abs(scaled[:, 1]).max((1, 2)) > 0).any()
 
 
+def test_second_derivatives_equal_differences_of_first_ones(chips, point, runs):
+    """To 1e-5 of each chip's largest, away from the kinks: throttling, retreat and ties of limits."""
+    far = (np.abs(point.clock_margin) > 0.02) & (np.abs(point.cooling_margin) > 0.05) & runs
+    calm = (loop_gain(*chips, point.leakage_w) < 0.8) & (np.abs(ties(*chips)) > 0.01)
+    some = np.flatnonzero(far & calm)[:200]
+    assert 0.2 < (point.clock_margin[some] < 0).mean() < 0.8
+    chip, cooling = take(chips, some)
+    x = joined(chip, cooling)
+    unit = np.where(x == 0, 0.01, x)
+    with jax.enable_x64(True):
+        first = jax.jit(jax.vmap(jax.jacfwd(settle)))
+        second = np.asarray(jax.jit(jax.vmap(jax.jacfwd(jax.jacrev(settle))))(x, chip, cooling))
+
+        def difference(h):
+            sides = [
+                [np.asarray(first(x + side * h * unit * column, chip, cooling)) for side in (1, -1)]
+                for column in np.eye(len(FIELDS))
+            ]
+            return np.stack([(plus - minus) / (2 * h) for plus, minus in sides], 3)
+
+        h = 1e-4
+        measured = (4 * difference(h / 2) - difference(h)) / 3 * unit[:, None, :, None]
+    exact = second * unit[:, None, :, None] * unit[:, None, None, :]
+    size = np.abs(exact).max((2, 3), keepdims=True) + 1e-3
+    assert (np.abs(exact - measured) < 1e-5 * size).all()
+
+
 def test_single_precision_is_close_and_its_gradients_are_finite(chips, point):
     """To 1e-4, but for the clock where the chip hardly runs: what is left to compute with is a difference."""
     rounded = jax.tree.map(lambda leaf: leaf.astype(np.float32).astype(np.float64), chips)

@@ -19,7 +19,7 @@ from hwopt.study.sweep.samplers import Sampler
 CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
 """Vectors as wide as the processor has: 1.4 times the speed where it has 512 bits (jax 0.10.1), no change where not."""
 
-TILE = {"cpu": 8192, "gpu": 1 << 19, "tpu": 1 << 17}
+TILE = {"cpu": 1 << 15, "gpu": 1 << 19, "tpu": 1 << 17}
 """Variants of a tile by backend: intermediate columns stay in a core's cache, or fill an accelerator."""
 
 
@@ -56,9 +56,9 @@ class Evaluator:
         mesh = Mesh(np.asarray(self._devices), ("variant",))
         return NamedSharding(mesh, PartitionSpec("variant")), NamedSharding(mesh, PartitionSpec())
 
-    def _jit(self, function: Any) -> Any:
+    def _jit(self, function: Any, **keywords: Any) -> Any:
         options = CPU_OPTIONS if self._devices[0].platform == "cpu" else None
-        return jax.jit(function, compiler_options=options)
+        return jax.jit(function, compiler_options=options, **keywords)
 
     @cached_property
     def _tables(self) -> Array:
@@ -79,7 +79,8 @@ class Evaluator:
                 columns = space.as_given(columns)
             return [jnp.broadcast_to(jnp.asarray(columns[name], self.kind), shape) for name in self.program.variables]
 
-        return self._jit(points)
+        each, all_ = self._sharding
+        return self._jit(points, in_shardings=(all_, each))
 
     @cached_property
     def _model(self) -> Any:
@@ -93,14 +94,12 @@ class Evaluator:
     def _slopes(self) -> Any:
         return self._jit(self.slopes.evaluated) if self.slopes is not None else None
 
-    def __call__(self, firsts: Sequence[int]) -> dict[str, Array]:
-        """Tiles that begin at points `firsts`, at most one a device: columns one tile after the other.
+    def __call__(self, starts: np.ndarray) -> dict[str, Array]:
+        """Tiles that begin as `Sampler.starts` says, one for each device: columns one tile after the other.
 
         **Returns:** columns of the variables, the metrics, and of `Program.judged`; `elasticity` (input, variant) where asked.
         """
-        held = [*firsts, *[firsts[-1]] * (self.tiles - len(firsts))]
-        starts = np.stack([self.sampler.start(first, self.tile) for first in held])
-        designs = self._points(self._tables, jax.device_put(starts, self._sharding[0]))
+        designs = self._points(self._tables, starts)
         made = self._model(*designs)
         columns = dict(zip(self.program.variables, designs, strict=True))
         columns |= dict(zip((each.name for each in self.program.metrics), made, strict=False))
@@ -108,3 +107,9 @@ class Evaluator:
         if self._slopes is not None:
             columns["elasticity"] = self._slopes(*designs)
         return columns
+
+    def starts(self, firsts: Sequence[int]) -> list[np.ndarray]:
+        """What each call needs for tiles from points `firsts`; the last tile again where devices are left over."""
+        held = [*firsts, *[firsts[-1]] * (-len(firsts) % self.tiles)]
+        made = self.sampler.starts(np.asarray(held, np.int64), self.tile)
+        return [made[i : i + self.tiles] for i in range(0, len(held), self.tiles)]

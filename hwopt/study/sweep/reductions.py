@@ -166,17 +166,16 @@ class Block:
 
     def _extend_front(self, first: int, columns: Mapping[str, np.ndarray], possible: np.ndarray) -> None:
         axes = self.reduction.pareto
-        points = np.stack([columns[name][possible] for name in axes], axis=-1)
         held = len(self._front["variant"])
         if held:
-            size = min(REFERENCES, held)
-            references = np.stack([self._front[name] for name in axes], axis=-1)[
-                np.linspace(0, held - 1, size).astype(int)
-            ]
-            left = np.ones(len(points), bool)
-            for reference in references:
-                left &= (points < reference).any(axis=-1)
-            possible, points = possible[left], points[left]
+            points = [columns[name][possible] for name in axes]
+            left = np.ones(len(possible), bool)
+            for place in np.linspace(0, held - 1, min(REFERENCES, held)).astype(int):
+                below = points[0] < self._front[axes[0]][place]
+                for name, column in zip(axes[1:], points[1:], strict=True):
+                    below |= column < self._front[name][place]
+                left &= below
+            possible = possible[left]
         if not len(possible):
             return
         new = {"variant": first + possible, "outcome": columns["outcome"][possible]}

@@ -42,6 +42,30 @@ class Progress:
         return self.done / self.seconds if self.seconds > 0 else 0.0
 
 
+class _Codes:
+    """`Reduction.codes`, compiled; `needed`: columns that a block reads besides."""
+
+    def __init__(self, reduction: Reduction):
+        counted = [
+            reduction.objective,
+            *reduction.histograms,
+            "outcome",
+            "violation",
+            "finite",
+            "bottleneck",
+            "binding",
+        ]
+        counted += [each[0] for each in (reduction.map_x, reduction.map_y) if each]
+        self._read = tuple(dict.fromkeys(counted))
+        self._program = jax.jit(reduction.codes)
+        codes = ["rank", "part", "constraint", *(f"bin {name}" for name in reduction.histograms)]
+        codes += ["cell"] if reduction.map_x and reduction.map_y else []
+        self.needed = tuple(dict.fromkeys([*counted, *reduction.variables, *reduction.pareto, *codes]))
+
+    def __call__(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        return self._program({name: columns[name] for name in self._read})
+
+
 @dataclass
 class Run:
     """A sweep under way. **Arguments:** `devices`: None for all of this process."""
@@ -65,7 +89,8 @@ class Run:
         spec, ends = self.spec, {}
         counted = tuple(dict.fromkeys((spec.problem.objective.name, *spec.pareto)))
         for number, evaluator in enumerate(self.evaluators):
-            columns = {name: np.asarray(x) for name, x in evaluator([0]).items() if name in (*counted, "outcome")}
+            found = evaluator(evaluator.starts([0])[0])
+            columns = {name: np.asarray(found[name]) for name in (*counted, "outcome")}
             size = min(spec.tile, spec.place(number * spec.blocks_per_case)[2])
             some = columns["outcome"][:size] > 0
             for name in counted:
@@ -108,47 +133,36 @@ class Run:
             places = np.array([spec.constraints.index(name) for name in spec.programs[case].constraints], np.int8)
             held = Block(reduction)
             rows: dict[str, np.ndarray] = {}
-            starts = range(first, first + count, spec.tile)
-            groups = [starts[i : i + evaluator.tiles] for i in range(0, len(starts), evaluator.tiles)]
-            flying: list[tuple[Any, Any]] = []
+            step = spec.tile * evaluator.tiles
+            groups = evaluator.starts(range(first, first + count, spec.tile))
+            flying: list[tuple[int, Any]] = []
             for number in range(len(groups) + IN_FLIGHT):
                 if number < len(groups):
                     columns = evaluator(groups[number])
-                    flying.append((groups[number], columns | codes(columns)))
+                    flying.append((first + number * step, columns | codes(columns)))
                 if number < IN_FLIGHT:
                     continue
-                group, columns = flying.pop(0)
-                size = min(len(group) * spec.tile, first + count - group[0])
-                here = {name: np.asarray(x)[..., :size] for name, x in columns.items()}
+                at, columns = flying.pop(0)
+                size = min(step, first + count - at)
+                here = {
+                    name: np.asarray(columns[name])[..., :size] for name in (columns if spec.rows else codes.needed)
+                }
                 if len(places) != len(spec.constraints) or (places != np.arange(len(places))).any():
                     here["constraint"] = here["constraint"] - here["binding"] + places[here["binding"]]
                     here["binding"] = places[here["binding"]]
-                held.add(group[0], here)
+                held.add(at, here)
                 if spec.rows:
-                    self._keep(rows, here, group[0] - first, count)
+                    self._keep(rows, here, at - first, count)
                 yield -1, {}, {}, size
             yield int(block), rows, self._wide(case, held.arrays()), 0
 
     @cached_property
-    def _compiled_codes(self) -> dict[int, Callable]:
+    def _compiled_codes(self) -> dict[int, _Codes]:
         return {}
 
-    def _codes(self, case: int, reduction: Reduction) -> Callable:
+    def _codes(self, case: int, reduction: Reduction) -> _Codes:
         if case not in self._compiled_codes:
-            needed = [
-                reduction.objective,
-                *reduction.histograms,
-                "outcome",
-                "violation",
-                "finite",
-                "bottleneck",
-                "binding",
-            ]
-            needed += [each[0] for each in (reduction.map_x, reduction.map_y) if each]
-            program = jax.jit(reduction.codes)
-            self._compiled_codes[case] = lambda columns: program(
-                {name: columns[name] for name in dict.fromkeys(needed)}
-            )
+            self._compiled_codes[case] = _Codes(reduction)
         return self._compiled_codes[case]
 
     def _keep(self, rows: dict[str, np.ndarray], columns: Mapping[str, np.ndarray], at: int, count: int) -> None:

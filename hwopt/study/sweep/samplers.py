@@ -34,8 +34,8 @@ class Sampler(abc.ABC):
         """What all tiles share, for tiles of so many points."""
 
     @abc.abstractmethod
-    def start(self, first: int, tile: int) -> np.ndarray:
-        """What a tile from point `first`, a multiple of `tile`, needs besides."""
+    def starts(self, firsts: np.ndarray, tile: int) -> np.ndarray:
+        """What tiles from points `firsts`, multiples of `tile`, need besides, (tile, ...)."""
 
     @abc.abstractmethod
     def columns(self, tables: Array, starts: Array, kind: Any) -> list[Array]:
@@ -75,8 +75,8 @@ class Sobol(Sampler):
     def tables(self, tile: int) -> np.ndarray:
         return self._bits(np.arange(tile, dtype=np.int64))
 
-    def start(self, first: int, tile: int) -> np.ndarray:
-        return self._bits(np.asarray([first], np.int64))[:, 0] ^ self._shift
+    def starts(self, firsts: np.ndarray, tile: int) -> np.ndarray:
+        return self._bits(firsts).T ^ self._shift
 
     def columns(self, tables: Array, starts: Array, kind: Any) -> list[Array]:
         made = []
@@ -102,9 +102,10 @@ class _OnHost(Sampler):
     def points(self, numbers: np.ndarray) -> np.ndarray:
         """Points by number, (column, point)."""
 
-    def start(self, first: int, tile: int) -> np.ndarray:
+    def starts(self, firsts: np.ndarray, tile: int) -> np.ndarray:
         # Beyond the last point the last one again: a tile is always full.
-        return self.points(np.minimum(np.arange(first, first + tile, dtype=np.int64), self.count - 1))
+        numbers = np.minimum(firsts[:, None] + np.arange(tile), self.count - 1)
+        return self.points(numbers.ravel()).reshape(len(self.names), len(firsts), tile).swapaxes(0, 1)
 
 
 class LatinHypercube(_OnHost):
