@@ -251,24 +251,13 @@ def run(run_: Run, store: Store, edges: Mapping[str, Edges], tell: Callable[[Pro
             if block >= 0:
                 rank = left["best_rank"][0]
                 best = min(best, math.exp(rank) if rank < 700.0 else math.inf)
-                pending.append(writer.submit(_write, run_, store, block, rows, left))
+                pending.append(writer.submit(store.write, block, run_.region(block), rows, left))
                 while len(pending) > 1:
                     pending.pop(0).result()
             if tell is not None:
                 tell(Progress(variants, total, time.monotonic() - begun, best))
         for each in pending:
             each.result()
-
-
-def _write(run_: Run, store: Store, block: int, rows: dict, left: dict) -> None:
-    region = run_.region(block)
-    cases = len(run_.spec.cases) > 1
-    if cases and "elasticity" in rows:
-        # The axis of inputs stands between case and variant.
-        held = rows.pop("elasticity")
-        array: Any = store.group["elasticity"]
-        array[region[0], :, region[1]] = held
-    store.write(block, region, rows, left)
 
 
 def finish(run_: Run, store: Store, edges: Mapping[str, Edges]) -> None:

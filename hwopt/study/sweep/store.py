@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Store:
 
     group: zarr.Group
     folder: Path | None
+    _open: dict[str, Any] = field(default_factory=dict)  # arrays by path: opening one reads its description again
 
     @staticmethod
     def created(
@@ -116,28 +117,32 @@ class Store:
     def attributes(self) -> dict[str, Any]:
         return dict(self.group.attrs)
 
-    @property
-    def _blocks(self) -> Any:
-        return self.group[BLOCKS]
+    def array(self, path: str) -> Any:
+        """An array of the root, or one of `blocks/`."""
+        if path not in self._open:
+            self._open[path] = self.group[path]
+        return self._open[path]
 
     def done(self) -> np.ndarray:
         """Which blocks are complete (block,)."""
-        return np.asarray(self._blocks[DONE][:]) == 1
+        return np.asarray(self.array(f"{BLOCKS}/{DONE}")[:]) == 1
 
     def write(
         self, block: int, region: Sequence[Any], rows: Mapping[str, np.ndarray], partial: Mapping[str, np.ndarray]
     ) -> None:
-        """A block: rows at `region` (their last axes), then what it leaves, then that it is done."""
+        """A block: rows at `region` (first and last axes), then what it leaves, then that it is done."""
         for name, values in rows.items():
-            array: Any = self.group[name]
-            array[(slice(None),) * (array.ndim - len(region)) + tuple(region)] = values
+            array = self.array(name)
+            *case, variants = region
+            array[(*case, *(slice(None),) * (array.ndim - len(region)), variants)] = values
         for name, values in partial.items():
-            self._blocks[name][block] = values
-        self._blocks[DONE][block] = 1
+            self.array(f"{BLOCKS}/{name}")[block] = values
+        self.array(f"{BLOCKS}/{DONE}")[block] = 1
 
     def partials(self) -> dict[str, np.ndarray]:
         """What all blocks left, (block, ...) each."""
-        return {name: np.asarray(array[:]) for name, array in self._blocks.arrays() if name != DONE}
+        blocks: Any = self.group[BLOCKS]
+        return {name: np.asarray(array[:]) for name, array in blocks.arrays() if name != DONE}
 
     def finish(self, summary: Mapping[str, tuple[Column, np.ndarray]], attributes: Mapping[str, Any]) -> None:
         """Write the summary; arrays that are there already are replaced."""
@@ -164,6 +169,7 @@ def _array(group: zarr.Group, name: str, column: Column) -> Any:
         dimension_names=list(column.dims),
         attributes=dict(column.attributes),
         compressors=None if "variant" in column.dims else _SMALL,
+        config={"write_empty_chunks": True},  # the same files whatever is in them, and no search for emptiness
     )
 
 
