@@ -243,7 +243,10 @@ def run(run_: Run, store: Store, edges: Mapping[str, Edges], tell: Callable[[Pro
     done = store.done()
     todo = own[~done[own]]
     total, variants, begun, best = sum(spec.place(int(b))[2] for b in todo), 0, time.monotonic(), math.inf
-    kept = f"finished blocks are kept ({int(done.sum())} of {spec.blocks} at the start)"
+
+    def kept() -> str:
+        return f"{int(store.done().sum())} of {spec.blocks} blocks are kept"
+
     with ThreadPoolExecutor(1) as writer, writing(store.folder, kept):
         pending: list[Future] = []
         for block, rows, left, size in run_.blocks(todo, edges):
@@ -263,7 +266,7 @@ def run(run_: Run, store: Store, edges: Mapping[str, Edges], tell: Callable[[Pro
 def finish(run_: Run, store: Store, edges: Mapping[str, Edges]) -> None:
     """Write the summary of a sweep whose blocks are all done."""
     made, attrs = summary(run_.spec, store.partials(), edges)
-    with writing(store.folder, "all blocks are kept"):
+    with writing(store.folder, lambda: "all blocks are kept"):
         store.finish(as_columns(made), attrs)
 
 

@@ -8,11 +8,11 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -48,12 +48,22 @@ MOST_CASES = 100
 """Combinations of choices: a case is a byte in the store."""
 
 
+class Optimum(NamedTuple):
+    """What `optimize` found and proved of a question."""
+
+    design: dict[str, float]
+    objective: float
+    lower_bound: float  # NaN where nothing is proved
+    feasible: bool
+
+
 @dataclass(frozen=True)
 class Case:
     """One combination of choices."""
 
     chosen: tuple[tuple[str, str], ...]
     problem: Problem
+    optimum: Optimum | None = None  # around which it is sampled
 
     @property
     def name(self) -> str:
@@ -74,6 +84,7 @@ class Specification:
     table: Mapping[str, Sequence[float]]
     bounds: Mapping[str, tuple[float, float]]
     freeze: tuple[str, ...]
+    within: float  # ratio to both sides of the optimum; 0: the whole box
     metrics: tuple[Metric, ...]
     pareto: tuple[str, ...]
     map: tuple[str, str] | None
@@ -156,6 +167,7 @@ class Specification:
             "table": _digest(self.table),
             "bounds": {name: list(map(float, x)) for name, x in self.bounds.items()},
             "freeze": list(self.freeze),
+            "within": self.within,
             "metrics": [each.name for each in self.metrics],
             "pareto": list(self.pareto),
             "map": list(self.map) if self.map else [],
@@ -204,6 +216,8 @@ def specification(
     choices: Mapping[str, Sequence[str]] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     freeze: Sequence[str] = (),
+    within: float | None = None,
+    optima: Callable[[str, Problem], Optimum] | None = None,
     metrics: Sequence[str] = (),
     pareto: Sequence[str] | None = None,
     map_of: Sequence[str] | None = None,
@@ -213,6 +227,8 @@ def specification(
     block: int | None = None,
 ) -> Specification:
     """A sweep from what its caller says; see `hwopt.sweep`.
+
+    **Arguments:** `optima`: how the optimum of a question is found, where only its surroundings are sampled (`within`).
 
     **Raises:** `UserError` for whatever cannot be meant.
     """
@@ -224,7 +240,13 @@ def specification(
         raise UserError(f"seed {seed!r}: must be a whole number, 0 or more")
     if (method == "grid") != bool(grid) or (method == "table") != (table is not None):
         raise UserError(f"method {method}: a grid needs levels, a table its columns, and other methods neither")
+    if within is not None and not 1.0 < within < math.inf:
+        raise UserError(f"within {within}: a ratio above 1, such as 1.1 for 10 % to both sides of the optimum")
+    if within is not None and method in ("grid", "table"):
+        raise UserError(f"within {within}: a {method} says itself where it looks")
     cases = _cases(objective, choices or {}, bounds or {}, freeze)
+    if within is not None and optima is not None:
+        cases = tuple(_near(case, optima(case.name, case.problem), within) for case in cases)
     problem = cases[0].problem
     space = Space(problem)
     columns = _columns(table) if table is not None else {}
@@ -258,6 +280,7 @@ def specification(
         table=columns,
         bounds=dict(bounds or {}),
         freeze=tuple(freeze),
+        within=float(within or 0.0),
         metrics=wanted,
         pareto=_pareto(problem, named, pareto),
         map=_map(space, held or columns, map_of),
@@ -312,6 +335,16 @@ def _cases(
         problem = asked.problem().narrowed(bounds).frozen(freeze)
         made.append(Case(tuple((field, str(value)) for field, value in chosen), problem))
     return tuple(made)
+
+
+def _near(case: Case, optimum: Optimum, within: float) -> Case:
+    """A case in a box around its optimum, clipped to the box it has."""
+    boxes = {}
+    for each in case.problem.variables:
+        if each.name in optimum.design:
+            value = min(max(optimum.design[each.name], each.lower), each.upper)
+            boxes[each.name] = max(each.lower, value / within), min(each.upper, value * within)
+    return dataclasses.replace(case, problem=case.problem.narrowed(boxes), optimum=optimum)
 
 
 def _levels(name: str, given: Sequence[float]) -> list[float]:

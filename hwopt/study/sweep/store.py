@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,12 @@ class Store:
         target: Any = MemoryStore()
         aside = None
         if folder is not None:
-            aside = folder.with_name(f".{folder.name}.{os.getpid()}.new")
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.parent.mkdir(parents=True, exist_ok=True)
+            aside = folder.with_name(f".{folder.name}.new")
             target = str(aside)
-        with writing(folder, "nothing is written yet"):
+        with writing(folder, lambda: "nothing is written yet"):
+            if aside is not None:
+                shutil.rmtree(aside, ignore_errors=True)  # of a killed process
+                aside.parent.mkdir(parents=True, exist_ok=True)
             group = zarr.open_group(target, mode="w", zarr_format=3, attributes=dict(attributes))
             for name, column in rows.items():
                 _array(group, name, column)
@@ -174,13 +175,13 @@ def _array(group: zarr.Group, name: str, column: Column) -> Any:
 
 
 @contextlib.contextmanager
-def writing(folder: Path | None, kept: str) -> Iterator[None]:
+def writing(folder: Path | None, kept: Callable[[], str]) -> Iterator[None]:
     """Failures of a disk as one line that says what is left."""
     try:
         yield
     except OSError as error:
         raise UserError(
-            f"sweep: {folder} cannot be written ({error.strerror or error}); {kept}; run the same command again to go on"
+            f"sweep: {folder} cannot be written ({error.strerror or error}); {kept()}; run the same command again to go on"
         ) from error
 
 
@@ -191,28 +192,39 @@ def alone(folder: Path) -> Iterator[None]:
     **Raises:** `UserError` where another process writes there.
     """
     path = folder.with_name(f".{folder.name}.lock")
+    handle = _locked(path, folder)
     try:
-        import fcntl
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except (ImportError, OSError):  # a file system or a machine without locks: do without
         yield
-        return
-    try:
+    finally:
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(handle)
+
+
+def _locked(path: Path, folder: Path) -> int | None:
+    """A lock's handle; None where machine or file system have no locks."""
+    while True:
+        try:
+            import fcntl
+
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except (ImportError, OSError):
+            return None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(path) and os.stat(path).st_ino == os.fstat(handle).st_ino:
+                return handle
         except BlockingIOError:
+            os.close(handle)
             raise UserError(
                 f"sweep: another process is writing to {folder}; wait for it, or choose another --out"
             ) from None
         except OSError:
-            pass
-        yield
-        with contextlib.suppress(OSError):
-            path.unlink()
-    finally:
-        os.close(handle)
+            os.close(handle)
+            return None
+        os.close(handle)  # its holder removed the file meanwhile
 
 
 def same_sweep(stored: str, asked: str) -> list[str]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.study.sweep import processes
 from hwopt.study.sweep.reductions import Edges
 from hwopt.study.sweep.run import Progress, Run, example, finish, run
-from hwopt.study.sweep.specification import Specification, canonical, specification
+from hwopt.study.sweep.specification import Optimum, Specification, canonical, specification
 from hwopt.study.sweep.store import Store, alone, same_sweep, writing
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def sweep(
     choices: Mapping[str, Sequence[str]] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     freeze: Sequence[str] = (),
+    within: float | None = None,
     metrics: Sequence[str] = (),
     pareto: Sequence[str] | None = None,
     map_of: Sequence[str] | None = None,
@@ -58,6 +61,8 @@ def sweep(
       Variables that neither names stay as the question's machine has them.
     - `choices`: field of the question -> values, every combination a case of its own: `{"chip": ["h100-sxm", "b200"]}`.
     - `bounds`, `freeze`: as in `optimize`: boxes of one's own, variables or categories held.
+    - `within`: sample only the surroundings of the certified optimum, up to this ratio to both sides of each variable: 1.1 for
+      10 %. Budgets that bind leave a question so few designs that uniform points of its whole box meet none.
     - `metrics` of each variant, in place of the usual ones; the objective and what budgets limit are always there.
     - `pareto`: metrics of the front, all made small; `map_of`: two variables of the bottleneck map.
     - `gradients`: names of variables and inputs by which the objective is differentiated for each variant; True: all variables.
@@ -72,9 +77,32 @@ def sweep(
     """
     spec = specification(
         objective, samples, method=method, seed=seed, grid=grid, table=table, choices=choices, bounds=bounds, freeze=freeze,
-        metrics=metrics, pareto=pareto, map_of=map_of, gradients=gradients, rows=rows, dtype=dtype, block=block,
+        within=within, optima=_optima(out), metrics=metrics, pareto=pareto, map_of=map_of, gradients=gradients, rows=rows, dtype=dtype, block=block,
     )  # fmt: skip
     return swept(spec, out, devices=devices, progress=progress)
+
+
+def _optima(out: str | Path | None) -> Callable[[str, Problem], Optimum]:
+    """Optima of questions with their proof: what the store remembers, else found anew.
+
+    A store of another question is refused later, by the numbers of its boxes.
+    """
+    known: dict[str, Any] = {}
+    if out is not None:
+        with contextlib.suppress(UserError, ValueError):
+            known = json.loads(str(Store.opened(Path(out)).attributes.get("optima", "{}")))
+
+    def optimum(name: str, problem: Problem) -> Optimum:
+        if name in known:
+            return Optimum(**known[name])
+        from hwopt.optim.optimize import optimize
+
+        found = optimize(problem)
+        proved = found.certificate.lower_bound
+        design = {name: each.value for name, each in found.design.items()}
+        return Optimum(design, found.objective, math.nan if proved is None else proved, found.feasible)
+
+    return optimum
 
 
 def swept(
@@ -98,7 +126,7 @@ def swept(
             return _dataset(store)
         folder = Path(out).expanduser().absolute()
         first = jax.process_index() == 0
-        with alone(folder) if first else nullcontext():
+        with alone(folder) if first else contextlib.nullcontext():
             store, edges = processes.in_turn(lambda: _prepared(run_, folder))
             if not store.attributes.get("finished"):
                 run(run_, store, edges, progress)
@@ -123,7 +151,7 @@ def _prepared(run_: Run, folder: Path | None) -> tuple[Store, dict[str, Edges]]:
         }
         store = Store.created(folder, attrs, run_.columns(), example(run_, edges), spec.blocks)
         return store, edges
-    with writing(folder, "nothing was changed"):
+    with writing(folder, lambda: "nothing was changed"):
         store = Store.opened(folder)
     held = store.attributes
     differing = same_sweep(str(held.get("configuration", "{}")), configuration)
@@ -138,7 +166,7 @@ def _prepared(run_: Run, folder: Path | None) -> tuple[Store, dict[str, Edges]]:
                 f"sweep: {folder} was begun by other versions of {changed}: finish it with those, or choose another --out"
             )
     if jax.process_index() == 0 and not held.get("finished"):
-        with writing(folder, "nothing was changed"):
+        with writing(folder, lambda: "nothing was changed"):
             store.sweep_up()
     return store, {name: Edges(*x) for name, x in json.loads(str(held["edges"])).items()}
 
@@ -161,6 +189,7 @@ def _attributes(spec: Specification, configuration: str, versions: str) -> dict[
         "dtype": spec.kind,
         "configuration": configuration,
         "versions": versions,
+        "optima": canonical({case.name: case.optimum._asdict() for case in spec.cases if case.optimum is not None}),
         "sources": "\n".join(dict.fromkeys(text for case in spec.cases for text in case.problem.sources)),
     }
 
