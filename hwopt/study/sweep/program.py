@@ -41,10 +41,14 @@ WORST = 1e30
 
 @dataclass(frozen=True)
 class Program:
-    """A question, and the metrics that are wanted of each variant."""
+    """A question, and the metrics that are wanted of each variant.
+
+    **Arguments:** `numbered`: names in which constraints are numbered, where questions with others stand beside it.
+    """
 
     problem: Problem
     metrics: tuple[Metric, ...]
+    numbered: tuple[str, ...] = ()
 
     @cached_property
     def space(self) -> Space:
@@ -80,10 +84,12 @@ class Program:
         finite = jnp.ones(used[0].shape, bool)
         for each in (*metrics, *used):
             finite = finite & jnp.isfinite(each)
-        violation, binding = used[0], jnp.zeros(used[0].shape, jnp.int8)
-        for number, each in enumerate(used[1:], 1):
+        names = self.numbered or self.constraints
+        numbers = [jnp.int8(names.index(name)) for name in self.constraints]
+        violation, binding = used[0], jnp.full(used[0].shape, numbers[0])
+        for number, each in zip(numbers[1:], used[1:], strict=True):
             more = each > violation
-            violation, binding = jnp.where(more, each, violation), jnp.where(more, jnp.int8(number), binding)
+            violation, binding = jnp.where(more, each, violation), jnp.where(more, number, binding)
         own = used[len(self.problem.budgets)]
         for each in used[len(self.problem.budgets) + 1 :]:
             own = jnp.where(each > own, each, own)

@@ -1,15 +1,18 @@
 """What is kept of a block of variants without its rows: counts, histograms, the best, the Pareto front, a bottleneck map.
 
-On CPU a tile's columns are NumPy arrays already, and NumPy counts several times faster than compiled code scatters; the little
-arithmetic before that, numbers of bins and cells, is compiled with the rest.
+A tile is reduced on the device that evaluated it (`Reduction.reduced`); what is left of it is joined on the host (`Block`).
+Which tiles a block is made of changes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, reduce
 
+import jax
 import jax.numpy as jnp
 import moocore
 import numpy as np
@@ -29,8 +32,11 @@ BEST = 32
 FRONT = 4096
 """Points of a block's Pareto front that can be kept."""
 
-REFERENCES = 24
+REFERENCES = 16
 """Points of the front so far that new ones are first held against."""
+
+FIRST = 4096
+"""Variants of a block from which the first references are taken."""
 
 INFEASIBLE = 1e3
 """What the rank of a variant that holds not all constraints begins at: more than any objective's logarithm."""
@@ -72,7 +78,7 @@ class Reduction:
     constraints: int
 
     def codes(self, columns: Mapping[str, Array]) -> dict[str, Array]:
-        """Numbers that the host counts, compiled with the rest: bins by outcome, cells, and the rank of each variant."""
+        """Numbers by which variants are counted: bins by outcome, cells, and the rank of each variant."""
         outcome = columns["outcome"].astype(jnp.int32)
         objective = columns[self.objective]
         rank = jnp.where(
@@ -89,6 +95,86 @@ class Reduction:
             (x, of_x), (y, of_y) = self.map_x, self.map_y
             made["cell"] = of_y.number(columns[y]) * of_x.count + of_x.number(columns[x])
         return made
+
+    def reduced(self, columns: Mapping[str, Array], size: Array, references: Array) -> dict[str, Array]:
+        """A tile reduced, for `Block.join`.
+
+        **Arguments:** `columns` with `codes`; `size`: how many of them count; `references`: points of the block's front so far.
+
+        **Returns:** counts, the best rows, and rows that may be on the front: `front size` of them, more than `FRONT` where
+        they did not fit.
+        """
+        outcome = columns["outcome"]
+        counts = jnp.arange(outcome.shape[0]) < size
+        possible = counts & (outcome > 0)
+
+        def counted(codes: Array, length: int) -> Array:
+            return jnp.bincount(jnp.where(counts, codes, length), length=length + 1)[:length]
+
+        made = {
+            "counts": jnp.stack([
+                jnp.sum(counts), jnp.sum(possible), jnp.sum(counts & (outcome == OUTCOMES.index("feasible"))),
+                jnp.sum(counts & ~columns["finite"]),
+            ]),
+            "part": counted(columns["part"], len(OUTCOMES) * len(PARTS)),
+            "constraint": counted(columns["constraint"], len(OUTCOMES) * self.constraints),
+        }  # fmt: skip
+        for name, edges in self.histograms.items():
+            made[f"bin {name}"] = counted(columns[f"bin {name}"], len(OUTCOMES) * edges.count)
+        rank = jnp.where(counts, columns["rank"], jnp.inf)
+        best = jax.lax.top_k(-rank, min(BEST, rank.shape[0]))[1]
+        made |= {"best rank": rank[best], "best place": best}
+        made |= {f"best {name}": columns[name][best] for name in self.variables}
+        if self.map_x and self.map_y:
+            made |= self._cells(columns, possible, self.map_x[1].count * self.map_y[1].count)
+        if self.pareto:
+            left = self._promising([columns[name] for name in self.pareto], possible, references)
+            held = jnp.nonzero(left, size=min(FRONT, left.shape[0]), fill_value=0)[0]
+            made |= {"front size": jnp.sum(left), "front place": held}
+            for name in ("outcome", "bottleneck", *self.variables, *self.pareto):
+                made[f"front {name}"] = columns[name][held]
+        return made
+
+    def _cells(self, columns: Mapping[str, Array], possible: Array, count: int) -> dict[str, Array]:
+        """Least objective of each cell, and the first bottleneck of the variants that have it."""
+        cell = jnp.where(possible, columns["cell"], count)
+        objective = columns[self.objective].astype(jnp.float32)
+        least = jnp.full(count + 1, jnp.inf, jnp.float32).at[cell].min(objective)
+        winner = jnp.where(possible & (objective == least[cell]), columns["bottleneck"], len(PARTS)).astype(jnp.int32)
+        part = jnp.full(count + 1, len(PARTS), jnp.int32).at[cell].min(winner)
+        return {"cell objective": least[:count], "cell bottleneck": part[:count]}
+
+    def _promising(self, metrics: list[Array], possible: Array, references: Array) -> Array:
+        """Variants that no reference is as good as on every metric."""
+        left = possible
+        for point in references:
+            left = left & reduce(operator.or_, [x < bound for x, bound in zip(metrics, point, strict=True)])
+        return left
+
+    @cached_property
+    def compiled(self) -> Callable[..., dict[str, Array]]:
+        """`reduced`, compiled."""
+        return jax.jit(self.reduced)
+
+    @cached_property
+    def compiled_codes(self) -> Callable[..., dict[str, Array]]:
+        """`codes`, compiled."""
+        return jax.jit(self.codes)
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """Columns that `codes` reads."""
+        axes = [each[0] for each in (self.map_x, self.map_y) if each]
+        judged = ("outcome", "violation", "finite", "bottleneck", "binding")
+        return tuple(dict.fromkeys([self.objective, *self.histograms, *axes, *judged]))
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Columns that `reduced` reads."""
+        codes = ["rank", "part", "constraint", *(f"bin {name}" for name in self.histograms)]
+        codes += ["cell"] if self.map_x and self.map_y else []
+        own = (self.objective, "outcome", "finite", "bottleneck", *self.variables, *self.pareto)
+        return tuple(dict.fromkeys([*own, *codes]))
 
 
 @dataclass
@@ -123,66 +209,60 @@ class Block:
         }
         self._front |= {name: np.zeros(0, np.float32) for name in (*r.variables, *r.pareto)}
 
-    def add(self, first: int, columns: Mapping[str, np.ndarray]) -> None:
+    def add(self, first: int, columns: Mapping[str, Array], size: int | None = None) -> None:
         """Count a tile.
 
-        **Arguments:** `first`: number of its first variant; `columns` of evaluator and `Reduction.codes`, only variants that
-        count.
+        **Arguments:** `first`: number of its first variant; `columns` of evaluator and `Reduction.codes`; `size`: how many of
+        them count, all by default.
         """
-        outcome, finite = columns["outcome"], columns["finite"]
-        possible = np.flatnonzero(outcome)
-        self.counts += (
-            len(outcome),
-            len(possible),
-            np.count_nonzero(outcome == 2),
-            len(finite) - np.count_nonzero(finite),
-        )
-        self._of_parts += np.bincount(columns["part"], minlength=len(self._of_parts))
-        self._of_constraints += np.bincount(columns["constraint"], minlength=len(self._of_constraints))
+        size = len(columns["outcome"]) if size is None else size
+        if self.reduction.pareto and not len(self._front["variant"]):
+            self._extend_front(first, columns, min(size, FIRST))
+        found = self.reduction.compiled(columns, size, self.references())
+        self.join(first, {name: np.asarray(x) for name, x in found.items()})
+        if self.reduction.pareto and int(found["front size"]) > FRONT:
+            self._extend_front(first, columns, size)
+
+    def _extend_front(self, first: int, columns: Mapping[str, Array], size: int) -> None:
+        """The front with the first rows of a tile, on the host."""
+        own = {name: np.asarray(columns[name][:size]) for name in self._front if name != "variant"}
+        possible = np.flatnonzero(own["outcome"])
+        self._join_front({"variant": first + possible} | {name: x[possible] for name, x in own.items()})
+
+    def join(self, first: int, found: Mapping[str, np.ndarray]) -> None:
+        """Count what `Reduction.reduced` left of a tile."""
+        r = self.reduction
+        self.counts += found["counts"]
+        self._of_parts += found["part"]
+        self._of_constraints += found["constraint"]
         for name, bins in self._bins.items():
-            bins += np.bincount(columns[f"bin {name}"], minlength=len(bins))
-        self._rank(first, columns)
-        if len(possible):
-            if len(self._cells):
-                self._map(columns, possible)
-            if self.reduction.pareto:
-                self._extend_front(first, columns, possible)
-
-    def _map(self, columns: Mapping[str, np.ndarray], possible: np.ndarray) -> None:
-        # The bits of a positive float32 ascend with it: one least integer holds the objective and its bottleneck.
-        bits = columns[self.reduction.objective][possible].astype(np.float32).view(np.uint32).astype(np.int64)
-        np.minimum.at(self._cells, columns["cell"][possible], (bits << 8) | columns["bottleneck"][possible])
-
-    def _rank(self, first: int, columns: Mapping[str, np.ndarray]) -> None:
-        rank, worst = columns["rank"], self._best["rank"][-1] if len(self._best["rank"]) == BEST else np.inf
-        better = np.flatnonzero(rank < worst)
-        if not len(better):
-            return
-        if len(better) > BEST:
-            better = better[np.sort(np.argpartition(rank[better], BEST - 1)[:BEST])]
-        new = {"rank": rank[better], "variant": first + better}
-        new |= {name: columns[name][better] for name in self.reduction.variables}
+            bins += found[f"bin {name}"]
+        if len(self._cells):
+            # The bits of a positive float32 ascend with it: one least integer holds the objective and its bottleneck.
+            bits = found["cell objective"].view(np.uint32).astype(np.int64)
+            cells = np.where(np.isfinite(found["cell objective"]), (bits << 8) | found["cell bottleneck"], _EMPTY)
+            np.minimum(self._cells, cells, out=self._cells)
+        own = np.isfinite(found["best rank"])
+        new = {"rank": found["best rank"][own], "variant": first + found["best place"][own].astype(np.int64)}
+        new |= {name: found[f"best {name}"][own] for name in r.variables}
         self._best = best_of({name: np.concatenate([x, new[name]]) for name, x in self._best.items()})
+        size = int(found["front size"]) if r.pareto else 0
+        if 0 < size <= FRONT:
+            new = {"variant": first + found["front place"][:size].astype(np.int64)}
+            self._join_front(new | {name: found[f"front {name}"][:size] for name in self._front if name != "variant"})
 
-    def _extend_front(self, first: int, columns: Mapping[str, np.ndarray], possible: np.ndarray) -> None:
-        axes = self.reduction.pareto
+    def _join_front(self, new: Mapping[str, np.ndarray]) -> None:
+        joined = {name: np.concatenate([x, new[name]]) for name, x in self._front.items()}
+        self._front = front_of(joined, self.reduction.pareto)
+
+    def references(self) -> np.ndarray:
+        """Points of the front so far, (`REFERENCES`, axis), infinite where there are fewer: they dominate nothing."""
+        made = np.full((REFERENCES, len(self.reduction.pareto)), np.inf, np.float32)
         held = len(self._front["variant"])
         if held:
-            points = [columns[name][possible] for name in axes]
-            left = np.ones(len(possible), bool)
-            for place in np.linspace(0, held - 1, min(REFERENCES, held)).astype(int):
-                below = points[0] < self._front[axes[0]][place]
-                for name, column in zip(axes[1:], points[1:], strict=True):
-                    below |= column < self._front[name][place]
-                left &= below
-            possible = possible[left]
-        if not len(possible):
-            return
-        new = {"variant": first + possible, "outcome": columns["outcome"][possible]}
-        new |= {"bottleneck": columns["bottleneck"][possible]}
-        new |= {name: columns[name][possible] for name in (*self.reduction.variables, *axes)}
-        joined = {name: np.concatenate([x, new[name]]) for name, x in self._front.items()}
-        self._front = front_of(joined, axes)
+            places = np.linspace(0, held - 1, min(REFERENCES, held)).astype(int)
+            made[: len(places)] = np.stack([self._front[name][places] for name in self.reduction.pareto], axis=-1)
+        return made
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is stored of the block, arrays of fixed shapes: NaN, -1 and 0 where there is nothing."""

@@ -42,33 +42,9 @@ class Progress:
         return self.done / self.seconds if self.seconds > 0 else 0.0
 
 
-class _Codes:
-    """`Reduction.codes`, compiled; `needed`: columns that a block reads besides."""
-
-    def __init__(self, reduction: Reduction):
-        counted = [
-            reduction.objective,
-            *reduction.histograms,
-            "outcome",
-            "violation",
-            "finite",
-            "bottleneck",
-            "binding",
-        ]
-        counted += [each[0] for each in (reduction.map_x, reduction.map_y) if each]
-        self._read = tuple(dict.fromkeys(counted))
-        self._program = jax.jit(reduction.codes)
-        codes = ["rank", "part", "constraint", *(f"bin {name}" for name in reduction.histograms)]
-        codes += ["cell"] if reduction.map_x and reduction.map_y else []
-        self.needed = tuple(dict.fromkeys([*counted, *reduction.variables, *reduction.pareto, *codes]))
-
-    def __call__(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        return self._program({name: columns[name] for name in self._read})
-
-
 @dataclass
 class Run:
-    """A sweep under way. **Arguments:** `devices`: None for all of this process."""
+    """A sweep under way. **Arguments:** `devices`: none for all of this process."""
 
     spec: Specification
     devices: tuple[Any, ...] = ()
@@ -123,47 +99,33 @@ class Run:
         return Reduction(tuple(own), spec.problem.objective.name, spec.pareto, counted, x, y, len(spec.constraints))
 
     def blocks(self, todo: np.ndarray, edges: Mapping[str, Edges]) -> Iterator[tuple[int, dict, dict, int]]:
-        """Blocks evaluated one after the other: number, rows, what it leaves, and variants; `None` rows between tiles."""
+        """Blocks evaluated one after the other: number, rows, what it leaves, 0; and between, for each tile, -1 and its size."""
         spec = self.spec
+        reductions = {case: self.reduction(case, edges) for case in {spec.place(int(block))[0] for block in todo}}
         for block in todo:
             case, first, count = spec.place(int(block))
-            evaluator, reduction = self.evaluators[case], self.reduction(case, edges)
-            codes = self._codes(case, reduction)
-            # Numbers of constraints differ between cases that have not the same ones.
-            places = np.array([spec.constraints.index(name) for name in spec.programs[case].constraints], np.int8)
+            evaluator, reduction = self.evaluators[case], reductions[case]
             held = Block(reduction)
             rows: dict[str, np.ndarray] = {}
             step = spec.tile * evaluator.tiles
-            groups = evaluator.starts(range(first, first + count, spec.tile))
-            flying: list[tuple[int, Any]] = []
-            for number in range(len(groups) + IN_FLIGHT):
-                if number < len(groups):
-                    columns = evaluator(groups[number])
-                    flying.append((first + number * step, columns | codes(columns)))
+            flying: list[tuple[int, dict[str, Any]]] = []
+            starts = evaluator.starts(range(first, first + count, spec.tile))
+            for number in range(len(starts) + IN_FLIGHT):
+                if number < len(starts):
+                    columns = evaluator(starts[number])
+                    columns |= reduction.compiled_codes({name: columns[name] for name in reduction.coded})
+                    flying.append((first + number * step, columns))
                 if number < IN_FLIGHT:
                     continue
                 at, columns = flying.pop(0)
                 size = min(step, first + count - at)
-                here = {
-                    name: np.asarray(columns[name])[..., :size] for name in (columns if spec.rows else codes.needed)
-                }
-                if len(places) != len(spec.constraints) or (places != np.arange(len(places))).any():
-                    here["constraint"] = here["constraint"] - here["binding"] + places[here["binding"]]
-                    here["binding"] = places[here["binding"]]
-                held.add(at, here)
+                held.add(at, {name: columns[name] for name in reduction.counted}, size)
                 if spec.rows:
-                    self._keep(rows, here, at - first, count)
+                    self._keep(
+                        rows, {name: np.asarray(x)[..., :size] for name, x in columns.items()}, at - first, count
+                    )
                 yield -1, {}, {}, size
             yield int(block), rows, self._wide(case, held.arrays()), 0
-
-    @cached_property
-    def _compiled_codes(self) -> dict[int, _Codes]:
-        return {}
-
-    def _codes(self, case: int, reduction: Reduction) -> _Codes:
-        if case not in self._compiled_codes:
-            self._compiled_codes[case] = _Codes(reduction)
-        return self._compiled_codes[case]
 
     def _keep(self, rows: dict[str, np.ndarray], columns: Mapping[str, np.ndarray], at: int, count: int) -> None:
         """Copy a tile's columns to where the block's rows are gathered."""

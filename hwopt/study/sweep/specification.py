@@ -102,7 +102,7 @@ class Specification:
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:
-        return tuple(Program(case.problem, self.metrics) for case in self.cases)
+        return tuple(Program(case.problem, self.metrics, self.constraints) for case in self.cases)
 
     def sampler(self, case: int) -> Sampler:
         """The sequence of variants of a case: the same points of the unit cube for all cases."""
@@ -135,7 +135,7 @@ class Specification:
     @cached_property
     def constraints(self) -> tuple[str, ...]:
         """Constraints of all cases; a number in the store is a place in this list."""
-        return tuple(dict.fromkeys(name for program in self.programs for name in program.constraints))
+        return tuple(dict.fromkeys(n for case in self.cases for n in Program(case.problem, ()).constraints))
 
     @property
     def blocks_per_case(self) -> int:

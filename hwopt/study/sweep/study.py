@@ -77,7 +77,8 @@ def sweep(
     """
     spec = specification(
         objective, samples, method=method, seed=seed, grid=grid, table=table, choices=choices, bounds=bounds, freeze=freeze,
-        within=within, optima=_optima(out), metrics=metrics, pareto=pareto, map_of=map_of, gradients=gradients, rows=rows, dtype=dtype, block=block,
+        within=within, optima=_optima(out), metrics=metrics, pareto=pareto, map_of=map_of, gradients=gradients, rows=rows,
+        dtype=dtype, block=block,
     )  # fmt: skip
     return swept(spec, out, devices=devices, progress=progress)
 
