@@ -14,6 +14,7 @@ _WHERE = {
     "catalog": ("hwopt.catalog", None),
     "elasticities": ("hwopt.study.sensitivity", "elasticities"),
     "estimate": ("hwopt.model.estimate", "estimate"),
+    "frontier": ("hwopt.study.frontier", "frontier"),
     "objective": ("hwopt.registry", "objective"),
     "optimize": ("hwopt.optim.optimize", "optimize"),
     "sensitivity": ("hwopt.study.sensitivity", "sensitivity"),

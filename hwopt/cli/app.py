@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has left; so do we
         return 0
-    except KeyboardInterrupt:
-        print("hwopt: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"hwopt: {str(stop) or 'interrupted'}", file=sys.stderr)
         return 130
 
 

@@ -37,6 +37,11 @@ def number(flag: str, text: str | None, *, whole: bool = False) -> Any:
     return value
 
 
+def names(text: str | None) -> list[str]:
+    """Names of a flag, which stand between commas."""
+    return [name.strip() for name in text.split(",")] if text else []
+
+
 def flag(field: dataclasses.Field) -> str:
     """The flag of an objective's field."""
     return "--" + field.name.replace("_", "-")
@@ -160,7 +165,7 @@ def run_plan(options: argparse.Namespace) -> int:
     return 0 if search.feasible else 1
 
 
-def _objective(options: argparse.Namespace) -> Any:
+def asked_objective(options: argparse.Namespace) -> Any:
     """The objective with the fields that were given."""
     if options.objective != options.asked:  # its flags are not the ones that were read
         raise UserError(f"write the objective first: hwopt {options.command} {options.objective} ...")
@@ -174,7 +179,7 @@ def _objective(options: argparse.Namespace) -> Any:
 
 def run_sources(options: argparse.Namespace) -> int:
     """References behind a question's numbers."""
-    problem = _objective(options).problem()
+    problem = asked_objective(options).problem()
     if options.json:
         print_json({"question": problem.question, "sources": list(problem.sources)})
     else:
@@ -182,7 +187,7 @@ def run_sources(options: argparse.Namespace) -> int:
     return 0
 
 
-def _boxes(text: str | None) -> dict[str, tuple[float, float]]:
+def boxes(text: str | None) -> dict[str, tuple[float, float]]:
     """`name=low:high,...` as boxes; one number is a box of no width."""
     made = {}
     for part in text.split(",") if text else ():
@@ -199,7 +204,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     """The best design of a question; 1 where none holds its budgets."""
     if options.seed < 0:
         raise UserError(f"--seed {options.seed}: must not be negative")
-    objective = _objective(options)
+    objective = asked_objective(options)
     import jax
 
     from hwopt.optim.optimize import optimize
@@ -214,8 +219,8 @@ def run_optimize(options: argparse.Namespace) -> int:
         progress=not options.json and sys.stderr.isatty(),
         regime=options.regime,
         seconds=math.inf if seconds is None else seconds,
-        freeze=[name.strip() for name in options.freeze.split(",")] if options.freeze else (),
-        bounds=_boxes(options.bounds),
+        freeze=names(options.freeze),
+        bounds=boxes(options.bounds),
     )
     if options.one_sided_prices and solution.certificate.gap is not None:
         from hwopt.optim.certified import with_one_sided_prices
@@ -238,11 +243,11 @@ def run_sensitivity(options: argparse.Namespace) -> int:
     top = int(number("--top", options.top, whole=True))
     if options.seed < 0:
         raise UserError(f"--seed {options.seed}: must not be negative")
-    objective = _objective(options)
+    objective = asked_objective(options)
     from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
     from hwopt.study.sensitivity import NoOptimum, check_metrics, sensitivity
 
-    metrics = [name.strip() for name in options.metrics.split(",")] if options.metrics else []
+    metrics = names(options.metrics)
     check_metrics(metrics)
     try:
         shown = not options.json and sys.stderr.isatty()
@@ -284,7 +289,7 @@ def run_calibrate(options: argparse.Namespace) -> int:
     """Constants fitted to measured runs."""
     from hwopt.study.calibration import calibrate, screen
 
-    only = [name.strip() for name in options.only.split(",")] if options.only else []
+    only = names(options.only)
     result = calibrate(options.file, options.out, only=only, constants=options.constants)
     if options.json:
         print_json(result)

@@ -20,6 +20,7 @@ from hwopt.cli.commands import (
     run_sources,
     run_validate,
 )
+from hwopt.cli.sweep import SWITCHES, add_flags, run_sweep
 from hwopt.errors import UserError, suggest
 
 DEFAULT_OBJECTIVE = "train_cost"
@@ -32,8 +33,11 @@ _EXAMPLES = {
     "calibrate": "hwopt calibrate my_runs.csv --out my_machine.toml",
     "catalog": "hwopt catalog chips h100-sxm",
     "sensitivity": "hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",
+    "sweep": "hwopt sweep train_cost --samples 1e6 --out runs/h100_or_b200 --choices 'chip=h100-sxm|b200'",
     "sources": "hwopt sources train_cost --chip b200",
 }
+
+_SWITCHES = ("--json", "--one-sided-prices", *SWITCHES)
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -62,7 +66,7 @@ def _parsers_in(action: argparse.Action) -> list[argparse.ArgumentParser]:
 
 
 def build_parser(objective: str, kind: type | None) -> OneLineParser:
-    """The parser; `kind` of an objective makes its fields flags of `optimize`."""
+    """The parser; `kind` of an objective makes its fields flags of the commands that ask a design question."""
     parser = OneLineParser(prog="hwopt", description="Differentiable design of AI clusters.", allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     names = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -102,7 +106,11 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     sensitivity.add_argument("--metrics", help="numbers of the report to tabulate: step_time_s,mfu,...")
     sensitivity.add_argument("--top", default="12", help="how many inputs to list (default 12)")
     sensitivity.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
-    for command in (optimize, sensitivity, sources):
+    sweep = add(
+        "sweep", "Many variants of a design question: the best, the front, what binds; resumes by itself.", run_sweep
+    )
+    add_flags(sweep)
+    for command in (optimize, sensitivity, sweep, sources):
         command.add_argument("objective", nargs="?", default=objective, help="a design question (default: train_cost)")
         if kind is not None:
             _add_fields(command, objective, kind)
@@ -202,13 +210,13 @@ def _shown(default: object) -> str:
 
 def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
     """Name and class of the objective that is asked for; the class adds its fields to the flags."""
-    if not arguments or arguments[0] not in ("optimize", "sensitivity", "sources"):
+    if not arguments or arguments[0] not in ("optimize", "sensitivity", "sweep", "sources"):
         return DEFAULT_OBJECTIVE, None
     from hwopt import registry
 
     name, before = DEFAULT_OBJECTIVE, "--json"
     for each in arguments[1:]:
-        is_value = before.startswith("--") and before != "--json" and "=" not in before
+        is_value = before.startswith("--") and before not in _SWITCHES and "=" not in before
         if not each.startswith("-") and not is_value:
             name = each
             break

@@ -31,18 +31,26 @@ AGREES = 1e-5
 MOST_STRETCH = 100.0
 """Budgets are stretched by this factor at most when asking what would mend an infeasible question."""
 
+PROVED = "Proved: "
+"""How an infeasible answer's words begin where it is proved that no design holds all budgets."""
+
 MEND_TOLERANCE = 1e-3
 MEND_BOXES = 8_000
 """Gap and boxes of the search for the smallest mending relaxation, each."""
 
 
 def certified(
-    problem: Problem, *, seconds: float = math.inf, progress: bool = False, designs: Sequence[np.ndarray] = ()
+    problem: Problem,
+    *,
+    seconds: float = math.inf,
+    progress: bool = False,
+    designs: Sequence[np.ndarray] = (),
+    mending: bool = True,
 ) -> Solution:
     """Solve a question over its whole lattice of designs.
 
     **Arguments:** `seconds` after which the search stops with the best so far and an honest gap; `designs`: points of the
-    lattice to start from.
+    lattice to start from; `mending`: say what would mend an infeasible question, which takes longer than to prove it so.
 
     **Returns:** a `Solution`, whose certificate says what is proved.
     """
@@ -51,7 +59,7 @@ def certified(
         model = pool.submit(compiled_estimate, _some(problem))  # while the search runs
         found = search(problem, lattice, seconds=seconds, progress=lambda now: _show(bar, now), designs=designs)
         question = _Question(problem, lattice, model.result())
-        return _infeasible(question, found) if found.point is None else _optimal(question, found)
+        return _infeasible(question, found, mending) if found.point is None else _optimal(question, found)
 
 
 def _some(problem: Problem) -> Design:
@@ -173,16 +181,18 @@ def _optimal(question: _Question, found: Found) -> Solution:
     return _solution(question, best, proof, Outcome.optimal)
 
 
-def _infeasible(question: _Question, found: Found) -> Solution:
+def _infeasible(question: _Question, found: Found, mending: bool) -> Solution:
     """No design holds the budgets: the smallest relaxations that would mend it, and the design of the common one."""
     problem, lattice = question.problem, question.lattice
     everything = list(range(len(problem.budgets)))
     proved = not found.open_boxes and math.isinf(found.bound)
-    together = _mended(problem, lattice, everything)
-    text = "Proved: no design of the lattice holds all budgets. " if proved else "No design was found (unproved). "
+    together = _mended(problem, lattice, everything) if mending else Found()
+    text = f"{PROVED}no design of the lattice holds all budgets. " if proved else "No design was found (unproved). "
     names = ", ".join(budget.name for budget in problem.budgets)
     if together.point is None:
-        text += "No stretch of the budgets up to a hundredfold mends it: nothing in the box fits (memory, heads, layers, racks)."
+        if mending:
+            text += "No stretch of the budgets up to a hundredfold mends it: nothing in the box fits "
+            text += "(memory, heads, layers, racks)."
         some = lattice.samples()
         return _unfit(question, some.low[0] if len(some) else None, text, proved)
     text += f"These budgets clash: {names}. All of them relaxed by {_percent(together)} mend it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -141,6 +141,8 @@ def optimize(
     seconds: float = math.inf,
     freeze: Iterable[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    designs: Sequence[np.ndarray] = (),
+    mending: bool = True,
 ) -> Solution:
     """The best design a question has, buildable in whole numbers.
 
@@ -155,6 +157,8 @@ def optimize(
     **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
     `regime`: "certified" or "relaxed"; `seconds` after which the certified search stops with its best and an honest gap;
     `freeze`: variables or categories of them held at what the machine has now; `bounds`: boxes of one's own by variable, SI;
+    `designs`: whole numbers (`Lattice.point`) that the certified search starts from, such as answers of like questions;
+    `mending`: where it proves that no design holds the budgets, say also by how much they would have to give way;
     `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the relaxed regime.
 
     **Returns:** a `Solution`; its outcome says whether it is feasible.
@@ -175,7 +179,7 @@ def optimize(
         why = Lattice.covers(problem)
         if not why:
             try:
-                return certified(problem, seconds=seconds, progress=progress)
+                return certified(problem, seconds=seconds, progress=progress, designs=designs, mending=mending)
             except Unreadable as unread:
                 why = str(unread)
         return _relaxed(problem, seed, progress, transformation, f"; not certified: {why}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 from hwopt.optim.plan_search import Candidate, PlanSearch
 from hwopt.report.documents import breakdown_shares, number, plan_document, report_document
+from hwopt.report.layout import heading, wrapped
 from hwopt.report.screens import estimate_screen, plan_line
 from hwopt.study.intervals import Interval
 from hwopt.units import pretty
@@ -65,14 +65,6 @@ def plan_search_document(
     }
 
 
-def _section(text: str) -> list[str]:
-    return ["", text, "-" * len(text)]
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-
-
 def _row(candidate: Candidate, search: PlanSearch) -> str:
     report, goal = candidate.report, search.objective
     value = f"{pretty(candidate.objective, goal.unit):>11}"
@@ -101,13 +93,13 @@ def plan_screen(
     if not search.feasible:
         lines += ["", f"None of {search.examined:,} plans fits; this one comes closest."]
         lines += _mending(search, fitting_chips)
-        return "\n".join([*lines, "", _wrapped(search.scope)])
+        return "\n".join([*lines, "", wrapped(search.scope)])
     if search.alternatives:
-        lines += _section(f"The next best by {search.objective.name}, each with its best recomputation and sharding")
+        lines += heading(f"The next best by {search.objective.name}, each with its best recomputation and sharding")
         lines += [_row(each, search) for each in search.alternatives]
-    lines += _section("How good is it")
+    lines += heading("How good is it")
     lines += [
-        _wrapped(search.scope),
+        wrapped(search.scope),
         f"  {search.fitting:,} of {search.examined:,} fit and were timed by the exact model; "
         f"{search.objective.name} = {pretty(search.best.objective, search.objective.unit, 6)} is the least of them: gap 0",
     ]

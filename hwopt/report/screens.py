@@ -11,20 +11,11 @@ from hwopt.model.report import Report
 from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.plan import Plan
 from hwopt.report.documents import ATTENTION_CONVENTION, breakdown_shares, chip_document, plan_document
+from hwopt.report.layout import bar, budget_line, design_line, heading
 from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 
-_BAR = 24
 _PRICED = 1e-4  # elasticities below are rounding
-
-
-def _bar(share: float) -> str:
-    filled = round(_BAR * min(max(share, 0.0), 1.0))
-    return "#" * filled + "." * (_BAR - filled)
-
-
-def _title(text: str) -> list[str]:
-    return ["", text, "-" * len(text)]
 
 
 def plan_line(plan: Plan) -> str:
@@ -42,9 +33,9 @@ def plan_line(plan: Plan) -> str:
 
 
 def _time_parts(report: Report) -> list[str]:
-    lines = _title(f"Where a step of {pretty(float(report.step_time_s), 's')} goes")
+    lines = heading(f"Where a step of {pretty(float(report.step_time_s), 's')} goes")
     lines += [
-        f"  {name:<14} {pretty(seconds, 's'):>10}  {_bar(share)} {100 * share:5.1f} %"
+        f"  {name:<14} {pretty(seconds, 's'):>10}  {bar(share)} {100 * share:5.1f} %"
         for name, seconds, share in breakdown_shares(report)
     ]
     hidden = float(report.hidden_s)
@@ -154,7 +145,7 @@ def _chip(solution: Solution) -> list[str]:
     silicon = ", ".join(f"{name} {1e6 * areas[name]:.0f}" for name in shown if areas[name] > 0)
     parts = ", ".join(f"{name} {value:,.0f}" for name, value in bill.items() if name != "total" and value > 0)
     return [
-        *_title("The chip"),
+        *heading("The chip"),
         f"  {pretty(chip['peak_flops_per_s']['bf16'], 'FLOP/s')} dense 16 bit, "
         f"{pretty(chip['hbm_bandwidth_bytes_per_s'], 'B/s')} and {pretty(chip['hbm_capacity_bytes'], 'B')} of HBM, "
         f"{pretty(chip['sram_bytes'], 'B')} of SRAM, {pretty(chip['power_w'], 'W')}",
@@ -179,30 +170,21 @@ def solution_screen(solution: Solution, around: Interval | None = None, constant
     if solution.clash:
         lines.append(solution.clash)
     lines += [f"{problem.objective.name} = {pretty(solution.objective, problem.objective.unit, 6)}"]
-    lines += _title("Design")
+    lines += heading("Design")
     for name, each in solution.design.items():
-        unit = each.unit if each.unit in ("B", "B/s") else ""
-        value = pretty(each.value, unit) if unit else pretty(each.value, each.unit)
         bound = (
             f"  <- at its {each.at_bound} bound" + (f": {each.box_meaning}" if each.box_meaning else "")
             if each.at_bound
             else ""
         )
-        lines.append(
-            f"  {name:<32} {value:>14}   [{pretty(each.lower, unit, 3)} .. {pretty(each.upper, unit, 3)}]{bound}"
-        )
+        lines.append(design_line(name, each.value, each.unit, each.lower, each.upper, bound))
     lines.append(f"  plan: {plan_line(solution.plan)}")
     if constants and solution.feasible:
         lines.append(interval_line(report, around, constants))
     lines += _chip(solution)
-    lines += _title("Budgets")
-    for each in solution.budgets:
-        share = each.used / each.limit
-        lines.append(
-            f"  {each.name:<20} {pretty(each.used, each.unit):>11} of {pretty(each.limit, each.unit):<10} "
-            f"{_bar(share)} {100 * share:6.2f} %  {_price(each)}"
-        )
-    lines += _title("Where the money goes (cost of the cluster during the run)")
+    lines += heading("Budgets")
+    lines += [budget_line(each.name, each.used, each.limit, each.unit, _price(each)) for each in solution.budgets]
+    lines += heading("Where the money goes (cost of the cluster during the run)")
     inputs = solution.inputs
     cluster = inputs.cluster
     it_peak_w = report.rack_power_w / cluster.rack.chips
@@ -212,14 +194,14 @@ def solution_screen(solution: Solution, around: Interval | None = None, constant
     for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
         share = float(value) / total
         lines.append(
-            f"  {name:<22} {pretty(float(value) * float(report.run_time_s), 'USD'):>12}  {_bar(share)} {100 * share:5.1f} %"
+            f"  {name:<22} {pretty(float(value) * float(report.run_time_s), 'USD'):>12}  {bar(share)} {100 * share:5.1f} %"
         )
     lines += _time_parts(report)
-    lines += _title("Utilisation, memory, heat, power, failures")
+    lines += heading("Utilisation, memory, heat, power, failures")
     lines.append(f"  MFU {100 * float(report.mfu):.1f} % ({ATTENTION_CONVENTION})")
     lines += _memory(report)
     lines += _surroundings(report)
-    lines += _title("How good is it")
+    lines += heading("How good is it")
     proof = solution.certificate
     unit = problem.objective.unit
     bound = (
@@ -233,6 +215,6 @@ def solution_screen(solution: Solution, around: Interval | None = None, constant
         "  a statement about the model, not about silicon" + (f"; constants: {constants}" if constants else ""),
     ]
     if problem.sources:
-        lines += _title(f"Sources behind these numbers ({len(problem.sources)}; all with hwopt sources)")
+        lines += heading(f"Sources behind these numbers ({len(problem.sources)}; all with hwopt sources)")
         lines += [f"  - {text}" for text in problem.sources[:6]]
     return "\n".join(lines)

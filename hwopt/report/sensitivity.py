@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.report.documents import number, plan_document
+from hwopt.report.layout import heading
 from hwopt.report.screens import plan_line
 from hwopt.study.sensitivity import Sensitivity
 from hwopt.study.sensitivity.elasticities import metric_unit
@@ -99,10 +100,6 @@ def _scope(found: Sensitivity) -> str:
     return text
 
 
-def _title(text: str) -> list[str]:
-    return ["", text, "-" * len(text)]
-
-
 def _short(name: str) -> str:
     """A name without what all names share, cut in the middle where it is long."""
     name = name.removeprefix("cluster.")
@@ -125,7 +122,7 @@ def _percent(effect: float) -> str:
 
 
 def _budgets(found: Sensitivity) -> list[str]:
-    lines = _title("Budgets: % of the objective by % of the limit")
+    lines = heading("Budgets: % of the objective by % of the limit")
     unit = found.problem.objective.unit
     for each in found.budgets:
         used = f"{100 * each.used / each.limit:.2f} %"
@@ -166,7 +163,7 @@ def _assumptions(found: Sensitivity, top: int) -> list[str]:
         ("What is asked for (10 % to both sides)", asked[: top // 2]),
     ):
         if rows:
-            lines += [*_title(title), head, *(_row(each) for each in rows)]
+            lines += [*heading(title), head, *(_row(each) for each in rows)]
     if any(each.kinked or not each.solved for each in found.parameters):
         lines.append("  ~ another elasticity to the other side, or none there; or ends by elasticity alone")
     if any(math.inf in each.effect for each in found.parameters):
@@ -192,7 +189,7 @@ def _design(found: Sensitivity, top: int) -> list[str]:
         _value(found.optimum.design[name], units[name] if units[name] in ("B", "B/s", "Hz", "m2") else "")
         for name in names
     )
-    lines = _title("How the best design answers: % by %")
+    lines = heading("How the best design answers: % by %")
     lines.append(f"  {'':<{_WIDTH}} " + " ".join(f"{each:>{width}}" for each in columns))
     lines.append(f"  {'now':<{_WIDTH}} " + " ".join(f"{each:>{width}}" for each in now))
     for label, design, scale in rows:
@@ -220,7 +217,7 @@ def _metrics(found: Sensitivity, top: int) -> list[str]:
     scale = np.array([100.0 / each.value if each.is_temperature else 1.0 for each in held.inputs])
     table = np.nan_to_num(held.table[: len(names)] * scale)
     rows = np.argsort(-np.abs(table).max(axis=0), kind="stable")[:top]
-    lines = _title("Metrics at this design, nothing re-optimised: % by %")
+    lines = heading("Metrics at this design, nothing re-optimised: % by %")
     lines.append(f"  {'':<{_WIDTH}} " + " ".join(f"{name:>18}" for name in names))
     lines.append(
         f"  {'now':<{_WIDTH}} " + " ".join(f"{pretty(held.metrics[name], metric_unit(name)):>18}" for name in names)

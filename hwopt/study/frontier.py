@@ -363,7 +363,7 @@ def _hand_down(made: _Frontier, numbers: np.ndarray) -> None:
     """Let every point have the best bound of all looser ones; a gap, and whether it is certified, follow."""
     goal, bound = (made.column(numbers, name) for name in (made.metrics[0].name, "lower_bound"))
     certified = made.column(numbers, "certified")
-    for at in np.flatnonzero(np.isfinite(goal)):
+    for at in map(int, np.flatnonzero(np.isfinite(goal))):
         best = np.fmax.reduce(bound[[*made.looser(at), at]])
         bound[at] = min(best, goal[at]) if np.isfinite(best) else best
         certified[at] = float(np.isfinite(best))

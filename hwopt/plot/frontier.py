@@ -1,0 +1,160 @@
+"""What budgets buy: the certified optimum over one or two of them, and what more of one is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwopt.plot.colours import OVER, PALE, PALER, WITHIN, ink_on
+from hwopt.plot.contents import heading, values
+from hwopt.plot.quantities import fitted, quantity
+from hwopt.plot.style import NothingToDraw, figure, save
+
+_HATCH = "///"
+_CELLS_WITH_NUMBERS = 80
+"""Cells of a map up to which each shows its number."""
+
+
+def plot_frontier(dataset: Any, path: str | Path) -> None:
+    """The least objective over the budgets of a frontier; hatched where it is proved that no design holds them.
+
+    One budget: the objective and its proved lower bound, its shadow price below. Two: a map. Budgets of a single level count
+    for none.
+
+    **Arguments:** `dataset` of `hwopt.frontier`; `path` of the image to write.
+
+    **Raises:** `NothingToDraw` where no point is feasible, or without one or two budgets; `UserError` where the file cannot be
+    written.
+    """
+    name = str(dataset.attrs.get("objective", ""))
+    objective = values(dataset, name, "the dataset holds no frontier")
+    if not np.isfinite(objective).any():
+        raise NothingToDraw("nothing to draw: no point of the frontier is feasible")
+    budgets = [str(each) for each in dataset[name].dims if dataset.sizes[each] > 1]
+    if len(budgets) not in (1, 2):
+        raise NothingToDraw(
+            f"nothing to draw: a frontier over {len(budgets)} budgets; choose levels so that one or two are left"
+        )
+    shown = dataset.squeeze()
+    if len(budgets) == 1:
+        _curve(shown, name, budgets[0], path)
+    else:
+        _map(shown, name, budgets[1], budgets[0], path)
+
+
+def _curve(dataset: Any, name: str, budget: str, path: str | Path) -> None:
+    """Objective and shadow price over one budget."""
+    across, up = (quantity(dataset, each, dataset[each].values) for each in (budget, name))
+    prices = dataset[f"shadow_price_{budget}"]
+    price = fitted("shadow price", str(prices.attrs.get("units", "")).replace("USD", "$"), prices.values)
+    x, goal, bound = across.scaled(dataset[budget]), up.scaled(dataset[name]), up.scaled(dataset["lower_bound"])
+    worth = price.scaled(prices)
+    found, proved = np.isfinite(goal), dataset["certified"].values > 0
+    room = 0.04 * (x[-1] - x[0])
+    with figure(2, 1, figsize=(7.6, 5.8), sharex=True, height_ratios=(1.6, 1.0)) as (drawn, (above, below)):
+        for axes, y in ((above, goal), (below, worth)):
+            axes.plot(x, y, "-", color=WITHIN, linewidth=1.2)
+            within = f"certified within {100 * float(np.nanmax(dataset['gap'].values, initial=0.0)):.2g} %"
+            for held, face, words in ((proved, WITHIN, within), (~proved, "white", "not certified")):
+                if (found & held).any():
+                    look: Any = {"color": WITHIN, "markerfacecolor": face, "label": f"best design, {words}"}
+                    axes.plot(x[found & held], y[found & held], "o", markersize=5, clip_on=False, zorder=4, **look)
+            if (~found & proved).any():
+                end = x[~found & proved].max()
+                look = {"facecolor": "none", "edgecolor": PALE, "hatch": _HATCH, "linewidth": 0.0}
+                axes.axvspan(x[0] - room, end, label="no design holds it, proved", **look)
+        if (~found & ~proved).any():
+            at = x[~found & ~proved]
+            look = {"color": OVER, "clip_on": False, "transform": above.get_xaxis_transform()}
+            above.plot(at, np.zeros(at.size), "x", label="no design found", **look)
+        if np.isfinite(bound).any():
+            _between(above, x[found], goal[found], bound[found])
+        most = np.nanmax(worth)
+        below.set_ylim(0.0, 1.12 * most if most > 0 else 1.0)
+        below.set_xlim(x[0] - room, x[-1] + room)
+        below.set_xlabel(across.label)
+        below.set_ylabel(price.label)
+        drawn.align_ylabels()
+        above.set_ylabel(up.label)
+        above.legend(fontsize=8.5)
+        above.set_title(heading(dataset, f"what {across.words} buys"), fontsize=11)
+        save(drawn, path)
+
+
+def _between(axes: Any, x: np.ndarray, goal: np.ndarray, bound: np.ndarray) -> None:
+    """Where the frontier may run from one level to the next: not above what the tighter one has, nor below the looser's bound."""
+    axes.plot(x, bound, color="black", linewidth=0.7, drawstyle="steps-pre", label="no design is below, proved")
+    corners = np.repeat(x, 2)[1:-1]
+    look: Any = {"color": PALER, "alpha": 0.6, "linewidth": 0.0, "label": "optima between the levels lie here"}
+    axes.fill_between(corners, np.repeat(bound[1:], 2), np.repeat(goal[:-1], 2), **look)
+
+
+def _map(dataset: Any, name: str, right: str, upward: str, path: str | Path) -> None:
+    """Objective over two budgets."""
+    across, up, goal = (quantity(dataset, each, dataset[each].values) for each in (right, upward, name))
+    x, y = across.scaled(dataset[right]), up.scaled(dataset[upward])
+    shown = dataset.transpose(upward, right)
+    values_, proved = goal.scaled(shown[name]), shown["certified"].values > 0
+    found = np.isfinite(values_)
+    with figure(figsize=(8.0, 5.4)) as (drawn, (axes,)):
+        from matplotlib.patches import Patch
+
+        edges = _edges(x), _edges(y)
+        mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(values_), cmap="viridis_r", rasterized=True)
+        bar = drawn.colorbar(mesh, ax=axes, pad=0.02)
+        bar.set_label(goal.label)
+        keys = []
+        for held, hatch, colour, label in (
+            (~found & proved, _HATCH, "0.55", "no design holds them, proved"),
+            (~found & ~proved, "xx", OVER, "no design found"),
+            (found & ~proved, "..", "white", "best design, not certified"),
+        ):
+            if held.any():
+                _hatched(axes, edges, held, hatch, colour)
+                face = "0.7" if colour == "white" else "white"
+                keys.append(Patch(facecolor=face, edgecolor=colour, hatch=hatch, linewidth=0.0, label=label))
+        if values_.size <= _CELLS_WITH_NUMBERS:
+            _numbers(axes, mesh, x, y, values_)
+        axes.grid(visible=False)
+        axes.set_xlabel(across.label)
+        axes.set_ylabel(up.label)
+        if keys:
+            axes.legend(handles=keys, fontsize=8.5, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(keys))
+        title = heading(dataset, f"what {across.words} and {up.words} buy", 60)
+        axes.set_title(title, fontsize=11, pad=28 if keys else 6)
+        save(drawn, path)
+
+
+def _edges(levels: np.ndarray) -> np.ndarray:
+    """Ends of cells around levels: halfway to the next."""
+    middle = 0.5 * (levels[1:] + levels[:-1])
+    return np.concatenate([[2 * levels[0] - middle[0]], middle, [2 * levels[-1] - middle[-1]]])
+
+
+def _hatched(axes: Any, edges: tuple[np.ndarray, np.ndarray], held: np.ndarray, hatch: str, colour: str) -> None:
+    """Hatches cells, seamlessly: one path for each row's neighbours."""
+    from matplotlib.collections import PolyCollection
+
+    across, up = edges
+    outlines = []
+    for row, cells in enumerate(held):
+        steps = np.flatnonzero(np.diff(np.concatenate([[False], cells, [False]]).astype(int)))
+        for first, last in steps.reshape(-1, 2):
+            low, high, left, right = up[row], up[row + 1], across[first], across[last]
+            outlines.append([(left, low), (right, low), (right, high), (left, high)])
+    look: Any = {"facecolors": "none", "edgecolors": colour, "hatch": hatch, "linewidths": 0.0}
+    axes.add_collection(PolyCollection(outlines, **look))
+
+
+def _numbers(axes: Any, mesh: Any, x: np.ndarray, y: np.ndarray, shown: np.ndarray) -> None:
+    """The objective in each cell."""
+    digits = 4 if shown.shape[1] <= 8 else 3  # zeros at the end too: cells are compared
+    for (row, column), value in np.ndenumerate(shown):
+        if np.isfinite(value):
+            red, green, blue, _ = colour = mesh.cmap(mesh.norm(value))
+            behind = {"facecolor": colour, "edgecolor": "none", "pad": 1.0}  # over dots
+            ink = ink_on(f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}")
+            look: Any = {"ha": "center", "va": "center", "fontsize": 8, "color": ink, "bbox": behind}
+            axes.text(x[column], y[row], f"{value:#.{digits}g}".rstrip("."), **look)

@@ -1,0 +1,199 @@
+"""What a sweep found, as JSON: counts, the best variants, what binds, the front."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hwopt.report.documents import number
+
+_SLOPES = 1 << 16
+"""Variants whose elasticities are summed up."""
+
+Document = dict[str, Any]
+
+
+def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] = ()) -> Document:
+    """An answer of `sweep`.
+
+    **Arguments:** `dataset` of `hwopt.sweep`; `out`: folder of its store; `figures`: files drawn from it.
+    """
+    attrs = dataset.attrs
+    feasible = attrs.get("best_are") == "feasible"
+    cases = list(_names(dataset["best_case"]).values())
+    return {
+        "question": attrs["question"],
+        "objective": {"name": attrs["objective"], "unit": attrs["objective_unit"]},
+        "samples": int(attrs["samples"]),
+        "cases": cases,
+        "method": attrs["method"],
+        "seed": int(attrs["seed"]),
+        "dtype": attrs["dtype"],
+        "evaluated": int(dataset["evaluated"]),
+        "possible": int(dataset["possible_count"]),
+        "feasible_count": int(dataset["feasible_count"]),
+        "nonfinite": int(dataset["nonfinite_count"]),
+        "feasible": feasible,
+        "best": [_best(dataset, rank) for rank in range(dataset["best_variant"].size)],
+        "nearest_possible": None if feasible else _nearest_possible(dataset),
+        "by_case": _by_case(dataset, cases),
+        "front": _front(dataset),
+        "bottlenecks": _shares(dataset["bottleneck_count"], slice(1, 3)),
+        "stops": {
+            outcome: _shares(dataset["binding_count"], slice(place, place + 1))
+            for place, outcome in enumerate(("impossible", "over_budget", "feasible"))
+        },
+        "elasticities": _elasticities(dataset),
+        "out": out,
+        "figures": list(figures),
+    }
+
+
+def _names(array: Any) -> dict[int, str]:
+    """Number -> name, by the array's CF attributes."""
+    codes = np.ravel(array.attrs["flag_values"])
+    return dict(zip(map(int, codes), str(array.attrs["flag_meanings"]).split(), strict=False))
+
+
+def _listed(dataset: Any, key: str) -> list[str]:
+    return str(dataset.attrs.get(key, "")).split()
+
+
+def _quantities(dataset: Any, prefix: str, names: Sequence[str], place: int, *, boxes: bool = False) -> Document:
+    """Numbers of one design with their units; `boxes`: and their bounds."""
+    made = {}
+    for name in names:
+        held = dataset[f"{prefix}_{name}"]
+        unit = held.attrs.get("units", "")
+        made[name] = {"value": number(held.values[place]), "unit": "" if unit == "1" else unit}
+        if boxes:
+            made[name] |= {end: number(held.attrs[end]) for end in ("lower", "upper")}
+    return made
+
+
+def _best(dataset: Any, rank: int) -> Document:
+    case, variant = int(dataset["best_case"][rank]), int(dataset["best_variant"][rank])
+    feasible, violation = dataset.attrs.get("best_are") == "feasible", float(dataset["best_violation"][rank])
+    possible = True if feasible else None
+    if not feasible and "possible" in dataset:
+        possible = _row(dataset, "possible", case, variant) > 0
+    metrics = _quantities(dataset, "best", _listed(dataset, "metrics"), rank)
+    return {
+        "variant": variant,
+        "case": _names(dataset["best_case"])[case],
+        "possible": possible,
+        "feasible": feasible,
+        "violation": number(violation),
+        "objective": metrics[dataset.attrs["objective"]]["value"],
+        "design": _quantities(dataset, "best", _listed(dataset, "variables"), rank, boxes=True),
+        "metrics": metrics,
+        "bottleneck": _names(dataset["best_bottleneck"])[int(dataset["best_bottleneck"][rank])],
+        "binding": _names(dataset["best_binding"])[int(dataset["best_binding"][rank])],
+        "budgets": [
+            {"name": name, "used": number(dataset["best_used"].values[rank, place]), "limit": limit, "unit": unit}
+            for place, (name, limit, unit, _) in enumerate(_budgets(dataset))
+        ],
+    }
+
+
+def _row(dataset: Any, name: str, case: int, variant: int) -> float:
+    held = dataset[name]
+    return float(held[case, variant] if held.ndim == 2 else held[variant])
+
+
+def _budgets(dataset: Any) -> list[tuple[str, float, str, str]]:
+    """Name, limit, unit and metric of each budget."""
+    if "budget_limit" not in dataset:
+        return []
+    held = dataset["budget_limit"]
+    units, metrics = (str(held.attrs[key]).split() for key in ("budget_units", "budget_metrics"))
+    return list(zip(_names(held).values(), map(float, held.values), units, metrics, strict=True))
+
+
+def _nearest_possible(dataset: Any) -> Document | None:
+    """Of variants that hold all but budgets the one that is least beyond them; None where no rows are kept or none is."""
+    if "possible" not in dataset or "violation" not in dataset:
+        return None
+    held = dataset["violation"].values
+    beyond = np.where(dataset["possible"].values > 0, held, np.inf).ravel()
+    if not np.isfinite(beyond).any():
+        return None
+    case, variant = divmod(int(np.argmin(beyond)), held.shape[-1])
+    return {
+        "variant": variant,
+        "case": _names(dataset["best_case"])[case],
+        "violation": float(beyond.min()),
+        "objective": number(_row(dataset, dataset.attrs["objective"], case, variant)),
+        "budgets": [
+            {"name": name, "used": number(_row(dataset, metric, case, variant)), "limit": limit, "unit": unit}
+            for name, limit, unit, metric in _budgets(dataset)
+        ],
+    }
+
+
+def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
+    """Counts and the least objective of each combination of choices; None with a single one, or without rows."""
+    if len(cases) < 2 or "feasible" not in dataset:
+        return None
+    made = []
+    for place, name in enumerate(cases):
+        feasible = dataset["feasible"][place].values > 0
+        objective = np.where(feasible, dataset[dataset.attrs["objective"]][place].values, np.inf)
+        made.append(
+            {
+                "case": name,
+                "evaluated": int(feasible.size),
+                "possible": int(np.sum(dataset["possible"][place].values > 0)),
+                "feasible_count": int(np.sum(feasible)),
+                "objective": number(objective.min()),
+            }
+        )
+    return made
+
+
+def _front(dataset: Any) -> list[Document]:
+    if "front_variant" not in dataset:
+        return []
+    cases, parts = _names(dataset["front_case"]), _names(dataset["front_bottleneck"])
+    feasible, case, part, variant = (
+        dataset[f"front_{name}"].values for name in ("feasible", "case", "bottleneck", "variant")
+    )
+    held = dataset[[each for each in dataset if str(each).startswith("front_")]].load()
+    return [
+        {
+            "variant": int(variant[place]),
+            "case": cases[int(case[place])],
+            "feasible": bool(feasible[place] > 0),
+            "bottleneck": parts[int(part[place])],
+            "metrics": _quantities(held, "front", _listed(dataset, "pareto"), place),
+            "design": _quantities(held, "front", _listed(dataset, "variables"), place),
+        }
+        for place in range(len(variant))
+    ]
+
+
+def _shares(counts: Any, outcomes: slice) -> dict[str, float]:
+    """Name -> share of the variants of some outcomes, largest first, without those that never occur."""
+    counted, names = counts.values[outcomes].sum(axis=0), _names(counts)
+    total = counted.sum()
+    order = np.argsort(-counted, kind="stable")
+    return {names[int(i)]: float(counted[i] / total) for i in order if counted[i]}
+
+
+def _elasticities(dataset: Any) -> dict[str, Document] | None:
+    """Deciles over possible variants of percent of the objective by percent of each input; None where none were asked for."""
+    if "elasticity" not in dataset:
+        return None
+    held = dataset["elasticity"]
+    count = min(_SLOPES, held.sizes["variant"])
+    some = dataset["possible"][..., :count].values > 0
+    slopes = np.moveaxis(held[..., :count].values, -2, 0)[:, some].astype(float)
+    made = {}
+    for name, own in zip(_names(held).values(), slopes, strict=True):
+        own = own[np.isfinite(own)]
+        low, median, high = np.quantile(own, (0.1, 0.5, 0.9)) if own.size else (math.nan,) * 3
+        made[name] = {"median": number(median), "low": number(low), "high": number(high)}
+    return made

@@ -1,0 +1,228 @@
+"""Variants a second of sweeps, and what this machine could do at best: `python tests/benchmark/sweeps.py`.
+
+Writes `results/reference/sweeps.txt` (on an accelerator `sweeps_PLATFORM.txt`). `--quick` leaves the largest sizes out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import hwopt
+from hwopt.study.sensitivity.inputs import template_inputs
+from hwopt.study.sweep.evaluator import CPU_OPTIONS
+from hwopt.study.sweep.run import Run, run
+from hwopt.study.sweep.specification import Specification, specification
+from hwopt.study.sweep.study import _prepared
+
+FOLDER = Path(__file__).parents[2] / "results" / "reference"
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+LARGEST = 100_000_000
+GRADIENT_INPUTS = 25
+REPEATS = 3
+
+
+def question(gradients: bool, samples: int, rows: bool = False) -> Specification:
+    """The default question with ten metrics; gradients by its variables and by prices."""
+    objective = hwopt.objective("train_cost")
+    names: list[str] = []
+    if gradients:
+        problem = objective.problem()
+        names = [each.name for each in problem.variables if each.category != "rounding"]
+        prices = [each.name for each in template_inputs(problem) if each.name.startswith("cluster.prices.")]
+        names += prices[: GRADIENT_INPUTS - len(names)]
+    return specification(objective, samples, rows=rows, gradients=names)
+
+
+def timed(function: Callable[[], Any], repeats: int = REPEATS) -> float:
+    """Seconds of the quickest of some calls."""
+    best = np.inf
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        function()
+        best = min(best, time.perf_counter() - begun)
+    return best
+
+
+def end_to_end(spec: Specification, folder: Path | None = None) -> tuple[float, float]:
+    """Seconds of starting (tracing, compiling, the first tile) and of evaluating, reducing and storing all variants."""
+    begun = time.perf_counter()
+    run_ = Run(spec)
+    store, edges = _prepared(run_, folder)
+    for evaluator in run_.evaluators:
+        reduction = run_.reduction(0, edges)
+        columns = evaluator(evaluator.starts([0])[0])
+        columns |= reduction.compiled_codes({name: columns[name] for name in reduction.coded})
+        jax.block_until_ready(
+            reduction.compiled({n: columns[n] for n in reduction.counted}, 1, np.full((16, 2), np.inf, np.float32))
+        )
+    started = time.perf_counter()
+    run(run_, store, edges, None)
+    return started - begun, time.perf_counter() - started
+
+
+def fused_peak() -> float:
+    """Multiply-adds a second of all cores, times two: a chain on columns that stay in cache."""
+    count, depth = 1 << 15, 512
+
+    def chain(x, a, b):
+        for _ in range(depth):
+            x = x * a + b
+        return x
+
+    options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
+    program = jax.jit(chain, compiler_options=options)
+    x = [jnp.full(count, value, jnp.float32) for value in (1.0, 0.999, 0.001)]
+    jax.block_until_ready(program(*x))
+    many = 200
+    seconds = timed(lambda: jax.block_until_ready([program(*x) for _ in range(many)]))
+    return 2.0 * depth * count * many / seconds
+
+
+def bandwidth() -> float:
+    """Bytes a second read and written by a copy that no cache holds."""
+    x = jnp.ones(1 << 26, jnp.float32)
+    program = jax.jit(lambda x: x + 1.0)
+    jax.block_until_ready(program(x))
+    return 2.0 * x.nbytes / timed(lambda: jax.block_until_ready(program(x)))
+
+
+def work(spec: Specification) -> dict[str, float]:
+    """Operations and bytes of a variant: as the model states them, and as they are compiled."""
+    run_ = Run(spec)
+    evaluator = run_.evaluators[0]
+    program = evaluator.program
+    shapes = [jax.ShapeDtypeStruct((spec.tile,), np.dtype(spec.kind))] * len(program.variables)
+    compiled = (
+        jax.jit(program.evaluated, compiler_options=CPU_OPTIONS if spec.platform == "cpu" else None)
+        .lower(*shapes)
+        .compile()
+    )
+    cost: Any = compiled.cost_analysis()
+    memory = compiled.memory_analysis()
+    return {
+        "operations": len(program._line.operations),
+        "flops": cost["flops"] / spec.tile,
+        "bytes": cost["bytes accessed"] / spec.tile,
+        "columns": (memory.argument_size_in_bytes + memory.output_size_in_bytes) / spec.tile,
+    }
+
+
+def plain_vmap(spec: Specification, count: int = 1 << 15) -> float:
+    """Variants a second of `jax.vmap` of the same outputs: what sweeps would be without scalar operations."""
+    from hwopt.design.problem import place, values
+    from hwopt.model.estimate import estimate
+
+    problem = spec.problem
+    template = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), problem.template)
+    limits = np.asarray(problem.limits, np.float32)
+
+    def one(template, y):
+        design = place(problem.form, template, y)
+        report = estimate(*design.inputs)
+        at = values(problem.form, design, report, limits)
+        return [each.value(report) for each in spec.metrics], at.constraints
+
+    rng = np.random.default_rng(0)
+    low, high = np.asarray(problem.lower, np.float32), np.asarray(problem.upper, np.float32)
+    y = jnp.asarray(low + (high - low) * rng.random((count, len(low)), np.float32))
+    program = jax.jit(jax.vmap(one, (None, 0)))
+    jax.block_until_ready(program(template, y))
+    return count / timed(lambda: jax.block_until_ready(program(template, y)))
+
+
+def peak_memory(samples: int) -> float:
+    """Largest resident set, in bytes, of a process that sweeps so many variants without rows."""
+    code = f"import hwopt; hwopt.sweep(hwopt.objective('train_cost'), {samples}, rows=False)"
+    code += "; import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(made.stdout.split()[-1]) * 1024
+
+
+def processor() -> str:
+    """What this machine calls itself."""
+    try:
+        found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        found = None
+    return found.group(1).strip() if found else "unknown processor"
+
+
+def table(quick: bool) -> list[str]:
+    """The report, line by line."""
+    sizes = SIZES[:-1] if quick else SIZES
+    made = question(False, sizes[-1])
+    device = jax.devices()[0]
+    lines = [
+        f"Sweeps of {made.problem.name}: {len(made.variables)} variables, {len(made.metrics)} metrics, "
+        f"{len(made.constraints)} constraints, {made.kind}",
+        f"{processor()}, {os.cpu_count()} cores (load {os.getloadavg()[0]:.1f}); {len(jax.devices())} x {device.device_kind}; "
+        f"jax {version('jax')}",
+        "Sampling, model, constraints and reductions (counts, histograms, best, Pareto front, bottleneck map); no rows.",
+        "",
+        "variants        forward        value and gradient by 25 inputs",
+    ]
+    starts = {}
+    for size in sizes:
+        cells = []
+        for gradients in (False, True):
+            starting, seconds = end_to_end(question(gradients, size))
+            _, again = end_to_end(question(gradients, size)) if size < LARGEST // 100 else (0.0, seconds)
+            starts[gradients] = starting
+            cells.append(f"{size / min(seconds, again):12,.0f}/s")
+        lines.append(f"{size:>12,}  " + "   ".join(cells))
+        print(lines[-1], flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        _, seconds = end_to_end(question(False, 1 << 22, rows=True), Path(folder) / "store")
+        _, inside = end_to_end(question(False, 1 << 22, rows=True))
+    peak, stream, of = fused_peak(), bandwidth(), work(made)
+    _, rest = end_to_end(question(False, sizes[-1]))
+    rate = sizes[-1] / rest
+    lines += [
+        "",
+        f"rows kept: {(1 << 22) / inside:,.0f}/s in memory, {(1 << 22) / seconds:,.0f}/s to disk (4,194,304 variants)",
+        f"starting (tracing, compiling, first tile): forward {starts[False]:.1f} s, with gradients {starts[True]:.1f} s",
+        f"jax.vmap of the same metrics and constraints, compiled, nothing reduced: {plain_vmap(made):,.0f}/s",
+        "",
+        f"model of a variant: {of['operations']:.0f} scalar operations, {of['flops']:.0f} as compiled (fusions repeat some), "
+        f"{of['columns']:.0f} bytes of columns in and out",
+        f"this machine: {peak / 1e9:.0f} GFLOP/s of multiply-adds in cache, {stream / 1e9:.1f} GB/s of memory",
+        f"at {rate:,.0f}/s: {of['flops'] * rate / peak:.0%} of that arithmetic as compiled "
+        f"({of['operations'] * rate / peak:.0%} as stated), {of['columns'] * rate / stream:.0%} of that bandwidth",
+    ]
+    if not quick and device.platform == "cpu":
+        small, large = peak_memory(1_000_000), peak_memory(LARGEST)
+        lines.append(
+            f"peak memory of a process: {small / 1e6:,.0f} MB at 1,000,000 variants, {large / 1e6:,.0f} MB at {LARGEST:,}"
+        )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", default=None)
+    options = parser.parse_args()
+    text = "\n".join(table(options.quick))
+    print(text)
+    platform = jax.default_backend()
+    name = "sweeps.txt" if platform == "cpu" else f"sweeps_{platform}.txt"
+    (Path(options.out) if options.out else FOLDER / name).write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

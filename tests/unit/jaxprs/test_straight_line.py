@@ -1,0 +1,366 @@
+"""Functions as scalar operations against the functions themselves: values, gradients, and what is left to compute."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwopt.jaxprs.straight_line import SAFE, NotStraight, straight_line
+from hwopt.model.estimate import estimate
+from tests.cases import KINDS, from_vector, random_cases, to_vectors
+
+PLACES = jnp.array([2, 0, 2])
+TABLE = np.array([[1.0, 0.0, 2.0, 0.5, 1.0], [0.0, 0.0, 3.0, 1.0, 7.0]])
+COUNT = 5
+
+
+@jax.custom_jvp
+def twice(x):
+    return 2 * x
+
+
+@jax.custom_vjp
+def thrice(x):
+    return 3 * x
+
+
+twice.defjvp(lambda primals, tangents: (twice(*primals), 2 * tangents[0]))
+thrice.defvjp(lambda x: (thrice(x), None), lambda _, g: (3 * g,))
+
+
+def loop(x, reverse):
+    return jax.lax.scan(lambda s, row: (s * row + 0.5, (s, row * 2)), x[0], x, reverse=reverse)
+
+
+# Functions of five numbers between 0.5 and 3, differentiable where they are tried.
+SMOOTH = [
+    lambda x: x + x[0] - 2 * x[1] * x[2] / x[0],
+    lambda x: (3 - x, x - 3, -(-x), 2 / x, x / 2, 1 / (1 / x)),
+    lambda x: (x + 0, 0 + x, x - 0, 0 - x, x * 1, 1 * x, x / 1, x * 0, 0 * x, 0 / x, x - x),
+    lambda x: (2 * (3 * x), (x * 2) * 3, (x / 2) / 4, (x * 6) / 3, 2 * x + 3 * x),
+    lambda x: (x * -1, x * -2 * -0.5, x / -1, x / -4, -(x * 0)),
+    lambda x: x * TABLE + TABLE - TABLE * x[::-1],
+    lambda x: jnp.maximum(x, x[0]) + jnp.minimum(x, 1.5) + jnp.maximum(0.0, x - 1) + jnp.clip(x, 0.8, 1.2),
+    lambda x: jnp.abs(x - 1) + jnp.sign(x - 2) * x + jax.lax.clamp(0.9, x, 1.1),
+    lambda x: jnp.sqrt(x) + jax.lax.rsqrt(x) + jnp.cbrt(x) + jnp.square(x),
+    lambda x: (x**0, x**1, x**2, x**3, x**-1, x**-2, x**5),
+    lambda x: (x**0.0, x**1.0, x**2.0, x**0.5, x**-0.5, x**0.7, x**-1.0, x**3.0),
+    lambda x: (jnp.power(x, jnp.array([0.0, 0.5, 1.0, 2.0, -1.0])), 2.0**x, 1.0**x, x ** x[0]),
+    lambda x: jax.lax.pow(x, jnp.array([0, 1, 2, 3, -1])),
+    lambda x: jnp.exp(x) + jnp.exp2(x) + jnp.expm1(x) + jnp.log(x) + jnp.log1p(x) + jnp.log2(x),
+    lambda x: jnp.tanh(x) + jax.nn.sigmoid(x) + jax.scipy.special.erf(x) + jax.scipy.special.gammaln(x),
+    lambda x: jnp.sin(x) + jnp.cos(x) + jnp.tan(x / 4) + jnp.arctan2(x, x[0]),
+    lambda x: jnp.floor(x) * x + jnp.ceil(x) + jnp.round(2.3 * x) + jnp.trunc(x) + x % 0.3,
+    lambda x: (x.sum(), x.prod(), x.mean(), x.max(), x.min(), x[1:3].sum(), jnp.var(x)),
+    lambda x: (x * TABLE).sum(0) + (x * TABLE).sum() + (x + TABLE).prod(1)[0] + (x * TABLE).max(1).sum(),
+    lambda x: (jnp.cumsum(x), jnp.cumprod(x), jnp.cumsum(x[::-1]), jax.lax.cumsum(x, 0, reverse=True)),
+    lambda x: (jax.lax.cummax(x, 0), jax.lax.cummin(x, 0, reverse=True)),
+    lambda x: (TABLE @ x, x @ x, jnp.outer(x, x) @ x, jnp.einsum("ij,j,j->i", TABLE, x, x)),
+    lambda x: jax.vmap(jnp.dot, in_axes=(0, None))(TABLE, x) + jnp.linalg.norm(x),
+    lambda x: jnp.stack([x, x[::-1]], 1).swapaxes(0, 1).reshape(-1)[::2],
+    lambda x: jnp.concatenate([x, jnp.ones(2), x[:1]]),
+    lambda x: jnp.split(x, [1, 3]),
+    lambda x: (x[PLACES], jnp.take(x, PLACES), jax.lax.dynamic_slice(x, (1,), (2,)), x[-1]),
+    lambda x: jax.lax.dynamic_update_slice(x, x[:2] * 2, (1,)),
+    lambda x: (x.at[1].set(7.0), x.at[jnp.array([0, 3])].set(x[1]), jnp.ones(3).at[1].set(x[2])),
+    lambda x: (x.at[1].multiply(x[0]), x.at[PLACES].multiply(2.0), TABLE.at[1].multiply(x[3])),
+    lambda x: (x.at[PLACES].add(x[:3]), x.at[1:].add(1.0), jax.ops.segment_sum(x, jnp.array([1, 0, 1, 1, 0]), 2)),
+    lambda x: jnp.where(x > 1.2, x, 1.0) + jnp.where(x < x[0], x * 2, x[0]) + jnp.where(x[0] > 1, x, x[::-1]),
+    lambda x: jnp.where((x > 1) & ~(x < 0) | (x > 9), x, 7.0) + jnp.where(jnp.arange(5) > 1, x, x[::-1]),
+    lambda x: jnp.where(x > -1, x, x) + jnp.where((x > 1) == (x <= 1), x, 3.0),
+    lambda x: jnp.where(jnp.all(x > 0), x, 0.0) + jnp.where(jnp.any(x > 2), x, 1.0),
+    lambda x: jnp.where(x == 0, 1.0, x / jnp.where(x == 0, 1.0, x)) + jnp.where(x != 0, x, 2.0),
+    lambda x: (x > 1) * x + (x > 1).astype(float) + (x > 2).sum() * x,
+    lambda x: twice(x) + thrice(x) + jax.jit(twice)(x) + jax.checkpoint(thrice)(x),
+    lambda x: jax.jit(lambda y: jax.jit(lambda z: z * y + 1)(y) * y)(x),
+    lambda x: jax.lax.optimization_barrier(x) + jax.lax.reduce_precision(x, 11, 52),
+    lambda x: loop(x, False),
+    lambda x: loop(x, True),
+    lambda x: jax.lax.scan(lambda s, i: (s + 1, (x * i, i * 1.0)), 0, jnp.arange(3))[1],
+    lambda x: jax.lax.fori_loop(0, 4, lambda i, s: (s + x / s) / 2, x),
+    lambda x: jax.lax.map(lambda row: (row * x).sum(), TABLE),
+    lambda x: x * jnp.float32(1.5) + x.astype(jnp.float64) * np.float64(0.1) + 1,
+    lambda x: {"a": x, "b": (x[0], [x[1:]], jnp.sum(x))},
+]  # fmt: skip
+
+# Functions with whole numbers and choices inside.
+COUNTED = [
+    lambda x: (jnp.argmax(x), jnp.argmin(x), jnp.argmax(x * TABLE, axis=1), jnp.argmax(TABLE, axis=1)),
+    lambda x: jnp.argmax(jnp.where(x > 1, 1.0, 0.0)) + jnp.argmin(jnp.where(x > 1, 1.0, 0.0)) * x,
+    lambda x: jnp.argmax(x) * 1.0 + jnp.sum(x > 1) / 3 + jnp.count_nonzero(x > 1),
+    lambda x: (4 * x).astype(int) * 3 + (7 * x).astype(int) - 2,
+    lambda x: jnp.maximum((4 * x).astype(int), 5) * jnp.sign((4 * x).astype(int) - 5),
+    lambda x: ((9 * x).astype(int) ** 2, -(9 * x).astype(int), abs((9 * x).astype(int) - 9)),
+    lambda x: jnp.where((4 * x).astype(int) == 5, x, 2 * x) + (4 * x).astype(jnp.int32).astype(float),
+    lambda x: (jnp.isfinite(x), jnp.isnan(x), ~(x > 1), jnp.all(x > 1), jnp.any(x > 1)),
+    lambda x: ((x > 1) & True, (x > 1) | False, (x > 1) & False, (x > 1) | True),
+    lambda x: (jnp.cumsum(x > 1), jnp.cumsum((x * 3).astype(int))),
+    lambda x: jnp.where((x > 1) | (jnp.array([True, False, True, False, True])), x, -x),
+]  # fmt: skip
+
+WHOLE = {
+    "division": lambda x: ((9 * x).astype(int) // 4, jax.lax.div((9 * x).astype(int), 4)),
+    "remainder": lambda x: ((9 * x).astype(int) % 4, jax.lax.rem(-(9 * x).astype(int), 4)),
+    "and": lambda x: (9 * x).astype(int) & 6,
+    "or": lambda x: (9 * x).astype(int) | 6,
+    "not": lambda x: ~(9 * x).astype(int),
+    "difference of equals": lambda x: ((9 * x).astype(int) - (9 * x).astype(int) + 7) // 2,
+    "choice of three": lambda x: jax.lax.select_n((2 * x).astype(jnp.int32) % 3, x, -x, 2 * x),
+    "empty sum": lambda x: x[:0].sum() + x[0],
+    "barrier of two": lambda x: jax.lax.optimization_barrier((x, 2 * x)),
+}
+"""Whole-number operations and rarer shapes, each with its own risk."""
+
+
+def name_of(function):
+    return inspect.getsource(function).strip()[:70]
+
+
+def points(rows=50, low=0.51, high=2.97):
+    return np.random.default_rng(0).uniform(low, high, (rows, COUNT))
+
+
+def flat(function):
+    """All outputs of a function as one list of scalars."""
+    return lambda x: [entry for leaf in jax.tree.leaves(function(x)) for entry in jnp.ravel(jnp.asarray(leaf))]
+
+
+def plain(function, x):
+    """Outputs of a function, mapped (row, output)."""
+    with jax.enable_x64(True):
+        leaves = jax.tree.leaves(jax.vmap(function)(jnp.asarray(x)))
+        return np.concatenate([np.asarray(leaf, np.float64).reshape(len(x), -1) for leaf in leaves], axis=1)
+
+
+def columns(made, rows):
+    """Outputs of a straight line (row, output)."""
+    return np.stack([np.broadcast_to(np.asarray(each, np.float64), (rows,)) for each in made], axis=1)
+
+
+@pytest.mark.parametrize("function", SMOOTH + COUNTED, ids=name_of)
+def test_equals_the_mapped_function(function):
+    x, line = points(), straight_line(function, COUNT)
+    wanted = plain(function, x)
+    with jax.enable_x64(True):
+        found = columns(line(*jnp.asarray(x.T)), len(x))
+    np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(columns(line.on_numbers(*x.T), len(x)), found, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("function", SMOOTH, ids=name_of)
+def test_float32(function):
+    # Short numbers, so that what is rounded down is the same in both kinds.
+    x, line = points().astype(np.float32).astype(np.float64), straight_line(function, COUNT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no 64-bit whole number is asked for where there is none
+        made = line(*jnp.asarray(x.T, jnp.float32))
+    assert {np.asarray(each).dtype for each in made} <= {np.dtype(k) for k in (np.float32, np.int32, np.int64, bool)}
+    exact = columns(line.on_numbers(*x.T), len(x))
+    np.testing.assert_allclose(columns(made, len(x)), exact, rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("function", SMOOTH, ids=name_of)
+def test_gradients_equal_those_of_the_function(function):
+    x, line = points(8), straight_line(function, COUNT)
+
+    def of_function(row):
+        return sum(jnp.sum(leaf * (i + 1.0)) for i, leaf in enumerate(jax.tree.leaves(function(row))))
+
+    with jax.enable_x64(True):
+        sizes = [leaf.size for leaf in jax.tree.leaves(jax.eval_shape(function, np.zeros(COUNT)))]
+        weights = np.repeat(np.arange(len(sizes)) + 1.0, sizes)
+        wanted = np.asarray(jax.vmap(jax.grad(of_function))(jnp.asarray(x)))
+
+        def of_line(held):
+            made = zip(line(*held), weights, strict=True)
+            return sum(jnp.sum(jnp.broadcast_to(each, x.shape[:1]) * weight) for each, weight in made)
+
+        found = np.stack(jax.grad(of_line)(list(jnp.asarray(x.T))), axis=1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_compiled_equals_called():
+    x, line = points(), straight_line(lambda v: [each(v) for each in SMOOTH[:3]], COUNT)
+    with jax.enable_x64(True):
+        held = jnp.asarray(x.T)
+        found, called = columns(jax.jit(line)(*held), len(x)), columns(line(*held), len(x))
+    np.testing.assert_allclose(found, called, rtol=1e-14)
+
+
+def test_gradients_stop_where_the_function_stops_them():
+    def function(x):
+        return jax.lax.stop_gradient(x[0]) * x[1]
+
+    line = straight_line(function, 2)
+    slopes = jax.grad(lambda held: jnp.sum(line(*held)[0]))([jnp.asarray([2.0]), jnp.asarray([3.0])])
+    assert (float(slopes[0][0]), float(slopes[1][0])) == (0.0, 2.0)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers(name):
+    x, line = points(), straight_line(WHOLE[name], COUNT)
+    wanted = plain(WHOLE[name], x)
+    with jax.enable_x64(True):
+        found = columns(line(*jnp.asarray(x.T)), len(x))
+    np.testing.assert_allclose(columns(line.on_numbers(*x.T), len(x)), wanted, rtol=1e-14)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
+NAMES = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "where": lambda a, b: jnp.where(a > b, a, b * 2),
+    "ratio": lambda a, b: a / (1.0 + b * b),
+    "root": lambda a, b: jnp.sqrt(a * a + b * b),
+    "power": lambda a, b: (1.0 + a * a) ** 0.25 * b,
+}
+
+
+@given(
+    st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0, 1e-3]), min_size=2, max_size=4),
+    st.lists(st.tuples(st.sampled_from(sorted(NAMES)), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=14),
+)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_random_programmes(constants, steps):
+    """Operations on any earlier results and constants, 0 and 1 among them."""
+
+    def function(x):
+        held = [*x, *map(jnp.asarray, constants)]
+        for name, i, j in steps:
+            held.append(jnp.asarray(NAMES[name](held[i % len(held)], held[j % len(held)])))
+        return jnp.stack(held[-3:])
+
+    x = points(20)
+    wanted = plain(function, x)
+    if not (np.abs(wanted) < 1e100).all():
+        return
+    line = straight_line(function, COUNT)
+    with jax.enable_x64(True):
+        found = columns(line(*jnp.asarray(x.T)), len(x))
+    scale = np.maximum(1.0, np.abs(wanted).max())  # differences of large numbers
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14 * scale)
+    np.testing.assert_allclose(columns(line.on_numbers(*x.T), len(x)), found, rtol=1e-12, atol=1e-14 * scale)
+
+
+def test_common_operations_are_one():
+    def function(x):
+        return jnp.exp(x[0] * x[1]) + jnp.exp(x[0] * x[1]), jnp.exp(x[0] * x[1])
+
+    names = [each.name for each in straight_line(function, 2).operations]
+    assert sorted(names) == ["add", "exp", "mul"]
+
+
+def test_scans_share_what_their_steps_have_in_common():
+    line = straight_line(lambda x: jax.lax.scan(lambda s, _: (s + jnp.exp(x[0]), None), x[1], None, length=8)[0], 2)
+    assert [each.name for each in line.operations].count("exp") == 1
+    assert len(line.operations) == 9
+
+
+CONSTANT = [
+    lambda x: (x * 0, 0 / x, x - x, x**0, x**0.0, 0 * jnp.exp(x)),
+    lambda x: jnp.where(jnp.arange(5) < 9, 3.0, x),
+    lambda x: jnp.ones(5).at[0].set(4.0).sum() * 2,
+    lambda x: (jnp.argmax(TABLE), jnp.arange(3), True, 2.5, (x * 0 > 1)),
+    lambda x: x.at[:].set(1.0).sum() + jax.lax.scan(lambda s, _: (s * 2, None), 1.0, None, length=5)[0],
+    lambda x: ((x > 1) & False, (x > 1) | True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CONSTANT, ids=name_of)
+def test_constants_leave_no_operation(function):
+    x, line = points(3), straight_line(function, COUNT)
+    assert line.operations == ()
+    wanted = plain(function, x)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(columns(line(*jnp.asarray(x.T)), 3), wanted)
+    np.testing.assert_array_equal(columns(jax.jit(line)(*jnp.asarray(x.T, jnp.float32)), 3), wanted)
+    np.testing.assert_array_equal(columns(line.on_numbers(*x.T), 3), wanted)
+
+
+def test_what_does_nothing_leaves_no_operation():
+    def function(x):
+        return x + 0, 0 + x, x * 1, x / 1, x**1, x**1.0, jnp.where(x > 1, x, x), jax.lax.convert_element_type(x, jnp.float32)
+
+    line = straight_line(function, COUNT)
+    assert line.operations == () and line.outputs == line.inputs * 8
+
+
+def test_products_of_constants_are_worked_out():
+    line = straight_line(lambda x: ((x * 2.0) * 3.0 / 6.0 * 5.0, 4.0 * (x / 2.0)), 1)
+    assert [each.name for each in line.operations] == ["mul", "mul"]
+    assert [float(each.arguments[1]) for each in line.operations] == [5.0, 2.0]
+
+
+@pytest.mark.parametrize("one, other", [(1e25, 1e25), (1e-25, 1e-25), (1e-20, 1e-20), (3e15, 1e16), (1e31, 1e-31)])
+def test_constants_stay_within_what_float32_holds(one, other):
+    """A number that float32 holds goes through both constants without overflow where the plain function does."""
+    x = 1.0 / one
+    line = straight_line(lambda v: (v * one) * other, 1)
+    for each in line.operations:
+        size = abs(float(each.arguments[1]))
+        assert size in (one, other) or SAFE[0] < size < SAFE[1]
+    found = np.asarray(line(jnp.asarray([x], jnp.float32))[0])
+    np.testing.assert_allclose(found, [other], rtol=1e-5)
+
+
+@pytest.mark.parametrize("divisor", [1e-35, 1e35, 1e-31, 1e31])
+def test_divisors_near_the_limits_of_float32_stay_divisors(divisor):
+    line = straight_line(lambda v: v / divisor, 1)
+    assert [each.name for each in line.operations] == ["div"]
+    found = np.asarray(line(jnp.asarray([3 * divisor], jnp.float32))[0])
+    np.testing.assert_allclose(found, [3.0], rtol=1e-6)
+
+
+REFUSED = {
+    "loop of unknown length": lambda x: jax.lax.while_loop(lambda s: s < 10, lambda s: s + x[0], x[1]),
+    "loop of several shapes": lambda x: jax.lax.while_loop(
+        lambda s: s[0] < 10, lambda s: (s[0] + 1, s[1] * x[0]), (x[1], x[:3])
+    ),
+    "loop of known values": lambda x: jax.lax.while_loop(lambda s: s < 10, lambda s: s + 1, 0) * x,
+    "place to read": lambda x: x[(x[0] > 1).astype(int)],
+    "place to write": lambda x: x.at[(x[0] > 1).astype(int)].set(3.0),
+    "place of a slice": lambda x: jax.lax.dynamic_slice(x, ((x[0] > 1).astype(int),), (2,)),
+    "branches": lambda x: jax.lax.cond(x[0] > 1, jnp.sin, jnp.cos, x[0]),
+    "sorting": lambda x: jnp.sort(x),
+    "place outside": lambda x: x.at[jnp.array([1, 7])].get(mode="fill"),
+    "bits": lambda x: jax.lax.bitcast_convert_type(x, jnp.int64),
+    "loop of no steps": lambda x: jax.lax.scan(lambda s, _: (s + 1, None), x, None, length=0)[0],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_scalar_arithmetic_is_refused(name):
+    with pytest.raises(NotStraight):
+        straight_line(REFUSED[name], COUNT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_whole_model(kind):
+    """Half of all inputs of a random stack, machine and workload vary, and not all the same half."""
+    rng = np.random.default_rng(KINDS.index(kind))
+    cases = random_cases(rng, 3, kind)
+    rows = to_vectors(cases)
+    for row in rows[:2]:
+        free = np.sort(rng.choice(np.flatnonzero(row > 0), 30, replace=False))
+        x = row[free] * np.exp(rng.uniform(-0.02, 0.02, (16, len(free))))
+
+        def report(v, row=row, free=free):
+            return estimate(*from_vector(jnp.asarray(row).at[free].set(v)))
+
+        line = straight_line(report, len(free))
+        with jax.enable_x64(True):
+            leaves = jax.tree.leaves(jax.vmap(report)(jnp.asarray(x)))
+            wanted = np.stack([np.asarray(leaf, np.float64) for leaf in leaves], axis=1)
+            found = columns(line(*jnp.asarray(x.T)), len(x))
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(columns(line.on_numbers(*x.T), len(x)), wanted, rtol=1e-12, atol=1e-12)

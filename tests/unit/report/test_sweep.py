@@ -1,0 +1,131 @@
+"""What the screen and the JSON of a sweep say, held against the rows they sum up."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.report.sweep import sweep_document, sweep_screen
+
+SAMPLES = 2000
+
+
+@pytest.fixture(scope="module")
+def feasible():
+    question = hwopt.objective("train_time", capex_budget_usd=1e10)
+    return hwopt.sweep(question, SAMPLES, choices={"cooling": ["air", "direct-liquid"]})
+
+
+@pytest.fixture(scope="module")
+def infeasible():
+    return hwopt.sweep(hwopt.objective("train_cost"), SAMPLES)
+
+
+def numbers(document):
+    """Every number of a document, however deep."""
+    if isinstance(document, dict):
+        document = list(document.values())
+    if isinstance(document, list):
+        return [x for each in document for x in numbers(each)]
+    return [document] if isinstance(document, float) else []
+
+
+def test_document_is_strict_json_and_has_the_contract(feasible, infeasible):
+    for dataset in (feasible, infeasible):
+        document = sweep_document(dataset)
+        assert json.loads(json.dumps(document, allow_nan=False)) == document
+        wanted = {"question", "objective", "samples", "cases", "method", "seed", "evaluated", "possible"}
+        wanted |= {"feasible_count", "nonfinite", "feasible", "best", "front", "bottlenecks", "out", "figures"}
+        assert wanted <= set(document)
+        assert all(np.isfinite(numbers(document)))
+        assert not any("seconds" in name for name in document)
+
+
+def test_counts_and_shares_are_those_of_the_rows(feasible):
+    document = sweep_document(feasible)
+    assert document["evaluated"] == 2 * SAMPLES == feasible["feasible"].size
+    assert document["feasible_count"] == int((feasible["feasible"] == 1).sum())
+    assert document["possible"] == int((feasible["possible"] == 1).sum())
+    assert sum(document["bottlenecks"].values()) == pytest.approx(1)
+    names = feasible["bottleneck"].attrs["flag_meanings"].split()
+    held = feasible["bottleneck"].values[feasible["possible"].values == 1]
+    for name, share in document["bottlenecks"].items():
+        assert share == pytest.approx(np.mean(held == names.index(name)))
+    assert [each["case"] for each in document["by_case"]] == document["cases"]
+    assert sum(each["feasible_count"] for each in document["by_case"]) == document["feasible_count"]
+
+
+def test_the_best_is_the_least_of_the_feasible_rows(feasible):
+    document = sweep_document(feasible)
+    best = document["best"][0]
+    rows = np.where(feasible["feasible"].values == 1, feasible["run_time_s"].values, np.inf)
+    case, variant = np.unravel_index(np.argmin(rows), rows.shape)
+    assert document["feasible"] and best["feasible"] and best["possible"]
+    assert (best["case"], best["variant"]) == (document["cases"][case], variant)
+    assert best["objective"] == pytest.approx(rows.min(), rel=1e-4)
+    assert best["objective"] == best["metrics"]["run_time_s"]["value"]
+    assert best["design"]["chips"] == {
+        "value": float(feasible["chips"][case, variant]), "unit": "chip", "lower": 64.0, "upper": 400000.0
+    }  # fmt: skip
+    assert all(each["used"] <= each["limit"] * (1 + 1e-6) for each in best["budgets"])
+    least = min(each["objective"] for each in document["by_case"])
+    assert least == pytest.approx(best["objective"], rel=1e-4)
+
+
+def test_the_front_is_ordered_and_nothing_on_it_is_beaten(feasible):
+    front = sweep_document(feasible)["front"]
+    points = np.array([[x["value"] for x in each["metrics"].values()] for each in front])
+    assert len(front) > 1
+    assert np.all(np.diff(points[:, 0]) > 0) and np.all(np.diff(points[:, 1]) < 0)
+
+
+def test_elasticities_are_deciles_of_the_possible_rows(infeasible):
+    slopes = np.random.default_rng(0).normal(size=(2, SAMPLES))
+    attrs = {"flag_values": [0, 1], "flag_meanings": "chips clock_ratio"}
+    dataset = infeasible.assign(elasticity=(("input", "variant"), slopes, attrs))
+    found = sweep_document(dataset)["elasticities"]
+    held = slopes[:, infeasible["possible"].values == 1]
+    assert [each["median"] for each in found.values()] == pytest.approx(np.median(held, axis=1))
+    assert found["chips"]["low"] < found["chips"]["median"] < found["chips"]["high"]
+    assert re.search(r"  chips +[-+]0", sweep_screen(dataset))
+
+
+def test_the_nearest_possible_variant_breaks_budgets_alone(infeasible):
+    document = sweep_document(infeasible)
+    near = document["nearest_possible"]
+    assert not document["feasible"] and document["feasible_count"] == 0
+    assert infeasible["possible"][near["variant"]] == 1
+    over = max(np.log(each["used"] / each["limit"]) for each in near["budgets"])
+    assert over == pytest.approx(near["violation"], abs=1e-4)
+    possible = infeasible["violation"].values[infeasible["possible"].values == 1]
+    assert near["violation"] == pytest.approx(possible.min())
+
+
+def test_screens_fit_a_terminal_and_say_what_matters(feasible, infeasible):
+    for dataset in (feasible, infeasible):
+        screen = sweep_screen(dataset, "runs/a", ["runs/a.figures/pareto.png"])
+        lines = screen.split("\n")
+        assert len(lines) <= 75 and max(map(len, lines)) <= 120
+        assert 'xarray.open_zarr("runs/a")' in screen and "runs/a.figures: pareto.png" in screen
+        assert "Pareto front of" in screen and "nan" not in screen
+    good, bad = sweep_screen(feasible), sweep_screen(infeasible)
+    assert "Best: variant" in good and "What to try" not in good and "cooling=direct-liquid" in good
+    assert "No variant holds every limit. The nearest breaks" in bad
+    assert "hwopt optimize train_cost" in bad and "--samples 20_000" in bad
+    assert re.search(r"feasible with --[a-z-]+ [0-9.e+]+", bad)
+    assert "Store" not in good and "--out" in good
+
+
+def test_without_a_finite_variant_it_says_so(infeasible):
+    empty = infeasible.isel(rank=slice(0, 0))
+    assert "No variant has finite numbers" in sweep_screen(empty)
+    json.dumps(sweep_document(empty), allow_nan=False)
+
+
+def test_without_rows_the_screen_gives_no_numbers_it_does_not_have(infeasible):
+    lean = infeasible.drop_vars([name for name in infeasible if "variant" in infeasible[name].dims])
+    document = sweep_document(lean)
+    assert document["nearest_possible"] is None and document["best"][0]["possible"] is None
+    assert "looser budgets" in sweep_screen(lean) and "feasible with" not in sweep_screen(lean)
