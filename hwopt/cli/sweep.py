@@ -36,6 +36,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         ("--choices", "fields of the question, every combination a case: chip=h100-sxm|b200,cooling=air|direct-liquid"),
         ("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32"),
         ("--freeze", "variables or categories held as they are, comma-separated: scale_up_domain,chip,network"),
+        ("--within", "sample only around the certified optimum, by this ratio to both sides: 1.1 for 10 %"),
         ("--metrics", "numbers of each variant, in place of the usual ones: step_time_s,mfu,..."),
         ("--pareto", "metrics of the front, all made small: run_cost_usd,run_time_s"),
         ("--map", "two variables of the bottleneck map, x,y: chips,hbm_bandwidth_bytes_per_s"),
@@ -121,6 +122,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
         "choices": _choices(options),
         "bounds": boxes(options.bounds),
         "freeze": names(options.freeze),
+        "within": number("--within", options.within),
         "metrics": names(options.metrics),
         "pareto": names(options.pareto) or None,
         "map_of": names(options.map) or None,
@@ -151,17 +153,14 @@ def _grid(text: str | None) -> dict[str, list[float]] | None:
     return {name: level_range(levels) for name, levels in held.items()} or None
 
 
-def _choices(options: argparse.Namespace) -> dict[str, list[Any]]:
-    """Values of each field, numbers where the field is one."""
-    fields = {each.name: each for each in dataclasses.fields(options.kind)}
-    made: dict[str, list[Any]] = {}
+def _choices(options: argparse.Namespace) -> dict[str, list[str]]:
+    """Values of each field."""
+    known = {each.name: each for each in dataclasses.fields(options.kind)}
+    made: dict[str, list[str]] = {}
     for name, text in _entries("--choices", options.choices, "field=a|b, such as chip=h100-sxm|b200").items():
-        own = fields.get(name)
-        if own is not None and getattr(options, name) is not None:
-            raise UserError(f"--choices {name}: {flag(own)} says it already; name it once")
-        is_number = own is not None and not isinstance(own.default, str)
-        each = [value.strip() for value in text.split("|")]
-        made[name] = [number(f"--choices {name}", value) for value in each] if is_number else each
+        if name in known and getattr(options, name) is not None:
+            raise UserError(f"--choices {name}: {flag(known[name])} says it already; name it once")
+        made[name] = [value.strip() for value in text.split("|")]
     return made
 
 

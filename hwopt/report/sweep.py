@@ -108,6 +108,14 @@ def _best_lines(found: Document) -> list[str]:
         lines = ["", wrapped("No variant holds every limit." + _broken(best), "")]
         lines += heading(f"Nearest to the limits: variant {best['variant']:,}{of_case}")
     lines.append(f"  {objective['name']} = {pretty(best['objective'], objective['unit'], 6)}")
+    if (held := found["optimum"]) is not None:
+        above = "" if held["best_above"] is None else f"; this is {100 * held['best_above']:.2g} % above"
+        bound = (
+            ""
+            if held["lower_bound"] is None
+            else f", proved: not below {pretty(held['lower_bound'], objective['unit'], 6)}"
+        )
+        lines.append(f"  certified optimum {pretty(held['objective'], objective['unit'], 6)}{bound}{above}")
     for name, each in best["design"].items():
         if each["value"] is not None:
             lines.append(design_line(name, each["value"], each["unit"], each["lower"], each["upper"]))
@@ -128,11 +136,8 @@ def _broken(best: Document) -> str:
     over = [
         f"{each['name']} by {_excess(each)}" for each in best["budgets"] if each["used"] > each["limit"] * (1 + _OVER)
     ]
-    budgets = {each["name"] for each in best["budgets"]}
-    if best["binding"] not in budgets:
-        over.append(f"{_STOPS.get(best['binding'], best['binding'])} by {100 * math.expm1(best['violation']):.3g} %")
-    elif best["possible"] is False:
-        over.append("what makes a design possible, by less")
+    if not best["possible"]:
+        over.insert(0, _STOPS.get(best["binding"], best["binding"]))
     return " The nearest breaks " + ", ".join(over) + "." if over else ""
 
 
@@ -141,27 +146,21 @@ def _excess(each: Document) -> str:
 
 
 def _what_to_try(found: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
-    near = found["nearest_possible"]
+    near = found["best"][0] if found["best"] and found["best"][0]["possible"] else None
     hints = []
     if near:
         over = [each for each in near["budgets"] if each["used"] > each["limit"] * (1 + _OVER)]
         flags = [
             f"--{each['name'].replace('_', '-')} {_rounded_up(each['used'])}" for each in over if each["name"] in fields
         ]
-        breaks = ", ".join(f"{each['name']} by {_excess(each)}" for each in over)
-        of_case = f" ({near['case']})" if len(found["cases"]) > 1 else ""
-        hints.append(
-            f"looser budgets: variant {near['variant']:,}{of_case} breaks nothing but {breaks}"
-            + (f"; feasible with {' '.join(flags)}" if len(flags) == len(over) else "")
-        )
-    elif found["possible"]:
-        hints.append("looser budgets")
+        if flags and len(flags) == len(over):
+            hints.append(f"looser budgets: this variant is feasible with {' '.join(flags)}")
     drawn = found["method"] in ("sobol", "lhs")
     if drawn:
         hints.append(f"more variants: --samples {10 * found['samples']:,}".replace(",", "_"))
     hints.append(
-        f"hwopt optimize {title}, same budgets: searches by derivatives, proves its answer or says which budgets clash"
-        + ("; then sweep around its answer: --bounds chips=LOW:HIGH,tp=16:16,... or --freeze" if drawn else "")
+        f"hwopt optimize {title}, same budgets: proves the best design, or says which budgets clash"
+        + ("; --within 1.1 sweeps the 10 % around it" if drawn else "")
     )
     return [*heading("What to try"), *(wrapped(hint, "  - ", "    ") for hint in hints)]
 
@@ -184,12 +183,8 @@ def _binding(found: Document) -> list[str]:
 
 def _stops(found: Document, outcome: str) -> str:
     """The most frequent limits of the variants of an outcome, in words."""
-    shares = found["stops"][outcome]
-    budgets = {each["name"] for best in found["best"][:1] for each in best["budgets"]}
-    own = {name: share for name, share in shares.items() if outcome != "impossible" or name not in budgets}
-    parts = [f"{_STOPS.get(name, name)} {100 * share:.3g} %" for name, share in list(own.items())[:_STOPPED]]
-    if len(own) < len(shares):  # what makes these impossible is another constraint, which is not counted
-        parts.append(f"unknown, as a budget is further beyond: {100 * (1 - sum(own.values())):.3g} %")
+    shares = list(found["stops"][outcome].items())
+    parts = [f"{_STOPS.get(name, name)} {100 * share:.3g} %" for name, share in shares[:_STOPPED]]
     return listed(parts, f"  {outcome.replace('_', ' ')}: ", "    ") if parts else ""
 
 
@@ -213,7 +208,7 @@ def _front_lines(found: Document) -> list[str]:
     held = [place for place, each in enumerate(front) if each["feasible"]]
     names = list(front[0]["metrics"])
     lines = heading(
-        f"Pareto front of {' and '.join(names)}, budgets left out: {len(front):,} variant{'s' * (len(front) != 1)}, "
+        f"Pareto front of {' and '.join(names)}, budgets on these left out: {len(front):,} variant{'s' * (len(front) != 1)}, "
         f"{len(held):,} of them feasible"
     )
     several = len(found["cases"]) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +39,7 @@ def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] 
         "nonfinite": int(dataset["nonfinite_count"]),
         "feasible": feasible,
         "best": [_best(dataset, rank) for rank in range(dataset["best_variant"].size)],
-        "nearest_possible": None if feasible else _nearest_possible(dataset),
+        "optimum": _optimum(dataset),
         "by_case": _by_case(dataset, cases),
         "front": _front(dataset),
         "bottlenecks": _shares(dataset["bottleneck_count"], slice(1, 3)),
@@ -76,17 +77,13 @@ def _quantities(dataset: Any, prefix: str, names: Sequence[str], place: int, *, 
 
 def _best(dataset: Any, rank: int) -> Document:
     case, variant = int(dataset["best_case"][rank]), int(dataset["best_variant"][rank])
-    feasible, violation = dataset.attrs.get("best_are") == "feasible", float(dataset["best_violation"][rank])
-    possible = True if feasible else None
-    if not feasible and "possible" in dataset:
-        possible = _row(dataset, "possible", case, variant) > 0
     metrics = _quantities(dataset, "best", _listed(dataset, "metrics"), rank)
     return {
         "variant": variant,
         "case": _names(dataset["best_case"])[case],
-        "possible": possible,
-        "feasible": feasible,
-        "violation": number(violation),
+        "possible": bool(dataset["best_possible"][rank] > 0),
+        "feasible": dataset.attrs["best_are"] == "feasible",
+        "violation": number(float(dataset["best_violation"][rank])),
         "objective": metrics[dataset.attrs["objective"]]["value"],
         "design": _quantities(dataset, "best", _listed(dataset, "variables"), rank, boxes=True),
         "metrics": metrics,
@@ -99,11 +96,6 @@ def _best(dataset: Any, rank: int) -> Document:
     }
 
 
-def _row(dataset: Any, name: str, case: int, variant: int) -> float:
-    held = dataset[name]
-    return float(held[case, variant] if held.ndim == 2 else held[variant])
-
-
 def _budgets(dataset: Any) -> list[tuple[str, float, str, str]]:
     """Name, limit, unit and metric of each budget."""
     if "budget_limit" not in dataset:
@@ -113,45 +105,34 @@ def _budgets(dataset: Any) -> list[tuple[str, float, str, str]]:
     return list(zip(_names(held).values(), map(float, held.values), units, metrics, strict=True))
 
 
-def _nearest_possible(dataset: Any) -> Document | None:
-    """Of variants that hold all but budgets the one that is least beyond them; None where no rows are kept or none is."""
-    if "possible" not in dataset or "violation" not in dataset:
-        return None
-    held = dataset["violation"].values
-    beyond = np.where(dataset["possible"].values > 0, held, np.inf).ravel()
-    if not np.isfinite(beyond).any():
-        return None
-    case, variant = divmod(int(np.argmin(beyond)), held.shape[-1])
-    return {
-        "variant": variant,
-        "case": _names(dataset["best_case"])[case],
-        "violation": float(beyond.min()),
-        "objective": number(_row(dataset, dataset.attrs["objective"], case, variant)),
-        "budgets": [
-            {"name": name, "used": number(_row(dataset, metric, case, variant)), "limit": limit, "unit": unit}
-            for name, limit, unit, metric in _budgets(dataset)
-        ],
-    }
-
-
 def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
-    """Counts and the least objective of each combination of choices; None with a single one, or without rows."""
-    if len(cases) < 2 or "feasible" not in dataset:
+    """Counts and the least objective of each combination of choices; None with a single one."""
+    if len(cases) < 2:
         return None
-    made = []
-    for place, name in enumerate(cases):
-        feasible = dataset["feasible"][place].values > 0
-        objective = np.where(feasible, dataset[dataset.attrs["objective"]][place].values, np.inf)
-        made.append(
-            {
-                "case": name,
-                "evaluated": int(feasible.size),
-                "possible": int(np.sum(dataset["possible"][place].values > 0)),
-                "feasible_count": int(np.sum(feasible)),
-                "objective": number(objective.min()),
-            }
-        )
-    return made
+    return [
+        {
+            "case": name,
+            "evaluated": int(dataset.attrs["samples"]),
+            "possible": int(dataset["possible_by_case"][place]),
+            "feasible_count": int(dataset["feasible_by_case"][place]),
+            "objective": number(float(dataset["objective_by_case"][place])),
+        }
+        for place, name in enumerate(cases)
+    ]
+
+
+def _optimum(dataset: Any) -> Document | None:
+    """The certified optimum that was sampled around, and how far above it the best variant is; None without one."""
+    optima = json.loads(str(dataset.attrs.get("optima", "{}")))
+    case = _names(dataset["best_case"])[int(dataset["best_case"][0])] if dataset["best_case"].size else ""
+    if case not in optima or not optima[case]["feasible"]:
+        return None
+    held, best = optima[case], float(dataset[f"best_{dataset.attrs['objective']}"][0])
+    return {
+        "objective": number(held["objective"]),
+        "lower_bound": number(held["lower_bound"]),
+        "best_above": number(best / held["objective"] - 1.0) if dataset.attrs["best_are"] == "feasible" else None,
+    }
 
 
 def _front(dataset: Any) -> list[Document]:

@@ -19,7 +19,7 @@ from jaxtyping import Array
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem, put, values
 from hwopt.design.variables import Design
-from hwopt.jaxprs.straight_line import StraightLine, straight_line
+from hwopt.jaxprs.straight_line import StraightLine, Symbol, straight_line
 from hwopt.model.estimate import estimate
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Report
 from hwopt.model.schedule import Breakdown
@@ -43,11 +43,13 @@ WORST = 1e30
 class Program:
     """A question, and the metrics that are wanted of each variant.
 
-    **Arguments:** `numbered`: names in which constraints are numbered, where questions with others stand beside it.
+    **Arguments:** `pareto`: metrics of the front, whose own budgets do not keep a variant from it; `numbered`: names in which
+    constraints are numbered, where questions with others stand beside it.
     """
 
     problem: Problem
     metrics: tuple[Metric, ...]
+    pareto: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
 
     @cached_property
@@ -77,31 +79,53 @@ class Program:
     def judged(self, evaluated: Sequence[Array]) -> dict[str, Array]:
         """What follows from `evaluated`.
 
-        **Returns:** columns: `violation` (largest log(used / limit)), `binding` (number of that constraint), `outcome` (number
-        in `OUTCOMES`), `bottleneck`, and `finite`. A variant with a number that is not finite is impossible.
+        **Returns:** columns: `outcome` (number in `OUTCOMES`), `violation` (largest log(used / limit)), `binding` (number of the
+        constraint that decides: of impossible variants the worst of those that make a design one, of those over budget the
+        worst budget, of feasible ones the nearest to its limit), `contends` (all holds but budgets on metrics of the front),
+        `bottleneck`, and `finite`. A variant with a number that is not finite is impossible.
         """
         metrics, used = evaluated[: len(self.metrics)], evaluated[len(self.metrics) + 1 :]
         finite = jnp.ones(used[0].shape, bool)
         for each in (*metrics, *used):
             finite = finite & jnp.isfinite(each)
-        names = self.numbered or self.constraints
-        numbers = [jnp.int8(names.index(name)) for name in self.constraints]
-        violation, binding = used[0], jnp.full(used[0].shape, numbers[0])
-        for number, each in zip(numbers[1:], used[1:], strict=True):
-            more = each > violation
-            violation, binding = jnp.where(more, each, violation), jnp.where(more, number, binding)
-        own = used[len(self.problem.budgets)]
-        for each in used[len(self.problem.budgets) + 1 :]:
-            own = jnp.where(each > own, each, own)
+        budgets = len(self.problem.budgets)
+        # What no variable moves binds nowhere, though it may stand at its limit: experts of a dense model.
+        moving = [place for place in range(len(used)) if place not in self._fixed]
+        own, own_binding = self._worst(used, [place for place in moving if place >= budgets])
+        for place in self._fixed:
+            own = jnp.where(used[place] > FEASIBILITY_TOLERANCE, jnp.maximum(own, used[place]), own)
+        budget, budget_binding = self._worst(used, [place for place in moving if place < budgets])
+        free = [place for place, each in enumerate(self.problem.budgets) if each.metric.name not in self.pareto]
+        contended, _ = self._worst(used, free)
         possible = (own <= FEASIBILITY_TOLERANCE) & finite
-        feasible = (violation <= FEASIBILITY_TOLERANCE) & finite
+        feasible = possible & (budget <= FEASIBILITY_TOLERANCE)
+        violation = jnp.where(budget > own, budget, own)
+        decides = (possible & ~feasible) | (feasible & (budget > own))
         return {
             "violation": jnp.where(finite, violation, jnp.asarray(WORST, violation.dtype)),
-            "binding": binding,
+            "binding": jnp.where(decides, budget_binding, own_binding),
             "outcome": possible.astype(jnp.int8) + feasible.astype(jnp.int8),
+            "contends": possible & (contended <= FEASIBILITY_TOLERANCE),
             "bottleneck": jnp.where(finite, evaluated[len(self.metrics)], 0.0).astype(jnp.int8),
             "finite": finite,
         }
+
+    def _worst(self, used: Sequence[Array], places: Sequence[int]) -> tuple[Array, Array]:
+        """Largest of some constraints, and its number."""
+        names = self.numbered or self.constraints
+        worst = jnp.full(used[0].shape, -jnp.inf, used[0].dtype)
+        number = jnp.zeros(used[0].shape, jnp.int8)
+        for place in places:
+            more = used[place] > worst
+            worst = jnp.where(more, used[place], worst)
+            number = jnp.where(more, jnp.int8(names.index(self.constraints[place])), number)
+        return worst, number
+
+    @cached_property
+    def _fixed(self) -> tuple[int, ...]:
+        """Places of constraints that no variable reaches."""
+        outputs = self._line.outputs[len(self.metrics) + 1 :]
+        return tuple(place for place, each in enumerate(outputs) if not isinstance(each, Symbol))
 
     def _report(self, x: Array, template: Design) -> tuple[Design, Report]:
         design = put(self.problem.form, template, list(x))
@@ -121,8 +145,7 @@ class Program:
 
         **Arguments:** a column for each of `variables`.
 
-        **Returns:** designs and reports with a leading axis of variants, and the constraints' logarithms (variant, constraint),
-        without that of the box.
+        **Returns:** designs and reports with a leading axis of variants, and the constraints' logarithms (variant, constraint).
         """
         line, shapes, tree = self._whole_line
         columns = line.on_numbers(*designs)
@@ -132,7 +155,11 @@ class Program:
             part = np.stack([np.broadcast_to(x, (count,)) for x in columns[at : at + size]], axis=-1)
             parts.append(part.reshape(count, *shape))
             at += size
-        return jax.tree.unflatten(tree, parts)
+        design, report, used = jax.tree.unflatten(tree, parts)
+        with jax.enable_x64(True):
+            held = {name: jnp.asarray(x, jnp.float64) for name, x in zip(self.variables, designs, strict=True)}
+            outside = np.broadcast_to(np.asarray(self.space.outside(held)), (count,))
+        return design, report, np.column_stack([used, outside])
 
     @cached_property
     def _whole_line(self) -> tuple[StraightLine, list[tuple[int, ...]], Any]:

@@ -39,7 +39,7 @@ FIRST = 4096
 """Variants of a block from which the first references are taken."""
 
 INFEASIBLE = 1e3
-"""What the rank of a variant that holds not all constraints begins at: more than any objective's logarithm."""
+"""What the rank of a variant over budget begins at, and half of what that of an impossible one does: more than any logarithm."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,8 @@ class Reduction:
         """Numbers by which variants are counted: bins by outcome, cells, and the rank of each variant."""
         outcome = columns["outcome"].astype(jnp.int32)
         objective = columns[self.objective]
-        rank = jnp.where(
-            outcome == OUTCOMES.index("feasible"), jnp.log(objective), INFEASIBLE + columns["violation"]
-        ).astype(jnp.float32)
+        missed = (len(OUTCOMES) - 1 - outcome) * INFEASIBLE + columns["violation"]
+        rank = jnp.where(outcome == OUTCOMES.index("feasible"), jnp.log(objective), missed).astype(jnp.float32)
         made = {
             "rank": jnp.where(columns["finite"], rank, jnp.inf),
             "part": outcome * len(PARTS) + columns["bottleneck"],
@@ -128,7 +127,7 @@ class Reduction:
         if self.map_x and self.map_y:
             made |= self._cells(columns, possible, self.map_x[1].count * self.map_y[1].count)
         if self.pareto:
-            left = self._promising([columns[name] for name in self.pareto], possible, references)
+            left = self._promising([columns[name] for name in self.pareto], counts & columns["contends"], references)
             held = jnp.nonzero(left, size=min(FRONT, left.shape[0]), fill_value=0)[0]
             made |= {"front size": jnp.sum(left), "front place": held}
             for name in ("outcome", "bottleneck", *self.variables, *self.pareto):
@@ -144,9 +143,9 @@ class Reduction:
         part = jnp.full(count + 1, len(PARTS), jnp.int32).at[cell].min(winner)
         return {"cell objective": least[:count], "cell bottleneck": part[:count]}
 
-    def _promising(self, metrics: list[Array], possible: Array, references: Array) -> Array:
+    def _promising(self, metrics: list[Array], contends: Array, references: Array) -> Array:
         """Variants that no reference is as good as on every metric."""
-        left = possible
+        left = contends
         for point in references:
             left = left & reduce(operator.or_, [x < bound for x, bound in zip(metrics, point, strict=True)])
         return left
@@ -173,7 +172,7 @@ class Reduction:
         """Columns that `reduced` reads."""
         codes = ["rank", "part", "constraint", *(f"bin {name}" for name in self.histograms)]
         codes += ["cell"] if self.map_x and self.map_y else []
-        own = (self.objective, "outcome", "finite", "bottleneck", *self.variables, *self.pareto)
+        own = (self.objective, "outcome", "finite", "bottleneck", "contends", *self.variables, *self.pareto)
         return tuple(dict.fromkeys([*own, *codes]))
 
 
@@ -226,8 +225,8 @@ class Block:
     def _extend_front(self, first: int, columns: Mapping[str, Array], size: int) -> None:
         """The front with the first rows of a tile, on the host."""
         own = {name: np.asarray(columns[name][:size]) for name in self._front if name != "variant"}
-        possible = np.flatnonzero(own["outcome"])
-        self._join_front({"variant": first + possible} | {name: x[possible] for name, x in own.items()})
+        contending = np.flatnonzero(np.asarray(columns["contends"][:size]))
+        self._join_front({"variant": first + contending} | {name: x[contending] for name, x in own.items()})
 
     def join(self, first: int, found: Mapping[str, np.ndarray]) -> None:
         """Count what `Reduction.reduced` left of a tile."""

@@ -76,7 +76,7 @@ class Space:
         if not inside:
             raise UserError(
                 f"no {name} between {low:g} and {high:g} divides the model's {'heads' if name == 'tp' else 'experts'}: "
-                f"it may be {suggest(str(round(low)), [str(each) for each in known])}"
+                f"it may be {', '.join(map(str, known))}"
             )
         return np.asarray(inside, float)
 

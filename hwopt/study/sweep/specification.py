@@ -44,6 +44,9 @@ BLOCK, REDUCED_BLOCK = 1 << 18, 1 << 22
 MOST_ROWS = 1 << 24
 """Variants up to which rows are kept unless asked otherwise: about 2 GB."""
 
+MOST_LEVELS = 100_000
+"""Levels of one variable of a grid."""
+
 MOST_CASES = 100
 """Combinations of choices: a case is a byte in the store."""
 
@@ -102,7 +105,7 @@ class Specification:
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:
-        return tuple(Program(case.problem, self.metrics, self.constraints) for case in self.cases)
+        return tuple(Program(case.problem, self.metrics, self.pareto, self.constraints) for case in self.cases)
 
     def sampler(self, case: int) -> Sampler:
         """The sequence of variants of a case: the same points of the unit cube for all cases."""
@@ -292,6 +295,10 @@ def specification(
         platform=platform,
     )
     if made.gradients:
+        if not made.rows:
+            raise UserError(
+                f"gradients: they are kept for every variant, and of {samples:,} no rows are kept: ask for rows too"
+            )
         for case in range(len(cases)):
             made.inputs(case)  # refuses unknown names before anything is computed
     return made
@@ -323,6 +330,10 @@ def _cases(
     for field, values in choices.items():
         if field not in known:
             raise UserError(f"choices: '{field}' is no field of the question: {suggest(field, known)}")
+        if not isinstance(getattr(objective, field), str):
+            raise UserError(
+                f"choices: '{field}' is a number, not a choice: sweep each apart, or ask hwopt.frontier about budgets"
+            )
         if not values or len(set(values)) < len(values):
             raise UserError(f"choices: {field}={'|'.join(map(str, values))}: name each value once")
     count = math.prod(len(values) for values in choices.values())
@@ -363,11 +374,11 @@ def level_range(text: str) -> list[float]:
         if "|" in text or ":" not in text:
             return [float(x) for x in text.split("|")]
         low, high, count = text.split(":")
-        if int(count) < 1 or not 0 < float(low) <= float(high) < math.inf:
+        if not 1 <= int(count) <= MOST_LEVELS or not 0 < float(low) <= float(high) < math.inf:
             raise ValueError
         return [float(x) for x in levels(float(low), float(high), int(count))]
     except ValueError:
-        raise UserError(f"grid: '{text}' is neither low:high:count nor a|b|c") from None
+        raise UserError(f"grid: '{text}' is neither low:high:count (up to {MOST_LEVELS:,} levels) nor a|b|c") from None
 
 
 def _columns(table: str | Path | Mapping[str, Sequence[float]]) -> dict[str, list[float]]:

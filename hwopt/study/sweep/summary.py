@@ -16,7 +16,7 @@ from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.roofline import gemm_time
 from hwopt.study.sweep import attributes
 from hwopt.study.sweep.program import OUTCOMES, PARTS, Program
-from hwopt.study.sweep.reductions import CELLS, Edges, best_of, cells_of, front_of
+from hwopt.study.sweep.reductions import CELLS, INFEASIBLE, Edges, best_of, cells_of, front_of
 from hwopt.study.sweep.specification import Specification
 from hwopt.study.sweep.store import Column
 
@@ -35,6 +35,7 @@ class _Best:
     constraints: np.ndarray  # (rank, constraint of the specification), NaN likewise
     breakdown: np.ndarray  # (rank, part)
     bottleneck: np.ndarray
+    possible: np.ndarray  # whether all but budgets holds
     designs: list[Design]
 
 
@@ -54,6 +55,7 @@ def summary(
         strict=True,
     ):
         made[name] = ((), np.asarray(value), {"units": "1", "long_name": words})
+    made |= _by_case(spec, partials)
     best = _best(spec, partials)
     made |= _best_arrays(spec, best)
     made |= _roofline(best)
@@ -62,6 +64,21 @@ def summary(
     made |= _front(spec, partials)
     feasible = bool(len(best.variant)) and _holds(best)[0]
     return made, {"best_are": "feasible" if feasible else "nearest", "finished": 1}
+
+
+def _by_case(spec: Specification, partials: Mapping[str, np.ndarray]) -> Summary:
+    """Counts and the least objective of feasible variants of each combination of choices; NaN where none is."""
+    counts = partials["counts"].reshape(len(spec.cases), -1, partials["counts"].shape[-1]).sum(axis=1)
+    ranks = partials["best_rank"].reshape(len(spec.cases), -1)
+    least = np.nanmin(np.where(np.isnan(ranks), np.inf, ranks), axis=1).astype(np.float64)
+    least = np.exp(np.where(least < INFEASIBLE / 2, least, np.nan))
+    named = attributes.of_case(spec)
+    objective = attributes.of_metric(spec.metrics[0])
+    return {
+        "possible_by_case": (("case",), counts[:, 1], named | {"long_name": "possible variants"}),
+        "feasible_by_case": (("case",), counts[:, 2], named | {"long_name": "feasible variants"}),
+        "objective_by_case": (("case",), least, named | {"long_name": "least objective", "units": objective["units"]}),
+    }
 
 
 def _holds(best: _Best) -> np.ndarray:
@@ -98,21 +115,25 @@ def _best(spec: Specification, partials: Mapping[str, np.ndarray]) -> _Best:
         design, report, used = program.exact(_completed(program, values))
         for column, each in enumerate(spec.metrics):
             metrics[own, column] = np.broadcast_to(each.value(report), len(own))
-        for column, name in enumerate(program.problem.constraints):
+        for column, name in enumerate(program.constraints):
             constraints[own, spec.constraints.index(name)] = used[:, column]
         breakdown[own] = np.stack([np.broadcast_to(x, len(own)) for x in report.breakdown], axis=-1)
         bottleneck[own] = report.bottleneck
         for place, row in enumerate(own):
             designs[row] = jax.tree.map(lambda leaf, place=place: leaf[place], design)
-    objective = metrics[:, 0]
-    worst = np.nanmax(constraints, axis=1) if rows else np.zeros(0)
-    feasible = worst <= FEASIBILITY_TOLERANCE
-    order = np.lexsort((columns["variant"], np.where(feasible, objective, worst), ~feasible))
+    budgets = len(spec.problem.budgets)
+    own = np.nanmax(constraints[:, budgets:], axis=1) if rows else np.zeros(0)
+    over = constraints[:, :budgets].max(axis=1) if budgets else np.full(rows, -np.inf)
+    possible = own <= FEASIBILITY_TOLERANCE
+    feasible = possible & (over <= FEASIBILITY_TOLERANCE)
+    order = np.lexsort(
+        (columns["variant"], np.where(feasible, metrics[:, 0], np.maximum(own, over)), ~feasible, ~possible)
+    )
     if feasible.any():
         order = order[feasible[order]]
     return _Best(
         columns["case"][order], columns["variant"][order], columns["values"][order], metrics[order], constraints[order],
-        breakdown[order], bottleneck[order], [designs[i] for i in order],
+        breakdown[order], bottleneck[order], possible[order], [designs[i] for i in order],
     )  # fmt: skip
 
 
@@ -129,6 +150,9 @@ def _best_arrays(spec: Specification, best: _Best) -> Summary:
     made: Summary = {
         "best_variant": (("rank",), best.variant, {"units": "1", "long_name": "number of the variant"}),
         "best_case": (("rank",), best.case, attributes.of_case(spec)),
+        "best_possible": (
+            ("rank",), best.possible.astype(np.int8), {"units": "1", "long_name": "all constraints but budgets hold"},
+        ),
         "best_bottleneck": (("rank",), best.bottleneck, attributes.BOTTLENECK),
         "best_violation": (
             ("rank",), np.nanmax(best.constraints, axis=1) if len(best.case) else np.zeros(0),
@@ -152,7 +176,7 @@ def _best_arrays(spec: Specification, best: _Best) -> Summary:
             "budget_units": " ".join(each.metric.unit for each in budgets),
             "budget_metrics": " ".join(each.metric.name for each in budgets),
         }
-        limits = np.array([each.limit for each in budgets])
+        limits = np.array([each.limit for each in budgets])  # of all cases: budgets are no choices
         made["best_used"] = (("rank", "budget"), np.exp(best.constraints[:, : len(budgets)]) * limits, named)
         made["budget_limit"] = (("budget",), limits, named)
     return made
