@@ -36,6 +36,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         ("--choices", "fields of the question, every combination a case: chip=h100-sxm|b200,cooling=air|direct-liquid"),
         ("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32"),
         ("--freeze", "variables or categories held as they are, comma-separated: scale_up_domain,chip,network"),
+        ("--frontier", "instead of variants, the certified optimum at levels of budgets: power_budget_w=30e6:60e6:4"),
         ("--within", "sample only around the certified optimum, by this ratio to both sides: 1.1 for 10 %"),
         ("--metrics", "numbers of each variant, in place of the usual ones: step_time_s,mfu,..."),
         ("--pareto", "metrics of the front, all made small: run_cost_usd,run_time_s"),
@@ -69,6 +70,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run_sweep(options: argparse.Namespace) -> int:
     """Many variants of a question; 1 where none holds its budgets."""
+    if options.frontier is not None:
+        return _run_frontier(options)
     asked = _asked(options)
     folder, figures = _folders(options)
     first = _joined(options)
@@ -86,6 +89,62 @@ def run_sweep(options: argparse.Namespace) -> int:
         kept = "finished blocks are kept; the same command goes on" if folder else "nothing is kept without --out"
         raise KeyboardInterrupt(f"interrupted: {kept}") from None
     return 0 if dataset.attrs["best_are"] == "feasible" else 1
+
+
+_OF_VARIANTS = (
+    "samples", "method", "grid", "table", "choices", "within", "metrics", "pareto", "map", "block", "gradients", "rows",
+    "coordinator", "processes", "process",
+)  # fmt: skip
+"""Flags that say nothing about a frontier."""
+
+
+def _run_frontier(options: argparse.Namespace) -> int:
+    """Certified optima over budgets; 1 where no level of them has a design."""
+    given = [name for name in _OF_VARIANTS if getattr(options, name) is not None]
+    if given or options.distributed:
+        raise UserError(
+            f"--{given[0] if given else 'distributed'}: has no meaning beside --frontier, which solves, not samples"
+        )
+    levels = _levels("--frontier", options.frontier, "budget=low:high:count, such as power_budget_w=30e6:60e6:4") or {}
+    folder, figures = _folders(options)
+    objective = asked_objective(options)
+    from hwopt.report.frontier import frontier_document, frontier_screen
+    from hwopt.study.frontier import frontier
+
+    shown = not options.json and sys.stderr.isatty()
+    unit = objective.problem().objective.unit if shown else ""
+    try:
+        with _progress(unit) if shown else contextlib.nullcontext() as tell:
+            dataset = frontier(
+                objective, levels, out=folder, freeze=names(options.freeze), bounds=boxes(options.bounds), progress=tell
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted: finished points are kept with --out; the same command goes on") from None
+    drawn = _drawn_frontier(options, dataset, figures)
+    out = str(Path(options.out)) if options.out else None
+    found = frontier_document(dataset, out, drawn)
+    if options.json:
+        print_json(found)
+    else:
+        print(frontier_screen(dataset, out, drawn))
+    return 0 if found["feasible"] else 1
+
+
+def _drawn_frontier(options: argparse.Namespace, dataset: Any, figures: Path | None) -> tuple[str, ...]:
+    """The frontier's figure, where it has one and there is a folder for it."""
+    if figures is None:
+        return ()
+    from hwopt.plot.frontier import plot_frontier
+    from hwopt.plot.style import NothingToDraw
+
+    try:
+        figures.mkdir(parents=True, exist_ok=True)
+        plot_frontier(dataset, figures / "frontier.png")
+    except NothingToDraw:
+        return ()
+    except OSError as error:
+        raise UserError(f"folder {figures}: cannot be made ({error})") from None
+    return (str(Path(options.out).parent / figures.name / "frontier.png"),)
 
 
 def _answer(options: argparse.Namespace, dataset: Any, figures: Path | None) -> None:
@@ -117,7 +176,9 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
         "samples": int(samples) if samples else None if counted else DEFAULT_SAMPLES,
         "method": options.method,
         "seed": options.seed,
-        "grid": _grid(options.grid),
+        "grid": _levels(
+            "--grid", options.grid, "name=low:high:count or name=a|b|c, such as chips=1024:65536:7,tp=1|2|4|8"
+        ),
         "table": options.table,
         "choices": _choices(options),
         "bounds": boxes(options.bounds),
@@ -146,11 +207,10 @@ def _entries(what: str, text: str | None, example: str) -> dict[str, str]:
     return made
 
 
-def _grid(text: str | None) -> dict[str, list[float]] | None:
+def _levels(what: str, text: str | None, example: str) -> dict[str, list[float]] | None:
     from hwopt.study.sweep.specification import level_range
 
-    held = _entries("--grid", text, "name=low:high:count or name=a|b|c, such as chips=1024:65536:7,tp=1|2|4|8")
-    return {name: level_range(levels) for name, levels in held.items()} or None
+    return {name: level_range(levels) for name, levels in _entries(what, text, example).items()} or None
 
 
 def _choices(options: argparse.Namespace) -> dict[str, list[str]]:

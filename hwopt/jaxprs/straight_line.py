@@ -41,7 +41,8 @@ class Symbol:
     params: tuple[tuple[str, Any], ...] = ()
 
 
-Element = Symbol | np.generic
+Element = Any
+"""A `Symbol`, or a NumPy scalar: what is known."""
 
 
 @dataclass(frozen=True)

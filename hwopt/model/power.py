@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +25,8 @@ class Activity(NamedTuple):
     host: Array  # share of the step in which kernels run
 
 
-FULL_LOAD = Activity(*[np.ones((), np.float32)] * 3)  # NumPy's: importing starts no backend
+_ONE: Any = np.ones((), np.float32)  # NumPy's: importing starts no backend
+FULL_LOAD = Activity(_ONE, _ONE, _ONE)
 
 
 def network_w(cluster: Cluster) -> Scalar:

@@ -137,7 +137,7 @@ def _broken(best: Document) -> str:
         f"{each['name']} by {_excess(each)}" for each in best["budgets"] if each["used"] > each["limit"] * (1 + _OVER)
     ]
     if not best["possible"]:
-        over.insert(0, _STOPS.get(best["binding"], best["binding"]))
+        over.insert(0, _STOPS.get(str(best["binding"]), str(best["binding"])))
     return " The nearest breaks " + ", ".join(over) + "." if over else ""
 
 

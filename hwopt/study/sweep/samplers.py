@@ -187,4 +187,4 @@ class Table(_OnHost):
 
 def levels(low: float, high: float, count: int) -> np.ndarray:
     """So many levels from `low` to `high`, equal ratios apart."""
-    return np.asarray([low]) if count == 1 else np.exp(np.linspace(math.log(low), math.log(high), count))
+    return np.geomspace(low, high, count)

@@ -120,7 +120,9 @@ class Space:
 
     def as_given(self, values: Columns) -> dict[str, Array]:
         """Designs as somebody lists them, with what follows from their whole numbers; `outside` marks what cannot be built."""
-        held = {name: values[name] if name in values else self._range(name)[0] for name in ("pp", "virtual_stages")}
+        held: dict[str, Any] = {
+            name: values[name] if name in values else self._range(name)[0] for name in ("pp", "virtual_stages")
+        }
         layers = values["layers"] if self.layers is None else self.layers
         fullest, last = _stage_layers(layers, held["pp"], held["virtual_stages"])
         made = dict(values) | {"fullest_stage": fullest, "last_stage": last}
@@ -139,10 +141,8 @@ class Space:
         p = jnp.minimum(get("pp"), _floor((layers + 2.0) / low_v))
         # Replicas hold whole sets of experts.
         step = self._replica_steps(t, e)
-        d = _inside(get("chips") / (t * p * context), *(x / (t * p * context) for x in self._range("chips")), step)
-        m = _inside(
-            get("global_batch_sequences") / (d * b), *(x / (d * b) for x in self._range("global_batch_sequences"))
-        )
+        d = _inside(get("chips") / (t * p * context), self._range("chips"), t * p * context, step)
+        m = _inside(get("global_batch_sequences") / (d * b), self._range("global_batch_sequences"), d * b)
         most = jnp.maximum(1.0, jnp.minimum(high_v, _floor((layers + 2.0) / p)))
         most = jnp.where((p > 1.0) & (m >= p), most, 1.0)
         v = (
@@ -150,7 +150,7 @@ class Space:
             if chunks is None
             else _whole(chunks, jnp.minimum(low_v, most), most)
         )
-        groups = _inside(get("scale_up_domain") / t, *(x / t for x in self._range("scale_up_domain")))
+        groups = _inside(get("scale_up_domain") / t, self._range("scale_up_domain"), t)
         fullest, last = _stage_layers(layers, p, v)
         made |= {
             "pp": p, "virtual_stages": v, "chips": t * p * context * d, "global_batch_sequences": d * b * m,
@@ -235,10 +235,13 @@ def _whole(u: Array, low: Any, high: Any, step: float = 1.0) -> Array:
     return step * jnp.clip(drawn, first, last)
 
 
-def _inside(wanted: Any, low: Any, high: Any, step: Any = 1.0) -> Array:
-    """The multiple of a step nearest to what is wanted, inside a range where it holds one; at least one step."""
-    first = jnp.ceil(low / step * (1.0 - _ROUNDING))
-    last = _floor(high / step)
+def _inside(wanted: Any, box: tuple[float, float], each: Any, step: Any = 1.0) -> Array:
+    """The count nearest to what is wanted, a multiple of a step and at least one.
+
+    **Arguments:** `box` of what is counted, `each` at a time; its ends hold where a multiple lies between them.
+    """
+    first = jnp.ceil(box[0] / (each * step) * (1.0 - _ROUNDING))
+    last = _floor(box[1] / (each * step))
     near = jnp.round(wanted / step)
     near = jnp.where(near > last, last, near)
     near = jnp.where((near < first) & (first <= last), first, near)

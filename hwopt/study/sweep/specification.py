@@ -342,7 +342,7 @@ def _cases(
     made = []
     for combination in itertools.product(*choices.values()):
         chosen = tuple(zip(choices, combination, strict=True))
-        asked: Any = dataclasses.replace(objective, **dict(chosen)) if chosen else objective
+        asked: Any = dataclasses.replace(objective, **dict(chosen)) if chosen else objective  # pyright: ignore
         problem = asked.problem().narrowed(bounds).frozen(freeze)
         made.append(Case(tuple((field, str(value)) for field, value in chosen), problem))
     return tuple(made)

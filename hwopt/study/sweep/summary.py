@@ -140,7 +140,8 @@ def _best(spec: Specification, partials: Mapping[str, np.ndarray]) -> _Best:
 def _completed(program: Program, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """A column for each of the program's variables, stages filled as their whole numbers say."""
     with jax.enable_x64(True):
-        made = program.space.as_given({name: np.asarray(x) for name, x in values.items()})
+        given: Any = {name: np.asarray(x) for name, x in values.items()}
+        made = program.space.as_given(given)
         return [
             np.broadcast_to(np.asarray(made[name]), next(iter(values.values())).shape) for name in program.variables
         ]

