@@ -84,6 +84,8 @@ class Interpreter(abc.ABC):
             return self._scan(equation, inputs)
         if name == "split":
             return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"] + is_known(inputs[0]))
+        if name == "optimization_barrier":
+            return inputs
         if name in MOVES:
             return [moved(MOVES[name], inputs, params, self.as_objects)]
         if name in _PLACED:
@@ -98,7 +100,10 @@ class Interpreter(abc.ABC):
             return [self._product(inputs, params)]
         if name in _CUMULATIVE:
             return [self._cumulative(_CUMULATIVE[name], inputs[0], params)]
-        shape = np.broadcast_shapes(*(shape_of(x) for x in inputs))
+        try:
+            shape = np.broadcast_shapes(*(shape_of(x) for x in inputs))
+        except ValueError:  # nothing elementwise
+            raise self.unreadable() from None
         columns = [np.broadcast_to(self.as_objects(x), shape).ravel() for x in inputs]
         return [objects([self.element(name, each, params) for each in zip(*columns, strict=True)], shape)]
 

@@ -31,7 +31,7 @@ class NotStraight(ValueError):
     """An operation that is no scalar arithmetic, such as a loop whose length depends on its values."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Symbol:
     """The result of one scalar operation, or an input (`name` "input")."""
 
@@ -39,6 +39,9 @@ class Symbol:
     arguments: tuple[Any, ...]  # symbols and NumPy scalars
     primitive: Any = None
     params: tuple[tuple[str, Any], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Symbol({self.name})"  # not its arguments: each would write out all that it is made of
 
 
 Element = Any
@@ -131,7 +134,7 @@ def _run(symbol: Symbol, arguments: list[Any], kind: Any) -> Array:
     """One operation on columns; floating numbers are of one kind throughout."""
     if symbol.name == "convert_element_type":
         to = dict(symbol.params)["new_dtype"]
-        return arguments[0].astype(kind if np.issubdtype(to, np.floating) else to)
+        return arguments[0].astype(kind if np.issubdtype(to, np.floating) else jax.dtypes.canonicalize_dtype(to))
     if symbol.name in _FUNCTIONS:
         return _FUNCTIONS[symbol.name](*arguments)
     shape = jnp.broadcast_shapes(*(jnp.shape(each) for each in arguments))
@@ -144,12 +147,15 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": lambda a: -a, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
     "and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: ~a,
-    "max": jnp.maximum, "min": jnp.minimum, "sqrt": jnp.sqrt,
+    "stop_gradient": jax.lax.stop_gradient, "max": jnp.maximum, "min": jnp.minimum, "sqrt": jnp.sqrt,
     "select_n": lambda which, no, yes: jnp.where(which, yes, no),
 }  # fmt: skip
 """Operations that take scalars beside columns as they are: constants need no broadcasting."""
 
-_SAME = frozenset({"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"})
+_SAME = frozenset({"copy", "copy_p", "reduce_precision"})
+
+_OF_BITS = frozenset({"div", "pow", "and", "or"})
+"""Operations whose rules hold for floating numbers and truth values, not for whole numbers."""
 
 
 class _Simplifier(Interpreter):
@@ -166,6 +172,8 @@ class _Simplifier(Interpreter):
         return value[0]
 
     def folded(self, name: str, row: list) -> Element:
+        if not row:
+            raise self.unreadable("a reduction of nothing")
         if name in ("argmax", "argmin"):
             best, place = row[0], np.int64(0)
             for i, value in enumerate(row[1:], 1):
@@ -180,6 +188,8 @@ class _Simplifier(Interpreter):
 
     def element(self, name: str, arguments: tuple, params: dict) -> Element:
         equation = self.origin[0]
+        if name in _OF_BITS and np.issubdtype(equation.invars[0].aval.dtype, np.integer):
+            raise self.unreadable("arithmetic of whole numbers")
         if name in _SAME:
             return arguments[0]
         if name == "convert_element_type":
@@ -223,9 +233,11 @@ class _Simplifier(Interpreter):
     def _sub(self, a, b):
         if _is(b, 0.0):
             return a
-        return self.made("neg", b) if _is(a, 0.0) else np.float64(0.0) if a is b else None
+        if a is b and np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating):
+            return np.float64(0.0)
+        return self.made("neg", b) if _is(a, 0.0) else None
 
-    def _mul(self, a, b):
+    def _mul(self, a: Element, b: Element) -> Element:
         if not isinstance(a, Symbol):
             a, b = b, a
         if isinstance(b, Symbol):
@@ -233,20 +245,22 @@ class _Simplifier(Interpreter):
         if b == 0 or b == 1:
             return b if b == 0 else a
         inner = a.arguments[1] if a.name == "mul" else None
-        if isinstance(inner, np.generic) and SAFE[0] < abs(inner * b) < SAFE[1]:
+        if inner is not None and not isinstance(inner, Symbol) and SAFE[0] < abs(inner * b) < SAFE[1]:
             return self.made("mul", a.arguments[0], inner * b)
         return self.kept("mul", (a, b), None)
 
-    def _div(self, a, b):
+    def _div(self, a: Element, b: Element) -> Element:
         if _is(b, 1.0):
             return a
-        if isinstance(b, np.generic) and SAFE[0] < abs(b) < SAFE[1] and np.issubdtype(b.dtype, np.floating):
+        if not isinstance(b, Symbol) and SAFE[0] < abs(b) < SAFE[1] and np.issubdtype(b.dtype, np.floating):
             return self.made("mul", a, 1.0 / b)
         return a if _is(a, 0.0) else None
 
     def _select_n(self, which, *cases):
         if not isinstance(which, Symbol):
             return cases[int(which)]
+        if len(cases) != 2:
+            raise self.unreadable("a choice among more than two")
         return cases[0] if all(_key(each) == _key(cases[0]) for each in cases) else None
 
     def _and(self, a, b):

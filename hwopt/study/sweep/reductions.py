@@ -256,7 +256,8 @@ class Block:
 
     def references(self) -> np.ndarray:
         """Points of the front so far, (`REFERENCES`, axis), infinite where there are fewer: they dominate nothing."""
-        made = np.full((REFERENCES, len(self.reduction.pareto)), np.inf, np.float32)
+        kinds = [self._front[name].dtype for name in self.reduction.pareto]
+        made = np.full((REFERENCES, len(kinds)), np.inf, np.result_type(np.float32, *kinds))
         held = len(self._front["variant"])
         if held:
             places = np.linspace(0, held - 1, min(REFERENCES, held)).astype(int)

@@ -42,7 +42,7 @@ def loop(x, reverse):
 # Functions of five numbers between 0.5 and 3, differentiable where they are tried.
 SMOOTH = [
     lambda x: x + x[0] - 2 * x[1] * x[2] / x[0],
-    lambda x: (3 - x, x - 3, -(-x), 2 / x, x / 2, 1 / (1 / x)),
+    lambda x: (3 - x, x - 3, -(3 - x), 2 / x, x / 2, 1 / (1 / x)),
     lambda x: (x + 0, 0 + x, x - 0, 0 - x, x * 1, 1 * x, x / 1, x * 0, 0 * x, 0 / x, x - x),
     lambda x: (2 * (3 * x), (x * 2) * 3, (x / 2) / 4, (x * 6) / 3, 2 * x + 3 * x),
     lambda x: (x * -1, x * -2 * -0.5, x / -1, x / -4, -(x * 0)),

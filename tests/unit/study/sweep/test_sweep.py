@@ -1,0 +1,482 @@
+"""Sweeps in memory: rows against the model itself, the summary against the rows, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.design.problem import CONSTRAINTS, place
+from hwopt.errors import UserError
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.optim.lattice import Lattice
+from hwopt.plan import stage_layers
+from hwopt.study.sensitivity.elasticities import FIELDS
+from hwopt.study.sensitivity.inputs import template_inputs
+from hwopt.study.sweep.program import OUTCOMES, PARTS
+from hwopt.study.sweep.reductions import BEST, CELLS, Edges
+from hwopt.study.sweep.samplers import LatinHypercube, Sobol
+from hwopt.study.sweep.space import Space
+from hwopt.study.sweep.specification import Optimum, level_range, specification
+from objectives.loss_under_budget import LossUnderBudget
+from objectives.train_cost import TrainCost
+
+QUESTION = TrainCost(time_budget_s=120 * 86400.0, power_budget_w=80e6, capex_budget_usd=3e9)
+BOUNDS = {"tp": (4.0, 16.0), "chips": (8192.0, 32768.0)}
+SAMPLES = 3000
+INPUTS = ("hbm_bandwidth_bytes_per_s", "clock_ratio", "scale_out_bandwidth_bytes_per_s")
+OTHERS = ("workload.sequence_length", "cluster.prices.host_usd")
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return QUESTION.problem().narrowed(BOUNDS)
+
+
+@pytest.fixture(scope="module")
+def swept():
+    return hwopt.sweep(QUESTION, SAMPLES, bounds=BOUNDS)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """In float64, by a Latin hypercube of another seed, with gradients."""
+    return hwopt.sweep(
+        QUESTION, 300, bounds=BOUNDS, dtype="float64", method="lhs", seed=7, gradients=(*INPUTS, *OTHERS)
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases():
+    """A grid of two chips."""
+    grid = {"chips": [4096, 8192, 16384], "tp": [4, 7], "hbm_bandwidth_bytes_per_s": [2e12, 4e12], "pp": [16]}
+    return hwopt.sweep(QUESTION, grid=grid, choices={"chip": ["h100-sxm", "b200"]})
+
+
+TABLE = {
+    "chips": [16384, 16384, 12288, 100],
+    "tp": [8, 3, 8, 8],
+    "pp": [16, 16, 16, 16],
+    "clock_ratio": [0.9, 0.9, 1.0, 1.0],
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A file, with every metric there is."""
+    path = tmp_path_factory.mktemp("tables") / "variants.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(TABLE)
+        writer.writerows(zip(*TABLE.values(), strict=True))
+    return path, hwopt.sweep(QUESTION, table=path, metrics=list(FIELDS))
+
+
+def design_at(problem, dataset, row, **changed):
+    """A variant as the model takes it, by the way that `optimize` goes."""
+    held = {each.name: float(dataset[each.name][row]) for each in problem.variables if each.category != "rounding"}
+    stages = stage_layers(Lattice(problem).layers, round(held["pp"]), round(held["virtual_stages"]))
+    held |= dict(zip(("fullest_stage", "last_stage"), stages, strict=True)) | changed
+    with jax.enable_x64(True):
+        return place(
+            problem.form, problem.template, jnp.log(jnp.asarray([held[v.name] for v in problem.variables])), True
+        )
+
+
+def report_at(problem, dataset, row, **changed):
+    with jax.enable_x64(True):
+        return hwopt.estimate(*design_at(problem, dataset, row, **changed).inputs)
+
+
+def chosen(dataset, count):
+    """Rows of every outcome."""
+    flags = dataset["possible"].values + dataset["feasible"].values
+    rows = [np.flatnonzero(flags == flag)[: count // 3 + 1] for flag in (0, 1, 2)]
+    assert all(len(each) for each in rows)
+    return np.concatenate(rows)
+
+
+def whole(problem, dataset, row):
+    """Whether a variant is one of the lattice, and its degrees divide what they split."""
+    lattice, design = Lattice(problem), design_at(problem, dataset, row)
+    exact = [
+        float(design.plan.dp), float(design.workload.global_batch_sequences / (design.plan.dp * design.plan.micro_batch)),
+        float(design.cluster.network.size[0] / design.plan.tp), float(design.workload.model.heads / design.plan.tp),
+    ]  # fmt: skip
+    return all(abs(x - round(x)) < 1e-6 for x in exact) and bool(lattice.valid(lattice.point(design)[None])[0])
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_rows_are_what_the_model_says(problem, swept, exact, name):
+    dataset, slack = (swept, 2e-5) if name == "float32" else (exact, 1e-11)
+    for row in chosen(dataset, 6):
+        report = report_at(problem, dataset, row)
+        for metric in dataset.attrs["metrics"].split():
+            assert float(dataset[metric][row]) == pytest.approx(float(getattr(report, metric)), rel=slack), metric
+        assert PARTS[int(dataset["bottleneck"][row])] == report.bottleneck_name()
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_flags_are_what_the_constraints_say(problem, swept, exact, name):
+    dataset = swept if name == "float32" else exact
+    for row in chosen(dataset, 12):
+        report = report_at(problem, dataset, row)
+        own = max(-float(getattr(report.margins, n)) for n in CONSTRAINTS if n != "clock")
+        own = max(own, -float(report.clock_margin))
+        budgets = max(math.log(float(b.metric.value(report)) / b.limit) for b in problem.budgets)
+        if min(abs(own - FEASIBILITY_TOLERANCE), abs(budgets)) < 1e-5:
+            continue  # on the edge, which rounding decides
+        possible = own <= FEASIBILITY_TOLERANCE and whole(problem, dataset, row)
+        assert bool(dataset["possible"][row]) is possible
+        assert bool(dataset["feasible"][row]) is (possible and budgets <= FEASIBILITY_TOLERANCE)
+        if dataset["possible"][row]:
+            wanted = max(own, budgets, 0.0) if own >= 0 and budgets <= 0 else max(own, budgets)
+            assert float(dataset["violation"][row]) == pytest.approx(wanted, abs=2e-5) or budgets <= 0
+
+
+def test_gradients_are_central_differences(problem, exact):
+    names = exact["elasticity"].attrs["flag_meanings"].split()
+    assert names == [*INPUTS, *OTHERS] and exact["elasticity"].dims == ("input", "variant")
+    own = np.flatnonzero(exact["possible"].values)[:2]
+    inputs = {each.name: each for each in template_inputs(problem)}
+    step = 1e-5
+    for row, (number, name) in itertools.product(own, enumerate(names)):
+        ends = []
+        for sign in (1, -1):
+            ratio = math.exp(sign * step)
+            if name in inputs:
+                leaves, tree = jax.tree.flatten(problem.template)
+                leaf = np.array(leaves[inputs[name].leaf], np.float64)
+                leaf.ravel()[inputs[name].element] *= ratio
+                leaves[inputs[name].leaf] = leaf
+                moved = type(problem)(**{**vars(problem), "template": jax.tree.unflatten(tree, leaves)})
+                report = report_at(moved, exact, row)
+            else:
+                report = report_at(problem, exact, row, **{name: float(exact[name][row]) * ratio})
+            ends.append(math.log(float(report.run_cost_usd)))
+        wanted = (ends[0] - ends[1]) / (2 * step)
+        assert float(exact["elasticity"][number, row]) == pytest.approx(wanted, rel=1e-5, abs=1e-7), name
+
+
+def test_float64_and_hypercube(problem, exact):
+    assert exact["run_cost_usd"].dtype == exact["clock_ratio"].dtype == exact["elasticity"].dtype == np.float64
+    space = Space(problem)
+    with jax.enable_x64(True):
+        points = LatinHypercube(space.coordinates, 300, 7).points(np.arange(300))
+        columns = space.drawn(dict(zip(space.coordinates, jnp.asarray(points), strict=True)))
+    for name in space.variables:
+        np.testing.assert_allclose(exact[name], np.broadcast_to(columns[name], 300), rtol=1e-12)
+    # One point in each of 300 strata.
+    each = next(v for v in problem.variables if v.name == "clock_ratio")
+    at = np.log(exact["clock_ratio"] / each.lower) / np.log(each.upper / each.lower) * 300
+    assert len(np.unique(np.floor(at))) == 300
+
+
+def test_sobol_rows(problem, swept):
+    space = Space(problem)
+    sampler = Sobol(space.coordinates, SAMPLES, 0)
+    tables, starts = jnp.asarray(sampler.tables(4096)), jnp.asarray(sampler.starts(np.array([0]), 4096))
+    columns = space.drawn(
+        dict(zip(space.coordinates, sampler.columns(tables, starts, np.dtype(np.float32)), strict=True))
+    )
+    for name in space.variables:
+        np.testing.assert_allclose(swept[name], np.broadcast_to(columns[name], 4096)[:SAMPLES], rtol=1e-6)
+
+
+def test_the_summary_is_that_of_the_rows(swept):
+    rows = {name: x.values for name, x in swept.data_vars.items() if x.dims == ("variant",)}
+    outcome = rows["possible"] + rows["feasible"]
+    assert (rows["feasible"] <= rows["possible"]).all()
+    assert int(swept["evaluated"]) == SAMPLES and int(swept["nonfinite_count"]) == 0
+    assert int(swept["possible_count"]) == (outcome > 0).sum() > 0
+    assert int(swept["feasible_count"]) == (outcome == 2).sum() > BEST
+    for name, key in (("bottleneck_count", "bottleneck"), ("binding_count", "binding")):
+        counted = np.zeros(swept[name].shape, int)
+        np.add.at(counted, (outcome, rows[key]), 1)
+        np.testing.assert_array_equal(swept[name], counted)
+    for metric in ("run_cost_usd", "run_time_s"):
+        edges = swept[f"edges_{metric}"].values
+        numbers = np.asarray(Edges(edges[0], edges[-1], len(edges) - 1).number(jnp.asarray(rows[metric])))
+        counted = np.zeros((len(OUTCOMES), len(edges) - 1), int)
+        np.add.at(counted, (outcome, numbers), 1)
+        # Values on an edge fall as the compiler rounds.
+        assert np.abs(swept[f"histogram_{metric}"].values - counted).sum() <= 4
+        inside = np.clip(np.searchsorted(edges, rows[metric], side="right") - 1, 0, len(edges) - 2)
+        assert (inside != numbers).sum() <= 4
+
+
+def test_the_best_are_the_best_rows(swept):
+    feasible = np.flatnonzero(swept["feasible"].values)
+    cost = swept["run_cost_usd"].values
+    order = feasible[np.argsort(cost[feasible], kind="stable")][:BEST]
+    assert swept.attrs["best_are"] == "feasible"
+    np.testing.assert_allclose(np.sort(cost[swept["best_variant"].values]), cost[order], rtol=1e-6)
+    assert (np.diff(swept["best_run_cost_usd"]) >= 0).all()
+    np.testing.assert_allclose(swept["best_run_cost_usd"], cost[swept["best_variant"].values], rtol=2e-5)
+    np.testing.assert_array_equal(swept["best_chips"], swept["chips"].values[swept["best_variant"].values])
+    assert (swept["best_violation"] <= FEASIBILITY_TOLERANCE).all()
+    assert (swept["best_used"] <= swept["budget_limit"] * (1 + 1e-6)).all()
+
+
+def test_the_best_in_float64(problem, swept):
+    with jax.enable_x64(True):
+        row = int(swept["best_variant"][0])
+        report = report_at(problem, swept, row)
+    assert float(swept["best_run_cost_usd"][0]) == pytest.approx(float(report.run_cost_usd), rel=1e-10)
+    np.testing.assert_allclose(
+        swept["best_breakdown_s"][0], [float(x) for x in report.breakdown], rtol=1e-9, atol=1e-12
+    )
+
+
+def test_the_front_is_that_of_the_rows(swept):
+    assert swept.attrs["pareto"] == "run_cost_usd run_time_s"
+    # Budgets on other metrics hold on the front: what the rows say of power and capital.
+    slack = 1 + 1e-6
+    own = np.flatnonzero(
+        (swept["possible"].values == 1)
+        & (swept["peak_power_w"].values <= 80e6 * slack)
+        & (swept["capex_usd"].values <= 3e9 * slack)
+    )
+    points = np.stack([swept[name].values[own] for name in ("run_cost_usd", "run_time_s")], axis=1)
+    kept = [
+        row
+        for row, p in zip(own, points, strict=True)
+        if not ((points <= p).all(axis=1) & (points < p).any(axis=1)).any()
+    ]
+    assert sorted(swept["front_variant"].values.tolist()) == sorted(kept)
+    np.testing.assert_array_equal(swept["front_feasible"], swept["feasible"].values[swept["front_variant"].values])
+    assert (np.diff(swept["front_run_cost_usd"]) > 0).all() and (np.diff(swept["front_run_time_s"]) < 0).all()
+
+
+def test_the_map_is_that_of_the_rows(swept):
+    x, y = swept.attrs["map_variables"].split()
+    least = np.full(CELLS, np.inf)
+    places = []
+    for axis, name in (("y", y), ("x", x)):
+        edges = swept[f"map_{axis}_edges"].values
+        each = Edges(edges[0], edges[-1], len(edges) - 1)
+        places.append(np.asarray(each.number(jnp.asarray(swept[name].values))))
+    own = swept["possible"].values == 1
+    np.minimum.at(least, tuple(p[own] for p in places), swept["run_cost_usd"].values[own])
+    np.testing.assert_array_equal(np.isfinite(least), np.isfinite(swept["map_objective"]))
+    found = swept["map_objective"].values[np.isfinite(least)]
+    assert (found != least[np.isfinite(least)]).mean() < 0.02
+    assert ((swept["map_bottleneck"] >= 0) == np.isfinite(least)).all()
+
+
+def test_the_same_again_and_another_seed(swept):
+    again = hwopt.sweep(QUESTION, SAMPLES, bounds=BOUNDS)
+    assert again.identical(swept)
+    other = specification(QUESTION, SAMPLES, bounds=BOUNDS, seed=1)
+    tables = [spec.sampler(0) for spec in (specification(QUESTION, SAMPLES, bounds=BOUNDS), other)]
+    first, second = (each.starts(np.array([0]), 64) for each in tables)
+    assert (first != second).all() and other.document()["seed"] == 1
+
+
+@pytest.mark.parametrize("name", ["swept", "exact", "cases", "table"])
+def test_every_number_has_a_unit_and_a_name(name, request):
+    made = request.getfixturevalue(name)
+    dataset = made[1] if name == "table" else made
+    for variable, column in dataset.data_vars.items():
+        assert column.attrs.get("units"), variable
+        assert column.attrs.get("long_name"), variable
+        if "flag_values" in column.attrs:
+            assert len(column.attrs["flag_values"]) == len(column.attrs["flag_meanings"].split()), variable
+
+
+def test_the_configuration_repeats_the_sweep(swept):
+    document = json.loads(swept.attrs["configuration"])
+    assert document["bounds"] == {name: list(x) for name, x in BOUNDS.items()} and document["seed"] == 0
+    again = specification(TrainCost(**document["fields"]), document["samples"], bounds=document["bounds"])
+    assert json.loads(json.dumps(again.document())) == document
+    assert set(json.loads(swept.attrs["versions"])) == {"hwopt", "jax", "numpy"}
+
+
+def test_grids_and_choices(cases):
+    assert cases["run_cost_usd"].dims == ("case", "variant") and cases.sizes["case"] == 2
+    assert cases.sizes["variant"] == 12 == cases.attrs["samples"] and cases.attrs["method"] == "grid"
+    assert cases.attrs["cases"] == "chip=h100-sxm chip=b200"
+    np.testing.assert_array_equal(cases["tp"][0], np.tile([4, 4, 8, 8], 3))  # 7 is rounded to a divisor of the heads
+    np.testing.assert_array_equal(cases["chips"][0], np.repeat([4096, 8192, 16384], 4))
+    np.testing.assert_array_equal(cases["hbm_bandwidth_bytes_per_s"][1], np.tile(np.float32([2e12, 4e12]), 6))
+    for number, chip in enumerate(("h100-sxm", "b200")):
+        problem = TrainCost(**{**vars(QUESTION), "chip": chip}).problem()
+        apart = cases.isel(case=number)
+        report = report_at(problem, apart, 5)
+        assert float(apart["run_cost_usd"][5]) == pytest.approx(float(report.run_cost_usd), rel=2e-5)
+    assert set(cases["best_case"].values.tolist()) <= {0, 1}
+    assert cases["best_case"].attrs["flag_meanings"].split() == ["chip=h100-sxm", "chip=b200"]
+    for rank in range(cases.sizes["rank"]):
+        case, variant = int(cases["best_case"][rank]), int(cases["best_variant"][rank])
+        assert float(cases["best_run_cost_usd"][rank]) == pytest.approx(
+            float(cases["run_cost_usd"][case, variant]), rel=2e-5
+        )
+    assert int(cases["evaluated"]) == 24
+
+
+def test_tables_are_taken_as_they_are(table):
+    path, dataset = table
+    for name, column in TABLE.items():
+        np.testing.assert_array_equal(dataset[name], np.float32(column))
+    present = Space(QUESTION.problem()).completed({})
+    np.testing.assert_allclose(dataset["hbm_capacity_bytes"], present["hbm_capacity_bytes"], rtol=1e-6)
+    # Three does not divide the heads; a hundred chips are no whole replicas.
+    assert dataset["possible"].values[[1, 3]].tolist() == [0, 0]
+    of_mapping = specification(QUESTION, table=TABLE)
+    assert of_mapping.table == specification(QUESTION, table=str(path)).table
+
+
+def test_what_cannot_be_built_is_not_best(table):
+    """A design outside its box may be cheap, and within all budgets."""
+    dataset = table[1]
+    feasible = set(np.flatnonzero(dataset["feasible"].values).tolist())
+    if dataset.attrs["best_are"] == "feasible":
+        assert set(dataset["best_variant"].values.tolist()) == feasible
+    else:
+        assert not feasible
+
+
+def test_every_metric_has_its_name(table):
+    dataset = table[1]
+    report = report_at(QUESTION.problem(), dataset, 0)
+    for name in FIELDS:
+        assert float(dataset[name][0]) == pytest.approx(float(getattr(report, name)), rel=1e-4, abs=1e-6), name
+
+
+def test_drawn_chips():
+    made = hwopt.sweep(TrainCost(design="h100-sxm"), 500, pareto=["run_cost_usd", "run_time_s", "capex_usd"])
+    assert np.isfinite(made["run_cost_usd"]).all() and np.isfinite(made["violation"]).all()
+    for name in ("hbm_stacks", "dies"):
+        assert (made[name] % 1 == 0).all()
+    assert {"reticle", "shoreline"} <= set(made["binding"].attrs["flag_meanings"].split())
+    assert made.attrs["pareto"].split() == ["run_cost_usd", "run_time_s", "capex_usd"]
+
+
+def test_experts():
+    made = hwopt.sweep(TrainCost(workload="mixtral-8x7b", tokens=1e12, global_batch=1024.0), 500)
+    assert set(np.unique(made["ep"])) == {1.0, 2.0, 4.0, 8.0} and np.isfinite(made["run_cost_usd"]).all()
+    assert int(made["possible_count"]) > 0
+
+
+def test_free_shapes():
+    made = hwopt.sweep(LossUnderBudget(), 500, gradients=["layers", "tokens"])
+    assert (made["layers"] % 1 == 0).all() and (made["hidden"] % 2048 == 0).all()
+    assert np.isfinite(made["loss"]).all() and np.isfinite(made["elasticity"]).all()
+    assert (made["elasticity"][1] < 0).mean() > 0.9  # more tokens, less loss
+
+
+def test_all_is_held():
+    """No coordinate has room: every variant is the same design."""
+    problem = QUESTION.problem()
+    held = {name: (x, x) for name, x in Space(problem).completed({}).items()}
+    assert Space(problem.narrowed(held)).coordinates == ()
+    made = hwopt.sweep(QUESTION, 3, bounds=held)
+    assert len(np.unique(made["run_cost_usd"])) == 1 and made.sizes["variant"] == 3
+
+
+def test_without_rows():
+    counted = hwopt.sweep(QUESTION, SAMPLES, bounds=BOUNDS, rows=False)
+    assert "variant" not in counted.dims and int(counted["evaluated"]) == SAMPLES
+
+
+def test_around_an_optimum():
+    problem = QUESTION.problem()
+    design = {name: float(x) for name, x in Space(problem).completed({"tp": 8.0}).items()}
+    found = Optimum(design, 1.0, math.nan, True)
+    spec = specification(QUESTION, 10, within=1.1, optima=lambda name, asked: found)
+    boxes = {each.name: (each.lower, each.upper) for each in spec.problem.variables}
+    assert boxes["chips"] == pytest.approx((16384 / 1.1, 16384 * 1.1))
+    assert boxes["tp"][0] == pytest.approx(8 / 1.1) and spec.document()["within"] == 1.1
+
+
+def test_level_ranges():
+    np.testing.assert_allclose(level_range("1:8:4"), [1, 2, 4, 8])
+    assert level_range("1|2|5") == [1, 2, 5] and level_range("3") == [3]
+
+
+ASKED = {"samples": 10}
+REFUSED = {
+    "no samples": ({}, "samples None"),
+    "no variants": ({"samples": 0}, "samples 0"),
+    "half a variant": ({"samples": 1.5}, "samples 1.5"),
+    "yes": ({"samples": True}, "samples True"),
+    "method": (ASKED | {"method": "sobl"}, "did you mean 'sobol'"),
+    "dtype": (ASKED | {"dtype": "float16"}, "dtype 'float16'"),
+    "seed below 0": (ASKED | {"seed": -1}, "seed -1"),
+    "seed of parts": (ASKED | {"seed": 1.5}, "seed 1.5"),
+    "metric": (ASKED | {"metrics": ["mfo"]}, "metric 'mfo'"),
+    "pareto": (ASKED | {"pareto": ["run_cost_usd"]}, "two or more different metrics"),
+    "pareto of what is not there": (ASKED | {"pareto": ["run_cost_usd", "wafers"]}, "pareto: metric 'wafers'"),
+    "map of one": (ASKED | {"map_of": ["chips", "chips"]}, "two different variables"),
+    "map of what is held": (ASKED | {"map_of": ["chips", "tp"], "freeze": ["tp"]}, "map: variable 'tp'"),
+    "bounds": (ASKED | {"bounds": {"tpp": (1.0, 2.0)}}, "'tpp' is no variable"),
+    "bounds beyond": (ASKED | {"bounds": {"tp": (1.0, 200.0)}}, "reach beyond"),
+    "bounds upside down": (ASKED | {"bounds": {"tp": (8.0, 4.0)}}, "leave no room"),
+    "freeze": (ASKED | {"freeze": ["chipp"]}, "'chipp' is neither"),
+    "gradients": (ASKED | {"gradients": ["clok_ratio"]}, "'clok_ratio' is no variable and no input"),
+    "gradients without rows": (ASKED | {"gradients": True, "rows": False}, "rows"),
+    "within": (ASKED | {"within": 0.9}, "within 0.9"),
+    "within a grid": ({"within": 1.1, "grid": {"tp": [4]}}, "says itself"),
+    "choices": (ASKED | {"choices": {"chipp": ["h100-sxm"]}}, "'chipp' is no field"),
+    "choice": (ASKED | {"choices": {"chip": ["h100"]}}, "h100"),
+    "choices twice": (ASKED | {"choices": {"chip": ["b200", "b200"]}}, "name each value once"),
+    "no choice": (ASKED | {"choices": {"chip": []}}, "name each value once"),
+    "grid of nothing": ({"grid": {"tp": []}}, "must be positive"),
+    "grid of zero": ({"grid": {"tp": [0]}}, "must be positive"),
+    "grid of a stranger": ({"grid": {"x": [1]}}, "'x' is no variable"),
+    "grid and method": ({"grid": {"tp": [4]}, "method": "lhs"}, "method lhs"),
+    "grid and count": ({"grid": {"tp": [4]}, "samples": 7}, "the grid has 1 variants"),
+    "grid of none": ({"method": "grid"}, "needs levels"),
+    "table that is not there": ({"table": "/nowhere/a.csv"}, "cannot be read"),
+    "table of unequal columns": ({"table": {"tp": [1, 2], "pp": [1]}}, "columns of one length"),
+    "table of words": ({"table": {"tp": ["eight"]}}, "'eight' is not a number"),
+    "table below 0": ({"table": {"tp": [-1]}}, "positive, finite"),
+    "table of strangers": ({"table": {"x": [1]}}, "'x' is no variable"),
+    "empty table": ({"table": {}}, "columns of one length"),
+    "too many points": ({"samples": 2**32 + 1, "rows": False}, "4,294,967,296 points"),
+    "not a number of variants": ({"samples": math.nan}, "samples"),
+    "endless variants": ({"samples": math.inf}, "samples"),
+    "words for samples": ({"samples": "many"}, "samples"),
+    "no block": (ASKED | {"block": 0}, "block"),
+    "less than a block": (ASKED | {"block": -5}, "block"),
+    "grid of words": ({"grid": {"tp": ["four"]}}, "grid"),
+    "dtype as a type": (ASKED | {"dtype": np.float32}, "dtype"),
+    "map of what another case lacks": (
+        ASKED | {"map_of": ["chips", "hbm_capacity_bytes"], "choices": {"design": ["", "h100-sxm"]}}, "hbm_capacity_bytes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_meant_is_refused_in_one_line(name):
+    asked, match = REFUSED[name]
+    with pytest.raises(UserError) as caught:
+        spec = specification(QUESTION, asked.get("samples"), **{k: v for k, v in asked.items() if k != "samples"})
+        for number in range(len(spec.cases)):
+            spec.sampler(number)
+    assert match in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ("", "at least one of numbers"),
+        ("tp\n", "at least one of numbers"),
+        ("tp,tp\n1,2\n", "stands twice"),
+        ("tp,pp\n1\n", "line 2: 1 numbers for 2 columns"),
+        ("tp\n8\nx\n", "line 3: tp = 'x' is not a number"),
+        ("tp\n0\n", "line 2"),
+    ],
+)
+def test_files_that_are_no_tables(text, match, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UserError, match=match) as caught:
+        specification(QUESTION, table=tmp_path / "a.csv")
+    assert "\n" not in str(caught.value)
