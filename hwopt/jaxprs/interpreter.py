@@ -115,6 +115,8 @@ class Interpreter(abc.ABC):
         return objects([self.lifted(flat[:, i]) for i in range(flat.shape[1])], value.shape[1:])
 
     def _reduced(self, name: str, value: Unknown, axes: tuple[int, ...]) -> Unknown:
+        if not value.size:  # nothing in it is unknown
+            return on_numbers(name, [np.zeros((1, *value.shape))], {"axes": axes})
         kept = [axis for axis in range(value.ndim) if axis not in axes]
         table = value.transpose(*kept, *axes).reshape(*(value.shape[axis] for axis in kept), -1)
         return objects([self.folded(name, list(row)) for row in table.reshape(-1, table.shape[-1])], table.shape[:-1])

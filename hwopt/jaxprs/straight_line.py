@@ -172,8 +172,6 @@ class _Simplifier(Interpreter):
         return value[0]
 
     def folded(self, name: str, row: list) -> Element:
-        if not row:
-            raise self.unreadable("a reduction of nothing")
         if name in ("argmax", "argmin"):
             best, place = row[0], np.int64(0)
             for i, value in enumerate(row[1:], 1):

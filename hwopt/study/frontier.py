@@ -81,7 +81,7 @@ def frontier(
         folder = Path(out).expanduser().absolute()
         with alone(folder):
             store = _prepared(made, folder)
-            if not store.attributes.get("finished"):
+            if not store.finished:
                 _solve(made, store, progress)
         return opened(folder)[list(made.columns)]
 
@@ -262,7 +262,7 @@ def _prepared(made: _Frontier, folder: Path | None) -> Store:
         raise UserError(
             f"sweep: {folder} holds another sweep (it differs in {', '.join(differing)}): choose another --out"
         )
-    if not held.get("finished"):
+    if not store.finished:
         changed = ", ".join(same_sweep(str(held.get("versions", "{}")), attrs["versions"]))
         if changed:
             raise UserError(

@@ -41,7 +41,8 @@ def in_turn(prepare: Callable[[], T]) -> T:
     """What the first process prepares before the others do."""
     if jax.process_index() > 0:
         wait("prepared")
-    made = prepare()
-    if jax.process_index() == 0:
-        wait("prepared")
-    return made
+    try:
+        return prepare()
+    finally:  # also where it fails, so that the others meet the same failure and do not wait for ever
+        if jax.process_index() == 0:
+            wait("prepared")

@@ -260,14 +260,12 @@ def specification(
         if samples not in (None, count):
             raise UserError(f"samples {samples}: the {method} has {count:,} variants; leave samples out")
         samples = count
-    if samples is None or isinstance(samples, bool) or samples != int(samples) or samples < 1:
-        raise UserError(f"samples {samples}: how many variants, a whole number of 1 or more")
-    samples = int(samples)
+    samples = _count("samples", samples)
     rows = samples * len(cases) <= MOST_ROWS if rows is None else rows
     platform = jax.default_backend()
     tile = tile_of(platform)
     usual = REDUCED_BLOCK if not rows else BLOCK
-    size = min(usual, -(-samples // tile) * tile) if block is None else -(-int(block) // tile) * tile
+    size = min(usual, -(-samples // tile) * tile) if block is None else -(-_count("block", block) // tile) * tile
     named = tuple(
         dict.fromkeys((problem.objective.name, *(b.metric.name for b in problem.budgets), *(metrics or USUAL)))
     )
@@ -286,7 +284,7 @@ def specification(
         within=float(within or 0.0),
         metrics=wanted,
         pareto=_pareto(problem, named, pareto),
-        map=_map(space, held or columns, map_of),
+        map=_map(cases, held or columns, map_of),
         gradients=tuple(space.coordinates) if gradients is True else tuple(gradients or ()),
         rows=bool(rows),
         kind=dtype,
@@ -304,7 +302,19 @@ def specification(
     return made
 
 
-def _one_of(what: str, name: str, known: Sequence[str]) -> None:
+def _count(what: str, given: Any) -> int:
+    """A whole number of 1 or more."""
+    try:
+        if not isinstance(given, bool) and given == int(given) and given >= 1:
+            return int(given)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise UserError(f"{what} {given}: how many variants, a whole number of 1 or more")
+
+
+def _one_of(what: str, name: Any, known: Sequence[str]) -> None:
+    if not isinstance(name, str):
+        raise UserError(f"{what} {name!r}: must be text, one of {', '.join(known)}")
     if name not in known:
         raise UserError(f"{what} '{name}': {suggest(name, known)}")
 
@@ -359,7 +369,10 @@ def _near(case: Case, optimum: Optimum, within: float) -> Case:
 
 
 def _levels(name: str, given: Sequence[float]) -> list[float]:
-    values = [float(x) for x in np.ravel(given)]
+    try:
+        values = [float(x) for x in np.ravel(np.asarray(given))]
+    except (TypeError, ValueError):
+        values = []
     if not values or not all(math.isfinite(x) and x > 0 for x in values):
         raise UserError(f"grid: levels of '{name}' must be positive, finite numbers")
     return values
@@ -432,9 +445,11 @@ def _pareto(problem: Problem, metrics: Sequence[str], asked: Sequence[str] | Non
     return (problem.objective.name, other) if other else ()
 
 
-def _map(space: Space, given: Mapping[str, Any], asked: Sequence[str] | None) -> tuple[str, str] | None:
-    """Variables of the bottleneck map, (x, y)."""
-    free = [name for name in (given or space.coordinates) if not given or len(set(np.ravel(given[name]))) > 1]
+def _map(cases: Sequence[Case], given: Mapping[str, Any], asked: Sequence[str] | None) -> tuple[str, str] | None:
+    """Variables of the bottleneck map, (x, y), which all cases have."""
+    spaces = [Space(case.problem) for case in cases]
+    free = [name for name in (given or spaces[0].coordinates) if not given or len(set(np.ravel(given[name]))) > 1]
+    free = [name for name in free if all(name in space.variables for space in spaces)]
     if asked is not None:
         if len(asked) != 2 or asked[0] == asked[1]:
             raise UserError(f"map {','.join(asked)}: two different variables, x and y")
@@ -447,5 +462,13 @@ def _map(space: Space, given: Mapping[str, Any], asked: Sequence[str] | None) ->
 
 
 def canonical(document: Mapping[str, Any]) -> str:
-    """A document as text, the same for equal ones."""
-    return json.dumps(document, sort_keys=True, allow_nan=True)
+    """A document as JSON, the same for equal ones; what is not finite is null."""
+    return json.dumps(_strict(document), sort_keys=True, allow_nan=False)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _strict(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,6 +153,17 @@ class Store:
                 del self.group[name]
             _array(self.group, name, column)[...] = values
         self.group.attrs.update(dict(attributes))
+
+        # One file with all descriptions, which xarray looks for first; Zarr's format 3 does not know it yet, and warns.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.group = zarr.consolidate_metadata(self.group.store, zarr_format=3)
+        self._open.clear()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the summary is there, its last file too."""
+        return bool(self.group.attrs.get("finished")) and self.group.metadata.consolidated_metadata is not None
 
     def sweep_up(self) -> None:
         """Remove what interrupted writers left: files that never got their name."""

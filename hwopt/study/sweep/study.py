@@ -95,7 +95,8 @@ def _optima(out: str | Path | None) -> Callable[[str, Problem], Optimum]:
 
     def optimum(name: str, problem: Problem) -> Optimum:
         if name in known:
-            return Optimum(**known[name])
+            held = known[name]
+            return Optimum(**held | {"lower_bound": math.nan if held["lower_bound"] is None else held["lower_bound"]})
         from hwopt.optim.optimize import optimize
 
         found = optimize(problem)
@@ -129,7 +130,7 @@ def swept(
         first = jax.process_index() == 0
         with alone(folder) if first else contextlib.nullcontext():
             store, edges = processes.in_turn(lambda: _prepared(run_, folder))
-            if not store.attributes.get("finished"):
+            if not store.finished:
                 run(run_, store, edges, progress)
                 processes.wait("blocks")
                 if first:
@@ -162,11 +163,11 @@ def _prepared(run_: Run, folder: Path | None) -> tuple[Store, dict[str, Edges]]:
         )
     if held.get("versions") != versions:
         changed = ", ".join(same_sweep(str(held.get("versions", "{}")), versions))
-        if not held.get("finished"):
+        if not store.finished:
             raise UserError(
                 f"sweep: {folder} was begun by other versions of {changed}: finish it with those, or choose another --out"
             )
-    if jax.process_index() == 0 and not held.get("finished"):
+    if jax.process_index() == 0 and not store.finished:
         with writing(folder, lambda: "nothing was changed"):
             store.sweep_up()
     return store, {name: Edges(*x) for name, x in json.loads(str(held["edges"])).items()}
@@ -199,7 +200,7 @@ def _dataset(store: Store) -> xarray.Dataset:
     """A store as xarray reads it: loaded from memory, lazily from disk."""
     import xarray
 
-    made = xarray.open_zarr(store.group.store, consolidated=False, chunks=None)
+    made = xarray.open_zarr(store.group.store, chunks=None)
     return made.load() if store.folder is None else made
 
 
@@ -209,7 +210,7 @@ def opened(folder: str | Path) -> xarray.Dataset:
     **Raises:** `UserError` where the folder holds no sweep, or an unfinished one.
     """
     store = Store.opened(Path(folder))
-    if not store.attributes.get("finished"):
+    if not store.finished:
         done = store.done()
         raise UserError(
             f"sweep: {folder} is unfinished ({int(np.sum(done))} of {len(done)} blocks): run its command again"

@@ -244,7 +244,6 @@ def test_fronts_beyond_the_room_for_them(monkeypatch):
         assert made["front_dropped"] == 384 and len(kept) == 16 and {0, 399} <= set(kept.tolist())
 
 
-@pytest.mark.xfail(reason="references of the front are rounded to float32, below points of float64 that they stand for")
 def test_fronts_of_float64_columns():
     """Points that float32 could not tell apart are all on the front, whatever tiles they came in."""
     count = 200

@@ -54,6 +54,7 @@ def cube(space, count=COUNT, seed=0, kind=np.float32):
 
 
 def drawn(problem, seed=0, kind=np.float32):
+    """Designs of random points, a float64 column for each variable, and how far outside they are."""
     space = Space(problem)
     with jax.enable_x64(kind == np.float64):
         columns = space.drawn(cube(space, COUNT, seed, kind))
@@ -173,10 +174,11 @@ def test_nearest_leaves_valid_designs_as_they_are(problems, name):
     space = Space(problems[name])
     columns, outside = drawn(problems[name], 2)
     inside = outside == 0
-    held = {n: jnp.asarray(x[inside], jnp.float32) for n, x in columns.items() if n in space.variables}
+    held = {n: jnp.asarray(x, jnp.float32) for n, x in columns.items() if n in space.variables}
     again = space.nearest(held)
-    for variable in space.variables:
-        np.testing.assert_array_equal(np.broadcast_to(again[variable], held[variable].shape), held[variable], variable)
+    for variable, x in held.items():
+        found = np.broadcast_to(again[variable], COUNT)
+        np.testing.assert_array_equal(found[inside], np.asarray(x)[inside], variable)
 
 
 def test_nearest_rounds_what_is_near(problems):
@@ -271,10 +273,10 @@ def test_free_shapes_are_whole():
         assert p * v <= layers + 2
         found = columns["fullest_stage"][row], columns["last_stage"][row]
         np.testing.assert_allclose(found, stage_layers(layers, p, v), rtol=1e-6)
-    held = {n: jnp.asarray(x[inside], jnp.float32) for n, x in columns.items() if n in space.variables}
+    held = {n: jnp.asarray(x, jnp.float32) for n, x in columns.items() if n in space.variables}
     again = space.nearest(held)
-    for name in space.variables:
-        np.testing.assert_array_equal(np.broadcast_to(again[name], held[name].shape), held[name], name)
+    for name, x in held.items():
+        np.testing.assert_array_equal(np.broadcast_to(again[name], COUNT)[inside], np.asarray(x)[inside], name)
 
 
 def test_random_boxes():

@@ -183,6 +183,7 @@ def test_killed_while_it_was_made(whole, tmp_path):
     assert_identical(whole, tmp_path / "new one")
 
 
+@pytest.mark.slow
 def test_four_devices(whole, tmp_path):
     ended(started(tmp_path / "four", devices=4))
     assert_identical(whole, tmp_path / "four")
@@ -305,7 +306,6 @@ def test_xarray_reads_it_without_warnings(whole):
     assert json.loads(made.attrs["versions"])["jax"] == jax.__version__
 
 
-@pytest.mark.xfail(raises=RuntimeWarning, reason="no consolidated metadata, which xarray looks for first")
 def test_xarray_with_its_defaults(whole):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
