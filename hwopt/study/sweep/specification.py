@@ -158,7 +158,7 @@ class Specification:
         """Everything that decides the numbers, as plain data."""
         return {
             "objective": self.problem.name,
-            "fields": dict(self.fields),
+            "fields": {name: x for name, x in self.fields.items() if x != math.inf},  # a budget that is not asked for
             "choices": {
                 field: list(dict.fromkeys(dict(case.chosen)[field] for case in self.cases))
                 for field, _ in self.cases[0].chosen
