@@ -24,6 +24,7 @@ import numpy as np
 import hwopt
 from hwopt.study.sensitivity.inputs import template_inputs
 from hwopt.study.sweep.evaluator import CPU_OPTIONS
+from hwopt.study.sweep.reductions import Block
 from hwopt.study.sweep.run import Run, run
 from hwopt.study.sweep.specification import Specification, specification
 from hwopt.study.sweep.study import _prepared
@@ -45,7 +46,7 @@ def question(gradients: bool, samples: int, rows: bool = False) -> Specification
         names = [each.name for each in problem.variables if each.category != "rounding"]
         prices = [each.name for each in template_inputs(problem) if each.name.startswith("cluster.prices.")]
         names += prices[: GRADIENT_INPUTS - len(names)]
-    return specification(objective, samples, rows=rows, gradients=names)
+    return specification(objective, samples, rows=rows or gradients, gradients=names)
 
 
 def timed(function: Callable[[], Any], repeats: int = REPEATS) -> float:
@@ -67,22 +68,37 @@ def end_to_end(spec: Specification, folder: Path | None = None) -> tuple[float, 
         reduction = run_.reduction(0, edges)
         columns = evaluator(evaluator.starts([0])[0])
         columns |= reduction.compiled_codes({name: columns[name] for name in reduction.coded})
-        jax.block_until_ready(
-            reduction.compiled({n: columns[n] for n in reduction.counted}, 1, np.full((16, 2), np.inf, np.float32))
-        )
+        Block(reduction).add(0, {name: columns[name] for name in reduction.counted}, 1)
     started = time.perf_counter()
     run(run_, store, edges, None)
     return started - begun, time.perf_counter() - started
 
 
+def tiles(spec: Specification) -> tuple[float, float]:
+    """Seconds of starting, and of evaluating all tiles of a sweep whose columns nobody keeps."""
+    begun = time.perf_counter()
+    evaluator = Run(spec).evaluators[0]
+    starts = evaluator.starts(range(0, spec.samples, spec.tile))
+    jax.block_until_ready(evaluator(starts[0]))
+    started = time.perf_counter()
+    flying: list[Any] = []
+    for each in starts:
+        flying.append(evaluator(each))
+        if len(flying) > 2:
+            jax.block_until_ready(flying.pop(0))
+    jax.block_until_ready(flying)
+    return started - begun, time.perf_counter() - started
+
+
 def fused_peak() -> float:
-    """Multiply-adds a second of all cores, times two: a chain on columns that stay in cache."""
-    count, depth = 1 << 15, 512
+    """Multiply-adds a second of all cores, times two: chains side by side, on columns that stay in cache."""
+    count, depth, chains = 1 << 15, 64, 8
 
     def chain(x, a, b):
+        held = [x + i for i in range(chains)]
         for _ in range(depth):
-            x = x * a + b
-        return x
+            held = [each * a + b for each in held]
+        return sum(held)
 
     options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
     program = jax.jit(chain, compiler_options=options)
@@ -90,7 +106,7 @@ def fused_peak() -> float:
     jax.block_until_ready(program(*x))
     many = 200
     seconds = timed(lambda: jax.block_until_ready([program(*x) for _ in range(many)]))
-    return 2.0 * depth * count * many / seconds
+    return 2.0 * depth * chains * count * many / seconds
 
 
 def bandwidth() -> float:
@@ -148,7 +164,7 @@ def plain_vmap(spec: Specification, count: int = 1 << 15) -> float:
 def peak_memory(samples: int) -> float:
     """Largest resident set, in bytes, of a process that sweeps so many variants without rows."""
     code = f"import hwopt; hwopt.sweep(hwopt.objective('train_cost'), {samples}, rows=False)"
-    code += "; import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    code += "; print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(made.stdout.split()[-1]) * 1024
 
@@ -172,16 +188,17 @@ def table(quick: bool) -> list[str]:
         f"{len(made.constraints)} constraints, {made.kind}",
         f"{processor()}, {os.cpu_count()} cores (load {os.getloadavg()[0]:.1f}); {len(jax.devices())} x {device.device_kind}; "
         f"jax {version('jax')}",
-        "Sampling, model, constraints and reductions (counts, histograms, best, Pareto front, bottleneck map); no rows.",
+        "forward: sampling, model, constraints and reductions (counts, histograms, best, Pareto front, bottleneck map), no rows;",
+        "gradients: sampling, model, constraints and the objective's slopes by 25 inputs, nothing kept",
         "",
-        "variants        forward        value and gradient by 25 inputs",
+        "    variants        forward        with gradients",
     ]
     starts = {}
     for size in sizes:
         cells = []
-        for gradients in (False, True):
-            starting, seconds = end_to_end(question(gradients, size))
-            _, again = end_to_end(question(gradients, size)) if size < LARGEST // 100 else (0.0, seconds)
+        for gradients, measured in ((False, end_to_end), (True, tiles)):
+            starting, seconds = measured(question(gradients, size))
+            _, again = measured(question(gradients, size)) if size < LARGEST // 100 else (0.0, seconds)
             starts[gradients] = starting
             cells.append(f"{size / min(seconds, again):12,.0f}/s")
         lines.append(f"{size:>12,}  " + "   ".join(cells))

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -176,9 +177,18 @@ class Reduction:
         return tuple(dict.fromkeys([*own, *codes]))
 
 
+class Tile(NamedTuple):
+    """A tile that the device is counting."""
+
+    first: int  # number of its first variant
+    size: int
+    columns: Mapping[str, Array]
+    found: Mapping[str, Array]
+
+
 @dataclass
 class Block:
-    """What is known of a block so far; `add` a tile, then `arrays`."""
+    """What is known of a block so far; `add` tiles, then `arrays`."""
 
     reduction: Reduction
     counts: np.ndarray = field(
@@ -214,13 +224,19 @@ class Block:
         **Arguments:** `first`: number of its first variant; `columns` of evaluator and `Reduction.codes`; `size`: how many of
         them count, all by default.
         """
-        size = len(columns["outcome"]) if size is None else size
+        self.finish(self.begin(first, columns, len(columns["outcome"]) if size is None else size))
+
+    def begin(self, first: int, columns: Mapping[str, Array], size: int) -> Tile:
+        """Let the device count a tile, and wait for nothing; arguments as in `add`."""
         if self.reduction.pareto and not len(self._front["variant"]):
             self._extend_front(first, columns, min(size, FIRST))
-        found = self.reduction.compiled(columns, size, self.references())
-        self.join(first, {name: np.asarray(x) for name, x in found.items()})
-        if self.reduction.pareto and int(found["front size"]) > FRONT:
-            self._extend_front(first, columns, size)
+        return Tile(first, size, columns, self.reduction.compiled(columns, size, self.references()))
+
+    def finish(self, tile: Tile) -> None:
+        """Take what the device counted."""
+        self.join(tile.first, {name: np.asarray(x) for name, x in tile.found.items()})
+        if self.reduction.pareto and int(tile.found["front size"]) > FRONT:
+            self._extend_front(tile.first, tile.columns, tile.size)
 
     def _extend_front(self, first: int, columns: Mapping[str, Array], size: int) -> None:
         """The front with the first rows of a tile, on the host."""

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from hwopt.study.sweep import attributes
 from hwopt.study.sweep.evaluator import Evaluator
-from hwopt.study.sweep.program import Elasticities
-from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction
+from hwopt.study.sweep.program import OUTCOMES, Elasticities
+from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction, Tile
 from hwopt.study.sweep.specification import Specification
 from hwopt.study.sweep.store import Column, Store, writing
 from hwopt.study.sweep.summary import as_columns, summary
@@ -43,11 +43,25 @@ class Progress:
 
 
 @dataclass
+class _Open:
+    """A block under way."""
+
+    block: int
+    case: int
+    first: int
+    count: int
+    held: Block
+    left: int  # variants
+    rows: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass
 class Run:
     """A sweep under way. **Arguments:** `devices`: none for all of this process."""
 
     spec: Specification
     devices: tuple[Any, ...] = ()
+    _reductions: dict[int, Reduction] = field(default_factory=dict)
 
     @cached_property
     def evaluators(self) -> list[Evaluator]:
@@ -88,6 +102,12 @@ class Run:
         return made
 
     def reduction(self, case: int, edges: Mapping[str, Edges]) -> Reduction:
+        """What is kept of a case's tiles: one object, which compiles once."""
+        if case not in self._reductions:
+            self._reductions[case] = self._reduction(case, edges)
+        return self._reductions[case]
+
+    def _reduction(self, case: int, edges: Mapping[str, Edges]) -> Reduction:
         spec = self.spec
         counted = {name: x for name, x in edges.items() if not name.startswith("map ")}
         x, y = (
@@ -100,47 +120,49 @@ class Run:
 
     def blocks(self, todo: np.ndarray, edges: Mapping[str, Edges]) -> Iterator[tuple[int, dict, dict, int]]:
         """Blocks evaluated one after the other: number, rows, what it leaves, 0; and between, for each tile, -1 and its size."""
-        spec = self.spec
-        reductions = {case: self.reduction(case, edges) for case in {spec.place(int(block))[0] for block in todo}}
+        flying: list[tuple[_Open, Tile, dict[str, Any]]] = []
+
+        def landed() -> Iterator[tuple[int, dict, dict, int]]:
+            open_, tile, columns = flying.pop(0)
+            open_.held.finish(tile)
+            if self.spec.rows:
+                self._keep(open_, tile, columns)
+            open_.left -= tile.size
+            yield -1, {}, {}, tile.size
+            if not open_.left:
+                yield open_.block, open_.rows, self._wide(open_.case, open_.held.arrays()), 0
+
         for block in todo:
-            case, first, count = spec.place(int(block))
-            evaluator, reduction = self.evaluators[case], reductions[case]
-            held = Block(reduction)
-            rows: dict[str, np.ndarray] = {}
-            step = spec.tile * evaluator.tiles
-            flying: list[tuple[int, dict[str, Any]]] = []
-            starts = evaluator.starts(range(first, first + count, spec.tile))
-            for number in range(len(starts) + IN_FLIGHT):
-                if number < len(starts):
-                    columns = evaluator(starts[number])
-                    columns |= reduction.compiled_codes({name: columns[name] for name in reduction.coded})
-                    flying.append((first + number * step, columns))
-                if number < IN_FLIGHT:
-                    continue
-                at, columns = flying.pop(0)
-                size = min(step, first + count - at)
-                held.add(at, {name: columns[name] for name in reduction.counted}, size)
-                if spec.rows:
-                    self._keep(
-                        rows, {name: np.asarray(x)[..., :size] for name, x in columns.items()}, at - first, count
-                    )
-                yield -1, {}, {}, size
-            yield int(block), rows, self._wide(case, held.arrays()), 0
+            case, first, count = self.spec.place(int(block))
+            evaluator, reduction = self.evaluators[case], self.reduction(case, edges)
+            open_ = _Open(int(block), case, first, count, Block(reduction), count)
+            step = self.spec.tile * evaluator.tiles
+            for number, starts in enumerate(evaluator.starts(range(first, first + count, self.spec.tile))):
+                columns = evaluator(starts)
+                columns |= reduction.compiled_codes({name: columns[name] for name in reduction.coded})
+                at = number * step
+                counted = {name: columns[name] for name in reduction.counted}
+                flying.append((open_, open_.held.begin(first + at, counted, min(step, count - at)), columns))
+                if len(flying) > IN_FLIGHT:
+                    yield from landed()
+        while flying:
+            yield from landed()
 
-    def _keep(self, rows: dict[str, np.ndarray], columns: Mapping[str, np.ndarray], at: int, count: int) -> None:
+    def _keep(self, open_: _Open, tile: Tile, columns: Mapping[str, Any]) -> None:
         """Copy a tile's columns to where the block's rows are gathered."""
-        for name, column in self._stored(columns).items():
-            if name not in rows:
-                rows[name] = np.empty((*column.shape[:-1], count), column.dtype)
-            rows[name][..., at : at + column.shape[-1]] = column
+        at = tile.first - open_.first
+        for name, column in self._stored(columns, tile.size).items():
+            if name not in open_.rows:
+                open_.rows[name] = np.empty((*column.shape[:-1], open_.count), column.dtype)
+            open_.rows[name][..., at : at + tile.size] = column
 
-    def _stored(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _stored(self, columns: Mapping[str, Any], size: int) -> dict[str, np.ndarray]:
         """Columns as the store holds them."""
         names = [*self.spec.variables, *(each.name for each in self.spec.metrics), "violation", "binding", "bottleneck"]
         names += ["elasticity"] if self.spec.gradients else []
-        made = {name: columns[name] for name in names if name in columns}
-        outcome = columns["outcome"]
-        return made | {"possible": (outcome > 0).astype(np.int8), "feasible": (outcome == 2).astype(np.int8)}
+        made = {name: np.asarray(columns[name])[..., :size] for name in names if name in columns}
+        outcome = np.asarray(columns["outcome"])[:size]
+        return made | {"possible": outcome > 0, "feasible": outcome == OUTCOMES.index("feasible")}
 
     def _wide(self, case: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What a block leaves with a place for the variables of all cases."""
