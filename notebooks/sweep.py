@@ -28,13 +28,13 @@ import hwopt
 
 folder = Path(tempfile.mkdtemp()) / "soonest"
 question = hwopt.objective("train_time", power_budget_w=60e6, capex_budget_usd=2.5e9)
-hwopt.sweep(question, samples=2**17, choices={"chip": ["h100-sxm", "b200"]}, gradients=True, out=folder)
+made = hwopt.sweep(question, samples=2**17, choices={"chip": ["h100-sxm", "b200"]}, gradients=True, out=folder)
 
 # %% [markdown]
 # What follows needs the folder alone: dimensions, units and the whole configuration are in it.
 
 # %%
-dataset = xr.open_zarr(folder, consolidated=False)
+dataset = xr.open_zarr(folder)
 dataset[["run_time_s", "run_cost_usd", "chips", "tp", "feasible", "bottleneck", "elasticity"]]
 
 # %%
@@ -53,7 +53,9 @@ for number, name in enumerate(cases["flag_meanings"].split()):
     share = np.bincount(held.bottleneck.values[feasible], minlength=len(parts)) / max(1, feasible.sum())
     best = float(held.run_time_s.where(held.feasible == 1).min()) / 86400
     largest = ", ".join(f"{parts[i]} {share[i]:.0%}" for i in np.argsort(-share)[:3])
-    print(f"{name}: {feasible.mean():.1%} of designs hold all budgets, the soonest in {best:.0f} days; bottleneck {largest}")
+    print(
+        f"{name}: {feasible.mean():.1%} of designs hold all budgets, the soonest in {best:.0f} days; bottleneck {largest}"
+    )
 
 # %% [markdown]
 # ## Time against money
