@@ -208,7 +208,7 @@ def _entries(what: str, text: str | None, example: str) -> dict[str, str]:
 
 
 def _levels(what: str, text: str | None, example: str) -> dict[str, list[float]] | None:
-    from hwopt.study.sweep.specification import level_range
+    from hwopt.study.sweep.given import level_range
 
     return {name: level_range(levels) for name, levels in _entries(what, text, example).items()} or None
 

@@ -10,7 +10,10 @@ import hwopt
 QUESTIONS = {
     "default": ("train_cost", {}),
     "loss": ("loss_under_budget", {}),
-    "experts": ("train_energy", {"workload": "deepseek-v3", "chip": "gb300-nvl72", "cooling": "air", "precision": "fp8"}),
+    "experts": (
+        "train_energy",
+        {"workload": "deepseek-v3", "chip": "gb300-nvl72", "cooling": "air", "precision": "fp8"},
+    ),
 }
 
 

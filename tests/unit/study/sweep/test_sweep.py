@@ -20,11 +20,12 @@ from hwopt.optim.lattice import Lattice
 from hwopt.plan import stage_layers
 from hwopt.study.sensitivity.elasticities import FIELDS
 from hwopt.study.sensitivity.inputs import template_inputs
+from hwopt.study.sweep.given import level_range
 from hwopt.study.sweep.program import OUTCOMES, PARTS
 from hwopt.study.sweep.reductions import BEST, CELLS, Edges
 from hwopt.study.sweep.samplers import LatinHypercube, Sobol
 from hwopt.study.sweep.space import Space
-from hwopt.study.sweep.specification import Optimum, level_range, specification
+from hwopt.study.sweep.specification import Optimum, specification
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 
