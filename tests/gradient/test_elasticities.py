@@ -98,13 +98,21 @@ def test_elasticities_lie_between_the_one_sided_slopes(sampled):
     assert wrong.sum() < 3e-4 * wrong.size, worst(wrong, s, "right")
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_forward_mode_equals_reverse_mode(sampled):
     s = sampled
     pushed = elasticities(values(s["x"]), forward(s["x"]), s["x"], OUTPUTS)
     np.testing.assert_allclose(pushed, s["exact"], rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("cases", [random_cases, pytest.param(one_chip_cases, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param(random_cases, marks=pytest.mark.slow),
+        pytest.param(one_chip_cases, marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
+)
 def test_gradients_are_finite(cases):
     """In float32, degrees of exactly 1 and models without experts included."""
     x = to_vectors(cases(np.random.default_rng(21), 500))
@@ -153,6 +161,7 @@ def single_precision():
     return float32_errors(3_000, seed=23)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", MAIN)
 def test_float32_elasticities_equal_float64_ones(single_precision, output):
     """To 1e-3 |e| + 1e-4, on 3,000 variants off ties."""

@@ -191,6 +191,7 @@ def test_network_power_within_the_rack():
     assert_convex(power.network_w, clusters(calm()), *LINKS, "network__size", "rack__chips")
 
 
+@pytest.mark.slow
 def test_power_of_chip_and_rack():
     rows = clusters(calm())
     assert_convex(inlet_w, rows, *POWERS, *HEAT, *LINKS, *SERVER)
@@ -434,6 +435,7 @@ def test_report_of_chips_at_their_own_clock(at_their_own_clock, name):
     assert_bent_up(at_their_own_clock[:, OUTCOMES.index(name)])
 
 
+@pytest.mark.slow
 def test_times_of_throttled_chips():
     """Their own clock is out of it; what takes power from the compute dies is in."""
     paths = tuple(path for path in MACHINE if path != "chip__clock_ratio")

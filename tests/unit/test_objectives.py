@@ -43,7 +43,7 @@ def test_all_ship():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("fields", [{}, DESIGNED], ids=["sold", "designed"])
+@pytest.mark.parametrize("fields", [{}, pytest.param(DESIGNED, marks=pytest.mark.slow)], ids=["sold", "designed"])
 def test_a_question_states_itself(name, fields):
     question = hwopt.objective(name, **fields)
     with jax.enable_x64(True):

@@ -171,7 +171,9 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
     return min(feasible[0], goal) - optimum, min(feasible[1:-1]) - optimum, feasible[-1] - optimum
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "train_cost" else n for n in QUESTIONS]
+)
 def test_the_exact_model_has_the_same_optimum(name):
     points = leaves(name, 4 if name == "train_cost" else 1)
     assert points

@@ -124,6 +124,7 @@ SMALL = {"tp": (8, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch":
 """A part of the default lattice that holds its optimum."""
 
 
+@pytest.mark.slow
 def test_a_part_of_the_lattice_has_the_same_answer(solution):
     """And frozen variables stay; the same question asked twice is answered alike."""
     first, again = (hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL) for _ in range(2))

@@ -105,8 +105,8 @@ def solved(seed: int, count: int, small: bool) -> tuple[int, int, int]:
 
 
 def test_small_studies_are_proved():
-    feasible, proved, traces = solved(seed=20, count=10, small=True)
-    assert feasible >= 5
+    feasible, proved, traces = solved(seed=20, count=4, small=True)
+    assert feasible >= 2
     assert proved >= 0.9 * feasible
     assert traces <= 3
 

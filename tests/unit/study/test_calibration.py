@@ -180,6 +180,7 @@ def test_one_scale_moves_one_constant(tmp_path):
     assert result["out"] is None
 
 
+@pytest.mark.slow
 def test_what_cannot_be_fitted_is_refused(tmp_path):
     path = _subset(tmp_path, lambda row: row["id"] in ("simumax_b200-0001", "simumax_b200-0002"))
     with pytest.raises(UserError, match="2 runs"):
