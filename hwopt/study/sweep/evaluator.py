@@ -17,7 +17,7 @@ from hwopt.study.sweep.program import Elasticities, Program
 from hwopt.study.sweep.samplers import Sampler
 
 CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
-"""Vectors as wide as the processor has: 1.4 times the speed where it has 512 bits (jax 0.10.1), no change where not."""
+"""Wide vectors: 1.4 times the speed on a processor that has 512 bits (jax 0.10.1); not measured on others."""
 
 TILE = {"cpu": 1 << 15, "gpu": 1 << 19, "tpu": 1 << 17}
 """Variants of a tile by backend: intermediate columns stay in a core's cache, or fill an accelerator."""
