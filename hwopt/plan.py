@@ -32,6 +32,10 @@ class Plan(eqx.Module):
     recompute_full: Scalar  # share of layers recomputed whole in the backward pass
     recompute_attention: Scalar  # share of layers whose attention core is recomputed
     bubble_fraction: Scalar  # share of the 1F1B bubble the schedule leaves (1: 1F1B, 0: zero bubble)
+    weights_offloaded: Scalar  # share of weights and gradients that are streamed from the memory pool for each pass
+    optimizer_offloaded: Scalar  # share of master weights and moments held, and updated, in the pool
+    activations_offloaded: Scalar  # share of the kept activations that wait in the pool
+    local_steps: Scalar  # steps between exchanges of several sites; 1: synchronous
 
 
 def stage_layers(layers: int, pp: int, virtual_stages: int) -> tuple[float, float]:

@@ -39,6 +39,7 @@ class Stack(eqx.Module):
     dp_overlap: Scalar
     communication_slowdown: Scalar  # share of compute throughput that hidden communication takes away while it runs
     collective_launch_s: Scalar  # software latency of one collective
+    logarithmic_passes: Scalar  # 1: all-gathers and reduce-scatters may take logarithmic algorithms, 0: rings only
     gather_efficiency: Scalar  # bandwidth of gathering sharded weights over that of the link's large collectives
     gradient_bytes: Scalar  # bytes an element in the gradient reduction (4: fp32, 2: bf16)
     optimizer_passes: Scalar  # HBM passes of the optimizer update over the fused minimum
@@ -51,5 +52,4 @@ class Stack(eqx.Module):
     cast_inputs_kept: Scalar  # 1: GEMM inputs are kept in the GEMM's 8- or 4-bit format; 0: as activations
     logit_bytes: Scalar  # bytes a logit at the peak of the loss (14: fp32 copy, log-softmax, gradient; output)
     master_kept: Scalar  # share of the master weights' bytes stored (0.5: the 16 bits that the weights lack)
-    activations_offloaded: Scalar  # share of the kept activations that wait in host memory
     layers_whole: Scalar  # layers held whole at once: gathered weights, gradients not added up yet

@@ -14,7 +14,7 @@ from hwopt import catalog
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget, Problem
 from hwopt.design.variables import KNOWN, Design, Variable, variable
-from hwopt.errors import UserError
+from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.units import pretty
 
@@ -28,6 +28,11 @@ power cap is a choice that a design is free to make again."""
 
 NO_LIMIT = math.inf
 
+_COUNTED_CHIPS = 16384
+"""Chips that a fabric's switches and cables are counted for: its price a chip is that of so many, whatever the design."""
+
+OFFLOADS = ("optimizer", "activations", "weights")
+
 _BUDGETS = {
     "time_budget_s": "run_time_s",
     "cost_budget_usd": "run_cost_usd",
@@ -35,6 +40,7 @@ _BUDGETS = {
     "power_budget_w": "peak_power_w",
     "energy_budget_j": "run_energy_j",
     "carbon_budget_kg": "run_carbon_kg",
+    "site_power_budget_w": "site_power_w",
     "rack_power_budget_w": "rack_power_w",
     "chip_power_budget_w": "chip_power_w",
     "junction_budget_k": "junction_temperature_k",
@@ -54,6 +60,12 @@ _CHOICES = {
     "design": "a public design from which the chip is drawn anew: areas, stacks, dies, clock",
     "technology": "process that the design is ported to",
     "memory": "HBM generation that the design is ported to",
+    "fabric": "topology outside the domain, counted out for 16,384 chips, else the chip's own links",
+    "pool": "memory beyond HBM, else what the chip's servers have",
+    "offload": "what waits there: none, or optimizer, activations, weights, with + between",
+    "sites": "places that share the chips equally",
+    "lines": "what joins them",
+    "local_steps": "steps between their exchanges; 1 is synchronous",
     "cooling": "cooling technology, else what the chip's servers are built for",
     "reliability": "how often a fleet fails",
     "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
@@ -66,6 +78,7 @@ _COLDEST_JUNCTION_K = 273.15  # freezing water; less is a temperature in degC
 
 _PLAN = ("tp", "pp", "virtual_stages", "micro_batch", "fullest_stage", "last_stage")
 _NETWORK = ("scale_up_domain", "scale_up_bandwidth_bytes_per_s", "scale_out_bandwidth_bytes_per_s")
+_POOL = ("pool_capacity_bytes", "pool_bandwidth_bytes_per_s")
 _CATALOGUE_CHIP = ("hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "clock_ratio")
 _DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enabled_fraction", "clock_hz")
 
@@ -81,6 +94,12 @@ class TrainingQuestion:
     memory: str = ""  # likewise
     stack: str = "nemo-2024"
     site: str = "us-average"
+    fabric: str = ""
+    pool: str = ""
+    offload: str = "none"
+    sites: float = 1.0
+    lines: str = "continental"
+    local_steps: float = 1.0
     cooling: str = ""
     reliability: str = "fleet-mean"
     prices: str = "default"
@@ -97,6 +116,7 @@ class TrainingQuestion:
     power_budget_w: float = NO_LIMIT
     energy_budget_j: float = NO_LIMIT
     carbon_budget_kg: float = NO_LIMIT
+    site_power_budget_w: float = NO_LIMIT
     rack_power_budget_w: float = NO_LIMIT
     chip_power_budget_w: float = NO_LIMIT
     junction_budget_k: float = NO_LIMIT
@@ -120,6 +140,16 @@ class TrainingQuestion:
                 f"junction_budget_k = {self.junction_budget_k:g} K is colder than any climate: it is in kelvin, 85 degC is 358"
             )
 
+    def _offloaded(self) -> dict[str, float]:
+        """Shares of the plan that lie in the memory pool."""
+        parts = [] if self.offload == "none" else [part.strip() for part in self.offload.split("+")]
+        for part in parts:
+            if part not in OFFLOADS:
+                raise UserError(
+                    f"offload = {self.offload!r}: {suggest(part, ('none', *OFFLOADS))}; several with + between"
+                )
+        return {f"{part}_offloaded": 1.0 for part in parts}
+
     def _workload_variables(self) -> tuple[Variable, ...]:
         """The batch next to the one asked for; where loss counts, tokens and the batch's size are free."""
         if self.minimised != "loss" and self.loss_budget == NO_LIMIT:
@@ -141,18 +171,28 @@ class TrainingQuestion:
         catalog.check_precision(self.chip, self.precision)
         cluster = catalog.cluster(
             self.chip,
-            16384,
+            _COUNTED_CHIPS,
             stack=self.stack,
             site=self.site,
+            fabric=self.fabric or None,
+            pool=self.pool or None,
+            sites=self.sites,
+            lines=self.lines,
             cooling=self.cooling or None,
             reliability=self.reliability,
             prices=self.prices,
             constants=self.constants,
         )
         cluster = eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
-        plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes")
+        plan = catalog.plan(
+            run, 1, recompute=self.recompute, sequence_parallel="yes", local_steps=self.local_steps, **self._offloaded()
+        )
         project = self._project()
-        names = ("chips", *(_DESIGNED_CHIP if project else _CATALOGUE_CHIP), *_NETWORK, "chips_per_rack", *_PLAN)
+        # A pool in the price of the hosts is what it is; one that is paid for is sized.
+        pooled = _POOL if self._offloaded() and float(cluster.pool.usd_per_byte) > 0.0 else ()
+        names = (
+            "chips", *(_DESIGNED_CHIP if project else _CATALOGUE_CHIP), *_NETWORK, *pooled, "chips_per_rack", *_PLAN
+        )  # fmt: skip
         experts = float(run.model.experts)
         degrees = (variable("ep", 1.0, experts),) if experts > 1 else ()
         budgets = {field: getattr(self, field) for field in _BUDGETS if getattr(self, field) != NO_LIMIT}
@@ -211,12 +251,23 @@ class TrainingQuestion:
         fitted = [f"Calibration: {held.title}"] if held is not None and held.runs else []
         return [*fitted, *self._citations()]
 
+    def _network_records(self) -> list[catalog.Record]:
+        """The entries behind what lies outside the domain."""
+        if not self.fabric:
+            return [catalog.record("links", str(catalog.record("chips", self.chip).text["scale_out"]))]
+        fabric = catalog.record("fabrics", self.fabric)
+        return [fabric, catalog.record("links", str(fabric.text["link"]))]
+
     def _citations(self) -> list[str]:
         chip = catalog.record("chips", self.chip)
         return catalog.sources_of(
             catalog.record("workloads", self.workload),
             chip,
-            *(catalog.record("links", str(chip.text[role])) for role in ("scale_up", "scale_out")),
+            catalog.record("links", str(chip.text["scale_up"])),
+            *self._network_records(),
+            catalog.record("pools", self.pool or str(chip.text["pool"])),
+            catalog.record("storages", "shared-flash"),
+            *([catalog.record("lines", self.lines)] if self.sites > 1 else []),
             catalog.record("stacks", self.stack),
             catalog.record("sites", self.site),
             catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),

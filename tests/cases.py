@@ -9,10 +9,13 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.cooling import Cooling
 from hwopt.hardware.facility import Facility
+from hwopt.hardware.memory_pool import MemoryPool
 from hwopt.hardware.network import Network
 from hwopt.hardware.prices import Prices
 from hwopt.hardware.rack import Rack
 from hwopt.hardware.reliability import Reliability
+from hwopt.hardware.sites import Sites
+from hwopt.hardware.storage import Storage
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.workload.learning import LossLaw
@@ -129,6 +132,7 @@ def _law(draw: _Draw) -> LossLaw:
         critical_loss_exponent=np.where(grows, np.where(of_both, draw.uniform(0.5, 2), draw.uniform(3, 4.77)), 0.0),
         repetition_epochs=draw.uniform(10, 20),
         moe_exponent=draw.either(0.5, 0.5, draw.uniform(0, 1)),
+        replica_exponent=np.resize([0.0116, 0.0, 0.02], draw.n),
     )
 
 
@@ -147,6 +151,7 @@ def _run(draw: _Draw, model: Transformer, replicas_times_micro_batches: np.ndarr
         activation_bytes=draw.choice(1, 2, 2, 2, 4),
         causal_fraction=draw.choice(0.5, 0.5, 0.6, 1),
         trainable_fraction=draw.either(0.7, 1.0, draw.log(1e-3, 1)),
+        input_bytes_per_token=draw.either(0.6, 4.0, draw.log(2, 1e6)),
         routing_imbalance=np.where(model.experts > 0, draw.uniform(1, 1.6), 1.0),
     )
 
@@ -214,6 +219,60 @@ def _cooling(draw: _Draw, chip: Chip) -> Cooling:
     )
 
 
+def _topology(draw: _Draw, domain: np.ndarray) -> dict:
+    """Switches, full meshes and tori of one to three dimensions; the outermost tier is switched.
+
+    A domain of 2^D chips sits on a kink of a torus of D dimensions.
+    """
+    dimensions = draw.rng.choice([1.0, 1.0, 1.0, 2.0, 3.0], (draw.n, 3))
+    dimensions[(domain == 4.0) | (domain == 8.0)] = 1.0
+    direct = draw.rng.uniform(size=(draw.n, 2)) < 0.4
+    jitter = draw.coin(0.4)[:, None] * (draw.rng.uniform(size=(draw.n, 3)) < 0.7)
+    return dict(
+        dimensions=dimensions,
+        sharing=direct * draw.rng.choice([0.2, 0.35, 1.0, 1.4], (draw.n, 2)),
+        crossings=direct * (dimensions > 1.0)[:, :2] * dimensions[:, :2] / 4.0,
+        tree_step=draw.rng.choice([1.0, 2.0, 2.5, 1e9], (draw.n, 3)),
+        latency_tail_s=jitter * np.exp(draw.rng.uniform(np.log(1e-7), np.log(1e-4), (draw.n, 3))),
+        bandwidth_spread=jitter * draw.rng.uniform(0.0, 0.4, (draw.n, 3)),
+    )
+
+
+def _pool(draw: _Draw) -> MemoryPool:
+    """None, host memory in the price of the host, and stores of their own."""
+    own = draw.coin()
+    return MemoryPool(
+        capacity_bytes=draw.either(0.2, 1.0, draw.log(1e10, 3e13)),
+        bandwidth_bytes_per_s=draw.log(1e10, 1e12),
+        update_bandwidth_bytes_per_s=draw.log(1e10, 1e12),
+        power_w_per_byte=own * draw.log(1e-11, 1e-9),
+        energy_j_per_byte=own * draw.log(1e-11, 1e-9),
+        usd_per_byte=own * draw.log(1e-9, 2e-8),
+        usd_per_byte_per_s=own * draw.log(1e-9, 2e-7),
+    )
+
+
+def _storage(draw: _Draw) -> Storage:
+    return Storage(
+        checkpoint_bytes_per_s_per_chip=draw.log(2e7, 1e9),
+        input_bytes_per_s_per_chip=draw.log(1e7, 1e10),
+    )
+
+
+def _sites(draw: _Draw, plan: Plan) -> Sites:
+    """One site, or a few with a replica each."""
+    return Sites(
+        count=draw.either(0.7, 1.0, np.minimum(draw.choice(2, 3, 8), np.maximum(plan.dp, 1.0))),
+        bandwidth_bytes_per_s=draw.log(1e8, 1e13),
+        latency_s=draw.log(1e-4, 0.2),
+        efficiency=draw.uniform(0.3, 0.95),
+        bytes_per_parameter=draw.choice(0.5, 2, 4),
+        overlap=draw.choice(0, 0, 0.5, 1),
+        lease_usd_per_byte=draw.log(1e-14, 1e-11),
+        fixed_usd=draw.log(1e6, 1e8),
+    )
+
+
 def _network(draw: _Draw) -> Network:
     domain = draw.either(0.6, draw.choice(1, 4, 8, 16, 64, 72, 144, 576), draw.log(1, 1e4))
     inner = draw.log(2e10, 2e12)
@@ -226,6 +285,7 @@ def _network(draw: _Draw) -> Network:
         latency_s=np.stack([draw.log(3e-7, 1e-5), draw.log(1e-6, 3e-5), draw.log(3e-6, 1e-3)], 1),
         ramp=np.resize([0.0, 0.5, 1.0, 1.0, 1.0], (draw.n, 3)),
         reduction_factor=draw.rng.choice([0.5, 1.0, 1.0, 0.7], (draw.n, 3)),
+        **_topology(draw, domain),
         energy_j_per_byte=np.stack([draw.log(1e-12, 1e-10), draw.log(1e-11, 5e-10), draw.log(1e-11, 1e-9)], 1),
     )
 
@@ -240,6 +300,9 @@ def _rack(draw: _Draw) -> Rack:
         weight_limit_kg=draw.uniform(900, 2500),
         floor_area_m2=draw.uniform(1.5, 4),
         price_usd=draw.log(5e3, 5e4),
+        cable_area_m2_per_byte_per_s=draw.log(2e-16, 2e-15),
+        cable_limit_m2=draw.log(0.01, 0.2),
+        cable_weight_kg_per_byte_per_s=draw.log(2e-13, 4e-12),
         optics_energy_j_per_byte=draw.log(2e-11, 4e-10),
         optics_usd_per_byte_per_s=draw.log(1e-8, 5e-8),
     )
@@ -276,7 +339,6 @@ def _reliability(draw: _Draw) -> Reliability:
         restart_s=draw.log(60, 7200),
         snapshot_bandwidth_bytes_per_s=draw.log(5e9, 6e10),
         snapshot_overhead_s=draw.either(0.2, 0.0, draw.log(0.3, 30)),
-        storage_bandwidth_bytes_per_s_per_chip=draw.log(2e7, 1e9),
     )
 
 
@@ -341,8 +403,8 @@ def _stack(draw: _Draw) -> Stack:
         cast_inputs_kept=np.resize([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], draw.n),
         logit_bytes=np.resize([2.0, 6.0, 14.0, 4.0], draw.n),
         master_kept=np.resize([1.0, 0.5], draw.n),
-        activations_offloaded=np.resize([0.0, 0.0, 0.5], draw.n),
         layers_whole=np.resize([2.0, 0.5, 1.0, 2.0], draw.n),
+        logarithmic_passes=np.resize([0.0, 0.0, 1.0], draw.n),
     )
 
 
@@ -385,6 +447,10 @@ def _plan(draw: _Draw, w: Transformer) -> Plan:
         recompute_full=draw.either(0.6, draw.choice(0, 1), draw.uniform(0, 1)),
         recompute_attention=draw.either(0.6, draw.choice(0, 1), draw.uniform(0, 1)),
         bubble_fraction=draw.either(0.7, 1.0, draw.uniform(0, 1)),
+        weights_offloaded=draw.either(0.8, 0.0, draw.choice(1, 0.5)),
+        optimizer_offloaded=draw.either(0.7, 0.0, draw.choice(1, 0.5)),
+        activations_offloaded=draw.either(0.7, 0.0, draw.choice(1, 0.3)),
+        local_steps=draw.either(0.6, 1.0, draw.choice(10, 500)),
     )
 
 
@@ -397,11 +463,14 @@ def random_cases(rng: np.random.Generator, n: int, kind: str | None = None) -> t
     batches = draw.either(0.5, np.round(draw.log(1, 500)), draw.log(1, 500))
     run = _run(draw, model, plan.dp * plan.micro_batch * batches)
     used = plan.tp * plan.pp * plan.dp * plan.cp
-    chip = _chip(draw)
+    chip, sites = _chip(draw), _sites(draw, plan)
     cluster = Cluster(
         chip=chip,
-        chips=draw.either(0.8, used, np.maximum(used * draw.log(0.5, 2), 1.0)),
+        chips=draw.either(0.8, used, np.maximum(used * draw.log(0.5, 2), sites.count)),
         network=_network(draw),
+        pool=_pool(draw),
+        storage=_storage(draw),
+        sites=sites,
         cooling=_cooling(draw, chip),
         rack=_rack(draw),
         facility=_facility(draw),
@@ -450,7 +519,11 @@ def one_chip_cases(rng: np.random.Generator, n: int, kind: str | None = None):
         ("tp", "pp", "dp", "cp", "ep", "expert_tp", "fullest_stage", "last_stage", "shard_groups"), 1.0
     )
     batches = run.global_batch_sequences / plan.dp
-    return replace(run, global_batch_sequences=batches), replace(cluster, chips=1.0), replace(plan, **ones)
+    return (
+        replace(run, global_batch_sequences=batches),
+        replace(cluster, chips=1.0, sites__count=1.0),
+        replace(plan, **ones),
+    )
 
 
 def one_chip_case(rng: np.random.Generator, kind: str | None = None):

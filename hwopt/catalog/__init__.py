@@ -11,16 +11,19 @@ from hwopt.catalog.calibrations import (
     with_constants,
 )
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
-from hwopt.catalog.clusters import cluster, network, prices
+from hwopt.catalog.clusters import cluster, prices
+from hwopt.catalog.fabrics import fabric_tiers, parts, topology
 from hwopt.catalog.facilities import cooling, default_cooling, facility
 from hwopt.catalog.learning import loss_law
 from hwopt.catalog.load import record, sources_of
 from hwopt.catalog.names import KINDS as kinds
 from hwopt.catalog.names import find, names
+from hwopt.catalog.networks import network
 from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.projects import chip_project, project_records
 from hwopt.catalog.reliability import reliability
 from hwopt.catalog.schema import Quantity, Record
+from hwopt.catalog.surroundings import memory_pool, sites, storage
 from hwopt.catalog.workloads import training_run, transformer
 
 __all__ = [
@@ -39,21 +42,27 @@ __all__ = [
     "cooling",
     "default_cooling",
     "default_stack",
+    "fabric_tiers",
     "facility",
     "find",
     "forget_calibrations",
     "kinds",
     "loss_law",
+    "memory_pool",
     "names",
     "network",
     "parse_plan",
+    "parts",
     "plan",
     "prices",
     "project_records",
     "record",
     "reliability",
+    "sites",
     "sources_of",
     "stack",
+    "storage",
+    "topology",
     "training_run",
     "transformer",
     "with_constants",

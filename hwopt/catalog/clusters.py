@@ -1,4 +1,4 @@
-"""What surrounds chips: network, building, prices, and the whole as a `Cluster`."""
+"""What surrounds chips, with its prices, as a `Cluster`."""
 
 from __future__ import annotations
 
@@ -12,76 +12,13 @@ from hwopt.catalog.facilities import cooling as _cooling
 from hwopt.catalog.facilities import default_cooling, facility
 from hwopt.catalog.facilities import rack as _rack
 from hwopt.catalog.load import leaf, positive, record, supported
+from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
 from hwopt.catalog.reliability import reliability as _reliability
-from hwopt.catalog.schema import Record
-from hwopt.errors import UserError
+from hwopt.catalog.surroundings import memory_pool
+from hwopt.catalog.surroundings import sites as _sites
+from hwopt.catalog.surroundings import storage as _storage
 from hwopt.hardware.cluster import Cluster
-from hwopt.hardware.network import Network
 from hwopt.hardware.prices import Prices
-
-UNLIMITED = 1e9
-"""Chips of a pod where the link names no limit: more than anyone has."""
-
-
-def _links(held: Record, scale_up: str | Path | None, scale_out: str | Path | None) -> tuple[Record, Record]:
-    """The links of a chip, or the ones asked for instead."""
-    inner = supported("links", str(held.text["scale_up"]) if scale_up is None else scale_up)
-    outer = supported("links", str(held.text["scale_out"]) if scale_out is None else scale_out)
-    if outer.text.get("role") != "scale_out":
-        raise UserError(f"link '{outer.slug}' is a {outer.text.get('role')} link: it cannot be the scale-out network")
-    return inner, outer
-
-
-def network(
-    chip: str | Path,
-    *,
-    domain: float | None = None,
-    scale_up: str | Path | None = None,
-    scale_out: str | Path | None = None,
-    scale_out_bytes_per_s: float | None = None,
-    pod: float | None = None,
-    oversubscription: float | None = None,
-    in_network_reduction: bool = False,
-) -> Network:
-    """The network around a chip: its scale-up domain, a non-blocking pod of scale-out links, the core beyond it.
-
-    **Arguments:** `chip`; `domain` chips of the scale-up domain; `scale_up`, `scale_out`: links instead of the
-    chip's own, at the links' own rate; `scale_out_bytes_per_s` per chip and direction; `pod` chips below the core;
-    `oversubscription` of the core (7 in the cluster that trained Llama 3 405B); `in_network_reduction`: all-reduces
-    use the switches (NVLS, SHARP) where the link has them.
-
-    **Raises:** `UserError` for unknown names and numbers that are not positive.
-    """
-    held = supported("chips", chip)
-    inner, outer = _links(held, scale_up, scale_out)
-    own_inner = scale_up is None or inner.slug == held.text["scale_up"]
-    own_outer = scale_out is None or outer.slug == held.text["scale_out"]
-    size = positive(held.si("scale_up_domain") if domain is None else domain, "domain", least=1.0, most=UNLIMITED)
-    inside = inner.si("bandwidth")
-    if own_inner:
-        inside = held.si("scale_up_bandwidth", inside)
-    efficiency = held.si("scale_up_efficiency", inner.si("efficiency")) if own_inner else inner.si("efficiency")
-    outside = held.si("scale_out_bandwidth") if own_outer else outer.si("bandwidth")
-    if scale_out_bytes_per_s is not None:
-        outside = positive(scale_out_bytes_per_s, "scale_out_bytes_per_s")
-    shared = positive(
-        outer.si("oversubscription", 1.0) if oversubscription is None else oversubscription, "oversubscription"
-    )
-    reach = positive(outer.si("pod", UNLIMITED) if pod is None else pod, "pod", least=1.0, most=UNLIMITED)
-    reduction = [each.si("reduction_factor", 1.0) for each in (inner, outer, outer)]
-    if in_network_reduction:
-        reduction = [
-            each.si("in_network_reduction", plain) for each, plain in zip((inner, outer, outer), reduction, strict=True)
-        ]
-    return Network(
-        size=leaf([size, max(reach, size)]),
-        bandwidth_bytes_per_s=leaf([inside, outside, outside / shared]),
-        efficiency=leaf([efficiency, outer.si("efficiency"), outer.si("efficiency")]),
-        latency_s=leaf([inner.si("latency"), outer.si("latency"), outer.si("core_latency", outer.si("latency"))]),
-        ramp=leaf([each.si("ramp", 0.0) for each in (inner, outer, outer)]),
-        reduction_factor=leaf(reduction),
-        energy_j_per_byte=leaf([inner.si("energy"), outer.si("energy"), outer.si("core_energy", outer.si("energy"))]),
-    )
 
 
 def prices(
@@ -90,6 +27,8 @@ def prices(
     *,
     scale_up: str | Path | None = None,
     scale_out: str | Path | None = None,
+    fabric: str | Path | None = None,
+    chips: float = 1.0,
 ) -> Prices:
     """A price list for a chip: the chip's price split into compute, memory and scale-up links.
 
@@ -97,13 +36,13 @@ def prices(
     scaled down to the rest, so that the parts always add up to the price. The domain's cabling is priced at the
     chip's own domain or at the list's, whichever is larger.
 
-    **Arguments:** `name` of the price list; `chip`; links instead of the chip's own.
+    **Arguments:** `name` of the price list; `chip`; links instead of the chip's own, or a `fabric` counted for `chips` ends.
 
     **Raises:** `UserError` for unknown names or bad files.
     """
     held, paid = supported("chips", chip), supported("prices", name)
-    own_inner, _ = _links(held, None, None)
-    inner, outer = _links(held, scale_up, scale_out)
+    own_inner, inner = scale_up_link(held, None), scale_up_link(held, scale_up)
+    outer = outside(chip, scale_out=scale_out, fabric=fabric, chips=chips)
     guess = held.si("peak.bf16") * paid.si("chip_usd_per_bf16_flops")
     price = paid.si("price_factor") * held.si("price", guess)
     memory_price, pin_price = paid.si("hbm_usd_per_byte"), paid.si("hbm_usd_per_byte_per_s")
@@ -116,9 +55,7 @@ def prices(
         chip_base_usd=leaf(price - scale * (memory + links)),
         hbm_usd_per_byte=leaf(scale * memory_price),
         hbm_usd_per_byte_per_s=leaf(scale * pin_price),
-        network_usd_per_byte_per_s=leaf(
-            [own * inner.si("price"), outer.si("price"), outer.si("core_price", outer.si("price"))]
-        ),
+        network_usd_per_byte_per_s=leaf([own * inner.si("price"), *outer.usd_per_byte_per_s]),
         domain_usd_per_chip=leaf(paid.si("domain_usd_per_chip")),
         reference_domain=leaf(max(paid.si("reference_domain"), held.si("scale_up_domain"))),
         host_usd=leaf(held.si("host_price", paid.si("host_usd"))),
@@ -147,6 +84,9 @@ def cluster(
     pod: float | None = None,
     oversubscription: float | None = None,
     in_network_reduction: bool = False,
+    fabric: str | Path | None = None,
+    latency_tail_s: float | None = None,
+    bandwidth_spread: float | None = None,
     stack: str | Path | None = None,
     site: str | Path = "us-average",
     cooling: str | Path | None = None,
@@ -154,13 +94,18 @@ def cluster(
     rack_chips: float | None = None,
     reliability: str | Path = "fleet-mean",
     prices: str | Path = "default",
+    pool: str | Path | None = None,
+    storage: str | Path = "shared-flash",
+    sites: float = 1.0,
+    lines: str | Path = "continental",
     constants: str | Path = CALIBRATED,
 ) -> Cluster:
     """A cluster of `chips` chips with everything around them.
 
     **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one
     by default; `site`; `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips`
-    in one instead of as many as fit; `reliability` of the fleet; `prices`: a price list; `constants`: `calibrated` to
+    in one instead of as many as fit; `reliability` of the fleet; `prices`: a price list; `pool`: memory beyond the chips', by
+    default their hosts'; `storage`; `sites` that share the chips, and the `lines` between them; `constants`: `calibrated` to
     published runs (the default), `literature`, `speed-of-light`, or a `.toml` file of `hwopt calibrate`.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
@@ -178,20 +123,28 @@ def cluster(
         pod=pod,
         oversubscription=oversubscription,
         in_network_reduction=in_network_reduction,
+        fabric=fabric,
+        chips=count,
+        latency_tail_s=latency_tail_s,
+        bandwidth_spread=bandwidth_spread,
     )
     building = facility(site, chip)
     around = _cooling(default_cooling(chip, site) if cooling is None else cooling, chip)
+    beyond = memory_pool(str(held.text.get("pool", "none")) if pool is None else pool)
     family = architecture(held)
     software = default_stack(chip) if stack is None else stack
     literature = Cluster(
         chip=_chip(chip),
         chips=leaf(count),
         network=links,
+        pool=beyond,
+        storage=_storage(storage, reliability),
+        sites=_sites(sites, lines),
         cooling=around,
-        rack=_rack(rack, chip, around, building, links, rack_chips),
+        rack=_rack(rack, chip, around, building, links, beyond, rack_chips, scale_up),
         facility=building,
         reliability=_reliability(reliability),
-        prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out),
+        prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=count),
         stack=_stack(software, family),
     )
     slug = record("stacks", software).slug

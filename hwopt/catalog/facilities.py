@@ -9,8 +9,12 @@ from hwopt.catalog.load import leaf, record, supported
 from hwopt.errors import UserError
 from hwopt.hardware.cooling import Cooling
 from hwopt.hardware.facility import Facility
+from hwopt.hardware.memory_pool import MemoryPool
 from hwopt.hardware.network import Network
 from hwopt.hardware.rack import Rack
+
+_USUAL_CABLES = "nvlink-5"
+"""Link whose copper stands for that of links that state none (estimate)."""
 
 _ZERO_CELSIUS_K = 273.15  # by definition
 
@@ -86,29 +90,39 @@ def rack(
     around: Cooling,
     building: Facility,
     network: Network,
+    pool: MemoryPool,
     chips: float | None = None,
+    scale_up: str | Path | None = None,
 ) -> Rack:
-    """A rack of servers of a chip, filled as far as power and weight allow.
+    """A rack of servers of a chip, filled as far as power, weight and cables allow.
 
-    Chips are provisioned at `(TDP + host + network) / (1 - fans) / efficiency`, with optics on all scale-up links where
-    the domain does not fit. A rack that has room for a whole scale-up domain holds whole domains; any rack holds one
-    chip, and says so where even that is too much (`rack_power` margin).
+    Chips are provisioned at `(TDP + host + network + memory pool) / (1 - fans) / efficiency`, with optics on all scale-up
+    links where the domain does not fit. A rack that has room for a whole scale-up domain holds whole domains; any rack holds
+    one chip, and says so where even that is too much (`rack_power` margin).
 
-    **Arguments:** `name` of a rack, or a path; `chips` a rack, instead of as many as fit.
+    **Arguments:** `name` of a rack, or a path; `chips` a rack, instead of as many as fit; `scale_up` link, whose cables the
+    rack holds, instead of the chip's own. A link that states no cables has NVLink 5's.
 
     **Raises:** `UserError` for unknown names or bad files.
     """
     held = supported("racks", name)
+    link = supported("links", str(supported("chips", chip).text["scale_up"]) if scale_up is None else scale_up)
+    usual = supported("links", _USUAL_CABLES)
+    area, weight = (link.si(key, usual.si(key)) for key in ("cable_area", "cable_weight"))
     if chips is None:
         inside = (network.bandwidth_bytes_per_s * network.energy_j_per_byte).sum()
-        boards = supported("chips", chip).si("tdp") + building.host_power_w + inside
+        beside = pool.capacity_bytes * pool.power_w_per_byte + pool.bandwidth_bytes_per_s * pool.energy_j_per_byte
+        boards = supported("chips", chip).si("tdp") + building.host_power_w + inside + beside
         optics = network.bandwidth_bytes_per_s[0] * held.si("optics_energy")
         losses = (1.0 - around.fan_fraction) * building.supply_efficiency
         limit = min(float(around.rack_limit_w), held.si("busbar_limit"))
-        by_weight = (held.si("weight_limit") - held.si("empty_weight")) / held.si("chip_weight")
+        cabled = float(network.bandwidth_bytes_per_s[0]) if float(network.size[0]) > 1.0 else 0.0
+        room = held.si("weight_limit") - held.si("empty_weight")
+        by_weight = room / (held.si("chip_weight") + cabled * weight)
+        by_cables = held.si("cable_limit") / (cabled * area) if cabled else math.inf
 
         def fit(each_w: float) -> int:
-            return max(math.floor(min(limit * losses / each_w, by_weight)), 1)
+            return max(math.floor(min(limit * losses / each_w, by_weight, by_cables)), 1)
 
         most, domain = fit(boards), float(network.size[0])
         chips = domain * (most // domain) if most >= domain else fit(boards + optics)
@@ -120,6 +134,9 @@ def rack(
         weight_limit_kg=leaf(held.si("weight_limit")),
         floor_area_m2=leaf(held.si("floor_area")),
         price_usd=leaf(held.si("price")),
+        cable_area_m2_per_byte_per_s=leaf(area),
+        cable_limit_m2=leaf(held.si("cable_limit")),
+        cable_weight_kg_per_byte_per_s=leaf(weight),
         optics_energy_j_per_byte=leaf(held.si("optics_energy")),
         optics_usd_per_byte_per_s=leaf(held.si("optics_price")),
     )

@@ -38,7 +38,9 @@ NEVER_ZERO = frozenset({
     "wafer_diameter", "clustering", "interposer_clustering", "die_bond_yield", "stack_bond_yield", "substrate_yield",
     "fab_yield",
     "logic_density", "speed", "dies", "enabled_fraction", "clock", "matrix_per_vector", "matrix_transistors",
-    "reticle", "usable_edge",
+    "radix", "rails", "planes", "ports", "hosts", "routers", "global_links",
+    "reticle", "usable_edge", "cable_limit", "capacity", "update_bandwidth", "checkpoint_bandwidth", "input_bandwidth",
+    "dimensions", "links",
 })  # fmt: skip
 """Quantities and tables that the model divides by."""
 
@@ -49,7 +51,7 @@ _BY_ARCHITECTURE = (ARCHITECTURES, "1")
 ENTRIES: dict[str, Entry] = {
     "chips": Entry(
         text=(*_COMMON, "architecture", "process", "topology", "memory_type", "form_factor", "native", "scale_up",
-              "scale_out", "half_of", "default_stack", "cooling"),
+              "scale_out", "half_of", "default_stack", "cooling", "pool"),
         quantities=quantities.CHIP,
         tables={"peak": (PRECISIONS, "FLOP/s"), "matmul_efficiency": (PRECISIONS, "1")},
         required=("architecture", "native", "scale_up", "scale_out", "peak", "matmul_efficiency", "sram", "memory_capacity",
@@ -76,6 +78,9 @@ ENTRIES: dict[str, Entry] = {
                   *(key for key in quantities.STACK if key not in quantities.STACK_DEFAULTS)),
     ),
     "cooling": Entry(text=_COMMON, quantities=quantities.COOLING, required=tuple(quantities.COOLING)),
+    "pools": Entry(text=_COMMON, quantities=quantities.POOL, required=tuple(quantities.POOL)),
+    "storages": Entry(text=_COMMON, quantities=quantities.STORAGE, required=("input_bandwidth",)),
+    "lines": Entry(text=_COMMON, quantities=quantities.LINE, required=tuple(quantities.LINE)),
     "racks": Entry(text=_COMMON, quantities=quantities.RACK, required=tuple(quantities.RACK)),
     "sites": Entry(text=(*_COMMON, "cooling"), quantities=quantities.SITE, required=tuple(quantities.SITE)),
     "prices": Entry(text=_COMMON, quantities=quantities.PRICES, required=tuple(quantities.PRICES)),
@@ -91,6 +96,11 @@ ENTRIES: dict[str, Entry] = {
         quantities=quantities.DESIGN,
         tables={"matmul_efficiency": (PRECISIONS, "1"), "format_ratio": (PRECISIONS, "1")},
         required=("die", "technology", "memory", *quantities.DESIGN_INPUTS),
+    ),
+    "fabrics": Entry(
+        text=(*_COMMON, "topology", "link"),
+        quantities=quantities.FABRIC,
+        required=("topology", "link", *quantities.FABRIC_PARTS),
     ),
 }  # fmt: skip
 """The keys of every kind."""

@@ -20,6 +20,10 @@ _SINGULAR: dict[str, str] = dict(
         (
             "chip",
             "link",
+            "fabric",
+            "memory pool",
+            "storage",
+            "line",
             "workload",
             "stack",
             "cooling",

@@ -13,6 +13,10 @@ from hwopt.errors import UserError, suggest
 KINDS = (
     "chips",
     "links",
+    "fabrics",
+    "pools",
+    "storages",
+    "lines",
     "workloads",
     "stacks",
     "cooling",

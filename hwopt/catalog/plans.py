@@ -23,8 +23,9 @@ _ALIASES = {
     "sp": "sequence_parallel",
     "fsdp": "zero",
 }
-_WHOLE = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch", "shard_groups")
-FIELDS = (*_WHOLE, "zero", "recompute", "sequence_parallel", "bubble_fraction")
+_WHOLE = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch", "shard_groups", "local_steps")
+_OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
+FIELDS = (*_WHOLE, "zero", "recompute", "sequence_parallel", "bubble_fraction", *_OFFLOADED)
 
 
 def parse_plan(text: str) -> dict[str, str]:
@@ -52,7 +53,8 @@ def plan(workload: TrainingRun, chips: float, **settings: object) -> Plan:
     **Arguments:** `tp`, `pp`, `cp`, `ep`, `virtual_stages`, `micro_batch`, `shard_groups` (default 1); `dp` (default: what
     is left of the chips); `expert_tp` (default tp without expert parallelism, 1 with it); `zero` 0 to 3 (default 1);
     `recompute` none, selective, full or a share of layers between 0 and 1; `sequence_parallel` (default: on when tp > 1);
-    `bubble_fraction` (1: 1F1B, 0: zero bubble). Values may be text.
+    `bubble_fraction` (1: 1F1B, 0: zero bubble); `weights_offloaded`, `optimizer_offloaded`, `activations_offloaded`: shares
+    held in the memory pool (default 0); `local_steps` between exchanges of several sites (default 1). Values may be text.
 
     **Raises:** `UserError` that names the field, where a value is no positive whole number or does not divide.
     """
@@ -82,6 +84,8 @@ def plan(workload: TrainingRun, chips: float, **settings: object) -> Plan:
         "optimizer_sharded": zero >= 1, "gradients_sharded": zero >= 2, "weights_sharded": zero >= 3,
         "shard_groups": groups, "recompute_full": full, "recompute_attention": attention,
         "bubble_fraction": _share("bubble_fraction", settings.get("bubble_fraction", 1.0)),
+        "local_steps": given.get("local_steps", 1),
+        **{name: _share(name, settings.get(name, 0.0)) for name in _OFFLOADED},
     }  # fmt: skip
     return Plan(**{name: np.asarray(value, np.float64) for name, value in values.items()})
 

@@ -43,11 +43,43 @@ LINK = {
     "price": "USD/(B/s)",
     "in_network_reduction": "1",
     "reduction_factor": "1",
+    "links": "1",
+    "dimensions": "1",
+    "tree_step": "1",
+    "latency_tail": "s",
+    "bandwidth_spread": "1",
+    "cable_area": "m2/(B/s)",
+    "cable_weight": "kg/(B/s)",
     "oversubscription": "1",
     "pod": "chip",
     "core_latency": "s",
     "core_energy": "J/B",
     "core_price": "USD/(B/s)",
+}
+
+POOL = {
+    "capacity": "B",
+    "bandwidth": "B/s",
+    "update_bandwidth": "B/s",
+    "power": "W/B",
+    "energy": "J/B",
+    "price": "USD/B",
+    "bandwidth_price": "USD/(B/s)",
+}
+
+STORAGE = {
+    "checkpoint_bandwidth": "B/s",
+    "input_bandwidth": "B/s",
+}
+
+LINE = {
+    "bandwidth": "B/s",
+    "latency": "s",
+    "efficiency": "1",
+    "bytes_per_parameter": "B",
+    "overlap": "1",
+    "lease": "USD/B",
+    "site_price": "USD",
 }
 
 WORKLOAD = {
@@ -83,6 +115,7 @@ WORKLOAD = {
     "master_bytes": "B",
     "moment_bytes": "B",
     "activation_bytes": "B",
+    "input_bytes": "B",
 }
 
 STACK = {
@@ -119,8 +152,8 @@ STACK = {
     "cast_inputs_kept": "1",
     "logit_bytes": "B",
     "master_kept": "1",
-    "activations_offloaded": "1",
     "layers_whole": "1",
+    "logarithmic_passes": "1",
 }
 
 STACK_DEFAULTS = {
@@ -136,8 +169,8 @@ STACK_DEFAULTS = {
     "cast_inputs_kept": 0.0,
     "logit_bytes": 8.0,
     "master_kept": 1.0,
-    "activations_offloaded": 0.0,
     "layers_whole": 2.0,
+    "logarithmic_passes": 0.0,
 }
 """What a stack's file may leave open, in SI units: what most shipped stacks state."""
 
@@ -182,6 +215,7 @@ RACK = {
     "weight_limit": "kg",
     "floor_area": "m2",
     "price": "USD",
+    "cable_limit": "m2",
     "optics_energy": "J/B",
     "optics_price": "USD/(B/s)",
 }
@@ -231,6 +265,7 @@ LAW = {
     "repetition_epochs": "1",
     "text_stock": "token",
     "moe_exponent": "1",
+    "replica_exponent": "1",
 }
 
 PROCESS = {
@@ -331,3 +366,35 @@ DESIGN = DESIGN_INPUTS | {
     "other_area": "m2",
     "memory_efficiency": "1",
 }
+
+FABRIC = {
+    "radix": "1",
+    "oversubscription": "1",
+    "rails": "1",
+    "planes": "1",
+    "dimensions": "1",
+    "ports": "1",
+    "hosts": "1",
+    "routers": "1",
+    "global_links": "1",
+    "port_price": "USD",
+    "port_power": "W",
+    "copper_price": "USD",
+    "copper_power": "W",
+    "optical_price": "USD",
+    "optical_power": "W",
+    "nic_price": "USD",
+    "nic_power": "W",
+    "host_copper": "1",
+    "local_copper": "1",
+    "global_copper": "1",
+    "switch_latency": "s",
+    "link_latency": "s",
+    "endpoint_latency": "s",
+}
+
+FABRIC_PARTS = (
+    "copper_price", "copper_power", "optical_price", "optical_power", "nic_price", "nic_power", "host_copper",
+    "local_copper", "global_copper", "switch_latency", "link_latency", "endpoint_latency",
+)  # fmt: skip
+"""What every fabric is built of; ports of a switch only where it has switches."""

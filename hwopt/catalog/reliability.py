@@ -28,5 +28,4 @@ def reliability(name: str | Path = "fleet-mean") -> Reliability:
         restart_s=leaf(held.si("restart")),
         snapshot_bandwidth_bytes_per_s=leaf(held.si("snapshot_bandwidth")),
         snapshot_overhead_s=leaf(held.si("snapshot_overhead")),
-        storage_bandwidth_bytes_per_s_per_chip=leaf(held.si("storage_bandwidth")),
     )

@@ -18,6 +18,9 @@ from hwopt.workload.transformer import Transformer
 NO_WINDOW = 1e9
 """Window of a model whose attention is all global, in tokens."""
 
+TOKEN_NUMBER_BYTES = 4.0
+"""What a text run reads a token: its number, 32 bit (by the format of token files)."""
+
 _DEFAULTS = {"window_tokens": NO_WINDOW}
 _TOKENS_PER_STEP, _TOKENS_PER_PARAMETER = 4.0 * 2**20, 20.0
 
@@ -81,6 +84,7 @@ def training_run(
     causal_fraction: float = 0.5,
     trainable_fraction: float = 1.0,
     routing_imbalance: float = 1.0,
+    input_bytes_per_token: float | None = None,
     law: str | Path = "chinchilla-epoch",
 ) -> TrainingRun:
     """A training run of a workload.
@@ -89,7 +93,8 @@ def training_run(
     entry's by default (else 4 M tokens a step); `precision` of the layers' GEMMs, one of fp32 tf32 bf16 fp16 fp8 mxfp8
     nvfp4 fp4 int8; `tokens` of the run, the published number by default, else 20 a parameter; `unique_tokens` that exist, the
     stock of public text by default; `causal_fraction` of the
-    scores computed; `trainable_fraction` of the weights; `routing_imbalance` busiest expert rank over mean; `law`: how loss follows
+    scores computed; `trainable_fraction` of the weights; `routing_imbalance` busiest expert rank over mean; `input_bytes_per_token`
+    read from storage (4 as token numbers; a 16 x 16 patch of pixels 768); `law`: how loss follows
     from parameters, tokens and batch.
 
     **Raises:** `UserError` for unknown names and values out of range.
@@ -125,6 +130,7 @@ def training_run(
         gemm_precision=leaf([1.0 if each == place else 0.0 for each in PRECISIONS]),
         causal_fraction=leaf(_share(causal_fraction, "causal_fraction")),
         trainable_fraction=leaf(_share(trainable_fraction, "trainable_fraction")),
+        input_bytes_per_token=leaf(_pick(input_bytes_per_token, "input_bytes", held, lambda: TOKEN_NUMBER_BYTES)),
         routing_imbalance=leaf(positive(routing_imbalance, "routing_imbalance", least=1.0)),
         **{field: leaf(value) for field, value in stored.items()},
     )

@@ -22,16 +22,17 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
-def number(flag: str, text: str | None, *, whole: bool = False) -> Any:
-    """A positive, finite number from a flag, or None where it was not given."""
+def number(flag: str, text: str | None, *, whole: bool = False, least: float | None = None) -> Any:
+    """A positive, finite number from a flag, or one of `least` and more; None where it was not given."""
     if text is None:
         return None
     try:
         value = float(text)
     except ValueError:
         raise UserError(f"{flag} {text}: not a number") from None
-    if not (math.isfinite(value) and value > 0):
-        raise UserError(f"{flag} {text}: must be a positive, finite number")
+    if not (math.isfinite(value) and (value > 0 if least is None else value >= least)):
+        wanted = "positive, finite number" if least is None else f"finite number of at least {least:g}"
+        raise UserError(f"{flag} {text}: must be a {wanted}")
     if whole and value != int(value):
         raise UserError(f"{flag} {text}: must be a whole number")
     return value
@@ -76,6 +77,13 @@ def _cluster(options: argparse.Namespace, chips: float) -> Any:
         prices=options.prices,
         constants=options.constants,
         scale_out_bytes_per_s=number("--scale-out-bytes-per-s", options.scale_out_bytes_per_s),
+        fabric=options.fabric,
+        pool=options.pool,
+        storage=options.storage,
+        sites=number("--sites", options.sites, whole=True) or 1.0,
+        lines=options.lines,
+        latency_tail_s=number("--latency-tail-s", options.latency_tail_s),
+        bandwidth_spread=number("--bandwidth-spread", options.bandwidth_spread),
     )
 
 
@@ -141,11 +149,16 @@ def run_plan(options: argparse.Namespace) -> int:
     top = number("--top", options.top, whole=True)
     if top > MOST_ALTERNATIVES:
         raise UserError(f"--top {options.top}: at most {MOST_ALTERNATIVES}")
+    from hwopt import catalog
     from hwopt.optim.plan_search import best_plan, fitting_chips
     from hwopt.report.plans import plan_screen, plan_search_document
 
     run, cluster, chips = _question(options)
-    search = best_plan(run, cluster, options.objective, int(top))
+    held = {
+        name: number(f"--hold {name}", value, least=0.0)
+        for name, value in catalog.parse_plan(options.hold or "").items()
+    }
+    search = best_plan(run, cluster, options.objective, int(top), held)
     more = None
     if not search.feasible and list(search.best.report.violations()) == ["memory"]:
         more = fitting_chips(run, lambda count: _cluster(options, count), chips)

@@ -127,6 +127,9 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     plan.add_argument(
         "--objective", default="step_time_s", help="metric to make least: step_time_s (default), run_cost_usd, ..."
     )
+    plan.add_argument(
+        "--hold", help="what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: 0 offloaded, 1 step)"
+    )
     plan.add_argument("--top", default="5", help="how many of the next best plans to list (default 5)")
     plan.add_argument("--export", help=f"print only launch settings for a framework: {', '.join(EXPORTS)}")
 
@@ -168,6 +171,10 @@ def _add_cluster(command: argparse.ArgumentParser) -> None:
     _add_constants(command)
     command.add_argument("--site", default="us-average", help="site of the facility (default us-average)")
     command.add_argument("--cooling", help="cooling technology (default: what the chip's servers are built for)")
+    command.add_argument("--fabric", help="topology outside the domain, counted out (default: the chip's own links)")
+    command.add_argument("--pool", help="memory beyond HBM (default: the hosts')")
+    command.add_argument("--storage", default="shared-flash", help="storage of data (default shared-flash)")
+    command.add_argument("--lines", default="continental", help="lines between sites (default continental)")
     command.add_argument("--reliability", default="fleet-mean", help="failures of the fleet (default fleet-mean)")
     command.add_argument(
         "--prices", default="default", help="price list: default, hyperscale, on-premise, rented, at-cost"
@@ -181,6 +188,9 @@ def _add_cluster(command: argparse.ArgumentParser) -> None:
         ("--tokens", "tokens of the whole run (default: the workload's)"),
         ("--domain", "chips of the scale-up domain (default: the chip's)"),
         ("--rack-chips", "chips in a rack (default: as many as its power and weight allow)"),
+        ("--sites", "sites that share the chips equally (default 1)"),
+        ("--latency-tail-s", "mean of the tail of a step's latency outside the domain, s (default: the link's)"),
+        ("--bandwidth-spread", "relative spread of what links outside the domain deliver (default: the link's)"),
         ("--scale-out-bytes-per-s", "scale-out bandwidth per chip and direction, B/s (default: the chip's)"),
     ):
         command.add_argument(name, help=meaning)

@@ -460,10 +460,12 @@ class Algebra:
             return self.atom(Kind.exponential, (a,), np.exp(low), np.exp(high))
 
     def logarithm(self, a: Signomial) -> Signomial | None:
-        """`log a` of what is above 1 everywhere, as an atom; None where it may be negative."""
+        """`log a` of what is above 1 everywhere, as an atom, by its range alone where it may be 1; None where it may be less."""
         low, high = self.range(a)
-        if not (low > 1.0).all():
+        if not (low >= 1.0).all():
             return None
+        if not (low > 1.0).all():
+            return self.hull(np.log(low), np.log(high), (a,))
         return self.atom(Kind.logarithm, (a,), np.log(low), np.log(high))
 
     def hull(self, low: np.ndarray, high: np.ndarray, of: Iterable[Signomial] = ()) -> Signomial:

@@ -33,6 +33,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("run_energy_j", "J", _field("run_energy_j"), "energy at the meter over the run"),
         Metric("capex_usd", "USD", _field("capex_usd"), "capital cost of equipment and building"),
         Metric("peak_power_w", "W", _field("peak_power_w"), "power at the meter with every chip at full load"),
+        Metric("site_power_w", "W", _field("site_power_w"), "power at the meter of one of several sites, at full load"),
         Metric("power_w", "W", _field("power_w"), "average power at the meter"),
         Metric("chip_power_w", "W", _field("chip_power_w"), "power of one chip at full load"),
         Metric("rack_power_w", "W", _field("rack_power_w"), "power of one rack at full load"),

@@ -11,7 +11,7 @@ class Network(eqx.Module):
     """Tiers of the network, inside out. Arrays named "tier" follow `hwopt.types.TIERS`.
 
     A group of chips uses tier i where it does not fit into one unit of tier i - 1; the outermost tier has no size, it
-    connects the whole cluster.
+    connects the whole cluster through switches.
     """
 
     size: PerInnerTier  # chips one unit of each inner tier connects: scale-up domain, pod
@@ -20,4 +20,12 @@ class Network(eqx.Module):
     latency_s: PerTier  # of one step between neighbours with next to no bytes, software of the step included
     ramp: PerTier  # rho of a step's `alpha + 2 rho sqrt(alpha s/B) + s/B`: 1 cut into its best chunks, 0 sent whole
     reduction_factor: PerTier  # traffic of an all-reduce over that of a ring (0.5: reduced inside the switch, 1: ring)
+    dimensions: PerTier  # D: rings that a collective runs through one after the other; D of a torus, 1 elsewhere
+    sharing: PerInnerTier  # q: n of a tier's m chips can use (n / m)^q of each chip's links; 0 behind switches
+    crossings: (
+        PerInnerTier  # c: a byte of an all-to-all crosses c n^(1/D) times its share of links; D/4 on a torus, else 0
+    )
+    tree_step: PerTier  # latency of a level of a logarithmic algorithm over that of a ring's step; huge: rings only
+    latency_tail_s: PerTier  # mean of the exponential tail of a step's latency, above `latency_s`
+    bandwidth_spread: PerTier  # relative standard deviation of what links deliver: collisions, congestion
     energy_j_per_byte: PerTier  # of switches, optics and cables outside the chip, per byte sent

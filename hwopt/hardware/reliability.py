@@ -17,4 +17,3 @@ class Reliability(eqx.Module):
     restart_s: Scalar  # detect, replace, start again, warm up; without reading the checkpoint
     snapshot_bandwidth_bytes_per_s: Scalar  # chip to host memory, while the job waits
     snapshot_overhead_s: Scalar  # of a save whatever its size: barrier, serialising
-    storage_bandwidth_bytes_per_s_per_chip: Scalar  # share of the storage's rate, written or read

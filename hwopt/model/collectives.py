@@ -6,17 +6,29 @@ what switching from low-latency to bulk protocols comes close to; at rho = 0 a m
 `hwopt.study.collectives` fits the constants of links and scores the formulas on measured collectives.
 
 A group of `n` chips whose neighbours lie `stride` chips apart fills tier by tier: `n_i` members at tier i, with
-`n_0 = clip(D_0 / stride, 1, n)` and so on outwards, where D_i is the tier's size. A group of one costs nothing.
+`n_0 = clip(D_0 / stride, 1, n)` and so on outwards, where D_i is the tier's size. A group of one costs nothing. All groups of
+one kind communicate at once: each chip has its own links, and shares those beyond by the bandwidth of their tier.
+
+On each tier a collective takes the faster of two algorithms. Both move the same bytes, so which one it is depends on the
+members alone, and times stay log-log convex in bandwidth, latency and message: rings run through the D dimensions of the
+tier one after the other (`D (n^(1/D) - 1)` steps; D = 1 behind switches), or a logarithmic one (`kappa log2 n` steps:
+trees, recursive halving and doubling, reduction in switches).
+
+**Source:** Thakur, Rabenseifner, Gropp 2005; Sanders, Speck, Traeff 2009 (double trees); Chan et al. 2007 (torus).
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.network import Network
-from hwopt.model.maximum import above_zero, hard_maximum
+from hwopt.model.jitter import expected_maximum_sigmas
+from hwopt.model.maximum import above_zero, hard_maximum, pick
 from hwopt.types import PerTier, Scalar
 
 OWN_PART = 0.5
@@ -30,6 +42,17 @@ would be nearer to 0. An assumption on other links.
 PEER_GAP = 0.5
 """What a further message of an all-to-all adds to its latency, over that of a step. Measured: 0.45 to
 0.5 on NVLink 3 to 5; an assumption on other links."""
+
+_LN_2 = float(np.log(2.0))
+
+
+class Route(NamedTuple):
+    """What a group finds on each tier, shape (tier,) each."""
+
+    members: Array  # sub-groups of the tier below that the tier joins
+    inner: Array  # chips of the group below the tier
+    latency_s: Array  # of a step, the wait for late neighbours included
+    s_per_byte: Array  # reciprocal of the bus bandwidth that the members can use
 
 
 def members_per_tier(network: Network, group: Scalar, stride: Scalar) -> PerTier:
@@ -48,12 +71,70 @@ def members_per_tier(network: Network, group: Scalar, stride: Scalar) -> PerTier
 
 
 def seconds_per_byte(network: Network) -> PerTier:
-    """Reciprocal of each tier's bus bandwidth, s/B.
+    """Reciprocal of each tier's bus bandwidth, s/B, where all of a chip's links are in use.
 
     A reciprocal and a product, not a quotient: the gradient of a quotient squares the denominator first, which leaves the
     range of float32.
     """
     return 1.0 / (network.bandwidth_bytes_per_s * network.efficiency)
+
+
+def links_left_out(network: Network, members: PerTier) -> PerTier:
+    """How much longer bytes take where a group is but a part of a direct network: `(m / n)^q`, 1 behind switches.
+
+    Two neighbours share one of a chip's links, all m chips of the tier use all of them; in between, a power: 16 of 4,096
+    chips of a 3D torus use 0.27 of their links (a ring along one of three axes would use 0.33), 256 use 0.52 (0.67).
+    A group of one uses none. The outermost tier is switched.
+    """
+    capacity = jnp.concatenate([network.size[:1], network.size[1:] / network.size[:-1]])
+    inside = members[:-1]
+    left_out = 1.0 + _used(inside) * above_zero((inside * (1.0 / capacity)) ** (-network.sharing) - 1.0)
+    return jnp.concatenate([left_out, jnp.ones_like(members[-1:])])
+
+
+def waiting_latency_s(network: Network, members: PerTier) -> PerTier:
+    """Latency of a step where every member waits for its neighbour: `alpha + tau (1 - 1/n)`.
+
+    With exponential tails of mean tau a pair waits for the later of two, 1.5 tau instead of tau; long rings take 2 tau a
+    step, the pace of last-passage percolation. The term holds both ends and is within 10 % of simulation between them.
+
+    **Source:** Johansson, Shape fluctuations and random matrices, 2000 (the limit); the form between is our own.
+    """
+    return network.latency_s + network.latency_tail_s * (1.0 - 1.0 / members)
+
+
+def slowest_link(network: Network, members: PerTier) -> PerTier:
+    """Time over that of mean links: the slowest of n sets the pace, `1 + spread E[max of n]`. Normal spread."""
+    return 1.0 + network.bandwidth_spread * expected_maximum_sigmas(members)
+
+
+def route(network: Network, group: Scalar, stride: Scalar) -> Route:
+    """What a group of chips finds on each tier of the network."""
+    members = members_per_tier(network, group, stride)
+    slower = links_left_out(network, members) * slowest_link(network, members)
+    return Route(members, _inner(members), waiting_latency_s(network, members), seconds_per_byte(network) * slower)
+
+
+def ring_steps(network: Network, members: PerTier) -> PerTier:
+    """Steps of rings along each dimension of a tier: `D (n^(1/D) - 1)`; n - 1 on one ring.
+
+    Up to 2^D members have pairs along some dimensions and nobody along the others: log2 n steps.
+    """
+    along = network.dimensions * (members ** (1.0 / network.dimensions) - 1.0)
+    levels = _levels(members)
+    pairs = pick(levels < network.dimensions, levels, network.dimensions)
+    return pick(network.dimensions > 1.0, hard_maximum(along, pairs), along)
+
+
+def fastest_steps(network: Network, members: PerTier) -> PerTier:
+    """Steps of the faster algorithm: rings, or `kappa log2 n`. A kink where they take as long."""
+    ring, tree = ring_steps(network, members), network.tree_step * _levels(members)
+    return pick(tree < ring, tree, ring)
+
+
+def _levels(members: PerTier) -> PerTier:
+    """Levels of a binary tree: log2 n."""
+    return jnp.log(members) * (1.0 / _LN_2)
 
 
 def _inner(members: PerTier) -> PerTier:
@@ -79,17 +160,17 @@ def _used(group: Array) -> Array:
     return 1.0 - above_zero(2.0 - group)
 
 
-def ramp_s(network: Network, transfer_s: PerTier) -> PerTier:
+def ramp_s(network: Network, latency_s: PerTier, transfer_s: PerTier) -> PerTier:
     """What one step of each tier takes above its latency and its bytes' time: `2 rho sqrt(alpha s / B)`.
 
     A posynomial: log-log convex in latency, bytes and bandwidth.
 
-    **Arguments:** `transfer_s` of the step, `s / B`, s. **Returns:** s.
+    **Arguments:** `latency_s` and `transfer_s`, `s / B`, of the step, s. **Returns:** s.
 
     **Source:** least of `(1 + 1/k) x + (1 + k) alpha` over k chunks; Sanders and Traeff 2006 (recalled). Fitted freely to
     measurements, the 2 comes out at 2.5 (NVLink 3), 1.8 (NVLink 4), 1.9 (NVLink 5), 1.6 and 2.1 (EFA).
     """
-    product = network.latency_s * transfer_s
+    product = latency_s * transfer_s
     moves = product > 0.0
     return jnp.where(moves, 2.0 * network.ramp * jnp.sqrt(jnp.where(moves, product, 1.0)), 0.0)
 
@@ -99,13 +180,16 @@ def _launch(launch_s: Scalar, group: Scalar) -> Scalar:
     return launch_s * above_zero(_used(group))
 
 
-def _ring_s(network: Network, message_bytes: Scalar, members: PerTier, traffic: PerTier | float) -> Scalar:
-    """A ring pass without launch and without the copy of a chip's own part."""
-    inner, byte_s = _inner(members), seconds_per_byte(network)
+def _pass_s(network: Network, message_bytes: Scalar, along: Route, steps: PerTier, traffic: PerTier | float) -> Scalar:
+    """A pass of a message through all tiers, without launch and without the copy of a chip's own part.
+
+    `steps` messages follow each other; each carries what one of the members contributes.
+    """
+    inner, members, byte_s = along.inner, along.members, along.s_per_byte
     step_s = traffic * (1.0 / (inner * members)) * message_bytes * byte_s
-    steps = (members - 1.0) * (network.latency_s + ramp_s(network, step_s))
+    waits = steps * (along.latency_s + ramp_s(network, along.latency_s, step_s))
     share = _tail((1.0 - 1.0 / members) * (1.0 / inner))
-    return jnp.sum(steps) + _slowest(traffic * share * message_bytes * byte_s)
+    return jnp.sum(waits) + _slowest(traffic * share * message_bytes * byte_s)
 
 
 def _own_part_s(network: Network, message_bytes: Scalar, group: Scalar) -> Scalar:
@@ -113,42 +197,73 @@ def _own_part_s(network: Network, message_bytes: Scalar, group: Scalar) -> Scala
     return OWN_PART * _used(group) * (1.0 / group) * message_bytes * seconds_per_byte(network)[0]
 
 
-def ring_pass_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
+def ring_pass_s(
+    network: Network,
+    message_bytes: Scalar,
+    group: Scalar,
+    stride: Scalar,
+    launch_s: Scalar,
+    logarithmic: Scalar | float = 0.0,
+) -> Scalar:
     """An all-gather or a reduce-scatter of `message_bytes` (the gathered size).
 
-    `sum_i (n_i - 1) (alpha_i + ramp_i) + max_i (1/inner_i - 1/n) S / B_i + OWN_PART S / n / B_0`: a ring inside each tier,
+    `sum_i steps_i (alpha_i + ramp_i) + max_i (1/inner_i - 1/n) S / B_i + OWN_PART S / n / B_0`: rings inside each tier,
     all tiers at once in a pipeline whose slowest tier sets the pace. What a chip exchanges with the outside passes its
     inner links too, and `r` chips of a domain share its `r` links outwards.
 
-    **Arguments:** bytes; chips; chips; s. **Returns:** s.
+    **Arguments:** bytes; chips; chips; s; `logarithmic` 1 where the software has passes of `kappa log2 n` steps (recursive
+    halving, PAT), 0 for rings. **Returns:** s.
 
     **Source:** Thakur, Rabenseifner, Gropp 2005 (ring); hierarchical as in NCCL. Two nodes of H100 and of A100 reach
     bus bandwidths that tiers one after the other would not, at any efficiency up to 1.
     """
-    members = members_per_tier(network, group, stride)
-    once = _ring_s(network, message_bytes, members, 1.0)
+    along = route(network, group, stride)
+    rings = ring_steps(network, along.members)
+    steps = (1.0 - logarithmic) * rings + logarithmic * fastest_steps(network, along.members)
+    once = _pass_s(network, message_bytes, along, steps, 1.0)
     return once + _own_part_s(network, message_bytes, group) + _launch(launch_s, group)
 
 
-def ring_passes_s(network: Network, message_bytes: Array, group: Array, stride: Array, launch_s: Scalar) -> Array:
+def ring_passes_s(
+    network: Network,
+    message_bytes: Array,
+    group: Array,
+    stride: Array,
+    launch_s: Scalar,
+    logarithmic: Scalar | float = 0.0,
+) -> Array:
     """Several ring passes at once, shape (collective,) each: one traced copy serves them all."""
-    return jax.vmap(ring_pass_s, in_axes=(None, 0, 0, 0, None))(network, message_bytes, group, stride, launch_s)
+    one = lambda size, n, apart: ring_pass_s(network, size, n, apart, launch_s, logarithmic)
+    return jax.vmap(one)(message_bytes, group, stride)
 
 
 def all_reduce_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
     """An all-reduce: a reduce-scatter and an all-gather in one, less what switches reduce on the way.
 
-    Two ring passes whose traffic counts by the tier's `reduction_factor`; no part is copied, it stays where it is reduced.
+    Two passes whose traffic counts by the tier's `reduction_factor`, by the faster algorithm of each tier; no part is
+    copied, it stays where it is reduced.
 
     **Arguments:** bytes; chips; chips; s. **Returns:** s. **Source:** as `ring_pass_s`; SHARP: Graham et al. 2016.
     """
-    members = members_per_tier(network, group, stride)
-    return 2.0 * _ring_s(network, message_bytes, members, network.reduction_factor) + _launch(launch_s, group)
+    along = route(network, group, stride)
+    steps = fastest_steps(network, along.members)
+    return 2.0 * _pass_s(network, message_bytes, along, steps, network.reduction_factor) + _launch(launch_s, group)
 
 
 def all_reduces_s(network: Network, message_bytes: Array, group: Array, stride: Array, launch_s: Scalar) -> Array:
     """Several all-reduces at once, shape (collective,) each."""
     return jax.vmap(all_reduce_s, in_axes=(None, 0, 0, 0, None))(network, message_bytes, group, stride, launch_s)
+
+
+def links_crossed(network: Network, members: PerTier) -> PerTier:
+    """Links that a byte of an all-to-all crosses over its share of a chip's: `max(1, c n^(1/D))`, 1 behind switches.
+
+    On a torus of n chips with wraparound the mean distance is `D n^(1/D) / 4` links: the cut through the middle decides.
+
+    **Source:** Dally and Towles 2004; Google's scaling book gives `S n_max / (8 B_link)`, the same.
+    """
+    far = network.crossings * members[:-1] ** (1.0 / network.dimensions[:-1])
+    return jnp.concatenate([pick(far > 1.0, far, jnp.ones_like(far)), jnp.ones_like(members[-1:])])
 
 
 def all_to_all_s(
@@ -163,27 +278,30 @@ def all_to_all_s(
 
     Of the parts, `(reach_i - reach_{i-1}) / n` cross tier i, `n_i - 1` messages of `reach_{i-1} / n` of the bytes. They
     leave without waiting for each other, so a further one adds `PEER_GAP` of a latency, not all of it:
-    `sum_i (1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i + share_i S / B_i`, and the copy of the own part.
+    `sum_i (1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i + share_i S / B_i`, and the copy of the own part. On direct
+    networks bytes take up every link they cross (`links_crossed`).
 
     **Arguments:** bytes a chip sends (its own part included); chips; chips; s; `outer_share` of them that is left to send
     beyond the innermost tier, where copies for one domain travel once. **Returns:** s.
 
     **Source:** gap between messages: Culler et al. 1993 (LogP). Across tiers nothing is measured: their times add up.
     """
-    members = members_per_tier(network, group, stride)
-    inner, byte_s = _inner(members), seconds_per_byte(network)
+    along = route(network, group, stride)
+    inner, byte_s = along.inner, along.s_per_byte * links_crossed(network, along.members)
     left = jnp.concatenate([jnp.ones_like(inner[:1]), jnp.ones_like(inner[1:]) * outer_share])
     message_s = left * inner * (1.0 / group) * sent_bytes * byte_s
-    peers = members - 1.0
-    first = (1.0 - PEER_GAP) * _used(members)
-    time = (first + PEER_GAP * peers) * network.latency_s + peers * (ramp_s(network, message_s) + message_s)
+    peers = along.members - 1.0
+    first = (1.0 - PEER_GAP) * _used(along.members)
+    alpha_s = along.latency_s
+    time = (first + PEER_GAP * peers) * alpha_s + peers * (ramp_s(network, alpha_s, message_s) + message_s)
     return jnp.sum(time) + _own_part_s(network, sent_bytes, group) + _launch(launch_s, group)
 
 
 def neighbour_send_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar) -> Scalar:
     """One send to the next of `group` members; the slowest pair counts, so the outermost tier in use decides.
 
-    A tier is in use by `clip(n_i - 1, 0, 1)`; a group of one sends nothing.
+    A tier is in use by `clip(n_i - 1, 0, 1)`; a group of one sends nothing. On a direct network stages lie next to each
+    other along an axis, and a pair uses the one link between them.
 
     **Arguments:** bytes; chips; chips. **Returns:** s.
     """
@@ -191,6 +309,9 @@ def neighbour_send_s(network: Network, message_bytes: Scalar, group: Scalar, str
     used = _used(members)
     beyond = jnp.cumprod((1.0 - used)[::-1])[::-1]  # no use of this tier or any outside it
     outside = jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])
-    transfer = message_bytes * seconds_per_byte(network)
-    each = network.latency_s + ramp_s(network, transfer) + transfer
+    pair = jnp.full_like(members, 2.0)
+    slower = links_left_out(network, pair) * slowest_link(network, members)
+    transfer = message_bytes * seconds_per_byte(network) * slower
+    alpha_s = waiting_latency_s(network, members)
+    each = alpha_s + ramp_s(network, alpha_s, transfer) + transfer
     return jnp.sum(used * outside * each)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
+from hwopt.model.maximum import above_zero
 from hwopt.model.rack import optical_share, racks
 from hwopt.types import Scalar
 
@@ -17,12 +18,14 @@ class Capital(NamedTuple):
     chips: Scalar
     network: Scalar
     hosts: Scalar
+    pool: Scalar  # memory beyond HBM that the hosts' price does not hold
     racks: Scalar
+    sites: Scalar  # what every further site costs whatever its size
     building: Scalar  # with its cooling
 
     @property
     def equipment(self) -> Scalar:
-        return self.chips + self.network + self.hosts + self.racks
+        return self.chips + self.network + self.hosts + self.pool + self.racks
 
 
 def chip_usd(cluster: Cluster) -> Scalar:
@@ -41,6 +44,19 @@ def network_usd(cluster: Cluster) -> Scalar:
     return links + leaving + prices.domain_usd_per_chip * network.size[0] / prices.reference_domain
 
 
+def pool_usd(cluster: Cluster) -> Scalar:
+    """Price of a chip's share of the memory pool: `bytes x $/B + bandwidth x $/(B/s)`."""
+    pool = cluster.pool
+    return pool.capacity_bytes * pool.usd_per_byte + pool.bandwidth_bytes_per_s * pool.usd_per_byte_per_s
+
+
+def lines_usd_per_s(cluster: Cluster) -> Scalar:
+    """Lease of the lines between sites: `S B $/B`, none for one site."""
+    sites = cluster.sites
+    apart = 1.0 - above_zero(2.0 - sites.count)
+    return above_zero(apart) * sites.count * sites.bandwidth_bytes_per_s * sites.lease_usd_per_byte
+
+
 def capital(cluster: Cluster, it_peak_w: Scalar) -> Capital:
     """Capital cost by cause.
 
@@ -55,22 +71,24 @@ def capital(cluster: Cluster, it_peak_w: Scalar) -> Capital:
         chips=bought * chip_usd(cluster),
         network=bought * network_usd(cluster),
         hosts=bought * prices.host_usd,
+        pool=bought * pool_usd(cluster),
         racks=(1.0 + prices.spares_fraction) * racks(cluster) * cluster.rack.price_usd,
+        sites=(cluster.sites.count - 1.0) * cluster.sites.fixed_usd,
         building=cluster.chips * it_peak_w * a_watt,
     )
 
 
 def capex_usd(cluster: Cluster, built: Capital) -> Scalar:
     """Capital cost to the user: equipment and building; nothing where the cluster is rented."""
-    return cluster.prices.owned * (built.equipment + built.building)
+    return cluster.prices.owned * (built.equipment + built.sites + built.building)
 
 
 def cost_parts(cluster: Cluster, built: Capital, average_power_w: Scalar) -> dict[str, Scalar]:
     """Cost of one second of the cluster by cause.
 
     Equipment and building: `price (1 / life + interest / 2)`, straight-line depreciation with half the price bound on
-    average. Upkeep: a share of the equipment's price. Electricity: `P_average x price`. All over the occupancy (idle
-    time is paid for too), but electricity; a landlord's margin on the sum.
+    average. Upkeep: a share of the equipment's price. Lines between sites are leased. Electricity: `P_average x price`.
+    Capital and upkeep over the occupancy (idle time is paid for too); a landlord's margin on the sum.
 
     **Arguments:** `built` as `capital` says; `average_power_w` at the meter. **Returns:** USD/s by name.
     """
@@ -82,8 +100,10 @@ def cost_parts(cluster: Cluster, built: Capital, average_power_w: Scalar) -> dic
         "chips": equipment * built.chips,
         "network": equipment * built.network,
         "hosts": equipment * built.hosts,
+        "pool": equipment * built.pool,
         "racks": equipment * built.racks,
         "upkeep": built.equipment * prices.maintenance_per_s * used,
-        "building": built.building * (1.0 / facility.construction_lifetime_s + interest) * used,
+        "building": (built.building + built.sites) * (1.0 / facility.construction_lifetime_s + interest) * used,
+        "lines": lines_usd_per_s(cluster) * markup,
         "electricity": average_power_w * facility.electricity_usd_per_j * markup,
     }

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import carbon, cost, learning, power, rack, reliability, work
+from hwopt.model import carbon, cost, learning, power, rack, reliability, sites, work
 from hwopt.model.footprint import footprint
 from hwopt.model.maximum import Maximum, choose, hard_maximum
 from hwopt.model.parameters import expert_replicas, held_parameters
@@ -78,7 +79,7 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
     )
     maximum = choose(temperature)
     failures = reliability.failures(
-        cluster.reliability, cluster.chips, point.junction_k, lesson.parameters, workload, maximum
+        cluster.reliability, cluster.storage, cluster.chips, point.junction_k, lesson.parameters, workload, maximum
     )
     return _report(workload, cluster, plan, point, lesson, useful, failures, maximum)
 
@@ -108,7 +109,13 @@ def settled_estimate(
         workload.law, lesson.equivalent_parameters, useful, lesson.fresh_tokens, lesson.batch_tokens
     )
     failures, storage = reliability.settled_failures(
-        cluster.reliability, cluster.chips, point.junction_k, lesson.parameters, workload, settled.checkpoint_interval_s
+        cluster.reliability,
+        cluster.storage,
+        cluster.chips,
+        point.junction_k,
+        lesson.parameters,
+        workload,
+        settled.checkpoint_interval_s,
     )
     report = _report(workload, cluster, plan, point, lesson, useful, failures, hard_maximum)
     return report, SettledMargins(heat, enough, storage)
@@ -136,10 +143,11 @@ def _report(
     maximum: Maximum,
 ) -> Report:
     """Everything but the roots: chips at `point`, a run that learns from `useful_tokens` and loses to `failures`."""
-    running = _running(cluster, point)
-    held = held_parameters(workload.model, plan)
-    time = step_time(workload, running, plan, held, maximum)
-    memory = footprint(workload, plan, cluster.stack, held, maximum)
+    run, here, local = sites.one_site(workload, cluster, plan)
+    running = _running(here, point)
+    held = held_parameters(run.model, local)
+    memory, outside = footprint(run, local, cluster.stack, held, maximum)
+    time = step_time(run, running, local, held, outside, maximum)
 
     tokens_per_s = lesson.batch_tokens / time.step_s
     model_flops = work.step_model_flops(workload)
@@ -148,7 +156,8 @@ def _report(
     peak = 1.0 / jnp.sum(workload.gemm_precision / cluster.chip.peak_flops_per_s) * cluster.chip.clock_ratio
 
     it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
-    activity = _activity(workload, running, time, executed_flops)
+    # A product with 1/N: the slope of a quotient of 1e24 FLOP leaves float32 where cost is asked for its gradient.
+    activity = _activity(workload, running.chip, time, executed_flops * (1.0 / cluster.chips))
     # At the meter, N PUE IT: at full load the budget of a site, on average what the bill counts.
     pue = power.pue(cluster.facility, cluster.cooling)
     average_w = cluster.chips * pue * power.it_w(cluster, point, activity)
@@ -157,7 +166,8 @@ def _report(
     usd_per_s = sum(cost.cost_parts(cluster, built, average_w).values())
     kg_per_s = sum(carbon.carbon_parts(cluster, it_peak_w, average_w).values())
     run_time = workload.tokens / useful_tokens_per_s
-    margins = _margins(workload, cluster, plan, memory.total_bytes, point, it_peak_w, failures.margin)
+    needed = (memory.total_bytes, outside.total_bytes)
+    margins = _margins(workload, cluster, plan, needed, point, it_peak_w, failures.margin)
     fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
     return Report(
         step_time_s=time.step_s,
@@ -168,6 +178,7 @@ def _report(
         model_flops_per_chip_per_s=per_chip,
         memory_per_chip_bytes=memory.total_bytes,
         memory_capacity_bytes=cluster.chip.hbm_capacity_bytes,
+        pool_per_chip_bytes=outside.total_bytes,
         clock_ratio=point.clock_ratio,
         clock_margin=point.clock_margin,
         junction_temperature_k=point.junction_k,
@@ -179,6 +190,7 @@ def _report(
         pue=pue,
         power_w=average_w,
         peak_power_w=cluster.chips * pue * it_peak_w,
+        site_power_w=here.chips * pue * it_peak_w,
         goodput=failures.goodput,
         mean_time_between_failures_s=failures.mtbf_s,
         checkpoint_interval_s=failures.interval_s,
@@ -190,7 +202,9 @@ def _report(
         run_cost_usd=usd_per_s * run_time,
         run_energy_j=average_w * run_time,
         run_carbon_kg=kg_per_s * run_time,
-        loss=learning.loss(workload.law, lesson.equivalent_parameters, useful_tokens),
+        loss=learning.loss_apart(
+            workload.law, lesson.equivalent_parameters, useful_tokens, sites.replicas_apart(cluster, plan)
+        ),
         silicon_area_m2=cluster.chip.silicon_area_m2,
         hbm_stacks=cluster.chips * cluster.chip.hbm_stacks,
         package_area_m2=cluster.chips * cluster.chip.package_area_m2,
@@ -212,13 +226,12 @@ def _running(cluster: Cluster, point: OperatingPoint) -> Cluster:
     return eqx.tree_at(where, cluster, (point.clock_ratio, rack.spread_out(cluster)))
 
 
-def _activity(run: TrainingRun, running: Cluster, time: StepTime, executed_flops: Scalar) -> power.Activity:
+def _activity(run: TrainingRun, chip: Chip, time: StepTime, chip_flops: Scalar) -> power.Activity:
     """What chips do over a step: energy follows the arithmetic done and the bytes moved, not the time they take.
 
     Arithmetic counts as if all of it ran at the rate of large GEMMs.
     """
-    # A product with 1/N: the slope of a quotient of 1e24 FLOP leaves float32 where cost is asked for its gradient.
-    gemm_s = executed_flops * seconds_per_flop(running.chip, run)[0] * (1.0 / running.chips)
+    gemm_s = chip_flops * seconds_per_flop(chip, run)[0]
     return power.Activity(gemm_s / time.step_s, time.hbm_s / time.step_s, time.busy_s / time.step_s)
 
 
@@ -232,30 +245,43 @@ def _largest(breakdown: Breakdown) -> Scalar:
     return jnp.argmax(stacked, axis=0).astype(stacked.dtype)
 
 
+_NO_CABLE_M2 = 1e-9
+"""Cross-section of what a rack without scale-up cables has of them: keeps its margin finite."""
+
+
 def _margins(
     run: TrainingRun,
     cluster: Cluster,
     plan: Plan,
-    memory_bytes: Scalar,
+    needed_bytes: tuple[Scalar, Scalar],
     point: OperatingPoint,
     it_peak_w: Scalar,
     failures: Scalar,
 ) -> Margins:
-    """Logarithmic margins of the constraints that make a plan and a rack one."""
+    """Logarithmic margins of the constraints that make a plan and a rack one.
+
+    **Arguments:** `needed_bytes` of a chip's own memory and of its share of the pool.
+    """
     w = run.model
+    memory_bytes, pool_bytes = needed_bytes
     used = plan.tp * plan.pp * plan.dp * plan.cp
     experts = jnp.where(w.experts > 0, w.experts, 1.0)
     return Margins(
         memory=jnp.log(cluster.chip.hbm_capacity_bytes / memory_bytes),
+        pool=jnp.where(
+            pool_bytes > 0, jnp.log(cluster.pool.capacity_bytes / jnp.where(pool_bytes > 0, pool_bytes, 1.0)), 0.0
+        ),
         chips=-jnp.abs(jnp.log(cluster.chips / used)),
         stages=jnp.log((w.layers + 2.0) / (plan.pp * plan.virtual_stages)),
         tensor_parallel=jnp.log(w.heads / plan.tp),
         experts=jnp.log(experts / plan.ep),
-        replicas=jnp.log(expert_replicas(plan)),
+        replicas=jnp.log(expert_replicas(plan) / cluster.sites.count),
+        sites=jnp.log(plan.dp / cluster.sites.count),
         batch=jnp.log(run.global_batch_sequences / (plan.dp * plan.micro_batch)),
         context=jnp.log(run.sequence_length / plan.cp),
         cooling=point.cooling_margin,
         rack_power=jnp.log(rack.rack_limit_w(cluster) / (cluster.rack.chips * it_peak_w)),
+        rack_cables=jnp.log(cluster.rack.cable_limit_m2 / (rack.cable_area_m2(cluster) + _NO_CABLE_M2)),
         rack_weight=jnp.log(cluster.rack.weight_limit_kg / rack.rack_weight_kg(cluster)),
         failures=failures,
     )

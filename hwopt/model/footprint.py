@@ -17,7 +17,7 @@ from hwopt.workload.training import TrainingRun
 
 
 class Footprint(NamedTuple):
-    """Bytes of the fullest chip; the parts add up to the total."""
+    """Bytes of the fullest chip's own memory; the parts add up to the total."""
 
     weights_bytes: Array
     gradients_bytes: Array
@@ -30,6 +30,21 @@ class Footprint(NamedTuple):
     @property
     def total_bytes(self) -> Array:
         return sum(self[1:], start=self[0])
+
+
+class Offloaded(NamedTuple):
+    """Bytes of the fullest chip's share of the memory pool, and what moves between the two."""
+
+    weights_bytes: Array  # streamed for each pass; their gradients leave as they come
+    gradients_bytes: Array  # of the weights streamed, a pass
+    optimizer_bytes: Array
+    activations_bytes: Array
+    micro_batch_activations_bytes: Array  # offloaded by one micro-batch
+    updated_parameters: Array  # whose optimizer states lie in the pool
+
+    @property
+    def total_bytes(self) -> Array:
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
 
 
 def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
@@ -130,8 +145,10 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Hel
     whole = 2.0 * run.activation_bytes * w.hidden * tokens * (1.0 - around)
     summed = hard_maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, held.moe_layer, 0.0))
     pending = stack.layers_whole * summed * run.weight_bytes * run.trainable_fraction
-    resident = 1.0 - stack.activations_offloaded
-    return resident * kept, working + whole + pending + _gathered_bytes(run, plan, stack, held, largest)
+    streamed = (
+        plan.weights_offloaded * stack.layers_whole * largest * run.weight_bytes
+    )  # the layer at work and the next
+    return kept, working + whole + pending + streamed + _gathered_bytes(run, plan, stack, held, largest)
 
 
 def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Held, largest: Scalar) -> Scalar:
@@ -150,8 +167,8 @@ def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Held, larg
     return plan.weights_sharded * (pipelined * stage + (1.0 - pipelined) * layers)
 
 
-def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: Maximum) -> Footprint:
-    """Peak bytes of the fullest chip.
+def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: Maximum) -> tuple[Footprint, Offloaded]:
+    """Peak bytes of the fullest chip, in its own memory and in its share of the pool.
 
     States: weights, gradients, master copy and moments, each over its own shards. Logits (`logit_bytes` each: output,
     fp32 copy, gradient) live on the last stage, where few activations are in flight, so the larger of the two counts.
@@ -159,24 +176,37 @@ def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: M
     own, routed = held.stage, held.stage_experts
     ranks, expert_ranks = shard_ranks(plan)
 
-    def states(element_bytes: Scalar, sharded: Scalar) -> Scalar:
+    def shards(sharded: Scalar) -> Scalar:
         own_shards = 1.0 + sharded * (ranks - 1.0)
         routed_shards = 1.0 + sharded * (expert_ranks - 1.0)
-        return element_bytes * (own / own_shards + routed / routed_shards)
+        return own / own_shards + routed / routed_shards
 
     trained = run.trainable_fraction
-    activations, working = stage_activation_bytes(run, plan, stack, held)
+    kept, working = stage_activation_bytes(run, plan, stack, held)
     in_flight = _smaller(plan.pp, micro_batches(run, plan))
+    activations = (1.0 - plan.activations_offloaded) * kept
     logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * stack.logit_bytes
     last_stage = activations / in_flight + logits
-    return Footprint(
-        weights_bytes=states(run.weight_bytes, plan.weights_sharded),
-        gradients_bytes=states(stack.gradient_bytes * trained, plan.gradients_sharded),
-        optimizer_bytes=states(
-            (stack.master_kept * run.master_bytes + run.moment_bytes) * trained, plan.optimizer_sharded
-        ),
+    weights = run.weight_bytes * shards(plan.weights_sharded)
+    gradients = stack.gradient_bytes * trained * shards(plan.gradients_sharded)
+    updated = trained * shards(plan.optimizer_sharded)
+    optimizer = (stack.master_kept * run.master_bytes + run.moment_bytes) * updated
+    here = 1.0 - plan.weights_offloaded
+    inside = Footprint(
+        weights_bytes=here * weights,
+        gradients_bytes=here * gradients,
+        optimizer_bytes=(1.0 - plan.optimizer_offloaded) * optimizer,
         activations_bytes=activations,
         logits_bytes=maximum(activations, last_stage) - activations,
         working_bytes=working,
         reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (activations + working),
     )
+    outside = Offloaded(
+        weights_bytes=plan.weights_offloaded * weights,
+        gradients_bytes=plan.weights_offloaded * gradients,
+        optimizer_bytes=plan.optimizer_offloaded * optimizer,
+        activations_bytes=plan.activations_offloaded * kept,
+        micro_batch_activations_bytes=plan.activations_offloaded * kept / in_flight,
+        updated_parameters=plan.optimizer_offloaded * updated,
+    )
+    return inside, outside

@@ -208,6 +208,7 @@ def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, m
         jnp.stack([plan.cp, group, expert_group, group, expert_group]),
         jnp.stack([plan.tp, plan.tp, expert_stride, plan.tp, expert_stride]),
         launch,
+        stack.logarithmic_passes,
     )
     # A pipeline gathers its stage once a step, not once a micro-batch (`footprint` holds it whole).
     single = above_zero(2.0 - plan.pp)

@@ -54,6 +54,17 @@ def loss(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
     return loss_floor(law, parameters) + law.token_coefficient * useful_tokens ** (-law.token_exponent)
 
 
+def loss_apart(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, replicas: Scalar) -> Scalar:
+    """Loss where replicas train apart and exchange seldom: `L M^r`.
+
+    **Arguments:** `replicas` M that learn apart, 1 where every step is synchronous.
+
+    **Source:** Charles et al., arXiv 2503.09799: L = 19.2 N^-0.0985 M^0.0116 over 35 M to 2.4 B parameters (recalled).
+    Nothing is published at frontier scale, where the paper finds the loss to shrink.
+    """
+    return loss(law, parameters, useful_tokens) * replicas**law.replica_exponent
+
+
 def loss_floor(law: LossLaw, parameters: Scalar) -> Scalar:
     """Loss of a model after unlimited tokens: `E + A N^-alpha`."""
     return law.irreducible_loss + law.parameter_coefficient * parameters ** (-law.parameter_exponent)

@@ -39,6 +39,12 @@ def network_w(cluster: Cluster) -> Scalar:
     return jnp.sum(network.bandwidth_bytes_per_s * network.energy_j_per_byte) + leaving
 
 
+def pool_w(cluster: Cluster) -> Scalar:
+    """Power of a chip's share of the memory pool: what it holds and its link at full rate, loaded or not."""
+    pool = cluster.pool
+    return pool.capacity_bytes * pool.power_w_per_byte + pool.bandwidth_bytes_per_s * pool.energy_j_per_byte
+
+
 def chip_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
     """Power of one chip: standby and leakage always, compute dies and HBM by what they do.
 
@@ -52,12 +58,12 @@ def chip_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scala
 def it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
     """IT power of one chip with its share of host, network, fans and power supplies, at the rack's inlet.
 
-    `(chip + host + network) / (1 - fans) / efficiency`.
+    `(chip + host + network + memory pool) / (1 - fans) / efficiency`.
     """
     facility = cluster.facility
     idle = facility.idle_host_fraction
     host = facility.host_power_w * (idle + (1.0 - idle) * activity.host)
-    boards = chip_w(cluster, point, activity) + host + network_w(cluster)
+    boards = chip_w(cluster, point, activity) + host + network_w(cluster) + pool_w(cluster)
     return boards / ((1.0 - cluster.cooling.fan_fraction) * facility.supply_efficiency)
 
 

@@ -25,9 +25,24 @@ def rack_limit_w(cluster: Cluster) -> Scalar:
     return jnp.where(fed < cooled, fed, cooled)
 
 
+def cabled_bytes_per_s(cluster: Cluster) -> Scalar:
+    """Scale-up bandwidth that a rack's copper carries: `n B`, none where a domain is one chip."""
+    links = 1.0 - above_zero(2.0 - cluster.network.size[0])  # grows in over a domain of 1 to 2
+    return above_zero(links) * cluster.rack.chips * cluster.network.bandwidth_bytes_per_s[0]
+
+
+def cable_area_m2(cluster: Cluster) -> Scalar:
+    """Cross-section of the scale-up cables of a rack, at the cut between chips and switches that all of them cross.
+
+    A bundle of thickness d bends at no less than a multiple of d, so the depth of a rack limits its cross-section.
+    """
+    return cabled_bytes_per_s(cluster) * cluster.rack.cable_area_m2_per_byte_per_s
+
+
 def rack_weight_kg(cluster: Cluster) -> Scalar:
-    """Weight of a loaded rack: `w_0 + n w`."""
-    return cluster.rack.empty_weight_kg + cluster.rack.chips * cluster.rack.chip_weight_kg
+    """Weight of a loaded rack: `w_0 + n w` and its cables."""
+    cables = cabled_bytes_per_s(cluster) * cluster.rack.cable_weight_kg_per_byte_per_s
+    return cluster.rack.empty_weight_kg + cluster.rack.chips * cluster.rack.chip_weight_kg + cables
 
 
 def floor_area_m2(cluster: Cluster) -> Scalar:

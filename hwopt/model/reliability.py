@@ -1,4 +1,4 @@
-"""What many chips lose that one would not: the slowest of N sets the pace, and any of N can stop it.
+"""What many chips lose that one would not: any of N can stop the job.
 
 Every formula from `failure_rate_per_s` to `time_multiplier` is log-log convex: sums, products, positive powers and maxima
 of monomials, the exponential of one, and 1/(1-x).
@@ -12,29 +12,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.reliability import Reliability
+from hwopt.hardware.storage import Storage
 from hwopt.model.maximum import Maximum
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
 
 LARGEST_LOST = 0.95
 """Share of time that may be lost before the formulas stop: beyond it `goodput` is held, and `goodput_margin` negative."""
-
-
-def expected_maximum_sigmas(samples: Scalar) -> Scalar:
-    """Expected maximum of N standard normal numbers, in standard deviations.
-
-    `x sqrt(2 / (x + 2.208))`, x = ln N: exact 0 at N = 1 and sqrt(2 ln N) for large N; against numerical integration it
-    is within 2.1 % at N = 2, 1 % from 8 to 1e6 (1.42, 3.29, 3.97 at 8, 1,200, 16,384). Not log-log convex in N.
-
-    **Source:** order statistics of the normal distribution; the rational form and its constant are our own.
-    """
-    x = jnp.log(samples)
-    return x * jnp.sqrt(2.0 / (x + 2.208))
-
-
-def jitter_fraction(sigma: Scalar, chips: Scalar) -> Scalar:
-    """Relative lengthening of a synchronous step: `sigma E[max of N]`."""
-    return sigma * expected_maximum_sigmas(chips)
 
 
 def failure_rate_per_s(reliability: Reliability, chips: Scalar, junction_k: Scalar) -> Scalar:
@@ -80,14 +64,14 @@ def save_s(checkpoint: Scalar, chips: Scalar, reliability: Reliability) -> Scala
     return reliability.snapshot_overhead_s + checkpoint / (chips * reliability.snapshot_bandwidth_bytes_per_s)
 
 
-def drain_s(checkpoint: Scalar, chips: Scalar, reliability: Reliability) -> Scalar:
+def drain_s(checkpoint: Scalar, chips: Scalar, storage: Storage) -> Scalar:
     """Time until storage has what host memory holds, while the job goes on: `bytes / (N storage bandwidth)`."""
-    return checkpoint / (chips * reliability.storage_bandwidth_bytes_per_s_per_chip)
+    return checkpoint / (chips * storage.checkpoint_bytes_per_s_per_chip)
 
 
-def restart_s(checkpoint: Scalar, chips: Scalar, reliability: Reliability) -> Scalar:
+def restart_s(checkpoint: Scalar, chips: Scalar, reliability: Reliability, storage: Storage) -> Scalar:
     """Time from an interruption to the first step, R: `restart + bytes / (N storage bandwidth)`."""
-    return reliability.restart_s + checkpoint / (chips * reliability.storage_bandwidth_bytes_per_s_per_chip)
+    return reliability.restart_s + drain_s(checkpoint, chips, storage)
 
 
 def checkpoint_interval_s(save: Scalar, mtbf: Scalar, drain: Scalar, maximum: Maximum) -> Scalar:
@@ -152,6 +136,7 @@ class Failures(NamedTuple):
 
 def failures(
     reliability: Reliability,
+    storage: Storage,
     chips: Scalar,
     junction_k: Scalar,
     parameters: Scalar,
@@ -160,7 +145,7 @@ def failures(
 ) -> Failures:
     """The functions above in a row: a job on `chips` chips at a junction temperature that trains `parameters`."""
     mtbf = job_mtbf_s(reliability, chips, junction_k)
-    save, drain, restart = _waits(reliability, chips, parameters, run)
+    save, drain, restart = _waits(reliability, storage, chips, parameters, run)
     lost = lost_fraction(save, mtbf, drain, restart, maximum)
     interval = checkpoint_interval_s(save, mtbf, drain, maximum)
     return Failures(mtbf, interval, goodput(lost), goodput_margin(lost))
@@ -168,6 +153,7 @@ def failures(
 
 def settled_failures(
     reliability: Reliability,
+    storage: Storage,
     chips: Scalar,
     junction_k: Scalar,
     parameters: Scalar,
@@ -180,18 +166,18 @@ def settled_failures(
     is `1 - lost`, not held above 0: for a caller that bounds the margin.
     """
     mtbf = job_mtbf_s(reliability, chips, junction_k)
-    save, drain, restart = _waits(reliability, chips, parameters, run)
+    save, drain, restart = _waits(reliability, storage, chips, parameters, run)
     lost = lost_at_interval(interval_s, save, mtbf, drain, restart)
     return Failures(mtbf, interval_s, 1.0 - lost, goodput_margin(lost)), jnp.log(interval_s / drain)
 
 
 def _waits(
-    reliability: Reliability, chips: Scalar, parameters: Scalar, run: TrainingRun
+    reliability: Reliability, storage: Storage, chips: Scalar, parameters: Scalar, run: TrainingRun
 ) -> tuple[Scalar, Scalar, Scalar]:
     """Seconds of a save, of its drain to storage, and of a restart."""
     checkpoint = checkpoint_bytes(parameters, run)
     return (
         save_s(checkpoint, chips, reliability),
-        drain_s(checkpoint, chips, reliability),
-        restart_s(checkpoint, chips, reliability),
+        drain_s(checkpoint, chips, storage),
+        restart_s(checkpoint, chips, reliability, storage),
     )

@@ -15,15 +15,18 @@ class Margins(eqx.Module):
     """Signed logarithmic margins, `log(limit / used)`: zero or more is feasible."""
 
     memory: Scalar  # HBM capacity over the footprint
+    pool: Scalar  # capacity of the memory pool over what is offloaded; 0 where nothing is
     chips: Scalar  # cluster's chips over the plan's; zero when the plan uses them all
     stages: Scalar  # layers, embedding and head over stages times chunks
     tensor_parallel: Scalar  # heads over the tensor parallel degree
     experts: Scalar  # experts (or 1) over the expert parallel degree
     replicas: Scalar  # chips of a stage over those that hold one copy of its experts
+    sites: Scalar  # replicas over sites: each holds at least one
     batch: Scalar  # global batch over one micro-batch of every replica
     context: Scalar  # sequence length over the context parallel degree
     cooling: Scalar  # power a chip may draw over what it draws at its lowest clock
     rack_power: Scalar  # power a rack may draw over what its chips do at full load
+    rack_cables: Scalar  # cross-section of copper that a rack has room for over what its scale-up links take
     rack_weight: Scalar  # weight the floor carries over the rack's
     failures: Scalar  # share of time that may be lost to failures over the one that is
 
@@ -39,6 +42,7 @@ class Report(eqx.Module):
     model_flops_per_chip_per_s: Scalar
     memory_per_chip_bytes: Scalar
     memory_capacity_bytes: Scalar
+    pool_per_chip_bytes: Scalar  # offloaded to the memory pool
     clock_ratio: Scalar  # sustained, over nominal
     clock_margin: Scalar  # log of allowed over drawn power at the clock asked for: negative where the chip throttles
     junction_temperature_k: Scalar  # at full load
@@ -50,6 +54,7 @@ class Report(eqx.Module):
     pue: Scalar
     power_w: Scalar  # at the meter, average over a step
     peak_power_w: Scalar  # at the meter, every chip at full load
+    site_power_w: Scalar  # the same at one of several sites
     goodput: Scalar  # share of time that failures and checkpoints leave
     mean_time_between_failures_s: Scalar
     checkpoint_interval_s: Scalar

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import collectives, work
-from hwopt.model.footprint import micro_batches
+from hwopt.model import collectives, offload, sites, work
+from hwopt.model.footprint import Offloaded, micro_batches
+from hwopt.model.jitter import jitter_fraction
 from hwopt.model.layer import Exposed, layer_time
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum, overlapped
 from hwopt.model.parameters import Held, expert_replicas, shard_ranks
-from hwopt.model.reliability import jitter_fraction
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, stream_time
 from hwopt.plan import Plan
 from hwopt.types import Scalar
@@ -36,6 +36,9 @@ class Breakdown(NamedTuple):
     pp_imbalance_s: Array  # waiting for the fullest stage
     dp_comm_s: Array
     optimizer_s: Array
+    offload_s: Array  # waiting for the memory pool
+    input_s: Array  # waiting for training data
+    sites_comm_s: Array  # exchange with other sites
     overhead_s: Array
     jitter_s: Array
 
@@ -97,8 +100,12 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) 
     parameters = jnp.stack([own, routed]) * trained
     groups = jnp.stack([own_group, expert_group])
     launch = stack.collective_launch_s
-    scatter = collectives.ring_passes_s(network, parameters * stack.gradient_bytes, groups, strides, launch)
-    gather = collectives.ring_passes_s(network, parameters * gathered_bytes, groups, strides, launch)
+    scatter = collectives.ring_passes_s(
+        network, parameters * stack.gradient_bytes, groups, strides, launch, stack.logarithmic_passes
+    )
+    gather = collectives.ring_passes_s(
+        network, parameters * gathered_bytes, groups, strides, launch, stack.logarithmic_passes
+    )
     across = collectives.all_reduces_s(
         network,
         parameters * stack.gradient_bytes / groups,
@@ -111,17 +118,23 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) 
 
 
 def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) -> Scalar:
-    """Optimizer update: HBM passes over gradients, master weights and moments, sharded.
+    """Optimizer update on the chip: HBM passes over gradients, master weights and moments, sharded, less what is offloaded.
 
     Reads gradient, master and moments, writes master, moments and weight: `(g + 2 (m + v) + w) P / shards / HBM`.
     """
     own, routed = held.stage, held.stage_experts
     ranks, expert_ranks = shard_ranks(plan)
-    sharded = plan.optimizer_sharded
+    sharded, here = plan.optimizer_sharded, 1.0 - plan.optimizer_offloaded
     parameters = own / (1.0 + sharded * (ranks - 1.0)) + routed / (1.0 + sharded * (expert_ranks - 1.0))
     element = cluster.stack.gradient_bytes + 2.0 * (run.master_bytes + run.moment_bytes) + run.weight_bytes
     traffic = parameters * element * run.trainable_fraction * cluster.stack.optimizer_passes
-    return traffic * hbm_seconds_per_byte(cluster.chip)
+    return here * traffic * hbm_seconds_per_byte(cluster.chip)
+
+
+def input_s(run: TrainingRun, cluster: Cluster) -> Scalar:
+    """Time to read and prepare the data of a step: `B s x bytes / (N rate)`; goes on beside everything else."""
+    data = run.global_batch_sequences * run.sequence_length * run.input_bytes_per_token
+    return data / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)
 
 
 def _last_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
@@ -136,11 +149,16 @@ def _last_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
     return 1.0 + has_chunks * above_zero(fewer - 1.0) - above_zero(1.0 - micro_batches_)
 
 
-def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximum: Maximum) -> StepTime:
-    """Time of one synchronous training step and its parts.
+def step_time(
+    run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, outside: Offloaded, maximum: Maximum
+) -> StepTime:
+    """Time of one training step of a site and its parts.
 
     `T = (1 + jitter)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a mean stage's
-    micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches.
+    micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches. The memory pool's link
+    and the exchange between sites add what their overlap leaves; training data, what the rest of the step does not cover.
+
+    **Arguments:** run, cluster and plan of one site (`sites.one_site`); `held` weights; what is `outside` in the pool.
 
     **Source:** bubble: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.
     """
@@ -167,7 +185,14 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximu
     dp_exposed = with_sync - m * with_sends
     optimizer = optimizer_s(run, cluster, plan, held)
 
-    base = with_sync + 2.0 * (plan.pp - 1.0) * send + bubble + optimizer
+    on_chip = with_sync + 2.0 * (plan.pp - 1.0) * send + bubble + optimizer
+    zero = jnp.zeros_like(on_chip)
+    streamed = offload.stream_s(run, cluster, plan, outside)
+    beside = overlapped(on_chip, streamed, stack.dp_overlap, zero, maximum)
+    with_pool = beside + offload.update_s(run, cluster, outside)
+    fed = maximum(with_pool, input_s(run, cluster))
+    exchange = sites.exchange_s(run, cluster, plan)
+    base = overlapped(fed, exchange, cluster.sites.overlap, zero, maximum)
     jitter = jitter_fraction(stack.jitter_sigma, cluster.chips)
     mean = stage.plus(head.scaled(1.0 / plan.pp)).scaled(m)
     breakdown = Breakdown(
@@ -182,10 +207,14 @@ def step_time(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, maximu
         pp_imbalance_s=above_zero(m * (slowest - stage_s - head_s / plan.pp)),
         dp_comm_s=dp_exposed + mean.dp_comm_s,
         optimizer_s=optimizer,
+        offload_s=with_pool - on_chip,
+        input_s=fed - with_pool,
+        sites_comm_s=base - fed,
         overhead_s=stack.step_overhead_s,
         jitter_s=base * jitter,
     )
     step = base * (1.0 + jitter) + stack.step_overhead_s
     hidden = mean.hidden_s + m * above_zero(sends - (with_sends - slowest)) + above_zero(sync - dp_exposed)
+    hidden = hidden + above_zero(streamed - (beside - on_chip)) + above_zero(exchange - (base - fed))
     busy = mean.compute_s + mean.memory_bound_s + optimizer
     return StepTime(step, breakdown, hidden, busy, mean.hbm_s + optimizer)

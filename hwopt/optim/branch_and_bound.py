@@ -331,7 +331,7 @@ def _rounded(lattice: Lattice, box: Boxes, relaxed: np.ndarray) -> list[Boxes]:
 def _counts(lattice: Lattice, box: Boxes, relaxed: np.ndarray) -> list[np.ndarray]:
     """Whole numbers of replicas and micro-batches around a relaxed point, batches as full as they may be."""
     t, e, b, d, m = (COORDINATES.index(name) for name in ("tp", "ep", "micro_batch", "dp", "micro_batches"))
-    step = int(box.low[e] // np.gcd(box.low[e], box.low[t] * lattice.context))
+    step = int(lattice.replica_step(box.low[t], box.low[e]))
     most = lattice.range("global_batch_sequences")[1] * (1 + 1e-9) / box.low[b]
     made = []
     for count in {math.floor(relaxed[m]), math.ceil(relaxed[m]), round(relaxed[m]) + 1}:

@@ -84,6 +84,15 @@ class Lattice:
     def context(self) -> int:
         return round(float(self.problem.template.plan.cp))
 
+    @cached_property
+    def sites(self) -> int:
+        """Sites that share the replicas equally."""
+        return round(float(self.problem.template.cluster.sites.count))
+
+    def replica_step(self, t: np.ndarray, ep: np.ndarray) -> np.ndarray:
+        """What replicas are multiples of: whole sets of experts, as many in each site."""
+        return self.sites * (ep // np.gcd(ep, t * self.context))
+
     def range(self, name: str) -> tuple[float, float]:
         """Box of a design variable; a point where the question does not free it."""
         if name in self.variables:
@@ -191,8 +200,7 @@ class Lattice:
             at_least(m, np.where(interleaved, lows[p], 0.0))
             at_most(p, np.where(interleaved, highs[m], np.inf))
             at_most(v, np.where(lows[p] > highs[m], 1.0, np.inf))
-            # Replicas hold whole sets of experts.
-            step = ep // np.gcd(ep, t * self.context)
+            step = self.replica_step(t, ep)
             low[:, _AT[d]] = -(-low[:, _AT[d]] // step) * step
             high[:, _AT[d]] = high[:, _AT[d]] // step * step
         left = np.flatnonzero((low <= high).all(axis=1))
@@ -213,7 +221,7 @@ class Lattice:
         for name in _PLAN_VALUES:
             fits &= inside(boxes.column(name)[0], self.range(name))
         schedule = (p * v <= self.layers + 2) & ((v == 1) | ((m >= p) & (p > 1)))
-        return fits & schedule & (t * self.context * d % ep == 0)
+        return fits & schedule & (d % self.replica_step(t, ep) == 0)
 
     def values(self, algebra: Algebra, boxes: Boxes) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
         """The problem's variables over boxes, and the constraints (not above 1) that tie the whole ones together."""
@@ -290,7 +298,7 @@ class Lattice:
         total = 0.0
         for low, high in zip(roots.low, roots.high, strict=True):
             a, b = dict(zip(COORDINATES, low, strict=True)), dict(zip(COORDINATES, high, strict=True))
-            step = int(a["ep"] // np.gcd(a["ep"], a["tp"] * self.context))
+            step = int(self.replica_step(a["tp"], a["ep"]))
             d = np.arange(a["dp"], b["dp"] + 1, step)[:, None]
             sizes = np.arange(a["micro_batch"], b["micro_batch"] + 1)[None, :]
             least = np.maximum(1, np.ceil(batch[0] / (d * sizes) * (1 - _SLIP)))
@@ -323,7 +331,8 @@ class Lattice:
         free = [text for name, text in words.items() if self.range(name)[0] < self.range(name)[1]]
         recompute = "full" if float(plan.recompute_full) else "selective" if float(plan.recompute_attention) else "no"
         sharding = "ZeRO-3" if float(plan.weights_sharded) else "ZeRO-2" if float(plan.gradients_sharded) else "ZeRO-1"
-        return f"{', '.join(free) or 'one'}; {recompute} recomputation and {sharding}; the rest continuous"
+        split = f", the same replicas at each of {self.sites} sites" if self.sites > 1 else ""
+        return f"{', '.join(free) or 'one'}; {recompute} recomputation and {sharding}{split}; the rest continuous"
 
     @staticmethod
     def covers(problem: Problem) -> str:

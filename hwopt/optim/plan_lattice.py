@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -25,6 +25,10 @@ NONE, SELECTIVE, FULL = 0, 1, 2
 """Values of the column `recompute`."""
 
 
+HELD = {"weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "activations_offloaded": 0.0, "local_steps": 1.0}
+"""What every plan of a lattice has alike, and what it is unless a caller says otherwise."""
+
+
 class Lattice(NamedTuple):
     """Whole-number plans, one an index; the plainest of those that differ in sharding alone comes first."""
 
@@ -44,10 +48,10 @@ class Lattice(NamedTuple):
         """How many plans there are."""
         return len(self.tp)
 
-    def at(self, index: np.ndarray, run: TrainingRun) -> Plan:
+    def at(self, index: np.ndarray, run: TrainingRun, held: Mapping[str, float] | None = None) -> Plan:
         """Plans by index, float64, shape (plan,) a leaf; layers as even as whole ones go, 1F1B, sequence parallel.
 
-        **Arguments:** `index` of shape (plan,); `run`, for its layers and tokens.
+        **Arguments:** `index` of shape (plan,); `run`, for its layers and tokens; `held` values of `HELD`, the same for all.
         """
         rows = Lattice(*(column[index] for column in self))
         sequence = _whole(run.sequence_length)
@@ -64,6 +68,7 @@ class Lattice(NamedTuple):
             "recompute_full": rows.recompute == FULL,
             "recompute_attention": rows.recompute == SELECTIVE,
             "bubble_fraction": ones,
+            **{name: value * ones for name, value in (HELD | dict(held or {})).items()},
         }
         return Plan(**{name: np.asarray(column, np.float64) for name, column in columns.items()})
 
@@ -88,15 +93,17 @@ def contexts(sequence: int) -> list[int]:
     return [1, *(c for c in powers if sequence % (2 * c) == 0 and sequence >= c * LEAST_CONTEXT_TOKENS)]
 
 
-def _splits(run: TrainingRun, chips: int) -> Iterator[tuple[int, int, int, int]]:
-    """(tp, pp, dp, cp) with `tp pp dp cp = N`, whole heads a chip, a chunk for every stage, and a batch for every replica."""
+def _splits(run: TrainingRun, chips: int, sites: int) -> Iterator[tuple[int, int, int, int]]:
+    """(tp, pp, dp, cp) with `tp pp dp cp = N`: whole heads a chip, a chunk for every stage, a batch for every replica, the
+    same replicas at every site.
+    """
     heads, layers, batch = (_whole(x) for x in (run.model.heads, run.model.layers, run.global_batch_sequences))
     for tp, cp in itertools.product(divisors(heads), contexts(_whole(run.sequence_length))):
         if chips % (tp * cp):
             continue
         for pp in divisors(chips // (tp * cp)):
             dp = chips // (tp * cp * pp)
-            if pp <= layers + 2 and batch % dp == 0:
+            if pp <= layers + 2 and batch % dp == 0 and dp % sites == 0:
                 yield tp, pp, dp, cp
 
 
@@ -134,7 +141,7 @@ def lattice(run: TrainingRun, cluster: Cluster) -> Lattice:
     """
     chips, batch = _whole(cluster.chips), _whole(run.global_batch_sequences)
     found, count = [], 0
-    for split in _splits(run, chips):
+    for split in _splits(run, chips, _whole(cluster.sites.count)):
         found.append(_of_split(run, *split))
         count += found[-1].shape[1]
         if count > MOST_PLANS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.design.metrics import Metric, metric
-from hwopt.errors import UserError
+from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
 from hwopt.optim.compiled import compiled_for_one_question
-from hwopt.optim.plan_lattice import Lattice, lattice, scope
+from hwopt.optim.plan_lattice import HELD, Lattice, lattice, scope
 from hwopt.plan import Plan
 from hwopt.workload.training import TrainingRun
 
@@ -79,12 +79,19 @@ def _reports(run: TrainingRun, cluster: Cluster, plans: Plan) -> Report:
     return _mapped(run, cluster, plans)
 
 
-def _in_blocks(function: Callable, rows: Lattice, index: np.ndarray, run: TrainingRun, cluster: Cluster) -> list:
+def _in_blocks(
+    function: Callable,
+    rows: Lattice,
+    index: np.ndarray,
+    run: TrainingRun,
+    cluster: Cluster,
+    held: Mapping[str, float] | None = None,
+) -> list:
     """A function's answers for plans by index, each of shape (plan,)."""
     parts = []
     for first in range(0, len(index), BLOCK):
         some = index[np.minimum(np.arange(first, first + BLOCK), len(index) - 1)]
-        parts.append([np.asarray(part) for part in function(run, cluster, rows.at(some, run))])
+        parts.append([np.asarray(part) for part in function(run, cluster, rows.at(some, run, held))])
     return [np.concatenate(each)[: len(index)] for each in zip(*parts, strict=True)]
 
 
@@ -102,20 +109,27 @@ def _distinct(rows: Lattice, ranked: np.ndarray, wanted: int) -> np.ndarray:
 
 
 def best_plan(
-    run: TrainingRun, cluster: Cluster, objective: str = "step_time_s", alternatives: int = ALTERNATIVES
+    run: TrainingRun,
+    cluster: Cluster,
+    objective: str = "step_time_s",
+    alternatives: int = ALTERNATIVES,
+    held: Mapping[str, float] | None = None,
 ) -> PlanSearch:
     """The best whole-number plan of a fixed cluster: exhaustive over a lattice, by the exact model in float64.
 
     Every plan's memory first, then the objective of those that fit; ties go to the faster plan, then to the plainer one.
 
     **Arguments:** `objective`: a metric of `hwopt.design.metrics`, the lower the better; `alternatives`: how many other
-    degrees or schedules to keep, each with its best recomputation and sharding.
+    degrees or schedules to keep, each with its best recomputation and sharding; `held`: what all plans have alike, by name
+    (`optimizer_offloaded`, `local_steps`, ...: `plan_lattice.HELD`).
 
     **Returns:** a `PlanSearch`.
 
-    **Raises:** `UserError` for an unknown metric, and where no plan is valid.
+    **Raises:** `UserError` for an unknown metric or name, and where no plan is valid.
     """
     goal = metric(objective)
+    for name in set(held or {}) - set(HELD):
+        raise UserError(f"'{name}' is not held fixed in a search for plans: {suggest(name, HELD)}")
     if not 0 <= alternatives < BLOCK:
         raise UserError(f"{alternatives} alternatives: must be between 0 and {BLOCK - 1:,}")
     rows = lattice(run, cluster)
@@ -125,16 +139,16 @@ def best_plan(
         return goal.value(report), report.step_time_s
 
     with jax.enable_x64(True):
-        fits, margin = _in_blocks(_room, rows, np.arange(rows.count), run, cluster)
+        fits, margin = _in_blocks(_room, rows, np.arange(rows.count), run, cluster, held)
         fitting = np.flatnonzero(fits > 0)
         if len(fitting):
-            value, time = (_rounded(each) for each in _in_blocks(evaluate, rows, fitting, run, cluster))
+            value, time = (_rounded(each) for each in _in_blocks(evaluate, rows, fitting, run, cluster, held))
             order = np.lexsort((fitting, time, value))
             shown = _distinct(rows, fitting[order], 1 + alternatives)
         else:
             shown = np.asarray([np.argmax(margin)])
         padded = shown[np.minimum(np.arange(BLOCK), len(shown) - 1)]
-        plans = rows.at(padded, run)
+        plans = rows.at(padded, run, held)
         reports = jax.tree.map(np.asarray, _reports(run, cluster, plans))
     best, *others = (_candidate(goal, plans, reports, place) for place in range(len(shown)))
     bound = best.objective if len(fitting) else None

@@ -16,6 +16,9 @@ PARTS: Mapping[str, str] = {
     "pp_imbalance": "#FFCC00",
     "dp_comm": "#EE7733",
     "optimizer": "#3A2A00",
+    "offload": "#0000FF",
+    "input": "#5544DD",
+    "sites_comm": "#110044",
     "overhead": "#111111",
     "jitter": "#A8A8A8",
 }

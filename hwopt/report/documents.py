@@ -30,7 +30,8 @@ _NEEDS_A_FITTING_PLAN = (
     "run_carbon_kg", "goodput", "mean_time_between_failures_s", "checkpoint_interval_s", "loss",
 )  # fmt: skip
 _ALWAYS = (
-    "memory_per_chip_bytes", "memory_capacity_bytes", "peak_power_w", "chip_power_w", "capex_usd", "parameters",
+    "memory_per_chip_bytes", "memory_capacity_bytes", "pool_per_chip_bytes", "peak_power_w", "site_power_w", "chip_power_w",
+    "capex_usd", "parameters",
     "active_parameters", "clock_ratio", "junction_temperature_k", "heat_flux_w_per_m2", "rack_power_w", "racks",
     "floor_area_m2", "pue", "silicon_area_m2", "hbm_stacks", "package_area_m2", "wafers",
 )  # fmt: skip

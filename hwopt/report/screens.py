@@ -15,6 +15,8 @@ from hwopt.report.layout import bar, budget_line, design_line, heading
 from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 
+_OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
+
 _PRICED = 1e-4  # elasticities below are rounding
 
 
@@ -28,6 +30,8 @@ def plan_line(plan: Plan) -> str:
     words += [f"{name}={values[name]}" for name in ("virtual_stages", "micro_batch")]
     zero = int(values["optimizer_sharded"] + values["gradients_sharded"] + values["weights_sharded"])
     full, attention = float(values["recompute_full"]), float(values["recompute_attention"])
+    words += [f"{name}={values[name]:g}" for name in _OFFLOADED if values[name]]
+    words += [f"local_steps={values['local_steps']:g}"] if values["local_steps"] != 1 else []
     recompute = "full" if full == 1 else f"{full:g}" if full else "selective" if attention else "none"
     return ", ".join([*words, f"zero={zero}", f"recompute={recompute}"])
 
@@ -49,8 +53,11 @@ def _memory(report: Report) -> list[str]:
         for name, value in report.memory._asdict().items()
         if float(value) > 0.001 * used
     )
+    outside = float(report.pool_per_chip_bytes)
+    pool = [f"  memory pool    {pretty(outside, 'B')} a chip"] if outside else []
     return [
-        f"  memory         {pretty(used, 'B')} of {pretty(capacity, 'B')} a chip ({100 * used / capacity:.0f} %): {parts}"
+        f"  memory         {pretty(used, 'B')} of {pretty(capacity, 'B')} a chip ({100 * used / capacity:.0f} %): {parts}",
+        *pool,
     ]
 
 
@@ -66,6 +73,9 @@ def violations_text(report: Report) -> list[str]:
         "batch": "needs a global batch {over} larger to fill every replica",
         "context": "splits the sequence {over} finer than its tokens",
         "cooling": "draws {over} more than its cooling or power cap allows even at the lowest clock",
+        "pool": "offloads {over} more than the memory pool holds",
+        "sites": "has {over} fewer replicas than there are sites",
+        "rack_cables": "fills a rack with {over} more cables than it has room to bend",
         "rack_power": "fills a rack to {over} more power than it can feed or cool",
         "rack_weight": "fills a rack to {over} more weight than the floor carries",
         "failures": "loses {over} more time to failures than there is: the job does not get ahead",
@@ -193,6 +203,8 @@ def solution_screen(solution: Solution, around: Interval | None = None, constant
     total = sum(float(value) for value in parts.values())
     for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
         share = float(value) / total
+        if not share:
+            continue
         lines.append(
             f"  {name:<22} {pretty(float(value) * float(report.run_time_s), 'USD'):>12}  {bar(share)} {100 * share:5.1f} %"
         )

@@ -26,3 +26,4 @@ class LossLaw(eqx.Module):
     critical_loss_exponent: Scalar  # b
     repetition_epochs: Scalar  # R*, repetitions after which repeated data has given 1 - 1/e of what it can
     moe_exponent: Scalar  # weight of all parameters against active ones, 0 to 1
+    replica_exponent: Scalar  # of the replicas that train apart: loss grows as M^r

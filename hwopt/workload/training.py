@@ -25,4 +25,5 @@ class TrainingRun(eqx.Module):
     activation_bytes: Scalar  # stored activation element
     causal_fraction: Scalar  # share of the score matrix computed (0.5: causal kernel, 1: full)
     trainable_fraction: Scalar  # share of weights with gradients (1: all, small: LoRA)
+    input_bytes_per_token: Scalar  # read from storage: 4 as token numbers, hundreds as pixels
     routing_imbalance: Scalar  # tokens of the busiest expert rank over the mean, >= 1

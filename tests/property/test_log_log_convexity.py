@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.model import carbon, cost, learning, power, rack, reliability, thermal
+from hwopt.model import carbon, cost, jitter, learning, power, rack, reliability, thermal
 from hwopt.model.estimate import estimate
 from hwopt.model.maximum import hard_maximum, soft_maximum
 from tests.cases import count, random_cases, replace, take
@@ -469,8 +469,8 @@ def test_chillers_are_not_convex_in_temperature():
 
 def test_expected_maximum_and_jitter_are_not_convex_in_chips():
     rows = quantities(57, chips=(2, 1e6))
-    assert_not_convex(lambda q: reliability.expected_maximum_sigmas(q.chips), rows, "chips")
-    assert_not_convex(lambda q: reliability.jitter_fraction(0.01, q.chips), rows, "chips")
+    assert_not_convex(lambda q: jitter.expected_maximum_sigmas(q.chips), rows, "chips")
+    assert_not_convex(lambda q: jitter.jitter_fraction(0.01, q.chips), rows, "chips")
 
 
 def test_goodput_itself_is_not_convex():

@@ -56,6 +56,31 @@ def test_equals_the_reference(kind):
     assert_same(mapped(cases), reference(cases))
 
 
+def test_every_part_is_compared():
+    """What few plans and clusters have occurs among the cases above, where it can show."""
+    cases = random_cases(np.random.default_rng(2), 500, KINDS[2])
+    (_, cluster, plan), actual = cases, mapped(cases)
+    network, together = cluster.network, np.stack([plan.tp, plan.ep, plan.dp, plan.pp]).max(0) > 1
+    occurs = {
+        "sites": cluster.sites.count > 1,
+        "sites between": (cluster.sites.count > 1) & (plan.local_steps > 1),
+        "weights offloaded": plan.weights_offloaded > 0,
+        "optimizer offloaded": plan.optimizer_offloaded > 0,
+        "activations offloaded": plan.activations_offloaded > 0,
+        "direct": (network.sharing[:, 0] > 0) & together,
+        "torus": (network.crossings[:, 0] > 0) & (plan.ep > 1),
+        "tails": (network.latency_tail_s > 0).any(1) & together,
+        "spread": (network.bandwidth_spread > 0).any(1) & together,
+        "logarithmic": (cluster.stack.logarithmic_passes > 0) & (network.tree_step < 3).any(1) & together,
+        "cables": network.size[:, 0] > 1,
+        **{f"no {name}": actual[f"margins.{name}"] < 0 for name in ("pool", "rack_cables")},
+        **{name: actual[name] > 0 for name in ("pool_per_chip_bytes", "site_power_w")},
+        **{name: actual[f"breakdown.{name}"] > 0 for name in ("offload_s", "input_s", "sites_comm_s", "jitter_s")},
+    }
+    rare = {name: int(rows.sum()) for name, rows in occurs.items() if rows.sum() < 10}
+    assert not rare
+
+
 def test_equals_the_reference_on_one_chip():
     cases = one_chip_cases(np.random.default_rng(10), 500)
     assert_same(mapped(cases), reference(cases))

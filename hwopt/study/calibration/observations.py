@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 from hwopt import catalog
 from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
+from hwopt.model.footprint import footprint
 from hwopt.model.maximum import hard_maximum
 from hwopt.model.parameters import held_parameters
 from hwopt.model.schedule import step_time
@@ -37,7 +38,8 @@ def _log_step_time(inputs: Any, totals: Array) -> Array:
         workload, cluster, plan = inputs
         shifted = moved(cluster, {constant.name: total[i] for i, constant in enumerate(CONSTANTS)})
         held = held_parameters(workload.model, plan)
-        return jnp.log(step_time(workload, shifted, plan, held, hard_maximum).step_s)
+        _, outside = footprint(workload, plan, shifted.stack, held, hard_maximum)
+        return jnp.log(step_time(workload, shifted, plan, held, outside, hard_maximum).step_s)
 
     return jax.vmap(one)(inputs, totals)
 

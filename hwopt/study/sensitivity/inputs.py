@@ -15,13 +15,14 @@ from hwopt.types import PRECISIONS, TIERS
 _SWITCHES = frozenset({
     "tied_embeddings", "gemm_precision", "attention_scores_stored", "dropout_masks", "sequence_parallel",
     "optimizer_sharded", "gradients_sharded", "weights_sharded", "recompute_full", "recompute_attention", "shard_groups",
-    "owned", "stacked", "mlp_matrices", "experts_per_token", "shared_experts", "cp", "ep", "dp", "expert_tp",
+    "weights_offloaded", "optimizer_offloaded", "activations_offloaded", "local_steps", "logarithmic_passes", "dimensions",
+    "crossings", "count", "owned", "stacked", "mlp_matrices", "experts_per_token", "shared_experts", "cp", "ep", "dp", "expert_tp",
 })  # fmt: skip
 """Inputs that are yes or no, or follow from the plan: a percent of them means nothing."""
 
 EXPONENTS = frozenset({
     "parameter_exponent", "token_exponent", "critical_token_exponent", "critical_loss_exponent", "moe_exponent",
-    "clustering", "interposer_clustering",
+    "clustering", "interposer_clustering", "replica_exponent", "sharing",
 })  # fmt: skip
 """Inputs that the model uses as powers of what a design decides."""
 
@@ -33,7 +34,8 @@ _AXES = {
 }
 
 _UNITS = (
-    ("usd_per_byte_per_s", "USD/(B/s)"), ("m2_per_byte_per_s", "m2/(B/s)"), ("m_per_byte_per_s", "m/(B/s)"),
+    ("usd_per_byte_per_s", "USD/(B/s)"), ("kg_per_byte_per_s", "kg/(B/s)"), ("w_per_byte", "W/B"),
+    ("bytes_per_parameter", "B"), ("bytes_per_token", "B"), ("m2_per_byte_per_s", "m2/(B/s)"), ("m_per_byte_per_s", "m/(B/s)"),
     ("bytes_per_s_per_chip", "B/s"), ("bytes_per_s", "B/s"), ("flops_per_s", "FLOP/s"), ("usd_per_byte", "USD/B"),
     ("usd_per_chip", "USD"), ("usd_per_w", "USD/W"), ("usd_per_j", "USD/J"), ("usd_per_m2", "USD/m2"),
     ("kg_per_j", "kg/J"), ("kg_per_w", "kg/W"), ("kg_per_m2", "kg/m2"), ("kg_per_byte", "kg/B"), ("j_per_byte", "J/B"),

@@ -21,9 +21,12 @@ _ROLES = {
     "cluster.chip": ("chip",),
     "cluster.network": ("chip",),
     "cluster.cooling": ("cooling",),
-    "cluster.rack": ("rack",),
+    "cluster.rack": ("rack", "scale_up"),
     "cluster.facility": ("chip", "site"),
     "cluster.reliability": ("reliability",),
+    "cluster.pool": ("pool",),
+    "cluster.storage": ("storage", "reliability"),
+    "cluster.sites": ("lines",),
     "cluster.prices": ("chip", "prices"),
     "cluster.stack": ("stack",),
     "project.technology": ("technology", "memory", "datapath", "design"),
@@ -48,7 +51,12 @@ _RENAMED = {
     "cluster.cooling.capital_usd_per_w": "capital_cost",
     "cluster.rack.optics_usd_per_byte_per_s": "optics_price",
     "cluster.reliability.failures_per_chip_s": "failures",
-    "cluster.reliability.storage_bandwidth_bytes_per_s_per_chip": "storage_bandwidth",
+    "cluster.pool.usd_per_byte": "price",
+    "cluster.pool.usd_per_byte_per_s": "bandwidth_price",
+    "cluster.sites.lease_usd_per_byte": "lease",
+    "cluster.sites.fixed_usd": "site_price",
+    "cluster.storage.checkpoint_bytes_per_s_per_chip": "storage_bandwidth",
+    "cluster.storage.input_bytes_per_s_per_chip": "input_bandwidth",
     "project.technology.hbm_bandwidth_bytes_per_s": "bandwidth",
     "project.technology.hbm_capacity_bytes": "capacity",
     "project.technology.hbm_efficiency": "efficiency",
@@ -121,10 +129,14 @@ def records_of(objective: Any) -> dict[str, Record]:
             "cooling", objective.cooling or catalog.default_cooling(objective.chip, objective.site)
         ),
         "rack": catalog.record("racks", "orv3"),
+        "storage": catalog.record("storages", "shared-flash"),
         "reliability": catalog.record("reliability", objective.reliability),
         "prices": catalog.record("prices", objective.prices),
         "law": catalog.record("laws", objective.law),
     }
+    pool = getattr(objective, "pool", "") or str(chip.text.get("pool", "none"))
+    held["pool"] = catalog.record("pools", pool)
+    held["lines"] = catalog.record("lines", getattr(objective, "lines", "continental"))
     if getattr(objective, "design", ""):
         roles = ("design", "technology", "memory", "datapath", "process", "base_process")
         records = catalog.project_records(objective.design, objective.technology or None, objective.memory or None)
@@ -206,6 +218,7 @@ def _link(field: str, tier: str, records: dict[str, Record]) -> tuple[Record, st
     keys = {
         "network_usd_per_byte_per_s": "price", "efficiency": "efficiency", "latency_s": "latency", "ramp": "ramp",
         "energy_j_per_byte": "energy", "reduction_factor": "reduction_factor", "size": "pod",
+        "tree_step": "tree_step", "latency_tail_s": "latency_tail", "bandwidth_spread": "bandwidth_spread",
     }  # fmt: skip
     if field not in keys:
         return None

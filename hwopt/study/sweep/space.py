@@ -159,19 +159,19 @@ class Space:
         return {each.name: made[each.name] for each in self.problem.variables}
 
     def _replica_steps(self, t: Any, e: Any) -> Any:
-        """Least count of replicas that holds whole sets of experts: `e / gcd(e, t c)`, looked up for each pair of degrees."""
+        """What replicas are multiples of, `S e / gcd(e, t c)` at S sites, looked up for each pair of degrees."""
         if "ep" not in self.variables:
             e = round(float(self._range("ep")[0]))
             experts = np.asarray([float(e)])
         else:
             experts = self._degrees("ep")
         if experts.max() == 1:
-            return 1.0
+            return float(self._lattice.sites)
         tensor = self._degrees("tp") if "tp" in self.variables else np.asarray([self._range("tp")[0]])
         step = jnp.ones_like(jnp.asarray(t * e, float))
         for x in tensor:
             for y in experts:
-                count = y / math.gcd(round(y), round(x * self._lattice.context))
+                count = float(self._lattice.replica_step(np.asarray(round(x)), np.asarray(round(y))))
                 step = jnp.where((t == x) & (e == y), count, step)
         return step
 

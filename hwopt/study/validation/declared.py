@@ -46,14 +46,9 @@ _SCALES = (
 
 
 def _memory(row: MeasuredRun) -> dict[str, float]:
-    """Fields that a row's words on memory replace: offloaded layers, tensors rebuilt, a compiled loss."""
+    """Fields that a row's words on memory replace: tensors rebuilt, a compiled loss."""
     said, recompute = row.notes.lower(), row.recompute.lower()
     fields: dict[str, float] = {}
-    if match := re.search(r"offload_layers=(\d{1,4})\b", said):
-        fields["activations_offloaded"] = min(float(match[1]) / (row.layers or 1), 1.0)
-    elif "qkv_proj_offloaded" in recompute:
-        # Only a layer's input stays: a third of what 0.85 of its products recomputed would keep.
-        fields["activations_offloaded"] = 2.0 / 3.0
     if "norm" in recompute:
         fields["residual_tensors"] = 2.0
     if re.search(r"_act\b|activation func", recompute):
@@ -63,6 +58,14 @@ def _memory(row: MeasuredRun) -> dict[str, float]:
         # A compiled loss leaves the 16-bit output and its gradient of 14 bytes; that it is since 2025 is inferred.
         fields["logit_bytes"] = 4.0
     return fields
+
+
+def offloaded_activations(row: MeasuredRun) -> float:
+    """Share of the kept activations that a row says wait in host memory."""
+    if match := re.search(r"offload_layers=(\d{1,4})\b", row.notes.lower()):
+        return min(float(match[1]) / (row.layers or 1), 1.0)
+    # Only a layer's input stays: a third of what 0.85 of its products recomputed would keep.
+    return 2.0 / 3.0 if "qkv_proj_offloaded" in row.recompute.lower() else 0.0
 
 
 def declared(stack: Stack, row: MeasuredRun) -> Stack:

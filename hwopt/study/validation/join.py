@@ -16,7 +16,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.plan import Plan, stage_layers
 from hwopt.study.validation import models, sharding, stacks
 from hwopt.study.validation.conventions import METRICS
-from hwopt.study.validation.declared import declared
+from hwopt.study.validation.declared import declared, offloaded_activations
 from hwopt.study.validation.reasons import Reason, Skip
 from hwopt.study.validation.rows import MeasuredRun
 from hwopt.types import PRECISIONS
@@ -185,6 +185,7 @@ def _workload(row: MeasuredRun, shape: models.Transformer, assumed: list[str]) -
         "causal_fraction": 0.5 * _met_within_documents(row),
         "trainable_fraction": models.trainable_fraction(row),
         "routing_imbalance": 1.0,
+        "input_bytes_per_token": 4.0,
     }
     leaves = {key: np.float64(value) for key, value in values.items()}
     share = np.array([float(entry == name) for entry in PRECISIONS])
@@ -224,6 +225,8 @@ def _plan(
         "optimizer_sharded": shards.optimizer, "gradients_sharded": shards.gradients, "weights_sharded": shards.weights,
         "shard_groups": shards.groups, "recompute_full": again[0], "recompute_attention": again[1],
         "bubble_fraction": 1.0 if bubble is None else bubble,
+        "weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "local_steps": 1.0,
+        "activations_offloaded": offloaded_activations(row),
     }  # fmt: skip
     return Plan(**{key: np.float64(value) for key, value in values.items()}), may_be_full
 

@@ -5,31 +5,82 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from tests.reference.plain.extremes import largest_of
+
 
 class Tier(NamedTuple):
     """What a group finds on one tier."""
 
     members: float
+    capacity: float  # members there can be; 0 where there is no limit
     below: float  # chips of the group below
     latency: float
-    rate: float
+    tail: float
+    rate: float  # with all links, none of them slow
+    spread: float
+    sharing: float
+    dimensions: float
+    crossings: float
+    tree_step: float
     ramp: float
     reduction: float
 
-    def step(self, size: float) -> float:
-        transfer = size / self.rate
-        return self.latency + 2.0 * self.ramp * math.sqrt(self.latency * transfer) + transfer
+    def wait(self) -> float:
+        """Latency of a step, of the slowest of all members."""
+        return self.latency + self.tail * (1.0 - 1.0 / self.members)
+
+    def byte_s(self, talking: float | None = None) -> float:
+        """Seconds a byte, where so many members use their links."""
+        talking = self.members if talking is None else talking
+        left_out = 0.0
+        if self.capacity > 0:
+            left_out = min(talking - 1.0, 1.0) * max((self.capacity / talking) ** self.sharing - 1.0, 0.0)
+        return (1.0 + left_out) * (1.0 + self.spread * largest_of(self.members)) / self.rate
+
+    def ramp_s(self, transfer: float) -> float:
+        return 2.0 * self.ramp * math.sqrt(self.wait() * transfer)
+
+    def step(self, transfer: float) -> float:
+        return self.wait() + self.ramp_s(transfer) + transfer
+
+    def steps(self, logarithmic: float) -> float:
+        """Steps of a pass, where a share `logarithmic` may be fewer than those around its rings."""
+        around = self.dimensions * (self.members ** (1.0 / self.dimensions) - 1.0)
+        if self.dimensions > 1:  # pairs along some dimensions, nobody along the others
+            around = max(around, min(math.log2(self.members), self.dimensions))
+        fastest = min(around, self.tree_step * math.log2(self.members))
+        return around + logarithmic * (fastest - around)
+
+    def crossed(self) -> float:
+        """Links that a byte of an all-to-all keeps busy."""
+        return max(1.0, self.crossings * self.members ** (1.0 / self.dimensions))
 
 
 def tiers(network, group: float, stride: float) -> list[Tier]:
     found, below = [], 1.0
     for i in range(3):
-        filled = group
-        if i < 2 and network.size[i] / stride < group:
-            filled = max(network.size[i] / stride, 1.0)
+        filled, capacity = group, 0.0
+        if i < 2:
+            capacity = network.size[i] / (network.size[i - 1] if i > 0 else 1.0)
+            if network.size[i] / stride < group:
+                filled = max(network.size[i] / stride, 1.0)
         rate = network.bandwidth_bytes_per_s[i] * network.efficiency[i]
         found.append(
-            Tier(filled / below, below, network.latency_s[i], rate, network.ramp[i], network.reduction_factor[i])
+            Tier(
+                members=filled / below,
+                capacity=capacity,
+                below=below,
+                latency=network.latency_s[i],
+                tail=network.latency_tail_s[i],
+                rate=rate,
+                spread=network.bandwidth_spread[i],
+                sharing=network.sharing[i] if i < 2 else 0.0,
+                dimensions=network.dimensions[i],
+                crossings=network.crossings[i] if i < 2 else 0.0,
+                tree_step=network.tree_step[i],
+                ramp=network.ramp[i],
+                reduction=network.reduction_factor[i],
+            )
         )
         below = filled
     return found
@@ -48,11 +99,12 @@ def ring(cluster, size: float, group: float, stride: float, reduced: bool) -> fl
     waits, paces = 0.0, []
     for tier in tiers(cluster.network, group, stride):
         traffic = tier.reduction if reduced else 1.0
-        sent = traffic * size / (tier.below * tier.members)
-        waits += (tier.members - 1.0) * (tier.step(sent) - sent / tier.rate)
+        logarithmic = 1.0 if reduced else cluster.stack.logarithmic_passes
+        sent_s = traffic * size / (tier.below * tier.members) * tier.byte_s()
+        waits += tier.steps(logarithmic) * (tier.wait() + tier.ramp_s(sent_s))
         # of the message, what is still missing when all tiers inside this one are done
         outwards = 1.0 / tier.below - 1.0 / group
-        paces.append(traffic * outwards * size / tier.rate)
+        paces.append(traffic * outwards * size * tier.byte_s())
     return waits + max(paces)
 
 
@@ -72,7 +124,8 @@ def all_to_all(cluster, size: float, group: float, stride: float, outer_share: f
         peers, message = tier.members - 1.0, tier.below / group * size
         if i > 0:
             message *= outer_share
-        total += (0.5 * min(peers, 1.0) + 0.5 * peers) * tier.latency + peers * (tier.step(message) - tier.latency)
+        transfer = message * tier.byte_s() * tier.crossed()
+        total += (0.5 * min(peers, 1.0) + 0.5 * peers) * tier.wait() + peers * (tier.ramp_s(transfer) + transfer)
     return total
 
 
@@ -81,6 +134,6 @@ def send(cluster, size: float, group: float, stride: float) -> float:
     total, left = 0.0, 1.0
     for tier in reversed(tiers(cluster.network, group, stride)):
         used = min(tier.members - 1.0, 1.0)
-        total += left * used * tier.step(size)
+        total += left * used * tier.step(size * tier.byte_s(talking=2.0))
         left *= 1.0 - used
     return total

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tests.reference.plain import rack
+from tests.reference.plain import pool, rack
 from tests.reference.plain.failures import failures
 from tests.reference.plain.flops import flops, micro_batches
 from tests.reference.plain.kernels import chip_rates
@@ -17,26 +17,34 @@ from tests.reference.plain.memory import memory
 from tests.reference.plain.money import carbon, money
 from tests.reference.plain.names import BREAKDOWN, per_format
 from tests.reference.plain.power import power
+from tests.reference.plain.sites import apart, one_site
 from tests.reference.plain.step import step
 from tests.reference.plain.thermal import operating_point
 from tests.reference.plain.weights import expert_replicas, parameters
 
 
-def plan_margins(run, plan) -> dict[str, float]:
+def plan_margins(run, sites, plan) -> dict[str, float]:
     w = run.model
     return {
         "stages": math.log((w.layers + 2.0) / plan.pp / plan.virtual_stages),
         "tensor_parallel": math.log(w.heads / plan.tp),
         "experts": math.log((w.experts if w.experts > 0 else 1.0) / plan.ep),
-        "replicas": math.log(expert_replicas(plan)),
+        "replicas": math.log(expert_replicas(plan) / sites.count),
+        "sites": math.log(plan.dp / sites.count),
         "batch": math.log(micro_batches(run, plan)),
         "context": math.log(run.sequence_length / plan.cp),
     }
 
 
-def cluster_margins(cluster, plan, bytes_used: float, rack_w: float, cooling: float, lost: float) -> dict[str, float]:
+def memory_margins(cluster, used: float, pooled: float) -> dict[str, float]:
     return {
-        "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(bytes_used),
+        "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(used),
+        "pool": math.log(cluster.pool.capacity_bytes / pooled) if pooled > 0 else 0.0,
+    }
+
+
+def cluster_margins(cluster, plan, rack_w: float, cooling: float, lost: float) -> dict[str, float]:
+    return {
         "chips": -abs(math.log(cluster.chips / (plan.tp * plan.pp * plan.dp * plan.cp))),
         "cooling": cooling,
         "failures": lost,
@@ -54,10 +62,11 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     """Every leaf of the model's report by name: `step_time_s`, `breakdown.compute_s`, `memory.weights_bytes`..."""
     chip, chips, batch = cluster.chip, cluster.chips, run.global_batch_sequences * run.sequence_length
     point = operating_point(chip, cluster.cooling)
-    running = rack.running(cluster, point["clock"])
-    time = step(run, running, plan)
-    parts = memory(run, plan, cluster.stack)
-    used_bytes = sum(parts.values())
+    site_run, site, site_plan = one_site(run, cluster, plan)
+    running = rack.running(site, point["clock"])
+    time = step(site_run, running, site_plan)
+    parts = memory(site_run, site_plan, cluster.stack)
+    used_bytes, pooled = sum(parts.values()), pool.held(site_run, site_plan, cluster.stack)
     total, active = parameters(run.model, per_token=False), parameters(run.model, per_token=True)
     needed, repeated = flops(run, plan, cluster.stack)
     watts = power(cluster, point, time, needed + repeated, chip_rates(run, running)[0])
@@ -68,8 +77,9 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     useful = rate * job["goodput"]
     per_chip = needed / chips / time["step"]
     run_time = run.tokens / useful
-    limits = plan_margins(run, plan)
-    limits |= cluster_margins(cluster, plan, used_bytes, watts["rack"], point["cooling_margin"], job["margin"])
+    limits = plan_margins(run, cluster.sites, plan) | memory_margins(cluster, used_bytes, pooled)
+    limits |= cluster_margins(cluster, plan, watts["rack"], point["cooling_margin"], job["margin"])
+    of_run = loss(run.law, active, total, fresh(run.law, run.tokens, run.unique_tokens), batch)
     largest = max(range(len(BREAKDOWN)), key=lambda i: time["parts"][BREAKDOWN[i]])
     report = {
         "step_time_s": time["step"],
@@ -80,6 +90,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "model_flops_per_chip_per_s": per_chip,
         "memory_per_chip_bytes": used_bytes,
         "memory_capacity_bytes": chip.hbm_capacity_bytes,
+        "pool_per_chip_bytes": pooled,
         "clock_ratio": point["clock"],
         "clock_margin": point["clock_margin"],
         "junction_temperature_k": point["kelvin"],
@@ -91,6 +102,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "pue": watts["pue"],
         "power_w": watts["average"],
         "peak_power_w": watts["peak"],
+        "site_power_w": watts["peak"] / cluster.sites.count,
         "goodput": job["goodput"],
         "mean_time_between_failures_s": job["between"],
         "checkpoint_interval_s": job["interval"],
@@ -102,7 +114,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "run_cost_usd": usd * run_time,
         "run_energy_j": watts["average"] * run_time,
         "run_carbon_kg": kilograms * run_time,
-        "loss": loss(run.law, active, total, fresh(run.law, run.tokens, run.unique_tokens), batch),
+        "loss": apart(run.law, cluster.sites, plan) * of_run,
         "silicon_area_m2": chip.silicon_area_m2,
         "hbm_stacks": chips * chip.hbm_stacks,
         "package_area_m2": chips * chip.package_area_m2,

@@ -12,7 +12,7 @@ def failures(run, cluster, kelvin: float, weights: float) -> dict[str, float]:
     between = 1.0 / (each * chips)
     saved = weights * run.weight_bytes + weights * run.trainable_fraction * (run.master_bytes + run.moment_bytes)
     save = fleet.snapshot_overhead_s + saved / chips / fleet.snapshot_bandwidth_bytes_per_s
-    storage = saved / chips / fleet.storage_bandwidth_bytes_per_s_per_chip
+    storage = saved / chips / cluster.storage.checkpoint_bytes_per_s_per_chip
     interval = max(math.sqrt(2.0 * save * between), storage)
     again = interval / 2.0 + storage + fleet.restart_s + storage  # redone, not yet stored, and the way back
     lost = save / interval + again / between

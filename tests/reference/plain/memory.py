@@ -38,20 +38,21 @@ def body_activations(run, plan, stack, moe: bool) -> float:
     return total
 
 
-def memory(run, plan, stack) -> dict[str, float]:
-    w, tokens = run.model, tokens_of(run, plan)
-    checkpoint = run.activation_bytes * w.hidden * tokens / sequence_shards(plan)
-    core = core_activations(run, plan, stack)
-    kept, working, largest, summed = 0.0, 0.0, 0.0, 0.0
+def kinds(w):
+    """Kinds of layers the model has: (MoE or not, layers)."""
     for moe, layers in ((False, w.layers - w.moe_layers), (True, w.moe_layers)):
-        if layers == 0:
-            continue
-        body = body_activations(run, plan, stack, moe)
-        normal = body + (1.0 - plan.recompute_attention) * core
-        kept += layers / w.layers * (normal + plan.recompute_full * (checkpoint - normal))
-        working = max(working, plan.recompute_full * (body + core))
-        largest = max(largest, sum(layer_weights(w, plan, moe)))
-        summed = max(summed, layer_weights(w, plan, moe)[0])
+        if layers > 0:
+            yield moe, layers
+
+
+def checkpoint_bytes(run, plan) -> float:
+    """A layer's input."""
+    return run.activation_bytes * run.model.hidden * tokens_of(run, plan) / sequence_shards(plan)
+
+
+def layers_kept(run, plan) -> float:
+    """Layers whose activations the fullest stage keeps, counted once for each micro-batch in flight."""
+    w = run.model
     fullest = plan.fullest_stage * w.layers / plan.pp
     missing = fullest * plan.pp - w.layers
     first = fullest - min(max(missing - 1.0, 0.0), 1.0)
@@ -61,25 +62,62 @@ def memory(run, plan, stack) -> dict[str, float]:
         on_first = plan.pp + chunked * (plan.pp - 1.0) / plan.virtual_stages
         on_second = on_first - (1.0 - chunked + chunked * 2.0 / plan.virtual_stages)
     count = micro_batches(run, plan)
-    activations = kept * max(first * min(on_first, count), fullest * min(on_second, count))
-    activations *= 1.0 - stack.activations_offloaded
-    last = activations / min(plan.pp, micro_batches(run, plan)) + stack.logit_bytes * tokens * w.vocab / plan.tp
-    trained = run.trainable_fraction
+    return max(first * min(on_first, count), fullest * min(on_second, count))
+
+
+def kept_activations(run, plan, stack) -> float:
+    """Bytes of the fullest stage, in the chip and offloaded."""
+    checkpoint, core = checkpoint_bytes(run, plan), core_activations(run, plan, stack)
+    mean = 0.0
+    for moe, layers in kinds(run.model):
+        normal = body_activations(run, plan, stack, moe) + (1.0 - plan.recompute_attention) * core
+        mean += layers / run.model.layers * (normal + plan.recompute_full * (checkpoint - normal))
+    return mean * layers_kept(run, plan)
+
+
+def states(run, plan, stack) -> tuple[float, float, float, float]:
+    """Bytes a chip holds, in itself or offloaded: weights, gradients, optimizer states, kept activations."""
+    w, trained = run.model, run.trainable_fraction
+    moments = stack.master_kept * run.master_bytes + run.moment_bytes
+    return (
+        run.weight_bytes * sharded_weights(w, plan, plan.weights_sharded),
+        stack.gradient_bytes * trained * sharded_weights(w, plan, plan.gradients_sharded),
+        moments * trained * sharded_weights(w, plan, plan.optimizer_sharded),
+        kept_activations(run, plan, stack),
+    )
+
+
+def working_set(run, plan, stack) -> float:
+    """Bytes of what is computed just now."""
+    w, core, trained = run.model, core_activations(run, plan, stack), run.trainable_fraction
+    working, largest, summed = 0.0, 0.0, 0.0
+    for moe, _ in kinds(w):
+        working = max(working, plan.recompute_full * (body_activations(run, plan, stack, moe) + core))
+        largest = max(largest, sum(layer_weights(w, plan, moe)))
+        summed = max(summed, layer_weights(w, plan, moe)[0])
     # A gathered input of a tensor-parallel region and its gradient; layers' gradients before they are added up.
-    working += 2.0 * checkpoint * (sequence_shards(plan) - 1.0)
+    working += 2.0 * checkpoint_bytes(run, plan) * (sequence_shards(plan) - 1.0)
     working += stack.layers_whole * summed * run.weight_bytes * trained
+    working += plan.weights_offloaded * stack.layers_whole * largest * run.weight_bytes  # fetched from the pool
     if plan.weights_sharded == 1:
         stage = sum(stage_weights(w, plan)) * run.weight_bytes
         if plan.gradients_sharded == 1:
             stage += sum(stage_weights(w, plan)) * stack.gradient_bytes * trained
         pipelined = min(plan.pp - 1.0, 1.0)
         working += pipelined * stage + (1.0 - pipelined) * stack.layers_whole * largest * run.weight_bytes
+    return working
+
+
+def memory(run, plan, stack) -> dict[str, float]:
+    weights, gradients, optimizer, activations = states(run, plan, stack)
+    activations *= 1.0 - plan.activations_offloaded
+    logits = stack.logit_bytes * tokens_of(run, plan) * run.model.vocab / plan.tp
+    last = activations / min(plan.pp, micro_batches(run, plan)) + logits
+    working = working_set(run, plan, stack)
     return {
-        "weights_bytes": run.weight_bytes * sharded_weights(w, plan, plan.weights_sharded),
-        "gradients_bytes": stack.gradient_bytes * trained * sharded_weights(w, plan, plan.gradients_sharded),
-        "optimizer_bytes": (stack.master_kept * run.master_bytes + run.moment_bytes)
-        * trained
-        * sharded_weights(w, plan, plan.optimizer_sharded),
+        "weights_bytes": (1.0 - plan.weights_offloaded) * weights,
+        "gradients_bytes": (1.0 - plan.weights_offloaded) * gradients,
+        "optimizer_bytes": (1.0 - plan.optimizer_offloaded) * optimizer,
         "activations_bytes": activations,
         "logits_bytes": max(last - activations, 0.0),
         "working_bytes": working,

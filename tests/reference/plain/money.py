@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tests.reference.plain.pool import price as pool_price
 from tests.reference.plain.rack import leaving_bandwidth
+from tests.reference.plain.sites import lease
 
 
 def money(cluster, it_peak_w: float, average_w: float) -> tuple[float, float]:
@@ -16,14 +18,16 @@ def money(cluster, it_peak_w: float, average_w: float) -> tuple[float, float]:
     each += leaving_bandwidth(cluster) * cluster.rack.optics_usd_per_byte_per_s
     each += price.domain_usd_per_chip * float(network.size[0]) / price.reference_domain
     each += cluster.rack.price_usd / cluster.rack.chips
+    each += pool_price(cluster.pool)
     equipment = cluster.chips * each * (1.0 + price.spares_fraction)
     building = cluster.chips * it_peak_w * (site.construction_usd_per_w + cluster.cooling.capital_usd_per_w)
+    building += (cluster.sites.count - 1.0) * cluster.sites.fixed_usd
     capital = (equipment + building) * price.owned
 
     idle_too = price.capital_rate_per_s * (equipment + building) / 2.0
     idle_too += equipment / price.server_lifetime_s + building / site.construction_lifetime_s
     idle_too += equipment * price.maintenance_per_s
-    a_second = idle_too / price.occupancy + average_w * site.electricity_usd_per_j
+    a_second = idle_too / price.occupancy + average_w * site.electricity_usd_per_j + lease(cluster.sites)
     return capital, a_second + price.margin * a_second
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.reference.plain.pool import watts as pool_watts
 from tests.reference.plain.rack import leaving_bandwidth
 
 
@@ -14,6 +15,7 @@ def at_the_inlet(cluster, point, core: float, memory: float, host: float) -> flo
     for bandwidth, energy in zip(network.bandwidth_bytes_per_s, network.energy_j_per_byte, strict=True):
         watts += float(bandwidth) * float(energy)
     watts += leaving_bandwidth(cluster) * cluster.rack.optics_energy_j_per_byte
+    watts += pool_watts(cluster.pool)
     idle = site.host_power_w * site.idle_host_fraction
     watts += idle + host * (site.host_power_w - idle)
     return watts / (1.0 - cluster.cooling.fan_fraction) / site.supply_efficiency

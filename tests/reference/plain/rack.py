@@ -20,6 +20,14 @@ def leaving_bandwidth(cluster) -> float:
     return float(cluster.network.bandwidth_bytes_per_s[0]) * (domain - rack) / domain
 
 
+def cabled_bandwidth(cluster) -> float:
+    """Scale-up bandwidth of all chips of a rack; a domain of one chip has no links."""
+    domain = float(cluster.network.size[0])
+    if domain <= 1.0:
+        return 0.0
+    return min(domain - 1.0, 1.0) * cluster.rack.chips * float(cluster.network.bandwidth_bytes_per_s[0])
+
+
 def running(cluster, clock: float):
     """The cluster at its sustained clock; every tier's latency has the light's time across the tier's floor."""
     network, latency = cluster.network, []
@@ -35,9 +43,11 @@ def running(cluster, clock: float):
 
 
 def margins(cluster, rack_w: float) -> dict[str, float]:
-    rack = cluster.rack
-    kilograms = rack.empty_weight_kg + rack.chip_weight_kg * rack.chips
+    rack, cabled = cluster.rack, cabled_bandwidth(cluster)
+    kilograms = rack.empty_weight_kg + rack.chip_weight_kg * rack.chips + cabled * rack.cable_weight_kg_per_byte_per_s
+    copper = cabled * rack.cable_area_m2_per_byte_per_s
     return {
         "rack_power": math.log(min(cluster.cooling.rack_limit_w, rack.busbar_limit_w) / rack_w),
+        "rack_cables": math.log(rack.cable_limit_m2 / (copper + 1e-9)),
         "rack_weight": math.log(rack.weight_limit_kg / kilograms),
     }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 
+from tests.reference.plain import pool
 from tests.reference.plain.collectives import all_reduce, ring_pass, send
+from tests.reference.plain.extremes import largest_of
 from tests.reference.plain.flops import micro_batches, tokens_of
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm
 from tests.reference.plain.layer import beside, layer
 from tests.reference.plain.names import BREAKDOWN
+from tests.reference.plain.sites import exchange
 from tests.reference.plain.weights import expert_replicas, sharded_weights, stage_weights
 
 
@@ -47,7 +49,8 @@ def gradient_sync(run, cluster, plan) -> float:
         if plan.weights_sharded == 0:
             for element in (stack.gradient_bytes, second):
                 total += ring_pass(cluster, trained * element, group, stride)
-        total += all_reduce(cluster, trained * stack.gradient_bytes / group, ranks / group, stride * group)
+        across = max(ranks / group, 1.0)  # less where a site has not all experts, which is a violated margin
+        total += all_reduce(cluster, trained * stack.gradient_bytes / group, across, stride * group)
     return total
 
 
@@ -62,11 +65,31 @@ def optimizer(run, cluster, plan) -> float:
     read = cluster.stack.gradient_bytes + run.master_bytes + run.moment_bytes
     written = run.master_bytes + run.moment_bytes + run.weight_bytes
     updated = sharded_weights(run.model, plan, plan.optimizer_sharded) * run.trainable_fraction
+    updated *= 1.0 - plan.optimizer_offloaded
     return updated * (read + written) * cluster.stack.optimizer_passes * chip_rates(run, cluster)[2]
 
 
+def feeding(run, cluster) -> float:
+    """Seconds in which storage hands over a batch."""
+    size = run.global_batch_sequences * run.sequence_length * run.input_bytes_per_token
+    return size / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)
+
+
+def waiting(run, cluster, plan, on_chip: float) -> tuple[dict[str, float], float]:
+    """Seconds that a step waits for pool, input and other sites, and those that it hides of them."""
+    overlap, between = cluster.stack.dp_overlap, cluster.sites.overlap
+    streamed, exchanged = pool.stream(run, cluster, plan), exchange(run, cluster.sites, plan)
+    beside_pool = max(on_chip, (1.0 - overlap) * on_chip + streamed)
+    with_pool = beside_pool + pool.update(run, cluster, plan)
+    fed = max(with_pool, feeding(run, cluster))
+    joined = max(fed, (1.0 - between) * fed + exchanged)
+    parts = {"offload_s": with_pool - on_chip, "input_s": fed - with_pool, "sites_comm_s": joined - fed}
+    hidden = max(streamed - (beside_pool - on_chip), 0.0) + max(exchanged - parts["sites_comm_s"], 0.0)
+    return parts, hidden
+
+
 def step(run, cluster, plan) -> dict:
-    """Step time, its parts, and the seconds hidden, with kernels running, and with HBM busy."""
+    """Of one site: step time, its parts, and the seconds hidden, with kernels running, and with HBM busy."""
     w, stack = run.model, cluster.stack
     stage = defaultdict(float)
     for moe, layers in ((False, w.layers - w.moe_layers), (True, w.moe_layers)):
@@ -92,11 +115,12 @@ def step(run, cluster, plan) -> dict:
     parts["pp_imbalance_s"] = batches * (slowest - (stage_s + head_s / plan.pp))
     parts["dp_comm_s"] += sync_exposed
     parts["optimizer_s"] = optimizer(run, cluster, plan)
-    x = math.log(cluster.chips)
-    parts["jitter_s"] = sum(parts.values()) * stack.jitter_sigma * x * math.sqrt(2.0 / (x + 2.208))
+    waited, unseen = waiting(run, cluster, plan, sum(parts.values()))
+    parts |= waited
+    parts["jitter_s"] = sum(parts.values()) * stack.jitter_sigma * largest_of(cluster.chips)
     parts["overhead_s"] = float(stack.step_overhead_s)
     total = sum(parts.values())
     busy = parts["compute_s"] + parts["memory_bound_s"] + parts["optimizer_s"]
     hbm = batches * (stage["hbm_s"] + of_head["hbm_s"] / plan.pp) + parts["optimizer_s"]
-    hidden = batches * (stage["hidden_s"] + sends_hidden) + sync_hidden
+    hidden = batches * (stage["hidden_s"] + sends_hidden) + sync_hidden + unseen
     return {"step": total, "parts": parts, "hidden": hidden, "busy": busy, "hbm": hbm}

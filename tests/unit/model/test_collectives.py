@@ -25,6 +25,12 @@ def network(**changed) -> Network:
         "latency_s": [1e-6, 4e-6, 9e-6],
         "ramp": [1.0, 1.0, 0.5],
         "reduction_factor": [0.75, 1.0, 1.0],
+        "dimensions": [1.0, 1.0, 1.0],
+        "sharing": [0.0, 0.0],
+        "crossings": [0.0, 0.0],
+        "tree_step": [1e9, 1e9, 1e9],
+        "latency_tail_s": [0.0, 0.0, 0.0],
+        "bandwidth_spread": [0.0, 0.0, 0.0],
         "energy_j_per_byte": [1e-11, 1e-10, 1e-10],
     }
     return Network(**{name: np.array(value) for name, value in {**fields, **changed}.items()})
@@ -40,7 +46,9 @@ def time(kind: str, size: float, group: float, stride: float = 1.0, launch: floa
 @pytest.mark.parametrize("group", [1.0, 1.3, 2.0, 5.5, 8.0, 8.4, 24.0, 700.0])
 @pytest.mark.parametrize("stride", [1.0, 2.5, 16.0])
 def test_equals_the_plain_reference(kind, group, stride):
-    cluster = SimpleNamespace(network=network(), stack=SimpleNamespace(collective_launch_s=7e-6))
+    cluster = SimpleNamespace(
+        network=network(), stack=SimpleNamespace(collective_launch_s=7e-6, logarithmic_passes=0.0)
+    )
     for size in (10.0, 1e6, 1e10):
         expected = PLAIN[kind](cluster, size, group, stride)
         assert time(kind, size, group, stride, 7e-6) == pytest.approx(expected, rel=1e-12, abs=0)
@@ -94,7 +102,7 @@ def test_a_step_is_that_of_the_best_chunks():
     alpha, x = 1e-6, 4e-5
     links = network(ramp=[1.0, 1.0, 1.0])
     with jax.enable_x64(True):
-        step = alpha + x + float(collectives.ramp_s(links, np.array([x, x, x]))[0])
+        step = alpha + x + float(collectives.ramp_s(links, links.latency_s * 0 + alpha, np.array([x, x, x]))[0])
     chunks = np.linspace(1, 100, 100_000)
     assert step == pytest.approx((alpha + x + chunks * alpha + x / chunks).min(), rel=1e-6)
     assert step == pytest.approx((np.sqrt(alpha) + np.sqrt(x)) ** 2, rel=1e-12)

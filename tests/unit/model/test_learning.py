@@ -357,7 +357,8 @@ def test_every_number_of_a_law_moves_the_loss(name):
 
     def of_law(held):
         parameters = model.dense_equivalent_parameters(held, 1e10, 1e11)
-        return model.loss_of_run(held, parameters, model.repeated_tokens(held, 5e11, 3.0), 1e7)
+        once = model.loss_of_run(held, parameters, model.repeated_tokens(held, 5e11, 3.0), 1e7)
+        return once + model.loss_apart(held, parameters, 5e11, 3.0)
 
     with jax.enable_x64(True):
         gradient = jax.grad(of_law)(jax.tree.map(jnp.asarray, law))

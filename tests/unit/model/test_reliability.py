@@ -12,10 +12,12 @@ from hwopt.catalog.names import data_root, names
 from hwopt.catalog.reliability import reliability
 from hwopt.errors import UserError
 from hwopt.hardware.reliability import Reliability
+from hwopt.hardware.storage import Storage
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum, soft_maximum
 
 FIELDS = tuple(Reliability.__dataclass_fields__)
+RATE = 1.35e8  # of storage a chip, B/s
 BOLTZMANN_EV = 8.617333e-5
 
 # Spans of what a design may hold: chips, junction, bytes of a checkpoint, and the fields in their order.
@@ -32,10 +34,10 @@ def random_points(n: int, seed: int = 0) -> np.ndarray:
 
 def lost(x, maximum=hard_maximum):
     """The lost fraction of a design as one vector."""
-    chips, junction, size, *rest = x
-    held = Reliability(*rest)
-    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, held)
-    restart = model.restart_s(size, chips, held)
+    chips, junction, size, *rest, rate = x
+    held, storage = Reliability(*rest), Storage(rate, rate)
+    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, storage)
+    restart = model.restart_s(size, chips, held, storage)
     return model.lost_fraction(save, model.job_mtbf_s(held, chips, junction), drain, restart, maximum)
 
 
@@ -82,10 +84,10 @@ def apart(points: np.ndarray) -> np.ndarray:
     with jax.enable_x64(True):
 
         def ratio(x):
-            chips, junction, size, *rest = x
-            held = Reliability(*rest)
+            chips, junction, size, *rest, rate = x
+            held, storage = Reliability(*rest), Storage(rate, rate)
             young = jnp.sqrt(2.0 * model.save_s(size, chips, held) * model.job_mtbf_s(held, chips, junction))
-            return jnp.log(young / model.drain_s(size, chips, held))
+            return jnp.log(young / model.drain_s(size, chips, storage))
 
         return points[np.abs(np.asarray(jax.vmap(ratio)(points))) > 1e-3]
 
@@ -170,10 +172,10 @@ def test_against_dalys_renewal_formula():
 def test_worse_chips_more_of_them_and_slower_saves_lose_more():
     with jax.enable_x64(True):
         gradient = np.asarray(jax.vmap(jax.grad(lost))(random_points(500)))
-    names_of = ("chips", "junction", "bytes", *FIELDS)
+    names_of = ("chips", "junction", "bytes", *FIELDS, "storage")
     for name in ("junction", "bytes", "failures_per_chip_s", "restart_s", "snapshot_overhead_s"):
         assert (gradient[:, names_of.index(name)] > 0).all(), name
-    for name in ("snapshot_bandwidth_bytes_per_s", "storage_bandwidth_bytes_per_s_per_chip"):
+    for name in ("snapshot_bandwidth_bytes_per_s", "storage"):
         assert (gradient[:, names_of.index(name)] < 0).all(), name
 
 
@@ -181,13 +183,13 @@ def test_more_chips_lose_more_where_the_save_is_all_overhead():
     held = reliability()
     with jax.enable_x64(True):
         chips = np.geomspace(100, 1e5, 20)
-        shares = [float(lost(np.array([n, 343.15, 1e9, *(getattr(held, f) for f in FIELDS)]))) for n in chips]
+        shares = [float(lost(np.array([n, 343.15, 1e9, *(getattr(held, f) for f in FIELDS), RATE]))) for n in chips]
     assert (np.diff(shares) > 0).all()
 
 
 def test_without_failures_nothing_is_lost():
     held = reliability()
-    fields = [float(getattr(held, field)) for field in FIELDS]
+    fields = [*(float(getattr(held, field)) for field in FIELDS), RATE]
     with jax.enable_x64(True):
         share = lost(np.array([1e4, 343.15, 1e12, 1e-30, *fields[1:]]))
         assert float(model.goodput(share)) == pytest.approx(1.0, abs=1e-9)

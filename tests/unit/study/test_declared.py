@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.study.validation.declared import declared
+from hwopt.study.validation.declared import declared, offloaded_activations
 from hwopt.study.validation.rows import MeasuredRun
 
 BLANK = {
@@ -107,12 +107,22 @@ def test_scales_of_a_row_or_block_cost_more_casts(words):
 
 
 @pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        ({"notes": "offload_layers=10", "layers": 40}, 0.25),
+        ({"notes": "offload_layers=50", "layers": 40}, 1.0),
+        ({"notes": "offload_layers=none", "layers": 40}, 0.0),
+        ({"recompute": "minimal, qkv_proj_offloaded"}, 2 / 3),
+        ({}, 0.0),
+    ],
+)
+def test_what_waits_in_host_memory(words, share):
+    assert offloaded_activations(replace(ROW, **words)) == share
+
+
+@pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ({"notes": "offload_layers=10", "layers": 40}, {"activations_offloaded": 0.25}),
-        ({"notes": "offload_layers=50", "layers": 40}, {"activations_offloaded": 1.0}),
-        ({"notes": "offload_layers=none", "layers": 40}, {}),
-        ({"recompute": "minimal, qkv_proj_offloaded"}, {"activations_offloaded": 2 / 3}),
         ({"recompute": "selective:layernorm+moe"}, {"residual_tensors": 2}),
         ({"recompute": "selective:moe_act"}, {"product_kept": 0}),
         ({"recompute": "activation function"}, {"product_kept": 0}),

@@ -1,0 +1,166 @@
+"""Networks: a chip's scale-up domain, and the links or the fabric outside it, as tiers with their prices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwopt.catalog.fabrics import fabric_tiers
+from hwopt.catalog.load import leaf, positive, supported
+from hwopt.catalog.schema import Record
+from hwopt.errors import UserError
+from hwopt.hardware.network import Network
+
+UNLIMITED = 1e9
+"""Chips of a pod where the link names no limit: more than anyone has."""
+
+NO_TREES = 1e9
+"""Latency of a level of a tree over a ring step where the link names none: rings only."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The two tiers outside the scale-up domain, in plain SI numbers; pairs are (pod, core)."""
+
+    link: Record
+    pod: float  # chips within the inner of the two
+    bandwidth_bytes_per_s: tuple[float, float]  # per chip and direction
+    latency_s: tuple[float, float]
+    energy_j_per_byte: tuple[float, float]
+    usd_per_byte_per_s: tuple[float, float]
+    dimensions: float  # of a torus, else 0
+    links: float  # of a chip; 1 behind switches
+
+
+def scale_up_link(chip: Record, name: str | Path | None) -> Record:
+    """The link of a chip's scale-up domain, or the one asked for instead."""
+    return supported("links", str(chip.text["scale_up"]) if name is None else name)
+
+
+def outside(
+    chip: str | Path,
+    *,
+    scale_out: str | Path | None = None,
+    scale_out_bytes_per_s: float | None = None,
+    pod: float | None = None,
+    oversubscription: float | None = None,
+    fabric: str | Path | None = None,
+    chips: float = 1.0,
+) -> Outside:
+    """What a chip finds outside its domain: its own scale-out links, others, or a fabric counted out for `chips` ends.
+
+    Without a fabric, prices, powers and latencies are the link's own, for any number of chips.
+
+    **Raises:** `UserError` for unknown names, numbers that are not positive, and a fabric that is given beside a link.
+    """
+    held = supported("chips", chip)
+    if fabric is not None and scale_out is not None:
+        raise UserError(f"fabric '{fabric}' brings its own links: leave out scale_out = '{scale_out}'")
+    counted = None if fabric is None else fabric_tiers(fabric, chips)
+    own = str(held.text["scale_out"])
+    link = supported("links", counted.link if counted else (own if scale_out is None else scale_out))
+    if link.text.get("role") != "scale_out":
+        raise UserError(f"link '{link.slug}' is a {link.text.get('role')} link: it cannot be the scale-out network")
+    rate = held.si("scale_out_bandwidth") if link.slug == own else link.si("bandwidth")
+    if scale_out_bytes_per_s is not None:
+        rate = positive(scale_out_bytes_per_s, "scale_out_bytes_per_s")
+    usual = 1.0 / counted.core_bandwidth_ratio if counted else link.si("oversubscription", 1.0)
+    shared = positive(usual if oversubscription is None else oversubscription, "oversubscription")
+    reach = counted.pod if counted else link.si("pod", UNLIMITED)
+    reach = positive(reach if pod is None else pod, "pod", least=1.0, most=UNLIMITED)
+    bandwidth = (rate, rate / shared)
+
+    def stated(key: str) -> tuple[float, float]:
+        return link.si(key), link.si(f"core_{key}", link.si(key))
+
+    if counted is None:
+        return Outside(link, reach, bandwidth, stated("latency"), stated("energy"), stated("price"),
+                       link.si("dimensions", 0.0), link.si("links", 1.0))  # fmt: skip
+
+    def a_byte(each: tuple[float, float]) -> tuple[float, float]:
+        return each[0] / link.si("bandwidth"), each[1] / (link.si("bandwidth") / shared)
+
+    near, far = counted.added_latency_s if counted.switched else (0.0, 0.0)  # rings have neighbours one hop away
+    return Outside(
+        link, reach if counted.switched else max(chips, 1.0), bandwidth,
+        (link.si("latency") + near, link.si("latency") + far),
+        a_byte(counted.power_w_per_endpoint), a_byte(counted.usd_per_endpoint),
+        0.0 if counted.switched else counted.dimensions, counted.links,
+    )  # fmt: skip
+
+
+def _sharing(links: float, size: float) -> float:
+    """Q of the share `(n / m)^q` of a chip's links that n of m chips of a direct network can use.
+
+    Two neighbours share one link of a chip's l, all m share all: `q = ln l / ln(m / 2)`. 0 behind switches.
+    """
+    within = min(links, max(size - 1.0, 1.0))
+    return math.log(within) / math.log(size / 2.0) if size > 2.0 else 0.0
+
+
+def network(
+    chip: str | Path,
+    *,
+    domain: float | None = None,
+    scale_up: str | Path | None = None,
+    scale_out: str | Path | None = None,
+    scale_out_bytes_per_s: float | None = None,
+    pod: float | None = None,
+    oversubscription: float | None = None,
+    in_network_reduction: bool = False,
+    fabric: str | Path | None = None,
+    chips: float = 1.0,
+    latency_tail_s: float | None = None,
+    bandwidth_spread: float | None = None,
+) -> Network:
+    """The network around a chip: its scale-up domain, a pod of scale-out links, the core beyond it.
+
+    **Arguments:** `chip`; `domain` chips of the scale-up domain; `scale_up`, `scale_out`: links instead of the
+    chip's own, at the links' own rate; `scale_out_bytes_per_s` per chip and direction; `pod` chips below the core;
+    `oversubscription` of the core (7 in the cluster that trained Llama 3 405B); `in_network_reduction`: all-reduces
+    use the switches (NVLS, SHARP) where the link has them; `fabric` instead of a link: a topology whose switches, cables
+    and hops are counted for `chips` ends; `latency_tail_s` and `bandwidth_spread` of the tiers outside the domain:
+    jitter instead of what the link states.
+
+    **Raises:** `UserError` for unknown names and numbers that are not positive.
+    """
+    held = supported("chips", chip)
+    inner = scale_up_link(held, scale_up)
+    own_inner = inner.slug == held.text["scale_up"]
+    outer = outside(
+        chip, scale_out=scale_out, scale_out_bytes_per_s=scale_out_bytes_per_s, pod=pod,
+        oversubscription=oversubscription, fabric=fabric, chips=chips,
+    )  # fmt: skip
+    size = positive(held.si("scale_up_domain") if domain is None else domain, "domain", least=1.0, most=UNLIMITED)
+    inside = held.si("scale_up_bandwidth", inner.si("bandwidth")) if own_inner else inner.si("bandwidth")
+    efficiency = held.si("scale_up_efficiency", inner.si("efficiency")) if own_inner else inner.si("efficiency")
+    pod_size = max(outer.pod, size)
+    each = (inner, outer.link, outer.link)
+    reduction = [link.si("reduction_factor", 1.0) for link in each]
+    if in_network_reduction:
+        reduction = [link.si("in_network_reduction", plain) for link, plain in zip(each, reduction, strict=True)]
+    tail, spread = (
+        positive(link_value, name) if link_value is not None else outer.link.si(name.removesuffix("_s"), 0.0)
+        for name, link_value in (("latency_tail_s", latency_tail_s), ("bandwidth_spread", bandwidth_spread))
+    )
+    return Network(
+        size=leaf([size, pod_size]),
+        bandwidth_bytes_per_s=leaf([inside, *outer.bandwidth_bytes_per_s]),
+        efficiency=leaf([efficiency, outer.link.si("efficiency"), outer.link.si("efficiency")]),
+        latency_s=leaf([inner.si("latency"), *outer.latency_s]),
+        ramp=leaf([link.si("ramp", 0.0) for link in each]),
+        reduction_factor=leaf(reduction),
+        dimensions=leaf([inner.si("dimensions", 1.0), max(outer.dimensions, 1.0), 1.0]),
+        sharing=leaf([_sharing(inner.si("links", 1.0), size), _sharing(outer.links, pod_size / size)]),
+        crossings=leaf([0.25 * inner.si("dimensions", 0.0), 0.25 * outer.dimensions]),
+        tree_step=leaf([inner.si("tree_step", NO_TREES), _tree_step(outer), outer.link.si("tree_step", NO_TREES)]),
+        latency_tail_s=leaf([inner.si("latency_tail", 0.0), tail, tail]),
+        bandwidth_spread=leaf([inner.si("bandwidth_spread", 0.0), spread, spread]),
+        energy_j_per_byte=leaf([inner.si("energy"), *outer.energy_j_per_byte]),
+    )
+
+
+def _tree_step(outer: Outside) -> float:
+    """A tree needs any chip to reach any other at once: rings only where they are wired to neighbours."""
+    return NO_TREES if outer.links > 1.0 else outer.link.si("tree_step", NO_TREES)

@@ -1,0 +1,34 @@
+"""Memory beyond HBM: what its link and its own bandwidth cost a step."""
+
+from __future__ import annotations
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.model.footprint import Offloaded, micro_batches
+from hwopt.model.maximum import hard_maximum
+from hwopt.plan import Plan
+from hwopt.types import Scalar
+from hwopt.workload.training import TrainingRun
+
+
+def stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offloaded) -> Scalar:
+    """Time of the link to the pool in one step: the slower of its two directions.
+
+    In: weights for the forward and again for the backward pass of every micro-batch, activations, and the weights that the
+    pool has updated. Out: the gradients of streamed weights, activations, and the gradients that the pool needs to update.
+
+    **Source:** weight streaming: Cerebras, Hot Chips 2022; ZeRO-Offload: Ren et al., arXiv 2101.06840 (recalled).
+    """
+    batches = micro_batches(run, plan)
+    stays = 1.0 - plan.weights_offloaded  # streamed weights and gradients have crossed already
+    again = stays * outside.updated_parameters
+    into = batches * (2.0 * outside.weights_bytes + outside.micro_batch_activations_bytes) + again * run.weight_bytes
+    out = batches * (outside.gradients_bytes + outside.micro_batch_activations_bytes)
+    out = out + again * cluster.stack.gradient_bytes
+    return hard_maximum(into, out) * (1.0 / cluster.pool.bandwidth_bytes_per_s)
+
+
+def update_s(run: TrainingRun, cluster: Cluster, outside: Offloaded) -> Scalar:
+    """Optimizer update in the pool: `(g + 2 (m + v) + w) P / its memory's bandwidth`, as on the chip."""
+    states = run.master_bytes + run.moment_bytes
+    each = cluster.stack.gradient_bytes + 2.0 * states + run.weight_bytes
+    return outside.updated_parameters * each * (1.0 / cluster.pool.update_bandwidth_bytes_per_s)
