@@ -64,7 +64,7 @@ _CHOICES = {
     "pool": "memory beyond HBM, else what the chip's servers have",
     "offload": "what waits there: none, or optimizer, activations, weights, with + between",
     "sites": "places that share the chips equally",
-    "lines": "what joins them",
+    "lines": "what joins them, else continental",
     "local_steps": "steps between their exchanges; 1 is synchronous",
     "cooling": "cooling technology, else what the chip's servers are built for",
     "reliability": "how often a fleet fails",
@@ -98,7 +98,7 @@ class TrainingQuestion:
     pool: str = ""
     offload: str = "none"
     sites: float = 1.0
-    lines: str = "continental"
+    lines: str = ""
     local_steps: float = 1.0
     cooling: str = ""
     reliability: str = "fleet-mean"
@@ -150,6 +150,15 @@ class TrainingQuestion:
                 )
         return {f"{part}_offloaded": 1.0 for part in parts}
 
+    def _local_steps(self) -> np.ndarray:
+        """Steps between exchanges, a whole number; more than one only where there are exchanges."""
+        steps = self.local_steps
+        if steps < 1.0 or steps != round(steps) or (steps > 1.0 and self.sites == 1.0):
+            raise UserError(
+                f"local_steps = {steps:g} must be a whole number, and more than 1 only between 2 sites or more"
+            )
+        return np.asarray(steps, np.float64)
+
     def _workload_variables(self) -> tuple[Variable, ...]:
         """The batch next to the one asked for; where loss counts, tokens and the batch's size are free."""
         if self.minimised != "loss" and self.loss_budget == NO_LIMIT:
@@ -177,16 +186,15 @@ class TrainingQuestion:
             fabric=self.fabric or None,
             pool=self.pool or None,
             sites=self.sites,
-            lines=self.lines,
+            lines=self.lines or None,
             cooling=self.cooling or None,
             reliability=self.reliability,
             prices=self.prices,
             constants=self.constants,
         )
         cluster = eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
-        plan = catalog.plan(
-            run, 1, recompute=self.recompute, sequence_parallel="yes", local_steps=self.local_steps, **self._offloaded()
-        )
+        plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes", **self._offloaded())
+        plan = eqx.tree_at(lambda p: p.local_steps, plan, self._local_steps())
         project = self._project()
         # A pool in the price of the hosts is what it is; one that is paid for is sized.
         pooled = _POOL if self._offloaded() and float(cluster.pool.usd_per_byte) > 0.0 else ()
@@ -265,9 +273,9 @@ class TrainingQuestion:
             chip,
             catalog.record("links", str(chip.text["scale_up"])),
             *self._network_records(),
-            catalog.record("pools", self.pool or str(chip.text["pool"])),
+            catalog.record("pools", self.pool or str(chip.text.get("pool", "none"))),
             catalog.record("storages", "shared-flash"),
-            *([catalog.record("lines", self.lines)] if self.sites > 1 else []),
+            *([catalog.record("lines", self.lines or catalog.USUAL_LINES)] if self.sites > 1 else []),
             catalog.record("stacks", self.stack),
             catalog.record("sites", self.site),
             catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),

@@ -230,6 +230,7 @@ def _topology(draw: _Draw, domain: np.ndarray) -> dict:
     jitter = draw.coin(0.4)[:, None] * (draw.rng.uniform(size=(draw.n, 3)) < 0.7)
     return dict(
         dimensions=dimensions,
+        links=np.where(direct, np.where(dimensions[:, :2] > 1.0, 2.0 * dimensions[:, :2], 7.0), 1.0),
         sharing=direct * draw.rng.choice([0.2, 0.35, 1.0, 1.4], (draw.n, 2)),
         crossings=direct * (dimensions > 1.0)[:, :2] * dimensions[:, :2] / 4.0,
         tree_step=draw.rng.choice([1.0, 2.0, 2.5, 1e9], (draw.n, 3)),
@@ -249,6 +250,7 @@ def _pool(draw: _Draw) -> MemoryPool:
         energy_j_per_byte=own * draw.log(1e-11, 1e-9),
         usd_per_byte=own * draw.log(1e-9, 2e-8),
         usd_per_byte_per_s=own * draw.log(1e-9, 2e-7),
+        carbon_kg_per_byte=own * draw.log(5e-11, 1e-9),
     )
 
 

@@ -23,7 +23,7 @@ from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.projects import chip_project, project_records
 from hwopt.catalog.reliability import reliability
 from hwopt.catalog.schema import Quantity, Record
-from hwopt.catalog.surroundings import memory_pool, sites, storage
+from hwopt.catalog.surroundings import USUAL_LINES, memory_pool, sites, storage
 from hwopt.catalog.workloads import training_run, transformer
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "LITERATURE",
     "MODES",
     "SPEED_OF_LIGHT",
+    "USUAL_LINES",
     "Calibration",
     "Quantity",
     "Record",

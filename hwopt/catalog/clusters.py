@@ -97,7 +97,7 @@ def cluster(
     pool: str | Path | None = None,
     storage: str | Path = "shared-flash",
     sites: float = 1.0,
-    lines: str | Path = "continental",
+    lines: str | Path | None = None,
     constants: str | Path = CALIBRATED,
 ) -> Cluster:
     """A cluster of `chips` chips with everything around them.
@@ -105,7 +105,8 @@ def cluster(
     **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one
     by default; `site`; `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips`
     in one instead of as many as fit; `reliability` of the fleet; `prices`: a price list; `pool`: memory beyond the chips', by
-    default their hosts'; `storage`; `sites` that share the chips, and the `lines` between them; `constants`: `calibrated` to
+    default their hosts'; `storage`; `sites` that share the chips, and the `lines` between them
+    (`continental`); `constants`: `calibrated` to
     published runs (the default), `literature`, `speed-of-light`, or a `.toml` file of `hwopt calibrate`.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
@@ -113,6 +114,7 @@ def cluster(
     count = positive(chips, "chips", least=1.0, most=UNLIMITED)
     if rack_chips is not None:
         rack_chips = positive(rack_chips, "rack_chips", least=1.0, most=UNLIMITED)
+    several = _sites(sites, lines, count)
     held = record("chips", chip)
     links = network(
         chip,
@@ -124,7 +126,7 @@ def cluster(
         oversubscription=oversubscription,
         in_network_reduction=in_network_reduction,
         fabric=fabric,
-        chips=count,
+        chips=count / float(several.count),
         latency_tail_s=latency_tail_s,
         bandwidth_spread=bandwidth_spread,
     )
@@ -139,12 +141,14 @@ def cluster(
         network=links,
         pool=beyond,
         storage=_storage(storage, reliability),
-        sites=_sites(sites, lines),
+        sites=several,
         cooling=around,
         rack=_rack(rack, chip, around, building, links, beyond, rack_chips, scale_up),
         facility=building,
         reliability=_reliability(reliability),
-        prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=count),
+        prices=_prices(
+            prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=count / float(several.count)
+        ),
         stack=_stack(software, family),
     )
     slug = record("stacks", software).slug

@@ -165,6 +165,11 @@ def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
     )
 
 
+def is_torus(name: str | Path) -> bool:
+    """Whether a fabric's bytes travel along axes, so that an all-to-all crosses many links."""
+    return isinstance(topology(name), Torus)
+
+
 def _rest(inner_and_whole: tuple[float, float], reaches_beyond: bool) -> float:
     inner, whole = inner_and_whole
     return max(whole - inner, 0.0) if reaches_beyond else 0.0

@@ -120,6 +120,8 @@ def rack(
         room = held.si("weight_limit") - held.si("empty_weight")
         by_weight = room / (held.si("chip_weight") + cabled * weight)
         by_cables = held.si("cable_limit") / (cabled * area) if cabled else math.inf
+        if by_cables < float(network.size[0]):  # of n chips of a larger domain, a share n / D of the links is copper
+            by_cables = math.sqrt(by_cables * float(network.size[0]))
 
         def fit(each_w: float) -> int:
             return max(math.floor(min(limit * losses / each_w, by_weight, by_cables)), 1)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwopt.catalog.fabrics import fabric_tiers
+from hwopt.catalog.fabrics import fabric_tiers, is_torus
 from hwopt.catalog.load import leaf, positive, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
@@ -50,19 +50,23 @@ def outside(
 ) -> Outside:
     """What a chip finds outside its domain: its own scale-out links, others, or a fabric counted out for `chips` ends.
 
-    Without a fabric, prices, powers and latencies are the link's own, for any number of chips.
+    Without a fabric, prices, powers and latencies are the link's own, for any number of chips. Bandwidths are those of all
+    links of a chip: a torus of 3 dimensions has six times its link's.
 
-    **Raises:** `UserError` for unknown names, numbers that are not positive, and a fabric that is given beside a link.
+    **Raises:** `UserError` for unknown names, numbers that are not positive, and a fabric beside what it decides.
     """
     held = supported("chips", chip)
-    if fabric is not None and scale_out is not None:
-        raise UserError(f"fabric '{fabric}' brings its own links: leave out scale_out = '{scale_out}'")
+    beside = {"scale_out": scale_out, "pod": pod, "oversubscription": oversubscription}
+    if fabric is not None and (given := [name for name, value in beside.items() if value is not None]):
+        raise UserError(f"fabric '{fabric}' brings its own {given[0]}: leave {given[0]} = {beside[given[0]]} out")
     counted = None if fabric is None else fabric_tiers(fabric, chips)
     own = str(held.text["scale_out"])
     link = supported("links", counted.link if counted else (own if scale_out is None else scale_out))
     if link.text.get("role") != "scale_out":
         raise UserError(f"link '{link.slug}' is a {link.text.get('role')} link: it cannot be the scale-out network")
+    direct = counted is not None and not counted.switched
     rate = held.si("scale_out_bandwidth") if link.slug == own else link.si("bandwidth")
+    rate = rate * counted.links if counted and direct else rate
     if scale_out_bytes_per_s is not None:
         rate = positive(scale_out_bytes_per_s, "scale_out_bytes_per_s")
     usual = 1.0 / counted.core_bandwidth_ratio if counted else link.si("oversubscription", 1.0)
@@ -78,15 +82,17 @@ def outside(
         return Outside(link, reach, bandwidth, stated("latency"), stated("energy"), stated("price"),
                        link.si("dimensions", 0.0), link.si("links", 1.0))  # fmt: skip
 
-    def a_byte(each: tuple[float, float]) -> tuple[float, float]:
-        return each[0] / link.si("bandwidth"), each[1] / (link.si("bandwidth") / shared)
+    whole = link.si("bandwidth") * counted.links
 
-    near, far = counted.added_latency_s if counted.switched else (0.0, 0.0)  # rings have neighbours one hop away
+    def a_byte(each: tuple[float, float]) -> tuple[float, float]:
+        return each[0] / whole, each[1] / (whole / shared)
+
+    near, far = (0.0, 0.0) if direct else counted.added_latency_s  # neighbours are one hop away
     return Outside(
-        link, reach if counted.switched else max(chips, 1.0), bandwidth,
+        link, max(chips, 1.0) if direct else reach, bandwidth,
         (link.si("latency") + near, link.si("latency") + far),
         a_byte(counted.power_w_per_endpoint), a_byte(counted.usd_per_endpoint),
-        0.0 if counted.switched else counted.dimensions, counted.links,
+        counted.dimensions if fabric is not None and is_torus(fabric) else 0.0, counted.links,
     )  # fmt: skip
 
 
@@ -140,10 +146,10 @@ def network(
     reduction = [link.si("reduction_factor", 1.0) for link in each]
     if in_network_reduction:
         reduction = [link.si("in_network_reduction", plain) for link, plain in zip(each, reduction, strict=True)]
-    tail, spread = (
-        positive(link_value, name) if link_value is not None else outer.link.si(name.removesuffix("_s"), 0.0)
-        for name, link_value in (("latency_tail_s", latency_tail_s), ("bandwidth_spread", bandwidth_spread))
-    )
+    tail = _jitter("latency_tail_s", latency_tail_s, outer.link)
+    spread = _jitter("bandwidth_spread", bandwidth_spread, outer.link)
+    if spread > 1.0:
+        raise UserError(f"bandwidth_spread = {spread:g} must not exceed 1: links would deliver less than nothing")
     return Network(
         size=leaf([size, pod_size]),
         bandwidth_bytes_per_s=leaf([inside, *outer.bandwidth_bytes_per_s]),
@@ -152,6 +158,7 @@ def network(
         ramp=leaf([link.si("ramp", 0.0) for link in each]),
         reduction_factor=leaf(reduction),
         dimensions=leaf([inner.si("dimensions", 1.0), max(outer.dimensions, 1.0), 1.0]),
+        links=leaf([inner.si("links", 1.0), outer.links]),
         sharing=leaf([_sharing(inner.si("links", 1.0), size), _sharing(outer.links, pod_size / size)]),
         crossings=leaf([0.25 * inner.si("dimensions", 0.0), 0.25 * outer.dimensions]),
         tree_step=leaf([inner.si("tree_step", NO_TREES), _tree_step(outer), outer.link.si("tree_step", NO_TREES)]),
@@ -159,6 +166,13 @@ def network(
         bandwidth_spread=leaf([inner.si("bandwidth_spread", 0.0), spread, spread]),
         energy_j_per_byte=leaf([inner.si("energy"), *outer.energy_j_per_byte]),
     )
+
+
+def _jitter(name: str, asked: float | None, link: Record) -> float:
+    """A number of jitter that is asked for, 0 and more, or what the link states."""
+    if asked is None:
+        return link.si(name.removesuffix("_s"), 0.0)
+    return 0.0 if asked == 0 else positive(asked, name)
 
 
 def _tree_step(outer: Outside) -> float:

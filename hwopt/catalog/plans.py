@@ -47,14 +47,15 @@ def parse_plan(text: str) -> dict[str, str]:
     return found
 
 
-def plan(workload: TrainingRun, chips: float, **settings: object) -> Plan:
+def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings: object) -> Plan:
     """A checked whole-number plan for a workload on a number of chips.
 
-    **Arguments:** `tp`, `pp`, `cp`, `ep`, `virtual_stages`, `micro_batch`, `shard_groups` (default 1); `dp` (default: what
-    is left of the chips); `expert_tp` (default tp without expert parallelism, 1 with it); `zero` 0 to 3 (default 1);
-    `recompute` none, selective, full or a share of layers between 0 and 1; `sequence_parallel` (default: on when tp > 1);
-    `bubble_fraction` (1: 1F1B, 0: zero bubble); `weights_offloaded`, `optimizer_offloaded`, `activations_offloaded`: shares
-    held in the memory pool (default 0); `local_steps` between exchanges of several sites (default 1). Values may be text.
+    **Arguments:** `sites` that share the chips, each with the same replicas; `tp`, `pp`, `cp`, `ep`, `virtual_stages`,
+    `micro_batch`, `shard_groups` (default 1); `dp` (default: what is left of the chips); `expert_tp` (default tp without
+    expert parallelism, 1 with it); `zero` 0 to 3 (default 1); `recompute` none, selective, full or a share of layers between
+    0 and 1; `sequence_parallel` (default: on when tp > 1); `bubble_fraction` (1: 1F1B, 0: zero bubble); `weights_offloaded`,
+    `optimizer_offloaded`, `activations_offloaded`: shares held in the memory pool (default 0); `local_steps` between
+    exchanges of several sites (default 1). Values may be text.
 
     **Raises:** `UserError` that names the field, where a value is no positive whole number or does not divide.
     """
@@ -72,6 +73,7 @@ def plan(workload: TrainingRun, chips: float, **settings: object) -> Plan:
     _check_product(total, tp, pp, dp, cp)
     _check_shape(workload, tp, pp, dp, cp, ep, expert_tp, chunks)
     _check_batch(workload, pp, dp, chunks, micro_batch)
+    _check_sites(_whole("sites", sites), tp, cp, dp, ep * expert_tp, given.get("local_steps", 1))
     if (dp * cp) % groups:
         raise UserError(f"plan: shard_groups={groups} does not divide the {dp * cp} data parallel ranks")
     zero = _zero(settings.get("zero", 1))
@@ -103,7 +105,9 @@ def _number(name: str, value: object) -> float:
 def _whole(name: str, value: object) -> int:
     number = _number(name, value)
     if number != int(number) or number < 1:
-        raise UserError(f"{'' if name == 'chips' else 'plan: '}{name}={value} must be a whole number of at least 1")
+        raise UserError(
+            f"{'' if name in ('chips', 'sites') else 'plan: '}{name}={value} must be a whole number of at least 1"
+        )
     return int(number)
 
 
@@ -200,6 +204,18 @@ def _check_shape(
         )
     if round(float(workload.sequence_length)) % cp:
         raise UserError(f"plan: cp={cp} does not divide the sequence of {float(workload.sequence_length):g} tokens")
+
+
+def _check_sites(sites: int, tp: int, cp: int, dp: int, experts: int, local_steps: int) -> None:
+    if local_steps > 1 and sites == 1:
+        raise UserError(f"plan: local_steps={local_steps} lie between exchanges of sites, and there is one site")
+    if dp % sites:
+        raise UserError(f"plan: dp={dp} replicas do not divide among {sites} sites")
+    if (tp * cp * (dp // sites)) % experts:
+        raise UserError(
+            f"plan: ep x expert_tp = {experts} does not divide the tp x cp x dp = {tp * cp * dp // sites} chips of a stage "
+            "at one site"
+        )
 
 
 def _check_batch(workload: TrainingRun, pp: int, dp: int, chunks: int, micro_batch: int) -> None:

@@ -65,6 +65,7 @@ POOL = {
     "energy": "J/B",
     "price": "USD/B",
     "bandwidth_price": "USD/(B/s)",
+    "carbon": "kg/B",
 }
 
 STORAGE = {

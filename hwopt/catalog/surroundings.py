@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from hwopt.catalog.load import leaf, positive, supported
@@ -27,6 +28,7 @@ def memory_pool(name: str | Path) -> MemoryPool:
         energy_j_per_byte=leaf(held.si("energy")),
         usd_per_byte=leaf(held.si("price")),
         usd_per_byte_per_s=leaf(held.si("bandwidth_price")),
+        carbon_kg_per_byte=leaf(held.si("carbon")),
     )
 
 
@@ -42,17 +44,23 @@ def storage(name: str | Path, reliability: str | Path) -> Storage:
     )
 
 
-def sites(count: float, lines: str | Path) -> Sites:
+USUAL_LINES = "continental"
+
+
+def sites(count: float, lines: str | Path | None = None, chips: float = math.inf) -> Sites:
     """Sites with equal shares of a cluster, and the lines between them.
 
-    **Arguments:** `count` of sites; `lines` by name (`metro`, `continental`), or the path of a `.toml` of the same form.
+    **Arguments:** `count` of sites; `lines` by name (`metro`, `continental`), or the path of a `.toml` of the same form;
+    `chips` that they share.
 
-    **Raises:** `UserError` for unknown names, bad files, and a number of sites that is not whole.
+    **Raises:** `UserError` for unknown names, bad files, lines that nothing uses, and a number of sites that cannot be.
     """
     number = positive(count, "sites", least=1.0)
-    if number != round(number):
-        raise UserError(f"sites = {number:g} must be a whole number")
-    held = supported("lines", lines)
+    if number != round(number) or number > chips:
+        raise UserError(f"sites = {number:g} must be a whole number, of no more than the {chips:,.0f} chips")
+    if lines is not None and number == 1.0:
+        raise UserError(f"lines = '{lines}' join sites, and there is one: sites must be 2 or more")
+    held = supported("lines", USUAL_LINES if lines is None else lines)
     for share in ("efficiency", "overlap"):
         if held.si(share) > 1.0:
             raise UserError(f"line '{held.slug}': '{share}' = {held.si(share):g} must not exceed 1")

@@ -82,8 +82,8 @@ def _cluster(options: argparse.Namespace, chips: float) -> Any:
         storage=options.storage,
         sites=number("--sites", options.sites, whole=True) or 1.0,
         lines=options.lines,
-        latency_tail_s=number("--latency-tail-s", options.latency_tail_s),
-        bandwidth_spread=number("--bandwidth-spread", options.bandwidth_spread),
+        latency_tail_s=number("--latency-tail-s", options.latency_tail_s, least=0.0),
+        bandwidth_spread=number("--bandwidth-spread", options.bandwidth_spread, least=0.0),
     )
 
 
@@ -131,7 +131,7 @@ def run_estimate(options: argparse.Namespace) -> int:
 
         plan, report, _ = best_plan(run, cluster, alternatives=0).best
     else:
-        plan = catalog.plan(run, chips, **catalog.parse_plan(options.plan))
+        plan = catalog.plan(run, chips, sites=float(cluster.sites.count), **catalog.parse_plan(options.plan))
         with jax.enable_x64(True):
             report = jax.tree.map(np.asarray, jax.jit(estimate)(run, cluster, plan))
     if options.json:

@@ -174,7 +174,7 @@ def _add_cluster(command: argparse.ArgumentParser) -> None:
     command.add_argument("--fabric", help="topology outside the domain, counted out (default: the chip's own links)")
     command.add_argument("--pool", help="memory beyond HBM (default: the hosts')")
     command.add_argument("--storage", default="shared-flash", help="storage of data (default shared-flash)")
-    command.add_argument("--lines", default="continental", help="lines between sites (default continental)")
+    command.add_argument("--lines", help="lines between sites (default continental)")
     command.add_argument("--reliability", default="fleet-mean", help="failures of the fleet (default fleet-mean)")
     command.add_argument(
         "--prices", default="default", help="price list: default, hyperscale, on-premise, rented, at-cost"
@@ -187,7 +187,7 @@ def _add_cluster(command: argparse.ArgumentParser) -> None:
         ("--seq-len", "tokens a sequence (default: the workload's)"),
         ("--tokens", "tokens of the whole run (default: the workload's)"),
         ("--domain", "chips of the scale-up domain (default: the chip's)"),
-        ("--rack-chips", "chips in a rack (default: as many as its power and weight allow)"),
+        ("--rack-chips", "chips in a rack (default: as many as its power, weight and cables allow)"),
         ("--sites", "sites that share the chips equally (default 1)"),
         ("--latency-tail-s", "mean of the tail of a step's latency outside the domain, s (default: the link's)"),
         ("--bandwidth-spread", "relative spread of what links outside the domain deliver (default: the link's)"),

@@ -17,3 +17,4 @@ class MemoryPool(eqx.Module):
     energy_j_per_byte: Scalar  # of moving a byte to the chip; the link draws it at full rate all the time
     usd_per_byte: Scalar  # 0 where the host's price holds it
     usd_per_byte_per_s: Scalar
+    carbon_kg_per_byte: Scalar  # of making it; 0 where the host's holds it

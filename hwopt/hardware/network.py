@@ -21,6 +21,7 @@ class Network(eqx.Module):
     ramp: PerTier  # rho of a step's `alpha + 2 rho sqrt(alpha s/B) + s/B`: 1 cut into its best chunks, 0 sent whole
     reduction_factor: PerTier  # traffic of an all-reduce over that of a ring (0.5: reduced inside the switch, 1: ring)
     dimensions: PerTier  # D: rings that a collective runs through one after the other; D of a torus, 1 elsewhere
+    links: PerInnerTier  # of a chip to neighbours in the tier; 1 behind switches
     sharing: PerInnerTier  # q: n of a tier's m chips can use (n / m)^q of each chip's links; 0 behind switches
     crossings: (
         PerInnerTier  # c: a byte of an all-to-all crosses c n^(1/D) times its share of links; D/4 on a torus, else 0

@@ -7,11 +7,12 @@ from hwopt.types import Scalar
 
 
 def embodied_kg(cluster: Cluster, it_peak_w: Scalar) -> tuple[Scalar, Scalar]:
-    """Carbon of making equipment (chips, hosts, network; spares included) and building.
+    """Carbon of making equipment (chips, hosts, network, memory pool; spares included) and building.
 
     **Arguments:** `it_peak_w` of one chip. **Returns:** kgCO2e of equipment, and of the building.
     """
-    each = cluster.chip.embodied_carbon_kg + cluster.prices.host_carbon_kg
+    pool = cluster.pool.capacity_bytes * cluster.pool.carbon_kg_per_byte
+    each = cluster.chip.embodied_carbon_kg + cluster.prices.host_carbon_kg + pool
     equipment = cluster.chips * (1.0 + cluster.prices.spares_fraction) * each
     return equipment, cluster.chips * it_peak_w * cluster.facility.construction_carbon_kg_per_w
 

@@ -9,7 +9,8 @@ A group of `n` chips whose neighbours lie `stride` chips apart fills tier by tie
 `n_0 = clip(D_0 / stride, 1, n)` and so on outwards, where D_i is the tier's size. A group of one costs nothing. All groups of
 one kind communicate at once: each chip has its own links, and shares those beyond by the bandwidth of their tier.
 
-On each tier a collective takes the faster of two algorithms. Both move the same bytes, so which one it is depends on the
+On each tier an all-reduce takes the faster of two algorithms, all-gathers and reduce-scatters only where the software has the
+second (`Stack.logarithmic_passes`). Both move the same bytes, so which one it is depends on the
 members alone, and times stay log-log convex in bandwidth, latency and message: rings run through the D dimensions of the
 tier one after the other (`D (n^(1/D) - 1)` steps; D = 1 behind switches), or a logarithmic one (`kappa log2 n` steps:
 trees, recursive halving and doubling, reduction in switches).
@@ -82,25 +83,28 @@ def seconds_per_byte(network: Network) -> PerTier:
 def links_left_out(network: Network, members: PerTier) -> PerTier:
     """How much longer bytes take where a group is but a part of a direct network: `(m / n)^q`, 1 behind switches.
 
-    Two neighbours share one of a chip's links, all m chips of the tier use all of them; in between, a power: 16 of 4,096
-    chips of a 3D torus use 0.27 of their links (a ring along one of three axes would use 0.33), 256 use 0.52 (0.67).
-    A group of one uses none. The outermost tier is switched.
+    Two neighbours share one of a chip's links, all m chips of the tier use all of them; in between, a power, never less
+    than one link: 16 of 4,096 chips of a 3D torus use 0.27 of their links (a ring along one of three axes would use 0.33),
+    256 use 0.52 (0.67). The power is that of the tier's size in the catalogue. A group of one uses no link. The
+    outermost tier is switched.
     """
     capacity = jnp.concatenate([network.size[:1], network.size[1:] / network.size[:-1]])
     inside = members[:-1]
-    left_out = 1.0 + _used(inside) * above_zero((inside * (1.0 / capacity)) ** (-network.sharing) - 1.0)
+    slower = (inside * (1.0 / capacity)) ** (-network.sharing)
+    slower = pick(slower > network.links, network.links, slower)  # never less than one link
+    left_out = 1.0 + _used(inside) * above_zero(slower - 1.0)
     return jnp.concatenate([left_out, jnp.ones_like(members[-1:])])
 
 
 def waiting_latency_s(network: Network, members: PerTier) -> PerTier:
-    """Latency of a step where every member waits for its neighbour: `alpha + tau (1 - 1/n)`.
+    """Latency of a step where every member waits for its neighbour: `alpha + tau (2 - 1/n)`.
 
-    With exponential tails of mean tau a pair waits for the later of two, 1.5 tau instead of tau; long rings take 2 tau a
-    step, the pace of last-passage percolation. The term holds both ends and is within 10 % of simulation between them.
+    With exponential tails of mean tau a pair waits for the later of two, 1.5 tau; long rings take 2 tau a step, the pace
+    of last-passage percolation. The term holds both ends and is within 12 % of simulation between them.
 
     **Source:** Johansson, Shape fluctuations and random matrices, 2000 (the limit); the form between is our own.
     """
-    return network.latency_s + network.latency_tail_s * (1.0 - 1.0 / members)
+    return network.latency_s + network.latency_tail_s * (2.0 - 1.0 / members)
 
 
 def slowest_link(network: Network, members: PerTier) -> PerTier:

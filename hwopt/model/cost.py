@@ -88,7 +88,7 @@ def cost_parts(cluster: Cluster, built: Capital, average_power_w: Scalar) -> dic
 
     Equipment and building: `price (1 / life + interest / 2)`, straight-line depreciation with half the price bound on
     average. Upkeep: a share of the equipment's price. Lines between sites are leased. Electricity: `P_average x price`.
-    Capital and upkeep over the occupancy (idle time is paid for too); a landlord's margin on the sum.
+    Capital, upkeep and lines over the occupancy (idle time is paid for too); a landlord's margin on the sum.
 
     **Arguments:** `built` as `capital` says; `average_power_w` at the meter. **Returns:** USD/s by name.
     """
@@ -104,6 +104,6 @@ def cost_parts(cluster: Cluster, built: Capital, average_power_w: Scalar) -> dic
         "racks": equipment * built.racks,
         "upkeep": built.equipment * prices.maintenance_per_s * used,
         "building": (built.building + built.sites) * (1.0 / facility.construction_lifetime_s + interest) * used,
-        "lines": lines_usd_per_s(cluster) * markup,
+        "lines": lines_usd_per_s(cluster) * used,
         "electricity": average_power_w * facility.electricity_usd_per_j * markup,
     }

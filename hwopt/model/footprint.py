@@ -41,6 +41,7 @@ class Offloaded(NamedTuple):
     activations_bytes: Array
     micro_batch_activations_bytes: Array  # offloaded by one micro-batch
     updated_parameters: Array  # whose optimizer states lie in the pool
+    updated_here: Array  # whose states lie on the chip
 
     @property
     def total_bytes(self) -> Array:
@@ -208,5 +209,6 @@ def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: M
         activations_bytes=plan.activations_offloaded * kept,
         micro_batch_activations_bytes=plan.activations_offloaded * kept / in_flight,
         updated_parameters=plan.optimizer_offloaded * updated,
+        updated_here=(1.0 - plan.optimizer_offloaded) * updated,
     )
     return inside, outside

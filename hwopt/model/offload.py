@@ -13,17 +13,20 @@ from hwopt.workload.training import TrainingRun
 def stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offloaded) -> Scalar:
     """Time of the link to the pool in one step: the slower of its two directions.
 
-    In: weights for the forward and again for the backward pass of every micro-batch, activations, and the weights that the
-    pool has updated. Out: the gradients of streamed weights, activations, and the gradients that the pool needs to update.
+    In: weights for the forward and again for the backward pass of every micro-batch, activations, the weights that the pool
+    has updated, and the gradients of streamed weights that the chip updates. Out: the gradients of streamed weights,
+    activations, the gradients that the pool needs to update, and streamed weights that the chip has updated.
 
     **Source:** weight streaming: Cerebras, Hot Chips 2022; ZeRO-Offload: Ren et al., arXiv 2101.06840 (recalled).
     """
     batches = micro_batches(run, plan)
     stays = 1.0 - plan.weights_offloaded  # streamed weights and gradients have crossed already
-    again = stays * outside.updated_parameters
-    into = batches * (2.0 * outside.weights_bytes + outside.micro_batch_activations_bytes) + again * run.weight_bytes
+    there, back = stays * outside.updated_parameters, plan.weights_offloaded * outside.updated_here
+    weight, gradient = run.weight_bytes, cluster.stack.gradient_bytes
+    into = batches * (2.0 * outside.weights_bytes + outside.micro_batch_activations_bytes)
+    into = into + there * weight + back * gradient
     out = batches * (outside.gradients_bytes + outside.micro_batch_activations_bytes)
-    out = out + again * cluster.stack.gradient_bytes
+    out = out + there * gradient + back * weight
     return hard_maximum(into, out) * (1.0 / cluster.pool.bandwidth_bytes_per_s)
 
 

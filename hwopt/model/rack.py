@@ -25,10 +25,25 @@ def rack_limit_w(cluster: Cluster) -> Scalar:
     return jnp.where(fed < cooled, fed, cooled)
 
 
+def floor_area_m2(cluster: Cluster) -> Scalar:
+    """Floor under the racks, aisles included."""
+    return racks(cluster) * cluster.rack.floor_area_m2
+
+
+def optical_share(cluster: Cluster) -> Scalar:
+    """Share of the scale-up links that leave the rack and so are optical: `max(0, 1 - n / D)`.
+
+    A domain of D chips on n to a rack sends `1 - n/D` of its traffic to other racks. **Not log-log convex** in n and D (a
+    difference), and a kink at D = n, where the domain begins to leave the rack.
+    """
+    return above_zero(1.0 - cluster.rack.chips / cluster.network.size[0])
+
+
 def cabled_bytes_per_s(cluster: Cluster) -> Scalar:
-    """Scale-up bandwidth that a rack's copper carries: `n B`, none where a domain is one chip."""
+    """Scale-up bandwidth that a rack's copper carries: `n B` less what leaves on optics, none where a domain is one chip."""
     links = 1.0 - above_zero(2.0 - cluster.network.size[0])  # grows in over a domain of 1 to 2
-    return above_zero(links) * cluster.rack.chips * cluster.network.bandwidth_bytes_per_s[0]
+    copper = above_zero(links) * (1.0 - optical_share(cluster))
+    return copper * cluster.rack.chips * cluster.network.bandwidth_bytes_per_s[0]
 
 
 def cable_area_m2(cluster: Cluster) -> Scalar:
@@ -43,20 +58,6 @@ def rack_weight_kg(cluster: Cluster) -> Scalar:
     """Weight of a loaded rack: `w_0 + n w` and its cables."""
     cables = cabled_bytes_per_s(cluster) * cluster.rack.cable_weight_kg_per_byte_per_s
     return cluster.rack.empty_weight_kg + cluster.rack.chips * cluster.rack.chip_weight_kg + cables
-
-
-def floor_area_m2(cluster: Cluster) -> Scalar:
-    """Floor under the racks, aisles included."""
-    return racks(cluster) * cluster.rack.floor_area_m2
-
-
-def optical_share(cluster: Cluster) -> Scalar:
-    """Share of the scale-up links that leave the rack and so are optical: `max(0, 1 - n / D)`.
-
-    A domain of D chips on n to a rack sends `1 - n/D` of its traffic to other racks. **Not log-log convex** in n and D (a
-    difference), and a kink at D = n, where the domain begins to leave the rack.
-    """
-    return above_zero(1.0 - cluster.rack.chips / cluster.network.size[0])
 
 
 def spread_out(cluster: Cluster) -> Network:

@@ -191,9 +191,10 @@ def step_time(
     beside = overlapped(on_chip, streamed, stack.dp_overlap, zero, maximum)
     with_pool = beside + offload.update_s(run, cluster, outside)
     fed = maximum(with_pool, input_s(run, cluster))
+    jitter = jitter_fraction(stack.jitter_sigma, sites.chips_in_step(cluster, plan))
+    uneven = fed * (1.0 + jitter)
     exchange = sites.exchange_s(run, cluster, plan)
-    base = overlapped(fed, exchange, cluster.sites.overlap, zero, maximum)
-    jitter = jitter_fraction(stack.jitter_sigma, cluster.chips)
+    joined = overlapped(uneven, exchange, cluster.sites.overlap, zero, maximum)
     mean = stage.plus(head.scaled(1.0 / plan.pp)).scaled(m)
     breakdown = Breakdown(
         compute_s=mean.compute_s,
@@ -209,12 +210,12 @@ def step_time(
         optimizer_s=optimizer,
         offload_s=with_pool - on_chip,
         input_s=fed - with_pool,
-        sites_comm_s=base - fed,
+        sites_comm_s=joined - uneven,
         overhead_s=stack.step_overhead_s,
-        jitter_s=base * jitter,
+        jitter_s=fed * jitter,
     )
-    step = base * (1.0 + jitter) + stack.step_overhead_s
+    step = joined + stack.step_overhead_s
     hidden = mean.hidden_s + m * above_zero(sends - (with_sends - slowest)) + above_zero(sync - dp_exposed)
-    hidden = hidden + above_zero(streamed - (beside - on_chip)) + above_zero(exchange - (base - fed))
+    hidden = hidden + above_zero(streamed - (beside - on_chip)) + above_zero(exchange - (joined - uneven))
     busy = mean.compute_s + mean.memory_bound_s + optimizer
     return StepTime(step, breakdown, hidden, busy, mean.hbm_s + optimizer)

@@ -38,6 +38,14 @@ def exchange_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
     return (line_s + 2.0 * apart * sites.latency_s) / plan.local_steps
 
 
+def chips_in_step(cluster: Cluster, plan: Plan) -> Scalar:
+    """Chips that wait for each other at the end of a step: those of a site, of all sites where every step exchanges.
+
+    **Arguments:** the cluster of one site. **Returns:** `N_site S^(1/H)`.
+    """
+    return cluster.chips * cluster.sites.count ** (1.0 / plan.local_steps)
+
+
 def replicas_apart(cluster: Cluster, plan: Plan) -> Scalar:
     """Replicas that learn apart: the sites, as far as steps between exchanges are local: `S^(1 - 1/H)`."""
     return cluster.sites.count ** (1.0 - 1.0 / plan.local_steps)

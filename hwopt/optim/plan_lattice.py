@@ -107,7 +107,7 @@ def _splits(run: TrainingRun, chips: int, sites: int) -> Iterator[tuple[int, int
                 yield tp, pp, dp, cp
 
 
-def _of_split(run: TrainingRun, tp: int, pp: int, dp: int, cp: int) -> np.ndarray:
+def _of_split(run: TrainingRun, sites: int, tp: int, pp: int, dp: int, cp: int) -> np.ndarray:
     """All rows of one split of the chips, shape (column, plan)."""
     layers, experts, batch = (_whole(x) for x in (run.model.layers, run.model.experts, run.global_batch_sequences))
     schedules = [
@@ -120,7 +120,7 @@ def _of_split(run: TrainingRun, tp: int, pp: int, dp: int, cp: int) -> np.ndarra
         (ep, expert_tp)
         for ep in (divisors(experts) if experts else [1])
         for expert_tp in (divisors(tp) if experts else [tp])
-        if (tp * cp * dp) % (ep * expert_tp) == 0
+        if (tp * cp * (dp // sites)) % (ep * expert_tp) == 0
     ]
     alone = dp * cp == 1 and not experts  # one rank has nothing to shard; experts may have replicas even then
     zero = [1] if alone else [1, 2] if pp > 1 else [1, 2, 3]
@@ -141,8 +141,9 @@ def lattice(run: TrainingRun, cluster: Cluster) -> Lattice:
     """
     chips, batch = _whole(cluster.chips), _whole(run.global_batch_sequences)
     found, count = [], 0
-    for split in _splits(run, chips, _whole(cluster.sites.count)):
-        found.append(_of_split(run, *split))
+    sites = _whole(cluster.sites.count)
+    for split in _splits(run, chips, sites):
+        found.append(_of_split(run, sites, *split))
         count += found[-1].shape[1]
         if count > MOST_PLANS:
             raise UserError(

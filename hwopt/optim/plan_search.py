@@ -128,8 +128,7 @@ def best_plan(
     **Raises:** `UserError` for an unknown metric or name, and where no plan is valid.
     """
     goal = metric(objective)
-    for name in set(held or {}) - set(HELD):
-        raise UserError(f"'{name}' is not held fixed in a search for plans: {suggest(name, HELD)}")
+    _check_held(held or {})
     if not 0 <= alternatives < BLOCK:
         raise UserError(f"{alternatives} alternatives: must be between 0 and {BLOCK - 1:,}")
     rows = lattice(run, cluster)
@@ -153,6 +152,17 @@ def best_plan(
     best, *others = (_candidate(goal, plans, reports, place) for place in range(len(shown)))
     bound = best.objective if len(fitting) else None
     return PlanSearch(goal, best, others, rows.count, len(fitting), scope(run, cluster, rows.count), bound)
+
+
+def _check_held(held: Mapping[str, float]) -> None:
+    for name, value in held.items():
+        if name not in HELD:
+            raise UserError(f"'{name}' is not held fixed in a search for plans: {suggest(name, HELD)}")
+        if name == "local_steps":
+            if value < 1.0 or value != round(value):
+                raise UserError(f"local_steps = {value:g} must be a whole number of at least 1")
+        elif not 0.0 <= value <= 1.0:
+            raise UserError(f"{name} = {value:g} must lie between 0 and 1")
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:

@@ -138,7 +138,12 @@ def estimated(cluster, plan: Mapping[str, Any], asked=None) -> Report:
     """The report of one plan."""
     asked = run() if asked is None else asked
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, estimate(asked, cluster, catalog.plan(asked, float(cluster.chips), **plan)))
+        return jax.tree.map(
+            np.asarray,
+            estimate(
+                asked, cluster, catalog.plan(asked, float(cluster.chips), sites=float(cluster.sites.count), **plan)
+            ),
+        )
 
 
 def jitter() -> list[str]:

@@ -26,6 +26,7 @@ def answer(capsys, *words: str) -> dict:
         ["--pool", "cxl-ddr5"],
         ["--sites", "3"],
         ["--sites", "2", "--lines", "metro"],
+        ["--storage", "object-store"],
         ["--latency-tail-s", "1e-4"],
         ["--bandwidth-spread", "0.3"],
     ],
@@ -37,6 +38,7 @@ def test_every_flag_moves_the_answer(words, capsys):
 
 def test_a_plan_says_what_it_offloads(capsys):
     arguments = [word.replace("vpp=4", "vpp=4,optimizer_offloaded=1,local_steps=10") for word in ESTIMATE]
+    arguments += ["--sites", "3"]
     assert main(arguments) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["plan"]["optimizer_offloaded"] == 1 and document["pool_per_chip_bytes"] > 0
@@ -50,7 +52,12 @@ def test_a_plan_says_what_it_offloads(capsys):
     [
         (["--fabric", "fat-tree"], "ndr-fat-tree"),
         (["--pool", "ddr"], "pool"),
-        (["--lines", "metr"], "metro"),
+        (["--sites", "2", "--lines", "metr"], "metro"),
+        (["--lines", "metro"], "sites"),
+        (["--sites", "96", "--plan", "tp=8,pp=4"], "replicas"),
+        (["--sites", "1e9"], "sites"),
+        (["--plan", "tp=8,pp=4,local_steps=10"], "local_steps"),
+        (["--fabric", "ndr-fat-tree", "--bandwidth-spread", "2"], "bandwidth_spread"),
         (["--storage", "flash"], "shared-flash"),
         (["--sites", "0"], "--sites"),
         (["--sites", "2.5"], "--sites"),
@@ -82,5 +89,6 @@ def test_a_search_for_plans_holds_what_it_is_told(capsys):
     assert main([*asked, "--hold", "optimizer_offloaded=1,local_steps=500"]) in (0, 1)
     plan = json.loads(capsys.readouterr().out)["plan"]
     assert plan["optimizer_offloaded"] == 1 and plan["local_steps"] == 500 and plan["dp"] % 3 == 0
-    assert main([*asked, "--hold", "tp=8"]) == 2
-    assert "tp" in capsys.readouterr().err
+    for wrong in ("tp=8", "optimizer_offloaded=2", "local_steps=0", "local_steps=1.5"):
+        assert main([*asked, "--hold", wrong]) == 2
+        assert wrong.split("=")[0] in capsys.readouterr().err

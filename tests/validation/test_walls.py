@@ -16,6 +16,7 @@ def test_the_largest_run_in_a_quarter_is_the_published_one_within_a_factor_of_th
 
 
 def test_more_chips_than_the_fastest_run_uses_would_not_help():
-    """The split with most chips is slower: latency and idle stages have caught up."""
+    """The split over most chips is slower: latency and idle stages have caught up."""
     found = fastest(1e27, latency_only=False)
-    assert found.chips > 1e5 and found.mfu < 0.1  # fastest is far from efficient
+    assert found.days_of_most_chips > found.days
+    assert found.mfu < 0.1  # the fastest run is far from an efficient one

@@ -33,6 +33,7 @@ class Fastest(NamedTuple):
     mfu: float
     chips: float
     plan: dict[str, int]
+    days_of_most_chips: float  # of the split that takes more chips than any other
 
 
 def model_of(flop: float):
@@ -109,7 +110,7 @@ def fastest(flop: float, latency_only: bool) -> Fastest:
     best = int(days.argmin())
     names = ("tp", "pp", "virtual_stages", "micro_batches", "dp")
     plan = dict(zip(names, map(round, rows[best]), strict=True))
-    return Fastest(float(days[best]), float(mfu[best]), float(chips[best]), plan)
+    return Fastest(float(days[best]), float(mfu[best]), float(chips[best]), plan, float(days[chips.argmax()]))
 
 
 def main() -> None:

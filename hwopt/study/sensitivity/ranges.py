@@ -134,9 +134,12 @@ def records_of(objective: Any) -> dict[str, Record]:
         "prices": catalog.record("prices", objective.prices),
         "law": catalog.record("laws", objective.law),
     }
+    if getattr(objective, "fabric", ""):
+        held["fabric"] = catalog.record("fabrics", objective.fabric)
+        held["scale_out"] = catalog.record("links", str(held["fabric"].text["link"]))
     pool = getattr(objective, "pool", "") or str(chip.text.get("pool", "none"))
     held["pool"] = catalog.record("pools", pool)
-    held["lines"] = catalog.record("lines", getattr(objective, "lines", "continental"))
+    held["lines"] = catalog.record("lines", getattr(objective, "lines", "") or catalog.USUAL_LINES)
     if getattr(objective, "design", ""):
         roles = ("design", "technology", "memory", "datapath", "process", "base_process")
         records = catalog.project_records(objective.design, objective.technology or None, objective.memory or None)

@@ -19,6 +19,7 @@ class Tier(NamedTuple):
     rate: float  # with all links, none of them slow
     spread: float
     sharing: float
+    links: float
     dimensions: float
     crossings: float
     tree_step: float
@@ -27,14 +28,16 @@ class Tier(NamedTuple):
 
     def wait(self) -> float:
         """Latency of a step, of the slowest of all members."""
-        return self.latency + self.tail * (1.0 - 1.0 / self.members)
+        return self.latency + self.tail * (2.0 - 1.0 / self.members)
 
     def byte_s(self, talking: float | None = None) -> float:
         """Seconds a byte, where so many members use their links."""
         talking = self.members if talking is None else talking
         left_out = 0.0
         if self.capacity > 0:
-            left_out = min(talking - 1.0, 1.0) * max((self.capacity / talking) ** self.sharing - 1.0, 0.0)
+            left_out = min(talking - 1.0, 1.0) * max(
+                min((self.capacity / talking) ** self.sharing, self.links) - 1.0, 0.0
+            )
         return (1.0 + left_out) * (1.0 + self.spread * largest_of(self.members)) / self.rate
 
     def ramp_s(self, transfer: float) -> float:
@@ -75,6 +78,7 @@ def tiers(network, group: float, stride: float) -> list[Tier]:
                 rate=rate,
                 spread=network.bandwidth_spread[i],
                 sharing=network.sharing[i] if i < 2 else 0.0,
+                links=network.links[i] if i < 2 else 1.0,
                 dimensions=network.dimensions[i],
                 crossings=network.crossings[i] if i < 2 else 0.0,
                 tree_step=network.tree_step[i],

@@ -26,15 +26,16 @@ def money(cluster, it_peak_w: float, average_w: float) -> tuple[float, float]:
 
     idle_too = price.capital_rate_per_s * (equipment + building) / 2.0
     idle_too += equipment / price.server_lifetime_s + building / site.construction_lifetime_s
-    idle_too += equipment * price.maintenance_per_s
-    a_second = idle_too / price.occupancy + average_w * site.electricity_usd_per_j + lease(cluster.sites)
+    idle_too += equipment * price.maintenance_per_s + lease(cluster.sites)
+    a_second = idle_too / price.occupancy + average_w * site.electricity_usd_per_j
     return capital, a_second + price.margin * a_second
 
 
 def carbon(cluster, it_peak_w: float, average_w: float) -> float:
     """kgCO2e a second."""
     site, price = cluster.facility, cluster.prices
-    equipment = (cluster.chip.embodied_carbon_kg + price.host_carbon_kg) * (1.0 + price.spares_fraction)
+    pool = cluster.pool.capacity_bytes * cluster.pool.carbon_kg_per_byte
+    equipment = (cluster.chip.embodied_carbon_kg + price.host_carbon_kg + pool) * (1.0 + price.spares_fraction)
     made = equipment / price.server_lifetime_s
     made += it_peak_w * site.construction_carbon_kg_per_w / site.construction_lifetime_s
     return cluster.chips * made / price.occupancy + average_w * site.carbon_kg_per_j

@@ -27,8 +27,10 @@ def stream(run, cluster, plan) -> float:
     of_batch = plan.activations_offloaded * activations / min(plan.pp, batches)
     offloaded = plan.weights_offloaded
     moved = (1.0 - offloaded) * updated(run, plan)  # what is offloaded is in the pool before and after its update
-    into = batches * (2.0 * offloaded * weights + of_batch) + moved * run.weight_bytes
-    out = batches * (offloaded * gradients + of_batch) + moved * stack.gradient_bytes
+    kept = (1.0 - plan.optimizer_offloaded) * sharded_weights(run.model, plan, plan.optimizer_sharded)
+    fetched = offloaded * run.trainable_fraction * kept  # gradients for an update on the chip; its weights go back
+    into = batches * (2.0 * offloaded * weights + of_batch) + moved * run.weight_bytes + fetched * stack.gradient_bytes
+    out = batches * (offloaded * gradients + of_batch) + moved * stack.gradient_bytes + fetched * run.weight_bytes
     return max(into, out) / cluster.pool.bandwidth_bytes_per_s
 
 

@@ -21,11 +21,12 @@ def leaving_bandwidth(cluster) -> float:
 
 
 def cabled_bandwidth(cluster) -> float:
-    """Scale-up bandwidth of all chips of a rack; a domain of one chip has no links."""
+    """Scale-up bandwidth of all chips of a rack that stays in it; a domain of one chip has no links."""
     domain = float(cluster.network.size[0])
     if domain <= 1.0:
         return 0.0
-    return min(domain - 1.0, 1.0) * cluster.rack.chips * float(cluster.network.bandwidth_bytes_per_s[0])
+    inside = float(cluster.network.bandwidth_bytes_per_s[0]) - leaving_bandwidth(cluster)
+    return min(domain - 1.0, 1.0) * cluster.rack.chips * inside
 
 
 def running(cluster, clock: float):

@@ -76,14 +76,17 @@ def feeding(run, cluster) -> float:
 
 
 def waiting(run, cluster, plan, on_chip: float) -> tuple[dict[str, float], float]:
-    """Seconds that a step waits for pool, input and other sites, and those that it hides of them."""
+    """Seconds that a step waits for pool, input, slow chips and other sites, and those that it hides of them."""
     overlap, between = cluster.stack.dp_overlap, cluster.sites.overlap
     streamed, exchanged = pool.stream(run, cluster, plan), exchange(run, cluster.sites, plan)
     beside_pool = max(on_chip, (1.0 - overlap) * on_chip + streamed)
     with_pool = beside_pool + pool.update(run, cluster, plan)
     fed = max(with_pool, feeding(run, cluster))
-    joined = max(fed, (1.0 - between) * fed + exchanged)
-    parts = {"offload_s": with_pool - on_chip, "input_s": fed - with_pool, "sites_comm_s": joined - fed}
+    together = cluster.chips * cluster.sites.count ** (1.0 / plan.local_steps)
+    late = fed * cluster.stack.jitter_sigma * largest_of(together)
+    joined = max(fed + late, (1.0 - between) * (fed + late) + exchanged)
+    parts = {"offload_s": with_pool - on_chip, "input_s": fed - with_pool, "jitter_s": late}
+    parts["sites_comm_s"] = joined - fed - late
     hidden = max(streamed - (beside_pool - on_chip), 0.0) + max(exchanged - parts["sites_comm_s"], 0.0)
     return parts, hidden
 
@@ -117,7 +120,6 @@ def step(run, cluster, plan) -> dict:
     parts["optimizer_s"] = optimizer(run, cluster, plan)
     waited, unseen = waiting(run, cluster, plan, sum(parts.values()))
     parts |= waited
-    parts["jitter_s"] = sum(parts.values()) * stack.jitter_sigma * largest_of(cluster.chips)
     parts["overhead_s"] = float(stack.step_overhead_s)
     total = sum(parts.values())
     busy = parts["compute_s"] + parts["memory_bound_s"] + parts["optimizer_s"]

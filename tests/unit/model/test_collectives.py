@@ -26,6 +26,7 @@ def network(**changed) -> Network:
         "ramp": [1.0, 1.0, 0.5],
         "reduction_factor": [0.75, 1.0, 1.0],
         "dimensions": [1.0, 1.0, 1.0],
+        "links": [1.0, 1.0],
         "sharing": [0.0, 0.0],
         "crossings": [0.0, 0.0],
         "tree_step": [1e9, 1e9, 1e9],

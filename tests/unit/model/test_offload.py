@@ -27,14 +27,13 @@ PLAN = dict(tp=8, pp=4, virtual_stages=4)
 def test_what_leaves_the_chip_is_in_the_pool():
     _, _, here = answer(**PLAN)
     for name in SHARES:
-        run, _, away = answer(**PLAN, **{name: 1.0})
+        _run, _, away = answer(**PLAN, **{name: 1.0})
         part = {"weights_offloaded": ("weights_bytes", "gradients_bytes"), "optimizer_offloaded": ("optimizer_bytes",),
                 "activations_offloaded": ("activations_bytes",)}[name]  # fmt: skip
         assert all(getattr(away.memory, each) == 0.0 for each in part), name
         assert away.pool_per_chip_bytes == pytest.approx(sum(getattr(here.memory, each) for each in part), rel=1e-9)
         assert away.memory_per_chip_bytes < here.memory_per_chip_bytes
         assert away.step_time_s >= here.step_time_s and away.hidden_s > here.hidden_s
-        assert float(run.model.layers) > 1
     _, _, half = answer(**PLAN, activations_offloaded=0.5)
     assert half.memory.activations_bytes == pytest.approx(0.5 * here.memory.activations_bytes, rel=1e-9)
 
