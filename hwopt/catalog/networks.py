@@ -97,7 +97,7 @@ def outside(
 
 
 def _sharing(links: float, size: float) -> float:
-    """Q of the share `(n / m)^q` of a chip's links that n of m chips of a direct network can use.
+    """The q of the share `(n / m)^q` of a chip's links that n of m chips of a direct network can use.
 
     Two neighbours share one link of a chip's l, all m share all: `q = ln l / ln(m / 2)`. 0 behind switches.
     """

@@ -5,31 +5,31 @@ rho = 1 that is `(sqrt(alpha) + sqrt(s / B))^2`, a message cut into the number o
 what switching from low-latency to bulk protocols comes close to; at rho = 0 a message goes as a whole.
 `hwopt.study.collectives` fits the constants of links and scores the formulas on measured collectives.
 
-A group of `n` chips whose neighbours lie `stride` chips apart fills tier by tier: `n_i` members at tier i, with
-`n_0 = clip(D_0 / stride, 1, n)` and so on outwards, where D_i is the tier's size. A group of one costs nothing. All groups of
-one kind communicate at once: each chip has its own links, and shares those beyond by the bandwidth of their tier.
-
-On each tier an all-reduce takes the faster of two algorithms, all-gathers and reduce-scatters only where the software has the
-second (`Stack.logarithmic_passes`). Both move the same bytes, so which one it is depends on the
-members alone, and times stay log-log convex in bandwidth, latency and message: rings run through the D dimensions of the
-tier one after the other (`D (n^(1/D) - 1)` steps; D = 1 behind switches), or a logarithmic one (`kappa log2 n` steps:
-trees, recursive halving and doubling, reduction in switches).
-
-**Source:** Thakur, Rabenseifner, Gropp 2005; Sanders, Speck, Traeff 2009 (double trees); Chan et al. 2007 (torus).
+What a group of chips finds on each tier, and in how many steps it passes it, is a `route`. A group of one costs nothing. All
+groups of one kind communicate at once: each chip has its own links, and shares those beyond by the bandwidth of their tier.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.network import Network
-from hwopt.model.jitter import expected_maximum_sigmas
-from hwopt.model.maximum import above_zero, hard_maximum, pick
+from hwopt.model.maximum import above_zero, hard_maximum
+from hwopt.model.route import (
+    Route,
+    fastest_steps,
+    in_use,
+    links_crossed,
+    links_left_out,
+    members_per_tier,
+    ring_steps,
+    route,
+    seconds_per_byte,
+    slowest_link,
+    waiting_latency_s,
+)
 from hwopt.types import PerTier, Scalar
 
 OWN_PART = 0.5
@@ -44,107 +44,6 @@ PEER_GAP = 0.5
 """What a further message of an all-to-all adds to its latency, over that of a step. Measured: 0.45 to
 0.5 on NVLink 3 to 5; an assumption on other links."""
 
-_LN_2 = float(np.log(2.0))
-
-
-class Route(NamedTuple):
-    """What a group finds on each tier, shape (tier,) each."""
-
-    members: Array  # sub-groups of the tier below that the tier joins
-    inner: Array  # chips of the group below the tier
-    latency_s: Array  # of a step, the wait for late neighbours included
-    s_per_byte: Array  # reciprocal of the bus bandwidth that the members can use
-
-
-def members_per_tier(network: Network, group: Scalar, stride: Scalar) -> PerTier:
-    """How many sub-groups of the tier below each tier joins; their product is the group.
-
-    **Arguments:** `group` chips in it; `stride` distance between neighbours in chips.
-
-    **Returns:** members of each tier, >= 1, shape (tier,). Kinks where a group just fills a tier.
-    """
-    fits = network.size * (1.0 / stride)
-    inside = jnp.where(fits < group, hard_maximum(jnp.ones_like(fits), fits), group)
-    reach = jnp.concatenate([inside, jnp.broadcast_to(group, (1,))])
-    inner = jnp.concatenate([jnp.ones_like(reach[:1]), reach[:-1]])
-    members = reach / inner
-    return hard_maximum(members, jnp.ones_like(members))  # never less; says so to readers of ranges
-
-
-def seconds_per_byte(network: Network) -> PerTier:
-    """Reciprocal of each tier's bus bandwidth, s/B, where all of a chip's links are in use.
-
-    A reciprocal and a product, not a quotient: the gradient of a quotient squares the denominator first, which leaves the
-    range of float32.
-    """
-    return 1.0 / (network.bandwidth_bytes_per_s * network.efficiency)
-
-
-def links_left_out(network: Network, members: PerTier) -> PerTier:
-    """How much longer bytes take where a group is but a part of a direct network: `(m / n)^q`, 1 behind switches.
-
-    Two neighbours share one of a chip's links, all m chips of the tier use all of them; in between, a power, never less
-    than one link: 16 of 4,096 chips of a 3D torus use 0.27 of their links (a ring along one of three axes would use 0.33),
-    256 use 0.52 (0.67). The power is that of the tier's size in the catalogue. A group of one uses no link. The
-    outermost tier is switched.
-    """
-    capacity = jnp.concatenate([network.size[:1], network.size[1:] / network.size[:-1]])
-    inside = members[:-1]
-    slower = (inside * (1.0 / capacity)) ** (-network.sharing)
-    slower = pick(slower > network.links, network.links, slower)  # never less than one link
-    left_out = 1.0 + _used(inside) * above_zero(slower - 1.0)
-    return jnp.concatenate([left_out, jnp.ones_like(members[-1:])])
-
-
-def waiting_latency_s(network: Network, members: PerTier) -> PerTier:
-    """Latency of a step where every member waits for its neighbour: `alpha + tau (2 - 1/n)`.
-
-    With exponential tails of mean tau a pair waits for the later of two, 1.5 tau; long rings take 2 tau a step, the pace
-    of last-passage percolation. The term holds both ends and is within 12 % of simulation between them.
-
-    **Source:** Johansson, Shape fluctuations and random matrices, 2000 (the limit); the form between is our own.
-    """
-    return network.latency_s + network.latency_tail_s * (2.0 - 1.0 / members)
-
-
-def slowest_link(network: Network, members: PerTier) -> PerTier:
-    """Time over that of mean links: the slowest of n sets the pace, `1 + spread E[max of n]`. Normal spread."""
-    return 1.0 + network.bandwidth_spread * expected_maximum_sigmas(members)
-
-
-def route(network: Network, group: Scalar, stride: Scalar) -> Route:
-    """What a group of chips finds on each tier of the network."""
-    members = members_per_tier(network, group, stride)
-    slower = links_left_out(network, members) * slowest_link(network, members)
-    return Route(members, _inner(members), waiting_latency_s(network, members), seconds_per_byte(network) * slower)
-
-
-def ring_steps(network: Network, members: PerTier) -> PerTier:
-    """Steps of rings along each dimension of a tier: `D (n^(1/D) - 1)`; n - 1 on one ring.
-
-    Up to 2^D members have pairs along some dimensions and nobody along the others: log2 n steps.
-    """
-    along = network.dimensions * (members ** (1.0 / network.dimensions) - 1.0)
-    levels = _levels(members)
-    pairs = pick(levels < network.dimensions, levels, network.dimensions)
-    return pick(network.dimensions > 1.0, hard_maximum(along, pairs), along)
-
-
-def fastest_steps(network: Network, members: PerTier) -> PerTier:
-    """Steps of the faster algorithm: rings, or `kappa log2 n`. A kink where they take as long."""
-    ring, tree = ring_steps(network, members), network.tree_step * _levels(members)
-    return pick(tree < ring, tree, ring)
-
-
-def _levels(members: PerTier) -> PerTier:
-    """Levels of a binary tree: log2 n."""
-    return jnp.log(members) * (1.0 / _LN_2)
-
-
-def _inner(members: PerTier) -> PerTier:
-    """Chips of the group below each tier."""
-    return jnp.concatenate([jnp.ones_like(members[:1]), jnp.cumprod(members)[:-1]])
-
 
 def _tail(share: PerTier) -> PerTier:
     """What crosses each tier or any tier outside it."""
@@ -157,11 +56,6 @@ def _slowest(seconds: PerTier) -> Scalar:
     for i in range(1, seconds.shape[0]):
         largest = hard_maximum(largest, seconds[i])
     return largest
-
-
-def _used(group: Array) -> Array:
-    """0 for a group of one, 1 from two on, in proportion between: lets a cost grow in."""
-    return 1.0 - above_zero(2.0 - group)
 
 
 def ramp_s(network: Network, latency_s: PerTier, transfer_s: PerTier) -> PerTier:
@@ -181,7 +75,7 @@ def ramp_s(network: Network, latency_s: PerTier, transfer_s: PerTier) -> PerTier
 
 def _launch(launch_s: Scalar, group: Scalar) -> Scalar:
     """Software latency of one collective; none for a group of one. Continuous: grows in over a group of 1 to 2."""
-    return launch_s * above_zero(_used(group))
+    return launch_s * above_zero(in_use(group))
 
 
 def _pass_s(network: Network, message_bytes: Scalar, along: Route, steps: PerTier, traffic: PerTier | float) -> Scalar:
@@ -198,7 +92,7 @@ def _pass_s(network: Network, message_bytes: Scalar, along: Route, steps: PerTie
 
 def _own_part_s(network: Network, message_bytes: Scalar, group: Scalar) -> Scalar:
     """Copy of the part that a chip keeps, from the buffer sent to the one received: `OWN_PART S / n / B_0`."""
-    return OWN_PART * _used(group) * (1.0 / group) * message_bytes * seconds_per_byte(network)[0]
+    return OWN_PART * in_use(group) * (1.0 / group) * message_bytes * seconds_per_byte(network)[0]
 
 
 def ring_pass_s(
@@ -259,17 +153,6 @@ def all_reduces_s(network: Network, message_bytes: Array, group: Array, stride: 
     return jax.vmap(all_reduce_s, in_axes=(None, 0, 0, 0, None))(network, message_bytes, group, stride, launch_s)
 
 
-def links_crossed(network: Network, members: PerTier) -> PerTier:
-    """Links that a byte of an all-to-all crosses over its share of a chip's: `max(1, c n^(1/D))`, 1 behind switches.
-
-    On a torus of n chips with wraparound the mean distance is `D n^(1/D) / 4` links: the cut through the middle decides.
-
-    **Source:** Dally and Towles 2004; Google's scaling book gives `S n_max / (8 B_link)`, the same.
-    """
-    far = network.crossings * members[:-1] ** (1.0 / network.dimensions[:-1])
-    return jnp.concatenate([pick(far > 1.0, far, jnp.ones_like(far)), jnp.ones_like(members[-1:])])
-
-
 def all_to_all_s(
     network: Network,
     sent_bytes: Scalar,
@@ -295,7 +178,7 @@ def all_to_all_s(
     left = jnp.concatenate([jnp.ones_like(inner[:1]), jnp.ones_like(inner[1:]) * outer_share])
     message_s = left * inner * (1.0 / group) * sent_bytes * byte_s
     peers = along.members - 1.0
-    first = (1.0 - PEER_GAP) * _used(along.members)
+    first = (1.0 - PEER_GAP) * in_use(along.members)
     alpha_s = along.latency_s
     time = (first + PEER_GAP * peers) * alpha_s + peers * (ramp_s(network, alpha_s, message_s) + message_s)
     return jnp.sum(time) + _own_part_s(network, sent_bytes, group) + _launch(launch_s, group)
@@ -310,7 +193,7 @@ def neighbour_send_s(network: Network, message_bytes: Scalar, group: Scalar, str
     **Arguments:** bytes; chips; chips. **Returns:** s.
     """
     members = members_per_tier(network, group, stride)
-    used = _used(members)
+    used = in_use(members)
     beyond = jnp.cumprod((1.0 - used)[::-1])[::-1]  # no use of this tier or any outside it
     outside = jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])
     pair = jnp.full_like(members, 2.0)

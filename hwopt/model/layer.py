@@ -14,6 +14,7 @@ from hwopt.model.footprint import micro_batches
 from hwopt.model.maximum import Maximum, above_zero, overlapped
 from hwopt.model.parameters import Held, shard_ranks
 from hwopt.model.roofline import KernelTime, bf16_rate, hbm_seconds_per_byte, kernel_time, stream_time
+from hwopt.model.route import members_per_tier
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
@@ -174,7 +175,7 @@ def _distinct_domains(cluster: Cluster, plan: Plan, copies: Scalar) -> Scalar:
     A fit to `n (1 - (1 - 1/n)^k) / k`, the mean for experts chosen at random, within 10 % for n >= 4
     and k <= 8, 30 % for n = 2.
     """
-    domains = collectives.members_per_tier(cluster.network, plan.ep, plan.expert_tp)
+    domains = members_per_tier(cluster.network, plan.ep, plan.expert_tp)
     beyond = domains[1] * domains[2]
     return beyond * (1.0 / (beyond + 0.6 * above_zero(copies - 1.0)))
 

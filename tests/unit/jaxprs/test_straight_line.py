@@ -153,7 +153,8 @@ def test_whole_numbers_ask_for_no_64_bits_where_there_are_none():
     line = straight_line(lambda x: (x > 2).sum() * x, COUNT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        line(*jnp.ones((COUNT, 3), jnp.float32))
+        made = line(*jnp.ones((COUNT, 3), jnp.float32))
+    assert {np.asarray(each).dtype for each in made} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize("function", SMOOTH, ids=name_of)

@@ -263,7 +263,7 @@ def test_other_versions(whole, tmp_path):
     refused("begun by other versions of jax: finish it with those", sweep, folder)
     # A finished one may be read by any.
     store.group.attrs["finished"] = 1
-    sweep(folder)
+    assert sweep(folder).sizes["variant"] == SAMPLES
 
 
 def test_two_at_once(whole, tmp_path):
@@ -282,6 +282,7 @@ def test_two_at_once(whole, tmp_path):
 def test_a_folder_that_cannot_be_written(tmp_path):
     tmp_path.chmod(0o500)
     refused("cannot be written", sweep, tmp_path / "new")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_disk_that_cannot_be_written_from_the_start(tmp_path, monkeypatch):
@@ -290,6 +291,7 @@ def test_a_disk_that_cannot_be_written_from_the_start(tmp_path, monkeypatch):
 
     monkeypatch.setattr(zarr, "open_group", fails)
     refused("Read-only file system.*nothing is written yet", sweep, tmp_path / "new")
+    assert not list(tmp_path.glob("new/*"))
 
 
 def test_xarray_reads_it_without_warnings(whole):

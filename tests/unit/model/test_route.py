@@ -8,7 +8,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.hardware.network import Network
-from hwopt.model import collectives
+from hwopt.model import collectives, route
 from tests import cases
 
 KINDS = ("ring_pass_s", "all_reduce_s", "all_to_all_s")
@@ -73,7 +73,7 @@ def test_an_all_to_all_on_a_torus_is_bound_by_its_middle():
 def test_two_neighbours_share_one_link_and_all_share_all(dimensions):
     network = torus(8, dimensions)
     with jax.enable_x64(True):
-        part = lambda n: float(collectives.links_left_out(network, np.array([n, 1.0, 1.0]))[0])
+        part = lambda n: float(route.links_left_out(network, np.array([n, 1.0, 1.0]))[0])
         assert part(2.0) == pytest.approx(2.0 * dimensions, rel=1e-12)
         assert part(float(8**dimensions)) == pytest.approx(1.0, rel=1e-12)
         assert part(1.0) == 1.0
@@ -94,7 +94,7 @@ def test_the_faster_algorithm_is_taken_and_depends_on_members_alone():
     network = cases.replace(torus(8, 1), tree_step=2.0, sharing=0.0, crossings=0.0, size=1e6)
     with jax.enable_x64(True):
         for n in (2.0, 4.0, 6.0, 7.0, 64.0, 4096.0):
-            steps = float(collectives.fastest_steps(network, np.full(3, n))[0])
+            steps = float(route.fastest_steps(network, np.full(3, n))[0])
             assert steps == pytest.approx(min(n - 1.0, 2.0 * np.log2(n)), rel=1e-12)
     for size in (1.0, 1e6, 1e12):
         slow = time("all_reduce_s", cases.replace(network, tree_step=1e9), size, 4096.0)
@@ -143,7 +143,7 @@ def test_the_wait_for_late_neighbours_is_that_of_simulated_rings(members):
     network = cases.replace(torus(128, 1), latency_s=0.0, latency_tail_s=1.0)
     steps = max(members - 1, 200)
     with jax.enable_x64(True):
-        wait = float(collectives.waiting_latency_s(network, np.full(3, float(members)))[0])
+        wait = float(route.waiting_latency_s(network, np.full(3, float(members)))[0])
     assert wait == pytest.approx(simulated_ring(members, steps, np.random.default_rng(3)), rel=0.12)
 
 
