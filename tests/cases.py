@@ -222,11 +222,11 @@ def _cooling(draw: _Draw, chip: Chip) -> Cooling:
 def _topology(draw: _Draw, domain: np.ndarray) -> dict:
     """Switches, full meshes and tori of one to three dimensions; the outermost tier is switched.
 
-    A domain of 2^D chips sits on a kink of a torus of D dimensions.
+    A domain of 2^D chips sits on a kink of a torus of D dimensions, a domain of one chip on that of a group's first member.
     """
     dimensions = draw.rng.choice([1.0, 1.0, 1.0, 2.0, 3.0], (draw.n, 3))
     dimensions[(domain == 4.0) | (domain == 8.0)] = 1.0
-    direct = draw.rng.uniform(size=(draw.n, 2)) < 0.4
+    direct = (draw.rng.uniform(size=(draw.n, 2)) < 0.4) & (domain != 1.0)[:, None]
     jitter = draw.coin(0.4)[:, None] * (draw.rng.uniform(size=(draw.n, 3)) < 0.7)
     return dict(
         dimensions=dimensions,
@@ -269,7 +269,7 @@ def _sites(draw: _Draw, plan: Plan) -> Sites:
         latency_s=draw.log(1e-4, 0.2),
         efficiency=draw.uniform(0.3, 0.95),
         bytes_per_parameter=draw.choice(0.5, 2, 4),
-        overlap=draw.choice(0, 0, 0.5, 1),
+        overlap=draw.choice(0.05, 0.1, 0.5, 1),  # at 0 an exchange of 1e-8 of the step is a tie
         lease_usd_per_byte=draw.log(1e-14, 1e-11),
         fixed_usd=draw.log(1e6, 1e8),
     )

@@ -118,8 +118,8 @@ def fastest_steps(network: Network, members: PerTier) -> PerTier:
 
 
 def _levels(members: PerTier) -> PerTier:
-    """Levels of a binary tree: log2 n."""
-    return jnp.log(members) * (1.0 / _LN_2)
+    """Levels of a binary tree: log2 n; up to two members n - 1, as rings, so that algorithms part with one slope."""
+    return pick(members < 2.0, members - 1.0, jnp.log(members) * (1.0 / _LN_2))
 
 
 def _inner(members: PerTier) -> PerTier:

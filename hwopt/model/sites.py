@@ -14,10 +14,10 @@ from hwopt.workload.transformer import total_parameters
 
 def one_site(run: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[TrainingRun, Cluster, Plan]:
     """What one site holds and does: its share of the chips, of the replicas and of the batch."""
-    share = 1.0 / cluster.sites.count
-    run = eqx.tree_at(lambda r: r.global_batch_sequences, run, run.global_batch_sequences * share)
-    cluster = eqx.tree_at(lambda c: c.chips, cluster, cluster.chips * share)
-    return run, cluster, eqx.tree_at(lambda p: p.dp, plan, plan.dp * share)
+    count = cluster.sites.count  # quotients, not products with a share: thirds of whole numbers stay whole
+    run = eqx.tree_at(lambda r: r.global_batch_sequences, run, run.global_batch_sequences / count)
+    cluster = eqx.tree_at(lambda c: c.chips, cluster, cluster.chips / count)
+    return run, cluster, eqx.tree_at(lambda p: p.dp, plan, plan.dp / count)
 
 
 def exchange_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:

@@ -46,12 +46,16 @@ class Tier(NamedTuple):
     def step(self, transfer: float) -> float:
         return self.wait() + self.ramp_s(transfer) + transfer
 
+    def levels(self) -> float:
+        """Of a binary tree over the members; less than two of them are as far as a ring's."""
+        return math.log2(self.members) if self.members >= 2.0 else self.members - 1.0
+
     def steps(self, logarithmic: float) -> float:
         """Steps of a pass, where a share `logarithmic` may be fewer than those around its rings."""
         around = self.dimensions * (self.members ** (1.0 / self.dimensions) - 1.0)
         if self.dimensions > 1:  # pairs along some dimensions, nobody along the others
-            around = max(around, min(math.log2(self.members), self.dimensions))
-        fastest = min(around, self.tree_step * math.log2(self.members))
+            around = max(around, min(self.levels(), self.dimensions))
+        fastest = min(around, self.tree_step * self.levels())
         return around + logarithmic * (fastest - around)
 
     def crossed(self) -> float:
