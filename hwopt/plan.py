@@ -38,6 +38,20 @@ class Plan(eqx.Module):
     local_steps: Scalar  # steps between exchanges of several sites; 1: synchronous
 
 
+class Disaggregated(eqx.Module):
+    """Two groups of chips that serve together: one takes prompts, one generates answers; keys and values move between."""
+
+    prefill: Plan
+    decode: Plan
+
+
+class TrainingAndServing(eqx.Module):
+    """Plans of two machines of the same chips: one trains, one serves."""
+
+    training: Plan
+    serving: Plan | Disaggregated
+
+
 def stage_layers(layers: int, pp: int, virtual_stages: int) -> tuple[float, float]:
     """Layers of the fullest and of the last stage over the mean, for whole numbers.
 

@@ -264,12 +264,12 @@ def _storage(draw: _Draw) -> Storage:
 def _sites(draw: _Draw, plan: Plan) -> Sites:
     """One site, or a few with a replica each."""
     return Sites(
-        count=draw.either(0.7, 1.0, np.minimum(draw.choice(2, 3, 8), np.maximum(plan.dp, 1.0))),
+        count=draw.either(0.7, 1.0, np.minimum(draw.choice(2, 3, 8), np.maximum(np.floor(plan.dp), 1.0))),
         bandwidth_bytes_per_s=draw.log(1e8, 1e13),
         latency_s=draw.log(1e-4, 0.2),
         efficiency=draw.uniform(0.3, 0.95),
         bytes_per_parameter=draw.choice(0.5, 2, 4),
-        overlap=draw.choice(0.05, 0.1, 0.5, 1),  # at 0 an exchange of 1e-8 of the step is a tie
+        overlap=draw.choice(0, 0, 0.5, 1),
         lease_usd_per_byte=draw.log(1e-14, 1e-11),
         fixed_usd=draw.log(1e6, 1e8),
     )

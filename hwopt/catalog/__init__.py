@@ -23,6 +23,7 @@ from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.projects import chip_project, project_records
 from hwopt.catalog.reliability import reliability
 from hwopt.catalog.schema import Quantity, Record
+from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
 from hwopt.catalog.surroundings import USUAL_LINES, memory_pool, sites, storage
 from hwopt.catalog.workloads import training_run, transformer
 
@@ -53,12 +54,16 @@ __all__ = [
     "names",
     "network",
     "parse_plan",
+    "parse_serving_plan",
     "parts",
     "plan",
     "prices",
     "project_records",
     "record",
     "reliability",
+    "service",
+    "serving_plan",
+    "serving_stack",
     "sites",
     "sources_of",
     "stack",

@@ -12,10 +12,10 @@ from typing import TypeGuard
 import jax
 import numpy as np
 
-from hwopt.catalog.load import is_path, leaf, read_toml
-from hwopt.catalog.names import data_root
+from hwopt.catalog.load import is_path, leaf, read_toml, record
+from hwopt.catalog.names import data_root, names
 from hwopt.errors import UserError, suggest
-from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
+from hwopt.hardware.calibration import CONSTANTS, OF_MACHINES, Scopes, family_of, moved
 from hwopt.hardware.cluster import Cluster
 from hwopt.stack import Stack
 
@@ -152,6 +152,9 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
 def with_constants(cluster: Cluster, held: Calibration | None, family: str, stack: str, without: str = "") -> Cluster:
     """A cluster of literature constants with those of a mode instead.
 
+    Stacks that serve keep their own software constants, shared shifts too: those say what estimates for training software
+    missed. Chips and links are the same for both, and move.
+
     **Arguments:** `held` as `calibration` returns it; `family` of the chip; `stack` by name; `without` as
     `Calibration.totals` takes it.
 
@@ -161,8 +164,17 @@ def with_constants(cluster: Cluster, held: Calibration | None, family: str, stac
         return speed_of_light(cluster)
     if not held.scopes.entries:
         return cluster
-    shifts = {name: np.float64(value) for name, value in held.totals(family, stack, without).items() if value}
+    totals = held.totals(family, stack, without)
+    if serves(stack):
+        totals = {name: value for name, value in totals.items() if name in OF_MACHINES}
+    shifts = {name: np.float64(value) for name, value in totals.items() if value}
     return jax.tree.map(leaf, moved(cluster, shifts, np))
+
+
+@cache
+def serves(stack: str) -> bool:
+    """Whether a stack of the catalogue is one of inference services."""
+    return stack in names("stacks") and record("stacks", stack).text.get("purpose") == "serving"
 
 
 def speed_of_light(cluster: Cluster) -> Cluster:

@@ -10,6 +10,7 @@ import numpy as np
 from hwopt.errors import UserError, suggest
 from hwopt.plan import Plan, stage_layers
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 RECOMPUTE = ("none", "selective", "full")
 
@@ -63,17 +64,17 @@ def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings:
     if unknown:
         name = sorted(unknown)[0]
         raise UserError(f"plan: unknown name '{name}': {suggest(name, FIELDS)}")
-    given = {name: _whole(name, settings[name]) for name in _WHOLE if settings.get(name) is not None}
-    total = _whole("chips", chips)
+    given = {name: whole(name, settings[name]) for name in _WHOLE if settings.get(name) is not None}
+    total = whole("chips", chips)
     tp, pp, cp, ep = (given.get(name, 1) for name in ("tp", "pp", "cp", "ep"))
     chunks, micro_batch, groups = (given.get(name, 1) for name in ("virtual_stages", "micro_batch", "shard_groups"))
-    _check_heads(workload, tp)
+    check_heads(workload.model, tp)
     dp = given.get("dp") or _rest(total, tp * pp * cp)
     expert_tp = given.get("expert_tp") or (1 if ep > 1 else tp)
-    _check_product(total, tp, pp, dp, cp)
+    check_product(total, tp, pp, dp, cp)
     _check_shape(workload, tp, pp, dp, cp, ep, expert_tp, chunks)
     _check_batch(workload, pp, dp, chunks, micro_batch)
-    _check_sites(_whole("sites", sites), tp, cp, dp, ep * expert_tp, given.get("local_steps", 1))
+    _check_sites(whole("sites", sites), tp, cp, dp, ep * expert_tp, given.get("local_steps", 1))
     if (dp * cp) % groups:
         raise UserError(f"plan: shard_groups={groups} does not divide the {dp * cp} data parallel ranks")
     zero = _zero(settings.get("zero", 1))
@@ -92,6 +93,17 @@ def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings:
     return Plan(**{name: np.asarray(value, np.float64) for name, value in values.items()})
 
 
+_NOT_TRAINED = {"cp": 1.0, "virtual_stages": 1.0, "shard_groups": 1.0, "local_steps": 1.0}
+"""What a plan that serves has of training's choices; the others are 0."""
+
+
+def plan_leaves(values: Mapping[str, np.ndarray]) -> Plan:
+    """A plan that serves, from its degrees and its batch; arrays of one shape."""
+    ones = np.ones_like(values["tp"])
+    missing = {name: _NOT_TRAINED.get(name, 0.0) * ones for name in Plan.__dataclass_fields__ if name not in values}
+    return Plan(**{**missing, **values})
+
+
 def _number(name: str, value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
@@ -102,7 +114,8 @@ def _number(name: str, value: object) -> float:
     return number
 
 
-def _whole(name: str, value: object) -> int:
+def whole(name: str, value: object) -> int:
+    """A whole number of at least 1, from a number or text."""
     number = _number(name, value)
     if number != int(number) or number < 1:
         raise UserError(
@@ -166,15 +179,17 @@ def _fitting(chips: int, factor: int) -> str:
     return f"{lower} or {lower + factor} chips would fit" if lower else f"at least {factor} chips are needed"
 
 
-def _check_heads(workload: TrainingRun, tp: int) -> None:
-    heads = round(float(workload.model.heads))
+def check_heads(model: Transformer, tp: int) -> None:
+    """Refuses a tensor parallel degree that does not divide the heads."""
+    heads = round(float(model.heads))
     if heads % tp:
         near = sorted((d for d in range(1, heads + 1) if heads % d == 0), key=lambda d: abs(math.log(d / tp)))[:2]
         words = " or ".join(f"tp={d}" for d in sorted(near))
         raise UserError(f"plan: tp={tp} does not divide the {heads} attention heads; try {words}")
 
 
-def _check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
+def check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
+    """Refuses degrees whose product is not the number of chips."""
     product = tp * pp * dp * cp
     if product != chips:
         raise UserError(

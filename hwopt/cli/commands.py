@@ -61,15 +61,15 @@ def _workload(options: argparse.Namespace) -> Any:
     )
 
 
-def _cluster(options: argparse.Namespace, chips: float) -> Any:
-    """The cluster that the flags describe, with some number of chips."""
+def cluster(options: argparse.Namespace, chips: float, stack: str | None = None) -> Any:
+    """The cluster that the flags describe, with some number of chips. **Arguments:** `stack` where no flag names one."""
     from hwopt import catalog
 
     return catalog.cluster(
         options.chip,
         chips,
         domain=number("--domain", options.domain, whole=True),
-        stack=options.stack,
+        stack=stack if options.stack is None else options.stack,
         site=options.site,
         cooling=options.cooling,
         rack_chips=number("--rack-chips", options.rack_chips, whole=True),
@@ -94,7 +94,7 @@ def _question(options: argparse.Namespace) -> tuple[Any, Any, int]:
     chips = number("--chips", options.chips, whole=True)
     run = _workload(options)
     catalog.check_precision(options.chip, options.precision)
-    return run, _cluster(options, chips), int(chips)
+    return run, cluster(options, chips), int(chips)
 
 
 def _interval(options: argparse.Namespace, run: Any) -> Any:
@@ -105,18 +105,22 @@ def _interval(options: argparse.Namespace, run: Any) -> Any:
     return machine_interval(run, options.chip, options.stack, catalog.calibration(options.constants))
 
 
-def _title(options: argparse.Namespace, chips: int) -> str:
+def title(options: argparse.Namespace, chips: int) -> str:
+    """Workload and cluster in words."""
     return f"{options.workload} on {chips:,} x {options.chip}, {options.precision}, site {options.site}"
 
 
-def _question_document(options: argparse.Namespace, chips: int) -> dict[str, Any]:
+def question_document(options: argparse.Namespace, chips: int) -> dict[str, Any]:
+    """Workload and cluster of a command on a fixed cluster."""
     return {"workload": options.workload, "chip": options.chip, "chips": chips, "precision": options.precision}
 
 
 def run_estimate(options: argparse.Namespace) -> int:
     """Time, memory, power and money of one cluster under one plan; 1 where the plan does not fit."""
-    if options.mode != "train":
-        raise UserError(f"--mode {options.mode}: only 'train' is built so far")
+    from hwopt.cli import serving
+
+    if serving.check_mode(options):
+        return serving.run_estimate(options)
     import jax
     import numpy as np
 
@@ -125,56 +129,61 @@ def run_estimate(options: argparse.Namespace) -> int:
     from hwopt.report.documents import plan_document, report_document
     from hwopt.report.screens import estimate_screen
 
-    run, cluster, chips = _question(options)
+    run, machine, chips = _question(options)
     if options.plan is None:
         from hwopt.optim.plan_search import best_plan
 
-        plan, report, _ = best_plan(run, cluster, alternatives=0).best
+        plan, report, _ = best_plan(run, machine, alternatives=0).best
     else:
-        plan = catalog.plan(run, chips, sites=float(cluster.sites.count), **catalog.parse_plan(options.plan))
+        plan = catalog.plan(run, chips, sites=float(machine.sites.count), **catalog.parse_plan(options.plan))
         with jax.enable_x64(True):
-            report = jax.tree.map(np.asarray, jax.jit(estimate)(run, cluster, plan))
+            report = jax.tree.map(np.asarray, jax.jit(estimate)(run, machine, plan))
     if options.json:
         around = report_document(report, _interval(options, run), options.constants)
-        print_json(_question_document(options, chips) | {"plan": plan_document(plan)} | around)
+        print_json(question_document(options, chips) | {"plan": plan_document(plan)} | around)
     else:
-        print(estimate_screen(report, plan, _title(options, chips), _interval(options, run), options.constants))
+        print(estimate_screen(report, plan, title(options, chips), _interval(options, run), options.constants))
     return 0 if bool(report.feasible) else 1
 
 
 def run_plan(options: argparse.Namespace) -> int:
     """The best whole-number plan of a fixed cluster; 1 where none fits."""
+    from hwopt.cli import serving
+
+    serves = serving.check_mode(options)
     if options.export is not None and options.export not in EXPORTS:
         raise UserError(f"--export {options.export}: no such framework: {suggest(options.export, EXPORTS)}")
     top = number("--top", options.top, whole=True)
     if top > MOST_ALTERNATIVES:
         raise UserError(f"--top {options.top}: at most {MOST_ALTERNATIVES}")
+    if serves:
+        return serving.run_plan(options, int(top))
     from hwopt import catalog
     from hwopt.optim.plan_search import best_plan, fitting_chips
     from hwopt.report.plans import plan_screen, plan_search_document
 
-    run, cluster, chips = _question(options)
+    run, machine, chips = _question(options)
     held = {
         name: number(f"--hold {name}", value, least=0.0)
         for name, value in catalog.parse_plan(options.hold or "").items()
     }
-    search = best_plan(run, cluster, options.objective, int(top), held)
+    search = best_plan(run, machine, options.objective, int(top), held)
     more = None
     if not search.feasible and list(search.best.report.violations()) == ["memory"]:
-        more = fitting_chips(run, lambda count: _cluster(options, count), chips)
+        more = fitting_chips(run, lambda count: cluster(options, count), chips)
     around = _interval(options, run)
     if search.feasible and options.export is not None:
         from hwopt.report import megatron
 
         settings = megatron.megatron_settings(run, search.best.plan)
         if options.json:
-            print_json(_question_document(options, chips) | megatron.megatron_document(settings))
+            print_json(question_document(options, chips) | megatron.megatron_document(settings))
         else:
-            print(megatron.megatron_text(settings, _title(options, chips)))
+            print(megatron.megatron_text(settings, title(options, chips)))
     elif options.json:
-        print_json(_question_document(options, chips) | plan_search_document(search, more, around, options.constants))
+        print_json(question_document(options, chips) | plan_search_document(search, more, around, options.constants))
     else:
-        print(plan_screen(search, _title(options, chips), more, around, options.constants))
+        print(plan_screen(search, title(options, chips), more, around, options.constants))
     return 0 if search.feasible else 1
 
 
@@ -261,7 +270,7 @@ def run_sensitivity(options: argparse.Namespace) -> int:
     from hwopt.study.sensitivity import NoOptimum, check_metrics, sensitivity
 
     metrics = names(options.metrics)
-    check_metrics(metrics)
+    check_metrics(metrics, objective.problem().template.workload)
     try:
         shown = not options.json and sys.stderr.isatty()
         found = sensitivity(objective, metrics=metrics, seed=options.seed, progress=shown)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from hwopt.cli import serving
 from hwopt.cli.commands import (
     EXPORTS,
     flag,
@@ -118,20 +119,26 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     estimate = add("estimate", "Time, memory, power and money of one cluster under one plan.", run_estimate)
     _add_cluster(estimate)
     estimate.add_argument(
-        "--plan", help="tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; default: the fastest that fits"
+        "--plan",
+        help="tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; of a service tp, pp, dp, ep, "
+        "expert_tp, batch; default: the fastest that fits, of a service the cheapest",
     )
-    estimate.add_argument("--mode", default="train", help="train (prefill and decode are not built yet)")
+    serving.add_mode(estimate)
+    serving.add_groups(estimate)
 
     plan = add("plan", "The best whole-number parallel plan of a cluster, by exhaustion.", run_plan)
     _add_cluster(plan)
     plan.add_argument(
-        "--objective", default="step_time_s", help="metric to make least: step_time_s (default), run_cost_usd, ..."
+        "--objective",
+        help="metric to make least: step_time_s (default), run_cost_usd, ...; of a service cost_per_token_usd (default), ...",
     )
     plan.add_argument(
         "--hold", help="what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: 0 offloaded, 1 step)"
     )
     plan.add_argument("--top", default="5", help="how many of the next best plans to list (default 5)")
     plan.add_argument("--export", help=f"print only launch settings for a framework: {', '.join(EXPORTS)}")
+    serving.add_mode(plan)
+    serving.add_search(plan)
 
     validate = add("validate", "Measured against predicted, every row of a CSV file accounted for.", run_validate)
     validate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
@@ -167,7 +174,7 @@ def _add_cluster(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--chip", required=True, help="a name of the catalogue or a .toml file")
     command.add_argument("--chips", required=True, help="accelerators in the job")
-    command.add_argument("--stack", help="software stack (default: the chip's)")
+    command.add_argument("--stack", help="software stack (default: the chip's, for training or serving)")
     _add_constants(command)
     command.add_argument("--site", default="us-average", help="site of the facility (default us-average)")
     command.add_argument("--cooling", help="cooling technology (default: what the chip's servers are built for)")

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hwopt.errors import UserError, suggest
-from hwopt.model.report import Report
+from hwopt.model.estimate import report_type
 from hwopt.types import Scalar
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A positive number of a report. `unit` is SI; `meaning` completes the sentence "the budget limits ..."."""
+    """A positive number of a report of training or serving. `unit` is SI; `meaning` completes "the budget limits ..."."""
 
     name: str
     unit: str
-    value: Callable[[Report], Scalar]
+    value: Callable[[Any], Scalar]
     meaning: str
 
 
-def _field(name: str) -> Callable[[Report], Scalar]:
+def _field(name: str) -> Callable[[Any], Scalar]:
     return lambda report: getattr(report, name)
 
 
@@ -49,6 +50,15 @@ METRICS: Mapping[str, Metric] = {
         Metric("loss", "nat", _field("loss"), "loss after the run"),
         Metric("cost_per_token_usd", "USD/token", _field("cost_per_token_usd"), "cost of one token"),
         Metric("energy_per_token_j", "J/token", _field("energy_per_token_j"), "energy of one token"),
+        Metric(
+            "time_to_first_token_s", "s", _field("time_to_first_token_s"), "the time to the first token of an answer"
+        ),
+        Metric(
+            "time_per_output_token_s", "s", _field("time_per_output_token_s"), "the time between tokens of an answer"
+        ),
+        Metric("lifetime_cost_usd", "USD", _field("lifetime_cost_usd"), "the cost of training and of all tokens served"),
+        Metric("lifetime_energy_j", "J", _field("lifetime_energy_j"), "energy of training and of all tokens served"),
+        Metric("request_time_s", "s", _field("request_time_s"), "the time from a request to the end of its answer"),
     )
 }
 
@@ -61,3 +71,16 @@ def metric(name: str) -> Metric:
     if name not in METRICS:
         raise UserError(f"unknown metric '{name}': {suggest(name, METRICS)}")
     return METRICS[name]
+
+
+_NO_NUMBERS = ("breakdown", "memory", "margins", "bottleneck", "feasible", "training", "serving")
+
+
+def numbers(workload: Any) -> tuple[str, ...]:
+    """Names of the numbers of a workload's report."""
+    return tuple(name for name in report_type(workload).__dataclass_fields__ if name not in _NO_NUMBERS)
+
+
+def number(name: str) -> Callable[[Any], Scalar]:
+    """Where a report holds a number."""
+    return METRICS[name].value if name in METRICS else _field(name)

@@ -5,29 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from hwopt.design.metrics import Metric
+from hwopt.design.metrics import METRICS, Metric, numbers
 from hwopt.design.variables import Design, Variable, completed, present
 from hwopt.errors import UserError, suggest
 from hwopt.model.chip_project import margins
-from hwopt.model.estimate import estimate
+from hwopt.model.estimate import estimate, report_type
 from hwopt.model.maximum import pick
-from hwopt.model.report import Report
 from hwopt.types import Scalar
 
-MARGINS = (
-    "memory", "stages", "tensor_parallel", "experts", "replicas", "batch", "context", "cooling", "rack_power",
-    "rack_weight", "failures",
-)  # fmt: skip
-"""Margins of a report that bound every design; the chips' margin holds by construction (dp follows from them)."""
 
-CONSTRAINTS = (*MARGINS, "clock")
-"""What bounds every design besides its budgets. A design asks for no clock that it cannot sustain: throttling answers
-`estimate`, but as a design it would be a clock that buys nothing."""
+def bounds(workload: Any) -> tuple[str, ...]:
+    """Names of what bounds every design besides its budgets: margins of its report, and the clock.
+
+    A design asks for no clock that it cannot sustain: throttling answers `estimate`, but as a design it would be a clock
+    that buys nothing.
+    """
+    return (*report_type(workload).BOUNDS, "clock")
+
 
 SILICON = ("reticle", "shoreline")
 """What bounds a chip in the making besides."""
@@ -93,6 +93,10 @@ class Problem:
             raise UserError(f"problem '{self.name}': a variable stands twice in {', '.join(names)}")
         for each in self.variables:
             each.bounded()
+        known = numbers(self.template.workload)
+        for each in (self.objective, *(budget.metric for budget in self.budgets)):
+            if each.name in METRICS and each.name not in known:
+                raise UserError(f"problem '{self.name}': its workload has no '{each.name}': {suggest(each.name, known)}")
 
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
         """The same question with variables in boxes of one's own, inside those it has.
@@ -161,7 +165,7 @@ class Problem:
     def constraints(self) -> tuple[str, ...]:
         """Names of what bounds a design: budgets, what makes a plan and a rack one, what makes a chip one."""
         silicon = SILICON if self.template.project is not None else ()
-        return (*(each.name for each in self.budgets), *CONSTRAINTS, *silicon)
+        return (*(each.name for each in self.budgets), *bounds(self.template.workload), *silicon)
 
 
 def put(form: Form, template: Design, values: Iterable[Scalar]) -> Design:
@@ -181,11 +185,11 @@ def place(form: Form, template: Design, log_values: Float[Array, " variable"], w
     return put(form, template, [jnp.round(value) if whole and is_whole else value for (_, _, is_whole), value in held])
 
 
-def values(form: Form, design: Design, report: Report, limits: Array) -> Values:
+def values(form: Form, design: Design, report: Any, limits: Array) -> Values:
     """Objective and constraints of a design and its report; `limits` of the budgets, SI."""
     used = [each.value(report) for each in form.budgets]
     budgets = [_log_share(value / limit) for value, limit in zip(used, limits, strict=True)]
-    own = [-getattr(report.margins, name) for name in MARGINS] + [-report.clock_margin]
+    own = [-attrgetter(name)(report.margins) for name in report.BOUNDS] + [-report.clock_margin]
     if design.project is not None:
         silicon = margins(design.project)
         own += [-silicon[name] for name in SILICON]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,25 +16,27 @@ from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.chip_project import installed
-from hwopt.plan import Plan
+from hwopt.model.serving.steady_state import chips_of
+from hwopt.plan import Disaggregated, Plan, TrainingAndServing
 from hwopt.types import Scalar
-from hwopt.workload.training import TrainingRun
+from hwopt.workload.service import Service
+from hwopt.workload.train_and_serve import TrainAndServe
 
 
 class Inputs(NamedTuple):
     """The three inputs of `estimate`, as one tree."""
 
-    workload: TrainingRun
+    workload: Any  # TrainingRun or Service
     cluster: Cluster
-    plan: Plan
+    plan: Any  # Plan, of a service also Disaggregated
 
 
 class Design(NamedTuple):
     """What design variables act on: the inputs of `estimate`, and the project of the chip where it is in the making."""
 
-    workload: TrainingRun
+    workload: Any  # TrainingRun or Service
     cluster: Cluster
-    plan: Plan
+    plan: Any  # Plan, of a service also Disaggregated
     project: ChipProject | None = None
 
     @property
@@ -80,6 +83,15 @@ def _leaf(where: Callable) -> Callable[[Design, Scalar], Design]:
 
 def _of_design(name: str) -> Callable[[Design, Scalar], Design]:
     return _leaf(lambda i: getattr(i.project.design, name))
+
+
+def _of_plan(name: str) -> Callable[[Design, Scalar], Design]:
+    """Sets a field of the plan; of two the one that generates answers."""
+    return _leaf(lambda i: getattr(i.plan.decode if isinstance(i.plan, Disaggregated) else i.plan, name))
+
+
+def _of_prefill(name: str) -> Callable[[Design, Scalar], Design]:
+    return _leaf(lambda i: getattr(i.plan.prefill, name))
 
 
 def _domain(design: Design, value: Scalar) -> Design:
@@ -244,11 +256,27 @@ KNOWN: Mapping[str, Variable] = {
             "memory",
             box_meaning="half of PCIe 3.0 to NVLink 5, per direction",
         ),
-        Variable("tp", "", 1.0, 64.0, _leaf(lambda i: i.plan.tp), "plan", whole=True),
-        Variable("pp", "", 1.0, 128.0, _leaf(lambda i: i.plan.pp), "plan", whole=True),
-        Variable("ep", "", 1.0, 1024.0, _leaf(lambda i: i.plan.ep), "plan", whole=True),
-        Variable("virtual_stages", "", 1.0, 16.0, _leaf(lambda i: i.plan.virtual_stages), "plan", whole=True),
-        Variable("micro_batch", "sequence", 1.0, 8.0, _leaf(lambda i: i.plan.micro_batch), "plan", whole=True),
+        Variable("tp", "", 1.0, 64.0, _of_plan("tp"), "plan", whole=True),
+        Variable("pp", "", 1.0, 128.0, _of_plan("pp"), "plan", whole=True),
+        Variable("ep", "", 1.0, 1024.0, _of_plan("ep"), "plan", whole=True),
+        Variable("virtual_stages", "", 1.0, 16.0, _of_plan("virtual_stages"), "plan", whole=True),
+        Variable("micro_batch", "sequence", 1.0, 8.0, _of_plan("micro_batch"), "plan", whole=True),
+        Variable("replicas", "", 1.0, 65536.0, _of_plan("dp"), "size", whole=True),
+        Variable(
+            "batch",
+            "sequence",
+            1.0,
+            2048.0,
+            _of_plan("micro_batch"),
+            "plan",
+            whole=True,
+            box_meaning="one user to the most sequences that engines take a replica",
+        ),
+        Variable("prefill_tp", "", 1.0, 64.0, _of_prefill("tp"), "plan", whole=True),
+        Variable("prefill_pp", "", 1.0, 16.0, _of_prefill("pp"), "plan", whole=True),
+        Variable("prefill_ep", "", 1.0, 1024.0, _of_prefill("ep"), "plan", whole=True),
+        Variable("prefill_batch", "prompt", 1.0, 16.0, _of_prefill("micro_batch"), "plan", whole=True),
+        Variable("prefill_replicas", "", 1.0, 65536.0, _of_prefill("dp"), "size", whole=True),
         Variable(
             "global_batch_sequences",
             "sequence",
@@ -290,8 +318,10 @@ KNOWN: Mapping[str, Variable] = {
             box_meaning="half of a small model to twice Llama-3.1-405B",
         ),
         # Set from whole numbers of layers and stages; one in the relaxed model.
-        Variable("fullest_stage", "", 1.0, 1.0, _leaf(lambda i: i.plan.fullest_stage), "rounding"),
-        Variable("last_stage", "", 1.0, 1.0, _leaf(lambda i: i.plan.last_stage), "rounding"),
+        Variable("fullest_stage", "", 1.0, 1.0, _of_plan("fullest_stage"), "rounding"),
+        Variable("last_stage", "", 1.0, 1.0, _of_plan("last_stage"), "rounding"),
+        Variable("prefill_fullest_stage", "", 1.0, 1.0, _of_prefill("fullest_stage"), "rounding"),
+        Variable("prefill_last_stage", "", 1.0, 1.0, _of_prefill("last_stage"), "rounding"),
     )
 }
 """Design variables by name, with the widest boxes that hardware on sale or announced spans."""
@@ -328,12 +358,55 @@ def present(variable: Variable, design: Design) -> float:
 def completed(design: Design) -> Design:
     """A design whose variables are set, with what follows from them.
 
-    A chip in the making is built and installed. `dp = N / (t p c)`: the plan always uses every chip; dense experts are
-    split like the rest of the layer.
+    A chip in the making is built and installed. In training `dp = N / (t p c)`: the plan always uses every chip; a machine
+    that serves has the chips of its replicas. Dense experts are split like the rest of the layer.
     """
     if design.project is not None:
         design = design._replace(cluster=installed(design.cluster, design.project))
-    plan = design.plan
+    if isinstance(design.workload, TrainAndServe):
+        training = completed(design._replace(workload=design.workload.training, plan=design.plan.training, project=None))
+        serving = completed(design._replace(workload=design.workload.service, plan=design.plan.serving, project=None))
+        return design._replace(plan=TrainingAndServing(training.plan, serving.plan))
+    if isinstance(design.plan, Disaggregated):
+        plan = Disaggregated(*(_with_experts(each) for each in (design.plan.prefill, design.plan.decode)))
+    else:
+        plan = _with_experts(design.plan)
+    if isinstance(design.workload, Service):
+        cluster = eqx.tree_at(lambda c: c.chips, design.cluster, chips_of(plan))
+        return design._replace(cluster=cluster, plan=plan)
     dp = design.cluster.chips / (plan.tp * plan.pp * plan.cp)
+    return design._replace(plan=eqx.tree_at(lambda p: p.dp, plan, dp))
+
+
+def _with_experts(plan: Plan) -> Plan:
+    """Experts split like the rest of the layer where they are not spread."""
     expert_tp = jnp.where(jnp.asarray(plan.ep) > 1, plan.expert_tp, plan.tp)
-    return eqx.tree_at(lambda d: (d.plan.dp, d.plan.expert_tp), design, (dp, expert_tp))
+    return eqx.tree_at(lambda p: p.expert_tp, plan, expert_tp)
+
+
+SERVE = "serve_"
+"""What stands before a plan's variable of the serving machine, where two share a chip."""
+
+
+@cache
+def of_training(variable: Variable) -> Variable:
+    """A variable of the training machine of two."""
+
+    def put(design: Design, value: Scalar) -> Design:
+        own = Design(design.workload.training, design.cluster, design.plan.training, design.project)
+        own = variable.put(own, value)
+        held = design._replace(cluster=own.cluster, project=own.project)
+        return eqx.tree_at(lambda d: (d.workload.training, d.plan.training), held, (own.workload, own.plan))
+
+    return replace(variable, put=put)
+
+
+@cache
+def of_serving(variable: Variable) -> Variable:
+    """A variable of the plan of the serving machine of two, by its name with `serve_` before it."""
+
+    def put(design: Design, value: Scalar) -> Design:
+        own = variable.put(Design(design.workload.service, design.cluster, design.plan.serving), value)
+        return eqx.tree_at(lambda d: d.plan.serving, design, own.plan)
+
+    return replace(variable, name=f"{SERVE}{variable.name}", put=put)

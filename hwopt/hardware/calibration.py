@@ -106,6 +106,10 @@ _NETWORK = {"scale_out": np.array([0.0, 1.0, 1.0])}
 """Constants of the network, and which tiers they move."""
 
 
+OF_MACHINES = frozenset({*_CHIP, *_NETWORK})
+"""Constants of chips and links; the others are software's."""
+
+
 def moved(cluster: Cluster, shifts: Mapping[str, Array | float], xp: ModuleType = jnp) -> Cluster:
     """The cluster with its constants shifted.
 

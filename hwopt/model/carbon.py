@@ -18,14 +18,18 @@ def embodied_kg(cluster: Cluster, it_peak_w: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def carbon_parts(cluster: Cluster, it_peak_w: Scalar, average_power_w: Scalar) -> dict[str, Scalar]:
-    """Carbon of one second of the cluster: `P x grid` and `embodied / life / occupancy`.
+    """Carbon of one second of the cluster: `P x grid` and `embodied_parts`.
 
     **Arguments:** as `embodied_kg`; `average_power_w` at the meter. **Returns:** kgCO2e/s by name.
     """
+    return {"electricity": average_power_w * cluster.facility.carbon_kg_per_j} | embodied_parts(cluster, it_peak_w)
+
+
+def embodied_parts(cluster: Cluster, it_peak_w: Scalar) -> dict[str, Scalar]:
+    """What making the cluster emitted, by the second of its life in use: `embodied / life / occupancy`."""
     equipment, building = embodied_kg(cluster, it_peak_w)
     occupancy = cluster.prices.occupancy
     return {
-        "electricity": average_power_w * cluster.facility.carbon_kg_per_j,
         "equipment": equipment / (cluster.prices.server_lifetime_s * occupancy),
         "building": building / (cluster.facility.construction_lifetime_s * occupancy),
     }

@@ -193,12 +193,26 @@ def neighbour_send_s(network: Network, message_bytes: Scalar, group: Scalar, str
     **Arguments:** bytes; chips; chips. **Returns:** s.
     """
     members = members_per_tier(network, group, stride)
-    used = in_use(members)
-    beyond = jnp.cumprod((1.0 - used)[::-1])[::-1]  # no use of this tier or any outside it
-    outside = jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])
-    pair = jnp.full_like(members, 2.0)
-    slower = links_left_out(network, pair) * slowest_link(network, members)
-    transfer = message_bytes * seconds_per_byte(network) * slower
+    transfer = message_bytes * _pair_s_per_byte(network, members)
     alpha_s = waiting_latency_s(network, members)
     each = alpha_s + ramp_s(network, alpha_s, transfer) + transfer
-    return jnp.sum(used * outside * each)
+    return jnp.sum(_outermost(members) * each)
+
+
+def far_s_per_byte(network: Network, group: Scalar, stride: Scalar) -> Scalar:
+    """Time of a byte between two chips on the outermost tier that a group uses. **Arguments:** chips. **Returns:** s/B."""
+    members = members_per_tier(network, group, stride)
+    return jnp.sum(_outermost(members) * _pair_s_per_byte(network, members))
+
+
+def _pair_s_per_byte(network: Network, members: PerTier) -> PerTier:
+    """On a direct network a pair of neighbours uses the one link between them."""
+    pair = jnp.full_like(members, 2.0)
+    return links_left_out(network, pair) * slowest_link(network, members) * seconds_per_byte(network)
+
+
+def _outermost(members: PerTier) -> PerTier:
+    """1 on the outermost tier in use, by `clip(n_i - 1, 0, 1)`, 0 elsewhere."""
+    used = in_use(members)
+    beyond = jnp.cumprod((1.0 - used)[::-1])[::-1]  # no use of this tier or any outside it
+    return used * jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])

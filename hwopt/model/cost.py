@@ -84,13 +84,26 @@ def capex_usd(cluster: Cluster, built: Capital) -> Scalar:
 
 
 def cost_parts(cluster: Cluster, built: Capital, average_power_w: Scalar) -> dict[str, Scalar]:
-    """Cost of one second of the cluster by cause.
-
-    Equipment and building: `price (1 / life + interest / 2)`, straight-line depreciation with half the price bound on
-    average. Upkeep: a share of the equipment's price. Lines between sites are leased. Electricity: `P_average x price`.
-    Capital, upkeep and lines over the occupancy (idle time is paid for too); a landlord's margin on the sum.
+    """Cost of one second of the cluster by cause: what stands there, and electricity, `P_average x price`.
 
     **Arguments:** `built` as `capital` says; `average_power_w` at the meter. **Returns:** USD/s by name.
+    """
+    return standing_parts(cluster, built) | {"electricity": average_power_w * electricity_usd_per_j(cluster)}
+
+
+def electricity_usd_per_j(cluster: Cluster) -> Scalar:
+    """Price of a joule at the meter, a landlord's margin included."""
+    return cluster.facility.electricity_usd_per_j * (1.0 + cluster.prices.margin)
+
+
+def standing_parts(cluster: Cluster, built: Capital) -> dict[str, Scalar]:
+    """Cost of one second of the cluster by cause, whatever it does.
+
+    Equipment and building: `price (1 / life + interest / 2)`, straight-line depreciation with half the price bound on
+    average. Upkeep: a share of the equipment's price. Lines between sites are leased.
+    Capital, upkeep and lines over the occupancy (idle time is paid for too); a landlord's margin on the sum.
+
+    **Arguments:** `built` as `capital` says. **Returns:** USD/s by name.
     """
     prices, facility = cluster.prices, cluster.facility
     interest, markup = 0.5 * prices.capital_rate_per_s, 1.0 + prices.margin
@@ -105,5 +118,4 @@ def cost_parts(cluster: Cluster, built: Capital, average_power_w: Scalar) -> dic
         "upkeep": built.equipment * prices.maintenance_per_s * used,
         "building": (built.building + built.sites) * (1.0 / facility.construction_lifetime_s + interest) * used,
         "lines": lines_usd_per_s(cluster) * used,
-        "electricity": average_power_w * facility.electricity_usd_per_j * markup,
     }

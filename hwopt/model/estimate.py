@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import equinox as eqx
 import jax
@@ -18,9 +18,14 @@ from hwopt.model.parameters import expert_replicas, held_parameters
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Margins, Report
 from hwopt.model.roofline import seconds_per_flop
 from hwopt.model.schedule import Breakdown, StepTime, step_time
+from hwopt.model.serving.estimate import serving_report
+from hwopt.model.serving.report import ServingReport
+from hwopt.model.serving.train_and_serve import BothReport, both_report, serving_cluster
 from hwopt.model.thermal import OperatingPoint, operating_point, settled_point
-from hwopt.plan import Plan
+from hwopt.plan import Disaggregated, Plan, TrainingAndServing
 from hwopt.types import Scalar
+from hwopt.workload.service import Service
+from hwopt.workload.train_and_serve import TrainAndServe
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import active_parameters, total_parameters
 
@@ -51,9 +56,26 @@ class _Lesson(NamedTuple):
     batch_tokens: Array
 
 
+def report_type(workload: TrainingRun | Service | TrainAndServe) -> type[Report | ServingReport | BothReport]:
+    """What `estimate` returns for a workload."""
+    if isinstance(workload, TrainAndServe):
+        return BothReport
+    return ServingReport if isinstance(workload, Service) else Report
+
+
+@overload
+def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature: Scalar | None = None) -> Report: ...
+@overload
+def estimate(
+    workload: Service, cluster: Cluster, plan: Plan | Disaggregated, *, temperature: Scalar | None = None
+) -> ServingReport: ...
+@overload
+def estimate(
+    workload: TrainAndServe, cluster: Cluster, plan: TrainingAndServing, *, temperature: Scalar | None = None
+) -> BothReport: ...
 @jax.jit
-def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature: Scalar | None = None) -> Report:
-    """Time, memory, power, heat, failures, money, carbon and loss of a training run on a cluster under a plan.
+def estimate(workload, cluster, plan, *, temperature=None):
+    """Time, memory, power, heat, failures, money and carbon of a training run or a service on a cluster under a plan.
 
     Compiled once for inputs of the same shapes. Pure: works under `jax.jit`, `vmap`, `grad` and `jacobian`; checks no
     values (constructors in the catalogue do) and knows no budgets. A plan that does not fit has `feasible = 0` and a
@@ -61,19 +83,29 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
 
     **Arguments:**
 
-    - `workload`: model, batch and tokens.
+    - `workload`: model, batch and tokens of a `TrainingRun`; model, requests and formats of a `Service`.
     - `cluster`: chips, network, racks, cooling, facility, reliability, prices and software stack. The chip runs at the
       clock it asks for, or at the lower one that its power cap and cooling sustain.
-    - `plan`: degrees of parallelism; may be fractional (the relaxed model).
+    - `plan`: degrees of parallelism; may be fractional (the relaxed model). For a service also two plans, `Disaggregated`.
     - `temperature`: None for the exact model (hard maxima, the one whose numbers are reported); a small positive number
       for its smooth twin, an upper bound within a factor `2^temperature` a maximum.
 
-    **Returns:** a `Report`.
+    **Returns:** a `Report`, with the loss reached; a `ServingReport` for a service; a `BothReport` for a model that is trained
+    on one machine and served on another of the same chips.
 
     **Units:** SI throughout.
     """
     workload, cluster, plan = _floating((workload, cluster, plan))
-    point, lesson = operating_point(cluster.chip, cluster.cooling), _lesson(workload)
+    if isinstance(workload, TrainAndServe):
+        training = estimate(workload.training, cluster, plan.training, temperature=temperature)
+        serves = serving_cluster(workload, cluster, plan)
+        return both_report(
+            workload, training, estimate(workload.service, serves, plan.serving, temperature=temperature)
+        )
+    point = operating_point(cluster.chip, cluster.cooling)
+    if isinstance(workload, Service):
+        return serving_report(workload, _running(cluster, point), cluster.chip, plan, point, choose(temperature))
+    lesson = _lesson(workload)
     useful = learning.effective_tokens(
         workload.law, lesson.equivalent_parameters, lesson.fresh_tokens, lesson.batch_tokens
     )
@@ -85,8 +117,11 @@ def estimate(workload: TrainingRun, cluster: Cluster, plan: Plan, *, temperature
 
 
 def settled_estimate(
-    workload: TrainingRun, cluster: Cluster, plan: Plan, settled: Settled
-) -> tuple[Report, SettledMargins]:
+    workload: TrainingRun | Service | TrainAndServe,
+    cluster: Cluster,
+    plan: Plan | Disaggregated | TrainingAndServing,
+    settled: Settled,
+) -> tuple[Report | ServingReport | BothReport, SettledMargins]:
     """`estimate` with its roots given: every leaf in closed form, for solvers that cannot read loops.
 
     The epigraph form: under margins of 0 or more, time, power, money and carbon are least at the least junction
@@ -99,11 +134,21 @@ def settled_estimate(
     **Returns:** a `Report` of the chip at the clock it asks for, and whether what is given settles. `clock_margin` and
     `margins.cooling` are taken at the given temperature, not at the highest allowed: other numbers than `estimate`'s, of
     the same sign where the heat margin is 0. Goodput is not held: where `margins.failures` is negative it is meaningless.
+    A service learns and saves nothing: only the junction temperature counts.
 
     **Units:** SI throughout.
     """
     workload, cluster, plan, settled = _floating((workload, cluster, plan, settled))
+    if isinstance(workload, TrainAndServe):
+        training, state = settled_estimate(workload.training, cluster, plan.training, settled)
+        serves = serving_cluster(workload, cluster, plan)
+        serving, _ = settled_estimate(workload.service, serves, plan.serving, settled)
+        return both_report(workload, training, serving), state
     point, heat = settled_point(cluster.chip, cluster.cooling, settled.junction_k)
+    if isinstance(workload, Service):
+        report = serving_report(workload, _running(cluster, point), cluster.chip, plan, point, hard_maximum)
+        return report, SettledMargins(heat, jnp.ones_like(heat), jnp.ones_like(heat))
+    assert isinstance(plan, Plan)
     lesson, useful = _lesson(workload), settled.useful_tokens
     enough = learning.useful_margin(
         workload.law, lesson.equivalent_parameters, useful, lesson.fresh_tokens, lesson.batch_tokens
@@ -245,10 +290,6 @@ def _largest(breakdown: Breakdown) -> Scalar:
     return jnp.argmax(stacked, axis=0).astype(stacked.dtype)
 
 
-_NO_CABLE_M2 = 1e-9
-"""Cross-section of what a rack without scale-up cables has of them: keeps its margin finite."""
-
-
 def _margins(
     run: TrainingRun,
     cluster: Cluster,
@@ -281,7 +322,7 @@ def _margins(
         context=jnp.log(run.sequence_length / plan.cp),
         cooling=point.cooling_margin,
         rack_power=jnp.log(rack.rack_limit_w(cluster) / (cluster.rack.chips * it_peak_w)),
-        rack_cables=jnp.log(cluster.rack.cable_limit_m2 / (rack.cable_area_m2(cluster) + _NO_CABLE_M2)),
+        rack_cables=rack.cables_margin(cluster),
         rack_weight=jnp.log(cluster.rack.weight_limit_kg / rack.rack_weight_kg(cluster)),
         failures=failures,
     )

@@ -87,7 +87,7 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     inner = heads * tokens / plan.tp + a * latent
     mlp = a * (w.mlp_matrices - 1.0) + product
     dense = mlp * w.ffn * tokens / plan.tp
-    copies = work.expert_rank_tokens(run, plan)
+    copies = work.expert_rank_tokens(work.flow(run, plan), plan)
     experts = copies * (mlp * w.expert_ffn / plan.expert_tp + narrow * w.hidden)
     shared = mlp * w.shared_experts * w.expert_ffn * tokens / plan.tp
     return outer + inner + (1.0 - moe) * dense + moe * (experts + shared)

@@ -58,7 +58,7 @@ class LayerTime(NamedTuple):
     recompute: Exposed
 
 
-class _Kernels(NamedTuple):
+class Kernels(NamedTuple):
     """Forward kernels of one layer by the communication that runs beside them."""
 
     products: KernelTime  # GEMMs outside experts: beside tensor parallelism
@@ -106,23 +106,27 @@ def _unfused(time: KernelTime, stored: Scalar, score_bytes: Scalar, chip: Chip) 
     return time._replace(memory_s=(1.0 - stored) * time.memory_s + stored * added)
 
 
-def _kernels(
-    run: TrainingRun,
+def layer_kernels(
+    flow: work.Flow,
     cluster: Cluster,
     plan: Plan,
     moe: Scalar,
     table: KernelTime,
-    maximum: Maximum,
+    attention: tuple[KernelTime, KernelTime],
     left_out: Array | float = 0.0,
-) -> _Kernels:
-    """Kernels of one layer; `left_out`: share of the layer's last product that does not run."""
+) -> Kernels:
+    """Kernels of one layer, forward.
+
+    **Arguments:** `table`: times of the GEMM table; `attention` core forward and backward; `left_out`: share of the
+    layer's last product that does not run.
+    """
     chip, stack = cluster.chip, cluster.stack
-    forward, backward = _attention(run, chip, stack, plan, maximum)
-    passes = stack.elementwise_passes * work.elementwise_bytes(run, plan, moe)
-    passes = passes + stack.routing_passes * moe * work.routing_bytes(run, plan)
+    forward, backward = attention
+    passes = stack.elementwise_passes * work.elementwise_bytes(flow, plan, moe)
+    passes = passes + stack.routing_passes * moe * work.routing_bytes(flow, plan)
     run_share = 1.0 - left_out * work.IN_LAST
     own = (1.0 - moe) * work.IN_DENSE_LAYER + moe * work.IN_MOE_LAYER
-    return _Kernels(
+    return Kernels(
         products=table.summed((work.IN_EVERY_LAYER + own) * run_share),
         attention=forward,
         attention_backward=backward,
@@ -137,8 +141,8 @@ def _beside(work_s: Array, comm_s: Array, overlap: Array, stack: Stack, maximum:
     return exposed, above_zero(comm_s - exposed)
 
 
-def _direction(
-    cluster: Cluster, kernels: _Kernels, comm: tuple[Array, Array, Array], gather_s: Array, moe: Array, maximum: Maximum
+def direction(
+    cluster: Cluster, kernels: Kernels, comm: tuple[Array, Array, Array], gather_s: Array, moe: Array, maximum: Maximum
 ) -> Exposed:
     """One direction of one layer, from its kernels and its communication (tensor, context, expert).
 
@@ -180,10 +184,20 @@ def _distinct_domains(cluster: Cluster, plan: Plan, copies: Scalar) -> Scalar:
     return beyond * (1.0 / (beyond + 0.6 * above_zero(copies - 1.0)))
 
 
+def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> Scalar:
+    """Dispatch of token copies to experts and their way back, before any overlap."""
+    stack, w = cluster.stack, flow.model
+    sent = work.routed_tokens(flow, plan) * w.hidden * flow.activation_bytes * flow.routing_imbalance
+    once = 1.0 - stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w.experts_per_token))
+    launch = stack.collective_launch_s
+    return 2.0 * moe * collectives.all_to_all_s(cluster.network, sent, plan.ep, plan.expert_tp, launch, once)
+
+
 def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, moe: Scalar) -> _Communication:
     network, stack, w = cluster.network, cluster.stack, run.model
     launch = stack.collective_launch_s
-    block = work.tokens_per_chip(run, plan) * w.hidden * run.activation_bytes
+    flow = work.flow(run, plan)
+    block = flow.tokens * w.hidden * run.activation_bytes
     one = jnp.ones_like(block)
     around, expert_around = collectives.all_reduces_s(
         network,
@@ -194,11 +208,8 @@ def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, m
     )
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
     tp = around * (2.0 - moe + moe * has_shared) + moe * expert_around
-    sent = work.routed_tokens(run, plan) * w.hidden * run.activation_bytes * run.routing_imbalance
-    once = 1.0 - stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w.experts_per_token))
-    ep = 2.0 * moe * collectives.all_to_all_s(network, sent, plan.ep, plan.expert_tp, launch, once)
-
-    kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * work.kv_heads_per_chip(run, plan) * (w.qk_dim + w.v_dim)
+    ep = dispatch_s(flow, cluster, plan, moe)
+    kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * work.kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
     own, routed = (1.0 - moe) * held.dense_layer + moe * held.moe_layer, held.experts_layer
     group, expert_group = shard_ranks(plan)
     expert_stride = plan.ep * plan.expert_tp
@@ -235,18 +246,20 @@ def layer_time(
 
     **Returns:** seconds of one micro-batch on the chips of one stage.
     """
-    kernels = _kernels(run, cluster, plan, moe, table, maximum)
+    flow = work.flow(run, plan)
+    attention = _attention(run, cluster.chip, cluster.stack, plan, maximum)
+    kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
     comm = _communication(run, cluster, plan, held, moe)
-    forward = _direction(cluster, kernels, (comm.tp_s, comm.cp_s, comm.ep_s), comm.gather_s, moe, maximum)
+    forward = direction(cluster, kernels, (comm.tp_s, comm.cp_s, comm.ep_s), comm.gather_s, moe, maximum)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to the weights that train
-    backward_kernels = _Kernels(
+    backward_kernels = Kernels(
         products=kernels.products.scaled(gradients),
         attention=kernels.attention_backward,
         attention_backward=kernels.attention_backward,
         experts=kernels.experts.scaled(gradients),
         passes=kernels.passes.scaled(2.0),
     )
-    backward = _direction(
+    backward = direction(
         cluster, backward_kernels, (comm.tp_s, 2.0 * comm.cp_s, comm.ep_s), comm.gather_s + comm.scatter_s, moe, maximum
     )
     zero = jnp.zeros_like(comm.tp_s)
@@ -256,8 +269,8 @@ def layer_time(
         compute_s=own.compute_s, memory_bound_s=own.memory_s, host_s=own.launch_s, hbm_s=own.hbm_s
     )
     # Weights gathered for the backward pass serve the repetition too.
-    needed = _kernels(run, cluster, plan, moe, table, maximum, cluster.stack.recompute_stops_early)
-    repeated = _direction(cluster, needed, (comm.tp_s, comm.cp_s, comm.ep_s), zero, moe, maximum)
+    needed = layer_kernels(flow, cluster, plan, moe, table, attention, cluster.stack.recompute_stops_early)
+    repeated = direction(cluster, needed, (comm.tp_s, comm.cp_s, comm.ep_s), zero, moe, maximum)
     again = repeated.scaled(plan.recompute_full)
     attention_share = (1.0 - plan.recompute_full) * plan.recompute_attention
     return LayerTime(forward, backward, again.plus(attention_again.scaled(attention_share)))

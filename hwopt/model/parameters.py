@@ -45,11 +45,11 @@ def held_parameters(shape: Transformer, plan: Plan) -> Held:
     experts = shape.experts * expert / (plan.ep * plan.expert_tp)
     full = shape.layers * plan.fullest_stage / plan.pp
     with_experts = jnp.where(full < shape.moe_layers, full, shape.moe_layers)
-    stage = (full - with_experts) * dense + with_experts * moe + _tables(shape, plan)
+    stage = (full - with_experts) * dense + with_experts * moe + table_parameters(shape, plan)
     return Held(dense, moe, experts, stage, with_experts * experts)
 
 
-def _tables(shape: Transformer, plan: Plan) -> Scalar:
+def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
     """Embedding and head on the chip that holds more of them: one table a stage, both on a single stage.
 
     A tied head is a copy on the last of several stages.

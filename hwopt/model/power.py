@@ -45,26 +45,36 @@ def pool_w(cluster: Cluster) -> Scalar:
     return pool.capacity_bytes * pool.power_w_per_byte + pool.bandwidth_bytes_per_s * pool.energy_j_per_byte
 
 
-def chip_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
-    """Power of one chip: standby and leakage always, compute dies and HBM by what they do.
-
-    Leakage is that of the junction at full load, an upper bound.
-    """
-    chip = cluster.chip
-    memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
-    return chip.standby_power_w + point.leakage_w + point.core_w * activity.core + memory * activity.memory
-
-
 def it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
     """IT power of one chip with its share of host, network, fans and power supplies, at the rack's inlet.
 
-    `(chip + host + network + memory pool) / (1 - fans) / efficiency`.
+    `idle + active`. The chip: standby and leakage always, compute dies and HBM by what they do.
+    """
+    return idle_it_w(cluster, point) + active_it_w(cluster, point, activity)
+
+
+def idle_it_w(cluster: Cluster, point: OperatingPoint) -> Scalar:
+    """What a chip and its share of all else draw whatever they do: `(chip + host + network + pool) / (1 - fans) / efficiency`.
+
+    Leakage is that of the junction at full load, an upper bound.
     """
     facility = cluster.facility
-    idle = facility.idle_host_fraction
-    host = facility.host_power_w * (idle + (1.0 - idle) * activity.host)
-    boards = chip_w(cluster, point, activity) + host + network_w(cluster) + pool_w(cluster)
-    return boards / ((1.0 - cluster.cooling.fan_fraction) * facility.supply_efficiency)
+    host = facility.host_power_w * facility.idle_host_fraction
+    boards = cluster.chip.standby_power_w + point.leakage_w + host + network_w(cluster) + pool_w(cluster)
+    return _at_inlet(cluster, boards)
+
+
+def active_it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
+    """What comes on top in proportion to what is done; joules, where `activity` is given in seconds."""
+    chip, facility = cluster.chip, cluster.facility
+    memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
+    host = facility.host_power_w * (1.0 - facility.idle_host_fraction)
+    boards = point.core_w * activity.core + memory * activity.memory + host * activity.host
+    return _at_inlet(cluster, boards)
+
+
+def _at_inlet(cluster: Cluster, boards_w: Scalar) -> Scalar:
+    return boards_w / ((1.0 - cluster.cooling.fan_fraction) * cluster.facility.supply_efficiency)
 
 
 def chiller_share(facility: Facility, coolant_k: Scalar, approach_k: Scalar) -> Scalar:

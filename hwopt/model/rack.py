@@ -71,3 +71,12 @@ def spread_out(cluster: Cluster) -> Network:
     chips = jnp.concatenate([inner, jnp.reshape(cluster.chips, (1,))])
     length_m = jnp.sqrt(cluster.rack.floor_area_m2 * chips / cluster.rack.chips)
     return eqx.tree_at(lambda n: n.latency_s, network, network.latency_s + SECONDS_PER_M * length_m)
+
+
+_NO_CABLE_M2 = 1e-9
+"""Cross-section of what a rack without scale-up cables has of them: keeps its margin finite."""
+
+
+def cables_margin(cluster: Cluster) -> Scalar:
+    """Logarithm of the copper that a rack has room for over what its scale-up links take."""
+    return jnp.log(cluster.rack.cable_limit_m2 / (cable_area_m2(cluster) + _NO_CABLE_M2))

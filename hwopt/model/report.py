@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import equinox as eqx
 
@@ -80,14 +81,25 @@ class Report(eqx.Module):
     bottleneck: Scalar  # index of the largest entry of `breakdown`
     feasible: Scalar  # 1 where every margin is zero or more
 
+    BOUNDS = (
+        "memory", "stages", "tensor_parallel", "experts", "replicas", "batch", "context", "cooling", "rack_power",
+        "rack_weight", "failures",
+    )  # fmt: skip
+    """Margins that bound every design; the chips' margin holds by construction (dp follows from them)."""
+
     def bottleneck_name(self) -> str:
         """Name of the largest part of the step; concrete (unmapped) reports only."""
         return Breakdown._fields[int(self.bottleneck)].removesuffix("_s")
 
     def violations(self) -> dict[str, float]:
         """Violated constraints of a concrete report: name -> how far over the limit, as a fraction of it."""
-        over = {name: -float(getattr(self.margins, name)) for name in self.margins.__dataclass_fields__}
-        return {name: math.expm1(value) for name, value in over.items() if value > FEASIBILITY_TOLERANCE}
+        return violations(self.margins)
+
+
+def violations(margins: Any) -> dict[str, float]:
+    """Violated ones of concrete margins: name -> how far over the limit, as a fraction of it."""
+    over = {name: -float(getattr(margins, name)) for name in margins.__dataclass_fields__}
+    return {name: math.expm1(value) for name, value in over.items() if value > FEASIBILITY_TOLERANCE}
 
 
 FEASIBILITY_TOLERANCE = 1e-6

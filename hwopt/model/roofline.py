@@ -13,6 +13,7 @@ from hwopt.model.maximum import Maximum, above_zero
 from hwopt.model.work import IN_EXPERTS, Gemms, PerGemm, gemm_bytes_per_element
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS, Scalar
+from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
 _BF16 = PRECISIONS.index("bf16")
@@ -56,7 +57,7 @@ def bf16_rate(chip: Chip) -> Scalar:
     return chip.peak_flops_per_s[_BF16] * chip.clock_ratio
 
 
-def seconds_per_flop(chip: Chip, run: TrainingRun) -> tuple[Scalar, Scalar]:
+def seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> tuple[Scalar, Scalar]:
     """Seconds a FLOP of a large GEMM takes in the run's mix of formats, and in 16 bit.
 
     `sum_p share_p / (peak_p eff_p f/f_0)`: formats run one after the other, so times add.
@@ -75,11 +76,20 @@ def sram_traffic_factor(chip: Chip, element_bytes: Scalar) -> Scalar:
     return 2.0 * element_bytes * jnp.sqrt(3.0 * element_bytes / chip.sram_bytes)
 
 
-def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum: Maximum) -> KernelTime:
+def gemm_time(
+    table: Gemms,
+    run: TrainingRun | Service,
+    chip: Chip,
+    stack: Stack,
+    maximum: Maximum,
+    weight_element: Scalar | None = None,
+) -> KernelTime:
     """Time of each GEMM of the table, forward; backward each gradient costs the same products.
 
     `max(2 m n k / (peak eff) (1 + g/m)(1 + g/n)(1 + g/k), bytes / HBM) + casts / HBM + launch`, bytes the larger of the
     compulsory ones and those of blocking in SRAM; casts to a low format are kernels of their own.
+
+    **Arguments:** `weight_element`: bytes of a stored weight of products in the low format, where it is another than theirs.
 
     **Returns:** s, shape (gemm,); zero for GEMMs the model lacks.
     """
@@ -96,7 +106,8 @@ def gemm_time(table: Gemms, run: TrainingRun, chip: Chip, stack: Stack, maximum:
 
     low_bytes = gemm_bytes_per_element(run)
     element = table.low_precision * low_bytes + (1.0 - table.low_precision) * 2.0
-    compulsory = (m * k + k * n) * element + m * n * 2.0
+    weight = element if weight_element is None else table.low_precision * (weight_element - low_bytes) + element
+    compulsory = m * k * element + k * n * weight + m * n * 2.0
     blocked = m * n * k * sram_traffic_factor(chip, element)
     casts = table.low_precision * _cast_bytes(m, n, k, low_bytes, stack)
     memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)

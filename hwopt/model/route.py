@@ -67,11 +67,12 @@ def links_left_out(network: Network, members: PerTier) -> PerTier:
     Two neighbours share one of a chip's links, all m chips of the tier use all of them; in between, a power, never less
     than one link: 16 of 4,096 chips of a 3D torus use 0.27 of their links (a ring along one of three axes would use 0.33),
     256 use 0.52 (0.67). The power is that of the tier's size in the catalogue. A group of one uses no link. The
-    outermost tier is switched.
+    outermost tier is switched. A kink where a group fills the tier: all links, no gradient.
     """
     capacity = jnp.concatenate([network.size[:1], network.size[1:] / network.size[:-1]])
     inside = members[:-1]
-    slower = (inside * (1.0 / capacity)) ** (-network.sharing)
+    # Sizes are compared, not the rounded ratio with 1, which would choose the side of the kink.
+    slower = (hard_maximum(inside, capacity) * (1.0 / inside)) ** network.sharing
     slower = pick(slower > network.links, network.links, slower)  # never less than one link
     left_out = 1.0 + in_use(inside) * above_zero(slower - 1.0)
     return jnp.concatenate([left_out, jnp.ones_like(members[-1:])])

@@ -163,7 +163,7 @@ def step_time(
     **Source:** bubble: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.
     """
     stack = cluster.stack
-    table = gemm_time(work.gemms(run, plan), run, cluster.chip, stack, maximum)
+    table = gemm_time(work.gemms(work.flow(run, plan), plan), run, cluster.chip, stack, maximum)
     stage, head = _stage(run, cluster, plan, held, table, maximum), _head(run, cluster, plan, table)
     m = micro_batches(run, plan)
     stage_s, head_s = stage.total_s, head.total_s

@@ -205,10 +205,11 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
     """The clock that power cap and cooling sustain, and the junction's temperature at full load.
 
     Throttled, a chip runs as hot as helps, at `T = T_c + R P_allowed` less `retreat_k`, and its clock solves
-    `P(f, T) = (T - T_c) / R`, a cubic. Unthrottled, `T = T_c + R P(f, T)` has its lower root below that temperature. Both
-    are log-log convex: `1/f` and T are the least points of sets that posynomial inequalities bound. What a throttled
-    chip draws is not (a least of reciprocals), nor then the price of the building that feeds it: designs are held to
-    clocks that they sustain.
+    `P(f, T) = (T - T_c) / R`, a cubic. Unthrottled, `T = T_c + R P(f, T)` has its lower root below that temperature.
+    `1/f` and the unthrottled T are log-log convex, the least points of sets that posynomial inequalities bound. What a
+    throttled chip draws is not (a least of reciprocals), nor then the price of the building that feeds it; nor is its
+    temperature, highest instead of least, and with it the failures that heat causes: designs are held to clocks that
+    they sustain.
 
     **Units:** W, K, clocks over nominal.
     """

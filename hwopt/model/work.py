@@ -12,6 +12,7 @@ from hwopt.model.maximum import above_zero, hard_maximum
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import PRECISION_BYTES, Scalar
+from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer, active_parameters, head_parameters
 
@@ -58,36 +59,50 @@ class Gemms(NamedTuple):
         return 2.0 * self.m * self.n * self.k * self.count
 
 
+class Flow(NamedTuple):
+    """What passes through the layers in one go, of a micro-batch in training, of a batch in serving."""
+
+    model: Transformer
+    tokens: Scalar  # that a tensor-parallel group passes
+    activation_bytes: Scalar
+    routing_imbalance: Scalar
+
+
+def flow(run: TrainingRun, plan: Plan) -> Flow:
+    """A micro-batch of a training run."""
+    return Flow(run.model, tokens_per_chip(run, plan), run.activation_bytes, run.routing_imbalance)
+
+
 def tokens_per_chip(run: TrainingRun, plan: Plan) -> Scalar:
     """Tokens of one micro-batch that pass a tensor-parallel group: `b s / c`."""
     return plan.micro_batch * run.sequence_length / plan.cp
 
 
-def expert_rank_tokens(run: TrainingRun, plan: Plan) -> Scalar:
-    """Token copies that the busiest expert rank computes: `expert_tp b s k_experts / (c t) imbalance`."""
-    return plan.expert_tp * routed_tokens(run, plan) * run.routing_imbalance
+def expert_rank_tokens(flow: Flow, plan: Plan) -> Scalar:
+    """Token copies that the busiest expert rank computes: `expert_tp tokens k_experts / t imbalance`."""
+    return plan.expert_tp * routed_tokens(flow, plan) * flow.routing_imbalance
 
 
-def routed_tokens(run: TrainingRun, plan: Plan) -> Scalar:
-    """Token copies one chip sends to experts: `b s k_experts / (c t)`."""
-    return tokens_per_chip(run, plan) / plan.tp * run.model.experts_per_token
+def routed_tokens(flow: Flow, plan: Plan) -> Scalar:
+    """Token copies one chip sends to experts: `tokens k_experts / t`."""
+    return flow.tokens / plan.tp * flow.model.experts_per_token
 
 
-def kv_heads_per_chip(run: TrainingRun, plan: Plan) -> Scalar:
+def kv_heads_per_chip(shape: Transformer, plan: Plan) -> Scalar:
     """Key-value heads on one chip: at least one, since more ranks than heads means copies. Kink where they are as many."""
-    return hard_maximum(run.model.kv_heads / plan.tp, jnp.ones_like(plan.tp))
+    return hard_maximum(shape.kv_heads / plan.tp, jnp.ones_like(plan.tp))
 
 
-def gemms(run: TrainingRun, plan: Plan) -> Gemms:
+def gemms(flow: Flow, plan: Plan) -> Gemms:
     """The GEMM table, in the order of `GEMMS`.
 
     **Returns:** shapes after sharding; a GEMM that the model lacks has n = 0.
     """
-    w, t = run.model, plan.tp
-    tokens = tokens_per_chip(run, plan)
+    w, t = flow.model, plan.tp
+    tokens = flow.tokens
     latent = w.query_rank + w.kv_rank + w.rope_dim
     query_n = w.heads * w.qk_dim / t
-    grouped_n = kv_heads_per_chip(run, plan) * (w.qk_dim + w.v_dim)
+    grouped_n = kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
     latent_n = w.heads * (w.qk_dim - w.rope_dim + w.v_dim) / t
     has_kv_latent, has_query_latent = w.kv_rank > 0, w.query_rank > 0
     key_value_n = jnp.where(has_kv_latent, latent_n, grouped_n)
@@ -96,7 +111,7 @@ def gemms(run: TrainingRun, plan: Plan) -> Gemms:
     has_experts = w.experts > 0
     experts = jnp.where(has_experts, w.experts, 1.0)
     local_experts = experts / plan.ep
-    expert_tokens = expert_rank_tokens(run, plan) / local_experts
+    expert_tokens = expert_rank_tokens(flow, plan) / local_experts
     is_moe = jnp.where(has_experts, 1.0, 0.0)
     expert_up = up * w.expert_ffn / plan.expert_tp
     shared_ffn = w.shared_experts * w.expert_ffn
@@ -154,31 +169,31 @@ def attention_score_elements(run: TrainingRun, plan: Plan) -> Scalar:
 def attention_stream_bytes(run: TrainingRun, plan: Plan) -> Scalar:
     """HBM bytes of queries, keys, values and outputs of one layer's attention core, 16 bit."""
     w = run.model
-    kv_heads = jnp.where(w.kv_rank > 0, w.heads / plan.tp, kv_heads_per_chip(run, plan))
+    kv_heads = jnp.where(w.kv_rank > 0, w.heads / plan.tp, kv_heads_per_chip(w, plan))
     return 2.0 * tokens_per_chip(run, plan) * (w.heads / plan.tp + kv_heads) * (w.qk_dim + w.v_dim)
 
 
-def elementwise_bytes(run: TrainingRun, plan: Plan, moe: Scalar) -> Scalar:
+def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
     """HBM bytes of one layer's norms, residuals, rotary embedding and activations, forward, each kernel fused once.
 
     Norms and residual adds: 20 h a token (two norms read and write 4 h each, two adds read 4 h and write 2 h), over t
     with sequence parallelism. Activation: 2 bytes a matrix and channel read, 2 written. Rotary: 4 bytes a channel.
     """
-    w = run.model
-    tokens = tokens_per_chip(run, plan)
+    w = flow.model
+    tokens = flow.tokens
     around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
-    residual = 10.0 * run.activation_bytes * w.hidden * tokens * around
-    rotary = 2.0 * run.activation_bytes * tokens * (w.heads / plan.tp) * w.qk_dim
-    dense = run.activation_bytes * w.mlp_matrices * tokens * w.ffn / plan.tp
-    copies = expert_rank_tokens(run, plan)
-    experts = run.activation_bytes * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp
-    shared = run.activation_bytes * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
+    residual = 10.0 * flow.activation_bytes * w.hidden * tokens * around
+    rotary = 2.0 * flow.activation_bytes * tokens * (w.heads / plan.tp) * w.qk_dim
+    dense = flow.activation_bytes * w.mlp_matrices * tokens * w.ffn / plan.tp
+    copies = expert_rank_tokens(flow, plan)
+    experts = flow.activation_bytes * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp
+    shared = flow.activation_bytes * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
     return residual + rotary + (1.0 - moe) * dense + moe * (experts + shared)
 
 
-def routing_bytes(run: TrainingRun, plan: Plan) -> Scalar:
+def routing_bytes(flow: Flow, plan: Plan) -> Scalar:
     """HBM bytes of permuting one MoE layer's tokens to experts and back, forward: `8 h` for each token copy."""
-    return 4.0 * run.activation_bytes * run.model.hidden * expert_rank_tokens(run, plan)
+    return 4.0 * flow.activation_bytes * flow.model.hidden * expert_rank_tokens(flow, plan)
 
 
 def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:
@@ -187,7 +202,7 @@ def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:
     return tokens * (10.0 * run.model.vocab / plan.tp + 2.0 * run.activation_bytes * run.model.hidden)
 
 
-def gemm_bytes_per_element(run: TrainingRun) -> Scalar:
+def gemm_bytes_per_element(run: TrainingRun | Service) -> Scalar:
     """Bytes of a GEMM operand in the run's mix of formats."""
     return jnp.sum(run.gemm_precision * np.array(PRECISION_BYTES, np.float32))
 

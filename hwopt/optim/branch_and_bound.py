@@ -20,7 +20,7 @@ from hwopt.convex.feasibility import infeasible
 from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.signomial import Algebra, Signomial
 from hwopt.design.problem import Problem
-from hwopt.optim.lattice import COORDINATES, Boxes, Lattice, joined
+from hwopt.optim.boxes import Boxes, DesignLattice, joined
 from hwopt.optim.reading import programme_of, read_design
 
 TOLERANCE = 9e-5
@@ -35,10 +35,6 @@ ROUND = 512
 
 CANDIDATES = 48
 """Boxes that a dive starts from."""
-
-GAINS = dict(zip(COORDINATES, (0.1, 0.05, 0.02, 0.005, 0.01, 0.08, 0.06, 0.15, 0.1, 0.1, 0.1), strict=True))
-"""What the bound is expected to gain per factor of e by which a coordinate narrows, before the search has seen any: seen on
-the default question. What it sees counts from then on."""
 
 _BELIEF = 30.0
 """How many splits seen weigh as much as the expectation."""
@@ -71,7 +67,7 @@ class Found:
 
 def bounded(
     problem: Problem,
-    lattice: Lattice,
+    lattice: DesignLattice,
     boxes: Boxes,
     cutoff: float = math.inf,
     stretch: Stretch | None = None,
@@ -103,13 +99,17 @@ class _Search:
     """A search under way."""
 
     problem: Problem
-    lattice: Lattice
+    lattice: DesignLattice
     tolerance: float
     stretch: Stretch | None = None
     found: Found = field(default_factory=Found)
     seen: set[bytes] = field(default_factory=set)
-    gains: np.ndarray = field(default_factory=lambda: _BELIEF * np.array([GAINS[name] for name in COORDINATES]))
-    splits: np.ndarray = field(default_factory=lambda: np.full(len(COORDINATES), _BELIEF))
+    gains: np.ndarray = field(init=False)
+    splits: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gains = _BELIEF * np.array(self.lattice.GAINS)
+        self.splits = np.full(len(self.lattice.COORDINATES), _BELIEF)
 
     @property
     def cutoff(self) -> float:
@@ -151,7 +151,7 @@ class _Search:
 
 def search(
     problem: Problem,
-    lattice: Lattice,
+    lattice: DesignLattice,
     *,
     tolerance: float = TOLERANCE,
     seconds: float = math.inf,
@@ -169,7 +169,7 @@ def search(
     work = _Search(problem, lattice, tolerance, stretch)
     found = work.found
     ends = time.monotonic() + seconds
-    none = np.zeros((0, len(COORDINATES)), np.int64)
+    none = np.zeros((0, len(lattice.COORDINATES)), np.int64)
     queue, bounds = Boxes(none, none), np.zeros(0)
     boxes = _spread(work, lattice.roots())
     inherited = np.full(len(boxes), -np.inf)
@@ -195,7 +195,11 @@ def search(
         alive = np.isfinite(lower) & ~boxes.points
         if found.rounds & (found.rounds - 1) == 0:  # 1, 2, 4, 8, ...
             best = np.argsort(np.where(alive, lower, np.inf), kind="stable")[:CANDIDATES]
-            near = [_around(boxes[i], _relaxed(boxes, programme, answers, i), 1.5) for i in best if alive[i]]
+            near = [
+                _around(lattice, boxes[i], _relaxed(lattice, boxes, programme, answers, i), 1.5)
+                for i in best
+                if alive[i]
+            ]
             _dive(work, lattice.shrunk(joined(near))[0] if near else boxes[:0])
         queue, bounds = joined([queue, boxes[alive]]), np.concatenate([bounds, lower[alive]])
         gone = bounds > work.cutoff
@@ -235,29 +239,29 @@ def _spread(work: _Search, boxes: Boxes, target: int = 256) -> Boxes:
     return boxes
 
 
-_COUNTS = [COORDINATES.index(name) for name in ("dp", "micro_batches")]
-_SHAPE = [i for i in range(len(COORDINATES)) if i not in _COUNTS]
-
 _DIVE_ROUNDS = 10
-"""Splits of replicas and micro-batches in a dive: from thousands to single ones in halves."""
+"""Splits of counts in a dive: from thousands to single ones in halves."""
 
 _DIVE_WIDTH = 96
 """Boxes that a dive keeps."""
 
 
 def _dive(work: _Search, boxes: Boxes) -> None:
-    """Look for good designs: racks and domains rounded, then replicas and micro-batches branched alone.
+    """Look for good designs: all else rounded, then the lattice's counts branched alone.
 
     **Arguments:** `boxes` with most degrees fixed.
     """
     lattice = work.lattice
+    counts = [lattice.at[name] for name in lattice.COUNTS]
     boxes = work.fresh(boxes)
     if not len(boxes):
         return
     programme, answers, lower = work.bound(boxes)
     order = np.argsort(lower, kind="stable")[:CANDIDATES]
     alive = order[np.isfinite(lower[order])]
-    shapes = [each for i in alive for each in _rounded(lattice, boxes[i], _relaxed(boxes, programme, answers, i))]
+    shapes = [
+        each for i in alive for each in lattice.rounded(boxes[i], _relaxed(lattice, boxes, programme, answers, i))
+    ]
     if not shapes:
         return
     boxes = work.fresh(lattice.shrunk(joined(shapes))[0])
@@ -273,12 +277,12 @@ def _dive(work: _Search, boxes: Boxes) -> None:
         points = [
             point
             for i in alive[: CANDIDATES // 2]
-            for point in _counts(lattice, boxes[i], _relaxed(boxes, programme, answers, i))
+            for point in lattice.counted(boxes[i], _relaxed(lattice, boxes, programme, answers, i))
         ]
         _leaves(work, points)
         narrow = boxes[alive]
-        widths = np.log(narrow.high[:, _COUNTS] / narrow.low[:, _COUNTS])
-        halves, _ = lattice.split(narrow, np.asarray(_COUNTS)[widths.argmax(axis=1)])
+        widths = np.log(narrow.high[:, counts] / narrow.low[:, counts])
+        halves, _ = lattice.split(narrow, np.asarray(counts)[widths.argmax(axis=1)])
         boxes = work.fresh(halves)
 
 
@@ -293,55 +297,19 @@ def _leaves(work: _Search, points: list[np.ndarray]) -> None:
         work.keep(leaves, *work.bound(leaves))
 
 
-def _relaxed(boxes: Boxes, programme: Programme, answers: Answers, i: int) -> np.ndarray:
+def _relaxed(lattice: DesignLattice, boxes: Boxes, programme: Programme, answers: Answers, i: int) -> np.ndarray:
     """Whole numbers of a box where its programme puts them; the middle where it does not mind."""
     columns = {name: column for column, name in enumerate(programme.names) if name}
     middle = np.sqrt(boxes.low[i].astype(float) * boxes.high[i])
     return np.array(
-        [math.exp(answers.y[i, columns[n]]) if n in columns else middle[c] for c, n in enumerate(COORDINATES)]
+        [math.exp(answers.y[i, columns[n]]) if n in columns else middle[c] for c, n in enumerate(lattice.COORDINATES)]
     )
 
 
-def _around(box: Boxes, relaxed: np.ndarray, factor: float) -> Boxes:
-    """A box narrowed around a relaxed point in everything but replicas and micro-batches."""
+def _around(lattice: DesignLattice, box: Boxes, relaxed: np.ndarray, factor: float) -> Boxes:
+    """A box narrowed around a relaxed point in everything but counts."""
+    shape = [column for name, column in lattice.at.items() if name not in lattice.COUNTS]
     low, high = box.low.copy(), box.high.copy()
-    low[_SHAPE] = np.clip(np.floor(relaxed[_SHAPE] / factor), low[_SHAPE], high[_SHAPE])
-    high[_SHAPE] = np.clip(np.ceil(relaxed[_SHAPE] * factor), low[_SHAPE], high[_SHAPE])
+    low[shape] = np.clip(np.floor(relaxed[shape] / factor), low[shape], high[shape])
+    high[shape] = np.clip(np.ceil(relaxed[shape] * factor), low[shape], high[shape])
     return Boxes(low[None], high[None])
-
-
-def _rounded(lattice: Lattice, box: Boxes, relaxed: np.ndarray) -> list[Boxes]:
-    """Boxes with all but replicas and micro-batches at whole numbers next to a relaxed point."""
-    p, v, n, g = (COORDINATES.index(name) for name in ("pp", "virtual_stages", "chips_per_rack", "groups"))
-    point = np.clip(np.round(relaxed), box.low, box.high).astype(np.int64)
-    made = []
-    near = [{c: side(relaxed[c])} for c in (n, g) for side in (math.floor, math.ceil)]
-    for change in ({}, *near):
-        low, high = box.low.copy(), box.high.copy()
-        low[_SHAPE] = high[_SHAPE] = point[_SHAPE]
-        for column, value in change.items():
-            low[column] = high[column] = np.clip(value, box.low[column], box.high[column])
-        chunks = 1 if low[p] == 1 else min(int(low[v]), (lattice.layers + 2) // int(low[p]))
-        if chunks >= box.low[v]:
-            low[v] = high[v] = chunks
-            made.append(Boxes(low[None], high[None]))
-    return made
-
-
-def _counts(lattice: Lattice, box: Boxes, relaxed: np.ndarray) -> list[np.ndarray]:
-    """Whole numbers of replicas and micro-batches around a relaxed point, batches as full as they may be."""
-    t, e, b, d, m = (COORDINATES.index(name) for name in ("tp", "ep", "micro_batch", "dp", "micro_batches"))
-    step = int(lattice.replica_step(box.low[t], box.low[e]))
-    most = lattice.range("global_batch_sequences")[1] * (1 + 1e-9) / box.low[b]
-    made = []
-    for count in {math.floor(relaxed[m]), math.ceil(relaxed[m]), round(relaxed[m]) + 1}:
-        if count < 1:
-            continue
-        fullest = int(most // count) // step * step
-        near = [math.floor(relaxed[d] / step) * step + k * step for k in range(-1, 4)]
-        for replicas in {fullest, fullest - step, *near}:
-            if replicas >= 1:
-                point = box.low.copy()
-                point[d], point[m] = replicas, count
-                made.append(point)
-    return made

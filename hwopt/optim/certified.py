@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -16,10 +17,10 @@ from hwopt.convex.interior_point import Answers
 from hwopt.convex.signomial import Algebra, Signomial
 from hwopt.design.problem import Problem, place
 from hwopt.design.variables import Design
-from hwopt.model.report import Report
+from hwopt.optim.boxes import Boxes, DesignLattice
 from hwopt.optim.branch_and_bound import Found, bounded, search
 from hwopt.optim.exact import FEASIBLE, Exact, compiled_estimate, exact_design
-from hwopt.optim.lattice import Boxes, Lattice
+from hwopt.optim.lattices import lattice_of
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 
 SHARP = 1e-10
@@ -54,7 +55,7 @@ def certified(
 
     **Returns:** a `Solution`, whose certificate says what is proved.
     """
-    lattice = Lattice(problem)
+    lattice = lattice_of(problem)
     with ThreadPoolExecutor(1) as pool, tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
         model = pool.submit(compiled_estimate, _some(problem))  # while the search runs
         found = search(problem, lattice, seconds=seconds, progress=lambda now: _show(bar, now), designs=designs)
@@ -70,8 +71,8 @@ def _some(problem: Problem) -> Design:
 @dataclass(frozen=True)
 class _Question:
     problem: Problem
-    lattice: Lattice
-    program: Callable[..., Report]
+    lattice: DesignLattice
+    program: Callable[..., Any]
 
     def exact(self, y: np.ndarray) -> Exact:
         return exact_design(self.problem, y, self.program)
@@ -83,7 +84,7 @@ def with_one_sided_prices(solution: Solution, step: float = 0.01) -> Solution:
     `shadow_price` holds with the plan of the answer; where the best plan changes with the budget, what a little less costs
     and what a little more saves differ from it and from each other. Infinite where no design holds the tightened budget.
     """
-    lattice = Lattice(solution.problem)
+    lattice = lattice_of(solution.problem)
     point = lattice.point(solution.built)
     budgets = []
     for i, budget in enumerate(solution.problem.budgets):
@@ -92,14 +93,14 @@ def with_one_sided_prices(solution: Solution, step: float = 0.01) -> Solution:
             moved = replace(budget, limit=budget.limit * (1.0 + side * step))
             budgets_now = tuple(moved if i == j else b for j, b in enumerate(solution.problem.budgets))
             problem = replace(solution.problem, budgets=budgets_now)
-            found = search(problem, Lattice(problem), designs=[point])
+            found = search(problem, lattice_of(problem), designs=[point])
             better = solution.objective - (math.exp(found.value) if found.point is not None else math.inf)
             prices.append(max(0.0, side * better) / (budget.limit * step))
         budgets.append(replace(solution.budgets[i], one_sided=(prices[0], prices[1])))
     return replace(solution, budgets=budgets)
 
 
-def leaf(problem: Problem, lattice: Lattice, point: np.ndarray) -> tuple[Programme, Answers]:
+def leaf(problem: Problem, lattice: DesignLattice, point: np.ndarray) -> tuple[Programme, Answers]:
     """The programme of one whole-number design, solved sharply."""
     box = Boxes(point[None], point[None])
     programme, answers, _ = bounded(problem, lattice, box, tolerance=SHARP)
@@ -152,7 +153,7 @@ def _solution(question: _Question, best: _Best, proof: Certificate, outcome: Out
     )
 
 
-def _covered(lattice: Lattice) -> str:
+def _covered(lattice: DesignLattice) -> str:
     return f"{lattice.count():,.0f} whole-number designs ({lattice.says()})"
 
 
@@ -222,7 +223,7 @@ def _infeasible(question: _Question, found: Found, mending: bool) -> Solution:
     return _solution(question, best, proof, Outcome.infeasible, text)
 
 
-def _mended(problem: Problem, lattice: Lattice, indices: list[int]) -> Found:
+def _mended(problem: Problem, lattice: DesignLattice, indices: list[int]) -> Found:
     """The least factor by which some budgets must be exceeded."""
 
     def stretch(algebra: Algebra) -> tuple[Signomial, dict[int, Signomial]]:

@@ -13,72 +13,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from hwopt.convex.signomial import Algebra, Kind, Signomial, number
+from hwopt.convex.signomial import Algebra, Signomial, number
 from hwopt.design.problem import Problem
-from hwopt.design.variables import Design, Variable
+from hwopt.design.variables import Design
+from hwopt.optim.boxes import FIXED_SLACK, SLIP, Boxes, DesignLattice, inside
 from hwopt.optim.whole_plans import divisors
 from hwopt.plan import stage_layers
-
-COORDINATES = (
-    "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack", "hbm_stacks", "dies",
-)  # fmt: skip
-"""Order of the columns of every box."""
-
-_AT = {name: column for column, name in enumerate(COORDINATES)}
 
 _PLAN_VALUES = ("tp", "ep", "pp", "virtual_stages", "micro_batch", "chips_per_rack", "hbm_stacks", "dies")
 """Coordinates that are variables of a problem by the same name."""
 
-_SLIP = 1e-9
-"""Relative rounding of bounds on products of whole numbers."""
-
-_FIXED_SLACK = 1e-4
-"""Room that a fixed product of whole numbers gets in a relaxation, which an interior point needs; points have none."""
-
 
 @dataclass(frozen=True)
-class Boxes:
-    """Boxes of whole-number designs: corners, (box, coordinate) each, both inside."""
+class Lattice(DesignLattice):
+    """The whole-number designs of a question about training."""
 
-    low: np.ndarray
-    high: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.low)
-
-    def __getitem__(self, index) -> Boxes:
-        return Boxes(self.low[index], self.high[index])
-
-    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        return self.low[:, _AT[name]], self.high[:, _AT[name]]
-
-    @property
-    def points(self) -> np.ndarray:
-        """Which of them hold a single design."""
-        return (self.low == self.high).all(axis=1)
-
-
-def joined(boxes: list[Boxes]) -> Boxes:
-    """All of them in one."""
-    return Boxes(np.concatenate([b.low for b in boxes]), np.concatenate([b.high for b in boxes]))
-
-
-@dataclass(frozen=True)
-class Lattice:
-    """The whole-number designs of a question."""
-
-    problem: Problem
-
-    @cached_property
-    def variables(self) -> dict[str, Variable]:
-        return {each.name: each for each in self.problem.variables}
-
-    @cached_property
-    def layers(self) -> int:
-        return round(float(self.problem.template.workload.model.layers))
+    COORDINATES: ClassVar[tuple[str, ...]] = (
+        "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack", "hbm_stacks", "dies",
+    )  # fmt: skip
+    GAINS: ClassVar[tuple[float, ...]] = (0.1, 0.05, 0.02, 0.005, 0.01, 0.08, 0.06, 0.15, 0.1, 0.1, 0.1)  # as seen
+    COUNTS: ClassVar[tuple[str, ...]] = ("dp", "micro_batches")
 
     @cached_property
     def context(self) -> int:
@@ -93,34 +51,19 @@ class Lattice:
         """What replicas are multiples of: whole sets of experts, as many in each site."""
         return self.sites * (ep // np.gcd(ep, t * self.context))
 
-    def range(self, name: str) -> tuple[float, float]:
-        """Box of a design variable; a point where the question does not free it."""
-        if name in self.variables:
-            return self.variables[name].lower, self.variables[name].upper
+    def held(self, name: str) -> float:
+        """What the template holds of a whole number that is not free."""
         run, cluster, plan, project = self.problem.template
-        held = {
+        values = {
             "chips": cluster.chips, "global_batch_sequences": run.global_batch_sequences, "chips_per_rack": cluster.rack.chips,
             "scale_up_domain": cluster.network.size[0],
             "hbm_stacks": project.design.hbm_stacks if project else 1.0, "dies": project.design.dies if project else 1.0,
         }  # fmt: skip
-        value = float(held[name] if name in held else getattr(plan, name))
-        return value, value
-
-    def whole(self, name: str) -> tuple[int, int]:
-        """Whole numbers in the box of a variable."""
-        low, high = self.range(name)
-        return math.ceil(low * (1 - _SLIP)), math.floor(high * (1 + _SLIP))
+        return float(values[name] if name in values else getattr(plan, name))
 
     @cached_property
     def _stages(self) -> tuple[np.ndarray, np.ndarray]:
-        """`stage_layers` of every (pp, chunks): fullest, last."""
-        most_p, most_v = self.whole("pp")[1], self.whole("virtual_stages")[1]
-        table = np.full((2, most_p + 1, most_v + 1), np.nan)
-        for p in range(1, most_p + 1):
-            for v in range(1, most_v + 1):
-                if p * v <= self.layers + 2:
-                    table[:, p, v] = stage_layers(self.layers, p, v)
-        return table[0], table[1]
+        return self.stage_table(self.whole("pp")[1], self.whole("virtual_stages")[1])
 
     def roots(self) -> Boxes:
         """Boxes that together hold all designs: one for each pair of tensor and expert parallel degrees."""
@@ -139,12 +82,12 @@ class Lattice:
         others = [self.whole(name) for name in ("chips_per_rack", "hbm_stacks", "dies")]
         low, high = [], []
         for t, e in degrees:
-            groups = (max(1, math.ceil(domain[0] / t * (1 - _SLIP))), math.floor(domain[1] / t * (1 + _SLIP)))
+            groups = (max(1, math.ceil(domain[0] / t * (1 - SLIP))), math.floor(domain[1] / t * (1 + SLIP)))
             counts = [(1, max(1, math.floor(most))) for most in (chips[1], batch[1])]
             corners = [(t, t), (e, e), *rest, *counts, groups, *others]
             low.append([a for a, _ in corners])
             high.append([b for _, b in corners])
-        corners = (np.asarray(each, np.int64).reshape(-1, len(COORDINATES)) for each in (low, high))
+        corners = (np.asarray(each, np.int64).reshape(-1, len(self.COORDINATES)) for each in (low, high))
         return self.shrunk(Boxes(*corners))[0]
 
     def samples(self) -> Boxes:
@@ -158,13 +101,13 @@ class Lattice:
                     for b in (1, 2):
                         corner_low, corner_high = low.copy(), high.copy()
                         v = (
-                            min(int(high[_AT["virtual_stages"]]), max(1, (self.layers + 2) // p))
+                            min(int(high[self.at["virtual_stages"]]), max(1, (self.layers + 2) // p))
                             if most and p > 1
                             else 1
                         )
                         for name, value in (("pp", p), ("virtual_stages", v), ("micro_batch", b)):
-                            corner_low[_AT[name]] = max(low[_AT[name]], value)
-                            corner_high[_AT[name]] = min(high[_AT[name]], value)
+                            corner_low[self.at[name]] = max(low[self.at[name]], value)
+                            corner_high[self.at[name]] = min(high[self.at[name]], value)
                         made.append((corner_low, corner_high))
         if not made:
             return roots
@@ -176,16 +119,16 @@ class Lattice:
         chips, batch = self.range("chips"), self.range("global_batch_sequences")
 
         def at_least(name: str, value: np.ndarray) -> None:
-            low[:, _AT[name]] = np.maximum(low[:, _AT[name]], np.ceil(value * (1 - _SLIP)).astype(np.int64))
+            low[:, self.at[name]] = np.maximum(low[:, self.at[name]], np.ceil(value * (1 - SLIP)).astype(np.int64))
 
         def at_most(name: str, value: np.ndarray) -> None:
-            most = np.floor(np.minimum(value, 1e15) * (1 + _SLIP)).astype(np.int64)
-            high[:, _AT[name]] = np.minimum(high[:, _AT[name]], most)
+            most = np.floor(np.minimum(value, 1e15) * (1 + SLIP)).astype(np.int64)
+            high[:, self.at[name]] = np.minimum(high[:, self.at[name]], most)
 
         for _ in range(3):
-            t, ep = low[:, _AT["tp"]], low[:, _AT["ep"]]
-            lows = {name: low[:, i].astype(float) for name, i in _AT.items()}
-            highs = {name: np.maximum(high[:, i], 1).astype(float) for name, i in _AT.items()}
+            t, ep = low[:, self.at["tp"]], low[:, self.at["ep"]]
+            lows = {name: low[:, i].astype(float) for name, i in self.at.items()}
+            highs = {name: np.maximum(high[:, i], 1).astype(float) for name, i in self.at.items()}
             p, v, b, d, m = ("pp", "virtual_stages", "micro_batch", "dp", "micro_batches")
             at_most(p, (self.layers + 2) / lows[v])
             at_most(v, np.where(highs[p] == 1, 1.0, (self.layers + 2) / lows[p]))
@@ -201,8 +144,8 @@ class Lattice:
             at_most(p, np.where(interleaved, highs[m], np.inf))
             at_most(v, np.where(lows[p] > highs[m], 1.0, np.inf))
             step = self.replica_step(t, ep)
-            low[:, _AT[d]] = -(-low[:, _AT[d]] // step) * step
-            high[:, _AT[d]] = high[:, _AT[d]] // step * step
+            low[:, self.at[d]] = -(-low[:, self.at[d]] // step) * step
+            high[:, self.at[d]] = high[:, self.at[d]] // step * step
         left = np.flatnonzero((low <= high).all(axis=1))
         return Boxes(low[left], high[left]), left
 
@@ -214,24 +157,15 @@ class Lattice:
         t, ep, p, v, b, d, m, g, *_ = boxes.low.T
         chips, batch, domain = self.range("chips"), self.range("global_batch_sequences"), self.range("scale_up_domain")
 
-        def inside(value: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
-            return (value >= ends[0] * (1 - _SLIP)) & (value <= ends[1] * (1 + _SLIP))
-
         fits = inside(t * p * self.context * d, chips) & inside(d * b * m, batch) & inside(t * g, domain)
         for name in _PLAN_VALUES:
-            fits &= inside(boxes.column(name)[0], self.range(name))
+            fits &= inside(self.column(boxes, name)[0], self.range(name))
         schedule = (p * v <= self.layers + 2) & ((v == 1) | ((m >= p) & (p > 1)))
         return fits & schedule & (d % self.replica_step(t, ep) == 0)
 
     def values(self, algebra: Algebra, boxes: Boxes) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
         """The problem's variables over boxes, and the constraints (not above 1) that tie the whole ones together."""
-        atoms: dict[str, Signomial] = {}
-        for name in COORDINATES:
-            low, high = (x.astype(float) for x in boxes.column(name))
-            fixed = (low == high).all()
-            atoms[name] = number(low) if fixed else algebra.variable(name, low, high)
-            if not fixed:
-                algebra.narrow.add(len(algebra.atoms) - 1)
+        atoms = self.atoms(algebra, boxes)
         times, over = algebra.times, algebra.over
         t, p, b, d, m = (atoms[name] for name in ("tp", "pp", "micro_batch", "dp", "micro_batches"))
         v = atoms["virtual_stages"]
@@ -240,56 +174,57 @@ class Lattice:
         domain = times(t, atoms["groups"])
         made = {name: atoms[name] for name in _PLAN_VALUES}
         made |= {"chips": chips, "global_batch_sequences": batch, "scale_up_domain": domain}
-        made |= self._stage_values(algebra, boxes)
+        stages, chunks = self.column(boxes, "pp"), self.column(boxes, "virtual_stages")
+        for name, table in zip(("fullest_stage", "last_stage"), self._stages, strict=True):
+            made[name] = self.over_box(algebra, name, table, stages, chunks)
         for each in self.problem.variables:
             if each.name not in made:
                 made[each.name] = algebra.variable(each.name, each.lower, each.upper)
-        interleaved = number((boxes.column("virtual_stages")[0] > 1).astype(float))
+        interleaved = number((self.column(boxes, "virtual_stages")[0] > 1).astype(float))
         ties = {"order": times(interleaved, over(p, m)), "chunks": over(times(p, v), number(self.layers + 2.0))}
         for name, value in (("chips", chips), ("global_batch_sequences", batch), ("scale_up_domain", domain)):
             low, high = self.range(name)
-            slack = _SLIP if high > 1.001 * low else _FIXED_SLACK
+            slack = SLIP if high > 1.001 * low else FIXED_SLACK
             ties |= {f"least {name}": over(number(low * (1 - slack)), value)}
             ties |= {f"most {name}": over(value, number(high * (1 + slack)))}
         names = {each.name for each in self.problem.variables}
         return {n: x for n, x in made.items() if n in names}, {n: x for n, x in ties.items() if x.constant is None}
 
-    def _stage_values(self, algebra: Algebra, boxes: Boxes) -> dict[str, Signomial]:
-        """Layers of the fullest and of the last stage over the mean, or their ranges."""
-        (p0, p1), (v0, v1) = boxes.column("pp"), boxes.column("virtual_stages")
-        made = {}
-        for name, table in zip(("fullest_stage", "last_stage"), self._stages, strict=True):
-            low, high = np.empty(len(boxes)), np.empty(len(boxes))
-            seen: dict[tuple, tuple[float, float]] = {}
-            for i, corner in enumerate(zip(p0, p1, v0, v1, strict=True)):
-                if corner not in seen:
-                    part = table[corner[0] : corner[1] + 1, corner[2] : corner[3] + 1]
-                    seen[corner] = (
-                        (float(np.nanmin(part)), float(np.nanmax(part))) if not np.isnan(part).all() else (1.0, 1.0)
-                    )
-                low[i], high[i] = seen[corner]
-            if (low == high).all():
-                made[name] = number(low)
-            else:
-                made[name] = algebra.atom(Kind.hull, (), low, high, name)
-                algebra.narrow.add(len(algebra.atoms) - 1)
+    def rounded(self, box: Boxes, relaxed: np.ndarray) -> list[Boxes]:
+        """Boxes with all but replicas and micro-batches at whole numbers next to a relaxed point."""
+        p, v, n, g = (self.at[name] for name in ("pp", "virtual_stages", "chips_per_rack", "groups"))
+        shape = [column for name, column in self.at.items() if name not in self.COUNTS]
+        point = np.clip(np.round(relaxed), box.low, box.high).astype(np.int64)
+        made = []
+        near = [{c: side(relaxed[c])} for c in (n, g) for side in (math.floor, math.ceil)]
+        for change in ({}, *near):
+            low, high = box.low.copy(), box.high.copy()
+            low[shape] = high[shape] = point[shape]
+            for column, value in change.items():
+                low[column] = high[column] = np.clip(value, box.low[column], box.high[column])
+            chunks = 1 if low[p] == 1 else min(int(low[v]), (self.layers + 2) // int(low[p]))
+            if chunks >= box.low[v]:
+                low[v] = high[v] = chunks
+                made.append(Boxes(low[None], high[None]))
         return made
 
-    def split(self, boxes: Boxes, columns: np.ndarray, parts: int = 2) -> tuple[Boxes, np.ndarray]:
-        """Parts of each box along a coordinate, of equal ratio and at least one number each; and the number of each one's box."""
-        rows = np.arange(len(boxes))
-        low, high = boxes.low[rows, columns], boxes.high[rows, columns]
-        made, first = [], low
-        for part in range(1, parts + 1):
-            share = part / parts
-            last = np.floor(low ** (1.0 - share) * (high + 0.5) ** share).astype(np.int64) if part < parts else high
-            last = np.clip(np.maximum(last, first), None, high)
-            piece = Boxes(boxes.low.copy(), boxes.high.copy())
-            piece.low[rows, columns], piece.high[rows, columns] = first, last
-            made.append(piece)
-            first = last + 1  # beyond the end where nothing is left: an empty box, which is left out
-        pieces, left = self.shrunk(joined(made))
-        return pieces, left % len(boxes)
+    def counted(self, box: Boxes, relaxed: np.ndarray) -> list[np.ndarray]:
+        """Whole numbers of replicas and micro-batches around a relaxed point, batches as full as they may be."""
+        t, e, b, d, m = (self.at[name] for name in ("tp", "ep", "micro_batch", "dp", "micro_batches"))
+        step = int(self.replica_step(box.low[t], box.low[e]))
+        most = self.range("global_batch_sequences")[1] * (1 + SLIP) / box.low[b]
+        made = []
+        for count in {math.floor(relaxed[m]), math.ceil(relaxed[m]), round(relaxed[m]) + 1}:
+            if count < 1:
+                continue
+            fullest = int(most // count) // step * step
+            near = [math.floor(relaxed[d] / step) * step + k * step for k in range(-1, 4)]
+            for replicas in {fullest, fullest - step, *near}:
+                if replicas >= 1:
+                    point = box.low.copy()
+                    point[d], point[m] = replicas, count
+                    made.append(point)
+        return made
 
     def count(self) -> float:
         """Whole-number designs of the lattice."""
@@ -297,16 +232,16 @@ class Lattice:
         chips, batch = self.range("chips"), self.range("global_batch_sequences")
         total = 0.0
         for low, high in zip(roots.low, roots.high, strict=True):
-            a, b = dict(zip(COORDINATES, low, strict=True)), dict(zip(COORDINATES, high, strict=True))
+            a, b = dict(zip(self.COORDINATES, low, strict=True)), dict(zip(self.COORDINATES, high, strict=True))
             step = int(self.replica_step(a["tp"], a["ep"]))
             d = np.arange(a["dp"], b["dp"] + 1, step)[:, None]
             sizes = np.arange(a["micro_batch"], b["micro_batch"] + 1)[None, :]
-            least = np.maximum(1, np.ceil(batch[0] / (d * sizes) * (1 - _SLIP)))
-            most = np.floor(batch[1] / (d * sizes) * (1 + _SLIP))
+            least = np.maximum(1, np.ceil(batch[0] / (d * sizes) * (1 - SLIP)))
+            most = np.floor(batch[1] / (d * sizes) * (1 + SLIP))
             plans = 0.0
             for p in range(int(a["pp"]), int(b["pp"]) + 1):
                 n = a["tp"] * self.context * p * d
-                inside = (n >= chips[0] * (1 - _SLIP)) & (n <= chips[1] * (1 + _SLIP))
+                inside = (n >= chips[0] * (1 - SLIP)) & (n <= chips[1] * (1 + SLIP))
                 chunks = min(int(b["virtual_stages"]), (self.layers + 2) // p) if p > 1 else 1
                 if chunks < a["virtual_stages"]:
                     continue
@@ -337,7 +272,7 @@ class Lattice:
     @staticmethod
     def covers(problem: Problem) -> str:
         """Why a question has no lattice of this kind; empty where it has one."""
-        known = {*COORDINATES, "chips", "global_batch_sequences", "scale_up_domain"}
+        known = {*Lattice.COORDINATES, "chips", "global_batch_sequences", "scale_up_domain"}
         strange = [each.name for each in problem.variables if each.whole and each.name not in known]
         return f"whole-number variables {', '.join(strange)} are not branched on" if strange else ""
 
@@ -353,7 +288,7 @@ class Lattice:
 
     def design(self, point: np.ndarray) -> dict[str, float]:
         """Values of the problem's whole variables at a point of the lattice."""
-        at = dict(zip(COORDINATES, (int(x) for x in point), strict=True))
+        at = dict(zip(self.COORDINATES, (int(x) for x in point), strict=True))
         fullest, last = stage_layers(self.layers, at["pp"], at["virtual_stages"])
         made: dict[str, float] = {name: at[name] for name in _PLAN_VALUES}
         made |= {

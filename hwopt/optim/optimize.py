@@ -22,7 +22,8 @@ from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise_all
 from hwopt.optim.certified import certified
 from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.exact import FEASIBLE, best_exact, exact
-from hwopt.optim.lattice import Lattice
+from hwopt.optim.lattices import lattice_of, without_lattice
+from hwopt.optim.serving_lattice import ServingLattice
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 from hwopt.optim.whole_plans import whole_designs
 
@@ -157,7 +158,7 @@ def optimize(
     **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
     `regime`: "certified" or "relaxed"; `seconds` after which the certified search stops with its best and an honest gap;
     `freeze`: variables or categories of them held at what the machine has now; `bounds`: boxes of one's own by variable, SI;
-    `designs`: whole numbers (`Lattice.point`) that the certified search starts from, such as answers of like questions;
+    `designs`: whole numbers (`point` of its lattice) that the certified search starts from, such as answers of like questions;
     `mending`: where it proves that no design holds the budgets, say also by how much they would have to give way;
     `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the relaxed regime.
 
@@ -176,7 +177,7 @@ def optimize(
             raise UserError(f"problem '{problem.name}' has no variables: name at least one")
         if regime == "relaxed":
             return _relaxed(problem, seed, progress, transformation, "")
-        why = Lattice.covers(problem)
+        why = without_lattice(problem)
         if not why:
             try:
                 return certified(problem, seconds=seconds, progress=progress, designs=designs, mending=mending)
@@ -279,10 +280,16 @@ def _boxes(problem: Problem, relaxed: np.ndarray) -> Iterator[Box]:
     names = [each.name for each in problem.variables]
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     values = dict(zip(names, np.exp(relaxed), strict=True))
-    for design in whole_designs(problem, values):
+    for design in _whole(problem, values):
         fixed = np.array([math.log(design[name]) if name in design else np.nan for name in names])
         free = np.isnan(fixed)
         yield np.where(free, relaxed, fixed), np.where(free, lower, fixed), np.where(free, upper, fixed)
+
+
+def _whole(problem: Problem, relaxed: dict[str, float]) -> list[dict[str, float]]:
+    """Valid whole-number settings near a relaxed design."""
+    lattice = lattice_of(problem)
+    return lattice.near(relaxed) if isinstance(lattice, ServingLattice) else whole_designs(problem, relaxed)
 
 
 def _cheapest(solver: _Solver, candidates: list[Box], counts: tuple[int, int], keep: int) -> list[Box]:

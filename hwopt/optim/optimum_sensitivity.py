@@ -28,8 +28,9 @@ from hwopt.convex.reader import Unreadable
 from hwopt.convex.signomial import Algebra
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
+from hwopt.optim.boxes import Boxes
 from hwopt.optim.conditions import NEARLY, Conditions, finite, groups
-from hwopt.optim.lattice import Boxes, Lattice
+from hwopt.optim.lattices import lattice_of
 from hwopt.optim.reading import programme_of, read_design
 from hwopt.optim.solution import Solution
 
@@ -70,13 +71,13 @@ class NotKnown(UserError):
 
 
 def point_of(solution: Solution) -> np.ndarray:
-    """Whole numbers of an answer, in the order of `lattice.COORDINATES`.
+    """Whole numbers of an answer, in the order of its lattice's `COORDINATES`.
 
     **Raises:** `NoOptimum` where the answer breaks a budget.
     """
     if not solution.feasible:
         raise NoOptimum(f"no design holds every budget, so there is no optimum to examine. {solution.clash}")
-    return Lattice(solution.problem).point(solution.built)
+    return lattice_of(solution.problem).point(solution.built)
 
 
 def optimum_sensitivity(
@@ -201,7 +202,7 @@ def _read(problem: Problem, point: np.ndarray, template: list[np.ndarray]) -> tu
     **Raises:** `NotKnown` where the model cannot be read.
     """
     nodes = max(len(leaf) for leaf in template)
-    lattice, algebra = Lattice(problem), Algebra()
+    lattice, algebra = lattice_of(problem), Algebra()
     if not lattice.valid(point[None]).all():
         raise UserError(f"problem '{problem.name}': {point.tolist()} is no design of its lattice")
     corners = np.repeat(point[None], nodes, axis=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from jax.extend import core
 from hwopt.convex.canonical import Programme, programme, ratio
 from hwopt.convex.reader import read
 from hwopt.convex.signomial import Algebra, Signomial, number
-from hwopt.design.problem import MARGINS, SILICON, Form, Problem
+from hwopt.design.problem import SILICON, Form, Problem
 from hwopt.design.variables import Design, completed
 from hwopt.model.chip_project import margins
 from hwopt.model.estimate import Settled, settled_estimate
@@ -34,7 +35,8 @@ def _outputs(form: Form, template: Design, values: dict[str, Any], settled: Sett
     design = completed(design)
     report, state = settled_estimate(*design.inputs, settled)
     budgets = {f"budget {i}": each.value(report) / limits[i] for i, each in enumerate(form.budgets)}
-    bounds = {name: -getattr(report.margins, name) for name in MARGINS if name != "cooling"}  # implied by the clock's
+    held = (name for name in report.BOUNDS if not name.endswith("cooling"))  # the clock's implies it
+    bounds = {name: -attrgetter(name)(report.margins) for name in held}
     bounds |= {
         "clock": -report.clock_margin,
         "heat": -state.heat,

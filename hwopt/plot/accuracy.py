@@ -12,6 +12,8 @@ from hwopt.plot.style import figure, save
 
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
 
+_TIMES = ("iter_time_s", "step_time_s", "total_latency_ms", "ttft_ms", "tpot_ms")
+
 
 def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
     """Predicted over measured step speed against measured speed, by accelerator, with bands of 10 and 25 %.
@@ -29,7 +31,7 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
             # Times and rates both become speed relative to measured, so above one means predicted too fast.
             speed = [
                 row["measured"] / row["predicted"]
-                if row["metric"] == "iter_time_s"
+                if row["metric"] in _TIMES
                 else row["predicted"] / row["measured"]
                 for row in own
             ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from typing import Any
 
 import jax
@@ -10,9 +10,12 @@ import numpy as np
 
 from hwopt.model import chip_project
 from hwopt.model.report import Report
-from hwopt.model.schedule import Breakdown
+from hwopt.model.serving.report import ServingReport
+from hwopt.model.serving.train_and_serve import BothReport
 from hwopt.optim.solution import Solution
-from hwopt.plan import Plan
+from hwopt.plan import Plan, TrainingAndServing
+from hwopt.report.parts import number, parts_document
+from hwopt.report.serving import serving_plan_document, serving_report_document
 from hwopt.study.intervals import Interval
 from hwopt.types import PRECISIONS
 
@@ -37,16 +40,17 @@ _ALWAYS = (
 )  # fmt: skip
 
 
-def number(value: Any) -> float | None:
-    """A finite number, or null."""
-    value = float(value)
-    return value if math.isfinite(value) else None
-
-
 def plan_document(plan: Plan) -> dict[str, float | int]:
     """A plan; whole numbers as integers."""
     values = {name: float(np.asarray(getattr(plan, name))) for name in plan.__dataclass_fields__}
     return {name: int(value) if value.is_integer() else value for name, value in values.items()}
+
+
+def any_plan_document(plan: Any, serves: bool) -> dict[str, Any]:
+    """A plan of training or of serving, or both where a chip trains and serves."""
+    if isinstance(plan, TrainingAndServing):
+        return {"training": plan_document(plan.training), "serving": serving_plan_document(plan.serving)}
+    return serving_plan_document(plan) if serves else plan_document(plan)
 
 
 def interval_document(report: Report, around: Interval | None) -> dict[str, Any]:
@@ -63,24 +67,38 @@ def interval_document(report: Report, around: Interval | None) -> dict[str, Any]
     return {"low": ends[0], "high": ends[1]}
 
 
-def report_document(report: Report, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
+def _both_document(report: BothReport, constants: str) -> dict[str, Any]:
+    """Two machines of the same chips: what they have together, and each with its own report."""
+    own = [field.name for field in dataclasses.fields(report) if field.name not in _OWN]
+    return {name: number(getattr(report, name)) for name in own} | {
+        "feasible": bool(report.feasible),
+        "violations": report.violations(),
+        "training": report_document(report.training, None, constants),
+        "serving": report_document(report.serving, None, constants),
+    }
+
+
+_OWN = ("training", "serving", "margins", "feasible", "bottleneck")
+
+
+def report_document(
+    report: Report | ServingReport | BothReport, around: Interval | None = None, constants: str = ""
+) -> dict[str, Any]:
     """A concrete report, its interval and the mode of its constants.
 
     A plan that does not fit gets its violations and memory, and null for what it would have done.
     """
+    if isinstance(report, BothReport):
+        return _both_document(report, constants)
+    if isinstance(report, ServingReport):
+        return serving_report_document(report, around, constants)
     feasible = bool(report.feasible)
     document: dict[str, Any] = {"feasible": feasible, "violations": report.violations()}
     for name in _NEEDS_A_FITTING_PLAN:
         document[name] = number(getattr(report, name)) if feasible else None
     for name in _ALWAYS:
         document[name] = number(getattr(report, name))
-    document["breakdown"] = {
-        name: number(value) if feasible else None for name, value in report.breakdown._asdict().items()
-    }
-    document["hidden_s"] = number(report.hidden_s) if feasible else None
-    document["memory"] = {name: number(value) for name, value in report.memory._asdict().items()}
-    document["bottleneck"] = report.bottleneck_name() if feasible else None
-    document["margins"] = {name: number(getattr(report.margins, name)) for name in report.margins.__dataclass_fields__}
+    document |= parts_document(report, feasible)
     document |= interval_document(report, around)
     document |= {"constants": str(constants) or None, "mfu_convention": ATTENTION_CONVENTION}
     return document
@@ -112,6 +130,7 @@ def chip_document(solution: Solution) -> dict[str, Any] | None:
 def solution_document(solution: Solution, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
     """An answer of `optimize`."""
     problem = solution.problem
+    report = solution.report
     return {
         "question": problem.question,
         "outcome": solution.outcome.name,
@@ -132,7 +151,7 @@ def solution_document(solution: Solution, around: Interval | None = None, consta
             }
             for name, each in solution.design.items()
         },
-        "plan": plan_document(solution.plan),
+        "plan": any_plan_document(solution.plan, isinstance(report, ServingReport)),
         "chip": chip_document(solution),
         "budgets": [
             {
@@ -158,15 +177,6 @@ def solution_document(solution: Solution, around: Interval | None = None, consta
             "gap": solution.certificate.gap,
             "scope": solution.certificate.scope,
         },
-        "report": report_document(solution.report, around, constants),
+        "report": report_document(report, around, constants),
         "sources": list(problem.sources),
     }
-
-
-def breakdown_shares(report: Report) -> list[tuple[str, float, float]]:
-    """Parts of the step as (name, seconds, share), largest first, parts below a thousandth left out."""
-    step = float(report.step_time_s)
-    parts = [
-        (name.removesuffix("_s"), float(value)) for name, value in zip(Breakdown._fields, report.breakdown, strict=True)
-    ]
-    return sorted(((n, s, s / step) for n, s in parts if s > 1e-3 * step), key=lambda part: -part[1])

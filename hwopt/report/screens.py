@@ -6,12 +6,17 @@ import math
 
 import jax
 
+from hwopt.hardware.cluster import Cluster
 from hwopt.model.cost import capital, cost_parts
 from hwopt.model.report import Report
+from hwopt.model.serving.report import ServingReport
+from hwopt.model.serving.train_and_serve import BothReport, serving_cluster
 from hwopt.optim.solution import BudgetUse, Solution
-from hwopt.plan import Plan
-from hwopt.report.documents import ATTENTION_CONVENTION, breakdown_shares, chip_document, plan_document
+from hwopt.plan import Plan, TrainingAndServing
+from hwopt.report.documents import ATTENTION_CONVENTION, chip_document, plan_document
 from hwopt.report.layout import bar, budget_line, design_line, heading
+from hwopt.report.machine import interval_line, surroundings, time_parts, violations_text
+from hwopt.report.serving_screens import serving_lines, serving_plan_line
 from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 
@@ -36,16 +41,6 @@ def plan_line(plan: Plan) -> str:
     return ", ".join([*words, f"zero={zero}", f"recompute={recompute}"])
 
 
-def _time_parts(report: Report) -> list[str]:
-    lines = heading(f"Where a step of {pretty(float(report.step_time_s), 's')} goes")
-    lines += [
-        f"  {name:<14} {pretty(seconds, 's'):>10}  {bar(share)} {100 * share:5.1f} %"
-        for name, seconds, share in breakdown_shares(report)
-    ]
-    hidden = float(report.hidden_s)
-    return [*lines, f"  hidden under other work: {pretty(hidden, 's')} of communication"] if hidden > 0 else lines
-
-
 def _memory(report: Report) -> list[str]:
     used, capacity = float(report.memory_per_chip_bytes), float(report.memory_capacity_bytes)
     parts = ", ".join(
@@ -61,39 +56,10 @@ def _memory(report: Report) -> list[str]:
     ]
 
 
-def violations_text(report: Report) -> list[str]:
-    """Violated constraints, each with its amount."""
-    phrases = {
-        "memory": "needs {over} more memory than a chip has",
-        "chips": "uses a number of chips {over} off the cluster's",
-        "stages": "has {over} more pipeline chunks than layers",
-        "tensor_parallel": "splits attention {over} finer than there are heads",
-        "experts": "splits experts {over} finer than there are",
-        "replicas": "needs {over} more chips a stage to hold one copy of its experts",
-        "batch": "needs a global batch {over} larger to fill every replica",
-        "context": "splits the sequence {over} finer than its tokens",
-        "cooling": "draws {over} more than its cooling or power cap allows even at the lowest clock",
-        "pool": "offloads {over} more than the memory pool holds",
-        "sites": "has {over} fewer replicas than there are sites",
-        "rack_cables": "fills a rack with {over} more cables than it has room to bend",
-        "rack_power": "fills a rack to {over} more power than it can feed or cool",
-        "rack_weight": "fills a rack to {over} more weight than the floor carries",
-        "failures": "loses {over} more time to failures than there is: the job does not get ahead",
-    }
-    return [phrases[name].format(over=f"{100 * over:.3g} %") for name, over in report.violations().items()]
-
-
 def _surroundings(r: Report) -> list[str]:
     """Chip, racks, power and failures of a concrete report."""
-    slowed = "" if float(r.clock_margin) >= -1e-9 else ", slowed by its power cap or cooling"
     return [
-        f"  chip           {pretty(float(r.chip_power_w), 'W')} at full load, "
-        f"{float(r.junction_temperature_k) - 273.15:.1f} degC, {float(r.heat_flux_w_per_m2) / 1e4:.0f} W/cm2, "
-        f"clock {float(r.clock_ratio):.3f} of nominal{slowed}",
-        f"  racks          {math.ceil(float(r.racks) - 1e-9):,} of {pretty(float(r.rack_power_w), 'W')} at full load, "
-        f"{float(r.floor_area_m2):,.0f} m2",
-        f"  power          {pretty(float(r.power_w), 'W')} on average at the meter, "
-        f"{pretty(float(r.peak_power_w), 'W')} at full load, PUE {float(r.pue):.3f}",
+        *surroundings(r),
         f"  failures       one in {pretty(float(r.mean_time_between_failures_s), 's')}, a checkpoint every "
         f"{pretty(float(r.checkpoint_interval_s), 's', 3)}, {100 * float(r.goodput):.1f} % of the time useful",
     ]
@@ -121,7 +87,7 @@ def estimate_screen(report: Report, plan: Plan, title: str, around: Interval | N
         f"{1e6 * float(r.cost_per_token_usd):.4g} $ a million tokens",
         f"  whole run      {pretty(float(r.run_time_s), 's')}, {pretty(float(r.run_cost_usd), 'USD')}, "
         f"{float(r.run_carbon_kg) / 1e3:,.0f} t CO2e, loss {float(r.loss):.4f}",
-        *_time_parts(r),
+        *time_parts(r),
         "",
         "Constants from literature, not fitted; see the accuracy table of the README.",
     ]
@@ -165,17 +131,58 @@ def _chip(solution: Solution) -> list[str]:
     ]
 
 
-def interval_line(report: Report, around: Interval | None, constants: str) -> str:
-    """Which constants, and where a measured step time would lie."""
-    if around is None:
-        return f"  constants      {constants}: no interval"
-    low, high = around.times(float(report.step_time_s))
-    return f"  constants      {constants}: four in five measured steps lie within {pretty(low, 's')} .. {pretty(high, 's')}"
+_TRAINED = "Where the money goes (cost of the cluster during the run)"
+_SERVED = "Where the money goes (cost of a million tokens)"
+
+
+def _money(cluster: Cluster, report: Report | ServingReport) -> list[str]:
+    """Parts of the cost, largest first: of the run, or of a million tokens of a service."""
+    serves = isinstance(report, ServingReport)
+    spent = 1e6 * float(report.cost_per_token_usd) if serves else float(report.run_cost_usd)
+    it_peak_w = report.rack_power_w / cluster.rack.chips
+    with jax.enable_x64(True):
+        parts = cost_parts(cluster, capital(cluster, it_peak_w), report.power_w)
+    total = sum(float(value) for value in parts.values())
+    lines = heading(_SERVED if serves else _TRAINED)
+    for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
+        share = float(value) / total
+        if share:
+            lines.append(f"  {name:<22} {pretty(share * spent, 'USD'):>12}  {bar(share)} {100 * share:5.1f} %")
+    return lines
+
+
+def _machine(cluster: Cluster, report: Report | ServingReport) -> list[str]:
+    """Money, time, utilisation, memory, heat, power and failures of one machine of an answer."""
+    lines = [*_money(cluster, report), *time_parts(report), *heading("Utilisation, memory, heat, power, failures")]
+    if isinstance(report, ServingReport):
+        return [*lines, *serving_lines(report)]
+    mfu = f"  MFU {100 * float(report.mfu):.1f} % ({ATTENTION_CONVENTION})"
+    return [*lines, mfu, *_memory(report), *_surroundings(report)]
+
+
+def _machines(solution: Solution) -> list[str]:
+    """The machine of an answer; of a chip that trains and serves both."""
+    report, cluster = solution.report, solution.inputs.cluster
+    if not isinstance(report, BothReport):
+        return _machine(cluster, report)
+    with jax.enable_x64(True):
+        serves = serving_cluster(solution.inputs.workload, cluster, solution.plan)
+    training = ["", "The machine that trains", "=" * 23, *_machine(cluster, report.training)]
+    return [*training, "", "The machine that serves", "=" * 23, *_machine(serves, report.serving)]
+
+
+def _plans(solution: Solution) -> list[str]:
+    plan = solution.plan
+    if isinstance(plan, TrainingAndServing):
+        return [f"  trains: {plan_line(plan.training)}", f"  serves: {serving_plan_line(plan.serving)}"]
+    of_plan = serving_plan_line if isinstance(solution.report, ServingReport) else plan_line
+    return [f"  plan: {of_plan(plan)}"]
 
 
 def solution_screen(solution: Solution, around: Interval | None = None, constants: str = "") -> str:
     """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""
-    problem, report = solution.problem, solution.report
+    problem = solution.problem
+    report = solution.report
     lines = [problem.question, "", solution.outcome.value]
     if solution.clash:
         lines.append(solution.clash)
@@ -188,31 +195,13 @@ def solution_screen(solution: Solution, around: Interval | None = None, constant
             else ""
         )
         lines.append(design_line(name, each.value, each.unit, each.lower, each.upper, bound))
-    lines.append(f"  plan: {plan_line(solution.plan)}")
-    if constants and solution.feasible:
+    lines += _plans(solution)
+    if constants and solution.feasible and not isinstance(report, BothReport):
         lines.append(interval_line(report, around, constants))
     lines += _chip(solution)
     lines += heading("Budgets")
     lines += [budget_line(each.name, each.used, each.limit, each.unit, _price(each)) for each in solution.budgets]
-    lines += heading("Where the money goes (cost of the cluster during the run)")
-    inputs = solution.inputs
-    cluster = inputs.cluster
-    it_peak_w = report.rack_power_w / cluster.rack.chips
-    with jax.enable_x64(True):
-        parts = cost_parts(cluster, capital(cluster, it_peak_w), report.power_w)
-    total = sum(float(value) for value in parts.values())
-    for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
-        share = float(value) / total
-        if not share:
-            continue
-        lines.append(
-            f"  {name:<22} {pretty(float(value) * float(report.run_time_s), 'USD'):>12}  {bar(share)} {100 * share:5.1f} %"
-        )
-    lines += _time_parts(report)
-    lines += heading("Utilisation, memory, heat, power, failures")
-    lines.append(f"  MFU {100 * float(report.mfu):.1f} % ({ATTENTION_CONVENTION})")
-    lines += _memory(report)
-    lines += _surroundings(report)
+    lines += _machines(solution)
     lines += heading("How good is it")
     proof = solution.certificate
     unit = problem.objective.unit

@@ -25,11 +25,11 @@ from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError, suggest
 from hwopt.optim.certified import PROVED
-from hwopt.optim.lattice import COORDINATES, Lattice
+from hwopt.optim.lattices import lattice_of, without_lattice
 from hwopt.optim.optimize import optimize
 from hwopt.optim.solution import Solution
 from hwopt.study.sweep import Progress, attributes, opened
-from hwopt.study.sweep.specification import USUAL, Specification, canonical, specification
+from hwopt.study.sweep.specification import Specification, canonical, specification, usual_metrics
 from hwopt.study.sweep.store import Store, alone, same_sweep, writing
 from hwopt.study.sweep.summary import Summary, as_columns
 
@@ -126,7 +126,9 @@ class _Frontier:
     def metrics(self) -> tuple[Metric, ...]:
         """The objective, then the usual ones."""
         named = {each.name: each for each in self.spec.metrics}
-        return tuple(named[name] for name in dict.fromkeys((self.spec.problem.objective.name, *USUAL)))
+        problem = self.spec.problem
+        names = dict.fromkeys((problem.objective.name, *usual_metrics(problem.template.workload)))
+        return tuple(named[name] for name in names)
 
     @cached_property
     def columns(self) -> dict[str, dict[str, Any]]:
@@ -252,7 +254,8 @@ def _prepared(made: _Frontier, folder: Path | None) -> Store:
     if folder is not None and folder.exists() and not folder.is_dir():
         raise UserError(f"sweep: {folder} is a file; a frontier needs a folder")
     if folder is None or not folder.exists() or not any(folder.iterdir()):
-        example = {"numbers": np.zeros(len(made.columns)), "point": np.zeros(len(COORDINATES), np.int64)}
+        columns = lattice_of(made.spec.problem).COORDINATES
+        example = {"numbers": np.zeros(len(made.columns)), "point": np.zeros(len(columns), np.int64)}
         return Store.created(folder, attrs, {}, example, len(made.places))
     with writing(folder, lambda: "nothing was changed"):
         store = Store.opened(folder)
@@ -331,8 +334,10 @@ def _answer(made: _Frontier, at: int, numbers: np.ndarray, points: np.ndarray) -
 
 def _found(made: _Frontier, problem: Problem, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
     """Numbers and whole numbers of an answer; zeros where there are none to start others from."""
-    whole = solution.feasible and not Lattice.covers(problem)
-    point = Lattice(problem).point(solution.built) if whole else np.zeros(len(COORDINATES), np.int64)
+    whole = solution.feasible and not without_lattice(problem)
+    point = (
+        lattice_of(problem).point(solution.built) if whole else np.zeros(len(lattice_of(problem).COORDINATES), np.int64)
+    )
     return made.numbers(solution), point
 
 

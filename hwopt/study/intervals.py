@@ -9,7 +9,9 @@ unlike those fitted.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,14 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.catalog import Calibration
+from hwopt.catalog.load import read_toml
+from hwopt.catalog.names import data_root
 from hwopt.hardware.calibration import FAMILY, STACK
+from hwopt.plan import Disaggregated
 from hwopt.study.software import OTHERS, software_family
 from hwopt.types import PRECISIONS
+from hwopt.workload.service import Service
+from hwopt.workload.train_and_serve import TrainAndServe
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import total_parameters
 
@@ -91,6 +98,34 @@ def interval(
     return Interval(math.exp(exponent), held.intervals.get(MEMORY, 0.1))
 
 
+@cache
+def _serving_widths() -> Mapping[str, Any]:
+    path = data_root() / "calibrations" / "serving.toml"
+    return read_toml(Path(str(path)))
+
+
+def serving_interval(
+    service: Service, architecture: str, held: Calibration | None, without: str = ""
+) -> Interval | None:
+    """The interval of a service's rates and latencies; None where the constants in use were not calibrated.
+
+    Half widths, of dense models and of models with experts, hold `COVERAGE` of the errors on measured services, cells counted
+    equally. Constants of chips are fitted to training runs, those of serving software were set with these services in view:
+    a new service may go further wrong. Chips of a family that no measured service ran on have the wider interval of training.
+
+    **Arguments:** `service`; the chip's `architecture`; `held`: the calibration that predicts; `without`: a source of measured
+    services whose errors the widths must not have seen.
+    """
+    if held is None or "base" not in held.intervals:
+        return None
+    table = _serving_widths()
+    widths = table["left_out"].get(without, table["half_widths"])
+    half = widths["experts" if float(service.model.experts) > 1.0 else "dense"]
+    if architecture not in table["families"]:
+        half = half * math.exp(held.intervals.get("new_family", 0.0))
+    return Interval(half, held.intervals.get(MEMORY, 0.1))
+
+
 def machine_interval(
     run: TrainingRun, chip: str | Path, stack: str | Path | None, held: Calibration | None
 ) -> Interval | None:
@@ -109,7 +144,13 @@ def question_interval(question: Any, solution: Any) -> Interval | None:
         return None
     chip, stack, constants = question.chip, question.stack, question.constants
     held = catalog.calibration(constants)
-    around = machine_interval(solution.built.workload, chip, stack, held)
+    workload = solution.built.workload
+    if isinstance(workload, TrainAndServe) or isinstance(solution.built.plan, Disaggregated):
+        return None  # no such machine was measured
+    if isinstance(workload, Service):
+        around = serving_interval(workload, str(catalog.record("chips", chip).text.get("architecture", "")), held)
+    else:
+        around = machine_interval(workload, chip, stack, held)
     if around is None or held is None or solution.built.project is None:
         return around
     return Interval(around.time * math.exp(held.intervals.get("new_family", 0.0)), around.memory)

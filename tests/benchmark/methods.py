@@ -25,10 +25,11 @@ from scipy.optimize import minimize
 
 from hwopt.convex import certificate
 from hwopt.optim.augmented_lagrangian import Settings, minimise_all
+from hwopt.optim.boxes import Boxes
 from hwopt.optim.branch_and_bound import bounded
 from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.exact import FEASIBLE
-from hwopt.optim.lattice import Boxes, Lattice
+from hwopt.optim.lattice import Lattice
 from hwopt.optim.optimize import BATCH, SAFETY, WHOLE, sobol_starts
 from tests.benchmark.studies import UNLIMITED, Model, Question, batch_values, hardware_of, values
 

@@ -46,7 +46,7 @@ AGREES = 1e-7
 
 @dataclass(frozen=True)
 class Study:
-    """A question and the design of its lattice (`hwopt.optim.lattice.COORDINATES`) at which its whole numbers stay."""
+    """A question and the design of its lattice (`Lattice.COORDINATES`) at which its whole numbers stay."""
 
     question: TrainingQuestion
     point: tuple[int, ...]

@@ -31,8 +31,9 @@ from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.signomial import Algebra, number
 from hwopt.design.problem import Form, Problem, Values, evaluate
 from hwopt.design.variables import Design
+from hwopt.optim.boxes import Boxes
 from hwopt.optim.compiled import compiled_for_one_question
-from hwopt.optim.lattice import Boxes, Lattice
+from hwopt.optim.lattice import Lattice
 from hwopt.optim.reading import programme_of, read_design
 from hwopt.optim.whole_plans import divisors
 from objectives.train_cost import TrainCost

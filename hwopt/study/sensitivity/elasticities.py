@@ -10,25 +10,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hwopt.design.metrics import METRICS
+from hwopt.design.metrics import METRICS, number, numbers
 from hwopt.design.variables import Design
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.chip_project import installed
 from hwopt.model.estimate import estimate
-from hwopt.model.report import Report
 from hwopt.optim.compiled import compiled_for_one_question
-from hwopt.plan import Plan
+from hwopt.plan import Disaggregated, Plan
 from hwopt.study.sensitivity.inputs import Input, design_inputs, unit_of
+from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
-_NO_METRICS = ("breakdown", "memory", "margins", "bottleneck", "feasible")
+_TRAINING = ("step_time_s", "mfu", "run_cost_usd", "peak_power_w", "energy_per_token_j")
+_SERVING = (
+    "time_per_output_token_s",
+    "time_to_first_token_s",
+    "cost_per_token_usd",
+    "peak_power_w",
+    "energy_per_token_j",
+)
 
-FIELDS = tuple(name for name in Report.__dataclass_fields__ if name not in _NO_METRICS)
-"""Numbers of a report that have elasticities."""
 
-DEFAULT_METRICS = ("step_time_s", "mfu", "run_cost_usd", "peak_power_w", "energy_per_token_j")
+def default_metrics(workload: TrainingRun | Service) -> tuple[str, ...]:
+    """Metrics whose elasticities are shown where nothing else is asked for."""
+    return _SERVING if isinstance(workload, Service) else _TRAINING
 
 
 @dataclass(frozen=True)
@@ -51,46 +58,50 @@ def metric_unit(name: str) -> str:
     return METRICS[name].unit if name in METRICS else unit_of(name)
 
 
-def check_metrics(names: Sequence[str]) -> None:
-    """Refuses what is no number of a report.
+def check_metrics(names: Sequence[str], workload: TrainingRun | Service) -> None:
+    """Refuses what is no number of a workload's report.
 
     **Raises:** `UserError` for an unknown name.
     """
+    known = numbers(workload)
     for name in names:
-        if name not in FIELDS:
-            raise UserError(f"unknown metric '{name}': {suggest(name, FIELDS)}")
+        if name not in known:
+            raise UserError(f"unknown metric '{name}': {suggest(name, known)}")
 
 
 def elasticities(
-    workload: TrainingRun,
+    workload: TrainingRun | Service,
     cluster: Cluster,
-    plan: Plan,
+    plan: Plan | Disaggregated,
     *,
     project: ChipProject | None = None,
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str] | None = None,
 ) -> Elasticities:
     """Elasticities `d log(metric) / d log(input)` of metrics to every positive input, each alone, all else held.
 
     Where two branches of a maximum tie, the derivative is that of one of them.
 
     **Arguments:** the inputs of `estimate`; `project` of the cluster's chip where it is drawn: its numbers are inputs
-    then, and those of the chip that it becomes are not; `metrics`: names of numbers of a `Report`.
+    then, and those of the chip that it becomes are not; `metrics`: names of numbers of the report, `default_metrics` by
+    default.
 
     **Raises:** `UserError` for an unknown metric.
 
     **Units:** percent by percent.
     """
-    check_metrics(metrics)
+    metrics = default_metrics(workload) if metrics is None else metrics
+    check_metrics(metrics, workload)
+    fields = numbers(workload)
     design = Design(workload, cluster, plan, project)
     inputs = design_inputs(design)
     with jax.enable_x64(True):
         design = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), design)
         rows = []
         for name in metrics:
-            values, pulled = _pulled(design, jnp.asarray([float(field == name) for field in FIELDS]))
+            values, pulled = _pulled(design, jnp.asarray([float(field == name) for field in fields]))
             leaves = [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(pulled)]
             rows.append([leaves[each.leaf][each.element] * each.value for each in inputs])
-    found = {name: float(values[FIELDS.index(name)]) for name in metrics}
+    found = {name: float(values[fields.index(name)]) for name in metrics}
     scale = np.array([value if value > 0.0 else math.nan for value in found.values()])
     return Elasticities(found, tuple(inputs), np.asarray(rows).reshape(len(found), -1) / scale[:, None])
 
@@ -99,7 +110,7 @@ def _vector(design: Design) -> jax.Array:
     """All numbers of the report of a design, (field,)."""
     cluster = design.cluster if design.project is None else installed(design.cluster, design.project)
     report = estimate(design.workload, cluster, design.plan)
-    return jnp.stack([getattr(report, name) for name in FIELDS])
+    return jnp.stack([number(name)(report) for name in numbers(design.workload)])
 
 
 def _pull(design: Design, weights: jax.Array) -> tuple[jax.Array, Design]:

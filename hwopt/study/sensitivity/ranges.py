@@ -132,8 +132,9 @@ def records_of(objective: Any) -> dict[str, Record]:
         "storage": catalog.record("storages", "shared-flash"),
         "reliability": catalog.record("reliability", objective.reliability),
         "prices": catalog.record("prices", objective.prices),
-        "law": catalog.record("laws", objective.law),
     }
+    if hasattr(objective, "law"):
+        held["law"] = catalog.record("laws", objective.law)
     if getattr(objective, "fabric", ""):
         held["fabric"] = catalog.record("fabrics", objective.fabric)
         held["scale_out"] = catalog.record("links", str(held["fabric"].text["link"]))

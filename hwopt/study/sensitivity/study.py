@@ -10,11 +10,11 @@ import numpy as np
 
 from hwopt.design.problem import Objective, Problem
 from hwopt.design.variables import Design, completed
-from hwopt.optim.lattice import Lattice
+from hwopt.optim.lattices import lattice_of
 from hwopt.optim.optimize import optimize
 from hwopt.optim.optimum_sensitivity import NotKnown, OptimumSensitivity, optima, optimum_sensitivity, point_of
 from hwopt.optim.solution import Solution
-from hwopt.study.sensitivity.elasticities import DEFAULT_METRICS, Elasticities, check_metrics, elasticities
+from hwopt.study.sensitivity.elasticities import Elasticities, check_metrics, default_metrics, elasticities
 from hwopt.study.sensitivity.inputs import EXPONENTS, Input, template_inputs
 from hwopt.study.sensitivity.ranges import Range, range_of, records_of
 
@@ -87,8 +87,13 @@ def sensitivity(
     **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric.
     """
     problem = objective if isinstance(objective, Problem) else objective.problem()
-    check_metrics(metrics)
-    asked = [problem.objective.name, *(each.metric.name for each in problem.budgets), *(metrics or DEFAULT_METRICS)]
+    workload = problem.template.workload
+    check_metrics(metrics, workload)
+    asked = [
+        problem.objective.name,
+        *(each.metric.name for each in problem.budgets),
+        *(metrics or default_metrics(workload)),
+    ]
     solution = best(problem, seed, progress)
     point = point_of(solution)
     inputs = template_inputs(problem)
@@ -113,7 +118,7 @@ def best(problem: Problem, seed: int, progress: bool) -> Solution:
 
 def design_at(problem: Problem, point: np.ndarray, found: OptimumSensitivity) -> Design:
     """The design of an optimum: whole numbers of `point`, the rest as solved."""
-    values = Lattice(problem).design(point) | found.design
+    values = lattice_of(problem).design(point) | found.design
     design = problem.template
     for each in problem.variables:
         design = each.put(design, np.float64(values[each.name]))

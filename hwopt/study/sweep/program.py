@@ -25,6 +25,7 @@ from hwopt.model.report import FEASIBILITY_TOLERANCE, Report
 from hwopt.model.schedule import Breakdown
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sweep.space import Space
+from hwopt.study.sweep.spaces import space_of
 
 PARTS = tuple(name.removesuffix("_s") for name in Breakdown._fields)
 """Parts of a step, in the order of a report's bottleneck."""
@@ -54,7 +55,7 @@ class Program:
 
     @cached_property
     def space(self) -> Space:
-        return Space(self.problem)
+        return space_of(self.problem)
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -17,26 +17,40 @@ import jax
 import numpy as np
 
 import hwopt
-from hwopt.design.metrics import METRICS, Metric
+from hwopt.design.metrics import METRICS, Metric, numbers
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError, suggest
-from hwopt.study.sensitivity.elasticities import FIELDS, metric_unit
+from hwopt.study.sensitivity.elasticities import metric_unit
 from hwopt.study.sensitivity.inputs import Input, template_inputs
 from hwopt.study.sweep.evaluator import tile_of
 from hwopt.study.sweep.given import checked_levels, table_columns
 from hwopt.study.sweep.program import Program
 from hwopt.study.sweep.samplers import Grid, LatinHypercube, Sampler, Sobol, Table
-from hwopt.study.sweep.space import Space
+from hwopt.study.sweep.spaces import space_of
+from hwopt.workload.service import Service
 
 METHODS = ("sobol", "lhs", "grid", "table")
 
 KINDS = ("float32", "float64")
 
-USUAL = (
+_OF_TRAINING = (
     "run_cost_usd", "run_time_s", "capex_usd", "peak_power_w", "step_time_s", "mfu", "memory_per_chip_bytes", "goodput",
     "energy_per_token_j", "cost_per_token_usd",
 )  # fmt: skip
-"""Metrics of every sweep, besides the objective and what budgets limit."""
+_OF_SERVING = (
+    "cost_per_token_usd", "time_per_output_token_s", "time_to_first_token_s", "capex_usd", "peak_power_w", "tokens_per_s",
+    "users", "memory_per_chip_bytes", "energy_per_token_j", "mfu",
+)  # fmt: skip
+
+
+_FRONTS = ("run_time_s", "run_cost_usd", "time_per_output_token_s", "cost_per_token_usd", "capex_usd")
+"""Metrics of a front beside the objective, the first that is another."""
+
+
+def usual_metrics(workload: Any) -> tuple[str, ...]:
+    """Metrics of every sweep of a workload, besides the objective and what budgets limit."""
+    return _OF_SERVING if isinstance(workload, Service) else _OF_TRAINING
+
 
 BLOCK, REDUCED_BLOCK = 1 << 18, 1 << 22
 """Variants of a block with rows and without: what a killed sweep loses at most."""
@@ -248,7 +262,7 @@ def specification(
     if within is not None and optima is not None:
         cases = tuple(_near(case, optima(case.name, case.problem), within) for case in cases)
     problem = cases[0].problem
-    space = Space(problem)
+    space = space_of(problem)
     columns = table_columns(table) if table is not None else {}
     held = {name: checked_levels(name, x) for name, x in (grid or {}).items()}
     space.completed(held or columns)  # refuses unknown names
@@ -263,10 +277,9 @@ def specification(
     tile = tile_of(platform)
     usual = REDUCED_BLOCK if not rows else BLOCK
     size = min(usual, -(-samples // tile) * tile) if block is None else -(-_count("block", block) // tile) * tile
-    named = tuple(
-        dict.fromkeys((problem.objective.name, *(b.metric.name for b in problem.budgets), *(metrics or USUAL)))
-    )
-    wanted = tuple(metric_of(name) for name in named)
+    shown = metrics or usual_metrics(problem.template.workload)
+    named = tuple(dict.fromkeys((problem.objective.name, *(b.metric.name for b in problem.budgets), *shown)))
+    wanted = tuple(metric_of(name, problem.template.workload) for name in named)
     made = Specification(
         objective=objective,
         fields=dataclasses.asdict(objective) if dataclasses.is_dataclass(objective) else {},  # pyright: ignore
@@ -316,14 +329,14 @@ def _one_of(what: str, name: Any, known: Sequence[str]) -> None:
         raise UserError(f"{what} '{name}': {suggest(name, known)}")
 
 
-def metric_of(name: str) -> Metric:
-    """A number of a report as a metric.
+def metric_of(name: str, workload: Any) -> Metric:
+    """A number of a workload's report as a metric.
 
     **Raises:** `UserError` for an unknown name.
     """
+    _one_of("metric", name, numbers(workload))
     if name in METRICS:
         return METRICS[name]
-    _one_of("metric", name, FIELDS)
     return Metric(name, metric_unit(name), lambda report: getattr(report, name), name.replace("_", " "))
 
 
@@ -373,15 +386,13 @@ def _pareto(problem: Problem, metrics: Sequence[str], asked: Sequence[str] | Non
         if len(set(asked)) < len(asked) or len(asked) == 1:
             raise UserError(f"pareto {','.join(asked)}: two or more different metrics, all made small")
         return tuple(asked)
-    other = next(
-        (n for n in ("run_time_s", "run_cost_usd", "capex_usd") if n in metrics and n != problem.objective.name), ""
-    )
+    other = next((n for n in _FRONTS if n in metrics and n != problem.objective.name), "")
     return (problem.objective.name, other) if other else ()
 
 
 def _map(cases: Sequence[Case], given: Mapping[str, Any], asked: Sequence[str] | None) -> tuple[str, str] | None:
     """Variables of the bottleneck map, (x, y), which all cases have."""
-    spaces = [Space(case.problem) for case in cases]
+    spaces = [space_of(case.problem) for case in cases]
     free = [name for name in (given or spaces[0].coordinates) if not given or len(set(np.ravel(given[name]))) > 1]
     free = [name for name in free if all(name in space.variables for space in spaces)]
     if asked is not None:

@@ -14,11 +14,14 @@ from hwopt.model import work
 from hwopt.model.maximum import hard_maximum
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.roofline import gemm_time
+from hwopt.model.serving.forward import pass_gemms
+from hwopt.model.serving.steady_state import steady_pass
 from hwopt.study.sweep import attributes
 from hwopt.study.sweep.program import OUTCOMES, PARTS, Program
 from hwopt.study.sweep.reductions import CELLS, INFEASIBLE, Edges, best_of, cells_of, front_of
 from hwopt.study.sweep.specification import Specification
 from hwopt.study.sweep.store import Column
+from hwopt.workload.service import Service
 
 Summary = dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, Any]]]
 """Name -> dimensions, numbers, attributes."""
@@ -189,15 +192,18 @@ def _roofline(best: _Best) -> Summary:
         return {}
     run, cluster, plan, _ = best.designs[0]
     with jax.enable_x64(True):
-        table = work.gemms(run, plan)
-        time = gemm_time(table, run, cluster.chip, cluster.stack, hard_maximum)
+        if isinstance(run, Service):
+            table, time = pass_gemms(run, cluster, *steady_pass(run, plan), hard_maximum)
+        else:
+            table = work.gemms(work.flow(run, plan), plan)
+            time = gemm_time(table, run, cluster.chip, cluster.stack, hard_maximum)
         flops, traffic_s = np.asarray(table.flops, np.float64), np.asarray(time.hbm_s)
         seconds = np.asarray(time.compute_s + time.memory_s)
         peak = float(1.0 / np.sum(run.gemm_precision / cluster.chip.peak_flops_per_s) * cluster.chip.clock_ratio)
     bandwidth = float(cluster.chip.hbm_bandwidth_bytes_per_s)
     attainable = bandwidth * float(cluster.chip.hbm_efficiency)
     own = np.flatnonzero((flops > 0) & (seconds > 0) & (traffic_s > 0))
-    named = attributes.flags([work.GEMMS[i] for i in own], "GEMMs of a micro-batch, forward")
+    named = attributes.flags([work.GEMMS[i] for i in own], "GEMMs of a micro-batch forward, or of a pass")
     return {
         "roofline_intensity": (("kernel",), flops[own] / (traffic_s[own] * attainable), named | {"units": "FLOP/B"}),
         "roofline_flops_per_s": (("kernel",), flops[own] / seconds[own], named | {"units": "FLOP/s"}),

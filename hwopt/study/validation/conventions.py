@@ -74,7 +74,10 @@ METRICS = {
 }
 """Metrics that can be scored, with the unit they are printed in."""
 
-_TIME_LIKE = ("iter_time_s", "step_time_s", "tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s")
+_TIME_LIKE = (
+    "iter_time_s", "step_time_s", "tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s",
+    "total_latency_ms", "ttft_ms", "tpot_ms",
+)  # fmt: skip
 
 
 def is_memory(metric: str) -> bool:

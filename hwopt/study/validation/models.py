@@ -11,7 +11,11 @@ from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.study.validation.reasons import Reason, Skip
 from hwopt.study.validation.rows import MeasuredRun
+from hwopt.study.validation.serving_rows import MeasuredService
 from hwopt.workload.transformer import Transformer, total_parameters
+
+Row = MeasuredRun | MeasuredService
+"""What states a model's shape."""
 
 _HYBRID = re.compile(
     r"mamba|nemotron-?h\b|jamba|rwkv|hyena|griffin|recurrentgemma|zamba|\bssm\b|\bhybrid\b|\bt5\b|\bbert\b|\bvit\b|diffusion",
@@ -93,7 +97,7 @@ def _published(slug: str) -> Transformer:
     return catalog.transformer(slug)
 
 
-def shape(run: MeasuredRun, assumed: list[str]) -> Transformer:
+def shape(run: Row, assumed: list[str]) -> Transformer:
     """The model of a row.
 
     Look-up order: the row's own columns; the catalogue's entry of that name for head sizes, gating, tying, expert and
@@ -120,13 +124,13 @@ def shape(run: MeasuredRun, assumed: list[str]) -> Transformer:
     return _inferred(run, assumed)
 
 
-def _same(run: MeasuredRun, known: Transformer) -> bool:
+def _same(run: Row, known: Transformer) -> bool:
     """Whether the row's width contradicts the catalogue's entry: names such as GPT-22B stand for several shapes."""
     pairs = ((run.hidden, known.hidden), (run.heads, known.heads), (run.moe_experts, known.experts))
     return all(own is None or own == 0 or own == float(other) for own, other in pairs)
 
 
-def _overlaid(run: MeasuredRun, known: Transformer) -> Transformer:
+def _overlaid(run: Row, known: Transformer) -> Transformer:
     """The catalogue's model with the row's depth and vocabulary; a slice keeps the ratio of dense layers, at least one."""
     depth, moe = float(known.layers), float(known.moe_layers)
     layers = float(run.layers or depth)
@@ -141,11 +145,11 @@ def _overlaid(run: MeasuredRun, known: Transformer) -> Transformer:
     return _transformer(**{name: float(getattr(known, name)) for name in Transformer.__dataclass_fields__} | changes)
 
 
-def _first_dense(run: MeasuredRun) -> bool:
+def _first_dense(run: Row) -> bool:
     return "first layer dense" in run.notes.lower()
 
 
-def _inferred(run: MeasuredRun, assumed: list[str]) -> Transformer:
+def _inferred(run: Row, assumed: list[str]) -> Transformer:
     """A model from the row's columns alone; head size and gating by parameter count."""
     layers, hidden, ffn, heads = (float(getattr(run, name)) for name in ("layers", "hidden", "ffn", "heads"))
     kv_heads = float(run.kv_heads or heads)

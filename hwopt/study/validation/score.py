@@ -10,24 +10,26 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hwopt.study.validation.conventions import is_direct, is_memory
-from hwopt.study.validation.join import Case
-from hwopt.study.validation.predict import Prediction
 from hwopt.study.validation.reasons import Reason
 from hwopt.study.validation.rows import MeasuredRun
 
-_RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "tflops_per_gpu", "mfu", "hfu")
+_RATES = (
+    "tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "tflops_per_gpu", "mfu", "hfu",
+    "output_tokens_per_s", "output_tokens_per_s_per_gpu",
+)  # fmt: skip
 
 
 @dataclass
 class Scored:
     """One row with its prediction, in the unit that was measured."""
 
-    case: Case
-    prediction: Prediction
+    case: Any  # `Case` of a training run, `ServingCase` of a service; both have a row, an accelerator and a stack
+    prediction: Any  # `Prediction` or `ServingPrediction`; both have a step's time, an MFU and memory
     predicted: float
     assumed: tuple[str, ...]
     baseline: float = math.nan  # of one utilisation per accelerator; memory has none
@@ -35,7 +37,7 @@ class Scored:
     left_out: str = ""  # why the row does not count in its cell although it is scored
 
     @property
-    def row(self) -> MeasuredRun:
+    def row(self) -> Any:
         return self.case.row
 
     @property
@@ -82,10 +84,7 @@ def release(row: MeasuredRun) -> tuple[int, ...] | None:
 
 
 def _configuration(scored: Scored) -> tuple:
-    row = scored.row
-    words = (row.precision, row.zero_stage, row.recompute.lower() or "none")
-    degrees = (row.layers, row.seq_len, row.num_gpus, row.tp, row.pp, row.vpp, row.cp, row.ep, row.dp)
-    return (*scored.cell, *words, *degrees, row.micro_batch, row.global_batch_sequences)
+    return (*scored.cell, *scored.row.configuration)
 
 
 def mark_repeats(rows: Sequence[Scored]) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hwopt import catalog
 from hwopt.catalog import Calibration
 from hwopt.errors import UserError
 from hwopt.study.intervals import interval
+from hwopt.study.validation import serving_study
 from hwopt.study.validation.conventions import METRICS, is_memory, predicted_value
 from hwopt.study.validation.join import Case, join
 from hwopt.study.validation.predict import Prediction, predict
 from hwopt.study.validation.reasons import Skip
-from hwopt.study.validation.rows import MeasuredRun, read
+from hwopt.study.validation.rows import ESSENTIAL, MeasuredRun, runs
 from hwopt.study.validation.score import Scored, summary
+from hwopt.study.validation.serving_join import METRICS as SERVING_METRICS
+from hwopt.study.validation.serving_rows import MeasuredService, is_serving
+from hwopt.study.validation.table import Table, load
 from hwopt.units import to_si
 
 
@@ -22,8 +28,8 @@ from hwopt.units import to_si
 class Scoring:
     """A file of measured runs, every row scored or skipped."""
 
-    measured: list[MeasuredRun]
-    outcomes: list[Case | Skip]
+    measured: Sequence[MeasuredRun | MeasuredService]
+    outcomes: Sequence[Any]  # a case, or why there is none
     scored: list[Scored]
 
     @property
@@ -40,8 +46,12 @@ def score(path: str | Path, held: Calibration | None) -> Scoring:
 
     **Raises:** `UserError` for a file that cannot be read.
     """
-    measured = read(path)
-    outcomes: list[Case | Skip] = [_joined(path, row) for row in measured]
+    return _score(load(path, ESSENTIAL), held)
+
+
+def _score(table: Table, held: Calibration | None) -> Scoring:
+    measured = runs(table)
+    outcomes: list[Case | Skip] = [_joined(table.path, row) for row in measured]
     cases = [_with_constants(outcome, held) for outcome in outcomes if isinstance(outcome, Case)]
     scored = [_scored(case, answer) for case, answer in zip(cases, predict(cases), strict=True)]
     return Scoring(measured, outcomes, scored)
@@ -53,14 +63,16 @@ def _with_constants(case: Case, held: Calibration | None) -> Case:
 
 
 def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED) -> dict:
-    """Scores a CSV file of measured training runs against the model.
+    """Scores a CSV file of measured training or serving runs against the model.
 
     Every row is scored, or skipped with one `Reason`. What a row leaves open is filled with its framework's habit and
     listed under `assumed`.
 
-    **Arguments:** `path` of a CSV with at least the columns `rows.ESSENTIAL`; a degree (tp, pp, ...) whose column is
-    missing is 1; columns `stack`, `framework` and `year` win over what is inferred. `constants`: a mode, or a file of
-    `hwopt calibrate`. Calibrated ones are held out: rows whose source was fitted are predicted by a fit without it.
+    **Arguments:** `path` of a CSV with at least the columns `rows.ESSENTIAL`, or for services `serving_rows.ESSENTIAL`: the
+    header tells which; a degree (tp, pp, ...) whose column is missing is 1; columns `stack`, `framework` and `year` win
+    over what is inferred. `constants`: a mode, or a file of `hwopt calibrate`. Calibrated ones are held out: rows whose
+    source was fitted are predicted by a fit without it. Services take the chips' fitted constants; no serving run was
+    fitted.
 
     **Returns:** `{"rows": [...], "summary": {...}}`, plain numbers, strings and None. `error` is
     (predicted - measured) / measured; `low` and `high` hold the measured value four times in five, and are None where the
@@ -69,16 +81,19 @@ def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED) ->
     **Raises:** `UserError` for a file that cannot be read, one line with file, row, column and likely intent.
     """
     held = catalog.calibration(constants)
-    scoring = score(path, held)
+    table = load(path, ESSENTIAL)
+    serving = is_serving(table)
+    scoring = Scoring(*serving_study.score(table, held)) if serving else _score(table, held)
     for each in scoring.scored:
-        each.interval = _interval(each, held)
+        each.interval = serving_study.interval(each, held) if serving else _interval(each, held)
     totals = summary(scoring.scored, [skip.reason for skip in scoring.skips], len(scoring.measured))
     by_line = {each.row.line: each for each in scoring.scored}
     rows = [
         _outcome(row, by_line.get(row.line), outcome, held)
         for row, outcome in zip(scoring.measured, scoring.outcomes, strict=True)
     ]
-    mode = str(constants) if held is None or not held.scopes.entries else f"{constants}, sources held out"
+    fitted = held is not None and bool(held.scopes.entries)
+    mode = f"{constants}{(', chips alone' if serving else ', sources held out') if fitted else ''}"
     return {"rows": rows, "summary": {"constants": mode} | totals}
 
 
@@ -117,12 +132,14 @@ def _scored(case: Case, answer: Prediction) -> Scored:
     return Scored(replace(case, assumed=tuple(assumed)), answer, predicted, tuple(assumed))
 
 
-def _outcome(row: MeasuredRun, scored: Scored | None, outcome: Case | Skip, held: Calibration | None) -> dict:
+def _outcome(
+    row: MeasuredRun | MeasuredService, scored: Scored | None, outcome: object, held: Calibration | None
+) -> dict:
     base = {
         "id": row.id,
         "line": row.line,
         "metric": row.measured_metric,
-        "unit": row.unit or METRICS.get(row.measured_metric),
+        "unit": row.unit or METRICS.get(row.measured_metric) or SERVING_METRICS.get(row.measured_metric),
         "measured": row.measured_value,
     }
     if scored is None:

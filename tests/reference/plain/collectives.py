@@ -137,11 +137,20 @@ def all_to_all(cluster, size: float, group: float, stride: float, outer_share: f
     return total
 
 
-def send(cluster, size: float, group: float, stride: float) -> float:
-    """The outermost tier in use decides; a tier used by less than one more member counts in part."""
-    total, left = 0.0, 1.0
+def outermost(cluster, group: float, stride: float):
+    """The outermost tier in use, with its share; one used by less than one more member counts in part."""
+    left = 1.0
     for tier in reversed(tiers(cluster.network, group, stride)):
         used = min(tier.members - 1.0, 1.0)
-        total += left * used * tier.step(size * tier.byte_s(talking=2.0))
+        yield left * used, tier
         left *= 1.0 - used
-    return total
+
+
+def send(cluster, size: float, group: float, stride: float) -> float:
+    """From one to another, as far apart as two of the group are."""
+    return sum(share * tier.step(size * tier.byte_s(talking=2.0)) for share, tier in outermost(cluster, group, stride))
+
+
+def stream(cluster, size: float, group: float, stride: float) -> float:
+    """The same in a stream of such, where nothing waits for a first byte."""
+    return sum(share * size * tier.byte_s(talking=2.0) for share, tier in outermost(cluster, group, stride))

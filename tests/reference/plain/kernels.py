@@ -38,6 +38,7 @@ class Gemm(NamedTuple):
     low: bool = True  # in the run's format, else 16 bit
     of_experts: bool = False
     last: bool = False  # the layer's output comes out of it
+    weight: float | None = None  # bytes of a stored weight, where it is another than the format's
 
 
 def layer_gemms(run, plan, moe: bool):
@@ -87,7 +88,8 @@ def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
     compute = 2.0 * rows * columns * inner * count * flop_s * loss / stack.gemm_efficiency_factor
     if shape.of_experts:
         compute /= stack.expert_gemm_factor
-    compulsory = element * inner * (rows + columns) + 2.0 * rows * columns
+    weight = element if shape.weight is None else shape.weight
+    compulsory = inner * (element * rows + weight * columns) + 2.0 * rows * columns
     blocked = 2.0 * rows * columns * inner * element / math.sqrt(cluster.chip.sram_bytes / (3.0 * element))
     traffic_s = max(compulsory, blocked) * count * byte_s
     memory = max(traffic_s - compute, 0.0)

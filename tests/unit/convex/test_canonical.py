@@ -19,8 +19,9 @@ from hwopt.convex.canonical import Programme, programme
 from hwopt.convex.interior_point import Status, solve
 from hwopt.convex.reader import read
 from hwopt.convex.signomial import Algebra
+from hwopt.optim.boxes import Boxes
 from hwopt.optim.branch_and_bound import bounded
-from hwopt.optim.lattice import COORDINATES, Boxes, Lattice
+from hwopt.optim.lattice import Lattice
 from tests.unit.convex.reading import value
 
 SAMPLES = 2000
@@ -320,7 +321,7 @@ GOOD = (16, 1, 8, 16, 1, 195, 11, 2, 25, 1, 1)
 def designs_near(lattice: Lattice, random, count: int) -> np.ndarray:
     """Valid whole-number designs around a good one."""
     made = []
-    names = {name: i for i, name in enumerate(COORDINATES)}
+    names = {name: i for i, name in enumerate(Lattice.COORDINATES)}
     batch = lattice.range("global_batch_sequences")
     while len(made) < count:
         at = np.array(GOOD)

@@ -99,7 +99,7 @@ def last_product_s(run, cluster, plan) -> np.ndarray:
     """Seconds of arithmetic of the last product of all layers, forward, once a micro-batch."""
 
     def one(run, cluster, plan):
-        table = gemm_time(work.gemms(run, plan), run, cluster.chip, cluster.stack, np.maximum)
+        table = gemm_time(work.gemms(work.flow(run, plan), plan), run, cluster.chip, cluster.stack, np.maximum)
         dense, routed, shared = (
             table.compute_s[work.GEMMS.index(n)] for n in ("mlp_down", "expert_down", "shared_down")
         )

@@ -17,9 +17,10 @@ import hwopt
 from hwopt.convex.interior_point import Status
 from hwopt.design.metrics import METRICS
 from hwopt.design.problem import Form, Problem, evaluate
+from hwopt.optim.boxes import Boxes
 from hwopt.optim.branch_and_bound import bounded
 from hwopt.optim.certified import leaf
-from hwopt.optim.lattice import COORDINATES, Boxes, Lattice
+from hwopt.optim.lattice import Lattice
 from tests.unit.convex.test_canonical import designs_near
 
 QUESTIONS = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
@@ -383,6 +384,6 @@ def test_evolution_finds_nothing_better():
 
 
 def test_coordinates_are_as_enumerated():
-    assert COORDINATES[:9] == (
+    assert Lattice.COORDINATES[:9] == (
         "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack"
     )  # fmt: skip

@@ -13,8 +13,9 @@ import hwopt
 from hwopt.convex.interior_point import Status
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
+from hwopt.optim.boxes import Boxes
 from hwopt.optim.branch_and_bound import bounded
-from hwopt.optim.lattice import Boxes, Lattice
+from hwopt.optim.lattice import Lattice
 from hwopt.optim.optimum_sensitivity import NoOptimum, _solved_again, optima, optimum_sensitivity
 from hwopt.study.sensitivity.inputs import template_inputs
 

@@ -11,7 +11,7 @@ from hwopt.errors import UserError
 from hwopt.optim.lattice import Lattice
 from hwopt.plan import stage_layers
 from hwopt.study.sweep.samplers import Sobol
-from hwopt.study.sweep.space import Space
+from hwopt.study.sweep.training_space import TrainingSpace
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 
@@ -55,7 +55,7 @@ def cube(space, count=COUNT, seed=0, kind=np.float32):
 
 def drawn(problem, seed=0, kind=np.float32):
     """Designs of random points, a float64 column for each variable, and how far outside they are."""
-    space = Space(problem)
+    space = TrainingSpace(problem)
     with jax.enable_x64(kind == np.float64):
         columns = space.drawn(cube(space, COUNT, seed, kind))
         outside = np.broadcast_to(np.asarray(space.outside(columns)), (COUNT,))
@@ -126,7 +126,7 @@ def test_stages_are_filled_as_the_plan_says(problems, name):
 
 def test_stages_of_every_count():
     problem = TrainCost().problem()
-    space = Space(problem)
+    space = TrainingSpace(problem)
     pairs = np.array([(p, v) for p in range(1, 129) for v in range(1, 17) if p * v <= 128], float)
     given = {name: jnp.asarray(space.variables[name].lower) for name in space.variables}
     columns = space.as_given(given | {"pp": jnp.asarray(pairs[:, 0]), "virtual_stages": jnp.asarray(pairs[:, 1])})
@@ -154,7 +154,7 @@ def test_continuous_variables_are_log_uniform(problems):
 
 
 def test_counts_are_about_log_uniform_and_degrees_as_likely(problems):
-    problem, space = problems["dense"], Space(problems["dense"])
+    problem, space = problems["dense"], TrainingSpace(problems["dense"])
     names = space.coordinates
     sampler = Sobol(names, 1 << 14, 0)
     tables, starts = jnp.asarray(sampler.tables(1 << 14)), jnp.asarray(sampler.starts(np.array([0]), 1 << 14))
@@ -171,7 +171,7 @@ def test_counts_are_about_log_uniform_and_degrees_as_likely(problems):
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_nearest_leaves_valid_designs_as_they_are(problems, name):
-    space = Space(problems[name])
+    space = TrainingSpace(problems[name])
     columns, outside = drawn(problems[name], 2)
     inside = outside == 0
     held = {n: jnp.asarray(x, jnp.float32) for n, x in columns.items() if n in space.variables}
@@ -182,7 +182,7 @@ def test_nearest_leaves_valid_designs_as_they_are(problems, name):
 
 
 def test_nearest_rounds_what_is_near(problems):
-    space = Space(problems["dense"])
+    space = TrainingSpace(problems["dense"])
     wanted = {name: each.lower for name, each in space.variables.items()}
     wanted |= {"tp": 7.0, "pp": 15.6, "virtual_stages": 2.2, "chips": 16000.0, "global_batch_sequences": 2048.0}
     wanted |= {"micro_batch": 1.0, "scale_up_domain": 71.0, "chips_per_rack": 31.6}
@@ -211,30 +211,30 @@ def as_given(space, changed):
 
 
 def test_what_is_given_stays_and_is_inside(problems):
-    columns, outside = as_given(Space(problems["dense"]), {})
+    columns, outside = as_given(TrainingSpace(problems["dense"]), {})
     assert outside == 0.0
     assert all(float(np.ravel(columns[name])[0]) == x for name, x in GIVEN.items())
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_cannot_be_built_is_marked(problems, name):
-    _, outside = as_given(Space(problems["dense"]), {name: BROKEN[name]})
+    _, outside = as_given(TrainingSpace(problems["dense"]), {name: BROKEN[name]})
     assert outside >= 1.0
 
 
 @pytest.mark.parametrize("changed, beyond", [({"chips": 2**19, "global_batch_sequences": 4096.0}, 4096 / 2150.4)])
 def test_how_far_outside_the_box(problems, changed, beyond):
     _, outside = as_given(
-        Space(problems["dense"]), {"chips": 409600.0, "tp": 64.0, "scale_up_domain": 64.0, "pp": 50.0}
+        TrainingSpace(problems["dense"]), {"chips": 409600.0, "tp": 64.0, "scale_up_domain": 64.0, "pp": 50.0}
     )
     assert outside == 1.0 or outside == pytest.approx(np.log(409600 / 4e5), rel=1e-3)
-    _, outside = as_given(Space(problems["dense"]), changed)
+    _, outside = as_given(TrainingSpace(problems["dense"]), changed)
     assert outside == pytest.approx(np.log(beyond), rel=1e-3)
 
 
 @pytest.mark.parametrize("ep, replicas, fits", [(8.0, 8, True), (8.0, 4, False), (4.0, 4, True), (3.0, 6, False)])
 def test_replicas_hold_whole_sets_of_experts(ep, replicas, fits):
-    space = Space(TrainCost(workload="mixtral-8x7b", global_batch=512.0).problem())
+    space = TrainingSpace(TrainCost(workload="mixtral-8x7b", global_batch=512.0).problem())
     held = {"tp": 1.0, "pp": 16.0, "chips": 16.0 * replicas, "ep": ep, "global_batch_sequences": 512.0}
     if replicas == 6:
         held["global_batch_sequences"] = 510.0
@@ -243,7 +243,7 @@ def test_replicas_hold_whole_sets_of_experts(ep, replicas, fits):
 
 
 def test_unknown_names_are_refused(problems):
-    space = Space(problems["dense"])
+    space = TrainingSpace(problems["dense"])
     with pytest.raises(UserError, match="'chip' is no variable of 'train_cost'") as caught:
         space.completed({"chip": [1.0]})
     assert "\n" not in str(caught.value)
@@ -253,7 +253,7 @@ def test_unknown_names_are_refused(problems):
 
 
 def test_boxes_without_a_divisor_are_refused():
-    space = Space(TrainCost().problem().narrowed({"tp": (9.0, 15.0)}))
+    space = TrainingSpace(TrainCost().problem().narrowed({"tp": (9.0, 15.0)}))
     with pytest.raises(UserError, match=r"no tp between 9 and 15 divides the model's heads"):
         space.drawn(cube(space, 4))
 
@@ -261,7 +261,7 @@ def test_boxes_without_a_divisor_are_refused():
 def test_free_shapes_are_whole():
     """Layers and width of the model are variables: whole numbers, width in steps, degrees powers of two."""
     problem = LossUnderBudget().problem()
-    space = Space(problem)
+    space = TrainingSpace(problem)
     columns, outside = drawn(problem)
     inside = outside == 0
     assert inside.mean() > 0.3

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.design.problem import CONSTRAINTS, place
+from hwopt.design.problem import place
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.lattice import Lattice
@@ -24,8 +24,8 @@ from hwopt.study.sweep.given import level_range
 from hwopt.study.sweep.program import OUTCOMES, PARTS
 from hwopt.study.sweep.reductions import BEST, CELLS, Edges
 from hwopt.study.sweep.samplers import LatinHypercube, Sobol
-from hwopt.study.sweep.space import Space
 from hwopt.study.sweep.specification import Optimum, specification
+from hwopt.study.sweep.training_space import TrainingSpace
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 
@@ -129,7 +129,7 @@ def test_flags_are_what_the_constraints_say(problem, swept, exact, name):
     dataset = swept if name == "float32" else exact
     for row in chosen(dataset, 12):
         report = report_at(problem, dataset, row)
-        own = max(-float(getattr(report.margins, n)) for n in CONSTRAINTS if n != "clock")
+        own = max(-float(getattr(report.margins, n)) for n in report.BOUNDS if n != "clock")
         own = max(own, -float(report.clock_margin))
         budgets = max(math.log(float(b.metric.value(report)) / b.limit) for b in problem.budgets)
         if min(abs(own - FEASIBILITY_TOLERANCE), abs(budgets)) < 1e-5:
@@ -168,7 +168,7 @@ def test_gradients_are_central_differences(problem, exact):
 
 def test_float64_and_hypercube(problem, exact):
     assert exact["run_cost_usd"].dtype == exact["clock_ratio"].dtype == exact["elasticity"].dtype == np.float64
-    space = Space(problem)
+    space = TrainingSpace(problem)
     with jax.enable_x64(True):
         points = LatinHypercube(space.coordinates, 300, 7).points(np.arange(300))
         columns = space.drawn(dict(zip(space.coordinates, jnp.asarray(points), strict=True)))
@@ -181,7 +181,7 @@ def test_float64_and_hypercube(problem, exact):
 
 
 def test_sobol_rows(problem, swept):
-    space = Space(problem)
+    space = TrainingSpace(problem)
     sampler = Sobol(space.coordinates, SAMPLES, 0)
     tables, starts = jnp.asarray(sampler.tables(4096)), jnp.asarray(sampler.starts(np.array([0]), 4096))
     columns = space.drawn(
@@ -329,7 +329,7 @@ def test_tables_are_taken_as_they_are(table):
     path, dataset = table
     for name, column in TABLE.items():
         np.testing.assert_array_equal(dataset[name], np.float32(column))
-    present = Space(QUESTION.problem()).completed({})
+    present = TrainingSpace(QUESTION.problem()).completed({})
     np.testing.assert_allclose(dataset["hbm_capacity_bytes"], present["hbm_capacity_bytes"], rtol=1e-6)
     # Three does not divide the heads; a hundred chips are no whole replicas.
     assert dataset["possible"].values[[1, 3]].tolist() == [0, 0]
@@ -380,8 +380,8 @@ def test_free_shapes():
 def test_all_is_held():
     """No coordinate has room: every variant is the same design."""
     problem = QUESTION.problem()
-    held = {name: (x, x) for name, x in Space(problem).completed({}).items()}
-    assert Space(problem.narrowed(held)).coordinates == ()
+    held = {name: (x, x) for name, x in TrainingSpace(problem).completed({}).items()}
+    assert TrainingSpace(problem.narrowed(held)).coordinates == ()
     made = hwopt.sweep(QUESTION, 3, bounds=held)
     assert len(np.unique(made["run_cost_usd"])) == 1 and made.sizes["variant"] == 3
 
@@ -393,7 +393,7 @@ def test_without_rows():
 
 def test_around_an_optimum():
     problem = QUESTION.problem()
-    design = {name: float(x) for name, x in Space(problem).completed({"tp": 8.0}).items()}
+    design = {name: float(x) for name, x in TrainingSpace(problem).completed({"tp": 8.0}).items()}
     found = Optimum(design, 1.0, math.nan, True)
     spec = specification(QUESTION, 10, within=1.1, optima=lambda name, asked: found)
     boxes = {each.name: (each.lower, each.upper) for each in spec.problem.variables}

@@ -1,0 +1,195 @@
+"""Inference services: requests and formats around a model of the catalogue, and whole-number plans that serve it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from hwopt.catalog.chips import architecture, default_stack, slot
+from hwopt.catalog.load import leaf, positive, supported
+from hwopt.catalog.plans import check_heads, check_product, plan_leaves, whole
+from hwopt.catalog.workloads import transformer
+from hwopt.errors import UserError, suggest
+from hwopt.plan import Plan, stage_layers
+from hwopt.types import PRECISION_BYTES, PRECISIONS
+from hwopt.workload.service import Service
+
+MODES = {"serve": (1.0, 1.0), "prefill": (1.0, 0.0), "decode": (0.0, 1.0)}
+"""Which phases a machine does: prompts, answers."""
+
+INPUT_TOKENS, OUTPUT_TOKENS = 2048.0, 512.0
+"""The usual request (assumption; published means: 1,155 and 211 in the conversations and 2,048 and 28 in the code of Azure's
+traces of 2023, arXiv 2311.18677; 4,900 or so before an answer at DeepSeek in 2025)."""
+
+LOAD = 0.7
+"""Share of the time of chips for prompts alone that arrivals fill (assumption, 0.5 to 0.9): the queue grows without end at 1."""
+
+DRAFT_FRACTION = 0.05
+"""Time of a draft model's pass over the model's (assumption, 0.02 to 0.15: one layer of many, or a model of a twentieth)."""
+
+ACCEPTANCE = 0.8
+"""Chance that a guessed token is accepted (assumption, 0.6 to 0.9: Leviathan et al. 2022 measure 0.5 to 0.9)."""
+
+PLAN_FIELDS = ("tp", "pp", "dp", "ep", "expert_tp", "batch")
+_ALIASES = {"etp": "expert_tp", "micro_batch": "batch", "mbs": "batch", "mb": "batch", "b": "batch"}
+
+_SERVING_STACKS = {
+    "ampere": "tensorrt-llm-2023", "hopper": "tensorrt-llm-2025", "blackwell": "tensorrt-llm-2025", "rubin": "tensorrt-llm-2025",
+    "tpu": "jax-serving-tpu", "neuron": "neuron-serving",
+}  # fmt: skip
+
+
+def serving_stack(chip: str | Path) -> str:
+    """The software that serves on a chip where nothing else is said; chips without measured software take `ideal`'s."""
+    if default_stack(chip) == "ideal":
+        return "ideal"
+    family = architecture(supported("chips", chip))
+    found = (stack for name, stack in _SERVING_STACKS.items() if family.startswith(name))
+    return next(found, "tensorrt-llm-2025")
+
+
+def service(
+    name: str | Path,
+    *,
+    mode: str = "serve",
+    input_tokens: float | None = None,
+    output_tokens: float | None = None,
+    precision: str = "bf16",
+    weights: str | None = None,
+    kv: str | None = None,
+    cached_fraction: float = 0.0,
+    requests_per_s: float = 0.0,
+    load: float = LOAD,
+    drafted_tokens: float = 0.0,
+    acceptance: float = ACCEPTANCE,
+    draft_fraction: float = DRAFT_FRACTION,
+    routing_imbalance: float = 1.0,
+) -> Service:
+    """An inference service of a model.
+
+    **Arguments:** `name` as `transformer` takes it; `mode`: serve (both phases), prefill or decode; `input_tokens` and
+    `output_tokens` of the mean request; `precision` of the layers' GEMMs, `weights` as stored (the GEMMs' by default) and `kv` of
+    keys and values (8 bit where GEMMs are narrower than 16, else theirs); `cached_fraction` of prompts; `requests_per_s` that
+    arrive, 0: as many as the machine answers; `load` of chips for prompts alone; `drafted_tokens` a step, their
+    `acceptance`, and a draft's time over the model's; `routing_imbalance` busiest expert rank over mean.
+
+    **Raises:** `UserError` for unknown names and values out of range.
+    """
+    if mode not in MODES:
+        raise UserError(f"mode '{mode}': {suggest(mode, MODES)}")
+    place = slot(precision)
+    narrow = PRECISION_BYTES[PRECISIONS.index(place)] < 2.0
+    prefills, decodes = MODES[mode]
+    drafted = _at_least("drafted_tokens", drafted_tokens, 0.0)
+    if drafted != round(drafted):
+        raise UserError(f"drafted_tokens = {drafted:g} must be a whole number")
+    load = _share("load", load)
+    if load >= 1.0:
+        raise UserError(f"load = {load:g} must stay below 1: the queue would grow without end")
+    return Service(
+        model=transformer(name),
+        input_tokens=leaf(positive(INPUT_TOKENS if input_tokens is None else input_tokens, "input_tokens", least=1.0)),
+        cached_fraction=leaf(_below_one("cached_fraction", cached_fraction)),
+        output_tokens=leaf(
+            positive(OUTPUT_TOKENS if output_tokens is None else output_tokens, "output_tokens", least=1.0)
+        ),
+        prefills=leaf(prefills),
+        decodes=leaf(decodes),
+        requests_per_s=leaf(_at_least("requests_per_s", requests_per_s, 0.0)),
+        load=leaf(load),
+        drafted_tokens=leaf(drafted),
+        acceptance=leaf(_share("acceptance", acceptance)),
+        draft_fraction=leaf(_share("draft_fraction", draft_fraction)),
+        gemm_precision=leaf([1.0 if each == place else 0.0 for each in PRECISIONS]),
+        weight_bytes=leaf(_stored(weights or precision)),
+        kv_bytes=leaf(_stored(kv or ("fp8" if narrow else precision))),
+        activation_bytes=leaf(max(2.0, _stored(precision))),
+        routing_imbalance=leaf(positive(routing_imbalance, "routing_imbalance", least=1.0)),
+    )
+
+
+def _stored(precision: str) -> float:
+    return PRECISION_BYTES[PRECISIONS.index(slot(precision))]
+
+
+def _at_least(name: str, value: float, least: float) -> float:
+    if not (math.isfinite(value) and value >= least):
+        raise UserError(f"{name} = {value:g} must be a finite number of at least {least:g}")
+    return float(value)
+
+
+def _share(name: str, value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise UserError(f"{name} = {value:g} must lie between 0 and 1")
+    return float(value)
+
+
+def _below_one(name: str, value: float) -> float:
+    if _share(name, value) == 1.0:
+        raise UserError(f"{name} = 1: a prompt has at least one new token; at most 0.999")
+    return float(value)
+
+
+def parse_serving_plan(text: str) -> dict[str, str]:
+    """`tp=8,batch=64` as a dictionary of full field names.
+
+    **Raises:** `UserError` for a piece that is not `name=value`, an unknown or repeated name.
+    """
+    found: dict[str, str] = {}
+    for piece in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (x.strip() for x in piece.partition("="))
+        name = _ALIASES.get(name.lower(), name.lower())
+        if not equals or not value:
+            raise UserError(f"plan: '{piece}' is not name=value; write for example tp=8,batch=64")
+        if name not in PLAN_FIELDS:
+            known = (*PLAN_FIELDS, *_ALIASES)
+            raise UserError(f"plan: unknown name '{name}' in '{piece}' of a service: {suggest(name, known)}")
+        if name in found:
+            raise UserError(f"plan: '{name}' stands twice")
+        found[name] = value
+    return found
+
+
+def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
+    """A checked whole-number plan that serves on a number of chips.
+
+    **Arguments:** `tp`, `pp`, `ep` (default 1); `dp` (default: what is left of the chips); `expert_tp` (default tp without
+    expert parallelism, 1 with it); `batch`: sequences, or prompts of a prefill, in a pass of each replica (default 1); a
+    replica of p stages holds p such batches. Attention is data-parallel where experts are spread over more chips than tp.
+    Values may be text.
+
+    **Raises:** `UserError` that names the field, where a value is no positive whole number or does not divide.
+    """
+    unknown = set(settings) - set(PLAN_FIELDS)
+    if unknown:
+        name = sorted(unknown)[0]
+        raise UserError(f"plan: unknown name '{name}' of a service: {suggest(name, PLAN_FIELDS)}")
+    given = {name: whole(name, settings[name]) for name in PLAN_FIELDS if settings.get(name) is not None}
+    total = whole("chips", chips)
+    tp, pp, ep = (given.get(name, 1) for name in ("tp", "pp", "ep"))
+    model = workload.model
+    check_heads(model, tp)
+    if "dp" not in given and total % (tp * pp):
+        raise UserError(f"plan: tp x pp = {tp * pp} does not divide {total} chips")
+    dp = given.get("dp") or total // (tp * pp)
+    check_product(total, tp, pp, dp, 1)
+    expert_tp = given.get("expert_tp") or (1 if ep > 1 else tp)
+    layers, experts = round(float(model.layers)), round(float(model.experts))
+    if pp > layers + 2:
+        raise UserError(f"plan: pp={pp} exceeds the {layers} layers, embedding and head")
+    if ep > 1 and not experts:
+        raise UserError(f"plan: ep={ep}, but the model is dense: it has no experts")
+    if experts and experts % ep:
+        raise UserError(f"plan: ep={ep} does not divide the {experts} experts")
+    if (tp * dp) % (ep * expert_tp):
+        raise UserError(
+            f"plan: ep x expert_tp = {ep} x {expert_tp} does not divide the tp x dp = {tp * dp} chips of a stage"
+        )
+    fullest, last = stage_layers(layers, pp, 1)
+    values = {
+        "tp": tp, "pp": pp, "dp": dp, "ep": ep, "expert_tp": expert_tp, "micro_batch": given.get("batch", 1),
+        "fullest_stage": fullest, "last_stage": last,
+    }  # fmt: skip
+    return plan_leaves({name: np.asarray(value, np.float64) for name, value in values.items()})

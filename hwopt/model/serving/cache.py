@@ -1,0 +1,55 @@
+"""Keys and values: what a token leaves behind in memory, and what a pass reads of it."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from hwopt.model.maximum import above_zero
+from hwopt.model.work import kv_heads_per_chip
+from hwopt.plan import Plan
+from hwopt.types import Scalar
+from hwopt.workload.service import Service
+from hwopt.workload.transformer import Transformer
+
+
+def token_bytes(service: Service, plan: Plan) -> Scalar:
+    """Bytes that one token keeps in one layer on one chip: `max(k/t, 1) (d + d_v) e`; latent attention `(r_kv + d_rope) e`.
+
+    A latent is shared by all heads, so every tensor-parallel rank holds it whole.
+    """
+    w = service.model
+    grouped = kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
+    return jnp.where(w.kv_rank > 0, w.kv_rank + w.rope_dim, grouped) * service.kv_bytes
+
+
+def layer_mean(shape: Transformer, tokens: Scalar) -> Scalar:
+    """Tokens that a layer keeps, mean over layers: all, or no more than its window."""
+    inside = tokens - above_zero(tokens - shape.window_tokens)
+    local = shape.local_layers_fraction
+    return (1.0 - local) * tokens + local * inside
+
+
+def prompt_span(shape: Transformer, cached: Scalar, new: Scalar) -> Scalar:
+    """Keys that a prompt's new token meets, mean over its tokens and over layers: cached ones and half of the new ones.
+
+    In layers of window w, each token meets no more than w: `((w^2 - P^2) / 2 + w (P + s - w)) / s` where the window fills
+    within the s new tokens after P cached ones.
+    """
+    w = shape.window_tokens
+    filling = (0.5 * (w * w - cached * cached) + w * above_zero(cached + new - w)) / new
+    inside = jnp.where(cached + new <= w, cached + 0.5 * new, filling)
+    local = shape.local_layers_fraction
+    return (1.0 - local) * (cached + 0.5 * new) + local * jnp.where(cached >= w, w, inside)
+
+
+def request_bytes(service: Service) -> Scalar:
+    """Keys and values of one prompt, all layers, once."""
+    w = service.model
+    each = jnp.where(w.kv_rank > 0, w.kv_rank + w.rope_dim, w.kv_heads * (w.qk_dim + w.v_dim))
+    return each * service.kv_bytes * w.layers * layer_mean(w, service.input_tokens)
+
+
+def received_bytes(service: Service, plan: Plan) -> Scalar:
+    """Keys and values of one prompt that a chip of the plan needs: copies where more ranks than heads share a sequence."""
+    w = service.model
+    return token_bytes(service, plan) * (w.layers / plan.pp) * layer_mean(w, service.input_tokens)

@@ -1,0 +1,277 @@
+"""One pass of a batch through the model: sequences that get their next tokens, prompts beside them, or either alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from hwopt.hardware.chip import Chip
+from hwopt.hardware.cluster import Cluster
+from hwopt.model import collectives, work
+from hwopt.model.jitter import jitter_fraction
+from hwopt.model.layer import Exposed, direction, dispatch_s, layer_kernels
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum
+from hwopt.model.roofline import KernelTime, bf16_rate, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time
+from hwopt.model.schedule import Breakdown
+from hwopt.model.serving import cache
+from hwopt.plan import Plan
+from hwopt.stack import Stack
+from hwopt.types import Scalar
+from hwopt.workload.service import Service
+from hwopt.workload.transformer import Transformer
+
+SCORE_BYTES = 8.0
+"""HBM bytes a stored 16-bit score costs without a fused kernel: product written (2), softmax read and written (4), values'
+product read (2). Training's 13 hold dropout too."""
+
+SAMPLING_BYTES = 12.0
+"""HBM bytes a logit costs in sampling: written (4), read for the penalty and softmax (4), read for the choice (4). An
+estimate, 8 to 20."""
+
+_SAMPLING_KERNELS = 6.0
+
+
+class Batch(NamedTuple):
+    """What one replica passes through the model at once."""
+
+    sequences: Scalar  # b, that get their next tokens
+    queries: Scalar  # q, tokens checked of each: drafted ones and one more
+    context: Scalar  # tokens before them
+    prompt_tokens: Scalar  # c, of new prompts
+    prompts: Scalar  # how many prompts these are
+    prompt_context: Scalar  # cached tokens before each of a prompt's new ones
+    prompt_length: Scalar  # new tokens of a prompt
+
+    @property
+    def rows(self) -> Scalar:
+        """Tokens in all: `b q + c`."""
+        return self.sequences * self.queries + self.prompt_tokens
+
+    @property
+    def sampled(self) -> Scalar:
+        """Tokens that the head turns into logits: every checked one, the last one of a prompt."""
+        return self.sequences * self.queries + self.prompts
+
+
+class PassTime(NamedTuple):
+    """Time of one pass on all stages, and what chips do in it."""
+
+    latency_s: Array  # from the first stage back to it
+    period_s: Array  # between two passes of the same sequences, with a micro-batch for every stage
+    breakdown: Breakdown  # of the period
+    hidden_s: Array
+    busy_s: Array  # in which a chip computes or moves HBM data, of one micro-batch
+    hbm_s: Array
+    chip_flops: Array  # of one micro-batch
+
+
+def active_experts(flow: work.Flow, plan: Plan) -> tuple[Scalar, Scalar]:
+    """Experts of a chip that a pass meets, and the token copies of each: `E_l (1 - (1 - k/E)^T)`; at least one.
+
+    T tokens of the expert-parallel group choose k of E experts each, at random. Few tokens meet few experts, and weights of
+    the others are not read; some chip of the group meets one. Saturates, so not log-log convex in the batch.
+    """
+    w = flow.model
+    has = w.experts > 0
+    experts = jnp.where(has, w.experts, 1.0)
+    local = experts / plan.ep
+    tokens = flow.tokens * (plan.ep * plan.expert_tp / plan.tp)
+    chosen = jnp.where(has & (w.experts_per_token < experts), w.experts_per_token / experts, 0.5)
+    met = local * (1.0 - jnp.exp(tokens * jnp.log1p(-chosen)))
+    met = jnp.where(w.experts_per_token < experts, hard_maximum(met, jnp.ones_like(met)), local)
+    met = jnp.where(has, met, 1.0)
+    return met, work.expert_rank_tokens(flow, plan) / met
+
+
+def _table(flow: work.Flow, plan: Plan, sampled: Scalar) -> work.Gemms:
+    """The GEMM table of a pass: experts that are met, the head for sampled tokens alone."""
+    table = work.gemms(flow, plan)
+    met, tokens = active_experts(flow, plan)
+    experts, head = work.IN_EXPERTS, work.IN_HEAD
+    return table._replace(
+        m=table.m * (1.0 - experts - head) + experts * tokens + head * sampled,
+        n_launched=table.n_launched * (1.0 - experts + experts * met),  # one grouped kernel fills and drains once
+        count=table.count * (1.0 - experts) + experts * met,
+    )
+
+
+def attention_flops(w: Transformer, batch: Batch) -> tuple[Scalar, Scalar]:
+    """Attention core of one layer, all heads, one replica: of generated tokens and of prompts.
+
+    `2 b q L a (d + d_v)`; latent attention multiplies queries with the latent itself, `2 b q L a (2 r_kv + d_rope)`. Prompts:
+    `2 c span a (d + d_v)`, span the cached tokens and half of the new ones.
+    """
+    width = w.qk_dim + w.v_dim
+    absorbed = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, width)
+    decoding = 2.0 * batch.sequences * batch.queries * cache.layer_mean(w, batch.context) * w.heads * absorbed
+    span = cache.prompt_span(w, batch.prompt_context, batch.prompt_length)
+    return decoding, 2.0 * batch.prompt_tokens * span * w.heads * width
+
+
+def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Batch, maximum: Maximum) -> KernelTime:
+    """Attention core of one layer: reading the cache of sequences, and prompts as in training."""
+    w = service.model
+    rate = bf16_rate(chip) * stack.attention_forward_efficiency
+    decoding, prompts = (flops / plan.tp for flops in attention_flops(w, batch))
+    read = batch.sequences * cache.layer_mean(w, batch.context) * cache.token_bytes(service, plan)
+    read_time = kernel_time(decoding, rate, read, chip, 1.0, stack, maximum)
+
+    heads = w.heads / plan.tp
+    own_heads = jnp.where(w.kv_rank > 0, heads, work.kv_heads_per_chip(w, plan))
+    streams = 2.0 * batch.prompt_tokens * (heads + own_heads) * (w.qk_dim + w.v_dim)
+    streams = streams + batch.prompts * cache.layer_mean(w, batch.prompt_context) * cache.token_bytes(service, plan)
+    stored = stack.attention_scores_stored
+    scores = stored * batch.prompt_tokens * (batch.prompt_context + batch.prompt_length) * heads
+    # Without a fused kernel the half that no token may see is computed too.
+    unseen = 0.5 * batch.prompt_length / (batch.prompt_context + 0.5 * batch.prompt_length)
+    computed = prompts * (1.0 + stored * unseen)
+    of_prompts = kernel_time(computed, rate, streams, chip, 0.0, stack, maximum)
+    unfused = stream_time(SCORE_BYTES * scores, chip, 0.0, stack)
+    return read_time.plus(of_prompts).plus(unfused)
+
+
+def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, batch: Batch) -> Exposed:
+    """Embedding, output head and sampling of one micro-batch."""
+    stack, w = cluster.stack, service.model
+    logits = batch.sampled * w.vocab
+    passes = stream_time(SAMPLING_BYTES * logits / plan.tp, cluster.chip, _SAMPLING_KERNELS, stack)
+    time = table.summed(work.IN_HEAD).plus(passes)
+    one = jnp.ones_like(plan.tp)
+    launch = stack.collective_launch_s
+    embedded = batch.rows * w.hidden * service.activation_bytes
+    tp = collectives.all_reduce_s(cluster.network, embedded, plan.tp, one, launch)
+    tp = tp + collectives.ring_pass_s(cluster.network, 2.0 * logits, plan.tp, one, launch, stack.logarithmic_passes)
+    zero = jnp.zeros_like(tp)
+    return Exposed(time.compute_s, time.memory_s, time.launch_s, tp, zero, zero, zero, zero, time.hbm_s)
+
+
+def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> tuple[Scalar, Scalar]:
+    """Tensor- and expert-parallel communication of one layer, before any overlap.
+
+    All-reduces of the activations after attention and after the MLP, in which outputs of experts and shared experts are added
+    up before; where experts are spread, shared experts have their own, and experts that tensor ranks share too. Dispatch and
+    combine as in training.
+    """
+    network, stack, w = cluster.network, cluster.stack, flow.model
+    launch = stack.collective_launch_s
+    block = flow.tokens * w.hidden * flow.activation_bytes
+    one = jnp.ones_like(block)
+    around, within = collectives.all_reduces_s(
+        network,
+        jnp.stack([block, block * w.experts_per_token / plan.tp * plan.expert_tp]),
+        jnp.stack([plan.tp, plan.expert_tp]),
+        jnp.stack([one, one]),
+        launch,
+    )
+    whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
+    has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
+    mlp = (1.0 - moe) + moe * (whole + (1.0 - whole) * has_shared)
+    tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
+    return tp, dispatch_s(flow, cluster, plan, moe)
+
+
+def pass_flops(w: Transformer, batch: Batch) -> Scalar:
+    """FLOPs of one pass of one replica by mathematics: 2 a weight and token, the head for sampled tokens, attention."""
+    layers = work.matrix_parameters(w) - w.vocab * w.hidden
+    decoding, prompts = attention_flops(w, batch)
+    return 2.0 * batch.rows * layers + 2.0 * batch.sampled * w.vocab * w.hidden + (decoding + prompts) * w.layers
+
+
+def pass_gemms(
+    service: Service, cluster: Cluster, plan: Plan, batch: Batch, maximum: Maximum
+) -> tuple[work.Gemms, KernelTime]:
+    """The GEMM table of a pass, and the time of each."""
+    flow = work.Flow(service.model, batch.rows, service.activation_bytes, service.routing_imbalance)
+    table = _table(flow, plan, batch.sampled)
+    return table, gemm_time(table, service, cluster.chip, cluster.stack, maximum, service.weight_bytes)
+
+
+def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maximum: Maximum) -> PassTime:
+    """Time of a pass of `batch`, a micro-batch of each replica.
+
+    Latency: `L layers + head + p sends`, whatever the number of stages: a pipeline adds capacity, and sends. Period: the
+    latency, or p times the slowest stage where stages are uneven. Weights are read once a pass whatever the batch; the
+    cache once for each sequence.
+
+    **Returns:** s; `breakdown` adds up to `period_s`.
+    """
+    stack, w = cluster.stack, service.model
+    flow = work.Flow(w, batch.rows, service.activation_bytes, service.routing_imbalance)
+    _, table = pass_gemms(service, cluster, plan, batch, maximum)
+    attention = _attention(service, cluster.chip, stack, plan, batch, maximum)
+
+    def layer(moe: Scalar) -> Exposed:
+        kernels = layer_kernels(flow, cluster, plan, moe, table, (attention, attention))
+        tp, ep = _exchanges_s(flow, cluster, plan, moe)
+        zero = jnp.zeros_like(tp)
+        return direction(cluster, kernels, (tp, zero, ep), zero, moe, maximum)
+
+    kinds = jnp.asarray(np.array([0.0, 1.0]), plan.pp.dtype)  # dense, MoE
+    each = jax.vmap(layer)(kinds).scaled(jnp.stack([w.dense_layers, w.moe_layers]))
+    layers = Exposed(*(jnp.sum(part) for part in each))
+    head = _head(service, cluster, plan, table, batch)
+    mean = layers.plus(head)
+
+    together = hard_maximum(plan.tp, plan.ep * plan.expert_tp)
+    message = batch.rows * w.hidden * service.activation_bytes / plan.tp
+    send = collectives.neighbour_send_s(cluster.network, message, plan.pp, together)
+    sends = plan.pp * send
+    latency = mean.total_s + sends
+    stage = layers.total_s / plan.pp
+    slowest = maximum(stage * plan.fullest_stage, stage * plan.last_stage + head.total_s) + send
+    several = 1.0 - above_zero(2.0 - plan.pp)
+    pace = maximum(latency, several * plan.pp * slowest)
+    jitter = pace * jitter_fraction(stack.jitter_sigma, together)
+    period = pace + jitter + stack.step_overhead_s
+    zero = jnp.zeros_like(period)
+    breakdown = Breakdown(
+        compute_s=mean.compute_s,
+        memory_bound_s=mean.memory_bound_s,
+        host_s=mean.host_s,
+        tp_comm_s=mean.tp_comm_s,
+        cp_comm_s=zero,
+        ep_comm_s=mean.ep_comm_s,
+        pp_comm_s=sends,
+        pp_bubble_s=zero,
+        pp_imbalance_s=pace - latency,
+        dp_comm_s=zero,
+        optimizer_s=zero,
+        offload_s=zero,
+        input_s=zero,
+        sites_comm_s=zero,
+        overhead_s=stack.step_overhead_s,
+        jitter_s=jitter,
+    )
+    return PassTime(
+        latency_s=latency + jitter + stack.step_overhead_s,
+        period_s=period,
+        breakdown=breakdown,
+        hidden_s=mean.hidden_s,
+        busy_s=(mean.compute_s + mean.memory_bound_s) / plan.pp,
+        hbm_s=mean.hbm_s / plan.pp,
+        chip_flops=pass_flops(w, batch) / (plan.tp * plan.pp),
+    )
+
+
+def floor_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
+    """The least time of a pass: all weights and caches that it reads over the bandwidth of the chips that share them.
+
+    `(weights of layers met, head, b L cache) / (t HBM)`: stages follow each other, so their chips do not count.
+
+    **Returns:** s.
+    """
+    w, chip = service.model, cluster.chip
+    flow = work.Flow(w, batch.rows, service.activation_bytes, service.routing_imbalance)
+    table = _table(flow, plan, batch.sampled)
+    low = table.low_precision
+    bytes_ = jnp.where(table.n > 0, table.n * table.k * table.count, 0.0) * (
+        low * service.weight_bytes + (1.0 - low) * 2.0
+    )
+    dense = work.IN_EVERY_LAYER * w.layers + work.IN_DENSE_LAYER * w.dense_layers
+    counts = dense + (work.IN_MOE_LAYER + work.IN_EXPERTS) * w.moe_layers + work.IN_HEAD
+    read = batch.sequences * cache.layer_mean(w, batch.context) * cache.token_bytes(service, plan) * w.layers
+    return (jnp.sum(bytes_ * counts) + read) * hbm_seconds_per_byte(chip)

@@ -1,0 +1,64 @@
+"""An inference service: what is asked of a machine that answers requests."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from hwopt.types import PerPrecision, Scalar
+from hwopt.workload.transformer import Transformer
+
+_NEAR_CERTAIN = 1e-4
+"""Chance of a miss below which the number of accepted guesses is taken from its series."""
+
+
+class Service(eqx.Module):
+    """A model to serve, the mean request, and the number formats.
+
+    A machine may do all of it (`prefills` and `decodes` 1) or one of the two phases.
+    """
+
+    model: Transformer
+    input_tokens: Scalar  # of a prompt, mean
+    cached_fraction: Scalar  # share of the prompt whose keys and values are kept from earlier requests
+    output_tokens: Scalar  # of an answer, mean
+    prefills: Scalar  # 1: prompts are processed here, 0: elsewhere
+    decodes: Scalar  # 1: answers are generated here, 0: elsewhere
+    requests_per_s: Scalar  # that arrive; 0: as many as the machine answers
+    load: Scalar  # share of the time of chips for prompts alone that arriving prompts fill, below 1
+    drafted_tokens: Scalar  # guessed by a draft model and checked in one pass, 0: none
+    acceptance: Scalar  # chance that a guessed token is accepted
+    draft_fraction: Scalar  # time of a draft model's pass over the model's
+    gemm_precision: PerPrecision  # share of the layers' GEMM FLOPs in each format, adds up to 1
+    weight_bytes: Scalar  # stored weight of a layer
+    kv_bytes: Scalar  # stored element of keys and values
+    activation_bytes: Scalar  # element between kernels and chips
+    routing_imbalance: Scalar  # tokens of the busiest expert rank over the mean, >= 1
+
+    @property
+    def new_tokens(self) -> Scalar:
+        """Tokens of a prompt that are not cached."""
+        return self.input_tokens * (1.0 - self.cached_fraction)
+
+    @property
+    def mean_context(self) -> Scalar:
+        """Tokens before the one that is generated, mean over an answer: `input + output / 2`."""
+        return self.input_tokens + 0.5 * self.output_tokens
+
+    @property
+    def tokens_per_pass(self) -> Scalar:
+        """Tokens a sequence gains in a pass: those accepted before the first miss, and the one that the pass itself makes.
+
+        `(1 - a^(g + 1)) / (1 - a)`, the sum of a geometric series; near a = 1 by its series in 1 - a.
+
+        **Source:** Leviathan, Kalman, Matias, arXiv 2211.17192, equation 1.
+        """
+        n, missed = self.drafted_tokens + 1.0, 1.0 - self.acceptance
+        near, all_missed = missed < _NEAR_CERTAIN, missed >= 1.0
+        some = jnp.where(near | all_missed, 0.5, missed)
+        geometric = -jnp.expm1(n * jnp.log1p(-some)) / some
+        series = n - 0.5 * n * (n - 1.0) * missed * (1.0 - (n - 2.0) / 3.0 * missed)
+        first = 1.0 + self.acceptance  # to first order where hardly any guess is right
+        return jnp.where(
+            self.drafted_tokens > 0.0, jnp.where(near, series, jnp.where(all_missed, first, geometric)), 1.0
+        )

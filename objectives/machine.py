@@ -1,0 +1,201 @@
+"""What all questions about a machine share: chips, what surrounds them, the budgets an architect may name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import numpy as np
+
+from hwopt import catalog
+from hwopt.design.metrics import metric
+from hwopt.design.problem import Budget
+from hwopt.errors import UserError
+from hwopt.hardware.chip_project import ChipProject
+from hwopt.hardware.cluster import Cluster
+from hwopt.units import pretty
+
+SOCKET_LIMIT_W = 3000.0
+"""What a socket can feed a chip at design time (assumption, 2,000 to 5,000: 2,300 W is announced for Rubin). A datasheet's
+power cap is a choice that a design is free to make again."""
+
+NO_LIMIT = math.inf
+
+_COUNTED_CHIPS = 16384
+"""Chips that a fabric's switches and cables are counted for: its price a chip is that of so many, whatever the design."""
+
+_STATED = {"hbm_stacks_budget": "memory_stacks", "package_area_budget_m2": "package_area", "wafers_budget": "wafers"}
+"""Budget -> what a chip's file must state for it. A file may leave these out, and a stated 0 means that there is none."""
+
+BUDGETS = {
+    "capex_budget_usd": "capex_usd",
+    "power_budget_w": "peak_power_w",
+    "site_power_budget_w": "site_power_w",
+    "rack_power_budget_w": "rack_power_w",
+    "chip_power_budget_w": "chip_power_w",
+    "junction_budget_k": "junction_temperature_k",
+    "die_area_budget_m2": "silicon_area_m2",
+    "hbm_stacks_budget": "hbm_stacks",
+    "package_area_budget_m2": "package_area_m2",
+    "wafers_budget": "wafers",
+}
+"""Field of any question about a machine -> the metric it limits."""
+
+CHOICES = {
+    "chip": "its servers, links and software",
+    "design": "a public design from which the chip is drawn anew: areas, stacks, dies, clock",
+    "technology": "process that the design is ported to",
+    "memory": "HBM generation that the design is ported to",
+    "fabric": "topology outside the domain, counted out for 16,384 chips, else the chip's own links",
+    "sites": "places that share the chips equally",
+    "cooling": "cooling technology, else what the chip's servers are built for",
+    "reliability": "how often a fleet fails",
+    "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
+}
+
+_COLDEST_JUNCTION_K = 273.15  # freezing water; less is a temperature in degC
+
+NETWORK = ("scale_up_domain", "scale_up_bandwidth_bytes_per_s", "scale_out_bandwidth_bytes_per_s")
+_CATALOGUE_CHIP = ("hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "clock_ratio")
+_DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enabled_fraction", "clock_hz")
+
+
+def meanings(choices: Mapping[str, str], budgets: Mapping[str, str]) -> dict[str, str]:
+    """What each field says in the help of a command."""
+    limits = {field: f"at most, {metric(name).meaning} ({metric(name).unit})" for field, name in budgets.items()}
+    return dict(choices) | limits
+
+
+@dataclass(frozen=True)
+class MachineQuestion:
+    """Fields of a question about a machine. Budgets at infinity are not asked for."""
+
+    workload: str = "llama3.1-405b"
+    chip: str = "h100-sxm"
+    design: str = ""  # a public design from which the chip itself is drawn anew; none: the chip as it is sold
+    technology: str = ""  # that the design is ported to
+    memory: str = ""  # likewise
+    stack: str = "nemo-2024"
+    site: str = "us-average"
+    fabric: str = ""
+    sites: float = 1.0
+    cooling: str = ""
+    reliability: str = "fleet-mean"
+    prices: str = "default"
+    constants: str = "calibrated"
+    precision: str = "bf16"
+    capex_budget_usd: float = NO_LIMIT
+    power_budget_w: float = NO_LIMIT
+    site_power_budget_w: float = NO_LIMIT
+    rack_power_budget_w: float = NO_LIMIT
+    chip_power_budget_w: float = NO_LIMIT
+    junction_budget_k: float = NO_LIMIT
+    die_area_budget_m2: float = NO_LIMIT
+    hbm_stacks_budget: float = NO_LIMIT
+    package_area_budget_m2: float = NO_LIMIT
+    wafers_budget: float = NO_LIMIT
+
+    name: ClassVar[str] = ""
+    minimised: ClassVar[str] = ""
+    aim: ClassVar[str] = ""
+    limited: ClassVar[Mapping[str, str]] = BUDGETS  # field -> metric
+
+    def __post_init__(self) -> None:
+        if self.junction_budget_k < _COLDEST_JUNCTION_K:
+            raise UserError(
+                f"junction_budget_k = {self.junction_budget_k:g} K is colder than any climate: it is in kelvin, 85 degC is 358"
+            )
+
+    def _budgets(self) -> tuple[Budget, ...]:
+        """Budgets that were asked for."""
+        asked = {field: getattr(self, field) for field in self.limited if getattr(self, field) != NO_LIMIT}
+        if not self.design:
+            self._check_stated(asked)
+        return tuple(Budget(field, metric(self.limited[field]), limit) for field, limit in asked.items())
+
+    def _machine(self, **surroundings: Any) -> Cluster:
+        """The machine that the question starts from."""
+        catalog.check_precision(self.chip, self.precision)
+        cluster = catalog.cluster(
+            self.chip,
+            _COUNTED_CHIPS,
+            stack=self.stack,
+            site=self.site,
+            fabric=self.fabric or None,
+            sites=self.sites,
+            cooling=self.cooling or None,
+            reliability=self.reliability,
+            prices=self.prices,
+            constants=self.constants,
+            **surroundings,
+        )
+        return eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
+
+    def _hardware(self) -> tuple[str, ...]:
+        """Variables of chips, links and racks."""
+        return (*(_DESIGNED_CHIP if self.design else _CATALOGUE_CHIP), *NETWORK)
+
+    def _check_stated(self, budgets: Mapping[str, float]) -> None:
+        """Refuses a budget on what is not known of the chip: it would hold whatever the design."""
+        chip = catalog.record("chips", self.chip)
+        for field in budgets:
+            if field in _STATED and _STATED[field] not in chip.quantities:
+                raise UserError(
+                    f"{field}: chip '{chip.slug}' does not state '{_STATED[field]}': add it to the chip's file (0 if it has "
+                    "none), or leave the budget out"
+                )
+
+    def _project(self) -> ChipProject | None:
+        """The chip in the making, if the question asks for one."""
+        if not self.design:
+            if self.technology or self.memory:
+                raise UserError(
+                    "technology and memory say what a design is ported to: name the design too, such as h100-sxm"
+                )
+            return None
+        project = catalog.chip_project(
+            self.design, technology=self.technology or None, memory=self.memory or None, prices=self.prices
+        )
+        return eqx.tree_at(lambda p: p.design.power_cap_w, project, np.float64(SOCKET_LIMIT_W))
+
+    def _within(self, budgets: tuple[Budget, ...]) -> str:
+        """Chips and limits, the end of the question's sentence."""
+        limits = (f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in budgets)
+        ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
+        drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
+        chips = drawn if self.design else f"{self.chip}-class chips"
+        return f"{chips}; within {', '.join(limits) or 'no budget'}"
+
+    def _sources(self, *records: catalog.Record) -> tuple[str, ...]:
+        """Citations of every entry behind the template, and what its constants were fitted to. **Arguments:** further entries."""
+        held = catalog.calibration(self.constants)
+        fitted = [f"Calibration: {held.title}"] if held is not None and held.runs else []
+        chip = catalog.record("chips", self.chip)
+        project = (
+            catalog.project_records(self.design, self.technology or None, self.memory or None) if self.design else ()
+        )
+        cited = catalog.sources_of(
+            catalog.record("workloads", self.workload),
+            chip,
+            catalog.record("links", str(chip.text["scale_up"])),
+            *self._network_records(),
+            catalog.record("stacks", self.stack),
+            catalog.record("sites", self.site),
+            catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),
+            catalog.record("racks", "orv3"),
+            catalog.record("reliability", self.reliability),
+            catalog.record("prices", self.prices),
+            *project,
+            *records,
+        )
+        return (*fitted, *cited)
+
+    def _network_records(self) -> list[catalog.Record]:
+        """The entries behind what lies outside the domain."""
+        if not self.fabric:
+            return [catalog.record("links", str(catalog.record("chips", self.chip).text["scale_out"]))]
+        fabric = catalog.record("fabrics", self.fabric)
+        return [fabric, catalog.record("links", str(fabric.text["link"]))]

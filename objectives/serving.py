@@ -1,0 +1,126 @@
+"""What all questions about serving share: the requests, their limits, the default space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hwopt import catalog
+from hwopt.design.metrics import metric
+from hwopt.design.problem import Problem
+from hwopt.design.variables import KNOWN, Design, Variable, variable
+from hwopt.errors import UserError
+from hwopt.plan import Disaggregated, Plan
+from hwopt.workload.service import Service
+from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
+
+_BUDGETS = {
+    "ttft_budget_s": "time_to_first_token_s",
+    "tpot_budget_s": "time_per_output_token_s",
+    "request_budget_s": "request_time_s",
+    "token_cost_budget_usd": "cost_per_token_usd",
+    "token_energy_budget_j": "energy_per_token_j",
+    **BUDGETS,
+}
+"""Field of a question -> the metric it limits."""
+
+_CHOICES = CHOICES | {
+    "stack": "software, else what usually serves on the chip",
+    "input_tokens": "of the mean prompt",
+    "output_tokens": "of the mean answer",
+    "precision": "of the layers' GEMMs",
+    "weights": "format of stored weights, else that of the GEMMs",
+    "kv": "format of keys and values, else 8 bit beside narrow GEMMs",
+    "cached_fraction": "share of prompts whose keys and values are kept",
+    "split": "together: prompts beside answers; apart: prompts on chips of their own",
+    "load": "share of the time of chips for prompts alone that arrivals fill",
+    "drafted_tokens": "guessed a step by a draft model, 0: none",
+    "acceptance": "chance that a guess is accepted",
+    "requests_per_s": "that arrive, and pay for the machine; 0: as many as it answers",
+}
+
+_TOGETHER = ("tp", "pp", "batch", "fullest_stage", "last_stage", "replicas")
+_APART = (
+    "prefill_tp", "prefill_pp", "prefill_batch", "prefill_fullest_stage", "prefill_last_stage", "prefill_replicas",
+)  # fmt: skip
+_SPLITS = ("together", "apart")
+
+
+@dataclass(frozen=True)
+class ServingQuestion(MachineQuestion):
+    """Fields and default space of a question about one service. Budgets at infinity are not asked for."""
+
+    workload: str = "llama3.1-70b"
+    stack: str = ""
+    precision: str = "fp8"
+    weights: str = ""
+    kv: str = ""
+    input_tokens: float = 2048.0
+    output_tokens: float = 512.0
+    cached_fraction: float = 0.0
+    split: str = "together"
+    load: float = 0.7
+    drafted_tokens: float = 0.0
+    acceptance: float = 0.8
+    requests_per_s: float = 0.0
+    ttft_budget_s: float = NO_LIMIT
+    tpot_budget_s: float = NO_LIMIT
+    request_budget_s: float = NO_LIMIT
+    token_cost_budget_usd: float = NO_LIMIT
+    token_energy_budget_j: float = NO_LIMIT
+
+    limited: ClassVar[Mapping[str, str]] = _BUDGETS
+    meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split not in _SPLITS:
+            raise UserError(f"split = {self.split!r}: write {' or '.join(_SPLITS)}")
+        if self.requests_per_s < 0.0:
+            raise UserError(f"requests_per_s = {self.requests_per_s:g} must not be negative")
+        if not self.stack:
+            object.__setattr__(self, "stack", catalog.serving_stack(self.chip))
+
+    def _service(self) -> Service:
+        return catalog.service(
+            self.workload,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            precision=self.precision,
+            weights=self.weights or None,
+            kv=self.kv or None,
+            cached_fraction=self.cached_fraction,
+            requests_per_s=self.requests_per_s,
+            load=self.load,
+            drafted_tokens=self.drafted_tokens,
+            acceptance=self.acceptance,
+        )
+
+    def _variables(self, service: Service) -> tuple[Variable, ...]:
+        apart = self.split == "apart"
+        names = (*self._hardware(), "chips_per_rack", *_TOGETHER, *(_APART if apart else ()))
+        experts = float(service.model.experts)
+        degrees = [variable("ep", 1.0, experts)] if experts > 1 else []
+        if experts > 1 and apart:
+            degrees.append(variable("prefill_ep", 1.0, experts))
+        return (*(KNOWN[name] for name in names), *degrees)
+
+    def problem(self) -> Problem:
+        """The question in mathematics, with numbers from the catalogue."""
+        service, budgets = self._service(), self._budgets()
+        cluster = self._machine()
+        plan: Plan | Disaggregated = catalog.serving_plan(service, 1)
+        if self.split == "apart":
+            plan = Disaggregated(plan, plan)
+        answers = f"{self.input_tokens:,.0f} tokens in, {self.output_tokens:,.0f} out"
+        rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
+        return Problem(
+            name=self.name,
+            question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets)}",
+            objective=metric(self.minimised),
+            variables=self._variables(service),
+            budgets=budgets,
+            template=Design(service, cluster, plan, self._project()),
+            sources=self._sources(),
+        )

@@ -1,0 +1,120 @@
+"""One chip that trains a model and then serves it: the least cost of both.
+
+minimise    cost of the training run + tokens served x cost of a token
+over        as `train_cost`, for the machine that trains; tensor, expert and pipeline parallel degrees, sequences and
+replicas of the machine that serves, of the same chips, links and racks
+subject to  training time              <= time_budget_s
+time to first token        <= ttft_budget_s
+time between output tokens <= tpot_budget_s
+peak power of both         <= power_budget_w
+and whatever else of `MachineQuestion` is limited; both plans fit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hwopt import catalog
+from hwopt.design.metrics import metric
+from hwopt.design.problem import Problem
+from hwopt.design.variables import Design, of_serving, of_training
+from hwopt.plan import TrainingAndServing
+from hwopt.units import pretty
+from hwopt.workload.train_and_serve import TrainAndServe as Both
+from objectives.machine import CHOICES, NO_LIMIT, MachineQuestion, meanings
+from objectives.serve_cost import ServeCost
+from objectives.train_cost import TrainCost
+
+_SHARED = ("capex_budget_usd", "power_budget_w", "rack_power_budget_w", "chip_power_budget_w", "junction_budget_k",
+           "die_area_budget_m2")  # fmt: skip
+
+_BUDGETS = {
+    "time_budget_s": "run_time_s",
+    "ttft_budget_s": "time_to_first_token_s",
+    "tpot_budget_s": "time_per_output_token_s",
+} | {name: MachineQuestion.limited[name] for name in _SHARED}
+
+_CHOICES = CHOICES | {
+    "stack": "software that trains",
+    "serving_stack": "software that serves, else what usually does on the chip",
+    "precision": "of training's GEMMs",
+    "serving_precision": "of serving's GEMMs",
+    "tokens": "of the training run",
+    "global_batch": "sequences a training step",
+    "served_tokens": "generated over the life of the service",
+    "input_tokens": "of the mean prompt",
+    "output_tokens": "of the mean answer",
+    "requests_per_s": "that arrive, and pay for the machine that serves",
+}
+
+
+@dataclass(frozen=True)
+class TrainAndServe(MachineQuestion):
+    """Least cost of training a model and serving it, on chips of one kind.
+
+    Defaults: Llama-3.1-70B on 15 T tokens in 60 days, then a trillion tokens of answers (2,048 tokens in, 512 out), the first
+    token within 1 s and the others every 30 ms, 100 requests a second, 30 MW at the meter for both machines.
+    """
+
+    workload: str = "llama3.1-70b"
+    serving_stack: str = ""
+    serving_precision: str = "fp8"
+    tokens: float = 15e12
+    global_batch: float = 2048.0
+    sequence_length: float = 8192.0
+    served_tokens: float = 1e12
+    input_tokens: float = 2048.0
+    output_tokens: float = 512.0
+    requests_per_s: float = 100.0
+    time_budget_s: float = 60 * 86400.0
+    ttft_budget_s: float = 1.0
+    tpot_budget_s: float = 0.03
+    power_budget_w: float = 30e6
+    capex_budget_usd: float = NO_LIMIT
+
+    name: ClassVar[str] = "train_and_serve"
+    minimised: ClassVar[str] = "lifetime_cost_usd"
+    aim: ClassVar[str] = "One chip to train and to serve"
+    limited: ClassVar[Mapping[str, str]] = _BUDGETS
+    meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
+
+    def problem(self) -> Problem:
+        """The question in mathematics, with numbers from the catalogue."""
+        fields = ("workload", "chip", "design", "technology", "memory", "site", "fabric", "sites", "cooling", "reliability",
+                  "prices", "constants")  # fmt: skip
+        same = {name: getattr(self, name) for name in fields}
+        training = TrainCost(
+            **same,
+            stack=self.stack,
+            precision=self.precision,
+            tokens=self.tokens,
+            global_batch=self.global_batch,
+            sequence_length=self.sequence_length,
+        ).problem()
+        serving = ServeCost(
+            **same,
+            stack=self.serving_stack or catalog.serving_stack(self.chip),
+            precision=self.serving_precision,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            requests_per_s=self.requests_per_s,
+        ).problem()
+        budgets = self._budgets()
+        run, cluster, plan, project = training.template
+        service, serves, serving_plan, _ = serving.template
+        both = Both(run, service, np.float64(self.served_tokens), serves.stack)
+        own = [each for each in serving.variables if each.category in ("plan", "size", "rounding")]
+        served = pretty(self.served_tokens, "token")
+        return Problem(
+            name=self.name,
+            question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens, then {served} served, {self._within(budgets)}",
+            objective=metric(self.minimised),
+            variables=(*map(of_training, training.variables), *map(of_serving, own)),
+            budgets=budgets,
+            template=Design(both, cluster, TrainingAndServing(plan, serving_plan), project),
+            sources=tuple(dict.fromkeys((*training.sources, *serving.sources))),
+        )

@@ -1,0 +1,28 @@
+"""Writes the half widths of serving predictions: python tests/benchmark/serving_widths.py (a minute)."""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+from pathlib import Path
+
+from hwopt import catalog
+from hwopt.study.validation import validate
+from hwopt.study.validation.serving_widths import errors, write
+
+DATA = files("hwopt") / "data"
+
+
+def main() -> None:
+    runs = Path(str(DATA / "runs" / "inference.csv"))
+    with runs.open(encoding="utf-8", newline="") as file:
+        experts = {row["id"]: row["moe_experts"] not in ("", "0") for row in csv.DictReader(file)}
+    result = validate(runs)
+    found = errors(result, experts)
+    chips = {row["accelerator"] for row in result["rows"] if row["status"] == "scored"}
+    families = {str(catalog.record("chips", chip).text["architecture"]) for chip in chips}
+    write(Path(str(DATA / "calibrations" / "serving.toml")), found, sorted(families))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""A service on a cluster in plain Python floats: every leaf of the model's serving report by name."""
+
+from __future__ import annotations
+
+import math
+
+from tests.reference.plain import rack
+from tests.reference.plain.estimate import peak_seconds_per_flop
+from tests.reference.plain.money import carbon, money
+from tests.reference.plain.names import BREAKDOWN
+from tests.reference.plain.power import at_the_inlet, usage_effectiveness
+from tests.reference.plain.serving_state import apart, chips_of, together
+from tests.reference.plain.thermal import operating_point
+from tests.reference.plain.weights import expert_replicas, parameters
+
+
+def failures_per_second(fleet, chips: float, kelvin: float) -> float:
+    by_heat = math.exp(fleet.failure_growth_per_k * (kelvin - fleet.reference_junction_k))
+    return chips * fleet.failures_per_chip_s * (1.0 + fleet.hardware_share * (by_heat - 1.0))
+
+
+def plan_margins(service, cluster, plan, used: float) -> dict[str, float]:
+    w = service.model
+    return {
+        "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(used),
+        "stages": math.log((w.layers + 2.0) / plan.pp),
+        "tensor_parallel": math.log(w.heads) - math.log(plan.tp),
+        "experts": math.log(max(w.experts, 1.0) / plan.ep),
+        "replicas": math.log(expert_replicas(plan)),
+    }
+
+
+def margins(service, cluster, state: dict, rack_w: float, cooling: float) -> dict[str, float]:
+    each = [
+        plan_margins(service, cluster, plan, sum(parts.values()))
+        for plan, parts in zip(state["plans"], state["needs"], strict=True)
+    ]
+    return {
+        **{name: min(limits[name] for limits in each) for name in each[0]},
+        "demand": math.log(state["interval"]) - math.log(state["between"]),
+        "chips": -abs(math.log(cluster.chips / sum(chips_of(plan) for plan in state["plans"]))),
+        "cooling": cooling,
+        **rack.margins(cluster, rack_w),
+    }
+
+
+def watts(cluster, point, state: dict) -> dict[str, float]:
+    """Of a chip at full load at the rack's inlet, and of the cluster at the meter, on average."""
+    shares = {name: seconds / state["interval"] / cluster.chips for name, seconds in state["work"].items()}
+    pue = usage_effectiveness(cluster)
+    average = at_the_inlet(cluster, point, shares["arithmetic"], shares["hbm"], shares["busy"])
+    return {
+        "full": at_the_inlet(cluster, point, 1.0, 1.0, 1.0),
+        "average": cluster.chips * pue * average,
+        "pue": pue,
+        "chip": point["standby"] + point["leakage"] + point["core"] + point["memory"],
+    }
+
+
+def estimate(service, cluster, plan) -> dict[str, float]:
+    """Every leaf of the report by name."""
+    chip, chips = cluster.chip, cluster.chips
+    point = operating_point(chip, cluster.cooling)
+    running = rack.running(cluster, point["clock"])
+    state = apart(service, running, plan) if hasattr(plan, "decode") else together(service, running, plan)
+    draw = watts(cluster, point, state)
+    pue, rack_w = draw["pue"], draw["full"] * cluster.rack.chips
+    capex, usd = money(cluster, draw["full"], draw["average"])
+    kilograms = carbon(cluster, draw["full"], draw["average"])
+    rate = failures_per_second(cluster.reliability, state["instance"], point["kelvin"])
+    goodput = 1.0 / (1.0 + rate * cluster.reliability.restart_s)
+    asked = service.output_tokens
+    if service.decodes == 0 and not hasattr(plan, "decode"):
+        asked = service.input_tokens * (1.0 - service.cached_fraction)
+    tokens = asked / state["interval"]
+    per_chip = state["useful"] / chips / state["interval"]
+    peak_s = peak_seconds_per_flop(service, chip)
+    parts, limits = state["step"]["parts"], margins(service, cluster, state, rack_w, point["cooling_margin"])
+    used = sum(state["memory"].values())
+    report = {
+        "step_time_s": state["step"]["period"],
+        "tokens_per_s": tokens,
+        "tokens_per_s_per_chip": tokens / chips,
+        "requests_per_s": 1.0 / state["interval"],
+        "capacity_requests_per_s": 1.0 / state["between"],
+        "time_to_first_token_s": state["first"],
+        "time_per_output_token_s": state["token"],
+        "request_time_s": state["first"] + (service.output_tokens - 1.0) * state["token"],
+        "users": state["users"],
+        "users_per_w": state["users"] / draw["average"],
+        "floor_time_s": state["floor"],
+        "kv_transfer_s": state["transfer"],
+        "prefill_chips": state["prefill_chips"],
+        "decode_chips": state["decode_chips"],
+        "mfu": per_chip * peak_s,
+        "hfu": state["executed"] / chips / state["interval"] * peak_s,
+        "model_flops_per_chip_per_s": per_chip,
+        "memory_per_chip_bytes": used,
+        "memory_capacity_bytes": chip.hbm_capacity_bytes,
+        "clock_ratio": point["clock"],
+        "clock_margin": point["clock_margin"],
+        "junction_temperature_k": point["kelvin"],
+        "heat_flux_w_per_m2": draw["chip"] / chip.silicon_area_m2,
+        "chip_power_w": draw["chip"],
+        "rack_power_w": rack_w,
+        "racks": chips / cluster.rack.chips,
+        "floor_area_m2": chips / cluster.rack.chips * cluster.rack.floor_area_m2,
+        "pue": pue,
+        "power_w": draw["average"],
+        "peak_power_w": chips * pue * draw["full"],
+        "site_power_w": chips * pue * draw["full"] / cluster.sites.count,
+        "goodput": goodput,
+        "mean_time_between_failures_s": 1.0 / rate,
+        "energy_per_token_j": draw["average"] / (tokens * goodput),
+        "carbon_per_token_kg": kilograms / (tokens * goodput),
+        "capex_usd": capex,
+        "cost_per_token_usd": usd / (tokens * goodput),
+        "silicon_area_m2": chip.silicon_area_m2,
+        "hbm_stacks": chips * chip.hbm_stacks,
+        "package_area_m2": chips * chip.package_area_m2,
+        "wafers": chips * chip.wafers,
+        "parameters": parameters(service.model, per_token=False),
+        "active_parameters": parameters(service.model, per_token=True),
+        "hidden_s": state["step"]["hidden"],
+        "bottleneck": float(max(range(len(BREAKDOWN)), key=lambda i: parts[BREAKDOWN[i]])),
+        "feasible": float(all(value >= -1e-6 for value in limits.values())),
+    }
+    for group, values in (("breakdown", parts), ("memory", state["memory"]), ("margins", limits)):
+        report |= {f"{group}.{name}": value for name, value in values.items()}
+    return {name: float(value) for name, value in report.items()}

@@ -1,0 +1,186 @@
+"""A machine in steady state: passes that follow each other, what a request takes of them, and how long it waits."""
+
+from __future__ import annotations
+
+from tests.reference.plain.collectives import send, stream
+from tests.reference.plain.serving_pass import Batch, cached_token_bytes, floor, flops, one_pass, remembered
+from tests.reference.plain.weights import stage_weights
+
+
+def chips_of(plan) -> float:
+    return plan.tp * plan.pp * plan.dp * plan.cp
+
+
+def gained(service) -> float:
+    """Tokens of a pass and sequence: guesses are taken until the first wrong one, and one comes on top."""
+    whole = int(service.drafted_tokens)
+    rest = service.drafted_tokens - whole
+    assert rest == 0.0
+    return sum(service.acceptance**i for i in range(whole + 1))
+
+
+def batch_of(service, sequences: float, prompts: float, queries: float | None = None) -> Batch:
+    new = service.input_tokens * (1.0 - service.cached_fraction)
+    return Batch(
+        sequences=sequences,
+        queries=1.0 + service.drafted_tokens if queries is None else queries,
+        context=service.input_tokens + service.output_tokens / 2.0,
+        prompts=prompts,
+        new=new,
+        cached=service.input_tokens - new,
+    )
+
+
+def by_sequences(service, without_first: bool) -> float:
+    """Tokens of an answer that passes of its sequence make; the first one may be the prompt's."""
+    return max(service.output_tokens - 1.0, 1.0) if without_first else service.output_tokens
+
+
+def arriving(service, between: float) -> float:
+    """Seconds between requests: those asked for, or as few as there can be."""
+    return 1.0 / service.requests_per_s if service.requests_per_s > 0 else between
+
+
+def timed(service, cluster, plan, batch: Batch) -> dict:
+    """A pass and the draft model's: one for each guess, or one that takes in the prompts where there are no sequences."""
+    time, drafts = one_pass(service, cluster, plan, batch), service.drafted_tokens
+    if batch.sequences == 0:
+        drafts = min(drafts, 1.0)
+    factor = 1.0 + drafts * service.draft_fraction
+    scaled = {name: factor * value for name, value in time.items() if name != "parts"}
+    return {**scaled, "parts": {name: factor * value for name, value in time["parts"].items()}}
+
+
+def chip_seconds(plan, time: dict, passes: float) -> dict[str, float]:
+    chips = plan.tp * plan.pp * plan.cp
+    return {name: passes * chips * time[name] for name in ("arithmetic", "hbm", "busy")}
+
+
+def memory(service, cluster, plan, batch: Batch, resident: float) -> dict[str, float]:
+    """Bytes of the fullest chip; `resident` tokens in each layer of a replica."""
+    w, stack = service.model, cluster.stack
+    embedding, logits = (w.vocab + w.learned_positions) * w.hidden, w.vocab * w.hidden
+    tables = max(embedding, logits) + (1.0 - w.tied_embeddings) * min(embedding, logits) * max(2.0 - plan.pp, 0.0)
+    weights = service.weight_bytes * sum(stage_weights(w, plan))
+    if service.weight_bytes < 2.0:
+        weights += (2.0 - service.weight_bytes) * tables / plan.tp
+    if service.drafted_tokens > 0:
+        weights += weights * service.draft_fraction
+    layers = w.layers * plan.fullest_stage / plan.pp
+    kept = resident * layers * cached_token_bytes(service, plan.tp)
+    inner = w.mlp_matrices * max(w.ffn, w.expert_ffn * w.experts_per_token) / plan.tp
+    at_once = batch.sequences * batch.queries + min(batch.prompts * batch.new, 512.0)
+    working = at_once * service.activation_bytes * (4.0 * w.hidden + inner)
+    working += 4.0 * batch.sampled() * w.vocab / plan.tp
+    return {
+        "weights_bytes": weights,
+        "cache_bytes": kept,
+        "working_bytes": working,
+        "reserve_bytes": stack.memory_reserve_bytes + stack.fragmentation * (kept + working),
+    }
+
+
+def instance(plan) -> float:
+    """Chips that stop together."""
+    return plan.pp * max(plan.tp * plan.cp, plan.ep * plan.expert_tp)
+
+
+def together(service, cluster, plan) -> dict:
+    """One group of chips for what the service does."""
+    w, own, chips = service.model, plan.micro_batch, chips_of(plan)
+    decodes, prefills = service.decodes == 1, service.prefills == 1
+    gain, generated = gained(service), by_sequences(service, without_first=prefills)
+    if decodes:
+        passes = generated / gain / own
+        prompts = 1.0 / passes if prefills else 0.0  # of a request a prompt, spread over its share of passes
+        batch = batch_of(service, own, prompts)
+        first = batch._replace(prompts=1.0 + prompts if prefills else 0.0)
+    else:
+        passes = 1.0 / own
+        batch = first = batch_of(service, 0.0, own)
+    step = timed(service, cluster, plan, batch)
+    resident = remembered(w, service.input_tokens + service.output_tokens / 2.0) * batch.sequences * plan.pp
+    resident += remembered(w, service.input_tokens) * first.prompts * (1.0 if decodes else plan.pp)
+    first_token = 0.0
+    if prefills:
+        first_token = timed(service, cluster, plan, first)["latency"]
+        first_token += step["period"] / plan.pp / 2.0 if decodes else 0.0
+    between = passes * step["period"] / plan.pp / plan.dp
+    return {
+        "step": step,
+        "floor": floor(service, cluster, plan, batch),
+        "between": between,
+        "interval": arriving(service, between),
+        "first": first_token,
+        "token": step["period"] / gain if decodes else 0.0,
+        "transfer": 0.0,
+        "users": generated / gain * step["period"] / arriving(service, between) if decodes else 0.0,
+        "work": chip_seconds(plan, step, passes),
+        "useful": passes * flops(w, batch._replace(queries=gain)),
+        "executed": passes * flops(w, batch),
+        "prefill_chips": 0.0 if decodes else chips,
+        "decode_chips": chips if decodes else 0.0,
+        "instance": instance(plan),
+        "memory": memory(service, cluster, plan, first, resident),
+        "plans": (plan,),
+        "needs": (memory(service, cluster, plan, first, resident),),
+    }
+
+
+def transfer(service, cluster, plan) -> tuple[float, float]:
+    """Seconds that one prompt's keys and values travel, and seconds between requests where links do nothing else.
+
+    Each chip that has a part of them sends it, each chip that needs a part receives it, copies too.
+    """
+    w = service.model
+    channels = w.kv_rank + w.rope_dim if w.kv_rank > 0 else w.kv_heads * (w.qk_dim + w.v_dim)
+    tokens = w.layers * remembered(w, service.input_tokens)
+    size = channels * service.kv_bytes * tokens
+    received = cached_token_bytes(service, plan.decode.tp) * tokens / plan.decode.pp
+    everybody = chips_of(plan.prefill) + chips_of(plan.decode)
+    alone = max(size * plan.prefill.dp / chips_of(plan.prefill), received)
+    shared = max(size / chips_of(plan.prefill), received / plan.decode.dp)
+    return send(cluster, alone, everybody, 1.0), stream(cluster, shared, everybody, 1.0)
+
+
+def apart(service, cluster, plan) -> dict:
+    """Prompts on chips of their own."""
+    w, gain = service.model, gained(service)
+    decode, prefill = plan.decode, plan.prefill
+    own, together_with = decode.micro_batch, prefill.micro_batch
+    going, prompts = batch_of(service, own, 0.0), batch_of(service, 0.0, together_with)
+    step, first = timed(service, cluster, decode, going), timed(service, cluster, prefill, prompts)
+    generated = by_sequences(service, without_first=True)
+    passes = generated / gain / own
+    decoded = passes * step["period"] / decode.pp / decode.dp
+    prefilled = first["period"] / prefill.pp / prefill.dp / together_with / service.load
+    travel, links = transfer(service, cluster, plan)
+    between = max(decoded, prefilled, links)
+    waiting = 0.5 * service.load / (1.0 - service.load) * first["period"] / prefill.pp
+    resident = remembered(w, service.input_tokens + service.output_tokens / 2.0) * own * decode.pp
+    of_prompts = remembered(w, service.input_tokens) * together_with * prefill.pp
+    needs = (
+        memory(service, cluster, decode, going, resident),
+        memory(service, cluster, prefill, prompts, of_prompts),
+    )
+    one, other = (chip_seconds(p, t, n) for p, t, n in ((decode, step, passes), (prefill, first, 1.0 / together_with)))
+    prompt_flops = flops(w, prompts) / together_with
+    return {
+        "step": step,
+        "floor": floor(service, cluster, decode, going),
+        "between": between,
+        "interval": arriving(service, between),
+        "first": waiting + first["latency"] + travel,
+        "token": step["period"] / gain,
+        "transfer": travel,
+        "users": generated / gain * step["period"] / arriving(service, between),
+        "work": {name: one[name] + other[name] for name in one},
+        "useful": passes * flops(w, going._replace(queries=gain)) + prompt_flops,
+        "executed": passes * flops(w, going) + prompt_flops,
+        "prefill_chips": chips_of(prefill),
+        "decode_chips": chips_of(decode),
+        "instance": max(instance(decode), instance(prefill)),
+        "memory": max(needs, key=lambda parts: sum(parts.values())),
+        "plans": (decode, prefill),
+        "needs": needs,
+    }

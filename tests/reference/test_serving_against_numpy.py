@@ -1,0 +1,104 @@
+"""The serving model equals the plain-Python one, in every leaf."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from hwopt.model.estimate import estimate
+from tests.cases import KINDS, count, replace, stack_cases, take
+from tests.reference.plain.serving import estimate as plain_estimate
+from tests.reference.test_against_numpy import assert_same, leaves
+from tests.serving_cases import MODES, serving_case, serving_cases
+
+CASES = 200
+MAPPED = jax.jit(jax.vmap(lambda service, cluster, plan: estimate(service, cluster, plan)))
+
+
+def mapped(cases) -> dict[str, np.ndarray]:
+    with jax.enable_x64(True):
+        return leaves(MAPPED(*cases))
+
+
+def reference(cases) -> dict[str, np.ndarray]:
+    rows = [plain_estimate(*take(cases, i)) for i in range(count(cases))]
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_reference(kind, mode):
+    seed = 100 + 10 * MODES.index(mode) + KINDS.index(kind)
+    cases = serving_cases(np.random.default_rng(seed), CASES, kind, mode)
+    assert_same(mapped(cases), reference(cases))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equals_the_reference_where_requests_are_given(mode):
+    """From a thousandth of what the machines can answer to ten times as much."""
+    rng = np.random.default_rng(160)
+    service, cluster, plan = cases = serving_cases(rng, CASES, mode=mode)
+    share = 10.0 ** rng.uniform(-3, 1, CASES)
+    cases = replace(service, requests_per_s=share * mapped(cases)["requests_per_s"]), cluster, plan
+    actual = mapped(cases)
+    assert_same(actual, reference(cases))
+    assert not actual["feasible"][share > 1].any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equals_the_reference_on_one_chip(mode):
+    service, cluster, plan = serving_cases(np.random.default_rng(140), CASES, mode=mode)
+    ones = dict.fromkeys(("tp", "pp", "dp", "ep", "expert_tp", "fullest_stage", "last_stage"), 1.0)
+    if mode == "apart":
+        plan, chips = type(plan)(prefill=replace(plan.prefill, **ones), decode=replace(plan.decode, **ones)), 2.0
+    else:
+        plan, chips = replace(plan, **ones), 1.0
+    cases = service, replace(cluster, chips=chips, sites__count=1.0), plan
+    assert_same(mapped(cases), reference(cases))
+
+
+def test_every_part_is_compared():
+    """What few services and plans have occurs among the cases above, where it can show."""
+    cases = serving_cases(np.random.default_rng(113), CASES, KINDS[2], MODES[0])
+    (service, cluster, plan), actual = cases, mapped(cases)
+    w = service.model
+    occurs = {
+        "narrow weights": service.weight_bytes < 1,
+        "drafts": (service.drafted_tokens > 0) & (service.acceptance > 0) & (service.acceptance < 1),
+        "all accepted": (service.drafted_tokens > 0) & (service.acceptance == 1),
+        "none accepted": (service.drafted_tokens > 0) & (service.acceptance == 0),
+        "windows that close": (w.local_layers_fraction > 0) & (w.window_tokens < service.input_tokens),
+        "copies of heads": plan.tp > w.kv_heads,
+        "spread experts": plan.ep > 1,
+        "experts beyond a replica": plan.ep * plan.expert_tp > plan.tp,
+        "few tokens an expert": plan.micro_batch * w.experts_per_token < w.experts,
+        "cached prompts": service.cached_fraction > 0,
+        "stored scores": cluster.stack.attention_scores_stored > 0,
+        "no memory": actual["margins.memory"] < 0,
+        "room": actual["margins.memory"] > 0,
+        **{name: actual[f"breakdown.{name}"] > 0 for name in ("pp_imbalance_s", "pp_comm_s", "ep_comm_s", "tp_comm_s")},
+    }
+    rare = {name: int(rows.sum()) for name, rows in occurs.items() if rows.sum() < 5}
+    assert not rare
+
+
+def test_two_groups_wait_for_either_and_for_links():
+    """The prefill, the decode and the links each hold back some of the pairs."""
+    service, cluster, plan = serving_cases(np.random.default_rng(150), 400, mode="apart")
+    actual = mapped((service, cluster, plan))
+    gain = sum(service.acceptance**i * (i <= service.drafted_tokens) for i in range(8))
+    decoded = plan.decode.micro_batch * plan.decode.pp * plan.decode.dp * gain / actual["step_time_s"]
+    without_first = np.maximum(service.output_tokens - 1, 1)
+    by_decode = np.isclose(actual["requests_per_s"] * without_first, decoded)
+    assert 20 < by_decode.sum() < 380
+
+
+def test_eager_equals_jitted_equals_mapped():
+    cases = [serving_case(np.random.default_rng(seed), kind) for seed, kind in enumerate(KINDS)]
+    together = mapped(stack_cases(cases))
+    with jax.enable_x64(True):
+        jitted = jax.jit(estimate)
+        for i, case in enumerate(cases):
+            one = {name: values[i] for name, values in together.items()}
+            assert_same(leaves(jitted(*case)), one, rel=1e-12)

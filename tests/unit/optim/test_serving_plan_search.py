@@ -1,0 +1,176 @@
+"""The search for plans that serve against plain loops over `estimate`: one group of chips, two groups, and limits."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.errors import UserError
+from hwopt.optim.plan_search import fitting_chips
+from hwopt.optim.serving_plan_lattice import ladder, splits
+from hwopt.plan import Disaggregated
+
+OBJECTIVES = ("cost_per_token_usd", "energy_per_token_j", "time_per_output_token_s")
+FIRST, OUTPUT = "time_to_first_token_s", "time_per_output_token_s"
+
+
+def value(report, name):
+    return float(getattr(report, name))
+
+
+def service(model, mode="serve", **asked):
+    return catalog.service(
+        model, mode=mode, **{"precision": "fp8", "input_tokens": 60_000, "output_tokens": 9000} | asked
+    )
+
+
+def cluster(chips, chip="h100-sxm"):
+    return catalog.cluster(chip, chips, stack="tensorrt-llm-2025")
+
+
+def plans(workload, chips, batches):
+    """Every plan on so many chips that the checked constructor accepts, with tensor parallel experts inside tp."""
+    numbers = range(1, chips + 1)
+    experts = int(workload.model.experts)
+    for tp, pp, dp in itertools.product(numbers, repeat=3):
+        if tp * pp * dp != chips:
+            continue
+        places = itertools.product(range(1, experts + 1), numbers) if experts else [(1, tp)]
+        for (ep, expert_tp), batch in itertools.product(list(places), batches):
+            if tp % expert_tp:
+                continue
+            words = {"tp": tp, "pp": pp, "dp": dp, "ep": ep, "expert_tp": expert_tp, "batch": batch}
+            try:
+                yield catalog.serving_plan(workload, chips, **words)
+            except UserError:
+                continue
+
+
+def reports(workload, machine, found):
+    with jax.enable_x64(True):
+        return [hwopt.estimate(workload, machine, plan) for plan in found]
+
+
+@pytest.mark.parametrize(("model", "mode"), [("llama3.1-8b", "serve"), ("deepseek-v2-lite", "decode")])
+def test_a_plain_loop_finds_the_same(model, mode):
+    workload, machine = service(model, mode), cluster(4)
+    found = reports(
+        workload, machine, plans(workload, 4, (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256))
+    )
+    fitting = [report for report in found if bool(report.feasible)]
+    assert 20 < len(fitting) < len(found)
+    for objective in OBJECTIVES:
+        search = hwopt.best_plan(workload, machine, objective, 3)
+        assert search.fitting == len(fitting) and search.gap == 0.0 and len(search.alternatives) == 3
+        assert math.isclose(search.best.objective, min(value(each, objective) for each in fitting), rel_tol=1e-10)
+        values = [search.best.objective, *(each.objective for each in search.alternatives)]
+        assert all(a <= b * (1.0 + 1e-12) for a, b in itertools.pairwise(values))
+
+
+def test_limits_hold_or_are_missed_least():
+    workload, machine = service("llama3.1-8b"), cluster(4)
+    found = reports(workload, machine, plans(workload, 4, ladder(256)))
+    fitting = [report for report in found if bool(report.feasible)]
+    middle = {name: sorted(value(each, name) for each in fitting)[len(fitting) // 3] for name in (FIRST, OUTPUT)}
+    holding = [
+        each for each in fitting if all(value(each, name) <= limit * (1 + 1e-9) for name, limit in middle.items())
+    ]
+    assert 0 < len(holding) < len(fitting)
+    search = hwopt.best_plan(workload, machine, limits=middle)
+    assert search.fitting == len(holding) and search.missed == {}
+    least = min(value(each, "cost_per_token_usd") for each in holding)
+    assert math.isclose(search.best.objective, least, rel_tol=1e-10)
+
+    hard = {name: 0.5 * min(value(each, name) for each in fitting) for name in (FIRST, OUTPUT)}
+    search = hwopt.best_plan(workload, machine, limits=hard)
+    assert not search.feasible and search.alternatives == [] and search.lower_bound is None
+    worst = min(max(value(each, name) / limit for name, limit in hard.items()) for each in fitting)
+    assert math.isclose(max(search.missed.values()), worst - 1.0, rel_tol=1e-9)
+    assert bool(search.best.report.feasible)
+
+
+def all_pairs(workload, machine, chips):
+    """Reports of every pair of plans on every split, mapped, those that fit."""
+    with jax.enable_x64(True):
+        made = []
+        for first in range(1, chips):
+            sides = [list(plans(workload, n, ladder(most))) for n, most in ((first, 64), (chips - first, 64))]
+            made += [Disaggregated(*pair) for pair in itertools.product(*sides)]
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
+        mapped = jax.tree.map(np.asarray, jax.vmap(lambda plan: hwopt.estimate(workload, machine, plan))(stacked))
+        names = (*OBJECTIVES[:3], FIRST, "request_time_s", "carbon_per_token_kg")
+        columns = {name: getattr(mapped, name) for name in names}
+        return {name: column[mapped.feasible > 0] for name, column in columns.items()}
+
+
+def test_two_groups_against_every_pair():
+    workload, machine = service("llama3.1-8b", input_tokens=30_000), cluster(4)
+    assert splits(4) == [1, 2, 3]
+    every = all_pairs(workload, machine, 4)
+    limit = {FIRST: float(sorted(every[FIRST])[len(every[FIRST]) // 4])}
+    limit[OUTPUT] = float(sorted(every[OUTPUT])[len(every[OUTPUT]) // 4])
+    holds = (every[FIRST] <= limit[FIRST]) & (every[OUTPUT] <= limit[OUTPUT])
+    assert 0 < holds.sum() < len(holds)
+    for objective in every:
+        search = hwopt.best_plan(workload, machine, objective, 2, disaggregate=True)
+        assert math.isclose(search.best.objective, float(every[objective].min()), rel_tol=1e-9), objective
+        search = hwopt.best_plan(workload, machine, objective, 0, disaggregate=True, limits=limit)
+        assert math.isclose(search.best.objective, float(every[objective][holds].min()), rel_tol=1e-9), objective
+        assert search.missed == {} and isinstance(search.best.plan, Disaggregated)
+    hard = {FIRST: 0.5 * float(every[FIRST].min()), OUTPUT: 0.9 * float(every[OUTPUT].min())}
+    search = hwopt.best_plan(workload, machine, disaggregate=True, limits=hard)
+    worst = np.maximum(every[FIRST] / hard[FIRST], every[OUTPUT] / hard[OUTPUT]).min()
+    assert not search.feasible
+    assert math.isclose(max(search.missed.values()), float(worst) - 1.0, rel_tol=1e-9)
+
+
+def test_where_nothing_fits_the_closest_and_the_chips_that_would_do():
+    workload = catalog.service("llama3.1-70b")
+    search = hwopt.best_plan(workload, cluster(1))
+    assert not search.feasible and list(search.best.report.violations()) == ["memory"]
+    chips = fitting_chips(workload, cluster, 1)
+    assert chips is not None and hwopt.best_plan(workload, cluster(chips)).feasible
+    assert not hwopt.best_plan(workload, cluster(2), disaggregate=True).feasible
+
+
+def test_batches_are_powers_of_two_and_those_between():
+    assert ladder(1) == [1] and ladder(0.3) == [1]
+    assert ladder(25) == [1, 2, 3, 4, 6, 8, 12, 16, 24]
+    assert splits(128) == list(range(2, 128, 2)) and len(splits(1000)) == 62
+
+
+@pytest.mark.parametrize(
+    ("asked", "mode", "named"),
+    [
+        ({"objective": "run_cost_usd"}, "serve", "none that a service has"),
+        ({"objective": "time_to_frist_token_s"}, "serve", "time_to_first_token_s"),
+        ({"objective": "time_per_output_token_s"}, "prefill", "mode prefill has none"),
+        ({"limits": {FIRST: 1.0}}, "decode", "mode decode has none"),
+        ({"limits": {"power_w": 1.0}}, "serve", "'power_w' is no limit"),
+        ({"limits": {FIRST: 0.0}}, "serve", "positive"),
+        ({"held": {"local_steps": 2.0}}, "serve", "local_steps"),
+        ({"disaggregate": True}, "decode", "one of them alone"),
+        ({"disaggregate": True, "objective": "power_w"}, "serve", "'power_w' is no objective of two groups"),
+    ],
+)
+def test_what_does_not_apply_is_refused(asked, mode, named):
+    with pytest.raises(UserError, match=named):
+        hwopt.best_plan(service("llama3.1-8b", mode), cluster(2), **asked)
+
+
+def test_a_training_run_has_no_limits_and_no_groups():
+    run, machine = catalog.training_run("llama3.1-8b"), catalog.cluster("h100-sxm", 8)
+    for asked, named in (({"limits": {FIRST: 1.0}}, "limits"), ({"disaggregate": True}, "disaggregate")):
+        with pytest.raises(UserError, match=named):
+            hwopt.best_plan(run, machine, **asked)
+    with pytest.raises(UserError, match="none that a training run has"):
+        hwopt.best_plan(run, machine, FIRST)
+
+
+def test_one_chip_has_no_two_groups():
+    with pytest.raises(UserError, match="two chips"):
+        hwopt.best_plan(service("llama3.1-8b"), cluster(1), disaggregate=True)

@@ -1,0 +1,239 @@
+"""`hwopt estimate` and `hwopt plan` of a service as scripts see them."""
+
+import dataclasses
+import json
+import math
+
+import jax
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.cli import main
+from hwopt.model.serving.report import ServingReport
+from hwopt.plan import Disaggregated
+
+MACHINE = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "8", "--precision", "fp8"]
+ESTIMATE = ["estimate", *MACHINE]
+SERVE = [*ESTIMATE, "--mode", "serve"]
+PLAN = ["plan", *MACHINE, "--mode", "serve"]
+
+METRICS = [field.name for field in dataclasses.fields(ServingReport)]
+
+CONTRACT = (
+    "step_time_s", "tokens_per_s", "mfu", "hfu", "model_flops_per_chip_per_s", "memory_per_chip_bytes",
+    "memory_capacity_bytes", "feasible", "violations", "power_w", "energy_per_token_j", "capex_usd", "cost_per_token_usd",
+    "breakdown", "bottleneck", "low", "high", "plan",
+)  # fmt: skip
+
+
+def run(capsys, *arguments):
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys, *arguments):
+    code, out, err = run(capsys, *arguments, "--json")
+    return code, json.loads(out), err
+
+
+def test_estimate_json_has_the_contract_and_every_metric(capsys):
+    code, document, err = run_json(capsys, *SERVE, "--plan", "tp=2,batch=64", "--input-tokens", "1000")
+    assert code == 0 and err == ""
+    assert set(CONTRACT) | set(METRICS) <= set(document)
+    assert document["plan"] == {"tp": 2, "pp": 1, "dp": 4, "ep": 1, "expert_tp": 2, "batch": 64}
+    assert document["feasible"] is True and document["violations"] == {}
+    for name in ("tokens_per_s", "time_to_first_token_s", "cost_per_token_usd"):
+        assert document["low"][name] < document[name] < document["high"][name]
+    assert (document["mode"], document["input_tokens"], document["output_tokens"]) == ("serve", 1000, 512)
+    assert math.isclose(sum(document["breakdown"].values()), document["step_time_s"], rel_tol=1e-12)
+    assert math.isclose(sum(document["memory"].values()), document["memory_per_chip_bytes"], rel_tol=1e-12)
+    assert document["users"] == 64 * 4 and document["kv_transfer_s"] is None and document["decode_chips"] == 8
+    # The same as in Python, on the same machine.
+    asked = catalog.service("llama3.1-8b", precision="fp8", input_tokens=1000)
+    machine = catalog.cluster("h100-sxm", 8, stack=catalog.serving_stack("h100-sxm"))
+    with jax.enable_x64(True):
+        report = hwopt.estimate(asked, machine, catalog.serving_plan(asked, 8, tp=2, batch=64))
+    for name in ("tokens_per_s", "time_to_first_token_s", "cost_per_token_usd"):
+        assert math.isclose(document[name], float(getattr(report, name)), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mode", "missing"),
+    [
+        ("prefill", {"time_per_output_token_s", "request_time_s", "users", "users_per_w", "kv_transfer_s"}),
+        ("decode", {"time_to_first_token_s", "request_time_s", "kv_transfer_s"}),
+    ],
+)
+def test_what_a_mode_does_not_have_is_null(capsys, mode, missing):
+    arguments = [*ESTIMATE, "--mode", mode, "--plan", "batch=2"]
+    code, document, _ = run_json(capsys, *arguments)
+    assert code == 0
+    assert {name for name in METRICS if document[name] is None} == missing
+    assert not missing & set(document["low"]) and "tokens_per_s" in document["high"]
+    _, out, _ = run(capsys, *arguments)
+    assert ("first token" in out) == (mode == "prefill") and ("next tokens" in out) == (mode == "decode")
+
+
+def test_flags_reach_the_service(capsys):
+    flags = ["--output-tokens", "100", "--weights", "fp4", "--kv", "bf16", "--cached-fraction", "0.5", "--load", "0.6"]
+    flags += ["--drafted-tokens", "3", "--acceptance", "0.75", "--draft-fraction", "0.1"]
+    code, document, _ = run_json(capsys, *SERVE, "--plan", "batch=4", *flags)
+    assert code == 0
+    wanted = {"output_tokens": 100, "cached_fraction": 0.5, "load": 0.6, "drafted_tokens": 3, "acceptance": 0.75}
+    assert wanted.items() <= document.items() and document["draft_fraction"] == 0.1
+    _, plain, _ = run_json(capsys, *SERVE, "--plan", "batch=4", "--output-tokens", "100")
+    assert document["memory"]["weights_bytes"] < 0.7 * plain["memory"]["weights_bytes"]
+    assert math.isclose(document["memory"]["cache_bytes"], 2 * plain["memory"]["cache_bytes"], rel_tol=0.05)
+    assert document["hfu"] > document["mfu"] and math.isclose(plain["hfu"], plain["mfu"])
+
+
+def test_two_groups_of_chips(capsys):
+    arguments = [*SERVE, "--plan", "tp=1,batch=32", "--prefill-plan", "tp=2", "--prefill-chips", "4"]
+    code, document, _ = run_json(capsys, *arguments)
+    assert code == 0
+    assert document["plan"]["prefill"] == {"tp": 2, "pp": 1, "dp": 2, "ep": 1, "expert_tp": 2, "batch": 1, "chips": 4}
+    assert document["plan"]["decode"] == {"tp": 1, "pp": 1, "dp": 4, "ep": 1, "expert_tp": 1, "batch": 32, "chips": 4}
+    assert (document["prefill_chips"], document["decode_chips"]) == (4, 4) and document["kv_transfer_s"] > 0
+    assert document["low"] is None and document["high"] is None  # no such machine was measured
+    asked = catalog.service("llama3.1-8b", precision="fp8")
+    machine = catalog.cluster("h100-sxm", 8, stack=catalog.serving_stack("h100-sxm"))
+    first, second = catalog.serving_plan(asked, 4, tp=2), catalog.serving_plan(asked, 4, batch=32)
+    with jax.enable_x64(True):
+        report = hwopt.estimate(asked, machine, Disaggregated(prefill=first, decode=second))
+    assert math.isclose(document["requests_per_s"], float(report.requests_per_s), rel_tol=1e-12)
+    _, out, _ = run(capsys, *arguments)
+    assert "prompts tp=2, pp=1, dp=2, batch=1 on 4 chips" in out and "move keys and values" in out
+
+
+def test_a_plan_that_does_not_fit_gets_no_numbers(capsys):
+    big = ["estimate", "--workload", "llama3.1-405b", "--chip", "h100-sxm", "--chips", "8", "--mode", "decode"]
+    code, document, _ = run_json(capsys, *big, "--plan", "tp=8")
+    assert code == 1 and document["feasible"] is False
+    assert document["tokens_per_s"] is None and document["time_per_output_token_s"] is None
+    over = document["memory_per_chip_bytes"] / document["memory_capacity_bytes"] - 1
+    assert math.isclose(document["violations"]["memory"], over, rel_tol=1e-9)
+    code, out, _ = run(capsys, *big, "--plan", "tp=8")
+    assert code == 1 and "does not fit" in out and "KV cache" in out
+
+
+def test_screen_says_the_same(capsys):
+    _, document, _ = run_json(capsys, *SERVE, "--plan", "tp=2,batch=64")
+    code, out, err = run(capsys, *SERVE, "--plan", "tp=2,batch=64")
+    assert code == 0 and err == ""
+    assert f"{1e6 * document['cost_per_token_usd']:.4g} $ a million tokens" in out
+    assert "tp=2, pp=1, dp=4, batch=64" in out and "256 at a time" in out
+    floor = document["time_per_output_token_s"] / document["floor_time_s"]
+    assert f"{floor:.2f} times the floor" in out
+    assert all(word in out for word in ("weights", "KV cache", "working", "reserve", "a MW", "bottleneck:"))
+
+
+def test_plan_json(capsys):
+    code, document, err = run_json(capsys, *PLAN, "--top", "2")
+    assert code == 0 and err == ""
+    assert document["objective"]["name"] == "cost_per_token_usd"
+    assert document["objective"]["value"] == document["cost_per_token_usd"] == document["certificate"]["lower_bound"]
+    assert document["certificate"]["gap"] == 0.0 and document["limits"] == [] and document["fitting_chips"] is None
+    assert len(document["alternatives"]) == 2
+    degrees = [
+        {k: v for k, v in each["plan"].items() if k != "batch"} for each in (document, *document["alternatives"])
+    ]
+    assert len({tuple(each.values()) for each in degrees}) == 3
+    for each in document["alternatives"]:
+        assert (
+            each["excess"] >= 0
+            and each["time_to_first_token_s"] > 0
+            and each["bottleneck"] == next(iter(each["binding"]))
+        )
+    code, estimated, _ = run_json(capsys, *SERVE)
+    assert code == 0 and estimated.items() <= document.items()
+
+
+def test_limits(capsys):
+    _, cheapest, _ = run_json(capsys, *PLAN)
+    limit = 0.3 * cheapest["time_per_output_token_s"]
+    code, document, _ = run_json(capsys, *PLAN, "--tpot-limit-s", str(limit))
+    assert code == 0 and document["time_per_output_token_s"] <= limit
+    assert document["cost_per_token_usd"] > cheapest["cost_per_token_usd"] and document["fitting"] < cheapest["fitting"]
+    assert document["limits"][0]["over"] is None
+    hard = [*PLAN, "--tpot-limit-s", "1e-4", "--ttft-limit-s", "60"]
+    code, document, _ = run_json(capsys, *hard)
+    assert code == 1 and document["feasible"] is False and document["objective"]["value"] is None
+    over = document["time_per_output_token_s"] / 1e-4 - 1
+    assert list(document["violations"]) == ["time_per_output_token_s"]
+    assert math.isclose(document["violations"]["time_per_output_token_s"], over, rel_tol=1e-9)
+    assert [each["over"] is None for each in sorted(document["limits"], key=lambda each: each["name"])] == [False, True]
+    code, out, _ = run(capsys, *hard)
+    assert code == 1 and "holds the limits; this one comes closest" in out and "over the limit of 100 us" in out
+
+
+def test_plan_of_two_groups(capsys):
+    code, document, _ = run_json(capsys, *PLAN, "--disaggregate", "--tpot-limit-s", "0.02", "--ttft-limit-s", "1")
+    assert code == 0
+    groups = document["plan"]
+    assert groups["prefill"]["chips"] + groups["decode"]["chips"] == 8
+    assert document["time_per_output_token_s"] <= 0.02 and document["time_to_first_token_s"] <= 1
+    assert "every split of 8 chips" in document["certificate"]["scope"]
+    words = {
+        name: ",".join(f"{key}={value}" for key, value in each.items() if key != "chips")
+        for name, each in groups.items()
+    }
+    apart = ["--prefill-plan", words["prefill"], "--prefill-chips", str(groups["prefill"]["chips"])]
+    code, again, _ = run_json(capsys, *SERVE, "--plan", words["decode"], *apart)
+    assert code == 0 and math.isclose(again["cost_per_token_usd"], document["cost_per_token_usd"], rel_tol=1e-9)
+    code, out, _ = run(capsys, *PLAN, "--disaggregate", "--tpot-limit-s", "0.02", "--ttft-limit-s", "1")
+    assert code == 0 and "of the pairs evaluated fit, hold the limits" in out
+
+
+def test_nothing_fits(capsys):
+    arguments = ["plan", "--workload", "llama3.1-70b", "--chip", "h100-sxm", "--chips", "1", "--mode", "decode"]
+    code, document, _ = run_json(capsys, *arguments)
+    assert code == 1 and document["fitting"] == 0 and document["alternatives"] == []
+    assert list(document["violations"]) == ["memory"]
+    code, out, _ = run(capsys, *arguments)
+    assert code == 1 and f"--chips {document['fitting_chips']}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([*ESTIMATE, "--mode", "serv"], "'serve'"),
+        ([*SERVE, "--global-batch", "64"], "--global-batch is a flag of training, not of mode serve"),
+        ([*SERVE, "--seq-len", "64"], "--seq-len"),
+        ([*SERVE, "--tokens", "64"], "--tokens"),
+        ([*SERVE, "--sites", "2"], "--sites"),
+        ([*ESTIMATE, "--input-tokens", "64"], "--input-tokens is a flag of a service, not of mode train"),
+        ([*ESTIMATE, "--kv", "fp8"], "--kv"),
+        ([*ESTIMATE, "--prefill-chips", "4"], "--prefill-chips"),
+        (["plan", *MACHINE, "--ttft-limit-s", "1"], "--ttft-limit-s"),
+        (["plan", *MACHINE, "--disaggregate"], "--disaggregate"),
+        ([*PLAN, "--export", "megatron"], "--export"),
+        ([*PLAN, "--hold", "local_steps=2"], "--hold"),
+        ([*PLAN, "--objective", "run_cost_usd"], "none that a service has"),
+        ([*PLAN, "--objective", "cost_per_tokn_usd"], "cost_per_token_usd"),
+        ([*PLAN, "--tpot-limit-s", "-1"], "--tpot-limit-s"),
+        (["plan", *MACHINE, "--mode", "prefill", "--tpot-limit-s", "1"], "mode prefill"),
+        (["plan", *MACHINE, "--mode", "decode", "--disaggregate"], "mode decode"),
+        (["plan", *MACHINE, "--objective", "time_to_first_token_s"], "none that a training run has"),
+        ([*SERVE, "--plan", "tp=3"], "heads"),
+        ([*SERVE, "--plan", "tp=2,vpp=2"], "vpp"),
+        ([*SERVE, "--plan", "tp=2,pp=2,dp=8"], "8 chips"),
+        ([*SERVE, "--plan", "batch=1.5"], "whole"),
+        ([*SERVE, "--plan", "ep=2"], "dense"),
+        ([*SERVE, "--prefill-plan", "tp=2"], "three flags"),
+        ([*SERVE, "--plan", "tp=2", "--prefill-plan", "tp=2", "--prefill-chips", "8"], "less than the 8 chips"),
+        ([*ESTIMATE, "--mode", "decode", "--plan", "tp=2", "--prefill-plan", "tp=2", "--prefill-chips", "4"], "decode"),
+        ([*SERVE, "--cached-fraction", "1"], "cached_fraction"),
+        ([*SERVE, "--load", "1"], "load"),
+        ([*SERVE, "--acceptance", "1.5"], "acceptance"),
+        ([*SERVE, "--drafted-tokens", "1.5"], "drafted_tokens"),
+        ([*SERVE, "--input-tokens", "many"], "--input-tokens"),
+        ([*SERVE, "--weights", "fp7"], "fp7"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(capsys, arguments, named):
+    code, out, err = run(capsys, *arguments)
+    assert code == 2, (out, err)
+    assert out == "" and err.startswith("hwopt: ") and err.count("\n") == 1, err
+    assert named in err
