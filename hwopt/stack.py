@@ -39,6 +39,8 @@ class Stack(eqx.Module):
     dp_overlap: Scalar
     communication_slowdown: Scalar  # share of compute throughput that hidden communication takes away while it runs
     collective_launch_s: Scalar  # software latency of one collective
+    cache_sharded: Scalar  # 1: keys and values of fewer heads than ranks are spread over ranks by sequence, not copied
+    cache_rereads: Scalar  # share of a group's further query heads whose kernel reads keys and values again
     logarithmic_passes: Scalar  # 1: all-gathers and reduce-scatters may take logarithmic algorithms, 0: rings only
     gather_efficiency: Scalar  # bandwidth of gathering sharded weights over that of the link's large collectives
     gradient_bytes: Scalar  # bytes an element in the gradient reduction (4: fp32, 2: bf16)

@@ -85,6 +85,7 @@ def _transformer(draw: _Draw, kind: np.ndarray) -> dict:
         expert_ffn=np.where(moe, near(hidden * draw.log(0.1, 3.0)), 0.0),
         local_layers_fraction=draw.either(0.3, draw.uniform(0.2, 0.9), 0.0),
         window_tokens=draw.either(0.5, draw.log(300, 2e4), 1e9),
+        parallel_layers=np.resize([0.0, 0.0, 1.0, 0.0], draw.n),
     )
 
 
@@ -406,6 +407,8 @@ def _stack(draw: _Draw) -> Stack:
         logit_bytes=np.resize([2.0, 6.0, 14.0, 4.0], draw.n),
         master_kept=np.resize([1.0, 0.5], draw.n),
         layers_whole=np.resize([2.0, 0.5, 1.0, 2.0], draw.n),
+        cache_sharded=np.resize([0.0, 1.0, 0.0, 0.0, 0.0], draw.n),
+        cache_rereads=np.resize([0.0, 0.0, 0.6, 0.0, 1.0, 0.0, 0.0], draw.n),
         logarithmic_passes=np.resize([0.0, 0.0, 1.0], draw.n),
     )
 

@@ -95,7 +95,7 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
         "heads": heads, "kv_heads": _kv_heads(read, family, heads), "qk_dim": head, "v_dim": head,
         "vocab": read.number("vocab_size"),
         "tied_embeddings": float(bool(config.get("tie_word_embeddings", family in _TIED))),
-        "learned_positions": _positions(read, family),
+        "learned_positions": _positions(read, family), "parallel_layers": _parallel(config, family),
     }  # fmt: skip
     if read.number("kv_lora_rank", 0.0):
         rope = read.number("qk_rope_head_dim")
@@ -144,6 +144,15 @@ class _Reader:
             key = _KEYS[field][0]
             raise UserError(f"{self.where}: '{key}' is missing: {suggest(key, self._stated())}")
         return self.maybe(field, 0.0)
+
+
+def _parallel(config: Mapping[str, Any], family: str) -> float:
+    """Whether attention and MLP read the same input: always in GPT-J and its like, a choice in Falcon and GPT-NeoX."""
+    if family in ("gptj", "codegen", "phi", "cohere"):
+        return 1.0
+    chosen = {"falcon": "parallel_attn", "RefinedWeb": "parallel_attn", "RefinedWebModel": "parallel_attn",
+              "gpt_neox": "use_parallel_residual"}  # fmt: skip
+    return float(bool(config.get(chosen[family], True))) if family in chosen else 0.0
 
 
 def _kv_heads(read: _Reader, family: str, heads: float) -> float:

@@ -83,7 +83,7 @@ def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings:
     values = {
         "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "expert_tp": expert_tp,
         "virtual_stages": chunks, "micro_batch": micro_batch, "fullest_stage": fullest, "last_stage": last,
-        "sequence_parallel": _flag("sequence_parallel", settings.get("sequence_parallel"), default=tp > 1),
+        "sequence_parallel": flag("sequence_parallel", settings.get("sequence_parallel"), default=tp > 1),
         "optimizer_sharded": zero >= 1, "gradients_sharded": zero >= 2, "weights_sharded": zero >= 3,
         "shard_groups": groups, "recompute_full": full, "recompute_attention": attention,
         "bubble_fraction": _share("bubble_fraction", settings.get("bubble_fraction", 1.0)),
@@ -131,7 +131,8 @@ def _share(name: str, value: object) -> float:
     return number
 
 
-def _flag(name: str, value: object, default: bool) -> float:
+def flag(name: str, value: object, default: bool) -> float:
+    """Yes or no, in any usual spelling, as 1 or 0."""
     if value is None:
         return float(default)
     words = {"1": 1.0, "0": 0.0, "yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}

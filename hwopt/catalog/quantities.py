@@ -105,6 +105,7 @@ WORKLOAD = {
     "expert_ffn": "1",
     "local_layers_fraction": "1",
     "window_tokens": "token",
+    "parallel_layers": "1",
     "year": "1",
     "context_length": "token",
     "parameters": "parameter",
@@ -155,6 +156,8 @@ STACK = {
     "master_kept": "1",
     "layers_whole": "1",
     "logarithmic_passes": "1",
+    "cache_sharded": "1",
+    "cache_rereads": "1",
 }
 
 STACK_DEFAULTS = {
@@ -172,6 +175,8 @@ STACK_DEFAULTS = {
     "master_kept": 1.0,
     "layers_whole": 2.0,
     "logarithmic_passes": 0.0,
+    "cache_sharded": 0.0,
+    "cache_rereads": 0.0,
 }
 """What a stack's file may leave open, in SI units: what most shipped stacks state."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwopt.catalog.chips import architecture, default_stack, slot
 from hwopt.catalog.load import leaf, positive, supported
-from hwopt.catalog.plans import check_heads, check_product, plan_leaves, whole
+from hwopt.catalog.plans import check_heads, check_product, flag, plan_leaves, whole
 from hwopt.catalog.workloads import transformer
 from hwopt.errors import UserError, suggest
 from hwopt.plan import Plan, stage_layers
@@ -32,8 +32,10 @@ DRAFT_FRACTION = 0.05
 ACCEPTANCE = 0.8
 """Chance that a guessed token is accepted (assumption, 0.6 to 0.9: Leviathan et al. 2022 measure 0.5 to 0.9)."""
 
-PLAN_FIELDS = ("tp", "pp", "dp", "ep", "expert_tp", "batch")
-_ALIASES = {"etp": "expert_tp", "micro_batch": "batch", "mbs": "batch", "mb": "batch", "b": "batch"}
+_WHOLE = ("tp", "pp", "dp", "ep", "expert_tp", "batch")
+_FLAGS = ("sequence_parallel", "weights_gathered")
+PLAN_FIELDS = (*_WHOLE, *_FLAGS)
+_ALIASES = {"etp": "expert_tp", "micro_batch": "batch", "mbs": "batch", "mb": "batch", "b": "batch", "sp": "sequence_parallel"}
 
 _SERVING_STACKS = {
     "ampere": "tensorrt-llm-2023", "hopper": "tensorrt-llm-2025", "blackwell": "tensorrt-llm-2025", "rubin": "tensorrt-llm-2025",
@@ -157,7 +159,9 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
 
     **Arguments:** `tp`, `pp`, `ep` (default 1); `dp` (default: what is left of the chips); `expert_tp` (default tp without
     expert parallelism, 1 with it); `batch`: sequences, or prompts of a prefill, in a pass of each replica (default 1); a
-    replica of p stages holds p such batches. Attention is data-parallel where experts are spread over more chips than tp.
+    replica of p stages holds p such batches; `sequence_parallel`: norms and residuals over tp (default no);
+    `weights_gathered`: spread over replicas and gathered layer by layer, for large batches of prompts (default no).
+    Attention is data-parallel where experts are spread over more chips than tp.
     Values may be text.
 
     **Raises:** `UserError` that names the field, where a value is no positive whole number or does not divide.
@@ -166,7 +170,7 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
     if unknown:
         name = sorted(unknown)[0]
         raise UserError(f"plan: unknown name '{name}' of a service: {suggest(name, PLAN_FIELDS)}")
-    given = {name: whole(name, settings[name]) for name in PLAN_FIELDS if settings.get(name) is not None}
+    given = {name: whole(name, settings[name]) for name in _WHOLE if settings.get(name) is not None}
     total = whole("chips", chips)
     tp, pp, ep = (given.get(name, 1) for name in ("tp", "pp", "ep"))
     model = workload.model
@@ -191,5 +195,7 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
     values = {
         "tp": tp, "pp": pp, "dp": dp, "ep": ep, "expert_tp": expert_tp, "micro_batch": given.get("batch", 1),
         "fullest_stage": fullest, "last_stage": last,
+        "sequence_parallel": flag("sequence_parallel", settings.get("sequence_parallel"), default=False),
+        "weights_sharded": flag("weights_gathered", settings.get("weights_gathered"), default=False),
     }  # fmt: skip
     return plan_leaves({name: np.asarray(value, np.float64) for name, value in values.items()})

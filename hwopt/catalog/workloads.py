@@ -68,7 +68,7 @@ def _check_shape(values: dict[str, float], where: str) -> None:
         raise UserError(f"{where}: {values['kv_heads']:g} KV heads are more than the {values['heads']:g} heads")
     if values["moe_layers"] > 0 and not 0 < values["experts_per_token"] <= values["experts"]:
         raise UserError(f"{where}: a token meets {values['experts_per_token']:g} of {values['experts']:g} experts")
-    for field in ("local_layers_fraction", "tied_embeddings"):
+    for field in ("local_layers_fraction", "tied_embeddings", "parallel_layers"):
         if values[field] > 1.0:
             raise UserError(f"{where}: '{field}' = {values[field]:g} must lie between 0 and 1")
 

@@ -374,6 +374,7 @@ def completed(design: Design) -> Design:
     if isinstance(design.workload, Service):
         cluster = eqx.tree_at(lambda c: c.chips, design.cluster, chips_of(plan))
         return design._replace(cluster=cluster, plan=plan)
+    assert isinstance(plan, Plan)
     dp = design.cluster.chips / (plan.tp * plan.pp * plan.cp)
     return design._replace(plan=eqx.tree_at(lambda p: p.dp, plan, dp))
 

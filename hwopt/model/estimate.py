@@ -140,12 +140,15 @@ def settled_estimate(
     """
     workload, cluster, plan, settled = _floating((workload, cluster, plan, settled))
     if isinstance(workload, TrainAndServe):
+        assert isinstance(plan, TrainingAndServing)
         training, state = settled_estimate(workload.training, cluster, plan.training, settled)
         serves = serving_cluster(workload, cluster, plan)
         serving, _ = settled_estimate(workload.service, serves, plan.serving, settled)
+        assert isinstance(training, Report) and isinstance(serving, ServingReport)
         return both_report(workload, training, serving), state
     point, heat = settled_point(cluster.chip, cluster.cooling, settled.junction_k)
     if isinstance(workload, Service):
+        assert not isinstance(plan, TrainingAndServing)
         report = serving_report(workload, _running(cluster, point), cluster.chip, plan, point, hard_maximum)
         return report, SettledMargins(heat, jnp.ones_like(heat), jnp.ones_like(heat))
     assert isinstance(plan, Plan)

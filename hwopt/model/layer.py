@@ -207,7 +207,8 @@ def _communication(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, m
         launch,
     )
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
-    tp = around * (2.0 - moe + moe * has_shared) + moe * expert_around
+    dense = (1.0 - moe) * (1.0 - w.parallel_layers)  # in parallel layers attention and MLP are reduced together
+    tp = around * (1.0 + dense + moe * has_shared) + moe * expert_around
     ep = dispatch_s(flow, cluster, plan, moe)
     kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * work.kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
     own, routed = (1.0 - moe) * held.dense_layer + moe * held.moe_layer, held.experts_layer

@@ -193,7 +193,7 @@ def _infeasible(question: _Question, found: Found, mending: bool) -> Solution:
     if together.point is None:
         if mending:
             text += "No stretch of the budgets up to a hundredfold mends it: nothing in the box fits "
-            text += "(memory, heads, layers, racks)."
+            text += "(memory, heads, layers, racks; requests that arrive)."
         some = lattice.samples()
         return _unfit(question, some.low[0] if len(some) else None, text, proved)
     text += f"These budgets clash: {names}. All of them relaxed by {_percent(together)} mend it"

@@ -128,7 +128,9 @@ class ServingLattice(DesignLattice):
         for name in self.COORDINATES:
             if name != "groups" and (name in self.variables or not self.prefix):
                 fits &= inside(value[name], self.range(name))
+        heads, experts = (round(float(getattr(self.problem.template.workload.model, n))) for n in ("heads", "experts"))
         for prefix in ("", "prefill_"):
+            fits &= (heads % value[prefix + "tp"] == 0) & (max(experts, 1) % value[prefix + "ep"] == 0)
             step = self._step(value[prefix + "tp"], value[prefix + "ep"])
             fits &= (value[prefix + "replicas"] % step == 0) & (value[prefix + "pp"] <= self.layers + 2)
         return fits

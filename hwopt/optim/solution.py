@@ -5,13 +5,12 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Design, Inputs, Variable
-from hwopt.model.report import Report
-from hwopt.plan import Plan
 
 
 class Outcome(enum.Enum):
@@ -75,7 +74,7 @@ class Solution:
     budgets: list[BudgetUse]
     built: Design
     certificate: Certificate
-    report: Report
+    report: Any  # Report, ServingReport or BothReport
     clash: str = ""
 
     @property
@@ -84,7 +83,7 @@ class Solution:
         return self.built.inputs
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> Any:
         return self.built.plan
 
     @property
@@ -102,7 +101,7 @@ def build_solution(
     multipliers: np.ndarray,
     relaxed_multipliers: np.ndarray | None,
     built: Design,
-    report: Report,
+    report: Any,
     certificate: Certificate,
     outcome: Outcome,
     clash: str = "",

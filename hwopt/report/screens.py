@@ -166,7 +166,7 @@ def _machines(solution: Solution) -> list[str]:
     if not isinstance(report, BothReport):
         return _machine(cluster, report)
     with jax.enable_x64(True):
-        serves = serving_cluster(solution.inputs.workload, cluster, solution.plan)
+        serves = serving_cluster(*solution.inputs)
     training = ["", "The machine that trains", "=" * 23, *_machine(cluster, report.training)]
     return [*training, "", "The machine that serves", "=" * 23, *_machine(serves, report.serving)]
 

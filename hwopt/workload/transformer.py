@@ -36,6 +36,7 @@ class Transformer(eqx.Module):
     expert_ffn: Scalar
     local_layers_fraction: Scalar  # share of layers with sliding-window or chunked attention
     window_tokens: Scalar  # width of that window
+    parallel_layers: Scalar  # 1: attention and MLP read the same input and are added at once (PaLM, GPT-J, Falcon)
 
     @property
     def dense_layers(self) -> Scalar:

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from hwopt.model.estimate import estimate
+from tests.cases import replace
 from tests.serving_cases import serving_cases
 
 OUTPUTS = ("step_time_s", "time_to_first_token_s", "time_per_output_token_s", "tokens_per_s", "memory_per_chip_bytes",
            "power_w", "energy_per_token_j", "cost_per_token_usd", "carbon_per_token_kg", "mfu", "users_per_w")  # fmt: skip
-SERVICE = ("input_tokens", "cached_fraction", "output_tokens", "load", "draft_fraction", "gemm_precision", "weight_bytes",
-           "kv_bytes", "activation_bytes", "routing_imbalance", "model__hidden", "model__layers", "model__vocab",
-           "model__experts")  # fmt: skip
+SERVICE = ("input_tokens", "cached_fraction", "output_tokens", "requests_per_s", "load", "draft_fraction", "gemm_precision",
+           "weight_bytes", "kv_bytes", "activation_bytes", "routing_imbalance", "model__hidden", "model__layers",
+           "model__vocab", "model__experts")  # fmt: skip
 CLUSTER = ("chip__peak_flops_per_s", "chip__matmul_efficiency", "chip__clock_ratio", "chip__sram_bytes",
            "chip__hbm_bandwidth_bytes_per_s", "chip__hbm_capacity_bytes", "chip__power_cap_w", "chip__core_power_w",
            "chip__hbm_energy_j_per_byte", "network__size", "network__bandwidth_bytes_per_s", "network__latency_s",
@@ -61,8 +62,9 @@ def compiled(function, *examples):
 
 @pytest.mark.parametrize("mode", ["serve", pytest.param("apart", marks=pytest.mark.slow)])
 def test_slopes_are_those_of_differences(mode):
-    """To 1e-6 |e| + 1e-8, off the kinks; a degree of exactly 1 sits on one."""
-    cases = serving_cases(np.random.default_rng(80), BATCH, mode=mode)
+    """To 1e-6 |e| + 1e-8, off the kinks; a degree of exactly 1 sits on one. Every fourth machine is told how many come."""
+    service, cluster, plan = serving_cases(np.random.default_rng(80), BATCH, mode=mode)
+    cases = replace(service, requests_per_s=np.resize([0.0, 0.0, 0.0, 2.0], BATCH)), cluster, plan
     width = len(INPUTS)
     with jax.enable_x64(True):
         still = np.zeros((BATCH, width))

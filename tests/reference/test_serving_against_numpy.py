@@ -46,6 +46,39 @@ def test_equals_the_reference_where_requests_are_given(mode):
     assert not actual["feasible"][share > 1].any()
 
 
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_equals_the_reference_with_windows(mode):
+    """Windows that the cached tokens fill, that new ones fill, and that stay open."""
+    rng = np.random.default_rng(180)
+    service, cluster, plan = serving_cases(rng, CASES, mode=mode)
+    window, cached = service.input_tokens * rng.uniform(0, 1.2, CASES), service.input_tokens - service.new_tokens
+    service = replace(service, model__window_tokens=window, model__local_layers_fraction=0.7)
+    cases = service, cluster, plan
+    assert_same(mapped(cases), reference(cases))
+    for some in (window < cached, (cached < window) & (window < service.input_tokens), window > service.input_tokens):
+        assert some.sum() > 20
+
+
+def spread(plan, rng):
+    """The same plan with weights spread over replicas, over all of them or over some."""
+    groups = np.where(rng.uniform(size=CASES) < 0.5, 1.0, np.maximum(plan.dp ** rng.uniform(0, 1, CASES), 1.0))
+    return replace(plan, weights_sharded=1.0, shard_groups=groups)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equals_the_reference_where_replicas_share_weights(mode):
+    rng = np.random.default_rng(170)
+    service, cluster, plan = serving_cases(rng, CASES, mode=mode)
+    if mode == "apart":
+        plan = type(plan)(prefill=spread(plan.prefill, rng), decode=spread(plan.decode, rng))
+    else:
+        plan = spread(plan, rng)
+    cases = service, cluster, plan
+    actual = mapped(cases)
+    assert_same(actual, reference(cases))
+    assert (actual["breakdown.dp_comm_s"] > 0).sum() > CASES // 3
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_equals_the_reference_on_one_chip(mode):
     service, cluster, plan = serving_cases(np.random.default_rng(140), CASES, mode=mode)
@@ -60,7 +93,7 @@ def test_equals_the_reference_on_one_chip(mode):
 
 def test_every_part_is_compared():
     """What few services and plans have occurs among the cases above, where it can show."""
-    cases = serving_cases(np.random.default_rng(113), CASES, KINDS[2], MODES[0])
+    cases = serving_cases(np.random.default_rng(102), CASES, KINDS[2], MODES[0])
     (service, cluster, plan), actual = cases, mapped(cases)
     w = service.model
     occurs = {
@@ -69,8 +102,18 @@ def test_every_part_is_compared():
         "all accepted": (service.drafted_tokens > 0) & (service.acceptance == 1),
         "none accepted": (service.drafted_tokens > 0) & (service.acceptance == 0),
         "windows that close": (w.local_layers_fraction > 0) & (w.window_tokens < service.input_tokens),
-        "copies of heads": plan.tp > w.kv_heads,
+        "short answers": service.output_tokens < 2,
+        "short prompts": service.new_tokens < 100,
+        "copies of heads": (plan.tp > w.kv_heads) & (cluster.stack.cache_sharded == 0),
+        "shared heads": (plan.tp > w.kv_heads) & (cluster.stack.cache_sharded == 1),
+        "heads read again": (w.heads > w.kv_heads) & (cluster.stack.cache_rereads > 0),
+        "parallel layers": (w.parallel_layers == 1) & (w.moe_layers < w.layers) & (plan.tp > 1),
         "spread experts": plan.ep > 1,
+        "split and spread experts": (plan.ep > 1) & (plan.expert_tp > 1),
+        "shared and spread experts": (plan.ep > 1) & (plan.tp > 1) & (w.shared_experts > 0),
+        "split experts": (plan.ep == 1) & (plan.tp > 1),
+        "all experts": w.experts_per_token == w.experts,
+        "stages": (plan.pp > 1) & (plan.tp > 1),
         "experts beyond a replica": plan.ep * plan.expert_tp > plan.tp,
         "few tokens an expert": plan.micro_batch * w.experts_per_token < w.experts,
         "cached prompts": service.cached_fraction > 0,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import above_zero
+from hwopt.model.maximum import above_zero, hard_maximum
 from hwopt.model.work import kv_heads_per_chip
 from hwopt.plan import Plan
+from hwopt.stack import Stack
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer
@@ -20,6 +21,24 @@ def token_bytes(service: Service, plan: Plan) -> Scalar:
     w = service.model
     grouped = kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
     return jnp.where(w.kv_rank > 0, w.kv_rank + w.rope_dim, grouped) * service.kv_bytes
+
+
+def copies(shape: Transformer, plan: Plan) -> Scalar:
+    """Ranks that share the keys and values of one head, or of one latent: `max(t/k, 1)`."""
+    shared = plan.tp / shape.kv_heads
+    return jnp.where(shape.kv_rank > 0, plan.tp, hard_maximum(shared, jnp.ones_like(shared)))
+
+
+def held_token_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
+    """`token_bytes`, less what ranks that share a head spread among them by sequence."""
+    spread = 1.0 - stack.cache_sharded + stack.cache_sharded / copies(service.model, plan)
+    return token_bytes(service, plan) * spread
+
+
+def reads(shape: Transformer, plan: Plan, stack: Stack) -> Scalar:
+    """How often a generated token reads keys and values: once, and again for a share of the group's further query heads."""
+    group = shape.heads / plan.tp / kv_heads_per_chip(shape, plan)
+    return 1.0 + stack.cache_rereads * jnp.where(shape.kv_rank > 0, 0.0, above_zero(group - 1.0))
 
 
 def layer_mean(shape: Transformer, tokens: Scalar) -> Scalar:
@@ -49,7 +68,7 @@ def request_bytes(service: Service) -> Scalar:
     return each * service.kv_bytes * w.layers * layer_mean(w, service.input_tokens)
 
 
-def received_bytes(service: Service, plan: Plan) -> Scalar:
+def received_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
     """Keys and values of one prompt that a chip of the plan needs: copies where more ranks than heads share a sequence."""
     w = service.model
-    return token_bytes(service, plan) * (w.layers / plan.pp) * layer_mean(w, service.input_tokens)
+    return held_token_bytes(service, plan, stack) * (w.layers / plan.pp) * layer_mean(w, service.input_tokens)

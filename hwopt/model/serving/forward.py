@@ -15,6 +15,7 @@ from hwopt.model import collectives, work
 from hwopt.model.jitter import jitter_fraction
 from hwopt.model.layer import Exposed, direction, dispatch_s, layer_kernels
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum
+from hwopt.model.parameters import Held, held_parameters, shard_ranks
 from hwopt.model.roofline import KernelTime, bf16_rate, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving import cache
@@ -117,13 +118,14 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     w = service.model
     rate = bf16_rate(chip) * stack.attention_forward_efficiency
     decoding, prompts = (flops / plan.tp for flops in attention_flops(w, batch))
-    read = batch.sequences * cache.layer_mean(w, batch.context) * cache.token_bytes(service, plan)
+    kept = cache.held_token_bytes(service, plan, stack)
+    read = batch.sequences * cache.layer_mean(w, batch.context) * kept * cache.reads(w, plan, stack)
     read_time = kernel_time(decoding, rate, read, chip, 1.0, stack, maximum)
 
     heads = w.heads / plan.tp
     own_heads = jnp.where(w.kv_rank > 0, heads, work.kv_heads_per_chip(w, plan))
     streams = 2.0 * batch.prompt_tokens * (heads + own_heads) * (w.qk_dim + w.v_dim)
-    streams = streams + batch.prompts * cache.layer_mean(w, batch.prompt_context) * cache.token_bytes(service, plan)
+    streams = streams + batch.prompts * cache.layer_mean(w, batch.prompt_context) * kept
     stored = stack.attention_scores_stored
     scores = stored * batch.prompt_tokens * (batch.prompt_context + batch.prompt_length) * heads
     # Without a fused kernel the half that no token may see is computed too.
@@ -152,9 +154,9 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
 def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> tuple[Scalar, Scalar]:
     """Tensor- and expert-parallel communication of one layer, before any overlap.
 
-    All-reduces of the activations after attention and after the MLP, in which outputs of experts and shared experts are added
-    up before; where experts are spread, shared experts have their own, and experts that tensor ranks share too. Dispatch and
-    combine as in training.
+    All-reduces of the activations after attention and after the MLP, once for both in parallel layers; outputs of experts and
+    shared experts are added up before. Where experts are spread, shared experts have their own, and experts that tensor ranks
+    share too. Dispatch and combine as in training.
     """
     network, stack, w = cluster.network, cluster.stack, flow.model
     launch = stack.collective_launch_s
@@ -169,9 +171,42 @@ def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> 
     )
     whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
-    mlp = (1.0 - moe) + moe * (whole + (1.0 - whole) * has_shared)
+    mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
     tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
     return tp, dispatch_s(flow, cluster, plan, moe)
+
+
+def _spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
+    """Two all-to-alls of one layer where ranks keep keys and values by sequence: queries there, and what they met back.
+
+    `b q (a / t) (d + d_v) / 2` elements each, among the ranks that share a head; of latent attention `(2 r_kv + d_rope) / 2` a
+    head, since ranks multiply up to their own heads alone.
+
+    **Source:** Pope et al., arXiv 2211.05102, section 3.3.
+    """
+    w, stack = service.model, cluster.stack
+    width = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, w.qk_dim + w.v_dim)
+    sent = 0.5 * batch.sequences * batch.queries * (w.heads / plan.tp) * width * service.activation_bytes
+    group = cache.copies(w, plan)
+    each = collectives.all_to_all_s(cluster.network, sent, group, jnp.ones_like(group), stack.collective_launch_s)
+    decodes = jnp.where(batch.sequences > 0.0, 1.0, 0.0)
+    return 2.0 * stack.cache_sharded * decodes * each
+
+
+def _gather_s(service: Service, cluster: Cluster, plan: Plan, held: Held, moe: Scalar) -> Scalar:
+    """Gathering one layer's weights where they are spread over replicas, before any overlap; 0 where each holds its own."""
+    stack = cluster.stack
+    own = (1.0 - moe) * held.dense_layer + moe * held.moe_layer
+    group, expert_group = shard_ranks(plan)
+    gathered = collectives.ring_passes_s(
+        cluster.network,
+        jnp.stack([own, held.experts_layer]) * service.weight_bytes,
+        jnp.stack([group, expert_group]),
+        jnp.stack([plan.tp, plan.ep * plan.expert_tp]),
+        stack.collective_launch_s,
+        stack.logarithmic_passes,
+    )
+    return plan.weights_sharded * (gathered[0] + moe * gathered[1]) * (1.0 / stack.gather_efficiency)
 
 
 def pass_flops(w: Transformer, batch: Batch) -> Scalar:
@@ -204,11 +239,14 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     _, table = pass_gemms(service, cluster, plan, batch, maximum)
     attention = _attention(service, cluster.chip, stack, plan, batch, maximum)
 
+    held, spread = held_parameters(w, plan), _spread_s(service, cluster, plan, batch)
+
     def layer(moe: Scalar) -> Exposed:
         kernels = layer_kernels(flow, cluster, plan, moe, table, (attention, attention))
         tp, ep = _exchanges_s(flow, cluster, plan, moe)
-        zero = jnp.zeros_like(tp)
-        return direction(cluster, kernels, (tp, zero, ep), zero, moe, maximum)
+        tp = tp + spread
+        gather = _gather_s(service, cluster, plan, held, moe)
+        return direction(cluster, kernels, (tp, jnp.zeros_like(tp), ep), gather, moe, maximum)
 
     kinds = jnp.asarray(np.array([0.0, 1.0]), plan.pp.dtype)  # dense, MoE
     each = jax.vmap(layer)(kinds).scaled(jnp.stack([w.dense_layers, w.moe_layers]))
@@ -238,7 +276,7 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
         pp_comm_s=sends,
         pp_bubble_s=zero,
         pp_imbalance_s=pace - latency,
-        dp_comm_s=zero,
+        dp_comm_s=mean.dp_comm_s,
         optimizer_s=zero,
         offload_s=zero,
         input_s=zero,
@@ -273,5 +311,6 @@ def floor_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sca
     )
     dense = work.IN_EVERY_LAYER * w.layers + work.IN_DENSE_LAYER * w.dense_layers
     counts = dense + (work.IN_MOE_LAYER + work.IN_EXPERTS) * w.moe_layers + work.IN_HEAD
-    read = batch.sequences * cache.layer_mean(w, batch.context) * cache.token_bytes(service, plan) * w.layers
+    kept = cache.held_token_bytes(service, plan, cluster.stack) * w.layers
+    read = batch.sequences * cache.layer_mean(w, batch.context) * kept
     return (jnp.sum(bytes_ * counts) + read) * hbm_seconds_per_byte(chip)

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum
-from hwopt.model.parameters import expert_replicas, held_parameters, table_parameters
+from hwopt.model.parameters import expert_replicas, held_parameters, shard_ranks, table_parameters
 from hwopt.model.power import Activity
 from hwopt.model.roofline import seconds_per_flop
 from hwopt.model.serving import cache
@@ -156,7 +156,7 @@ def _transfer(service: Service, cluster: Cluster, plan: Disaggregated) -> tuple[
     """
     network, chips = cluster.network, chips_of(plan)
     one = jnp.ones_like(chips)
-    sent, received = cache.request_bytes(service), cache.received_bytes(service, plan.decode)
+    sent, received = cache.request_bytes(service), cache.received_bytes(service, plan.decode, cluster.stack)
     part = hard_maximum(sent / _replica_chips(plan.prefill), received)
     moved_s = collectives.neighbour_send_s(network, part, chips, one)
     share = hard_maximum(sent / chips_of(plan.prefill), received * _replica_chips(plan.decode) / chips_of(plan.decode))
@@ -168,14 +168,19 @@ def _footprint(service: Service, cluster: Cluster, plan: Plan, batch: Batch, res
     w, stack = service.model, cluster.stack
     held = held_parameters(w, plan)
     wider = above_zero(TABLE_BYTES - service.weight_bytes)
-    weights = service.weight_bytes * (held.stage + held.stage_experts) + wider * table_parameters(w, plan)
+    ranks, expert_ranks = (1.0 + plan.weights_sharded * (each - 1.0) for each in shard_ranks(plan))
+    weights = service.weight_bytes * (held.stage / ranks + held.stage_experts / expert_ranks)
+    weights = weights + wider * table_parameters(w, plan) / ranks
+    dense = jnp.where(w.dense_layers > 0, held.dense_layer, 0.0)
+    layer = hard_maximum(dense, jnp.where(w.moe_layers > 0, held.moe_layer + held.experts_layer, 0.0))
+    whole = plan.weights_sharded * stack.layers_whole * layer * service.weight_bytes  # gathered: at work, and the next
     drafts = jnp.where(service.drafted_tokens > 0.0, service.draft_fraction, 0.0)
-    kept = resident * cache.token_bytes(service, plan) * (w.layers / plan.pp) * plan.fullest_stage
+    kept = resident * cache.held_token_bytes(service, plan, stack) * (w.layers / plan.pp) * plan.fullest_stage
     ffn = hard_maximum(w.ffn, w.expert_ffn * w.experts_per_token)
     row = service.activation_bytes * (4.0 * w.hidden + w.mlp_matrices * ffn / plan.tp)
     chunk = batch.prompt_tokens - above_zero(batch.prompt_tokens - CHUNK_TOKENS)
     rows = batch.sequences * batch.queries + chunk
-    working = rows * row + LOGIT_BYTES * batch.sampled * w.vocab / plan.tp
+    working = whole + rows * row + LOGIT_BYTES * batch.sampled * w.vocab / plan.tp
     return ServingFootprint(
         weights_bytes=weights * (1.0 + drafts),
         cache_bytes=kept,

@@ -18,9 +18,10 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model.chip_project import installed
 from hwopt.model.estimate import estimate
 from hwopt.optim.compiled import compiled_for_one_question
-from hwopt.plan import Disaggregated, Plan
+from hwopt.plan import Disaggregated, Plan, TrainingAndServing
 from hwopt.study.sensitivity.inputs import Input, design_inputs, unit_of
 from hwopt.workload.service import Service
+from hwopt.workload.train_and_serve import TrainAndServe
 from hwopt.workload.training import TrainingRun
 
 _TRAINING = ("step_time_s", "mfu", "run_cost_usd", "peak_power_w", "energy_per_token_j")
@@ -33,8 +34,13 @@ _SERVING = (
 )
 
 
-def default_metrics(workload: TrainingRun | Service) -> tuple[str, ...]:
+_BOTH = ("lifetime_cost_usd", "run_time_s", "time_per_output_token_s", "capex_usd", "peak_power_w")
+
+
+def default_metrics(workload: TrainingRun | Service | TrainAndServe) -> tuple[str, ...]:
     """Metrics whose elasticities are shown where nothing else is asked for."""
+    if isinstance(workload, TrainAndServe):
+        return _BOTH
     return _SERVING if isinstance(workload, Service) else _TRAINING
 
 
@@ -58,7 +64,7 @@ def metric_unit(name: str) -> str:
     return METRICS[name].unit if name in METRICS else unit_of(name)
 
 
-def check_metrics(names: Sequence[str], workload: TrainingRun | Service) -> None:
+def check_metrics(names: Sequence[str], workload: TrainingRun | Service | TrainAndServe) -> None:
     """Refuses what is no number of a workload's report.
 
     **Raises:** `UserError` for an unknown name.
@@ -70,9 +76,9 @@ def check_metrics(names: Sequence[str], workload: TrainingRun | Service) -> None
 
 
 def elasticities(
-    workload: TrainingRun | Service,
+    workload: TrainingRun | Service | TrainAndServe,
     cluster: Cluster,
-    plan: Plan | Disaggregated,
+    plan: Plan | Disaggregated | TrainingAndServing,
     *,
     project: ChipProject | None = None,
     metrics: Sequence[str] | None = None,

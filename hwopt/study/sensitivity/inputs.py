@@ -17,7 +17,7 @@ _SWITCHES = frozenset({
     "optimizer_sharded", "gradients_sharded", "weights_sharded", "recompute_full", "recompute_attention", "shard_groups",
     "weights_offloaded", "optimizer_offloaded", "activations_offloaded", "local_steps", "logarithmic_passes", "dimensions",
     "crossings", "count", "owned", "stacked", "mlp_matrices", "experts_per_token", "shared_experts", "cp", "ep", "dp", "expert_tp",
-    "prefills", "decodes", "drafted_tokens",
+    "parallel_layers", "cache_sharded", "prefills", "decodes", "drafted_tokens",
 })  # fmt: skip
 """Inputs that are yes or no, or follow from the plan: a percent of them means nothing."""
 

@@ -40,7 +40,7 @@ class ServingSpace(Space):
         made = {}
         for prefix in self._groups:
             stages = self._value(values, prefix + "pp")
-            layers = self.layers
+            layers = float(self.lattice.layers)
             fullest = jnp.ceil(layers / stages * (1.0 - ROUNDING))
             short = jnp.minimum(fullest * stages - layers, 1.0)
             made[prefix + "fullest_stage"] = fullest * stages / layers
@@ -61,7 +61,7 @@ class ServingSpace(Space):
         for prefix in self._groups:
             t, e = self._value(wanted, prefix + "tp"), self._value(wanted, prefix + "ep")
             if prefix + "pp" in made:
-                made[prefix + "pp"] = jnp.minimum(made[prefix + "pp"], self.layers + 2.0)
+                made[prefix + "pp"] = jnp.minimum(made[prefix + "pp"], float(self.lattice.layers) + 2.0)
             name = prefix + "replicas"
             if name in made:
                 made[name] = inside(made[name], self.range(name), 1.0, self._step(prefix, t, e))

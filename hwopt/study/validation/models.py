@@ -23,6 +23,7 @@ _HYBRID = re.compile(
 )
 _HYBRID_NOTES = re.compile(r"mamba|state[- ]space|not a plain transformer|recurrent layers", re.I)
 _PLAIN_MLP = re.compile(r"^(gpt|mpt|nemotron|opt|bloom|falcon|turing|mt-nlg|megatron|pythia|gpt-?neox|starcoder)", re.I)
+_PARALLEL = re.compile(r"^(gpt-?j|gpt-?neox|pythia|falcon|palm|codegen)", re.I)
 _TUNING = re.compile(r"\b(lora|peft|sft|fine-?tun\w*|pretrain\w*|proxy|slice|instruct|base)\b", re.I)
 _LORA_FRACTION = 0.003
 """Share of weights that train with LoRA: adapters of rank 8-16 on a 7-70 B model hold 0.1-0.5 % (arXiv 2106.09685)."""
@@ -171,6 +172,7 @@ def _inferred(run: Row, assumed: list[str]) -> Transformer:
             layers=layers, hidden=hidden, ffn=ffn, mlp_matrices=matrices, heads=heads, kv_heads=kv_heads, qk_dim=head,
             v_dim=head, vocab=vocab, tied_embeddings=float(matrices == 2.0), moe_layers=moe_layers, experts=experts,
             experts_per_token=float(run.moe_topk or 1) if experts else 0.0, expert_ffn=ffn if experts else 0.0,
+            parallel_layers=float(bool(_PARALLEL.match(run.model_name))),
         )  # fmt: skip
 
     plain_first = (2.0, 3.0) if _PLAIN_MLP.match(run.model_name) else (3.0, 2.0)

@@ -87,29 +87,14 @@ def predict(cases: Sequence[ServingCase]) -> list[ServingPrediction]:
     return [answers[i] for i in range(len(cases))]
 
 
-_READ_AGAIN = {"tensorrt-llm-2023": 0.65}
-"""Share of a group's further query heads whose kernel reads keys and values again, by stack. Kernels of grouped attention
-that read them once (XQA) came to TensorRT-LLM with 0.7; six rows of Llama 70B and Falcon 180B with answers of 2,048 tokens
-take 0.4 to 0.8 (assumption: none on other stacks)."""
-
-
-def _reads(case: ServingCase) -> float:
-    """How often a generated token reads the keys and values of a chip."""
-    model, tp = case.service.model, float(case.plan.tp)
-    group = float(model.heads) / tp / max(float(model.kv_heads) / tp, 1.0)
-    return 1.0 + _READ_AGAIN.get(case.stack, 0.0) * (group - 1.0)
-
-
 def _phase(case: ServingCase, prefills: float, decodes: float) -> Inputs:
     """A phase of a static batch. A pipeline passes it in as many parts as it has stages, where it has that many."""
     replica = case.row.sequences / float(case.plan.dp)
     part = max(replica / float(case.plan.pp), 1.0)
-    reads = _reads(case) if decodes else 1.0
     service = replace(
         case.service,
         prefills=np.float64(prefills),
         decodes=np.float64(decodes),
-        kv_bytes=np.float64(reads * float(case.service.kv_bytes)),
     )
     return service, case.cluster, replace(case.plan, micro_batch=np.float64(part))
 
@@ -142,18 +127,13 @@ def _static(cases: Sequence[ServingCase]) -> list[ServingPrediction]:
         results.append(
             ServingPrediction(
                 step_s=each, prefill_s=prefill, batch=row.sequences / float(case.plan.dp), mfu=mfu,
-                memory_bytes=max(float(prompts["memory"][i]), _memory(case, answers, i)),
+                memory_bytes=max(float(prompts["memory"][i]), float(answers["memory"][i])),
                 memory_capacity_bytes=float(answers["capacity"][i]),
                 breakdown={name: float(part[i]) for name, part in parts.items()},
                 value=values[row.metric],
             )
         )  # fmt: skip
     return results
-
-
-def _memory(case: ServingCase, answers: dict[str, np.ndarray], i: int) -> float:
-    """Memory while tokens are generated: keys and values lie there once, however often they are read."""
-    return float(answers["memory"][i]) - float(answers["cache"][i]) * (1.0 - 1.0 / _reads(case))
 
 
 def _requests(case: ServingCase) -> float:

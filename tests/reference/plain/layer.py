@@ -62,7 +62,7 @@ def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
     w, tokens = run.model, tokens_of(run, plan)
     block = tokens * w.hidden * run.activation_bytes
     around_attention = all_reduce(cluster, block, plan.tp, 1.0)
-    comm = {"tp": 2.0 * around_attention, "ep": 0.0}
+    comm = {"tp": (2.0 - w.parallel_layers) * around_attention, "ep": 0.0}
     if moe:
         comm["tp"] = around_attention + all_reduce(cluster, block * w.experts_per_token, plan.expert_tp, 1.0)
         if w.shared_experts > 0:

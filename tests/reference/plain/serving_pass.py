@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from tests.reference.plain.collectives import all_reduce, ring_pass, send
+from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, send
 from tests.reference.plain.extremes import largest_of
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm, layer_gemms, passes, sixteen_bit_rate
 from tests.reference.plain.layer import add, direction, layer_communication
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.rack import replaced
-from tests.reference.plain.weights import multiplying_weights
+from tests.reference.plain.weights import layer_weights, multiplying_weights, shards
 
 
 class Batch(NamedTuple):
@@ -39,17 +38,31 @@ def remembered(w, tokens: float) -> float:
     return tokens + w.local_layers_fraction * (within - tokens)
 
 
-def cached_token_bytes(service, tp: float) -> float:
-    """Of one token and layer on one chip."""
+def sharers(w, tp: float) -> float:
+    """Chips that need the same keys and values."""
+    return tp if w.kv_rank > 0 else max(tp / w.kv_heads, 1.0)
+
+
+def cached_token_bytes(service, cluster, tp: float) -> float:
+    """Of one token and layer on one chip: a copy, or a part of one."""
     w = service.model
+    channels = w.kv_rank + w.rope_dim if w.kv_rank > 0 else max(w.kv_heads / tp, 1.0) * (w.qk_dim + w.v_dim)
+    if cluster.stack.cache_sharded == 1:
+        channels /= sharers(w, tp)
+    return channels * service.kv_bytes
+
+
+def cached_bytes_read(service, cluster, plan, batch: Batch) -> float:
+    """Of one layer on one chip, by the sequences, once."""
+    return batch.sequences * remembered(service.model, batch.context) * cached_token_bytes(service, cluster, plan.tp)
+
+
+def times_read(w, stack, tp: float) -> float:
+    """By the query heads that share keys and values: once by one of them, and by some of the others."""
     if w.kv_rank > 0:
-        return (w.kv_rank + w.rope_dim) * service.kv_bytes
-    return max(w.kv_heads / tp, 1.0) * (w.qk_dim + w.v_dim) * service.kv_bytes
-
-
-def cached_bytes_read(service, plan, batch: Batch) -> float:
-    """Of one layer on one chip, by the sequences."""
-    return batch.sequences * remembered(service.model, batch.context) * cached_token_bytes(service, plan.tp)
+        return 1.0
+    others = max(w.heads / tp / max(w.kv_heads / tp, 1.0) - 1.0, 0.0)
+    return 1.0 + stack.cache_rereads * others
 
 
 def prompt_keys(w, cached: float, new: float) -> float:
@@ -115,14 +128,14 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
     rate = sixteen_bit_rate(cluster.chip) * stack.attention_forward_efficiency
     of_sequences, of_prompts = attention_flops(w, batch)
     compute = of_sequences / plan.tp / rate
-    traffic = cached_bytes_read(service, plan, batch) * byte_s
+    traffic = cached_bytes_read(service, cluster, plan, batch) * times_read(w, stack, plan.tp) * byte_s
     sequences = compute, max(traffic - compute, 0.0), float(stack.kernel_launch_s), traffic
 
     heads, fresh = w.heads / plan.tp, batch.prompts * batch.new
     keys = heads if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
     compute = of_prompts / plan.tp / rate
     traffic = 2.0 * fresh * (heads + keys) * (w.qk_dim + w.v_dim)
-    traffic += batch.prompts * remembered(w, batch.cached) * cached_token_bytes(service, plan.tp)
+    traffic += batch.prompts * remembered(w, batch.cached) * cached_token_bytes(service, cluster, plan.tp)
     traffic *= byte_s
     scores = 0.0
     if stack.attention_scores_stored == 1:
@@ -138,7 +151,7 @@ def exchanges(flow, cluster, plan, moe: bool) -> dict[str, float]:
     w, size = flow.model, flow.sequence_length * flow.model.hidden * flow.activation_bytes
     once = all_reduce(cluster, size, plan.tp, 1.0)
     if not moe:
-        return {"tp": 2.0 * once, "cp": 0.0, "ep": 0.0}
+        return {"tp": once if w.parallel_layers == 1 else 2.0 * once, "cp": 0.0, "ep": 0.0}
     copies = w.experts_per_token / plan.tp * plan.expert_tp
     spread = all_reduce(cluster, copies * size, plan.expert_tp, 1.0)
     if w.shared_experts > 0:
@@ -147,6 +160,27 @@ def exchanges(flow, cluster, plan, moe: bool) -> dict[str, float]:
     away = min(plan.ep - 1.0, 1.0)
     tp = once + (1.0 - away) * once + away * spread
     return {"tp": tp, "cp": 0.0, "ep": layer_communication(flow, cluster, plan, moe)["ep"]}
+
+
+def queries_there_and_back(service, cluster, plan, batch: Batch) -> float:
+    """Where chips that need the same keys and values have a part of them each: queries go to all, what they met returns."""
+    if cluster.stack.cache_sharded == 0 or batch.sequences == 0:
+        return 0.0
+    w = service.model
+    rows = batch.sequences * batch.queries * w.heads / plan.tp * service.activation_bytes
+    width = 2.0 * w.kv_rank + w.rope_dim if w.kv_rank > 0 else w.qk_dim + w.v_dim
+    return 2.0 * all_to_all(cluster, rows * width / 2.0, sharers(w, plan.tp), 1.0)
+
+
+def gather(service, cluster, plan, moe: bool) -> float:
+    """One layer's weights from the replicas that have a part of them each."""
+    if plan.weights_sharded == 0:
+        return 0.0
+    (own, routed), (ranks, expert_ranks) = layer_weights(service.model, plan, moe), shards(plan)
+    total = ring_pass(cluster, own * service.weight_bytes, ranks, plan.tp)
+    if moe:
+        total += ring_pass(cluster, routed * service.weight_bytes, expert_ranks, plan.ep * plan.expert_tp)
+    return total / cluster.stack.gather_efficiency
 
 
 def layer(service, cluster, plan, batch: Batch, moe: bool) -> dict[str, float]:
@@ -159,9 +193,10 @@ def layer(service, cluster, plan, batch: Batch, moe: bool) -> dict[str, float]:
         else:
             others = add(others, time)
     comm = exchanges(flow, cluster, one, moe)
+    comm["tp"] += queries_there_and_back(service, cluster, plan, batch)
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     core, elementwise = attention(service, cluster, plan, batch), passes(flow, cluster, one, moe)
-    return direction(stack, host, others, core, experts, elementwise, comm, 0.0)
+    return direction(stack, host, others, core, experts, elementwise, comm, gather(service, cluster, plan, moe))
 
 
 def head(service, cluster, plan, batch: Batch) -> dict[str, float]:
@@ -196,7 +231,7 @@ def kinds(w):
 def floor(service, cluster, plan, batch: Batch) -> float:
     """Seconds of reading every weight and every cached token once, stage after stage."""
     w = service.model
-    size = w.layers * cached_bytes_read(service, plan, batch)
+    size = w.layers * cached_bytes_read(service, cluster, plan, batch)
     last = head_product(service, plan, batch)
     size += last.columns * last.inner * 2.0
     for moe, layers in kinds(w):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.reference.plain.collectives import send, stream
-from tests.reference.plain.serving_pass import Batch, cached_token_bytes, floor, flops, one_pass, remembered
-from tests.reference.plain.weights import stage_weights
+from tests.reference.plain.serving_pass import Batch, cached_token_bytes, floor, flops, kinds, one_pass, remembered
+from tests.reference.plain.weights import layer_weights, shards, stage_weights
 
 
 def chips_of(plan) -> float:
@@ -61,17 +61,21 @@ def memory(service, cluster, plan, batch: Batch, resident: float) -> dict[str, f
     w, stack = service.model, cluster.stack
     embedding, logits = (w.vocab + w.learned_positions) * w.hidden, w.vocab * w.hidden
     tables = max(embedding, logits) + (1.0 - w.tied_embeddings) * min(embedding, logits) * max(2.0 - plan.pp, 0.0)
-    weights = service.weight_bytes * sum(stage_weights(w, plan))
+    (own, routed), (ranks, expert_ranks), gathered = stage_weights(w, plan), (1.0, 1.0), 0.0
+    if plan.weights_sharded == 1:
+        ranks, expert_ranks = shards(plan)
+        gathered = stack.layers_whole * max(sum(layer_weights(w, plan, moe)) for moe, _ in kinds(w))
+    weights = service.weight_bytes * (own / ranks + routed / expert_ranks)
     if service.weight_bytes < 2.0:
-        weights += (2.0 - service.weight_bytes) * tables / plan.tp
+        weights += (2.0 - service.weight_bytes) * tables / plan.tp / ranks
     if service.drafted_tokens > 0:
         weights += weights * service.draft_fraction
     layers = w.layers * plan.fullest_stage / plan.pp
-    kept = resident * layers * cached_token_bytes(service, plan.tp)
+    kept = resident * layers * cached_token_bytes(service, cluster, plan.tp)
     inner = w.mlp_matrices * max(w.ffn, w.expert_ffn * w.experts_per_token) / plan.tp
     at_once = batch.sequences * batch.queries + min(batch.prompts * batch.new, 512.0)
     working = at_once * service.activation_bytes * (4.0 * w.hidden + inner)
-    working += 4.0 * batch.sampled() * w.vocab / plan.tp
+    working += gathered * service.weight_bytes + 4.0 * batch.sampled() * w.vocab / plan.tp
     return {
         "weights_bytes": weights,
         "cache_bytes": kept,
@@ -136,7 +140,7 @@ def transfer(service, cluster, plan) -> tuple[float, float]:
     channels = w.kv_rank + w.rope_dim if w.kv_rank > 0 else w.kv_heads * (w.qk_dim + w.v_dim)
     tokens = w.layers * remembered(w, service.input_tokens)
     size = channels * service.kv_bytes * tokens
-    received = cached_token_bytes(service, plan.decode.tp) * tokens / plan.decode.pp
+    received = cached_token_bytes(service, cluster, plan.decode.tp) * tokens / plan.decode.pp
     everybody = chips_of(plan.prefill) + chips_of(plan.decode)
     alone = max(size * plan.prefill.dp / chips_of(plan.prefill), received)
     shared = max(size / chips_of(plan.prefill), received / plan.decode.dp)
