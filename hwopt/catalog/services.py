@@ -35,7 +35,14 @@ ACCEPTANCE = 0.8
 _WHOLE = ("tp", "pp", "dp", "ep", "expert_tp", "batch")
 _FLAGS = ("sequence_parallel", "weights_gathered")
 PLAN_FIELDS = (*_WHOLE, *_FLAGS)
-_ALIASES = {"etp": "expert_tp", "micro_batch": "batch", "mbs": "batch", "mb": "batch", "b": "batch", "sp": "sequence_parallel"}
+_ALIASES = {
+    "etp": "expert_tp",
+    "micro_batch": "batch",
+    "mbs": "batch",
+    "mb": "batch",
+    "b": "batch",
+    "sp": "sequence_parallel",
+}
 
 _SERVING_STACKS = {
     "ampere": "tensorrt-llm-2023", "hopper": "tensorrt-llm-2025", "blackwell": "tensorrt-llm-2025", "rubin": "tensorrt-llm-2025",

@@ -56,7 +56,9 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "time_per_output_token_s", "s", _field("time_per_output_token_s"), "the time between tokens of an answer"
         ),
-        Metric("lifetime_cost_usd", "USD", _field("lifetime_cost_usd"), "the cost of training and of all tokens served"),
+        Metric(
+            "lifetime_cost_usd", "USD", _field("lifetime_cost_usd"), "the cost of training and of all tokens served"
+        ),
         Metric("lifetime_energy_j", "J", _field("lifetime_energy_j"), "energy of training and of all tokens served"),
         Metric("request_time_s", "s", _field("request_time_s"), "the time from a request to the end of its answer"),
     )

@@ -96,7 +96,9 @@ class Problem:
         known = numbers(self.template.workload)
         for each in (self.objective, *(budget.metric for budget in self.budgets)):
             if each.name in METRICS and each.name not in known:
-                raise UserError(f"problem '{self.name}': its workload has no '{each.name}': {suggest(each.name, known)}")
+                raise UserError(
+                    f"problem '{self.name}': its workload has no '{each.name}': {suggest(each.name, known)}"
+                )
 
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
         """The same question with variables in boxes of one's own, inside those it has.

@@ -364,7 +364,9 @@ def completed(design: Design) -> Design:
     if design.project is not None:
         design = design._replace(cluster=installed(design.cluster, design.project))
     if isinstance(design.workload, TrainAndServe):
-        training = completed(design._replace(workload=design.workload.training, plan=design.plan.training, project=None))
+        training = completed(
+            design._replace(workload=design.workload.training, plan=design.plan.training, project=None)
+        )
         serving = completed(design._replace(workload=design.workload.service, plan=design.plan.serving, project=None))
         return design._replace(plan=TrainingAndServing(training.plan, serving.plan))
     if isinstance(design.plan, Disaggregated):

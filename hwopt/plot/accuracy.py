@@ -30,9 +30,7 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
             own = [row for row in rows if row["accelerator"] == name]
             # Times and rates both become speed relative to measured, so above one means predicted too fast.
             speed = [
-                row["measured"] / row["predicted"]
-                if row["metric"] in _TIMES
-                else row["predicted"] / row["measured"]
+                row["measured"] / row["predicted"] if row["metric"] in _TIMES else row["predicted"] / row["measured"]
                 for row in own
             ]
             shown = name if index < len(_COLOURS) - 1 else "others" if index == len(_COLOURS) - 1 else None

@@ -13,12 +13,14 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.jitter import jitter_fraction
-from hwopt.model.layer import Exposed, direction, dispatch_s, layer_kernels
+from hwopt.model.layer import Exposed, direction, layer_kernels
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum
-from hwopt.model.parameters import Held, held_parameters, shard_ranks
+from hwopt.model.parameters import held_parameters
 from hwopt.model.roofline import KernelTime, bf16_rate, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving import cache
+from hwopt.model.serving.batch import Batch
+from hwopt.model.serving.exchange import exchanges_s, gather_s, spread_s
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
@@ -34,28 +36,6 @@ SAMPLING_BYTES = 12.0
 estimate, 8 to 20."""
 
 _SAMPLING_KERNELS = 6.0
-
-
-class Batch(NamedTuple):
-    """What one replica passes through the model at once."""
-
-    sequences: Scalar  # b, that get their next tokens
-    queries: Scalar  # q, tokens checked of each: drafted ones and one more
-    context: Scalar  # tokens before them
-    prompt_tokens: Scalar  # c, of new prompts
-    prompts: Scalar  # how many prompts these are
-    prompt_context: Scalar  # cached tokens before each of a prompt's new ones
-    prompt_length: Scalar  # new tokens of a prompt
-
-    @property
-    def rows(self) -> Scalar:
-        """Tokens in all: `b q + c`."""
-        return self.sequences * self.queries + self.prompt_tokens
-
-    @property
-    def sampled(self) -> Scalar:
-        """Tokens that the head turns into logits: every checked one, the last one of a prompt."""
-        return self.sequences * self.queries + self.prompts
 
 
 class PassTime(NamedTuple):
@@ -151,64 +131,6 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
     return Exposed(time.compute_s, time.memory_s, time.launch_s, tp, zero, zero, zero, zero, time.hbm_s)
 
 
-def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> tuple[Scalar, Scalar]:
-    """Tensor- and expert-parallel communication of one layer, before any overlap.
-
-    All-reduces of the activations after attention and after the MLP, once for both in parallel layers; outputs of experts and
-    shared experts are added up before. Where experts are spread, shared experts have their own, and experts that tensor ranks
-    share too. Dispatch and combine as in training.
-    """
-    network, stack, w = cluster.network, cluster.stack, flow.model
-    launch = stack.collective_launch_s
-    block = flow.tokens * w.hidden * flow.activation_bytes
-    one = jnp.ones_like(block)
-    around, within = collectives.all_reduces_s(
-        network,
-        jnp.stack([block, block * w.experts_per_token / plan.tp * plan.expert_tp]),
-        jnp.stack([plan.tp, plan.expert_tp]),
-        jnp.stack([one, one]),
-        launch,
-    )
-    whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
-    has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
-    mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
-    tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
-    return tp, dispatch_s(flow, cluster, plan, moe)
-
-
-def _spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
-    """Two all-to-alls of one layer where ranks keep keys and values by sequence: queries there, and what they met back.
-
-    `b q (a / t) (d + d_v) / 2` elements each, among the ranks that share a head; of latent attention `(2 r_kv + d_rope) / 2` a
-    head, since ranks multiply up to their own heads alone.
-
-    **Source:** Pope et al., arXiv 2211.05102, section 3.3.
-    """
-    w, stack = service.model, cluster.stack
-    width = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, w.qk_dim + w.v_dim)
-    sent = 0.5 * batch.sequences * batch.queries * (w.heads / plan.tp) * width * service.activation_bytes
-    group = cache.copies(w, plan)
-    each = collectives.all_to_all_s(cluster.network, sent, group, jnp.ones_like(group), stack.collective_launch_s)
-    decodes = jnp.where(batch.sequences > 0.0, 1.0, 0.0)
-    return 2.0 * stack.cache_sharded * decodes * each
-
-
-def _gather_s(service: Service, cluster: Cluster, plan: Plan, held: Held, moe: Scalar) -> Scalar:
-    """Gathering one layer's weights where they are spread over replicas, before any overlap; 0 where each holds its own."""
-    stack = cluster.stack
-    own = (1.0 - moe) * held.dense_layer + moe * held.moe_layer
-    group, expert_group = shard_ranks(plan)
-    gathered = collectives.ring_passes_s(
-        cluster.network,
-        jnp.stack([own, held.experts_layer]) * service.weight_bytes,
-        jnp.stack([group, expert_group]),
-        jnp.stack([plan.tp, plan.ep * plan.expert_tp]),
-        stack.collective_launch_s,
-        stack.logarithmic_passes,
-    )
-    return plan.weights_sharded * (gathered[0] + moe * gathered[1]) * (1.0 / stack.gather_efficiency)
-
-
 def pass_flops(w: Transformer, batch: Batch) -> Scalar:
     """FLOPs of one pass of one replica by mathematics: 2 a weight and token, the head for sampled tokens, attention."""
     layers = work.matrix_parameters(w) - w.vocab * w.hidden
@@ -239,13 +161,13 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     _, table = pass_gemms(service, cluster, plan, batch, maximum)
     attention = _attention(service, cluster.chip, stack, plan, batch, maximum)
 
-    held, spread = held_parameters(w, plan), _spread_s(service, cluster, plan, batch)
+    held, spread = held_parameters(w, plan), spread_s(service, cluster, plan, batch)
 
     def layer(moe: Scalar) -> Exposed:
         kernels = layer_kernels(flow, cluster, plan, moe, table, (attention, attention))
-        tp, ep = _exchanges_s(flow, cluster, plan, moe)
+        tp, ep = exchanges_s(flow, cluster, plan, moe)
         tp = tp + spread
-        gather = _gather_s(service, cluster, plan, held, moe)
+        gather = gather_s(service, cluster, plan, held, moe)
         return direction(cluster, kernels, (tp, jnp.zeros_like(tp), ep), gather, moe, maximum)
 
     kinds = jnp.asarray(np.array([0.0, 1.0]), plan.pp.dtype)  # dense, MoE

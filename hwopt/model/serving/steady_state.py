@@ -15,26 +15,17 @@ from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum
-from hwopt.model.parameters import expert_replicas, held_parameters, shard_ranks, table_parameters
+from hwopt.model.maximum import Maximum, hard_maximum
 from hwopt.model.power import Activity
 from hwopt.model.roofline import seconds_per_flop
 from hwopt.model.serving import cache
-from hwopt.model.serving.forward import Batch, PassTime, floor_s, pass_flops, pass_time
-from hwopt.model.serving.report import ServingFootprint, ServingMargins
+from hwopt.model.serving.batch import Batch
+from hwopt.model.serving.footprint import footprint, shares_used
+from hwopt.model.serving.forward import PassTime, floor_s, pass_flops, pass_time
+from hwopt.model.serving.report import ServingFootprint
 from hwopt.plan import Disaggregated, Plan
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
-
-LOGIT_BYTES = 4.0
-"""A logit in memory: 32 bit."""
-
-CHUNK_TOKENS = 512.0
-"""Tokens of prompts whose activations are held at a time (assumption, 128 to 8,192: engines cut prompts where memory is
-short)."""
-
-TABLE_BYTES = 2.0
-"""An element of embedding and head, which stay 16 bit in narrow formats."""
 
 
 class SteadyState(NamedTuple):
@@ -137,7 +128,7 @@ def _replica_chips(plan: Plan) -> Scalar:
     return plan.tp * plan.pp * plan.cp
 
 
-def _per_second(plan: Plan, time: PassTime) -> Scalar:
+def _between_passes_s(plan: Plan, time: PassTime) -> Scalar:
     """Time between two passes of any replica: `period / (p d)`."""
     return time.period_s / (plan.pp * plan.dp)
 
@@ -163,133 +154,143 @@ def _transfer(service: Service, cluster: Cluster, plan: Disaggregated) -> tuple[
     return moved_s, share * collectives.far_s_per_byte(network, chips, one)
 
 
-def _footprint(service: Service, cluster: Cluster, plan: Plan, batch: Batch, resident: Scalar) -> ServingFootprint:
-    """Memory of the fullest chip. **Arguments:** `resident` tokens in the cache of a replica, mean over layers."""
-    w, stack = service.model, cluster.stack
-    held = held_parameters(w, plan)
-    wider = above_zero(TABLE_BYTES - service.weight_bytes)
-    ranks, expert_ranks = (1.0 + plan.weights_sharded * (each - 1.0) for each in shard_ranks(plan))
-    weights = service.weight_bytes * (held.stage / ranks + held.stage_experts / expert_ranks)
-    weights = weights + wider * table_parameters(w, plan) / ranks
-    dense = jnp.where(w.dense_layers > 0, held.dense_layer, 0.0)
-    layer = hard_maximum(dense, jnp.where(w.moe_layers > 0, held.moe_layer + held.experts_layer, 0.0))
-    whole = plan.weights_sharded * stack.layers_whole * layer * service.weight_bytes  # gathered: at work, and the next
-    drafts = jnp.where(service.drafted_tokens > 0.0, service.draft_fraction, 0.0)
-    kept = resident * cache.held_token_bytes(service, plan, stack) * (w.layers / plan.pp) * plan.fullest_stage
-    ffn = hard_maximum(w.ffn, w.expert_ffn * w.experts_per_token)
-    row = service.activation_bytes * (4.0 * w.hidden + w.mlp_matrices * ffn / plan.tp)
-    chunk = batch.prompt_tokens - above_zero(batch.prompt_tokens - CHUNK_TOKENS)
-    rows = batch.sequences * batch.queries + chunk
-    working = whole + rows * row + LOGIT_BYTES * batch.sampled * w.vocab / plan.tp
-    return ServingFootprint(
-        weights_bytes=weights * (1.0 + drafts),
-        cache_bytes=kept,
-        working_bytes=working,
-        reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (kept + working),
+def _pick(tree: Any, index: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+class _Served(NamedTuple):
+    """What one or two groups of chips make of requests."""
+
+    least_interval_s: Array
+    time_to_first_token_s: Array
+    kv_transfer_s: Array
+    work: Activity
+    useful_flops: Array
+    executed_flops: Array
+    prefill_chips: Array
+    decode_chips: Array
+    cached_tokens: Array  # of a replica, mean over layers, by pass
+
+
+def _passes(service: Service, plan: Plan, generated: Scalar, decodes: Scalar) -> Scalar:
+    """Passes of a micro-batch that a request takes its part in, over the sequences that share them."""
+    each = 1.0 / plan.micro_batch
+    return decodes * generated / service.tokens_per_pass * each + (1.0 - decodes) * each
+
+
+def _answering(
+    service: Service, cluster: Cluster, plan: Plan, batch: Batch, step: PassTime, generated: Scalar, decodes: Scalar
+) -> _Served:
+    """The group that generates answers, or does both phases, or only prompts."""
+    passes = _passes(service, plan, generated, decodes)
+    accepted = pass_flops(service.model, batch._replace(queries=service.tokens_per_pass))
+    chips, zero = chips_of(plan), jnp.zeros_like(passes)
+    resident = cache.layer_mean(service.model, service.mean_context) * batch.sequences * plan.pp
+    return _Served(
+        least_interval_s=passes * _between_passes_s(plan, step),
+        time_to_first_token_s=zero,
+        kv_transfer_s=zero,
+        work=jax.tree.map(lambda part: passes * part, _work(service, cluster, plan, step)),
+        useful_flops=passes * accepted,
+        executed_flops=passes * pass_flops(service.model, batch),
+        prefill_chips=(1.0 - decodes) * chips,
+        decode_chips=decodes * chips,
+        cached_tokens=jnp.stack([resident, resident]),
     )
 
 
-def _shares(service: Service, cluster: Cluster, plan: Plan, memory: ServingFootprint) -> dict[str, Array]:
-    """What a plan uses of what there is, by margin."""
-    w = service.model
-    experts = jnp.where(w.experts > 0, w.experts, 1.0)
-    return {
-        "memory": memory.total_bytes / cluster.chip.hbm_capacity_bytes,
-        "stages": plan.pp / (w.layers + 2.0),
-        "tensor_parallel": plan.tp / w.heads,
-        "experts": plan.ep / experts,
-        "replicas": 1.0 / expert_replicas(plan),
-    }
+def _together(
+    service: Service, plan: Plan, answers: _Served, step: PassTime, first: PassTime, prompts: Scalar
+) -> _Served:
+    """Prompts beside answers on the same chips, or either alone. **Arguments:** `prompts` of the pass that makes a first token."""
+    waiting = 0.5 * service.decodes * step.period_s / plan.pp
+    held = cache.layer_mean(service.model, service.input_tokens) * prompts
+    return answers._replace(
+        time_to_first_token_s=service.prefills * (waiting + first.latency_s),
+        cached_tokens=answers.cached_tokens + held * (service.decodes + (1.0 - service.decodes) * plan.pp),
+    )
 
 
-def _pick(tree: Any, index: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[index], tree)
+def _apart(
+    service: Service,
+    cluster: Cluster,
+    plan: Disaggregated,
+    answers: _Served,
+    first: PassTime,
+    batch: Batch,
+    maximum: Maximum,
+) -> _Served:
+    """Prompts on chips of their own, `batch` of them a pass: the slowest of both groups and of the links sets the pace."""
+    own = plan.prefill
+    passes, load = 1.0 / own.micro_batch, service.load
+    transfer_s, links_s = _transfer(service, cluster, plan)
+    filled = passes * _between_passes_s(own, first) / load
+    queue_s = load / (2.0 * (1.0 - load)) * first.period_s / own.pp
+    flops = passes * pass_flops(service.model, batch)
+    prompt = cache.layer_mean(service.model, service.input_tokens) * batch.prompts * own.pp
+    return answers._replace(
+        least_interval_s=maximum(maximum(answers.least_interval_s, filled), links_s),
+        time_to_first_token_s=queue_s + first.latency_s + transfer_s,
+        kv_transfer_s=transfer_s,
+        work=jax.tree.map(lambda a, b: a + passes * b, answers.work, _work(service, cluster, own, first)),
+        useful_flops=answers.useful_flops + flops,
+        executed_flops=answers.executed_flops + flops,
+        prefill_chips=chips_of(own),
+        cached_tokens=jnp.stack([answers.cached_tokens[0], prompt]),
+    )
 
 
 def steady_state(service: Service, cluster: Cluster, plan: Plan | Disaggregated, maximum: Maximum) -> SteadyState:
     """Rate, latencies and needs of a machine that runs at its plan's batch.
 
     Time to first token: on common chips half a pass of waiting and the pass that holds the prompt; on chips of their own the
-    queue, the pass, and moving keys and values. Where chips for prompts are more than are needed, the queue is shorter than it is
-    counted. A queue of arrivals at random for one replica at load rho waits
-    `rho / (2 (1 - rho))` passes (M/D/1; replicas that share a queue wait less).
+    queue, the pass, and moving keys and values. A queue of arrivals at random for one replica at load rho waits
+    `rho / (2 (1 - rho))` passes (M/D/1; less where replicas share a queue, or where there are more chips for prompts than are
+    needed).
 
     **Source:** continuous batching: Yu et al., Orca, OSDI 2022; disaggregation: Zhong et al., DistServe, OSDI 2024;
     Patel et al., Splitwise, ISCA 2024; queue: Pollaczek and Khinchine.
     """
-    group = _groups(service, plan)
+    group, two = _groups(service, plan), isinstance(plan, Disaggregated)
     times = jax.vmap(lambda p, b: pass_time(service, cluster, p, b, maximum))(group.plan, group.batch)
-    times = _drafted(times, _drafting(service, isinstance(plan, Disaggregated)))
-    floors = jax.vmap(lambda p, b: floor_s(service, cluster, p, b))(group.plan, group.batch)
+    times = _drafted(times, _drafting(service, two))
     step, first = _pick(times, 0), _pick(times, 1)
-    steady_plan, first_plan = _pick(group.plan, 0), _pick(group.plan, 1)
-    batch, first_batch = _pick(group.batch, 0), _pick(group.batch, 1)
+    plans, batches = [_pick(group.plan, i) for i in (0, 1)], [_pick(group.batch, i) for i in (0, 1)]
+    decodes = jnp.ones_like(service.output_tokens) if two else service.decodes
+    generated = _generated(service, 1.0 if two else decodes * service.prefills)
 
-    tau, output = service.tokens_per_pass, service.output_tokens
-    apart = isinstance(plan, Disaggregated)
-    decodes = jnp.ones_like(output) if apart else service.decodes
-    generated = _generated(service, 1.0 if apart else decodes * service.prefills)
-    own = steady_plan.micro_batch
-    passes = decodes * generated / (own * tau) + (1.0 - decodes) / own  # of a micro-batch, a request
-    between = passes * _per_second(steady_plan, step)
-    work = jax.tree.map(lambda part: passes * part, _work(service, cluster, steady_plan, step))
-    accepted = pass_flops(service.model, batch._replace(queries=tau))
-    useful, executed = passes * accepted, passes * pass_flops(service.model, batch)
-    zero = jnp.zeros_like(between)
-    resident = cache.layer_mean(service.model, service.mean_context) * batch.sequences * steady_plan.pp
-    prompt = cache.layer_mean(service.model, service.input_tokens)
+    served = _answering(service, cluster, plans[0], batches[0], step, generated, decodes)
     if isinstance(plan, Disaggregated):
-        prompts = 1.0 / first_plan.micro_batch  # passes a request
-        transfer_s, links_s = _transfer(service, cluster, plan)
-        filled = prompts * _per_second(first_plan, first) / service.load
-        between = maximum(maximum(between, filled), links_s)
-        queue_s = service.load / (2.0 * (1.0 - service.load)) * first.period_s / first_plan.pp
-        first_token_s = queue_s + first.latency_s + transfer_s
-        own_work = _work(service, cluster, first_plan, first)
-        work = jax.tree.map(lambda a, b: a + prompts * b, work, own_work)
-        of_prompts = prompts * pass_flops(service.model, first_batch)
-        useful, executed = useful + of_prompts, executed + of_prompts
-        prefill_chips, decode_chips = chips_of(plan.prefill), chips_of(plan.decode)
-        held = jnp.stack([resident, prompt * first_batch.prompts * first_plan.pp])
+        served = _apart(service, cluster, plan, served, first, batches[1], maximum)
     else:
-        transfer_s = zero
-        waiting = 0.5 * service.decodes * step.period_s / steady_plan.pp
-        first_token_s = service.prefills * (waiting + first.latency_s)
-        chips = chips_of(plan)
-        prefill_chips, decode_chips = (1.0 - service.decodes) * chips, service.decodes * chips
-        both = resident + prompt * first_batch.prompts * (decodes + (1.0 - decodes) * steady_plan.pp)
-        held = jnp.stack([both, both])
-
+        served = _together(service, plans[0], served, step, first, batches[1].prompts)
     asked = service.requests_per_s > 0.0
-    interval = jnp.where(asked, 1.0 / jnp.where(asked, service.requests_per_s, 1.0), between)
+    arrival_s = 1.0 / jnp.where(asked, service.requests_per_s, 1.0)
+    interval = jnp.where(asked, arrival_s, served.least_interval_s)
+    demand = jnp.where(asked, jnp.log(interval / served.least_interval_s), 0.0)
 
-    memory = jax.vmap(lambda p, b, tokens: _footprint(service, cluster, p, b, tokens))(
-        group.plan, _stacked(batch if apart else first_batch, first_batch), held
-    )
-    shares = jax.vmap(lambda p, m: _shares(service, cluster, p, m))(group.plan, memory)
+    fullest = _stacked(batches[0] if two else batches[1], batches[1])
+    held = lambda p, b, tokens: footprint(service, cluster, p, b, tokens)
+    memory = jax.vmap(held)(group.plan, fullest, served.cached_tokens)
+    shares = jax.vmap(lambda p, m: shares_used(service, cluster, p, m))(group.plan, memory)
     margins = {name: -jnp.log(hard_maximum(share[0], share[1])) for name, share in shares.items()}
     fuller = memory.total_bytes[1] > memory.total_bytes[0]
-    spans = [hard_maximum(_replica_chips(p), p.ep * p.expert_tp * p.pp) for p in (steady_plan, first_plan)]
+    spans = [hard_maximum(_replica_chips(p), p.ep * p.expert_tp * p.pp) for p in plans]
     return SteadyState(
         step=step,
-        floor_s=floors[0],
-        least_interval_s=between,
+        floor_s=floor_s(service, cluster, plans[0], batches[0]),
+        least_interval_s=served.least_interval_s,
         interval_s=interval,
-        time_to_first_token_s=first_token_s,
-        time_per_output_token_s=decodes * step.period_s / tau,
-        kv_transfer_s=transfer_s,
-        users=decodes * generated / tau * step.period_s * (1.0 / interval),
-        work=work,
-        useful_flops=useful,
-        executed_flops=executed,
-        prefill_chips=prefill_chips,
-        decode_chips=decode_chips,
+        time_to_first_token_s=served.time_to_first_token_s,
+        time_per_output_token_s=decodes * step.period_s / service.tokens_per_pass,
+        kv_transfer_s=served.kv_transfer_s,
+        users=decodes * generated / service.tokens_per_pass * step.period_s * (1.0 / interval),
+        work=served.work,
+        useful_flops=served.useful_flops,
+        executed_flops=served.executed_flops,
+        prefill_chips=served.prefill_chips,
+        decode_chips=served.decode_chips,
         instance_chips=hard_maximum(*spans),
         memory=jax.tree.map(lambda part: jnp.where(fuller, part[1], part[0]), memory),
-        margins=margins
-        | {"demand": jnp.where(asked, jnp.log(interval / between), 0.0)}
-        | {"chips": -jnp.abs(jnp.log(cluster.chips / chips_of(plan)))},
+        margins=margins | {"demand": demand, "chips": -jnp.abs(jnp.log(cluster.chips / chips_of(plan)))},
     )
-
-
-__all__ = ["ServingMargins", "SteadyState", "chips_of", "steady_state"]

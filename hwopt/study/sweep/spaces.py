@@ -17,5 +17,7 @@ def space_of(problem: Problem) -> Space:
     **Raises:** `UserError` for a question about both.
     """
     if isinstance(problem.template.workload, TrainAndServe):
-        raise UserError(f"sweep: '{problem.name}' has two machines, a sweep one: ask about training or about serving alone")
+        raise UserError(
+            f"sweep: '{problem.name}' has two machines, a sweep one: ask about training or about serving alone"
+        )
     return ServingSpace(problem) if isinstance(problem.template.workload, Service) else TrainingSpace(problem)

@@ -82,7 +82,10 @@ def test_a_frontier_of_latency():
     """The least price of a token falls as tokens may take longer, every point certified."""
     question = dataclasses.replace(ServeCost(), chip="h200")
     made = hwopt.frontier(
-        question, {"tpot_budget_s": [0.02, 0.03, 0.05]}, freeze=("chip", "network", "facility"), bounds={"pp": (1.0, 1.0)}
+        question,
+        {"tpot_budget_s": [0.02, 0.03, 0.05]},
+        freeze=("chip", "network", "facility"),
+        bounds={"pp": (1.0, 1.0)},
     )
     price = made["cost_per_token_usd"].values.ravel()
     assert (np.diff(price) < 0.0).all()

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.design.metrics import numbers
 from hwopt.design.problem import place
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.lattice import Lattice
 from hwopt.plan import stage_layers
-from hwopt.study.sensitivity.elasticities import FIELDS
 from hwopt.study.sensitivity.inputs import template_inputs
 from hwopt.study.sweep.given import level_range
 from hwopt.study.sweep.program import OUTCOMES, PARTS
@@ -30,6 +30,7 @@ from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 
 QUESTION = TrainCost(time_budget_s=120 * 86400.0, power_budget_w=80e6, capex_budget_usd=3e9)
+FIELDS = numbers(QUESTION.problem().template.workload)
 BOUNDS = {"tp": (4.0, 16.0), "chips": (8192.0, 32768.0)}
 SAMPLES = 3000
 INPUTS = ("hbm_bandwidth_bytes_per_s", "clock_ratio", "scale_out_bandwidth_bytes_per_s")
