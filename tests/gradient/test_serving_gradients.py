@@ -60,7 +60,8 @@ def compiled(function, *examples):
     return jax.jit(jax.vmap(function)).lower(*examples).compile({"xla_disable_hlo_passes": "fusion"})
 
 
-@pytest.mark.parametrize("mode", ["serve", pytest.param("apart", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["serve", "apart"])
 def test_slopes_are_those_of_differences(mode):
     """To 1e-6 |e| + 1e-8, off the kinks; a degree of exactly 1 sits on one. Every fourth machine is told how many come."""
     service, cluster, plan = serving_cases(np.random.default_rng(80), BATCH, mode=mode)

@@ -12,7 +12,7 @@ from tests.reference.plain.serving import estimate as plain_estimate
 from tests.reference.test_against_numpy import assert_same, leaves
 from tests.serving_cases import MODES, serving_case, serving_cases
 
-CASES = 200
+CASES = 80
 MAPPED = jax.jit(jax.vmap(lambda service, cluster, plan: estimate(service, cluster, plan)))
 
 

@@ -36,6 +36,10 @@ TINY = {
 }  # fmt: skip
 
 
+LONG = (pytest.mark.slow, pytest.mark.long)
+MARKS = {"experts": (pytest.mark.slow,), "fast": LONG, "apart": LONG}
+
+
 def tiny(name: str):
     """A question with its machine as it is, and few whole numbers."""
     question, boxes = TINY[name]
@@ -58,9 +62,7 @@ def every_design(problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return points, np.asarray(answers.objective), np.asarray(answers.violation)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "dense" else pytest.mark.slow) for name in TINY]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in TINY])
 def test_no_design_of_a_tiny_lattice_is_better(name):
     problem = tiny(name)
     points, objective, violation = every_design(problem)
@@ -75,6 +77,7 @@ def test_no_design_of_a_tiny_lattice_is_better(name):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_whole_numbers_there_and_back():
     """A design's numbers are those it was built from."""
     for name in TINY:
@@ -149,6 +152,7 @@ def test_what_no_machine_can_do():
     assert "Proved" in solution.clash and "tpot_budget_s" in solution.clash
 
 
+@pytest.mark.slow
 def test_a_demand_pays_for_the_machine():
     """Half the requests on the machine of all of them cost twice as much, but for electricity."""
     problem = tiny("dense")

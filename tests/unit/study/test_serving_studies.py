@@ -24,8 +24,12 @@ QUESTIONS = {
     "apart": ServeCost(split="apart"),
 }
 
+LONG = (pytest.mark.slow, pytest.mark.long)
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "dense" else pytest.mark.slow) for n in QUESTIONS])
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=(pytest.mark.slow,) if n == "dense" else LONG) for n in QUESTIONS]
+)
 def test_a_sweep_says_what_the_model_says(name):
     """Rows of a sweep in single precision: the exact model's to 1e-4, and whole designs."""
     question = QUESTIONS[name]
@@ -92,6 +96,7 @@ def test_a_frontier_of_latency():
     assert (made["certified"].values > 0).all()
 
 
+@pytest.mark.slow
 def test_intervals_of_an_answer():
     """An answer has the interval of measured services; two groups, which nobody measured, have none."""
     boxes = {"tp": (4.0, 4.0), "pp": (1.0, 1.0), "batch": (60.0, 60.0), "replicas": (40.0, 40.0)}
