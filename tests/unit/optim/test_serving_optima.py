@@ -102,6 +102,7 @@ def cheapest():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_random_design_is_better(cheapest):
     """Of thousands near the optimum none that holds the budgets is below the bound."""
     problem, solution = cheapest
@@ -121,6 +122,7 @@ def test_no_random_design_is_better(cheapest):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_price_of_a_budget_is_what_the_next_one_saves(cheapest):
     """One more millisecond a token: the objective falls by the shadow price, whole numbers as they are."""
     problem, solution = cheapest
@@ -167,6 +169,7 @@ def test_a_demand_pays_for_the_machine():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_one_chip_that_trains_and_serves():
     """The best of both machines: no worse than each one's own best chip allows, and what its parts add up to."""
     boxes = {

@@ -63,6 +63,7 @@ def test_points_outside_are_marked():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sensitivities_are_those_of_the_optimum():
     """Elasticity of the least price of a token to the price of a chip: what solving again gives."""
     problem = ServeCost().problem().narrowed(SMALL | {"replicas": (35.0, 40.0)})
@@ -82,6 +83,7 @@ def test_sensitivities_are_those_of_the_optimum():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_frontier_of_latency():
     """The least price of a token falls as tokens may take longer, every point certified."""
     question = dataclasses.replace(ServeCost(), chip="h200")

@@ -162,4 +162,5 @@ def test_half_widths_count_cells_equally():
     ],
 )
 def test_whatever_numbers_a_row_holds_the_answer_is_finite(answer, change):
-    json.dumps(answer(change), allow_nan=False)
+    document = answer(change)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
