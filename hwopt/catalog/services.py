@@ -45,9 +45,12 @@ _ALIASES = {
 }
 
 _SERVING_STACKS = {
-    "ampere": "tensorrt-llm-2023", "hopper": "tensorrt-llm-2025", "blackwell": "tensorrt-llm-2025", "rubin": "tensorrt-llm-2025",
-    "tpu": "jax-serving-tpu", "neuron": "neuron-serving",
+    "volta": "fastertransformer", "ampere": "tensorrt-llm-2023", "hopper": "tensorrt-llm-2025", "blackwell": "tensorrt-llm-2025",
+    "rubin": "tensorrt-llm-2025", "tpu": "jax-serving-tpu", "trainium": "neuron-serving",
 }  # fmt: skip
+
+_STAND_IN = "tensorrt-llm-2025"
+"""Software of accelerators whose own was not measured, such as AMD's and Gaudi (assumption: as good as NVIDIA's)."""
 
 
 def serving_stack(chip: str | Path) -> str:
@@ -55,8 +58,8 @@ def serving_stack(chip: str | Path) -> str:
     if default_stack(chip) == "ideal":
         return "ideal"
     family = architecture(supported("chips", chip))
-    found = (stack for name, stack in _SERVING_STACKS.items() if family.startswith(name))
-    return next(found, "tensorrt-llm-2025")
+    found = (stack for name, stack in _SERVING_STACKS.items() if name == family)
+    return next(found, _STAND_IN)
 
 
 def service(

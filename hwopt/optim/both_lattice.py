@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from hwopt.convex.signomial import Algebra, Signomial
+from hwopt.design.metrics import METRICS
 from hwopt.design.problem import Problem
-from hwopt.design.variables import SERVE, Design
+from hwopt.design.variables import SERVE, Design, Variable
 from hwopt.optim.boxes import Boxes, DesignLattice
 from hwopt.optim.lattice import Lattice
 from hwopt.optim.serving_lattice import ServingLattice
@@ -30,6 +31,8 @@ _SERVED = (
 )
 """Coordinates of the serving machine that are its own: domains, racks and chips are those of training."""
 
+_OWN = [ServingLattice.COORDINATES.index(name) for name in _SERVED]
+
 _ROUNDED = 2
 """Roundings of the serving machine tried beside each of training's."""
 
@@ -40,7 +43,7 @@ class BothLattice(DesignLattice):
 
     COORDINATES: ClassVar[tuple[str, ...]] = (*Lattice.COORDINATES, *(SERVE + name for name in _SERVED))
     GAINS: ClassVar[tuple[float, ...]] = (
-        *Lattice.GAINS, *(ServingLattice.GAINS[ServingLattice.COORDINATES.index(name)] for name in _SERVED),
+        *Lattice.GAINS, *(ServingLattice.GAINS[column] for column in _OWN),
     )  # fmt: skip
     COUNTS: ClassVar[tuple[str, ...]] = (*Lattice.COUNTS, *(SERVE + n for n in ServingLattice.COUNTS))
 
@@ -67,18 +70,16 @@ class BothLattice(DesignLattice):
 
     def _split_up(self, boxes: Boxes) -> tuple[Boxes, Boxes]:
         """Boxes of both machines."""
-        own = [ServingLattice.COORDINATES.index(name) for name in _SERVED]
         ends = []
         for end in (boxes.low, boxes.high):
             whole = np.ones((*end.shape[:-1], len(ServingLattice.COORDINATES)), np.int64)
-            whole[..., own] = end[..., self._cut :]
+            whole[..., _OWN] = end[..., self._cut :]
             ends.append(whole)
         return Boxes(boxes.low[..., : self._cut], boxes.high[..., : self._cut]), Boxes(*ends)
 
     def _together(self, training: Boxes, serving: Boxes) -> Boxes:
-        own = [ServingLattice.COORDINATES.index(name) for name in _SERVED]
-        low = np.concatenate([training.low, serving.low[..., own]], axis=-1)
-        return Boxes(low, np.concatenate([training.high, serving.high[..., own]], axis=-1))
+        low = np.concatenate([training.low, serving.low[..., _OWN]], axis=-1)
+        return Boxes(low, np.concatenate([training.high, serving.high[..., _OWN]], axis=-1))
 
     def _product(self, training: Boxes, serving: Boxes) -> Boxes:
         i, j = (grid.ravel() for grid in np.indices((len(training), len(serving))))
@@ -127,13 +128,12 @@ class BothLattice(DesignLattice):
     def counted(self, box: Boxes, relaxed: np.ndarray) -> list[np.ndarray]:
         """Designs with whole counts around a relaxed point of a box."""
         training, serving = self._split_up(box)
-        own = [ServingLattice.COORDINATES.index(name) for name in _SERVED]
         wanted = np.ones(len(ServingLattice.COORDINATES))
-        wanted[own] = relaxed[self._cut :]
+        wanted[_OWN] = relaxed[self._cut :]
         pairs = itertools.product(
             self.training.counted(training, relaxed[: self._cut]), self.serving.counted(serving, wanted)
         )
-        return [np.concatenate([a, b[own]]) for a, b in pairs]
+        return [np.concatenate([a, b[_OWN]]) for a, b in pairs]
 
     def count(self) -> float:
         """Whole-number designs of the lattice."""
@@ -156,8 +156,7 @@ class BothLattice(DesignLattice):
 
     def point(self, design: Design) -> np.ndarray:
         """Whole numbers of a design, the inverse of `design`."""
-        own = [ServingLattice.COORDINATES.index(name) for name in _SERVED]
-        return np.concatenate([self.training.point(_training(design)), self.serving.point(_serving(design))[own]])
+        return np.concatenate([self.training.point(_training(design)), self.serving.point(_serving(design))[_OWN]])
 
     def design(self, point: np.ndarray) -> dict[str, float]:
         """Values of the problem's whole variables at a point of the lattice."""
@@ -166,13 +165,9 @@ class BothLattice(DesignLattice):
         return self.training.design(point[: self._cut]) | served
 
 
-def _part(problem: Problem, variables: tuple, template: Design) -> Problem:
-    """One machine's share of a question: its whole numbers, not its budgets."""
-    made = object.__new__(Problem)
-    held = {"variables": variables, "template": template, "budgets": ()}
-    for name, value in (vars(problem) | held).items():
-        object.__setattr__(made, name, value)
-    return made
+def _part(problem: Problem, variables: tuple[Variable, ...], template: Design) -> Problem:
+    """One machine's whole numbers as a question of its own, without budgets; what it minimises plays no part."""
+    return replace(problem, objective=METRICS["cost_per_token_usd"], variables=variables, template=template, budgets=())
 
 
 def _training(design: Design) -> Design:

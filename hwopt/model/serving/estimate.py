@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import carbon, cost, power, rack, reliability
 from hwopt.model.maximum import Maximum
@@ -26,19 +27,18 @@ def lost_fraction(cluster: Cluster, instance_chips: Scalar, junction_k: Scalar) 
 
 def serving_report(
     service: Service,
-    running: Cluster,
-    asked_chip,
+    cluster: Cluster,
+    asked_chip: Chip,
     plan: Plan | Disaggregated,
     point: OperatingPoint,
     maximum: Maximum,
 ) -> ServingReport:
     """Everything but the roots.
 
-    **Arguments:** `running`: the cluster at its sustained clock with the distances of its racks; `asked_chip`: the chip at
+    **Arguments:** `cluster` at its sustained clock with the distances of its racks; `asked_chip`: the chip at
     the clock it asks for; `point` of operation.
     """
-    state = steady_state(service, running, plan, maximum)
-    cluster = running
+    state = steady_state(service, cluster, plan, maximum)
     between = state.interval_s
     each = 1.0 / between
     tokens = service.decodes * service.output_tokens + (1.0 - service.decodes) * service.new_tokens

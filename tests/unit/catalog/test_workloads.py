@@ -151,3 +151,11 @@ def test_a_workload_of_ones_own(tmp_path):
 def test_an_impossible_shape_is_refused(tmp_path, changes):
     with pytest.raises(UserError):
         catalog.transformer(_own(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("chip", "stack"),
+    [("trainium2", "neuron-serving"), ("tpu-v5p", "jax-serving-tpu"), ("h200", "tensorrt-llm-2025"), ("wse-3", "ideal")],
+)
+def test_software_that_serves_on_a_chip(chip, stack):
+    assert catalog.serving_stack(chip) == stack
