@@ -122,7 +122,7 @@ def gemms(flow: Flow, plan: Plan) -> Gemms:
         (tokens, key_value_n, jnp.where(has_kv_latent, w.kv_rank, w.hidden), key_value_n + fused * query_n, 1.0, 1.0),
         (tokens, w.hidden, w.heads * w.v_dim / t, w.hidden, 1.0, 1.0),
         (tokens, up * w.ffn / t, w.hidden, up * w.ffn / t, 1.0, 1.0),
-        (tokens, w.hidden, w.ffn / t, w.hidden, 1.0, 1.0),
+        (tokens, w.hidden * jnp.where(w.ffn > 0, 1.0, 0.0), w.ffn / t, w.hidden, 1.0, 1.0),
         (tokens / t, w.experts * is_moe, w.hidden, w.experts * is_moe, 1.0, 0.0),
         (expert_tokens, is_moe * expert_up, w.hidden, expert_up, local_experts, 1.0),
         (expert_tokens, is_moe * w.hidden, w.expert_ffn / plan.expert_tp, w.hidden, local_experts, 1.0),

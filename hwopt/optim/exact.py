@@ -15,7 +15,7 @@ from hwopt.design.problem import Form, Problem, place, values
 from hwopt.design.variables import Design
 from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
-from hwopt.optim.compiled import CPU_OPTIONS, compiled_for_one_question
+from hwopt.optim.quick_jit import CPU_OPTIONS, quick_jit
 
 FEASIBLE = 1e-6
 """Largest relative violation of an answer that counts as feasible."""
@@ -30,7 +30,7 @@ class Exact(NamedTuple):
     violation: Any  # largest of each design
 
 
-@partial(compiled_for_one_question, static=("form",))
+@partial(quick_jit, static=("form",))
 def _exact(form: Form, template: Design, points: Array, limits: Array) -> Exact:
     def one(y):
         design = place(form, template, y, whole=True)

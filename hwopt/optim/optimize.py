@@ -20,9 +20,9 @@ from hwopt.design.problem import Objective, Problem, evaluate
 from hwopt.errors import UserError, suggest
 from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise_all
 from hwopt.optim.certified import certified
-from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.exact import FEASIBLE, best_exact, exact
 from hwopt.optim.lattices import lattice_of, without_lattice
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.serving_lattice import ServingLattice
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 from hwopt.optim.whole_plans import whole_designs
@@ -52,7 +52,7 @@ MOST_STRETCH = math.log(100.0)
 """Budgets are stretched by a factor of a hundred at most when asking what would mend an infeasible question."""
 
 
-@partial(compiled_for_one_question, static=("form", "transformation", "count"))
+@partial(quick_jit, static=("form", "transformation", "count"))
 def _solve(
     form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, settings
 ) -> Optimum:

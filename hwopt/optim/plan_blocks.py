@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +16,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
 from hwopt.model.serving.report import ServingReport
-from hwopt.optim.compiled import compiled_for_one_question
+from hwopt.optim.quick_jit import quick_jit
 
 BLOCK = 16384
 """Plans evaluated at a time; the last block is padded, so that one compiled function serves all."""
@@ -78,14 +77,14 @@ def _mapped(workload: Any, cluster: Cluster, plans: Any) -> Any:
     return jax.vmap(lambda plan: estimate(workload, cluster, plan))(plans)
 
 
-@partial(compiled_for_one_question, static=())
+@quick_jit
 def room(workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, Array]:
     """Feasibility and memory margins of plans; the compiler drops all else of the model, step time above all."""
     report = _mapped(workload, cluster, plans)
     return report.feasible, report.margins.memory
 
 
-@partial(compiled_for_one_question, static=())
+@quick_jit
 def reports(workload: Any, cluster: Cluster, plans: Any) -> Any:
     """Reports of plans, whole: one program serves every objective and the answer's own report."""
     return _mapped(workload, cluster, plans)

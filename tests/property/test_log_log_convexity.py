@@ -16,6 +16,7 @@ import pytest
 from hwopt.model import carbon, cost, jitter, learning, power, rack, reliability, thermal
 from hwopt.model.estimate import estimate
 from hwopt.model.maximum import hard_maximum, soft_maximum
+from hwopt.optim.quick_jit import quick_jit
 from tests.cases import count, random_cases, replace, take
 
 POINTS = 60
@@ -54,7 +55,7 @@ def hessians(function, rows, paths: tuple[str, ...]) -> np.ndarray:
 
     width = sum(np.size(read(take(rows, 0), path)) for path in paths)
     with jax.enable_x64(True):
-        mapped = jax.jit(jax.vmap(lambda row: jax.hessian(log_of)(jnp.zeros(width), row)))
+        mapped = quick_jit(jax.vmap(lambda row: jax.hessian(log_of)(jnp.zeros(width), row)))
         # Without XLA's fusion pass, which takes most of the time and saves little of it.
         return np.asarray(mapped.lower(rows).compile({"xla_disable_hlo_passes": "fusion"})(rows))
 
@@ -98,7 +99,7 @@ def everything():
         network__size=np.minimum(cluster.network.size, cluster.rack.chips[:, None] * [0.9, 1e9]),
     )
     with jax.enable_x64(True):
-        report = jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda *case: estimate(*case)))(run, cluster, plan))
+        report = jax.tree.map(np.asarray, quick_jit(jax.vmap(lambda *case: estimate(*case)))(run, cluster, plan))
     return (run, cluster, plan), report
 
 
@@ -129,7 +130,7 @@ def retreat_k(cluster) -> np.ndarray:
         return thermal.retreat_k(c.chip, c.cooling, point.clock_ratio, point.allowed_w)
 
     with jax.enable_x64(True):
-        return np.asarray(jax.jit(jax.vmap(of))(cluster))
+        return np.asarray(quick_jit(jax.vmap(of))(cluster))
 
 
 # Chips ---------------------------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from hwopt.model import carbon, collectives, cost, power, thermal
 from hwopt.model.estimate import estimate
 from hwopt.model.schedule import Breakdown
+from hwopt.optim.quick_jit import quick_jit
 from tests.cases import input_names, one_chip_cases, random_case, random_cases, replace, take, to_vectors
 
 N = 4_000
-MAPPED = jax.jit(jax.vmap(lambda run, cluster, plan: estimate(run, cluster, plan)))
-SMOOTH = jax.jit(jax.vmap(lambda run, cluster, plan, tau: estimate(run, cluster, plan, temperature=tau)))
+MAPPED = quick_jit(jax.vmap(lambda run, cluster, plan: estimate(run, cluster, plan)))
+SMOOTH = quick_jit(jax.vmap(lambda run, cluster, plan, tau: estimate(run, cluster, plan, temperature=tau)))
 
 
 def run_model(cases):
@@ -616,7 +617,7 @@ def test_smooth_twin_bounds_the_exact_model_and_tends_to_it(once_hidden):
 def test_float32_values_are_finite_and_close(cases, report):
     jax.clear_caches()  # see the next test
     single = jax.tree.map(lambda leaf: leaf.astype(np.float32), cases)
-    answer = jax.tree.map(np.asarray, jax.jit(jax.vmap(estimate))(*single))
+    answer = jax.tree.map(np.asarray, quick_jit(jax.vmap(estimate))(*single))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(answer))
     # A chip that hardly runs has a clock which is a difference of two nearly equal powers.
     hardly = np.abs(report.margins.cooling) < 0.1
@@ -638,12 +639,13 @@ def test_float32_values_are_finite_and_close(cases, report):
         np.testing.assert_allclose(single_value, double, rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_both_precisions_in_one_process(cases):
     jax.clear_caches()
     small = take(cases, slice(0, 4))
     with jax.enable_x64(True):
-        double = np.asarray(jax.jit(jax.vmap(estimate))(*small).step_time_s)
-    single = jax.jit(jax.vmap(estimate))(*jax.tree.map(np.float32, small)).step_time_s
+        double = np.asarray(quick_jit(jax.vmap(estimate))(*small).step_time_s)
+    single = quick_jit(jax.vmap(estimate))(*jax.tree.map(np.float32, small)).step_time_s
     np.testing.assert_allclose(single, double, rtol=2e-5)
 
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from hwopt.model.estimate import estimate
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Disaggregated
 from tests.cases import count, replace, take
 from tests.serving_cases import chips_of, serving_cases
 
 ROWS = 128
-MAPPED = jax.jit(jax.vmap(lambda service, cluster, plan: estimate(service, cluster, plan)))
+MAPPED = quick_jit(jax.vmap(lambda service, cluster, plan: estimate(service, cluster, plan)))
 
 
 def run_model(cases):

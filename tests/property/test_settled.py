@@ -9,12 +9,13 @@ import pytest
 
 from hwopt.model import learning, thermal
 from hwopt.model.estimate import Settled, estimate, settled_estimate
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.workload.transformer import active_parameters, total_parameters
 from tests.cases import random_case, random_cases
 
 N = 3_000
-MAPPED = jax.jit(jax.vmap(estimate))
-SETTLED = jax.jit(jax.vmap(settled_estimate))
+MAPPED = quick_jit(jax.vmap(estimate))
+SETTLED = quick_jit(jax.vmap(settled_estimate))
 AT_OTHER_PLACES = (".clock_margin", ".margins.cooling")
 """Margins that `estimate` takes at the hottest junction, this form at the one given: of the same sign."""
 GROW_WITH_HEAT = (

@@ -10,10 +10,11 @@ from scipy.special import lambertw
 
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
 from hwopt.model import thermal
+from hwopt.optim.quick_jit import quick_jit
 from tests.cases import random_cases, replace, take
 
 N = 5_000
-LEAKY = jax.jit(jax.vmap(thermal.operating_point))
+LEAKY = quick_jit(jax.vmap(thermal.operating_point))
 FIELDS = (
     "clock_ratio", "threshold_voltage_fraction", "hbm_bandwidth_bytes_per_s", "power_cap_w", "standby_power_w",
     "leakage_power_w", "leakage_per_k", "core_power_w", "hbm_energy_j_per_byte", "silicon_area_m2",
@@ -157,7 +158,7 @@ def test_a_datasheet_chip_at_the_reference_temperature_draws_its_parts():
 
 def test_one_chip_is_as_the_mapped_one(chips, point):
     with jax.enable_x64(True):
-        alone = jax.jit(thermal.operating_point)
+        alone = quick_jit(thermal.operating_point)
         for i in range(0, N, 250):
             one = alone(*jax.tree.map(lambda leaf: leaf[i], chips))  # noqa: B023
             for name, value in zip(point._fields, one, strict=True):
@@ -175,7 +176,7 @@ def derivatives(chip, cooling, dtype=np.float64):
 
     with jax.enable_x64(dtype == np.float64):
         both = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), (chip, cooling))
-        columns = [x.reshape(len(x), 8, -1) for x in jax.tree.leaves(jax.jit(jax.vmap(jax.jacrev(stacked)))(both))]
+        columns = [x.reshape(len(x), 8, -1) for x in jax.tree.leaves(quick_jit(jax.vmap(jax.jacrev(stacked)))(both))]
     return np.concatenate(columns, 2)
 
 
@@ -250,9 +251,9 @@ def test_slopes_of_clock_and_temperature_equal_differences(chips, point, runs):
     x = joined(chip, cooling)
     unit = np.where(x == 0, 0.01, x)  # a sink of no resistance moves by 0.01 K/W
     with jax.enable_x64(True):
-        exact = np.asarray(jax.jit(jax.vmap(jax.jacfwd(settle)))(x, chip, cooling)) * unit[:, None, :]
-        backward = np.asarray(jax.jit(jax.vmap(jax.jacrev(settle)))(x, chip, cooling)) * unit[:, None, :]
-        outputs = jax.jit(jax.vmap(settle))
+        exact = np.asarray(quick_jit(jax.vmap(jax.jacfwd(settle)))(x, chip, cooling)) * unit[:, None, :]
+        backward = np.asarray(quick_jit(jax.vmap(jax.jacrev(settle)))(x, chip, cooling)) * unit[:, None, :]
+        outputs = quick_jit(jax.vmap(settle))
 
         def difference(h):
             columns = []
@@ -288,12 +289,13 @@ def ties(chip, cooling):
     return second - least
 
 
+@pytest.mark.slow
 def test_second_derivatives_are_finite_and_symmetric(chips, point):
     some = np.arange(300)
     chip, cooling = jax.tree.map(lambda leaf: leaf[some], chips)
     x = joined(chip, cooling)
     with jax.enable_x64(True):
-        second = np.asarray(jax.jit(jax.vmap(jax.jacfwd(jax.jacfwd(settle))))(x, chip, cooling))
+        second = np.asarray(quick_jit(jax.vmap(jax.jacfwd(jax.jacfwd(settle))))(x, chip, cooling))
     assert np.isfinite(second).all()
     unit = np.where(x == 0, 0.01, x)
     scaled = second * unit[:, None, :, None] * unit[:, None, None, :]
@@ -301,6 +303,7 @@ def test_second_derivatives_are_finite_and_symmetric(chips, point):
     assert (np.abs(scaled[:, 1]).max((1, 2)) > 0).any()
 
 
+@pytest.mark.slow
 def test_second_derivatives_equal_differences_of_first_ones(chips, point, runs):
     """To 1e-5 of each chip's largest, away from the kinks: throttling, retreat and ties of limits."""
     far = (np.abs(point.clock_margin) > 0.02) & (np.abs(point.cooling_margin) > 0.05) & runs
@@ -311,8 +314,8 @@ def test_second_derivatives_equal_differences_of_first_ones(chips, point, runs):
     x = joined(chip, cooling)
     unit = np.where(x == 0, 0.01, x)
     with jax.enable_x64(True):
-        first = jax.jit(jax.vmap(jax.jacfwd(settle)))
-        second = np.asarray(jax.jit(jax.vmap(jax.jacfwd(jax.jacrev(settle))))(x, chip, cooling))
+        first = quick_jit(jax.vmap(jax.jacfwd(settle)))
+        second = np.asarray(quick_jit(jax.vmap(jax.jacfwd(jax.jacrev(settle))))(x, chip, cooling))
 
         def difference(h):
             sides = [
@@ -328,6 +331,7 @@ def test_second_derivatives_equal_differences_of_first_ones(chips, point, runs):
     assert (np.abs(exact - measured) < 1e-5 * size).all()
 
 
+@pytest.mark.slow
 def test_single_precision_is_close_and_its_gradients_are_finite(chips, point):
     """To 1e-4, but for the clock where the chip hardly runs: what is left to compute with is a difference."""
     rounded = jax.tree.map(lambda leaf: leaf.astype(np.float32).astype(np.float64), chips)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hwopt.model.estimate import estimate
+from hwopt.optim.quick_jit import quick_jit
 from tests.cases import KINDS, count, one_chip_cases, random_case, random_cases, replace, stack_cases, take
 from tests.reference.plain.estimate import estimate as plain_estimate
 
@@ -20,7 +21,7 @@ def counted(run, cluster, plan):
     return estimate(run, cluster, plan)
 
 
-MAPPED = jax.jit(jax.vmap(counted))
+MAPPED = quick_jit(jax.vmap(counted))
 
 
 def leaves(report) -> dict[str, np.ndarray]:

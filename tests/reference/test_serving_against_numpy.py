@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from hwopt.model.estimate import estimate
+from hwopt.optim.quick_jit import quick_jit
 from tests.cases import KINDS, count, replace, stack_cases, take
 from tests.reference.plain.serving import estimate as plain_estimate
 from tests.reference.test_against_numpy import assert_same, leaves
 from tests.serving_cases import MODES, serving_case, serving_cases
 
 CASES = 80
-MAPPED = jax.jit(jax.vmap(lambda service, cluster, plan: estimate(service, cluster, plan)))
+MAPPED = quick_jit(jax.vmap(lambda service, cluster, plan: estimate(service, cluster, plan)))
 
 
 def mapped(cases) -> dict[str, np.ndarray]:
@@ -150,6 +151,7 @@ def test_two_groups_wait_for_either_and_for_links():
     assert 20 < by_decode.sum() < 380
 
 
+@pytest.mark.slow
 def test_eager_equals_jitted_equals_mapped():
     cases = [serving_case(np.random.default_rng(seed), kind) for seed, kind in enumerate(KINDS)]
     together = mapped(stack_cases(cases))

@@ -17,7 +17,7 @@ from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.chip_project import installed
 from hwopt.model.estimate import estimate
-from hwopt.optim.compiled import compiled_for_one_question
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Disaggregated, Plan, TrainingAndServing
 from hwopt.study.sensitivity.inputs import Input, design_inputs, unit_of
 from hwopt.workload.service import Service
@@ -124,5 +124,5 @@ def _pull(design: Design, weights: jax.Array) -> tuple[jax.Array, Design]:
     return values, back(weights)[0]
 
 
-_pulled = compiled_for_one_question(_pull, static=())
+_pulled = quick_jit(_pull)
 """Numbers of the report, and the gradient of their weighted sum: one program whichever metric is asked for."""

@@ -14,6 +14,7 @@ from jaxtyping import Array
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
 from hwopt.model.estimate import estimate
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Plan
 from hwopt.study.validation.conventions import StepFlops
 from hwopt.study.validation.join import Case
@@ -82,7 +83,7 @@ def _too_big(answer: Prediction) -> bool:
     return answer.memory_bytes > answer.memory_capacity_bytes
 
 
-@jax.jit
+@quick_jit
 def _estimate_all(workload: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[dict[str, Array], dict[str, Array]]:
     def one(workload: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[dict[str, Array], dict[str, Array]]:
         report = estimate(workload, cluster, plan)

@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Plan
 from hwopt.study.validation.predict import stacked
 from hwopt.study.validation.serving_join import ServingCase
@@ -53,7 +54,7 @@ class ServingPrediction:
 Inputs = tuple[Service, Cluster, Plan]
 
 
-@jax.jit
+@quick_jit
 def _estimate_all(service: Service, cluster: Cluster, plan: Plan) -> tuple[dict[str, Array], dict[str, Array]]:
     def one(service: Service, cluster: Cluster, plan: Plan) -> tuple[dict[str, Array], dict[str, Array]]:
         report = estimate(service, cluster, plan)

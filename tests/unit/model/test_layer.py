@@ -8,14 +8,16 @@ import jax
 import numpy as np
 import pytest
 
+from hwopt import catalog
 from hwopt.model import collectives, work
 from hwopt.model.estimate import estimate
 from hwopt.model.layer import _distinct_domains
 from hwopt.model.roofline import gemm_time
+from hwopt.optim.quick_jit import quick_jit
 from tests.cases import one_chip_cases, random_cases, replace
 
 N = 400
-MAPPED = jax.jit(jax.vmap(lambda run, cluster, plan: estimate(run, cluster, plan)))
+MAPPED = quick_jit(jax.vmap(lambda run, cluster, plan: estimate(run, cluster, plan)))
 
 
 def run_model(cases):
@@ -184,3 +186,17 @@ def test_a_pipeline_gathers_its_weights_once_a_step():
         before, rounding = once.breakdown.dp_comm_s, 1e-12 * once.step_time_s
         assert (np.abs(more.breakdown.dp_comm_s - factor * before) <= 1e-9 * before + rounding).all()
         assert (np.abs(slower.breakdown.dp_comm_s - 2.0 * before) <= 1e-9 * before + rounding).all()
+
+
+def test_a_dense_layer_that_no_layer_is_has_no_width():
+    """A model of experts alone may state a dense width of 0, as published configurations do: nothing depends on it."""
+    run = catalog.training_run("qwen3-30b-a3b", global_batch=512)
+    cluster = catalog.cluster("h100-sxm", 64)
+    plan = catalog.plan(run, 64, ep=8, tp=1)
+    assert run.model.moe_layers == run.model.layers
+    time = lambda run: estimate(run, cluster, plan).step_time_s
+    with jax.enable_x64(True):
+        both = [jax.value_and_grad(time)(replace(run, model__ffn=width)) for width in (0.0, 4096.0)]
+    (absent, slopes), (idle, _) = both
+    assert absent == pytest.approx(float(idle), rel=1e-12) and slopes.model.ffn == 0
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))

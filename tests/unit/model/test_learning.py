@@ -12,6 +12,7 @@ from hwopt.catalog.learning import loss_law
 from hwopt.catalog.names import data_root, names
 from hwopt.errors import UserError
 from hwopt.model import learning as model
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.workload.learning import LossLaw
 
 FIELDS = tuple(LossLaw.__dataclass_fields__)
@@ -34,7 +35,7 @@ def learnable(law, points: np.ndarray) -> np.ndarray:
 def assert_log_log_convex(function, points, tolerance=1e-9):
     """The Hessian of log f in the logarithms of its inputs has no negative eigenvalue."""
     with jax.enable_x64(True):
-        hessian = jax.jit(jax.vmap(jax.hessian(lambda y: jnp.log(function(*jnp.exp(y))))))
+        hessian = quick_jit(jax.vmap(jax.hessian(lambda y: jnp.log(function(*jnp.exp(y))))))
         matrices = np.asarray(hessian(np.log(points)))
     assert np.isfinite(matrices).all()
     eigenvalues = np.linalg.eigvalsh(0.5 * (matrices + matrices.transpose(0, 2, 1)))
@@ -46,8 +47,8 @@ def assert_gradients(function, points, step=1e-5):
     with jax.enable_x64(True):
         log_f = lambda y: jnp.log(function(*jnp.exp(y)))
         y = np.log(points)
-        exact = np.asarray(jax.jit(jax.vmap(jax.grad(log_f)))(y))
-        value = jax.jit(jax.vmap(log_f))
+        exact = np.asarray(quick_jit(jax.vmap(jax.grad(log_f)))(y))
+        value = quick_jit(jax.vmap(log_f))
         for i in range(y.shape[1]):
             shift = step * np.eye(y.shape[1])[i]
             differences = (np.asarray(value(y + shift)) - np.asarray(value(y - shift))) / (2 * step)
@@ -57,7 +58,7 @@ def assert_gradients(function, points, step=1e-5):
 def values(function, points) -> np.ndarray:
     """In float64."""
     with jax.enable_x64(True):
-        return np.asarray(jax.jit(jax.vmap(function))(*points.T))
+        return np.asarray(quick_jit(jax.vmap(function))(*points.T))
 
 
 @pytest.mark.parametrize("name", LAWS)

@@ -28,6 +28,7 @@ from hwopt.model.manufacture import (
     wafers_per_chip,
     wafers_per_good_die,
 )
+from hwopt.optim.quick_jit import quick_jit
 
 MM2 = 1e-6
 NODES = ("28nm", "16nm", "7nm", "5nm", "3nm", "2nm")
@@ -339,8 +340,8 @@ def test_gradients_are_central_differences():
     def logs(u):
         return jnp.log(results(jnp.exp(u)))
 
-    slopes = np.array(jax.jit(jax.vmap(jax.jacrev(logs)))(points))
-    values = jax.jit(jax.vmap(logs))
+    slopes = np.array(quick_jit(jax.vmap(jax.jacrev(logs)))(points))
+    values = quick_jit(jax.vmap(logs))
     step = 1e-4  # fourth order: two pairs of differences
     for column in range(len(INPUTS)):
         move = step * np.eye(len(INPUTS))[column]
@@ -366,13 +367,13 @@ def test_gradients_are_finite_at_the_edges(share, enabled):
 def test_float32_is_float64():
     points = samples(4, 60)
     with jax.enable_x64(False):
-        values = np.array(jax.jit(jax.vmap(results))(points.astype(np.float32)))
-        slopes = np.array(jax.jit(jax.vmap(jax.jacrev(results)))(points.astype(np.float32)))
+        values = np.array(quick_jit(jax.vmap(results))(points.astype(np.float32)))
+        slopes = np.array(quick_jit(jax.vmap(jax.jacrev(results)))(points.astype(np.float32)))
         assert values.dtype == np.float32
     assert np.all(np.isfinite(values)) and np.all(np.isfinite(slopes))
     exact = points.astype(np.float32).astype(np.float64)
-    wanted = np.array(jax.jit(jax.vmap(results))(exact))
-    steep = np.array(jax.jit(jax.vmap(jax.jacrev(results)))(exact))
+    wanted = np.array(quick_jit(jax.vmap(results))(exact))
+    steep = np.array(quick_jit(jax.vmap(jax.jacrev(results)))(exact))
     assert np.max(np.abs(values / wanted - 1)) < 3e-5
     scale = np.maximum(np.abs(steep * exact[:, None, :]), 1e-2 * np.abs(wanted[:, :, None]))
     assert np.max(np.abs((slopes - steep) * exact[:, None, :]) / scale) < 1e-3
@@ -393,10 +394,10 @@ def test_float32_bears_any_clustering(alpha):
 
 def test_one_call_is_jitted_is_one_of_many():
     points = samples(5, 6)
-    many = np.array(jax.jit(jax.vmap(results))(points))
+    many = np.array(quick_jit(jax.vmap(results))(points))
     for point, row in zip(points, many, strict=True):
         assert np.allclose(results(jnp.asarray(point)), row, rtol=1e-13)
-        assert np.allclose(jax.jit(results)(jnp.asarray(point)), row, rtol=1e-13)
+        assert np.allclose(quick_jit(results)(jnp.asarray(point)), row, rtol=1e-13)
 
 
 CONVEX = (
@@ -406,6 +407,7 @@ CONVEX = (
 """Inputs in whose logarithms the logarithm of every result is claimed convex; 1/volume is as good as volume."""
 
 
+@pytest.mark.slow
 def test_every_result_is_log_log_convex():
     points = samples(6, 100)
     chosen = np.array([INPUTS.index(name) for name in CONVEX])
@@ -413,7 +415,7 @@ def test_every_result_is_log_log_convex():
     def logs(u, rest):
         return jnp.log(results(rest.at[chosen].set(jnp.exp(u))))
 
-    hessians = np.array(jax.jit(jax.vmap(jax.hessian(logs)))(np.log(points[:, chosen]), points))
+    hessians = np.array(quick_jit(jax.vmap(jax.hessian(logs)))(np.log(points[:, chosen]), points))
     lowest = np.linalg.eigvalsh(hessians)[..., 0]
     size = np.maximum(np.abs(hessians).max(axis=(2, 3)), 1e-6)
     assert np.min(lowest / size) > -1e-9
@@ -435,7 +437,7 @@ def test_reciprocal_of_harvest_yield_is_log_log_convex():
         )
 
     points = np.log(np.stack([*shape, rng.uniform(100, 3000, size)], axis=1))
-    hessians = np.array(jax.jit(jax.vmap(jax.hessian(logs)))(points, units))
+    hessians = np.array(quick_jit(jax.vmap(jax.hessian(logs)))(points, units))
     lowest = np.linalg.eigvalsh(hessians)[:, 0]
     assert np.min(lowest / np.abs(hessians).max(axis=(1, 2))) > -1e-12
 

@@ -15,6 +15,7 @@ from hwopt.hardware.reliability import Reliability
 from hwopt.hardware.storage import Storage
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum, soft_maximum
+from hwopt.optim.quick_jit import quick_jit
 
 FIELDS = tuple(Reliability.__dataclass_fields__)
 RATE = 1.35e8  # of storage a chip, B/s
@@ -49,7 +50,7 @@ def daly(interval, save, restart, mtbf):
 def assert_log_log_convex(function, points, tolerance=1e-9):
     """The Hessian of log f in the logarithms of its inputs has no negative eigenvalue."""
     with jax.enable_x64(True):
-        hessian = jax.jit(jax.vmap(jax.hessian(lambda y: jnp.log(function(jnp.exp(y))))))
+        hessian = quick_jit(jax.vmap(jax.hessian(lambda y: jnp.log(function(jnp.exp(y))))))
         matrices = np.asarray(hessian(np.log(points)))
     assert np.isfinite(matrices).all()
     eigenvalues = np.linalg.eigvalsh(0.5 * (matrices + matrices.transpose(0, 2, 1)))
@@ -59,7 +60,7 @@ def assert_log_log_convex(function, points, tolerance=1e-9):
 def assert_convex_between(function, points):
     """Also across kinks: log f of the middle is not above the mean of the ends."""
     with jax.enable_x64(True):
-        log_f = jax.jit(jax.vmap(lambda y: jnp.log(function(jnp.exp(y)))))
+        log_f = quick_jit(jax.vmap(lambda y: jnp.log(function(jnp.exp(y)))))
         y = np.log(points)
         a, b = np.split(y, 2)
         middle, ends = np.asarray(log_f(0.5 * (a + b))), 0.5 * (np.asarray(log_f(a)) + np.asarray(log_f(b)))
@@ -71,8 +72,8 @@ def assert_gradients(function, points, step=1e-5):
     with jax.enable_x64(True):
         log_f = lambda y: jnp.log(function(jnp.exp(y)))
         y = np.log(points)
-        exact = np.asarray(jax.jit(jax.vmap(jax.grad(log_f)))(y))
-        value = jax.jit(jax.vmap(log_f))
+        exact = np.asarray(quick_jit(jax.vmap(jax.grad(log_f)))(y))
+        value = quick_jit(jax.vmap(log_f))
         for i in range(y.shape[1]):
             shift = step * np.eye(y.shape[1])[i]
             differences = (np.asarray(value(y + shift)) - np.asarray(value(y - shift))) / (2 * step)

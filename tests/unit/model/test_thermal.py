@@ -12,12 +12,13 @@ from scipy.special import lambertw
 
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
 from hwopt.model import thermal
+from hwopt.optim.quick_jit import quick_jit
 from tests.cases import random_cases, replace, take
 
 N = 20_000
-POINT = jax.jit(jax.vmap(thermal.operating_point))
+POINT = quick_jit(jax.vmap(thermal.operating_point))
 SLOPES = {
-    name: jax.jit(jax.vmap(way(lambda both: jnp.stack(list(thermal.operating_point(*both))))))
+    name: quick_jit(jax.vmap(way(lambda both: jnp.stack(list(thermal.operating_point(*both))))))
     for name, way in (("forward", jax.jacfwd), ("backward", jax.jacrev))
 }
 AT_THE_FOLD = 1.0 / np.e
@@ -202,6 +203,7 @@ def test_a_clock_asked_for_far_beyond_runaway_is_brought_back():
     np.testing.assert_allclose(point.clock_ratio[solvable], clock[solvable], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("way", list(SLOPES))
 def test_wild_chips_have_finite_values_and_gradients(wild, dtype, way):

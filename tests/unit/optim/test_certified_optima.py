@@ -172,9 +172,7 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
     return min(feasible[0], goal) - optimum, min(feasible[1:-1]) - optimum, feasible[-1] - optimum
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "train_cost" else n for n in QUESTIONS]
-)
+@pytest.mark.parametrize("name", [n if n == "carbon" else pytest.param(n, marks=pytest.mark.slow) for n in QUESTIONS])
 def test_the_exact_model_has_the_same_optimum(name):
     points = leaves(name, 4 if name == "train_cost" else 1)
     assert points
@@ -230,7 +228,7 @@ def elasticities(problem: Problem, point: np.ndarray) -> tuple[np.ndarray, float
     return of, optimum, active
 
 
-@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("index", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_prices_are_what_solving_again_says(index):
     """Each budget of the default question binding in turn, the others loose.
 

@@ -49,7 +49,7 @@ def plain_loop(run, cluster):
 @pytest.mark.parametrize(
     ("workload", "chip", "chips", "asked"),
     [
-        ("llama3.1-8b", "h100-sxm", 4, {"global_batch": 2}),
+        pytest.param("llama3.1-8b", "h100-sxm", 4, {"global_batch": 2}, marks=pytest.mark.slow),
         ("deepseek-v2-lite", "h100-sxm", 4, {"global_batch": 2, "sequence_length": 2048}),
     ],
 )
