@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from hwopt.errors import UserError, suggest
 
@@ -173,3 +174,19 @@ def pretty(value: float, unit: str = "", digits: int = 4) -> str:
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f} {unit}".strip()
     return f"{value:.{digits}g} {unit}".strip()
+
+
+def fitting(unit: str, values: Sequence[float]) -> tuple[float, str]:
+    """The unit that `pretty` writes typical `values` in, for numbers that share one: on an axis, in a column.
+
+    **Arguments:** `unit` an SI unit; `values` in it, those that are not positive and finite count for nothing.
+
+    **Returns:** SI units in one of it, and how it is written.
+    """
+    held = [value for value in values if math.isfinite(value) and value > 0]
+    if not held or not unit:
+        return 1.0, unit
+    typical = max(math.sqrt(min(held) * max(held)), max(held) / 10.0)
+    typical = 10.0 ** math.floor(math.log10(typical))  # a power of ten, so that no digit is lost in the text
+    number, _, shown = pretty(typical, unit, 17).partition(" ")
+    return typical / float(number.replace(",", "")), shown

@@ -24,6 +24,9 @@ power cap is a choice that a design is free to make again."""
 
 NO_LIMIT = math.inf
 
+NOT_LIMITED = "not a budget of this question"
+"""What help says of a budget that only other questions about a machine have."""
+
 _COUNTED_CHIPS = 16384
 """Chips that a fabric's switches and cables are counted for: its price a chip is that of so many, whatever the design."""
 
@@ -45,10 +48,15 @@ BUDGETS = {
 """Field of any question about a machine -> the metric it limits."""
 
 CHOICES = {
+    "workload": "a model of the catalogue, a .toml or a Hugging Face config.json",
     "chip": "its servers, links and software",
     "design": "a public design from which the chip is drawn anew: areas, stacks, dies, clock",
     "technology": "process that the design is ported to",
     "memory": "HBM generation that the design is ported to",
+    "stack": "software, an entry of hwopt catalog stacks",
+    "site": "climate, electricity and its carbon, an entry of hwopt catalog sites",
+    "prices": "list of prices: default, hyperscale, on-premise, rented, at-cost",
+    "precision": "of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32",
     "fabric": "topology outside the domain, counted out for 16,384 chips, else the chip's own links",
     "sites": "places that share the chips equally",
     "cooling": "cooling technology, else what the chip's servers are built for",
@@ -66,7 +74,7 @@ _DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enable
 def meanings(choices: Mapping[str, str], budgets: Mapping[str, str]) -> dict[str, str]:
     """What each field says in the help of a command."""
     limits = {field: f"at most, {metric(name).meaning} ({metric(name).unit})" for field, name in budgets.items()}
-    return dict(choices) | limits
+    return dict.fromkeys(BUDGETS, NOT_LIMITED) | dict(choices) | limits
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,9 @@ class MachineQuestion:
             raise UserError(
                 f"junction_budget_k = {self.junction_budget_k:g} K is colder than any climate: it is in kelvin, 85 degC is 358"
             )
+        for field in BUDGETS:
+            if field not in self.limited and getattr(self, field) != NO_LIMIT:
+                raise UserError(f"{field}: {self.name} does not limit it; its budgets: {', '.join(self.limited)}")
 
     def _budgets(self) -> tuple[Budget, ...]:
         """Budgets that were asked for."""

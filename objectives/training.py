@@ -38,6 +38,8 @@ _CHOICES = CHOICES | {
     "lines": "what joins them, else continental",
     "local_steps": "steps between their exchanges; 1 is synchronous",
     "law": "how loss follows from parameters, tokens and batch",
+    "recompute": "activations computed again in the backward pass: none, selective, full",
+    "sequence_length": "tokens a sequence",
     "tokens": "of the whole run, where no loss is asked for",
     "global_batch": "sequences a step, where no loss is asked for",
 }

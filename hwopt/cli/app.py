@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import platform
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             build_parser(DEFAULT_OBJECTIVE, None).print_help()
             return 0
+        options.command_line = shlex.join(["hwopt", *arguments])
         _use_compilation_cache()
         code = options.run(options)
         if sys.stdout is not None:

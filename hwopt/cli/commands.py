@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import sys
+from pathlib import Path
 from typing import Any
 
 from hwopt.errors import UserError, suggest
@@ -126,6 +127,7 @@ def run_estimate(options: argparse.Namespace) -> int:
 
     from hwopt import catalog
     from hwopt.model.estimate import estimate
+    from hwopt.optim.quick_jit import quick_jit
     from hwopt.report.documents import plan_document, report_document
     from hwopt.report.screens import estimate_screen
 
@@ -137,7 +139,7 @@ def run_estimate(options: argparse.Namespace) -> int:
     else:
         plan = catalog.plan(run, chips, sites=float(machine.sites.count), **catalog.parse_plan(options.plan))
         with jax.enable_x64(True):
-            report = jax.tree.map(np.asarray, jax.jit(estimate)(run, machine, plan))
+            report = jax.tree.map(np.asarray, quick_jit(estimate)(run, machine, plan))
     if options.json:
         around = report_document(report, _interval(options, run), options.constants)
         print_json(question_document(options, chips) | {"plan": plan_document(plan)} | around)
@@ -222,11 +224,21 @@ def boxes(text: str | None) -> dict[str, tuple[float, float]]:
     return made
 
 
+def page_path(options: argparse.Namespace) -> Path | None:
+    """Where the page of `--report` goes, known to be writable before anything long starts; None without the flag."""
+    if options.report is None:
+        return None
+    from hwopt.report.page.files import writable
+
+    return writable("--report", options.report)
+
+
 def run_optimize(options: argparse.Namespace) -> int:
     """The best design of a question; 1 where none holds its budgets."""
     if options.seed < 0:
         raise UserError(f"--seed {options.seed}: must not be negative")
     objective = asked_objective(options)
+    path = page_path(options)
     import jax
 
     from hwopt.optim.optimize import optimize
@@ -253,6 +265,12 @@ def run_optimize(options: argparse.Namespace) -> int:
         question_interval(objective, solution),
         str(getattr(objective, "constants", "as the objective built them")),
     )
+    if path is not None:
+        from hwopt.report.page.files import write
+        from hwopt.report.page.optimum import optimum_page
+        from hwopt.study.sensitivity import owed
+
+        write(path, optimum_page(solution, options.command_line, around, mode, owed(solution, objective)))
     if options.json:
         print_json(solution_document(solution, around, mode))
     else:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from hwopt import registry
 from hwopt.cli import serving
 from hwopt.cli.commands import (
     EXPORTS,
@@ -21,22 +22,11 @@ from hwopt.cli.commands import (
     run_sources,
     run_validate,
 )
+from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples, filled
 from hwopt.cli.sweep import SWITCHES, add_flags, run_sweep
 from hwopt.errors import UserError, suggest
 
 DEFAULT_OBJECTIVE = "train_cost"
-
-_EXAMPLES = {
-    "optimize": "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
-    "estimate": "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16,zero=2",
-    "plan": "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
-    "validate": "hwopt validate my_runs.csv --json",
-    "calibrate": "hwopt calibrate my_runs.csv --out my_machine.toml",
-    "catalog": "hwopt catalog chips h100-sxm",
-    "sensitivity": "hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",
-    "sweep": "hwopt sweep train_cost --samples 1e6 --out runs/h100_or_b200 --choices 'chip=h100-sxm|b200'",
-    "sources": "hwopt sources train_cost --chip b200",
-}
 
 _SWITCHES = ("--json", "--one-sided-prices", *SWITCHES)
 
@@ -68,13 +58,25 @@ def _parsers_in(action: argparse.Action) -> list[argparse.ArgumentParser]:
 
 def build_parser(objective: str, kind: type | None) -> OneLineParser:
     """The parser; `kind` of an objective makes its fields flags of the commands that ask a design question."""
-    parser = OneLineParser(prog="hwopt", description="Differentiable design of AI clusters.", allow_abbrev=False)
+    questions = f"Design questions: {', '.join(registry.names())}; hwopt optimize QUESTION --help lists their budgets."
+    parser = OneLineParser(
+        prog="hwopt",
+        description=filled(PROGRAM),
+        epilog=f"{epilog(FIRST, questions)}\n\n{filled(EXITS)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     names = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     def add(name: str, help_text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         command = names.add_parser(
-            name, help=help_text, description=help_text, epilog=f"Example: {_EXAMPLES[name]}", allow_abbrev=False
+            name,
+            help=help_text,
+            description=filled(ANSWERS[name]),
+            epilog=epilog(examples(name, objective), EXITS),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         command.add_argument(
             "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
@@ -97,7 +99,9 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
         action="store_true",
         help="prices of each budget 1 %% down and up, whole numbers free again",
     )
-    optimize.add_argument("--seconds", help="stop the certified search after so long, with an honest gap")
+    optimize.add_argument(
+        "--seconds", help="stop the certified search after so many seconds, with an honest gap (default: no limit)"
+    )
     optimize.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
     sources = add("sources", "The references behind exactly the numbers of a design question.", run_sources)
     sensitivity = add(
@@ -111,8 +115,19 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
         "sweep", "Many variants of a design question: the best, the front, what binds; resumes by itself.", run_sweep
     )
     add_flags(sweep)
+    for command in (optimize, sweep):
+        command.add_argument(
+            "--report",
+            metavar="FILE.html",
+            help="also write the answer as one page that stands alone: design, budgets, front, proof, sources",
+        )
     for command in (optimize, sensitivity, sweep, sources):
-        command.add_argument("objective", nargs="?", default=objective, help="a design question (default: train_cost)")
+        command.add_argument(
+            "objective",
+            nargs="?",
+            default=objective,
+            help=f"a design question (default train_cost): {', '.join(registry.names())}",
+        )
         if kind is not None:
             _add_fields(command, objective, kind)
 
@@ -207,7 +222,7 @@ def _add_fields(command: argparse.ArgumentParser, objective: str, kind: type) ->
     """Fields of an objective as flags of a command."""
     command.set_defaults(kind=kind, asked=objective)
     meanings: dict[str, str] = getattr(kind, "meanings", {})  # optional: field -> a few words
-    group = command.add_argument_group(f"budgets and choices of {objective}, SI units in the name")
+    group = command.add_argument_group(f"budgets and choices of {objective}, in SI units")
     for field in dataclasses.fields(kind):
         meaning = meanings.get(field.name, "")
         group.add_argument(
@@ -229,8 +244,6 @@ def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
     """Name and class of the objective that is asked for; the class adds its fields to the flags."""
     if not arguments or arguments[0] not in ("optimize", "sensitivity", "sweep", "sources"):
         return DEFAULT_OBJECTIVE, None
-    from hwopt import registry
-
     name, before = DEFAULT_OBJECTIVE, "--json"
     for each in arguments[1:]:
         is_value = before.startswith("--") and before not in _SWITCHES and "=" not in before

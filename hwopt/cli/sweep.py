@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hwopt.cli.commands import asked_objective, boxes, flag, names, number, print_json
+from hwopt.cli.commands import asked_objective, boxes, flag, names, number, page_path, print_json
 from hwopt.errors import UserError
 from hwopt.units import pretty
 
@@ -37,7 +37,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         ("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32"),
         ("--freeze", "variables or categories held as they are, comma-separated: scale_up_domain,chip,network"),
         ("--frontier", "instead of variants, the certified optimum at levels of budgets: power_budget_w=30e6:60e6:4"),
-        ("--within", "sample only around the certified optimum, by this ratio to both sides: 1.1 for 10 %"),
+        ("--within", "sample only around the certified optimum, by this ratio to both sides: 1.1 for 10 %%"),
         ("--metrics", "numbers of each variant, in place of the usual ones: step_time_s,mfu,..."),
         ("--pareto", "metrics of the front, all made small: run_cost_usd,run_time_s"),
         ("--map", "two variables of the bottleneck map, x,y: chips,hbm_bandwidth_bytes_per_s"),
@@ -74,6 +74,7 @@ def run_sweep(options: argparse.Namespace) -> int:
         return _run_frontier(options)
     asked = _asked(options)
     folder, figures = _folders(options)
+    page = page_path(options)
     first = _joined(options)
     objective = asked_objective(options)
     from hwopt.study.sweep import sweep
@@ -84,7 +85,7 @@ def run_sweep(options: argparse.Namespace) -> int:
         with _progress(unit) if shown else contextlib.nullcontext() as tell:
             dataset = sweep(objective, out=folder, progress=tell, **asked)
         if first:
-            _answer(options, dataset, figures)
+            _answer(options, dataset, figures, page)
     except KeyboardInterrupt:
         kept = "finished blocks are kept; the same command goes on" if folder else "nothing is kept without --out"
         raise KeyboardInterrupt(f"interrupted: {kept}") from None
@@ -107,6 +108,7 @@ def _run_frontier(options: argparse.Namespace) -> int:
         )
     levels = _levels("--frontier", options.frontier, "budget=low:high:count, such as power_budget_w=30e6:60e6:4") or {}
     folder, figures = _folders(options)
+    page = page_path(options)
     objective = asked_objective(options)
     from hwopt.report.frontier import frontier_document, frontier_screen
     from hwopt.study.frontier import frontier
@@ -123,6 +125,11 @@ def _run_frontier(options: argparse.Namespace) -> int:
     drawn = _drawn_frontier(options, dataset, figures)
     out = str(Path(options.out)) if options.out else None
     found = frontier_document(dataset, out, drawn)
+    if page is not None:
+        from hwopt.report.page.files import write
+        from hwopt.report.page.optima import optima_page
+
+        write(page, optima_page(dataset, options.command_line, out, drawn))
     if options.json:
         print_json(found)
     else:
@@ -147,8 +154,8 @@ def _drawn_frontier(options: argparse.Namespace, dataset: Any, figures: Path | N
     return (str(Path(options.out).parent / figures.name / "frontier.png"),)
 
 
-def _answer(options: argparse.Namespace, dataset: Any, figures: Path | None) -> None:
-    """Figures, then screen or JSON."""
+def _answer(options: argparse.Namespace, dataset: Any, figures: Path | None, page: Path | None) -> None:
+    """Figures, the page, then screen or JSON."""
     from hwopt.report.sweep import sweep_document, sweep_screen
 
     drawn = []
@@ -158,6 +165,11 @@ def _answer(options: argparse.Namespace, dataset: Any, figures: Path | None) -> 
         beside = Path(options.out).parent / figures.name  # as the user wrote it
         drawn = [str(beside / path.name) for path in save_figures(dataset, figures)]
     out = str(Path(options.out)) if options.out else None
+    if page is not None:
+        from hwopt.report.page.files import write
+        from hwopt.report.page.variants import variants_page
+
+        write(page, variants_page(dataset, options.command_line, out, drawn))
     if options.json:
         print_json(sweep_document(dataset, out, drawn))
     else:

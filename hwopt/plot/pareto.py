@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.plot.colours import PALE, PALER, part_colour
 from hwopt.plot.contents import Limit, best_is_feasible, heading, limits, listed, parts, spread, values
 from hwopt.plot.quantities import Quantity, quantity, set_range
 from hwopt.plot.style import NothingToDraw, figure, plain, save
+from hwopt.report.colours import PALE, PALER, part_colour
 
 CLOUD = 20_000
 """Rows drawn behind a front, at most."""
@@ -111,9 +111,11 @@ def _cloud(dataset: Any, names: list[str]) -> _Designs | None:
     if not all(name in dataset and dataset[name].size for name in (*names, "possible", "feasible")):
         return None
     possible = np.flatnonzero(dataset["possible"].values)
+    if not possible.size:
+        return None
     chosen = possible[spread(possible.size, CLOUD)]
-    columns = {name: np.asarray(dataset[name][chosen].values, float) for name in names}
-    return _Designs(columns, np.asarray(dataset["feasible"][chosen].values) > 0, np.empty(0)) if chosen.size else None
+    columns = {name: dataset[name].values.ravel()[chosen].astype(float) for name in names}  # of several cases alike
+    return _Designs(columns, dataset["feasible"].values.ravel()[chosen] > 0, np.empty(0))
 
 
 def _best(dataset: Any, names: list[str]) -> _Designs | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.plot.style import plain
-from hwopt.units import pretty, to_si
+from hwopt.units import fitting, pretty, to_si
 
 _COUNTED = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _SUBS = (
@@ -69,17 +69,10 @@ def attribute(dataset: Any, name: str, key: str) -> Any:
 
 def fitted(words: str, unit: str, values: Any) -> Quantity:
     """A quantity in the unit that fits `values` (SI)."""
-    values = np.asarray(values, float)
-    held = values[np.isfinite(values) & (values > 0)]
-    shown = "" if unit == "1" else unit
     if unit in _FINER:
         return Quantity(words, unit, to_si(1.0, _FINER[unit]), _FINER[unit])
-    if not held.size or not shown:
-        return Quantity(words, unit, 1.0, shown)
-    typical = max(math.sqrt(held.min() * held.max()), held.max() / 10.0)
-    typical = 10.0 ** math.floor(math.log10(typical))  # a power of ten, so that no digit is lost in the text
-    number, _, shown = pretty(typical, unit, 17).partition(" ")
-    return Quantity(words, unit, typical / float(number.replace(",", "")), shown)
+    factor, shown = fitting("" if unit == "1" else unit, np.ravel(np.asarray(values, float)).tolist())
+    return Quantity(words, unit, factor, shown)
 
 
 def tick_text(value: float, digits: int = 4) -> str:

@@ -33,22 +33,21 @@ _SETTINGS: Any = {
 
 
 @contextmanager
-def figure(rows: int = 1, columns: int = 1, **keywords: Any) -> Iterator[tuple[Figure, list]]:
-    """A figure and its axes, drawn off screen in the common look.
+def figure(
+    rows: int = 1, columns: int = 1, *, figsize: tuple[float, float] | None = None, **keywords: Any
+) -> Iterator[tuple[Figure, list]]:
+    """A figure and its axes in the common look, drawn off screen: a notebook's own figures stay where they are shown.
 
-    **Arguments:** `rows`, `columns` of axes; `keywords` for `matplotlib.pyplot.subplots`.
+    **Arguments:** `rows`, `columns` of axes; `figsize` in inches; `keywords` for `matplotlib.figure.Figure.subplots`.
     """
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg", force=False)
-    import matplotlib.pyplot as plt
-
-    with plt.rc_context(_SETTINGS):
-        drawn, axes = plt.subplots(rows, columns, layout="constrained", squeeze=False, **keywords)
-        try:
-            yield drawn, list(axes.flat)
-        finally:
-            plt.close(drawn)
+    with matplotlib.rc_context(_SETTINGS):
+        drawn = Figure(figsize=figsize, layout="constrained")
+        FigureCanvasAgg(drawn)
+        yield drawn, list(drawn.subplots(rows, columns, squeeze=False, **keywords).flat)
 
 
 def set_bars(axes: Any, count: int, least: int) -> None:

@@ -56,7 +56,7 @@ def frontier_screen(dataset: Any, out: str | None = None, figures: tuple[str, ..
             proof = "proved: no design holds it" if each["certified"] else "no design found"
             lines.append(f"  {under}   {proof}")
             continue
-        worth = "  ".join(_worth(name, each, objective, unit) for name, unit in units.items())
+        worth = "  ".join(worth_words(name, each, objective, unit) for name, unit in units.items())
         gap = each["gap"] if each["certified"] else None
         proof = "not proved" if gap is None else f"gap {100 * gap:.1g} %"
         design = ", ".join(f"{name} {each[name]:,.0f}" for name in _DESIGN if each.get(name) is not None)
@@ -70,7 +70,7 @@ def frontier_screen(dataset: Any, out: str | None = None, figures: tuple[str, ..
     return "\n".join(lines)
 
 
-def _worth(name: str, point: dict[str, Any], objective: dict[str, str], unit: str) -> str:
+def worth_words(name: str, point: dict[str, Any], objective: dict[str, str], unit: str) -> str:
     """What one more unit of a budget saves."""
     price = point[f"shadow_price_{name}"]
     if price * point["budgets"][name] < _NOTHING * point["objective"]:

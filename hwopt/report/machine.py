@@ -65,8 +65,13 @@ def surroundings(r: Report | ServingReport) -> list[str]:
 
 
 def interval_line(report: Report | ServingReport, around: Interval | None, constants: str) -> str:
+    """Line of `interval_words`."""
+    return f"  constants      {interval_words(report, around, constants)}"
+
+
+def interval_words(report: Report | ServingReport, around: Interval | None, constants: str) -> str:
     """Which constants, and where a measured step time would lie."""
     if around is None:
-        return f"  constants      {constants}: no interval"
+        return f"{constants}: no interval"
     low, high = around.times(float(report.step_time_s))
-    return f"  constants      {constants}: four in five measured steps lie within {pretty(low, 's')} .. {pretty(high, 's')}"
+    return f"{constants}: four in five measured steps lie within {pretty(low, 's')} .. {pretty(high, 's')}"

@@ -22,7 +22,8 @@ from hwopt.units import pretty
 
 _OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
 
-_PRICED = 1e-4  # elasticities below are rounding
+PRICED = 1e-4
+"""Elasticities of budgets below are rounding."""
 
 
 def plan_line(plan: Plan) -> str:
@@ -94,7 +95,7 @@ def estimate_screen(report: Report, plan: Plan, title: str, around: Interval | N
     return "\n".join(lines)
 
 
-def _price(budget: BudgetUse) -> str:
+def price_words(budget: BudgetUse) -> str:
     """What a budget is worth, in words."""
     if budget.one_sided is not None:
         less, more = budget.one_sided
@@ -103,15 +104,15 @@ def _price(budget: BudgetUse) -> str:
         return (
             f"one {budget.unit} less {costs}, one more saves {more:.4g} {unit} (same plan: {budget.shadow_price:.4g})"
         )
-    if budget.elasticity > _PRICED:
+    if budget.elasticity > PRICED:
         each = f"{budget.elasticity:.3g} % of the objective per %"
         return f"{each}; one more {budget.unit} saves {budget.shadow_price:.4g} {budget.shadow_price_unit}"
-    if budget.relaxed_elasticity is not None and budget.relaxed_elasticity > _PRICED:
+    if budget.relaxed_elasticity is not None and budget.relaxed_elasticity > PRICED:
         return f"slack only in whole numbers; relaxed, {budget.relaxed_elasticity:.2g} % per %"
     return "not binding"
 
 
-def _chip(solution: Solution) -> list[str]:
+def chip_lines(solution: Solution) -> list[str]:
     """The chip of an answer that drew one."""
     chip = chip_document(solution)
     if chip is None:
@@ -135,48 +136,82 @@ _TRAINED = "Where the money goes (cost of the cluster during the run)"
 _SERVED = "Where the money goes (cost of a million tokens)"
 
 
-def _money(cluster: Cluster, report: Report | ServingReport) -> list[str]:
-    """Parts of the cost, largest first: of the run, or of a million tokens of a service."""
+def money_title(report: Report | ServingReport) -> str:
+    """What `money_parts` are the parts of."""
+    return _SERVED if isinstance(report, ServingReport) else _TRAINED
+
+
+def money_parts(cluster: Cluster, report: Report | ServingReport) -> list[tuple[str, float, float]]:
+    """Parts of the cost as (name, USD, share), largest first: of the run, or of a million tokens of a service."""
     serves = isinstance(report, ServingReport)
     spent = 1e6 * float(report.cost_per_token_usd) if serves else float(report.run_cost_usd)
     it_peak_w = report.rack_power_w / cluster.rack.chips
     with jax.enable_x64(True):
         parts = cost_parts(cluster, capital(cluster, it_peak_w), report.power_w)
     total = sum(float(value) for value in parts.values())
-    lines = heading(_SERVED if serves else _TRAINED)
-    for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
-        share = float(value) / total
-        if share:
-            lines.append(f"  {name:<22} {pretty(share * spent, 'USD'):>12}  {bar(share)} {100 * share:5.1f} %")
-    return lines
+    shares = ((name, float(value) / total) for name, value in sorted(parts.items(), key=lambda part: -float(part[1])))
+    return [(name, share * spent, share) for name, share in shares if share]
+
+
+def _money(cluster: Cluster, report: Report | ServingReport) -> list[str]:
+    """Lines of `money_parts`."""
+    return heading(money_title(report)) + [
+        f"  {name:<22} {pretty(spent, 'USD'):>12}  {bar(share)} {100 * share:5.1f} %"
+        for name, spent, share in money_parts(cluster, report)
+    ]
+
+
+def condition_lines(report: Report | ServingReport) -> list[str]:
+    """Utilisation, memory, heat, power and failures of one machine."""
+    if isinstance(report, ServingReport):
+        return serving_lines(report)
+    return [
+        f"  MFU {100 * float(report.mfu):.1f} % ({ATTENTION_CONVENTION})",
+        *_memory(report),
+        *_surroundings(report),
+    ]
 
 
 def _machine(cluster: Cluster, report: Report | ServingReport) -> list[str]:
     """Money, time, utilisation, memory, heat, power and failures of one machine of an answer."""
     lines = [*_money(cluster, report), *time_parts(report), *heading("Utilisation, memory, heat, power, failures")]
-    if isinstance(report, ServingReport):
-        return [*lines, *serving_lines(report)]
-    mfu = f"  MFU {100 * float(report.mfu):.1f} % ({ATTENTION_CONVENTION})"
-    return [*lines, mfu, *_memory(report), *_surroundings(report)]
+    return [*lines, *condition_lines(report)]
+
+
+def machines(solution: Solution) -> list[tuple[str, Cluster, Report | ServingReport]]:
+    """The machine of an answer, without a title; two with theirs where a chip trains and serves."""
+    report, cluster = solution.report, solution.inputs.cluster
+    if not isinstance(report, BothReport):
+        return [("", cluster, report)]
+    with jax.enable_x64(True):
+        serves = serving_cluster(*solution.inputs)
+    return [("The machine that trains", cluster, report.training), ("The machine that serves", serves, report.serving)]
 
 
 def _machines(solution: Solution) -> list[str]:
-    """The machine of an answer; of a chip that trains and serves both."""
-    report, cluster = solution.report, solution.inputs.cluster
-    if not isinstance(report, BothReport):
-        return _machine(cluster, report)
-    with jax.enable_x64(True):
-        serves = serving_cluster(*solution.inputs)
-    training = ["", "The machine that trains", "=" * 23, *_machine(cluster, report.training)]
-    return [*training, "", "The machine that serves", "=" * 23, *_machine(serves, report.serving)]
+    """Lines of `machines`."""
+    lines = []
+    for title, cluster, report in machines(solution):
+        lines += ["", title, "=" * len(title)] if title else []
+        lines += _machine(cluster, report)
+    return lines
 
 
-def _plans(solution: Solution) -> list[str]:
+def plans(solution: Solution) -> list[tuple[str, str]]:
+    """The plan of an answer by what it does, in the words of `--plan`; two where a chip trains and serves."""
     plan = solution.plan
     if isinstance(plan, TrainingAndServing):
-        return [f"  trains: {plan_line(plan.training)}", f"  serves: {serving_plan_line(plan.serving)}"]
+        return [("trains", plan_line(plan.training)), ("serves", serving_plan_line(plan.serving))]
     of_plan = serving_plan_line if isinstance(solution.report, ServingReport) else plan_line
-    return [f"  plan: {of_plan(plan)}"]
+    return [("plan", of_plan(plan))]
+
+
+def bound_words(solution: Solution) -> str:
+    """What is proved of the objective, in words."""
+    proof, unit = solution.certificate, solution.problem.objective.unit
+    if proof.gap is None or proof.lower_bound is None:
+        return "no bound"
+    return f"no design is below {pretty(proof.lower_bound, unit, 6)}: gap {100 * proof.gap:.2g} %"
 
 
 def solution_screen(solution: Solution, around: Interval | None = None, constants: str = "") -> str:
@@ -195,21 +230,16 @@ def solution_screen(solution: Solution, around: Interval | None = None, constant
             else ""
         )
         lines.append(design_line(name, each.value, each.unit, each.lower, each.upper, bound))
-    lines += _plans(solution)
+    lines += [f"  {what}: {words}" for what, words in plans(solution)]
     if constants and solution.feasible and not isinstance(report, BothReport):
         lines.append(interval_line(report, around, constants))
-    lines += _chip(solution)
+    lines += chip_lines(solution)
     lines += heading("Budgets")
-    lines += [budget_line(each.name, each.used, each.limit, each.unit, _price(each)) for each in solution.budgets]
+    lines += [budget_line(each.name, each.used, each.limit, each.unit, price_words(each)) for each in solution.budgets]
     lines += _machines(solution)
     lines += heading("How good is it")
     proof = solution.certificate
-    unit = problem.objective.unit
-    bound = (
-        f"no design is below {pretty(proof.lower_bound, unit, 6)}: gap {100 * proof.gap:.2g} %"
-        if proof.gap is not None and proof.lower_bound is not None
-        else "no bound"
-    )
+    bound = bound_words(solution)
     lines += [
         f"  {proof.scope}",
         f"  largest violation {proof.max_violation:.1e}, KKT residual {proof.kkt_residual:.1e}; {bound}",

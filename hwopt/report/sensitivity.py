@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.report.documents import number, plan_document
+from hwopt.plan import Plan, TrainingAndServing
+from hwopt.report.documents import any_plan_document, number
 from hwopt.report.layout import heading
 from hwopt.report.screens import plan_line
+from hwopt.report.serving_screens import serving_plan_line
 from hwopt.study.sensitivity import Sensitivity
 from hwopt.study.sensitivity.elasticities import metric_unit
 from hwopt.study.sensitivity.inputs import Input
@@ -38,7 +40,7 @@ def sensitivity_document(found: Sensitivity) -> dict[str, Any]:
             "value": number(found.objective),
             "unit": problem.objective.unit,
         },
-        "plan": plan_document(found.built.plan),
+        "plan": any_plan_document(found.built.plan, serves=False),
         "chips": number(found.built.cluster.chips),
         "design": {name: number(value) for name, value in optimum.design.items()} if optimum else None,
         "scope": _scope(found),
@@ -117,7 +119,8 @@ def _slope(each: Input, elasticity: float) -> str:
     return f"{100 * elasticity / each.value:+.3f}/K" if each.is_temperature else f"{elasticity:+.4f}"
 
 
-def _percent(effect: float) -> str:
+def effect_words(effect: float) -> str:
+    """The relative change of an optimum."""
     return "no design" if effect == float("inf") else f"{100 * effect:+.2f} %"
 
 
@@ -140,13 +143,19 @@ def _budgets(found: Sensitivity) -> list[str]:
     return lines
 
 
-def _row(each: Parameter) -> str:
-    mark = "~" if each.kinked or not each.solved else " "
+def parameter_words(each: Parameter) -> tuple[str, str, str, str, str]:
+    """Name, value, elasticity, low and high end of an input's range."""
     low, high = (_value(end, each.input.unit, 3) for end in (each.range.low, each.range.high))
     slope = _slope(each.input, each.elasticity)
+    return _short(each.input.name), _value(each.input.value, each.input.unit), slope, low, high
+
+
+def _row(each: Parameter) -> str:
+    mark = "~" if each.kinked or not each.solved else " "
+    name, value, slope, low, high = parameter_words(each)
     return (
-        f"  {_short(each.input.name):<{_WIDTH}} {_value(each.input.value, each.input.unit):>16} {slope:>10}{mark}"
-        f" {low + ' .. ' + high:>30} {_percent(each.effect[0]):>10} {_percent(each.effect[1]):>10}  {each.range.kind}"
+        f"  {name:<{_WIDTH}} {value:>16} {slope:>10}{mark}"
+        f" {low + ' .. ' + high:>30} {effect_words(each.effect[0]):>10} {effect_words(each.effect[1]):>10}  {each.range.kind}"
     )
 
 
@@ -228,6 +237,12 @@ def _metrics(found: Sensitivity, top: int) -> list[str]:
     return lines
 
 
+def _plan_words(plan: Plan | TrainingAndServing) -> str:
+    if isinstance(plan, TrainingAndServing):
+        return f"{plan_line(plan.training)}; it serves by {serving_plan_line(plan.serving)}"
+    return plan_line(plan)
+
+
 def sensitivity_screen(found: Sensitivity, top: int = 12) -> str:
     """One screen for `sensitivity`: budgets, assumptions, how the design answers, metrics.
 
@@ -237,7 +252,7 @@ def sensitivity_screen(found: Sensitivity, top: int = 12) -> str:
     lines = [
         problem.question,
         f"{problem.objective.name} = {pretty(found.objective, problem.objective.unit, 6)} with "
-        f"{float(found.built.cluster.chips):,.0f} chips; plan {plan_line(found.built.plan)}",
+        f"{float(found.built.cluster.chips):,.0f} chips; plan {_plan_words(found.built.plan)}",
         textwrap.fill(_scope(found), 118),
     ]
     lines += [*_budgets(found), *_assumptions(found, top), *_design(found, top // 2)]

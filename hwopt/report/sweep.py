@@ -60,7 +60,6 @@ def sweep_screen(dataset: Any, out: str | None = None, figures: Sequence[str] = 
 def _evaluated(found: Document) -> list[str]:
     cases, count = len(found["cases"]), found["evaluated"]
     of_cases = f" in {cases} cases of {found['samples']:,}" if cases > 1 else ""
-    drawn = f", seed {found['seed']}" if found["method"] in ("sobol", "lhs") else ""
     rows = [
         ("possible", found["possible"], "all but budgets holds"),
         ("feasible", found["feasible_count"], "budgets hold too"),
@@ -68,15 +67,21 @@ def _evaluated(found: Document) -> list[str]:
     if found["nonfinite"]:
         rows.append(("not finite", found["nonfinite"], "counted as impossible"))
     asked = found["question"] + (f" (the first of {cases} cases)" if cases > 1 else "")
-    what = f"{count:,} variant{'s' * (count != 1)}{of_cases}: {_METHODS[found['method']]}{drawn}, {found['dtype']}"
+    what = f"{count:,} variant{'s' * (count != 1)}{of_cases}: {method_words(found)}, {found['dtype']}"
     return [
         wrapped(asked, ""),
         *heading(what),
-        *(f"  {name:<12} {value:>13,}  {_percent(value / count):>9}  {meaning}" for name, value, meaning in rows),
+        *(f"  {name:<12} {value:>13,}  {percent(value / count):>9}  {meaning}" for name, value, meaning in rows),
     ]
 
 
-def _percent(share: float) -> str:
+def method_words(found: Document) -> str:
+    """How variants were chosen."""
+    drawn = f", seed {found['seed']}" if found["method"] in ("sobol", "lhs") else ""
+    return f"{_METHODS[found['method']]}{drawn}"
+
+
+def percent(share: float) -> str:
     """A share that is never shown as none when there is some."""
     return f"{100 * share:.2f} %" if share == 0 or share >= 1e-4 else f"{100 * share:.2g} %"
 
@@ -89,9 +94,9 @@ def _cases(found: Document) -> list[str]:
     width = max(len(each["case"]) for each in ranked[:_CASES])
     lines = heading(f"By case: least {objective['name']} of the feasible variants")
     for each in ranked[:_CASES]:
-        best = "none feasible" if each["objective"] is None else _shown("", each["objective"], objective["unit"])
+        best = "none feasible" if each["objective"] is None else shown("", each["objective"], objective["unit"])
         lines.append(
-            f"  {each['case']:<{width}}  {best:>14}   {_percent(each['possible'] / each['evaluated']):>8} possible, "
+            f"  {each['case']:<{width}}  {best:>14}   {percent(each['possible'] / each['evaluated']):>8} possible, "
             f"{each['feasible_count']:,} feasible"
         )
     return [*lines, f"  and {len(ranked) - _CASES} more cases"] if len(ranked) > _CASES else lines
@@ -105,7 +110,7 @@ def _best_lines(found: Document) -> list[str]:
     if found["feasible"]:
         lines = heading(f"Best: variant {best['variant']:,}{of_case}")
     else:
-        lines = ["", wrapped("No variant holds every limit." + _broken(best), "")]
+        lines = ["", wrapped("No variant holds every limit." + broken(best), "")]
         lines += heading(f"Nearest to the limits: variant {best['variant']:,}{of_case}")
     lines.append(f"  {objective['name']} = {pretty(best['objective'], objective['unit'], 6)}")
     if (held := found["optimum"]) is not None:
@@ -120,7 +125,7 @@ def _best_lines(found: Document) -> list[str]:
         if each["value"] is not None:
             lines.append(design_line(name, each["value"], each["unit"], each["lower"], each["upper"]))
     others = [
-        f"{words(name)} {_shown(name, each['value'], each['unit'])}"
+        f"{words(name)} {shown(name, each['value'], each['unit'])}"
         for name, each in best["metrics"].items()
         if name != objective["name"] and each["value"] is not None
     ]
@@ -131,7 +136,7 @@ def _best_lines(found: Document) -> list[str]:
     return lines
 
 
-def _broken(best: Document) -> str:
+def broken(best: Document) -> str:
     """What the nearest variant breaks, in words."""
     over = [
         f"{each['name']} by {_excess(each)}" for each in best["budgets"] if each["used"] > each["limit"] * (1 + _OVER)
@@ -145,24 +150,29 @@ def _excess(each: Document) -> str:
     return f"{100 * (each['used'] / each['limit'] - 1):.3g} %"
 
 
-def _what_to_try(found: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
+def hints(found: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
+    """What to try where no variant holds every limit. **Arguments:** name of the question and its fields."""
     near = found["best"][0] if found["best"] and found["best"][0]["possible"] else None
-    hints = []
+    made = []
     if near:
         over = [each for each in near["budgets"] if each["used"] > each["limit"] * (1 + _OVER)]
         flags = [
             f"--{each['name'].replace('_', '-')} {_rounded_up(each['used'])}" for each in over if each["name"] in fields
         ]
         if flags and len(flags) == len(over):
-            hints.append(f"looser budgets: this variant is feasible with {' '.join(flags)}")
+            made.append(f"looser budgets: this variant is feasible with {' '.join(flags)}")
     drawn = found["method"] in ("sobol", "lhs")
     if drawn:
-        hints.append(f"more variants: --samples {10 * found['samples']:,}".replace(",", "_"))
-    hints.append(
+        made.append(f"more variants: --samples {10 * found['samples']:,}".replace(",", "_"))
+    made.append(
         f"hwopt optimize {title}, same budgets: proves the best design, or says which budgets clash"
         + ("; --within 1.1 sweeps the 10 % around it" if drawn else "")
     )
-    return [*heading("What to try"), *(wrapped(hint, "  - ", "    ") for hint in hints)]
+    return made
+
+
+def _what_to_try(found: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
+    return [*heading("What to try"), *(wrapped(hint, "  - ", "    ") for hint in hints(found, title, fields))]
 
 
 def _rounded_up(value: float) -> str:
@@ -175,8 +185,8 @@ def _binding(found: Document) -> list[str]:
     lines = []
     if found["bottlenecks"]:
         lines += heading("What bounds a step: share of the possible variants by the largest part")
-        shown = list(found["bottlenecks"].items())
-        lines += [f"  {name:<20} {bar(share)} {100 * share:5.1f} %" for name, share in shown[:_PARTS]]
+        largest = list(found["bottlenecks"].items())
+        lines += [f"  {name:<20} {bar(share)} {100 * share:5.1f} %" for name, share in largest[:_PARTS]]
     stops = [text for outcome in ("impossible", "over_budget") if (text := _stops(found, outcome))]
     return lines + heading("What stops variants: the constraint furthest beyond its limit") + stops if stops else lines
 
@@ -184,8 +194,13 @@ def _binding(found: Document) -> list[str]:
 def _stops(found: Document, outcome: str) -> str:
     """The most frequent limits of the variants of an outcome, in words."""
     shares = list(found["stops"][outcome].items())
-    parts = [f"{_STOPS.get(name, name)} {100 * share:.3g} %" for name, share in shares[:_STOPPED]]
+    parts = [f"{stop_words(name)} {100 * share:.3g} %" for name, share in shares[:_STOPPED]]
     return listed(parts, f"  {outcome.replace('_', ' ')}: ", "    ") if parts else ""
+
+
+def stop_words(constraint: str) -> str:
+    """What fails where a constraint does not hold."""
+    return _STOPS.get(constraint, constraint)
 
 
 def _slopes(found: Document) -> list[str]:
@@ -212,9 +227,9 @@ def _front_lines(found: Document) -> list[str]:
         f"{len(held):,} of them feasible"
     )
     several = len(found["cases"]) > 1
-    for place in _chosen(len(front), held):
+    for place in chosen(len(front), held, _LINES):
         each = front[place]
-        metrics = "  ".join(f"{_shown(name, x['value'], x['unit']):>11}" for name, x in each["metrics"].items())
+        metrics = "  ".join(f"{shown(name, x['value'], x['unit']):>11}" for name, x in each["metrics"].items())
         design = ", ".join(
             f"{name} {pretty(each['design'][name]['value'])}"
             for name in ("chips", "tp", "pp")
@@ -227,18 +242,19 @@ def _front_lines(found: Document) -> list[str]:
     return lines
 
 
-def _chosen(count: int, feasible: Sequence[int]) -> list[int]:
-    """Places on a front of `count` points, evenly; half of them among the feasible ones where there are enough."""
-    if count <= _LINES:
+def chosen(count: int, feasible: Sequence[int], most: int) -> list[int]:
+    """At most so many places on a front of `count` points, evenly; half of them feasible ones where there are enough."""
+    if count <= most:
         return list(range(count))
-    few = min(len(feasible), _LINES // 2)
+    few = min(len(feasible), most // 2)
     some = {int(feasible[i]) for i in np.linspace(0, len(feasible) - 1, few).round().astype(int)} if few else set()
     others = [place for place in range(count) if place not in some]
-    more = np.linspace(0, len(others) - 1, _LINES - len(some)).round().astype(int)
+    more = np.linspace(0, len(others) - 1, most - len(some)).round().astype(int)
     return sorted(some | {others[i] for i in more})
 
 
-def _shown(name: str, value: float | None, unit: str) -> str:
+def shown(name: str, value: float | None, unit: str) -> str:
+    """A metric as people read it."""
     if value is not None and unit == "USD/token":
         return f"{1e6 * value:.4g} $ a million tokens"
     if value is not None and unit == "m2" and value < 1e-2:

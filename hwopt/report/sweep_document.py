@@ -91,18 +91,31 @@ def _best(dataset: Any, rank: int) -> Document:
         "binding": _names(dataset["best_binding"])[int(dataset["best_binding"][rank])],
         "budgets": [
             {"name": name, "used": number(dataset["best_used"].values[rank, place]), "limit": limit, "unit": unit}
-            for place, (name, limit, unit, _) in enumerate(_budgets(dataset))
+            for place, (name, limit, unit, _) in enumerate(budgets_of(dataset))
         ],
     }
 
 
-def _budgets(dataset: Any) -> list[tuple[str, float, str, str]]:
+def budgets_of(dataset: Any) -> list[tuple[str, float, str, str]]:
     """Name, limit, unit and metric of each budget."""
     if "budget_limit" not in dataset:
         return []
     held = dataset["budget_limit"]
     units, metrics = (str(held.attrs[key]).split() for key in ("budget_units", "budget_metrics"))
     return list(zip(_names(held).values(), map(float, held.values), units, metrics, strict=True))
+
+
+def best_breakdown(dataset: Any, rank: int) -> list[tuple[str, float, float]]:
+    """Parts of the step of one of the best variants as (name, seconds, share), as `breakdown_shares`; none where not kept."""
+    if "best_breakdown_s" not in dataset:
+        return []
+    held = dataset["best_breakdown_s"]
+    seconds = np.asarray(held.values[rank], float)
+    step = seconds.sum()
+    parts = [
+        (name.removesuffix("_s"), float(value)) for name, value in zip(_names(held).values(), seconds, strict=True)
+    ]
+    return sorted(((n, s, s / step) for n, s in parts if s > 1e-3 * step), key=lambda part: -part[1])
 
 
 def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:

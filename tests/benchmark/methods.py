@@ -27,10 +27,10 @@ from hwopt.convex import certificate
 from hwopt.optim.augmented_lagrangian import Settings, minimise_all
 from hwopt.optim.boxes import Boxes
 from hwopt.optim.branch_and_bound import bounded
-from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.exact import FEASIBLE
 from hwopt.optim.lattice import Lattice
 from hwopt.optim.optimize import BATCH, SAFETY, WHOLE, sobol_starts
+from hwopt.optim.quick_jit import quick_jit
 from tests.benchmark.studies import UNLIMITED, Model, Question, batch_values, hardware_of, values
 
 SAMPLES = 1_000_000
@@ -151,7 +151,7 @@ def pymoo_de(task: Task) -> Best:
     return best
 
 
-@partial(compiled_for_one_question, static=("model",))
+@partial(quick_jit, static=("model",))
 def _penalised(model: Model, numbers: tuple, starts: Array, lower: Array, upper: Array, weights: Array, steps: Array):
     """Plain Adam on objective + weight/2 * sum of squared violations, in shares of the box; the best feasible iterate."""
     adam, width = optax.scale_by_adam(), upper - lower
@@ -193,7 +193,7 @@ def adam_on_a_penalty(task: Task) -> Best:
     return best
 
 
-@partial(compiled_for_one_question, static=("model",))
+@partial(quick_jit, static=("model",))
 def values_and_slopes(model: Model, numbers: tuple, y: Array):
     """Objective and constraints of one point with exact gradients: what a solver from SciPy is given."""
     both = lambda y: values(model, numbers, y)
@@ -241,7 +241,7 @@ def scipy_slsqp(task: Task) -> Best:
     return best
 
 
-@partial(compiled_for_one_question, static=("model",))
+@partial(quick_jit, static=("model",))
 def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, uppers: Array, settings: Settings):
     smooth = lambda y, temperature, _: values(model, numbers, y, temperature)
     return minimise_all(smooth, starts, lowers, uppers, jnp.zeros(len(starts)), settings)

@@ -26,8 +26,8 @@ from hwopt.design.metrics import metric
 from hwopt.design.problem import Form, Problem, evaluate
 from hwopt.design.variables import Design
 from hwopt.optim.certified import leaf
-from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.lattice import Lattice
+from hwopt.optim.quick_jit import quick_jit
 from objectives.carbon import Carbon
 from objectives.tokens_per_dollar import TokensPerDollar
 from objectives.train_cost import TrainCost
@@ -224,7 +224,7 @@ def values(model: Model, numbers: tuple, y: Array, temperature: Array | None = N
     return used @ objective, held.at[: len(USED)].set(used - limits)
 
 
-@partial(compiled_for_one_question, static=("model",))
+@partial(quick_jit, static=("model",))
 def batch_values(model: Model, numbers: tuple, points: Array) -> tuple[Array, Array]:
     """Objective and largest constraint of many points."""
 

@@ -32,8 +32,8 @@ from hwopt.convex.signomial import Algebra, number
 from hwopt.design.problem import Form, Problem, Values, evaluate
 from hwopt.design.variables import Design
 from hwopt.optim.boxes import Boxes
-from hwopt.optim.compiled import compiled_for_one_question
 from hwopt.optim.lattice import Lattice
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.reading import programme_of, read_design
 from hwopt.optim.whole_plans import divisors
 from objectives.train_cost import TrainCost
@@ -157,7 +157,7 @@ def exact(made: Instances, designs: Sequence[Mapping[str, float]]) -> Values:
     return Values(*map(np.asarray, _exact(problem.form, template, y, made.limits)))
 
 
-@partial(compiled_for_one_question, static=("form",))
+@partial(quick_jit, static=("form",))
 def _exact(form: Form, template: Design, y: Array, limits: Array) -> Values:
     return jax.vmap(lambda template, y, limits: evaluate(form, template, y, limits, None))(template, y, limits)
 

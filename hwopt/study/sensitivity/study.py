@@ -10,9 +10,16 @@ import numpy as np
 
 from hwopt.design.problem import Objective, Problem
 from hwopt.design.variables import Design, completed
-from hwopt.optim.lattices import lattice_of
+from hwopt.optim.lattices import lattice_of, without_lattice
 from hwopt.optim.optimize import optimize
-from hwopt.optim.optimum_sensitivity import NotKnown, OptimumSensitivity, optima, optimum_sensitivity, point_of
+from hwopt.optim.optimum_sensitivity import (
+    NoOptimum,
+    NotKnown,
+    OptimumSensitivity,
+    optima,
+    optimum_sensitivity,
+    point_of,
+)
 from hwopt.optim.solution import Solution
 from hwopt.study.sensitivity.elasticities import Elasticities, check_metrics, default_metrics, elasticities
 from hwopt.study.sensitivity.inputs import EXPONENTS, Input, template_inputs
@@ -123,6 +130,25 @@ def design_at(problem: Problem, point: np.ndarray, found: OptimumSensitivity) ->
     for each in problem.variables:
         design = each.put(design, np.float64(values[each.name]))
     return completed(design)
+
+
+def owed(solution: Solution, objective: object) -> tuple[tuple[Parameter, ...], str]:
+    """What an answer that was found already owes to its inputs: the parameters of `sensitivity`, in seconds.
+
+    **Returns:** the parameters in the order of `Sensitivity.parameters`; else none, and why.
+    """
+    problem = solution.problem
+    reason = without_lattice(problem)
+    if reason:
+        return (), reason
+    inputs = template_inputs(problem)
+    exponents = frozenset(each.place for each in inputs if each.field in EXPONENTS)
+    try:
+        point = point_of(solution)
+        found = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents)
+    except (NotKnown, NoOptimum) as failure:
+        return (), str(failure)
+    return _parameters(problem, point, inputs, found, objective), ""
 
 
 def _parameters(

@@ -11,12 +11,12 @@ from hwopt.errors import UserError
 from hwopt.plot.bottleneck_map import plot_bottleneck_map
 from hwopt.plot.breakdown import plot_breakdown
 from hwopt.plot.budgets import plot_budgets
-from hwopt.plot.colours import PARTS, part_colour
 from hwopt.plot.parallel_coordinates import plot_parallel_coordinates
 from hwopt.plot.pareto import plot_pareto
 from hwopt.plot.roofline import plot_roofline
 from hwopt.plot.style import NothingToDraw
 from hwopt.plot.sweep import FIGURES, save_figures
+from hwopt.report.colours import PARTS, part_colour
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Colours with a meaning: the parts of a step look the same in every figure."""
+"""Colours with a meaning: the parts of a step look the same in every figure and on every page."""
 
 from __future__ import annotations
 
@@ -28,6 +28,19 @@ PARTS: Mapping[str, str] = {
 as far from them as can be, to readers with full sight, without red and without green cones.
 """
 
+MONEY: Mapping[str, str] = {
+    "chips": "#332288",
+    "network": "#CC6677",
+    "hosts": "#DDCC77",
+    "pool": "#AA4499",
+    "racks": "#999933",
+    "building": "#44AA99",
+    "upkeep": "#88CCEE",
+    "electricity": "#EE7733",
+    "lines": "#882255",
+}
+"""Part of the cost -> its colour. **Source:** as above, scheme "muted"."""
+
 OTHER = "#DDDDDD"
 """Parts too small to tell apart, and those without a colour of their own."""
 
@@ -47,3 +60,29 @@ def ink_on(colour: str) -> str:
     """Black or white, whichever is read better on a colour `#rrggbb` (relative luminance, sRGB weights)."""
     red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     return "black" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5 else "white"
+
+
+def contrast(colour: str, ground: str) -> float:
+    """How well two colours are told apart, 1 to 21.
+
+    **Source:** W3C, Web Content Accessibility Guidelines 2.1, contrast ratio; marks of a chart want 3.
+    """
+    light, dark = sorted((_luminance(colour), _luminance(ground)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def on_ground(colour: str, ground: str, least: float = 3.0) -> str:
+    """A colour that is seen on a dark ground: mixed with as little white as brings its contrast to `least`."""
+    parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+    for white in range(101):
+        mixed = "#" + "".join(f"{round(part + (255 - part) * white / 100):02X}" for part in parts)
+        if contrast(mixed, ground) >= least:
+            return mixed
+    return "#FFFFFF"
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of `#rrggbb`, sRGB."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

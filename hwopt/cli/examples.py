@@ -1,0 +1,98 @@
+"""What the help of each command says beyond its flags: what it answers, and lines that run as they stand."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+WIDTH = 80
+
+PROGRAM = (
+    "Differentiable design of AI clusters: the best hardware and parallel plan under budgets, with a proof and the price of "
+    "each budget; estimates, plans, sweeps, sensitivities. Every number has a source."
+)
+
+EXITS = (
+    "Exit codes: 0 answered; 1 nothing feasible, and what would mend it; 2 bad input, in one line; 3 a fault of hwopt. SI units "
+    "everywhere: seconds, watts, bytes, USD."
+)
+
+ANSWERS = {
+    "optimize": "Which cluster and which parallel plan answer a design question best under its budgets, how good that is proved to "
+    "be, and what one more unit of each budget is worth.",
+    "sources": "The references behind exactly the numbers that a design question stands on.",
+    "sensitivity": "What the best cluster of a question hangs on: its elasticity to every price, datasheet number and budget, and "
+    "what not knowing each of them is worth.",
+    "sweep": "Many variants of a design question: the best, the Pareto front, what bounds and what stops the others. The same "
+    "command again goes on where a killed one stopped.",
+    "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
+    "serves.",
+    "plan": "Which whole-number parallel plan is the best on a given cluster; every valid one is examined.",
+    "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
+    "calibrate": "The model's constants fitted to your own measured runs, for --constants of the other commands.",
+    "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
+}
+
+_QUESTIONS = {
+    "optimize": {
+        "train_cost": (
+            "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
+            "hwopt optimize train_cost --freeze network --bounds tp=8:16 --report report.html",
+        ),
+        "": ("hwopt optimize {0} --report report.html",),
+    },
+    "sensitivity": {
+        "train_cost": ("hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",),
+        "": ("hwopt sensitivity {0} --top 20",),
+    },
+    "sweep": {
+        "train_cost": (
+            "hwopt sweep train_cost --samples 1e6 --out runs/h100_or_b200 --choices 'chip=h100-sxm|b200'",
+            "hwopt sweep train_cost --within 1.1 --samples 1e5 --report front.html",
+            "hwopt sweep train_cost --frontier power_budget_w=30e6:60e6:4 --out runs/power",
+        ),
+        "train_and_serve": (
+            "hwopt sweep serve_cost --samples 1e6 --report front.html",
+        ),  # two machines: a sweep has one
+        "": ("hwopt sweep {0} --samples 1e6 --report front.html",),
+    },
+    "sources": {"train_cost": ("hwopt sources train_cost --chip b200",), "": ("hwopt sources {0} --json",)},
+}
+"""Commands that ask a design question -> question -> lines; "" stands for any other question."""
+
+_OTHERS = {
+    "estimate": (
+        "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16,zero=2",
+        "hwopt estimate --workload llama3.1-70b --chip h100-sxm --chips 8 --mode serve --plan tp=8,batch=32",
+    ),
+    "plan": (
+        "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
+        "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
+    ),
+    "validate": ("hwopt validate my_runs.csv --figure accuracy.png",),
+    "calibrate": ("hwopt calibrate my_runs.csv --out my_machine.toml",),
+    "catalog": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm"),
+}
+
+FIRST = ("hwopt optimize", "hwopt optimize train_cost --report report.html", "hwopt catalog chips h100-sxm")
+"""Lines of the program's own help."""
+
+
+def examples(command: str, objective: str) -> tuple[str, ...]:
+    """Lines that run as they stand, for a command's help; `objective` whose fields are its flags."""
+    if command in _OTHERS:
+        return _OTHERS[command]
+    lines = _QUESTIONS[command]
+    return lines.get(objective) or tuple(each.format(objective) for each in lines[""])
+
+
+def epilog(lines: Sequence[str], more: str = "") -> str:
+    """The end of a help text: examples, unbroken so that they can be copied, and a sentence."""
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    shown = "\n".join([title, *(f"  {each}" for each in lines)])
+    return f"{shown}\n\n{filled(more)}" if more else shown
+
+
+def filled(text: str) -> str:
+    """A paragraph in lines that fit a terminal."""
+    return textwrap.fill(text, WIDTH, break_on_hyphens=False)
