@@ -1,0 +1,34 @@
+"""What the audits evaluate: the exact model, compiled once for all claims with the same kind of network."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+
+import hwopt
+from hwopt import catalog
+from hwopt.model.estimate import estimate as model
+from hwopt.optim.quick_jit import quick_jit
+
+
+@functools.cache
+def _compiled():
+    return quick_jit(model)
+
+
+def estimate(workload, cluster, plan):
+    """The exact model's report in float64, its leaves as NumPy numbers."""
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, _compiled()(workload, cluster, plan))
+
+
+def si(kind: str, name: str, field: str) -> float:
+    """A number of the catalogue in SI units: `si("chips", "h100-sxm", "peak.bf16")`."""
+    return catalog.record(kind, name).si(field)
+
+
+def best(workload, cluster, **options):
+    """The best plan of a fixed machine, every valid one of the lattice examined: a candidate with `plan` and `report`."""
+    return hwopt.best_plan(workload, cluster, alternatives=0, **options).best

@@ -1,0 +1,29 @@
+"""The committed audit is complete, and every row of it comes out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.validation.claims import CLAIMS
+from tests.validation.claims.claim import VERDICTS, numbers
+from tests.validation.claims.table import read, row
+
+EXPECTED = [f"A{number}" for number in range(1, 82)] + [f"B{number}" for number in range(1, 39)]
+COMMITTED = read((Path(__file__).parents[2] / "results" / "claims.md").read_text(encoding="utf-8"))
+
+
+def test_every_claim_has_one_row():
+    assert list(CLAIMS) == EXPECTED == list(COMMITTED)
+    assert all(each.verdict in VERDICTS and len(each.arithmetic) > 20 for each in COMMITTED.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", EXPECTED)
+def test_the_verdict_comes_out_again(id):
+    """The verdict exactly, every number of the figure within two per cent."""
+    found, committed = row(id), COMMITTED[id]
+    assert (found.verdict, found.says, found.article) == (committed.verdict, committed.says, committed.article)
+    np.testing.assert_allclose(numbers(found.figure), numbers(committed.figure), rtol=0.02)
