@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.catalog.contributed import contributed
 from hwopt.catalog.names import KINDS, check_kind, data_root, find
 from hwopt.catalog.schema import Record, parse
 from hwopt.errors import UserError
@@ -72,7 +73,7 @@ def record(kind: str, name: str | Path) -> Record:
     check_kind(kind)
     if is_path(name):
         return _own(kind, Path(name))
-    return _shipped(kind, find(kind, str(name)))
+    return _entry(kind, find(kind, str(name)))
 
 
 def supported(kind: str, name: str | Path) -> Record:
@@ -87,7 +88,10 @@ def supported(kind: str, name: str | Path) -> Record:
 
 
 @cache
-def _shipped(kind: str, slug: str) -> Record:
+def _entry(kind: str, slug: str) -> Record:
+    """An entry by its slug: another package's file as a user's own, else ours."""
+    for each in contributed(kind).get(slug, ()):
+        return _own(kind, each.path)
     text = (data_root() / kind / f"{slug}.toml").read_text(encoding="utf-8")
     return parse(kind, slug, tomllib.loads(text), sources(), f"{kind}/{slug}.toml")
 

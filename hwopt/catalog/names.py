@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from hwopt.catalog.contributed import contributed
 from hwopt.errors import UserError, suggest
 
 KINDS = (
@@ -65,12 +66,23 @@ def check_kind(kind: str) -> str:
 
 @cache
 def names(kind: str) -> list[str]:
-    """The slugs of all entries of a kind, sorted; reads file names only.
+    """The slugs of all entries of a kind, those of other packages among them, sorted; reads file names only.
+
+    **Returns:** each name once, even if several packages claim it (`find` then refuses it).
+
+    **Raises:** `UserError` for an unknown kind.
+    """
+    return sorted({*shipped(kind), *contributed(kind)})
+
+
+@cache
+def shipped(kind: str) -> frozenset[str]:
+    """The slugs of a kind that come with hwopt.
 
     **Raises:** `UserError` for an unknown kind.
     """
     folder = data_root() / check_kind(kind)
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return frozenset(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
 @cache
@@ -89,7 +101,7 @@ def find(kind: str, name: str) -> str:
 
     **Arguments:** `kind` one of `KINDS`; `name` as a user or a table prints it.
 
-    **Raises:** `UserError` with the closest names.
+    **Raises:** `UserError` with the closest names, or where several packages claim the name.
 
     **Example:**
 
@@ -102,8 +114,27 @@ def find(kind: str, name: str) -> str:
     # Brackets may tell two entries apart ("2 per chip"): they are ignored only where the whole spelling is unknown.
     for wanted in (name.strip().lower(), slug(re.sub(r"[()]", " ", name)), slug(name)):
         if wanted in known:
+            _check_rivals(kind, wanted)
             return wanted
         if wanted in other:
             return other[wanted]
     spellings = {*known, *other}
     raise UserError(f"unknown name '{name}' in the catalogue's {kind}: {suggest(slug(name) or name, spellings)}")
+
+
+def _check_rivals(kind: str, name: str) -> None:
+    """Refuses a name that another package claims too: picking one would let an installation change an unchanged script's answer."""
+    files = contributed(kind).get(name, ())
+    owners = [each.owner for each in files]
+    if name in shipped(kind):
+        owners.append("hwopt")
+    elif name in aliases(kind):
+        owners.append(f"hwopt (another name of '{aliases(kind)[name]}')")
+    if files and len(owners) > 1:
+        raise UserError(
+            f"'{name}' of the catalogue's {kind} is offered by {' and by '.join(sorted(owners))}: uninstall one, or ask its "
+            "authors to rename the file"
+        )
+    for each in files:
+        if each.path.stem != slug(name):
+            raise UserError(f"{each.path}: call the file {slug(name)}.toml, as names of the catalogue are written")

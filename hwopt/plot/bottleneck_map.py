@@ -51,10 +51,10 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
         keys: list[Any] = [
             Patch(color=part_colour(names[at]), label=f"{names[at].removesuffix('_s').replace('_', ' ')}  {share}")
             for at in np.argsort(-counts, kind="stable")
-            if (share := f"{100 * counts[at] / held.sum():.2g} %")
+            if (share := f"{100 * counts[at] / held.sum():.3g} %")
         ]
         if not held.all():
-            label = f"no possible design  {100 * np.mean(~held):.2g} % of the map"
+            label = f"no possible design  {100 * np.mean(~held):.3g} % of the map"
             keys.append(Patch(facecolor="white", edgecolor="0.6", label=label))
         if _contours(axes, across, up, metric, np.where(held, objective, np.nan)):
             keys.append(Line2D([], [], color="black", linewidth=1.0, label=f"{metric.label}, smoothed"))

@@ -279,7 +279,8 @@ def specification(
     size = min(usual, -(-samples // tile) * tile) if block is None else -(-_count("block", block) // tile) * tile
     shown = metrics or usual_metrics(problem.template.workload)
     named = tuple(dict.fromkeys((problem.objective.name, *(b.metric.name for b in problem.budgets), *shown)))
-    wanted = tuple(metric_of(name, problem.template.workload) for name in named)
+    own = {each.name: each for each in (problem.objective, *(budget.metric for budget in problem.budgets))}
+    wanted = tuple(own.get(name) or metric_of(name, problem.template.workload) for name in named)
     made = Specification(
         objective=objective,
         fields=dataclasses.asdict(objective) if dataclasses.is_dataclass(objective) else {},  # pyright: ignore

@@ -155,7 +155,12 @@ def test_an_impossible_shape_is_refused(tmp_path, changes):
 
 @pytest.mark.parametrize(
     ("chip", "stack"),
-    [("trainium2", "neuron-serving"), ("tpu-v5p", "jax-serving-tpu"), ("h200", "tensorrt-llm-2025"), ("wse-3", "ideal")],
+    [
+        ("trainium2", "neuron-serving"),
+        ("tpu-v5p", "jax-serving-tpu"),
+        ("h200", "tensorrt-llm-2025"),
+        ("wse-3", "ideal"),
+    ],
 )
 def test_software_that_serves_on_a_chip(chip, stack):
     assert catalog.serving_stack(chip) == stack

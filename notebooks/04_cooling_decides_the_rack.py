@@ -1,0 +1,171 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Cooling decides the rack
+#
+# How much of a chip's speed, a rack's density, a domain's size and a run's cost is decided by what carries the heat away:
+# air, a rear-door heat exchanger, cold plates, two-phase cold plates, or immersion in one and in two phases?
+#
+# Heat is coupled to everything here: leakage rises with temperature, chips throttle where heat cannot leave, a rack is limited
+# by what its coolant removes and its busbar feeds, failures follow temperature, and the plant's own power follows climate.
+
+# %%
+import os
+
+import equinox as eqx
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+
+import hwopt
+from hwopt import catalog
+
+FAST = bool(os.environ.get("HWOPT_FAST"))  # smaller questions, the same code
+COOLINGS = ("air", "rear-door", "direct-liquid", "two-phase", "immersion-1p", "immersion-2p")
+COLOURS = dict(zip(COOLINGS, ("#CC3311", "#EE7733", "#0077BB", "#009988", "#AA4499", "#332288"), strict=True))
+MARKERS = dict(zip(COOLINGS, "osD^vP", strict=True))
+
+# %% [markdown]
+# ## One machine, six coolings
+#
+# 16,384 GB300 train Llama-3.1-405B (tp 8, pp 16). Chips, links, plan and software stay; only the cooling moves, and with it how
+# full a rack may be.
+
+# %%
+run = catalog.training_run("llama3.1-405b", global_batch=2048)
+plan = catalog.plan(run, 16384, tp=8, pp=16, virtual_stages=8)
+clusters = {name: catalog.cluster("gb300", 16384, cooling=name) for name in COOLINGS}
+reports = {name: hwopt.estimate(run, cluster, plan) for name, cluster in clusters.items()}
+
+print(f"{'cooling':<15}clock  degC  W/chip  chips/rack  kW/rack    PUE  step, s  days     MW     M$")
+for name, r in reports.items():
+    print(
+        f"{name:<14}{r.clock_ratio:6.2f}{r.junction_temperature_k - 273.15:6.0f}{r.chip_power_w:8.0f}"
+        f"{clusters[name].rack.chips:12.0f}{r.rack_power_w / 1e3:9.0f}{r.pue:7.2f}{r.step_time_s:9.2f}"
+        f"{r.run_time_s / 86400:6.1f}{r.peak_power_w / 1e6:7.1f}{r.run_cost_usd / 1e6:7.1f}"
+    )
+
+# %% [markdown]
+# Air, with a rear-door exchanger or without, and single-phase immersion throttle a chip of 1,400 W to the junction's limit; cold
+# plates do not. Air leaves a rack with 11 chips where liquid allows the 72 of the domain, and the domain's links must leave it.
+#
+# ## How hot a chip can each of them carry?
+#
+# The same chip with a compute die of 0.3 to 2.5 times the power, mapped over by `jax.vmap`: heat alone limits it (its power cap
+# is lifted).
+
+
+# %%
+@jax.jit
+@jax.vmap
+def hotter(factor, cluster):
+    """The machine with a chip whose core draws more."""
+    where = lambda c: (c.chip.core_power_w, c.chip.leakage_power_w, c.chip.power_cap_w)
+    chip = cluster.chip
+    hot = eqx.tree_at(where, cluster, (factor * chip.core_power_w, factor * chip.leakage_power_w, 1e5))
+    found = hwopt.estimate(run, hot, plan)
+    return found.clock_ratio, found.junction_temperature_k
+
+
+factors = np.linspace(0.3, 2.5, 12 if FAST else 45)
+chip = clusters["air"].chip
+nominal = factors * (chip.core_power_w + chip.leakage_power_w) + chip.standby_power_w
+nominal = nominal + chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
+clocks, carried = {}, {}
+for name, cluster in clusters.items():
+    same = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], factors.size, axis=0), cluster)
+    clocks[name] = np.asarray(hotter(factors, same)[0])
+    full = nominal[clocks[name] > 0.999]
+    carried[name] = full[-1] if full.size else np.nan
+
+figure, axes = plt.subplots(figsize=(6.6, 3.8), layout="constrained", dpi=90)
+for at, name in enumerate(COOLINGS):
+    look = {"color": COLOURS[name], "marker": MARKERS[name], "markevery": (at, len(COOLINGS)), "markersize": 5}
+    axes.plot(nominal, clocks[name], "--" if name == "rear-door" else "-", label=name, **look)
+axes.axvline(1400, color="0.5", linestyle=":", linewidth=1)
+axes.annotate("GB300", (1400, 0.42), xytext=(4, 0), textcoords="offset points", fontsize=8, color="0.35")
+axes.set(
+    xlabel="power of a chip at its nominal clock and 75 degC (W)",
+    ylabel="sustained clock (of nominal)",
+    ylim=(0.4, 1.03),
+)
+axes.grid(alpha=0.25)
+axes.spines[["top", "right"]].set_visible(False)
+axes.legend(fontsize=8, frameon=False, loc="lower left")
+plt.show()
+for name, watts in carried.items():
+    print(f"{name:<14} full clock up to {watts:,.0f} W a chip")
+
+# %% [markdown]
+# Air and a rear door take the same from a chip, and differ in what a rack may hold; two-phase plates carry all that was tried.
+# Immersion in one phase starts warm and moves slowly: it carries racks, not chips.
+#
+# ## The machine designed anew under each
+#
+# The default question (Llama-3.1-405B in 41 days, 40 MW, 1.45 B$; cheapest), asked under each cooling: now chips, clock, HBM,
+# domain, rack and plan answer to it.
+
+# %%
+ASKED = ("air", "direct-liquid") if FAST else COOLINGS
+BOX = {"micro_batch": (1, 1), "tp": (8, 16)}  # proved sooner than the whole box
+BOXES = {name: BOX for name in ASKED}
+if FAST:
+    few = {"tp": (16, 16), "pp": (8, 8), "virtual_stages": (16, 16), "scale_up_domain": (16, 32)}
+    racks = {"air": (29, 29), "direct-liquid": (89, 89)}
+    BOXES = {name: BOX | few | {"chips_per_rack": racks[name]} for name in ASKED}
+answers = {name: hwopt.optimize(hwopt.objective("train_cost", cooling=name), bounds=BOXES[name]) for name in ASKED}
+print(f"{'cooling':<15}clock  degC  W/chip  domain  chips/rack  kW/rack   chips    MW     M$      gap")
+for name, found in answers.items():
+    r, made = found.report, {key: each.value for key, each in found.design.items()}
+    gap = f"{found.certificate.gap:8.3%}" if found.feasible else "  no design holds the budgets: nearest shown"
+    print(
+        f"{name:<14}{r.clock_ratio:6.2f}{r.junction_temperature_k - 273.15:6.0f}{r.chip_power_w:8.0f}"
+        f"{made['scale_up_domain']:8.0f}{made['chips_per_rack']:12.0f}{r.rack_power_w / 1e3:9.0f}{made['chips']:8,.0f}"
+        f"{r.peak_power_w / 1e6:6.1f}{found.objective / 1e6:7.2f} {gap}"
+    )
+
+# %%
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained", dpi=90)
+for name, found in answers.items():
+    r, made = found.report, found.design
+    face = COLOURS[name] if found.feasible else "none"
+    look = {"facecolor": face, "edgecolor": COLOURS[name], "marker": MARKERS[name], "s": 60, "label": name}
+    left.scatter(r.rack_power_w / 1e3, found.objective / 1e6, **look)
+    right.scatter(made["scale_up_domain"].value, r.clock_ratio, **look)
+left.set(xlabel="power of a rack at full load (kW)", ylabel="cost of the run (M$)")
+right.set(xlabel="scale-up domain (chips)", ylabel="clock (of nominal)")
+for axes in (left, right):
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+left.legend(fontsize=8, frameon=False)
+plt.show()
+
+# %%
+air, liquid = answers["air"], answers["direct-liquid"]
+denser = liquid.report.rack_power_w / air.report.rack_power_w
+domains = [each.design["scale_up_domain"].value for each in (liquid, air)]
+print(
+    f"cold plates against air: {1 - liquid.objective / air.objective:.0%} cheaper, {denser:.1f} times the power in a rack, ",
+    end="",
+)
+print(f"a domain of {domains[0]:.0f} for {domains[1]:.0f}")
+
+# %% [markdown]
+# Each technology gets the machine that suits it. On air the domain is one tensor-parallel group and the clock stays below
+# nominal, which takes more chips; cold plates carry racks three times as dense, domains five times as large and close to the
+# boost clock. Hollow: under single-phase immersion no design holds the budgets, it is the one that comes nearest.
+#
+# ## What this does not show
+#
+# Coolers are a few numbers each (two resistances, coolant temperature, limits of rack and flux, shares of fans and plant, $ a
+# watt), with sources in `hwopt catalog cooling direct-liquid`: no pressure drops, no manifold, no failure of a pump. The site
+# is the average of the United States; `site="norway"` or `"singapore"` moves air and PUE. What refitting a hall costs is left
+# out, and so is what a plant that fails takes with it.

@@ -1,0 +1,1 @@
+"""A design question and a chip of our own, for hwopt."""

@@ -1,0 +1,88 @@
+"""Makes the files of `results/` again. Run from the top of a checkout:
+
+    python -m tests.benchmark.reference                     all that is the same on every machine
+    python -m tests.benchmark.reference train_cost chips    some of it
+    python -m tests.benchmark.reference --measured          what holds seconds of a machine too
+    python -m tests.benchmark.reference --into FOLDER       elsewhere, to compare
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+
+
+class Result(NamedTuple):
+    """A file of `results/` and the command whose standard output it is."""
+
+    file: str
+    command: str
+    writes_itself: bool = False  # the command writes the file, and others beside it
+    measured: bool = False  # holds seconds, which no other run repeats
+
+    @property
+    def name(self) -> str:
+        return Path(self.file).stem
+
+
+TABLE = (
+    Result("reference/accuracy.txt", "python tests/benchmark/accuracy.py", writes_itself=True),
+    Result("reference/train_cost.txt", "hwopt optimize"),
+    Result("reference/designed_chip.txt", "hwopt optimize --design h100-sxm --prices at-cost"),
+    Result("reference/loss_under_budget.txt", "hwopt optimize loss_under_budget"),
+    Result("reference/chips.txt", "python -m tests.validation.test_chips"),
+    Result("reference/cooling.txt", "python -m tests.validation.test_cooling"),
+    Result("claims.md", "python -m tests.validation.claims --table"),
+    Result("fabrics.md", "python tests/benchmark/fabrics.py"),
+    Result("serving.md", "python tests/benchmark/serving.py"),
+    Result("reference/codesign.txt", "python tests/benchmark/codesign.py", measured=True),
+    Result("reference/solver_benchmark.txt", "python tests/benchmark/solvers.py", writes_itself=True, measured=True),
+    Result("reference/solver_throughput.txt", "python tests/benchmark/throughput.py", writes_itself=True, measured=True),
+    Result("reference/sweeps.txt", "python tests/benchmark/sweeps.py", writes_itself=True, measured=True),
+)
+
+
+def make(result: Result, folder: Path = RESULTS) -> Path:
+    """Run the command of a result and write the file under `folder`, whole or not at all."""
+    if result.writes_itself and folder != RESULTS:
+        raise ValueError(f"{result.file} is written by its own command, into results/ only")
+    program, *arguments = shlex.split(result.command)
+    start = [sys.executable] if program == "python" else [sys.executable, "-m", "hwopt.cli"]
+    done = subprocess.run([*start, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=_quiet())
+    path = folder / result.file
+    if not result.writes_itself:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(done.stdout, encoding="utf-8")
+    return path
+
+
+def _quiet() -> dict[str, str]:
+    return {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(each.name for each in TABLE))
+    parser.add_argument("--measured", action="store_true", help="also what holds seconds of this machine")
+    parser.add_argument("--into", type=Path, default=RESULTS, metavar="FOLDER", help="results by default")
+    options = parser.parse_args()
+    unknown = set(options.names) - {each.name for each in TABLE}
+    if unknown:
+        parser.error(f"no result '{min(unknown)}': {', '.join(each.name for each in TABLE)}")
+    for each in TABLE:
+        chosen = each.name in options.names if options.names else options.measured or not each.measured
+        if not chosen or (each.writes_itself and options.into != RESULTS):
+            continue
+        print(f"{each.command} > {make(each, options.into)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What is committed under `results/` comes out again: same words, every number within a per cent."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.benchmark.reference import RESULTS, TABLE, make
+
+NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+QUICK = ("train_cost", "chips", "cooling")
+AGAIN = [
+    pytest.param(each, id=each.name, marks=[pytest.mark.slow, *([] if each.name in QUICK else [pytest.mark.long])])
+    for each in TABLE
+    if not each.measured and not each.writes_itself and each.name != "claims"  # claims: row by row in test_claims
+]
+
+
+def test_every_result_has_its_command():
+    """In the table that makes them, and in the list that readers see."""
+    written = {path.relative_to(RESULTS).as_posix() for path in RESULTS.glob("**/*.*") if "runs" not in path.parts}
+    assert {each.file for each in TABLE} == {name for name in written if name.endswith((".txt", ".md"))} - {"README.md"}
+    listed = (RESULTS / "README.md").read_text(encoding="utf-8")
+    assert all(each.file in listed and f"`{each.command}" in listed for each in TABLE)
+
+
+@pytest.mark.parametrize("result", AGAIN)
+def test_it_comes_out_again(result, tmp_path):
+    found, committed = (path.read_text(encoding="utf-8") for path in (make(result, tmp_path), RESULTS / result.file))
+    assert words(found) == words(committed)
+    np.testing.assert_allclose(numbers(found), numbers(committed), rtol=0.01, atol=1e-3)
+
+
+def words(text: str) -> list[str]:
+    return NUMBER.sub("#", text).split()
+
+
+def numbers(text: str) -> list[float]:
+    return [float(found.replace(",", "")) for found in NUMBER.findall(text)]
+
+
+def test_numbers_are_read():
+    assert numbers("1,200 chips, -3.5e-2 of 40") == [1200.0, -0.035, 40.0]
+    assert words("1,200 chips cost 3 M$") == ["#", "chips", "cost", "#", "M$"]
+    assert Path(RESULTS / "README.md").is_file()
