@@ -15,7 +15,7 @@ from hwopt.design.problem import Form, Problem, place, values
 from hwopt.design.variables import Design
 from hwopt.model.estimate import estimate
 from hwopt.model.report import Report
-from hwopt.optim.quick_jit import CPU_OPTIONS, quick_jit
+from hwopt.optim.quick_jit import compiler_options, quick_jit
 
 FEASIBLE = 1e-6
 """Largest relative violation of an answer that counts as feasible."""
@@ -55,8 +55,7 @@ def compiled_estimate(design: Design) -> Callable[..., Report]:
     if mark not in _programs:
         with jax.enable_x64(True):
             shapes = [jax.ShapeDtypeStruct(np.shape(leaf), np.float64) for leaf in leaves]
-            options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
-            lowered = jax.jit(estimate, compiler_options=options).lower(*jax.tree.unflatten(tree, shapes))
+            lowered = jax.jit(estimate, compiler_options=compiler_options()).lower(*jax.tree.unflatten(tree, shapes))
             _programs[mark] = lowered.compile()
     return _programs[mark]
 

@@ -52,7 +52,7 @@ MOST_STRETCH = math.log(100.0)
 """Budgets are stretched by a factor of a hundred at most when asking what would mend an infeasible question."""
 
 
-@partial(quick_jit, static=("form", "transformation", "count"))
+@partial(quick_jit, static=("form", "transformation", "count"), loops=True)
 def _solve(
     form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, settings
 ) -> Optimum:

@@ -8,24 +8,36 @@ from typing import Any
 
 import jax
 
-CPU_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""On CPU the older fusion code compiles the model in 3 s instead of 7 and its gradient in 9 s instead of 21, and runs both
-15 % slower (jax 0.10.1, two cores): a question that is asked once waits for the compiler, not for the loop."""
+LOOP_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
+"""On CPU the older fusion code compiles the model's gradient in 9 s instead of 21 and runs it 15 % slower (jax 0.10.1, two
+cores): for the loops of a solver, which wait for the compiler as long as for themselves."""
+
+ONCE_OPTIONS = LOOP_OPTIONS | {"xla_backend_optimization_level": 0}
+"""Without LLVM's optimisation besides, 64 gradients of a question compile in 9 s of processor time instead of 17 (32 by the
+compiler's own choice), and the search for a plan, compiled anew, takes 5 s instead of 7: what runs once waits for the compiler."""
 
 
-def quick_jit(function: Callable, *, static: tuple[str, ...] = ()) -> Callable[..., Any]:
-    """`jax.jit` with options that trade a little speed for compile time, where the backend has them.
+def quick_jit(function: Callable, *, static: tuple[str, ...] = (), loops: bool = False) -> Callable[..., Any]:
+    """`jax.jit` with options that trade speed for compile time, where the backend has them.
 
     The backend is looked up at the first call, so that importing starts none.
+
+    **Arguments:** `static` arguments by name; `loops` where the program iterates for seconds, so that its own speed counts.
     """
 
     @cache
     def program():
-        options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
-        return jax.jit(function, static_argnames=static, compiler_options=options)
+        return jax.jit(function, static_argnames=static, compiler_options=compiler_options(loops))
 
     @wraps(function)
     def call(*arguments, **keywords):
         return program()(*arguments, **keywords)
 
     return call
+
+
+def compiler_options(loops: bool = False) -> dict[str, Any] | None:
+    """The options of `quick_jit`, for programs that are lowered by hand."""
+    if jax.default_backend() != "cpu":
+        return None
+    return LOOP_OPTIONS if loops else ONCE_OPTIONS

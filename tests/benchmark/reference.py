@@ -1,9 +1,9 @@
 """Makes the files of `results/` again. Run from the top of a checkout:
 
-    python -m tests.benchmark.reference                     all that is the same on every machine
-    python -m tests.benchmark.reference train_cost chips    some of it
-    python -m tests.benchmark.reference --measured          what holds seconds of a machine too
-    python -m tests.benchmark.reference --into FOLDER       elsewhere, to compare
+python -m tests.benchmark.reference                     all that is the same on every machine
+python -m tests.benchmark.reference train_cost chips    some of it
+python -m tests.benchmark.reference --measured          what holds seconds of a machine too
+python -m tests.benchmark.reference --into FOLDER       elsewhere, to compare
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ TABLE = (
     Result("serving.md", "python tests/benchmark/serving.py"),
     Result("reference/codesign.txt", "python tests/benchmark/codesign.py", measured=True),
     Result("reference/solver_benchmark.txt", "python tests/benchmark/solvers.py", writes_itself=True, measured=True),
-    Result("reference/solver_throughput.txt", "python tests/benchmark/throughput.py", writes_itself=True, measured=True),
+    Result(
+        "reference/solver_throughput.txt", "python tests/benchmark/throughput.py", writes_itself=True, measured=True
+    ),
     Result("reference/sweeps.txt", "python tests/benchmark/sweeps.py", writes_itself=True, measured=True),
 )
 

@@ -70,6 +70,7 @@ def worst(wrong: np.ndarray, s: dict, other: str) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_elasticities_equal_central_differences(sampled):
     """To 1e-6 |e| + 1e-8, every output by every input, off the kinks and off bounds such as a degree of 1.
 
@@ -85,6 +86,7 @@ def test_elasticities_equal_central_differences(sampled):
     assert (s["kink"] & inside).sum() < 0.01 * inside.sum()
 
 
+@pytest.mark.slow
 def test_elasticities_lie_between_the_one_sided_slopes(sampled):
     """On a kink too: a gradient outside the two slopes points nowhere. Curvature widens the slopes a little.
 
@@ -161,6 +163,7 @@ def single_precision():
     return float32_errors(3_000, seed=23)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("output", MAIN)
 def test_float32_elasticities_equal_float64_ones(single_precision, output):

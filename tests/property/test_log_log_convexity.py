@@ -55,7 +55,7 @@ def hessians(function, rows, paths: tuple[str, ...]) -> np.ndarray:
 
     width = sum(np.size(read(take(rows, 0), path)) for path in paths)
     with jax.enable_x64(True):
-        mapped = quick_jit(jax.vmap(lambda row: jax.hessian(log_of)(jnp.zeros(width), row)))
+        mapped = jax.jit(jax.vmap(lambda row: jax.hessian(log_of)(jnp.zeros(width), row)))
         # Without XLA's fusion pass, which takes most of the time and saves little of it.
         return np.asarray(mapped.lower(rows).compile({"xla_disable_hlo_passes": "fusion"})(rows))
 
@@ -203,6 +203,7 @@ def test_network_power_within_the_rack():
     assert_convex(power.network_w, clusters(calm()), *LINKS, "network__size", "rack__chips")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_power_of_chip_and_rack():
     rows = clusters(calm())
@@ -447,6 +448,7 @@ def test_report_of_chips_at_their_own_clock(at_their_own_clock, name):
     assert_bent_up(at_their_own_clock[:, OUTCOMES.index(name)])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_times_of_throttled_chips():
     """Their own clock is out of it; what takes power from the compute dies is in.

@@ -289,6 +289,7 @@ def ties(chip, cooling):
     return second - least
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_second_derivatives_are_finite_and_symmetric(chips, point):
     some = np.arange(300)
@@ -303,6 +304,7 @@ def test_second_derivatives_are_finite_and_symmetric(chips, point):
     assert (np.abs(scaled[:, 1]).max((1, 2)) > 0).any()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_second_derivatives_equal_differences_of_first_ones(chips, point, runs):
     """To 1e-5 of each chip's largest, away from the kinks: throttling, retreat and ties of limits."""

@@ -16,6 +16,7 @@ from hwopt.catalog.names import data_root
 from hwopt.design.problem import _NOTHING_USED, _log_share, evaluate
 from hwopt.errors import UserError
 from hwopt.optim.optimize import sobol_starts
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.registry import load
 from hwopt.report.documents import chip_document, solution_document
 from hwopt.report.screens import solution_screen
@@ -27,7 +28,7 @@ UNSTATED = {"hbm_stacks_budget": "memory_stacks", "package_area_budget_m2": "pac
 WITHOUT_HBM = ("gc200", "groq-lpu", "wse-2", "wse-3")
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(quick_jit, static=("form",))
 def values_and_slopes(form, template, points, limits):
     """The objective and all constraints at points, and their gradients."""
 
@@ -66,7 +67,9 @@ def test_every_budget_can_be_asked_for(field):
     assert found[field] == 345.0 and problem.constraints[: len(found)] == tuple(found)
 
 
-@pytest.mark.parametrize("fields", [{}, DESIGNED], ids=["sold", "designed"])
+@pytest.mark.parametrize(
+    "fields", [pytest.param({}, id="sold"), pytest.param(DESIGNED, id="designed", marks=pytest.mark.slow)]
+)
 def test_values_and_slopes_are_finite_over_the_whole_box(fields):
     with jax.enable_x64(True):
         problem = hwopt.objective("train_cost", loss_budget=2.0, **fields).problem()
@@ -204,6 +207,7 @@ def test_every_question_has_an_answer(name, fields):
     assert loose.objective <= answer.objective * 1.01
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_drawn_chip_is_shown_with_its_bill():
     answer = hwopt.optimize(hwopt.objective("train_cost", **DESIGNED))

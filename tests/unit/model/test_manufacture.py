@@ -407,6 +407,7 @@ CONVEX = (
 """Inputs in whose logarithms the logarithm of every result is claimed convex; 1/volume is as good as volume."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_result_is_log_log_convex():
     points = samples(6, 100)

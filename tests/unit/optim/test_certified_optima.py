@@ -172,7 +172,13 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
     return min(feasible[0], goal) - optimum, min(feasible[1:-1]) - optimum, feasible[-1] - optimum
 
 
-@pytest.mark.parametrize("name", [n if n == "carbon" else pytest.param(n, marks=pytest.mark.slow) for n in QUESTIONS])
+SLOW = {name: (pytest.mark.slow, pytest.mark.long) for name in QUESTIONS} | {
+    "train_energy": pytest.mark.slow,
+    "carbon": (),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW[name]) for name in QUESTIONS])
 def test_the_exact_model_has_the_same_optimum(name):
     points = leaves(name, 4 if name == "train_cost" else 1)
     assert points
@@ -332,6 +338,7 @@ def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
         assert abs(near) <= 1e-5 and abs(planes) <= 1e-5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_evolution_finds_nothing_better():
     """SciPy's differential evolution over replicas, micro-batches, groups, racks and hardware; the plan's shape is fixed."""

@@ -74,6 +74,7 @@ def test_estimating_the_answer_again_returns_the_same(solution):
     assert math.isclose(float(again.run_cost_usd), solution.objective, rel_tol=1e-12)
 
 
+@pytest.mark.slow
 def test_an_independent_solver_finds_nothing_better_with_the_same_plan(solution):
     """SciPy's SLSQP on the exact model, whole numbers fixed, from the answer and from points around it."""
     problem = solution.problem
@@ -125,6 +126,7 @@ SMALL = {"tp": (8, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch":
 """A part of the default lattice that holds its optimum."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_part_of_the_lattice_has_the_same_answer(solution):
     """And frozen variables stay; the same question asked twice is answered alike."""
@@ -159,6 +161,7 @@ def test_bad_levers_are_refused_in_one_line(arguments, named, capsys):
     assert named in error and len(error.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_both_prices_of_a_budget(solution):
     """Whole numbers free again: a little less costs at least as much as a little more saves."""

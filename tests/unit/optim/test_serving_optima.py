@@ -62,6 +62,7 @@ def every_design(problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return points, np.asarray(answers.objective), np.asarray(answers.violation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in TINY])
 def test_no_design_of_a_tiny_lattice_is_better(name):
     problem = tiny(name)

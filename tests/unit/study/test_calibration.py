@@ -60,6 +60,7 @@ def synthetic(observed):
     object.__setattr__(observed, "log_measured_s", kept)
 
 
+@pytest.mark.slow
 def test_slopes_are_central_differences(observed):
     start = 0.05 * np.ones(len(observed.scopes.entries))
     slopes = observed.slopes(start)
@@ -150,6 +151,7 @@ def test_ones_own_runs_become_a_file_that_helps(tmp_path):
     assert all(row["low"] < row["predicted"] < row["high"] for row in mine["rows"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_several_sources_weigh_by_cell_and_are_left_out_whole(tmp_path, monkeypatch):
     words = ("SimuMax", "Korthikanti", "fms-fsdp")

@@ -154,6 +154,7 @@ def test_killed_and_resumed(whole, tmp_path):
     assert_identical(whole, folder)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_ten_times(whole, tmp_path):
     folder, moments = tmp_path / "killed", random.Random(0)
