@@ -88,7 +88,8 @@ def test_cooling_moves_a_fixed_machine():
 def test_cooling_moves_the_default_study():
     """What the rack can carry decides the domain, what is cooled the clock, what the plant draws the cost."""
     rows = default_question()
-    assert all(row.feasible for row in rows.values())
+    # At 40 degC single-phase immersion needs 41.7 of the 41 days: no design holds the budgets.
+    assert [name for name, row in rows.items() if not row.feasible] == ["immersion-1p"]
     air, liquid, boiling = rows["air"], rows["direct-liquid"], rows["two-phase"]
     assert boiling.report.run_cost_usd < liquid.report.run_cost_usd < air.report.run_cost_usd
     assert liquid.rack_chips > 2 * air.rack_chips and liquid.domain > air.domain
