@@ -51,10 +51,10 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
         keys: list[Any] = [
             Patch(color=part_colour(names[at]), label=f"{names[at].removesuffix('_s').replace('_', ' ')}  {share}")
             for at in np.argsort(-counts, kind="stable")
-            if (share := f"{100 * counts[at] / held.sum():.3g} %")
+            if (share := _percent(counts[at] / held.sum()))
         ]
         if not held.all():
-            label = f"no possible design  {100 * np.mean(~held):.3g} % of the map"
+            label = f"no possible design  {_percent(np.mean(~held))} of the map"
             keys.append(Patch(facecolor="white", edgecolor="0.6", label=label))
         if _contours(axes, across, up, metric, np.where(held, objective, np.nan)):
             keys.append(Line2D([], [], color="black", linewidth=1.0, label=f"{metric.label}, smoothed"))
@@ -118,3 +118,8 @@ def _smoothed(objective: np.ndarray) -> np.ndarray:
             for each in (logs, weights)
         )
     return np.where(held, np.exp(logs / np.where(held, weights, 1.0)), np.nan)
+
+
+def _percent(share: float) -> str:
+    """A share in two figures, a hundred in three."""
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"

@@ -78,7 +78,9 @@ def test_values_and_slopes_are_finite_over_the_whole_box(fields):
     assert np.isfinite(found).all() and np.isfinite(slopes).all()
 
 
-@pytest.mark.parametrize("prices", catalog.names("prices"))
+@pytest.mark.parametrize(
+    "prices", [n if n == "rented" else pytest.param(n, marks=pytest.mark.slow) for n in catalog.names("prices")]
+)
 def test_values_and_slopes_are_finite_for_every_price_list(prices):
     """Capital is 0 where the cluster is rented: its budget holds, and nothing pulls at it."""
     with jax.enable_x64(True):

@@ -173,8 +173,7 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
 
 
 SLOW = {name: (pytest.mark.slow, pytest.mark.long) for name in QUESTIONS} | {
-    "train_energy": pytest.mark.slow,
-    "carbon": (),
+    "carbon": pytest.mark.slow,
 }
 
 

@@ -104,6 +104,7 @@ def solved(seed: int, count: int, small: bool) -> tuple[int, int, int]:
     return feasible, proved, interior_point.traces() - before
 
 
+@pytest.mark.slow
 def test_small_studies_are_proved():
     feasible, proved, traces = solved(seed=20, count=4, small=True)
     assert feasible >= 2

@@ -71,6 +71,7 @@ def test_slopes_are_central_differences(observed):
         np.testing.assert_allclose(slopes[:, j], central, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_fit_finds_what_made_the_runs(synthetic):
     truth = np.zeros(len(synthetic.scopes.entries))
     names = synthetic.scopes.entries
