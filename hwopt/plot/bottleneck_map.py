@@ -51,10 +51,10 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
         keys: list[Any] = [
             Patch(color=part_colour(names[at]), label=f"{names[at].removesuffix('_s').replace('_', ' ')}  {share}")
             for at in np.argsort(-counts, kind="stable")
-            if (share := _percent(counts[at] / held.sum()))
+            if (share := _percent(float(counts[at] / held.sum())))
         ]
         if not held.all():
-            label = f"no possible design  {_percent(np.mean(~held))} of the map"
+            label = f"no possible design  {_percent(float(np.mean(~held)))} of the map"
             keys.append(Patch(facecolor="white", edgecolor="0.6", label=label))
         if _contours(axes, across, up, metric, np.where(held, objective, np.nan)):
             keys.append(Line2D([], [], color="black", linewidth=1.0, label=f"{metric.label}, smoothed"))

@@ -50,9 +50,7 @@ def plain_loop(run, cluster):
     ("workload", "chip", "chips", "asked"),
     [
         pytest.param("llama3.1-8b", "h100-sxm", 4, {"global_batch": 2}, marks=pytest.mark.slow),
-        pytest.param(
-            "deepseek-v2-lite", "h100-sxm", 4, {"global_batch": 2, "sequence_length": 2048}, marks=pytest.mark.slow
-        ),
+        ("deepseek-v2-lite", "h100-sxm", 4, {"global_batch": 2, "sequence_length": 2048}),
     ],
 )
 def test_a_plain_loop_finds_the_same(workload, chip, chips, asked):
