@@ -11,7 +11,7 @@ import pytest
 from tests.benchmark.reference import RESULTS, TABLE, make
 
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-QUICK = ("train_cost", "chips", "cooling")
+QUICK = ("train_cost", "chips")
 AGAIN = [
     pytest.param(each, id=each.name, marks=[pytest.mark.slow, *([] if each.name in QUICK else [pytest.mark.long])])
     for each in TABLE
