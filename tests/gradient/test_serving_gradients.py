@@ -60,6 +60,7 @@ def compiled(function, *examples):
     return jax.jit(jax.vmap(function)).lower(*examples).compile({"xla_disable_hlo_passes": "fusion"})
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["serve", pytest.param("apart", marks=pytest.mark.long)])
 def test_slopes_are_those_of_differences(mode):

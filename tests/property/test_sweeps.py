@@ -17,7 +17,9 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", [n if n == "default" else pytest.param(n, marks=pytest.mark.slow) for n in QUESTIONS])
+@pytest.mark.parametrize(
+    "name", [n if n == "default" else pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long)) for n in QUESTIONS]
+)
 def test_every_number_is_finite_over_the_whole_box(name):
     objective, fields = QUESTIONS[name]
     swept = hwopt.sweep(hwopt.objective(objective, **fields), 400_000, rows=False, seed=1)

@@ -333,6 +333,7 @@ def test_second_derivatives_equal_differences_of_first_ones(chips, point, runs):
     assert (np.abs(exact - measured) < 1e-5 * size).all()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_single_precision_is_close_and_its_gradients_are_finite(chips, point):
     """To 1e-4, but for the clock where the chip hardly runs: what is left to compute with is a difference."""

@@ -168,6 +168,7 @@ def test_limits(capsys):
     assert code == 1 and "holds the limits; this one comes closest" in out and "over the limit of 100 us" in out
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_plan_of_two_groups(capsys):
     code, document, _ = run_json(capsys, *PLAN, "--disaggregate", "--tpot-limit-s", "0.02", "--ttft-limit-s", "1")

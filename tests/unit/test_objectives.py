@@ -43,6 +43,8 @@ def test_all_ship():
     assert set(NAMES) <= set(hwopt.registry.names())
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("fields", [{}, pytest.param(DESIGNED, marks=pytest.mark.slow)], ids=["sold", "designed"])
 def test_a_question_states_itself(name, fields):
@@ -79,7 +81,11 @@ def test_values_and_slopes_are_finite_over_the_whole_box(fields):
 
 
 @pytest.mark.parametrize(
-    "prices", [n if n == "rented" else pytest.param(n, marks=pytest.mark.slow) for n in catalog.names("prices")]
+    "prices",
+    [
+        n if n == "rented" else pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long))
+        for n in catalog.names("prices")
+    ],
 )
 def test_values_and_slopes_are_finite_for_every_price_list(prices):
     """Capital is 0 where the cluster is rented: its budget holds, and nothing pulls at it."""

@@ -92,6 +92,7 @@ def test_intervals_widen_for_what_is_unlike(held_out, table):
     assert same(lambda row: "fp4" in row["precision"]) > 1.1 * plain
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_shipped_file_is_what_the_fit_gives(tmp_path):
     from hwopt.study.calibration.published import gather, save

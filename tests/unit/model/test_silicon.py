@@ -149,7 +149,9 @@ def test_every_variable_moves_an_output():
         ), field
 
 
-@pytest.mark.parametrize("name", [n if n == "h100-sxm" else pytest.param(n, marks=pytest.mark.slow) for n in TEMPLATES])
+@pytest.mark.parametrize(
+    "name", [n if n == "h100-sxm" else pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long)) for n in TEMPLATES]
+)
 def test_log_log_convex_as_stated(name):
     design, held = pair(name)
     free = [field for field in FIELDS if field not in ("dies", "power_cap_w")]

@@ -233,7 +233,7 @@ def elasticities(problem: Problem, point: np.ndarray) -> tuple[np.ndarray, float
     return of, optimum, active
 
 
-@pytest.mark.parametrize("index", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
+@pytest.mark.parametrize("index", [0, *(pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long)) for n in (1, 2))])
 def test_prices_are_what_solving_again_says(index):
     """Each budget of the default question binding in turn, the others loose.
 

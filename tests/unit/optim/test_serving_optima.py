@@ -145,6 +145,7 @@ def test_the_price_of_a_budget_is_what_the_next_one_saves(cheapest):
     assert math.isclose(prices[1], slope, rel_tol=2e-2)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_no_machine_can_do():
     """A token each millisecond: infeasible, proved, and it says which budget clashes and what would mend it."""
@@ -155,6 +156,7 @@ def test_what_no_machine_can_do():
     assert "Proved" in solution.clash and "tpot_budget_s" in solution.clash
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_demand_pays_for_the_machine():
     """Half the requests on the machine of all of them cost twice as much, but for electricity."""

@@ -107,6 +107,7 @@ def all_pairs(workload, machine, chips):
         return {name: column[mapped.feasible > 0] for name, column in columns.items()}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_groups_against_every_pair():
     workload, machine = service("llama3.1-8b", input_tokens=30_000), cluster(4)

@@ -117,6 +117,7 @@ def test_what_is_left_out_is_not_seen(observed):
         assert abs(fits[str(observed.sources[0])].shifts[entry]) < 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_across_predicts_only_what_was_asked(observed):
     predicted = across(observed, ("ampere", "hopper"), ("blackwell",))
@@ -175,6 +176,7 @@ def test_several_sources_weigh_by_cell_and_are_left_out_whole(tmp_path, monkeypa
     assert result["after"]["mean_abs_error"] < result["held_out"]["mean_abs_error"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_scale_moves_one_constant(tmp_path):
     path = _subset(tmp_path, lambda row: "SimuMax" in row["source"])
@@ -183,6 +185,7 @@ def test_one_scale_moves_one_constant(tmp_path):
     assert result["out"] is None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_cannot_be_fitted_is_refused(tmp_path):
     path = _subset(tmp_path, lambda row: row["id"] in ("simumax_b200-0001", "simumax_b200-0002"))

@@ -99,6 +99,7 @@ def test_unknown_metrics_are_refused(machine):
         hwopt.elasticities(*machine, metrics=["step_time"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_drawn_chips_numbers_are_inputs():
     question = hwopt.objective("train_cost", design="h100-sxm").problem().template
@@ -276,6 +277,7 @@ def test_bad_input_is_one_line(capsys, arguments, named):
     assert err.startswith("hwopt: ") and err.count("\n") == 1 and named in err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_whole_command(capsys):
     assert main(["sensitivity", "train_cost", "--json"]) == 0

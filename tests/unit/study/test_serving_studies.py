@@ -27,6 +27,8 @@ QUESTIONS = {
 LONG = (pytest.mark.slow, pytest.mark.long)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=(pytest.mark.slow,) if n == "dense" else LONG) for n in QUESTIONS]
 )
@@ -98,6 +100,7 @@ def test_a_frontier_of_latency():
     assert (made["certified"].values > 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_intervals_of_an_answer():
     """An answer has the interval of measured services; two groups, which nobody measured, have none."""
