@@ -111,7 +111,7 @@ def test_forward_mode_equals_reverse_mode(sampled):
 @pytest.mark.parametrize(
     "cases",
     [
-        pytest.param(random_cases, marks=pytest.mark.slow),
+        pytest.param(random_cases, marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param(one_chip_cases, marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )

@@ -43,10 +43,10 @@ def test_all_ship():
     assert set(NAMES) <= set(hwopt.registry.names())
 
 
-@pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("fields", [{}, pytest.param(DESIGNED, marks=pytest.mark.slow)], ids=["sold", "designed"])
+@pytest.mark.parametrize(
+    "fields", [{}, pytest.param(DESIGNED, marks=(pytest.mark.slow, pytest.mark.long))], ids=["sold", "designed"]
+)
 def test_a_question_states_itself(name, fields):
     question = hwopt.objective(name, **fields)
     with jax.enable_x64(True):
