@@ -258,6 +258,7 @@ def test_parts_of_the_cost_of_a_domain_inside_its_rack(part):
     assert_convex(usd, clusters(calm()), *PRICES, bends=bends)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_capital_and_building():
     rows = clusters(calm())
@@ -444,6 +445,7 @@ def at_their_own_clock():
     return hessians(of_report, whole(calm(0.1) & ahead()), inside(MACHINE))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_report_of_chips_at_their_own_clock(at_their_own_clock, name):
