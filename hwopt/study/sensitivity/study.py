@@ -104,10 +104,9 @@ def sensitivity(
     solution = best(problem, seed, progress)
     point = point_of(solution)
     inputs = template_inputs(problem)
-    exponents = frozenset(each.place for each in inputs if each.field in EXPONENTS)
     found, unknown = None, ""
     try:
-        found = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents)
+        found = _by_inputs(problem, point, inputs)
     except NotKnown as reason:
         unknown = str(reason)
     built = design_at(problem, point, found) if found else solution.built
@@ -142,13 +141,17 @@ def owed(solution: Solution, objective: object) -> tuple[tuple[Parameter, ...], 
     if reason:
         return (), reason
     inputs = template_inputs(problem)
-    exponents = frozenset(each.place for each in inputs if each.field in EXPONENTS)
     try:
         point = point_of(solution)
-        found = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents)
+        found = _by_inputs(problem, point, inputs)
     except (NotKnown, NoOptimum) as failure:
         return (), str(failure)
     return _parameters(problem, point, inputs, found, objective), ""
+
+
+def _by_inputs(problem: Problem, point: np.ndarray, inputs: Sequence[Input]) -> OptimumSensitivity:
+    exponents = frozenset(each.place for each in inputs if each.field in EXPONENTS)
+    return optimum_sensitivity(problem, point, [each.place for each in inputs], exponents)
 
 
 def _parameters(

@@ -194,9 +194,9 @@ def test_a_dense_layer_that_no_layer_is_has_no_width():
     cluster = catalog.cluster("h100-sxm", 64)
     plan = catalog.plan(run, 64, ep=8, tp=1)
     assert run.model.moe_layers == run.model.layers
-    time = lambda run: estimate(run, cluster, plan).step_time_s
+    slope_of = quick_jit(jax.value_and_grad(lambda run: estimate(run, cluster, plan).step_time_s))
     with jax.enable_x64(True):
-        both = [quick_jit(jax.value_and_grad(time))(replace(run, model__ffn=width)) for width in (0.0, 4096.0)]
+        both = [slope_of(replace(run, model__ffn=width)) for width in (0.0, 4096.0)]
     (absent, slopes), (idle, _) = both
     assert absent == pytest.approx(float(idle), rel=1e-12) and slopes.model.ffn == 0
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))

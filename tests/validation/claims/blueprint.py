@@ -10,7 +10,7 @@ from hwopt import catalog
 from hwopt.errors import UserError
 from tests.cases import replace
 from tests.validation.claims.claim import Finding, at_least, by_factor, claim, either
-from tests.validation.claims.machines import best, estimate, si
+from tests.validation.claims.machines import best, estimate, exposed, hidden, share, si
 
 CHIP, CHIPS, RACKS, RACK_CHIPS, DAYS = "h100-sxm", 1200, 30, 40, 30.0
 TP, PP = 8, 4
@@ -45,21 +45,6 @@ def own_plan(scale_out: str = "infiniband-hdr", zero: int = 1, recompute: str = 
     run = training(sequences=DIVISIBLE // (TP * PP) * 52)
     cluster = catalog.cluster(CHIP, DIVISIBLE, scale_out=scale_out)
     return estimate(run, cluster, catalog.plan(run, DIVISIBLE, tp=TP, pp=PP, zero=zero, recompute=recompute))
-
-
-def share(report, *parts: str) -> float:
-    """Parts of the breakdown over the step."""
-    return sum(float(getattr(report.breakdown, f"{part}_s")) for part in parts) / float(report.step_time_s)
-
-
-def exposed(report) -> float:
-    """Communication that nothing hides, over the step."""
-    return share(report, "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "sites_comm")
-
-
-def hidden(report) -> float:
-    """Communication under compute, over the step."""
-    return float(report.hidden_s) / float(report.step_time_s)
 
 
 class SmallestCluster(NamedTuple):

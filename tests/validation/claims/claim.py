@@ -58,6 +58,11 @@ def either(true: bool) -> Verdict:
     return "holds" if true else "fails"
 
 
+def half_right(*statements: bool) -> Verdict:
+    """The verdict of a claim that says several things: it holds roughly where half of them or more are right."""
+    return at_least(sum(statements), len(statements), roughly=2.0)
+
+
 def in_order(ids) -> list[str]:
     """A1, A2, ..., A81, B1, ..., B38."""
     return sorted(ids, key=lambda id: (id[0], int(id[1:])))

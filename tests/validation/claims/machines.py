@@ -32,3 +32,25 @@ def si(kind: str, name: str, field: str) -> float:
 def best(workload, cluster, **options):
     """The best plan of a fixed machine, every valid one of the lattice examined: a candidate with `plan` and `report`."""
     return hwopt.best_plan(workload, cluster, alternatives=0, **options).best
+
+
+def shares(report) -> dict[str, float]:
+    """Parts of a step over the step, by name."""
+    step = float(report.step_time_s)
+    return {name.removesuffix("_s"): float(part) / step for name, part in report.breakdown._asdict().items()}
+
+
+def share(report, *parts: str) -> float:
+    """Some parts of a step over the step."""
+    held = shares(report)
+    return sum(held[name] for name in parts)
+
+
+def exposed(report) -> float:
+    """Communication that nothing hides, over the step."""
+    return share(report, "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "sites_comm")
+
+
+def hidden(report) -> float:
+    """Communication that goes on beside arithmetic, over the step."""
+    return float(report.hidden_s) / float(report.step_time_s)

@@ -10,10 +10,10 @@ import numpy as np
 from hwopt import catalog
 from hwopt.model.collectives import all_reduce_s
 from tests.cases import replace
-from tests.validation.claims.blueprint import CHIP, CHIPS, CONVERGED_TOKENS, best_on_blueprint, hidden, share, training
-from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either
-from tests.validation.claims.machines import best, estimate, si
-from tests.validation.claims.serving_claims import gain, half_right
+from tests.validation.claims.blueprint import CHIP, CHIPS, CONVERGED_TOKENS, best_on_blueprint, training
+from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either, half_right
+from tests.validation.claims.machines import best, estimate, hidden, share, si
+from tests.validation.claims.serving_claims import gain
 
 LARGE = 16_384
 LARGE_PLAN = {"tp": 8, "pp": 4, "cp": 2, "virtual_stages": 32, "zero": 2}  # the fastest of all on one site

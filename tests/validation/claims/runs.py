@@ -13,7 +13,7 @@ from hwopt import catalog
 from hwopt.model import learning
 from hwopt.model.report import Report
 from tests.validation.claims.claim import Finding, Verdict, at_least, by_factor, claim, either
-from tests.validation.claims.machines import estimate, si
+from tests.validation.claims.machines import estimate, exposed, share, si
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 
@@ -39,14 +39,12 @@ class Run(NamedTuple):
 
     def share(self, *parts: str) -> float:
         """Share of the step that some parts of the breakdown take."""
-        return sum(float(getattr(self.report.breakdown, f"{part}_s")) for part in parts) / float(
-            self.report.step_time_s
-        )
+        return share(self.report, *parts)
 
     @property
     def communication(self) -> float:
         """Share of the step that waits for communication of any kind."""
-        return self.share("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm")
+        return exposed(self.report)
 
 
 def run_of(workload, chip: str, chips: int, plan: dict[str, Any], **around: Any) -> Run:

@@ -11,9 +11,8 @@ import numpy as np
 
 from hwopt import catalog
 from tests.cases import replace
-from tests.validation.claims.blueprint import exposed
-from tests.validation.claims.claim import Finding, Verdict, at_least, by_factor, claim, either
-from tests.validation.claims.machines import estimate, si
+from tests.validation.claims.claim import Finding, at_least, by_factor, claim, either, half_right
+from tests.validation.claims.machines import estimate, exposed, si
 
 MS = 1e3
 
@@ -38,11 +37,6 @@ def pace_ms(report) -> float:
 def floor_ms(report) -> float:
     """Least time of a pass: what it reads over the bandwidth of the chips that share it."""
     return float(report.floor_time_s) * MS
-
-
-def half_right(*statements: bool) -> Verdict:
-    """The verdict of a claim that says several things: it holds roughly where half of them or more are right."""
-    return at_least(sum(statements), len(statements), roughly=2.0)
 
 
 def gain(report_of, cluster, field: str, metric: str = "tokens_per_s") -> float:

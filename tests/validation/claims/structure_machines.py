@@ -66,20 +66,3 @@ def worth(where: Callable, run, cluster, plan, of: str = "step_time_s") -> float
 FLOPS = lambda c: c.chip.peak_flops_per_s
 HBM = lambda c: c.chip.hbm_bandwidth_bytes_per_s
 LINKS = lambda c: c.network.bandwidth_bytes_per_s
-
-
-def shares(report) -> dict[str, float]:
-    """Parts of a step over the step, by name."""
-    step = float(report.step_time_s)
-    return {name.removesuffix("_s"): float(part) / step for name, part in report.breakdown._asdict().items()}
-
-
-def exposed(report) -> float:
-    """Share of a step in which chips wait for each other's data."""
-    parts = shares(report)
-    return sum(parts[name] for name in ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm"))
-
-
-def hidden(report) -> float:
-    """Communication that goes on beside arithmetic, over the step."""
-    return float(report.hidden_s) / float(report.step_time_s)

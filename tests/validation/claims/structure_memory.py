@@ -9,8 +9,8 @@ from hwopt import catalog
 from hwopt.model.maximum import hard_maximum
 from hwopt.model.roofline import kernel_time
 from tests.validation.claims.claim import HOLDS_WITHIN, ROUGHLY_WITHIN, Finding, at_least, claim, either
-from tests.validation.claims.machines import estimate, si
-from tests.validation.claims.structure_machines import CHIPS, HBM, best_of, changed, gpt3, h100, shares, worth
+from tests.validation.claims.machines import estimate, shares, si
+from tests.validation.claims.structure_machines import CHIPS, HBM, best_of, changed, gpt3, h100, worth
 
 DDR5_BYTES_PER_S = 307.2e9  # eight channels of DDR5-4800, what a server socket has
 PATCH_BYTES = 768.0  # a token of 16 x 16 pixels of three bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, claim, either
-from tests.validation.claims.machines import estimate, si
+from tests.validation.claims.machines import estimate, shares, si
 from tests.validation.claims.structure_machines import (
     CHIPS,
     FABRIC,
@@ -16,7 +16,6 @@ from tests.validation.claims.structure_machines import (
     changed,
     gpt3,
     h100,
-    shares,
     speed,
     worth,
 )

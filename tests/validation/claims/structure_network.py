@@ -8,21 +8,8 @@ import numpy as np
 from hwopt import catalog
 from hwopt.model import collectives
 from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, claim, either
-from tests.validation.claims.machines import best, estimate, si
-from tests.validation.claims.structure_machines import (
-    BATCH,
-    CHIPS,
-    LINKS,
-    MANY,
-    PCIE,
-    best_of,
-    changed,
-    exposed,
-    gpt3,
-    h100,
-    hidden,
-    shares,
-)
+from tests.validation.claims.machines import best, estimate, exposed, hidden, shares, si
+from tests.validation.claims.structure_machines import BATCH, CHIPS, LINKS, MANY, PCIE, best_of, changed, gpt3, h100
 
 HALF_INSIDE, TWICE_INSIDE, TWICE_OUTSIDE = (np.array(each) for each in ([0.5, 1, 1], [2.0, 1, 1], [1.0, 2, 2]))
 _compiled = jax.jit(collectives.all_reduce_s)
