@@ -1,0 +1,179 @@
+"""The table of Hugging Face layouts: which keys of a `config.json` say what, by its `model_type`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+from hwopt.catalog.names import data_root
+
+LENGTHS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_sequence_length",
+)
+"""Keys that state the longest sequence."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Layers whose attention sees a window only, where the config has no `layer_types`."""
+
+    size: str  # key of the window's width in tokens; null: none
+    optional: bool = False  # a missing width means none
+    switch: str = ""  # key that must be true for windows to be used
+    every: int = 0  # each so many-th layer sees everything
+    every_key: str = ""  # key that states `every`
+    after: str = ""  # key of the number of first layers that see everything
+    flags: str = ""  # key of a list, 1 for a layer with a window
+    kinds: str = ""  # key of a list, "local" for a layer with a window
+    blocks: str = ""  # key of the same in blocks, such as [[["global", "local"], 12]]
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Which layers are a mixture of experts, and of what."""
+
+    count: tuple[str, ...]
+    per_token: tuple[str, ...] = ("num_experts_per_tok",)
+    width: tuple[str, ...] = ()  # of one expert; none: the MLP's
+    optional: bool = False  # the same `model_type` has dense models, which leave `count` out
+    first: str = ""  # key of the first MoE layer, counted from 0
+    last: str = ""  # key of the last one; -1: the last layer
+    step: str = ""  # key: a layer is MoE when its number, counted from 1, is a multiple
+    frequency: str = ""  # key: the same counted from 0; a list has 1 for each MoE layer
+    dense_layers: str = ""  # key of the numbers of layers that are dense all the same
+    layer_lists: tuple[str, ...] = ()  # keys of a list that says it layer by layer, before all other rules
+    dense_width: str = ""  # key of a dense layer's MLP, where `ffn` is an expert's
+    shared: str = ""  # key of the number of shared experts
+    shared_width: str = ""  # key of the width of all shared experts together
+    shared_constant: float = 0.0  # shared experts, where no key says it
+
+
+@dataclass(frozen=True)
+class Family:
+    """One layout of `config.json`; its defaults are Llama's.
+
+    Tuples hold the spellings of one key. A dot leads into a table, as in `attn_config.kv_n_heads`.
+    """
+
+    types: tuple[str, ...]
+    layers: tuple[str, ...] = ("num_hidden_layers",)
+    hidden: tuple[str, ...] = ("hidden_size",)
+    heads: tuple[str, ...] = ("num_attention_heads",)
+    kv_heads: tuple[str, ...] = ("num_key_value_heads",)  # none: one for each head
+    one_kv_head: str = ""  # key: true means one for all heads
+    grouped_anyway: str = ""  # key: true overrules `one_kv_head`
+    kv_shared: str = ""  # key: false means one for each head, whatever `kv_heads` says
+    head_dim: tuple[str, ...] = ("head_dim",)
+    head_dim_required: bool = False  # else a missing one means hidden over heads
+    ffn: tuple[str, ...] = ("intermediate_size",)
+    ffn_multiple: float = 0.0  # of the hidden size, where `ffn` is missing; 0: it must be stated
+    ffn_multiple_key: str = ""  # key that states `ffn_multiple`
+    ffn_divisor: float = 1.0  # `ffn` counts so many matrices side by side
+    vocab: tuple[str, ...] = ("vocab_size",)
+    matrices: float = 3.0  # 3: gated MLP, 2: plain
+    tied: bool | None = False  # what a missing `tie_word_embeddings` means; None: it must be stated
+    parallel: bool | tuple[str, ...] = False  # attention beside the MLP; keys of which one must be true
+    positions: tuple[str, ...] = ()  # rows of a learned table
+    extra_positions: float = 0.0  # rows beyond those
+    latent: bool = False  # latent attention (MLA)
+    window: Window | None = None
+    experts: Experts | None = None
+    absent: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what a missing key means: a value, or "heads", "hidden", "ffn"
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # values that alone are modelled, missing or stated
+    equal: Mapping[str, str] = field(default_factory=dict)  # keys that must equal another key, "hidden" or "ffn"
+    harmless: tuple[str, ...] = ()  # keys that change no shape in this layout
+    inner_harmless: tuple[str, ...] = ()  # the same inside the tables that the layout reads
+
+    def keys(self) -> frozenset[str]:
+        """Every key that this layout reads."""
+        own = [
+            *self.layers,
+            *self.hidden,
+            *self.heads,
+            *self.kv_heads,
+            *self.head_dim,
+            *self.ffn,
+            *self.vocab,
+            *self.positions,
+        ]
+        own += [*self.absent, *self.fixed, *self.equal, self.one_kv_head, self.grouped_anyway, self.kv_shared]
+        own += [self.ffn_multiple_key, *(self.parallel if isinstance(self.parallel, tuple) else ())]
+        own += ["model_type", "tie_word_embeddings", "layer_types", *LENGTHS, *MUST_BE_OFF]
+        if self.latent:
+            own += LATENT
+        for part in (self.window, self.experts):
+            for each in fields(part) if part else ():
+                value = getattr(part, each.name)
+                own += [value] if isinstance(value, str) else value if isinstance(value, tuple) else []
+        return frozenset(own) - {""}
+
+
+LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+"""Keys of latent attention."""
+
+MUST_BE_OFF = ("is_encoder_decoder", "add_cross_attention", "use_bidirectional_attention", "pruned_heads")
+"""Keys of every layout that make it another one when they are set."""
+
+UNKNOWN = Family(types=(), tied=None)
+"""How a `model_type` that nobody knows is read: as Llama's, if nothing in the config speaks against it."""
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    """Layouts that can be read, by `model_type`."""
+    tables = {**_table("dense"), **_table("experts")}
+    return {kind: family for family in map(_family, tables.values()) for kind in family.types}
+
+
+@cache
+def harmless() -> frozenset[str]:
+    """Keys that change no shape in any layout."""
+    return frozenset(key for group in _table("harmless").values() for key in group)
+
+
+def refusal(kind: str) -> str | None:
+    """Why a `model_type` cannot be modelled; None where nothing is known against it."""
+    for group in _table("refused").values():
+        if any(fnmatchcase(kind, pattern) for pattern in group["types"]):
+            return group["reason"]
+    return None
+
+
+@cache
+def refused_types() -> tuple[str, ...]:
+    """Every `model_type` that is refused by name."""
+    return tuple(kind for group in _table("refused").values() for kind in group["types"] if "*" not in kind)
+
+
+@cache
+def composites() -> Mapping[str, str]:
+    """Configs with several parts whose text part alone is read: the `model_type` of that part, where it states none."""
+    return _table("composites")
+
+
+@cache
+def _table(name: str) -> Mapping[str, Any]:
+    return tomllib.loads((data_root() / "configs" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _family(entry: Mapping[str, Any]) -> Family:
+    values = {key: _frozen(value) for key, value in entry.items()}
+    for name, form in (("window", Window), ("experts", Experts)):
+        if name in entry:
+            values[name] = form(**{key: _frozen(value) for key, value in entry[name].items()})
+    return Family(**values)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
