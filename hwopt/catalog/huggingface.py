@@ -4,44 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hwopt.catalog.config_families import (
+    LENGTHS,
+    MUST_BE_OFF,
+    UNKNOWN,
+    Family,
+    composites,
+    families,
+    refusal,
+    refused_types,
+)
+from hwopt.catalog.config_layers import mixture, windows
+from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, near, short
 from hwopt.catalog.load import read_text
 from hwopt.errors import UserError, suggest
 
-_PLAIN_MLP = ("gpt2", "gpt_neo", "gpt_neox", "gptj", "gpt_bigcode", "codegen", "opt", "bloom", "falcon", "RefinedWeb",
-              "RefinedWebModel", "mpt", "phi", "nemotron", "starcoder2", "persimmon")  # fmt: skip
-_TIED = ("gpt2", "gpt_neo", "gpt_bigcode", "opt", "bloom", "falcon", "RefinedWeb", "RefinedWebModel", "mpt", "gemma",
-         "gemma2", "gemma3", "gemma3_text", "cohere", "starcoder2")  # fmt: skip
-_REFUSED = {
-    "mamba": "state-space layers", "mamba2": "state-space layers", "falcon_mamba": "state-space layers",
-    "jamba": "state-space layers", "bamba": "state-space layers", "zamba2": "state-space layers",
-    "nemotron_h": "state-space layers", "granitemoehybrid": "state-space layers", "rwkv": "recurrent layers",
-    "recurrent_gemma": "recurrent layers", "qwen3_next": "linear-attention layers", "qwen3_5": "linear-attention layers",
-    "qwen3_5_moe": "linear-attention layers", "minimax": "linear-attention layers", "kimi_linear": "linear-attention layers",
-    "deepseek_v4": "compressed sparse attention", "bert": "an encoder", "t5": "an encoder and a decoder",
-}  # fmt: skip
-
-_KEYS = {
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "hidden": ("hidden_size", "n_embd", "n_embed", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
-    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "experts_per_token": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk"),
-    "positions": ("n_positions", "max_position_embeddings", "max_seq_len"),
-}
+_GATED = ("silu", "swish", "swiglu")
+_LEVELS = 20  # tables within tables; published configs have up to six
+_DEFAULT_LENGTH = 4096.0
+"""Tokens of a sequence where a config states none (an assumption; 2,048 to 131,072 are usual)."""
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The keys of a `config.json`; those of the text part where the model has several.
+    """The keys of a `config.json`; those of the text part where the model has several parts and that part can be read.
 
-    **Raises:** `UserError` for a file that cannot be read or holds no table of keys.
+    **Raises:** `UserError` for a file that cannot be read, that holds no table of keys, or whose parts are not known.
     """
     try:
-        config = json.loads(read_text(path))
+        config = json.loads(read_text(path), object_pairs_hook=partial(_table, str(path)))
     except RecursionError:
         raise UserError(f"{path} is not a config.json: it is nested too deeply") from None
     except json.JSONDecodeError as failure:
@@ -52,8 +46,43 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not JSON: {failure}") from None
     if not isinstance(config, dict):
         raise UserError(f"{path} holds no table of keys")
-    inner = config.get("text_config")
-    return {**config, **inner} if isinstance(inner, dict) else config
+    if _deep(config, _LEVELS):
+        raise UserError(f"{path} is not a config.json: it is nested too deeply")
+    return _text_part(config, str(path))
+
+
+def _table(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in table and table[key] != value:
+            raise UserError(f"{where}: '{key}' is stated twice, as {short(table[key])} and as {short(value)}")
+        table[key] = value
+    return table
+
+
+def _deep(value: Any, levels: int) -> bool:
+    """Whether tables and lists lie in one another more than so many levels deep."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_deep(each, levels - 1) for each in inside)
+
+
+def _text_part(config: dict[str, Any], where: str) -> dict[str, Any]:
+    inner, kind = config.get("text_config"), str(config.get("model_type"))
+    if refusal(kind) or inner is None:
+        return config
+    if not isinstance(inner, dict):
+        raise UserError(f"{where}: 'text_config' must be a table of keys, not {short(inner)}")
+    if kind not in composites():
+        raise UserError(
+            f"{where}: model_type '{kind}' is not known, and has parts beside its 'text_config': {suggest(kind, composites())}"
+        )
+    for key in config:
+        if near(key, ["tie_word_embeddings"]) not in ([], [key]):
+            raise UserError(
+                f"{where}: '{key}' is not a key of model_type '{kind}': did you mean 'tie_word_embeddings'?"
+            )
+    outer = {key: config[key] for key in ("tie_word_embeddings", *MUST_BE_OFF) if config.get(key) is not None}
+    return {"model_type": composites()[kind], **outer, **inner}
 
 
 def config_length(config: Mapping[str, Any], where: str) -> float:
@@ -61,166 +90,119 @@ def config_length(config: Mapping[str, Any], where: str) -> float:
 
     **Raises:** `UserError` for a length that is no number.
     """
-    return _Reader(config, where).maybe("positions", 4096.0)
+    read = Config(config, UNKNOWN, where)
+    for key in LENGTHS:
+        if config.get(key) is not None:
+            return read.number([key], most=MOST_TOKENS)
+    return _DEFAULT_LENGTH
 
 
 def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
     """The fields of `Transformer` that a config states.
 
-    Decoders of the usual kinds are known: Llama, Mistral, Mixtral, Qwen 2 and 3 with and without experts, DeepSeek V2
-    and V3, Gemma, GPT-2, OPT, BLOOM, Falcon, MPT, Phi, gpt-oss; unknown ones are read as Llama-like.
+    `hwopt/data/configs` lists the layouts that are known, by `model_type`, and those that are refused, with the reason.
+    An unknown `model_type` is read as Llama's if every key of the config is one that Llama has or that changes no shape.
 
     **Arguments:** `config` as `read_config` returns it; `where`: the file's name for messages.
 
-    **Raises:** `UserError` for a missing key or layers the model has no term for.
+    **Raises:** `UserError` for a missing, misspelt or contradictory key, an implausible value, layers the model has no
+    term for, or a key that may change the shape and is not known.
     """
-    family = str(config.get("model_type", "llama"))
-    if family in _REFUSED or config.get("is_encoder_decoder"):
-        raise UserError(
-            f"{where}: model_type '{family}' has {_REFUSED.get(family, 'an encoder')}, which the model has no term for"
-        )
-    read = _Reader(config, where)
-    hidden, heads = read.need("hidden"), read.need("heads")
-    if read.number("word_embed_proj_dim", hidden) != hidden:
-        raise UserError(
-            f"{where}: 'word_embed_proj_dim' differs from the hidden size, which the closed form has no term for"
-        )
-    head = read.number("head_dim", 0.0) or read.number("kv_channels", 0.0) or hidden / heads
-    ffn = read.maybe("ffn", read.number("expansion_ratio", 4.0) * hidden)
-    if family not in _PLAIN_MLP and not read.holds("ffn"):
-        read.need("ffn")
+    family = _family_of(config, where)
+    read = Config(config, family, where)
+    for key in MUST_BE_OFF:
+        if config.get(key):
+            reason = "an encoder" if key == "is_encoder_decoder" else f"'{key}'"
+            read.refuse(f"model_type '{read.kind}' has {reason}, which the model has no term for")
+    read.check()
+    layers, hidden = read.number(family.layers, most=MOST_LAYERS), read.number(family.hidden)
+    tied = read.flag("tie_word_embeddings", family.tied)
+    positions = read.number(family.positions, most=MOST_TOKENS) + family.extra_positions if family.positions else 0.0
     shape = {
-        "layers": read.need("layers"), "hidden": hidden, "ffn": ffn,
-        "mlp_matrices": 2.0 if family in _PLAIN_MLP else 3.0,
-        "heads": heads, "kv_heads": _kv_heads(read, family, heads), "qk_dim": head, "v_dim": head,
-        "vocab": read.number("vocab_size"),
-        "tied_embeddings": float(bool(config.get("tie_word_embeddings", family in _TIED))),
-        "learned_positions": _positions(read, family), "parallel_layers": _parallel(config, family),
-    }  # fmt: skip
-    if read.number("kv_lora_rank", 0.0):
-        rope = read.number("qk_rope_head_dim")
-        shape |= {
-            "kv_heads": heads, "qk_dim": read.number("qk_nope_head_dim") + rope, "v_dim": read.number("v_head_dim"),
-            "query_rank": read.number("q_lora_rank", 0.0), "kv_rank": read.number("kv_lora_rank"), "rope_dim": rope,
-        }  # fmt: skip
-    return shape | _experts(read, family, shape) | _windows(read, family, shape["layers"])
+        "layers": layers, "hidden": hidden, "ffn": _ffn(read, family, hidden), "mlp_matrices": float(family.matrices),
+        "vocab": read.number(family.vocab), "tied_embeddings": float(tied),
+        "learned_positions": positions, "parallel_layers": float(_parallel(read, family)),
+    } | _attention(read, family, hidden)  # fmt: skip
+    return shape | mixture(read, family.experts, shape) | windows(read, family.window, layers)
 
 
-class _Reader:
-    """Keys of a config under their several spellings."""
-
-    def __init__(self, config: Mapping[str, Any], where: str):
-        self.config, self.where = config, where
-
-    def number(self, key: str, default: float | None = None) -> float:
-        value = self.config.get(key)
-        if value is None:
-            if default is None:
-                raise UserError(f"{self.where}: '{key}' is missing: {suggest(key, self._stated())}")
-            return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-            raise UserError(f"{self.where}: '{key}' must be a number that is not negative, not {value!r}")
-        return float(value)
-
-    def _stated(self) -> list[str]:
-        return [key for key, value in self.config.items() if value is not None]
-
-    def inner(self, key: str) -> _Reader:
-        """The keys of a table inside; none where there is no such table."""
-        value = self.config.get(key)
-        if value is not None and not isinstance(value, dict):
-            raise UserError(f"{self.where}: '{key}' must be a table of keys, not {value!r}")
-        return _Reader(value or {}, f"{self.where}: '{key}'")
-
-    def holds(self, field: str) -> bool:
-        return any(self.config.get(key) is not None for key in _KEYS[field])
-
-    def maybe(self, field: str, default: float) -> float:
-        held = [key for key in _KEYS[field] if self.config.get(key) is not None]
-        return self.number(held[0]) if held else default
-
-    def need(self, field: str) -> float:
-        if not self.holds(field):
-            key = _KEYS[field][0]
-            raise UserError(f"{self.where}: '{key}' is missing: {suggest(key, self._stated())}")
-        return self.maybe(field, 0.0)
-
-
-def _parallel(config: Mapping[str, Any], family: str) -> float:
-    """Whether attention and MLP read the same input: always in GPT-J and its like, a choice in Falcon and GPT-NeoX."""
-    if family in ("gptj", "codegen", "phi", "cohere"):
-        return 1.0
-    chosen = {"falcon": "parallel_attn", "RefinedWeb": "parallel_attn", "RefinedWebModel": "parallel_attn",
-              "gpt_neox": "use_parallel_residual"}  # fmt: skip
-    return float(bool(config.get(chosen[family], True))) if family in chosen else 0.0
-
-
-def _kv_heads(read: _Reader, family: str, heads: float) -> float:
-    config = read.config
-    if family in ("falcon", "RefinedWeb", "RefinedWebModel"):
-        if config.get("new_decoder_architecture"):
-            return read.maybe("kv_heads", heads)
-        return 1.0 if config.get("multi_query", True) else heads
-    if family == "gpt_bigcode":
-        return 1.0 if config.get("multi_query", True) else heads
-    if family == "mpt":
-        return read.inner("attn_config").number("kv_n_heads", heads)
-    return read.maybe("kv_heads", heads)
-
-
-def _positions(read: _Reader, family: str) -> float:
-    """Rows of a learned position table."""
-    if family in ("gpt2", "gpt_neo", "gpt_bigcode"):
-        return read.need("positions")
-    if family == "opt":
-        return read.need("positions") + 2.0  # OPT keeps two rows for padding
-    if family == "mpt" and not read.inner("attn_config").config.get("alibi", True):
-        return read.need("positions")
-    return 0.0
-
-
-def _experts(read: _Reader, family: str, shape: Mapping[str, float]) -> dict[str, float]:
-    config, layers = read.config, shape["layers"]
-    experts = read.maybe("experts", 0.0)
-    if experts <= 1.0:
-        return {}
-    expert_ffn = read.number("moe_intermediate_size", shape["ffn"])
-    shared = read.number("n_shared_experts", 1.0 if family.startswith("llama4") else 0.0)
-    if config.get("shared_expert_intermediate_size"):
-        shared = read.number("shared_expert_intermediate_size") / (
-            expert_ffn or 1.0
-        )  # an empty expert is refused later
-    if isinstance(config.get("mlp_only_layers"), list) and config["mlp_only_layers"]:
-        sparse = layers - len(config["mlp_only_layers"])
-    else:
-        step = read.number("interleave_moe_layer_step", 0.0) or read.number("decoder_sparse_step", 0.0)
-        every = step or (
-            read.number("moe_layer_freq", 1.0) if not isinstance(config.get("moe_layer_freq"), list) else 1.0
+def _family_of(config: Mapping[str, Any], where: str) -> Family:
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or not kind:
+        raise UserError(
+            f"{where}: 'model_type' is missing: without it no key has a certain meaning (Llama's is 'llama')"
         )
-        sparse = (layers - read.number("first_k_dense_replace", 0.0)) / max(every, 1.0)
-    if isinstance(config.get("moe_layer_freq"), list):
-        sparse = float(sum(1 for each in config["moe_layer_freq"] if each))
-    dense = read.number("intermediate_size_mlp", shape["ffn"]) if family.startswith("llama4") else shape["ffn"]
-    return {
-        "ffn": dense, "moe_layers": float(sparse), "experts": experts, "experts_per_token": read.need("experts_per_token"),
-        "shared_experts": shared, "expert_ffn": expert_ffn,
-    }  # fmt: skip
+    reason = refusal(kind)
+    if reason:
+        inner = config.get("text_config")
+        known = isinstance(inner, dict) and inner.get("model_type") in families()
+        hint = "; its 'text_config' alone can be read from a file of its own" if known else ""
+        raise UserError(f"{where}: model_type '{kind}' has {reason}, which the model has no term for{hint}")
+    if kind in families():
+        return families()[kind]
+    if kind in composites():
+        raise UserError(f"{where}: 'text_config' is missing, and model_type '{kind}' needs it")
+    slips = near(kind, [*families(), *refused_types(), *composites()])
+    if slips:
+        raise UserError(f"{where}: model_type '{kind}' is not known: {suggest(kind, slips)}")
+    act = config.get("hidden_act")
+    if act is not None and act not in _GATED:
+        raise UserError(f"{where}: model_type '{kind}' is not known, and 'hidden_act' = {short(act)} leaves open whether its "
+                        f"MLP is gated; state a model_type of the same layout: {suggest(kind, families())}")  # fmt: skip
+    return UNKNOWN
 
 
-def _windows(read: _Reader, family: str, layers: float) -> dict[str, float]:
-    config = read.config
-    chunk = read.number("attention_chunk_size", 0.0)
-    window = chunk or read.number("sliding_window", 0.0)
-    if not window or config.get("use_sliding_window") is False:
-        return {}
-    kinds = config.get("layer_types")
-    if isinstance(kinds, list) and kinds:
-        share = sum(1 for kind in kinds if kind in ("sliding_attention", "chunked_attention")) / len(kinds)
-    elif family.startswith("gemma2") or family == "gpt_oss":
-        share = 0.5
-    elif family.startswith("gemma3"):
-        pattern = read.number("sliding_window_pattern", 6.0)
-        share = 1.0 - (layers // max(pattern, 1.0)) / max(layers, 1.0)
+def _ffn(read: Config, family: Family, hidden: float) -> float:
+    key, value = read.look_up(family.ffn)
+    if value is None and family.ffn_multiple:
+        multiple = read.value(family.ffn_multiple_key) if family.ffn_multiple_key else None
+        return hidden * (
+            family.ffn_multiple if multiple is None else read.check_number(family.ffn_multiple_key, multiple, 1.0, 1e3)
+        )
+    width = read.number(family.ffn, layers=read.number(family.layers, most=MOST_LAYERS))
+    if width % family.ffn_divisor:
+        read.refuse(f"'{key}' = {width:g} must be a multiple of {family.ffn_divisor:g}")
+    return width / family.ffn_divisor
+
+
+def _parallel(read: Config, family: Family) -> bool:
+    if isinstance(family.parallel, bool):
+        return family.parallel
+    return any([read.flag(key) for key in family.parallel])  # a list: every switch is looked at
+
+
+def _attention(read: Config, family: Family, hidden: float) -> dict[str, float]:
+    heads = read.role("heads")
+    if family.latent:
+        rank, rope = read.number(["q_lora_rank"], null=0.0), read.number(["qk_rope_head_dim"])
+        return {
+            "heads": heads, "kv_heads": heads, "query_rank": rank, "kv_rank": read.number(["kv_lora_rank"]), "rope_dim": rope,
+            "qk_dim": read.number(["qk_nope_head_dim"]) + rope, "v_dim": read.number(["v_head_dim"]),
+        }  # fmt: skip
+    key, value = read.look_up(family.head_dim)
+    if value is not None or family.head_dim_required or any(each in family.absent for each in family.head_dim):
+        head = read.number(family.head_dim)
     else:
-        share = 0.75 if chunk else 1.0
-    return {"local_layers_fraction": share, "window_tokens": window}
+        head = hidden / heads
+        if head != int(head):
+            key = read.look_up(family.heads)[0] or family.heads[0]
+            read.refuse(
+                f"'{key}' = {heads:g} does not divide the hidden size {hidden:g}, and no head dimension is stated"
+            )
+    kv_heads = _kv_heads(read, family, heads)
+    if heads % kv_heads:
+        key = read.look_up(family.kv_heads)[0]
+        read.refuse(f"'{key}' = {kv_heads:g} does not divide the {heads:g} heads")
+    return {"heads": heads, "kv_heads": kv_heads, "qk_dim": head, "v_dim": head}
+
+
+def _kv_heads(read: Config, family: Family, heads: float) -> float:
+    key, value = read.look_up(family.kv_heads)
+    if family.one_kv_head and not (family.grouped_anyway and read.flag(family.grouped_anyway)):
+        alone = read.flag(family.one_kv_head)
+        if value is not None and read.number(family.kv_heads) not in (1.0 if alone else heads, heads):
+            read.refuse(f"'{key}' = {value:g} contradicts '{family.one_kv_head}' = {str(alone).lower()}")
+        return 1.0 if alone else heads
+    if not family.kv_heads or (family.kv_shared and not read.flag(family.kv_shared)):
+        return heads
+    return read.number(family.kv_heads)

@@ -1,0 +1,164 @@
+"""Which layers of a config are a mixture of experts, and which see a window only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hwopt.catalog.config_families import Experts, Window
+from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, short
+
+_SLIDING = ("sliding_attention", "chunked_attention")
+
+
+def mixture(read: Config, spec: Experts | None, shape: Mapping[str, float]) -> dict[str, float]:
+    """How many layers are a mixture of experts, and of which; nothing for a dense model.
+
+    **Arguments:** `spec`: what the family's keys say; `shape` as it was read so far.
+
+    **Raises:** `UserError` for numbers that contradict each other.
+    """
+    if spec is None or (
+        spec.optional and all(read.value(key) is None for key in (*spec.count, *spec.per_token, *spec.width))
+    ):
+        return {}
+    layers = shape["layers"]
+    experts = read.number(spec.count, layers=layers)
+    per_token = read.number(spec.per_token, layers=layers)
+    if per_token > experts:
+        keys = [read.look_up(keys)[0] or keys[0] for keys in (spec.per_token, spec.count)]
+        read.refuse(f"'{keys[0]}' = {per_token:g} is more than '{keys[1]}' = {experts:g}")
+    width = read.number(spec.width, layers=layers) if spec.width else shape["ffn"]
+    shared = spec.shared_constant
+    if spec.shared:
+        shared = read.number([spec.shared], least=0.0, null=0.0, layers=layers)
+    elif spec.shared_width:
+        shared = read.number([spec.shared_width], least=0.0) / width
+    sparse = _moe_layers(read, spec, int(layers))
+    if not sparse:
+        read.refuse(f"no layer is a mixture of the {experts:g} experts that '{read.look_up(spec.count)[0]}' states")
+    return {
+        "ffn": read.number([spec.dense_width]) if spec.dense_width else shape["ffn"], "expert_ffn": width,
+        "moe_layers": float(sparse), "experts": experts, "experts_per_token": per_token,
+        "shared_experts": shared,
+    }  # fmt: skip
+
+
+def _moe_layers(read: Config, spec: Experts, layers: int) -> int:
+    """How many layers are a mixture of experts."""
+    for key in spec.layer_lists:
+        entries = read.entries(key)
+        if entries is not None:
+            return _count_sparse(read, key, entries, layers)
+    first = read.number([spec.first], least=0.0, most=layers) if spec.first else 0.0
+    last = _last(read, spec.last, layers) if spec.last else layers - 1.0
+    step = read.number([spec.step], most=layers) if spec.step else 1.0
+    dense = _numbers(read, spec.dense_layers, layers) if spec.dense_layers else set()
+    turn = _turns(read, spec.frequency, layers)
+    return sum(
+        first <= layer <= last and (layer + 1) % step == 0 and turn[layer] and layer not in dense
+        for layer in range(layers)
+    )
+
+
+def _turns(read: Config, key: str, layers: int) -> list[bool]:
+    """For each layer whether a frequency, or a list of 0 and 1, lets it be MoE."""
+    if not key:
+        return [True] * layers
+    if not isinstance(read.value(key), list):
+        frequency = read.number([key], most=layers)
+        return [layer % frequency == 0 for layer in range(layers)]
+    return [bool(each) for each in _bits(read, key, layers) or [1] * layers]
+
+
+def _bits(read: Config, key: str, layers: int) -> list[int]:
+    """A list of 0 or 1 for each layer; empty where it is missing."""
+    entries = read.entries(key, layers) or []
+    if any(each not in (0, 1) for each in entries):
+        read.refuse(f"'{key}' must hold 0 or 1 for each layer")
+    return entries
+
+
+def _last(read: Config, key: str, layers: int) -> float:
+    if read.value(key) in (None, -1) and key in read.values:
+        return layers - 1.0
+    return read.number([key], least=0.0, most=layers - 1.0)
+
+
+def _numbers(read: Config, key: str, layers: int) -> set[float]:
+    """The numbers of layers that a list names."""
+    numbers = [read.check_number(key, each, 0.0, layers - 1.0) for each in read.entries(key) or ()]
+    if len(set(numbers)) < len(numbers):
+        read.refuse(f"'{key}' names a layer twice")
+    return set(numbers)
+
+
+def _count_sparse(read: Config, key: str, entries: list[Any], layers: int) -> int:
+    """MoE layers of a list: their numbers, or for each layer "dense" or "sparse", or true or false."""
+    if not all(isinstance(each, (bool, str)) for each in entries):
+        return len(_numbers(read, key, layers))
+    read.entries(key, layers)
+    for each in entries:
+        if each not in ("dense", "sparse", True, False):
+            read.refuse(f"'{key}' has a layer {short(each)}, which the model has no term for")
+    return sum(each in ("sparse", True) for each in entries)
+
+
+def windows(read: Config, window: Window | None, layers: float) -> dict[str, float]:
+    """Which share of the layers sees a window only, and how wide it is; nothing where all see everything.
+
+    **Raises:** `UserError` for kinds of layers that the model has no term for.
+    """
+    kinds = read.entries("layer_types", layers)
+    for each in kinds or ():
+        if each not in (*_SLIDING, "full_attention"):
+            read.refuse(f"'layer_types' has a layer {short(each)}, which the model has no term for")
+    local = sum(each in _SLIDING for each in kinds) if kinds else None
+    off = window is None or (window.switch and not read.flag(window.switch, False))
+    missing = window is not None and read.value(window.size) is None and (window.optional or window.size in read.values)
+    if window is None or off or missing:
+        if local:
+            read.refuse(f"'layer_types' has {local} layers with a window, and no key states how wide it is")
+        return {}
+    width = read.number([window.size], most=MOST_TOKENS)
+    if local is None:
+        local = _local_layers(read, window, int(layers))
+    return {"local_layers_fraction": local / layers, "window_tokens": width} if local else {}
+
+
+def _local_layers(read: Config, window: Window, layers: int) -> float:
+    for key in (window.kinds, window.blocks):
+        if key and read.value(key) is not None:
+            return _local_in_list(read, key, layers)
+    if window.kinds:
+        read.missing(window.kinds)
+    flags = _bits(read, window.flags, layers) if window.flags else []
+    if flags:
+        return sum(flags)
+    if window.after:
+        return layers - min(read.number([window.after], least=0.0, most=MOST_LAYERS), layers)
+    if window.every:
+        return layers - layers // _every(read, window)
+    return layers
+
+
+def _every(read: Config, window: Window) -> int:
+    pattern = read.value(window.every_key) if window.every_key else None
+    if pattern is None or (pattern == 0 and not isinstance(pattern, bool)):  # 0: no pattern of its own
+        return window.every
+    if isinstance(pattern, str) and pattern and set(pattern[:-1]) <= {"L"} and pattern[-1] == "G":
+        return len(pattern)
+    return int(read.check_number(window.every_key, pattern, 1.0, MOST_LAYERS))
+
+
+def _local_in_list(read: Config, key: str, layers: int) -> int:
+    """Local layers of a list of kinds, or of blocks of kinds such as `[[["global", "local"], 12]]`."""
+    kinds: list[Any] = []
+    for each in read.entries(key) or ():
+        if isinstance(each, list) and len(each) == 2 and isinstance(each[0], list):
+            kinds += each[0] * int(read.check_number(key, each[1], 1.0, float(layers)))
+        else:
+            kinds.append(each)
+    if len(kinds) != layers or any(each not in ("local", "global") for each in kinds):
+        read.refuse(f"'{key}' must say 'local' or 'global' for each of {layers} layers")
+    return kinds.count("local")
