@@ -1,0 +1,248 @@
+"""Configs of a hundred published models are read to the parameter, and what has no term is refused by name.
+
+`data/dense_configs.json` and `data/experts_configs.json` hold the keys of published configs and two counts: `total`, all
+parameters, and `active`, those that a token meets (routed experts count `k` of `E`). Their `source`:
+
+- `both`: the total of the published checkpoint, and the tensors of transformers 5.23's own model of that config, summed
+  without memory; they are equal;
+- `reference`: the second alone;
+- `checkpoint`: the first alone, for layouts that transformers does not ship;
+- `card`: a rounded number of at least three digits from the model's card or report (Arctic: 10 B and 128 x
+  3.66 B; MiniCPM-MoE: 13.6 B and its token table).
+
+`stated_active` is a count of the card, without the `embedding` where that is given. `recalled` says what of an entry is from
+memory of public sources and was not read again: the config's keys, the published total, or both. Counts leave out layers that
+predict several tokens ahead and towers for images, as the cards do. One entry, in "class form", is no published model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+from hwopt import catalog
+from hwopt.catalog.config_families import composites, families, harmless, refusal, refused_types
+from hwopt.catalog.huggingface import config_length
+from hwopt.errors import UserError
+from hwopt.workload.transformer import active_parameters, total_parameters
+
+DATA = Path(__file__).parent / "data"
+MODELS = {
+    each["model"]: each
+    for name in ("dense_configs.json", "experts_configs.json")
+    for each in json.loads((DATA / name).read_text(encoding="utf-8"))
+}
+PLAIN = dict(
+    model_type="llama", hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32,
+    num_key_value_heads=8, vocab_size=32000, max_position_embeddings=4096, tie_word_embeddings=False, hidden_act="silu",
+)  # fmt: skip
+EXPERTS = MODELS["Qwen3-30B-A3B"]["config"]
+LATENT = MODELS["DeepSeek-V3"]["config"]
+ERNIE = MODELS["ERNIE-4.5-21B-A3B"]["config"]
+
+
+def read(tmp_path, config):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    return catalog.transformer(path)
+
+
+def refusal_text(tmp_path, config) -> str:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, config)
+    text = str(caught.value)
+    assert "\n" not in text and "config.json" in text and len(text) < 500
+    return text
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_the_published_ones(tmp_path, name):
+    entry = MODELS[name]
+    shape = read(tmp_path, entry["config"])
+    with jax.enable_x64(True):
+        total, active = float(total_parameters(shape)), float(active_parameters(shape))
+    limit = 0.01 if entry["source"] == "card" else 0.001
+    assert total == pytest.approx(entry["total"], rel=limit)
+    assert active == pytest.approx(entry.get("active", entry["total"] if shape.experts == 0 else active), rel=limit)
+    if "stated_active" in entry:
+        assert active - entry.get("embedding", 0) == pytest.approx(entry["stated_active"], rel=0.005)
+
+
+def test_every_layout_of_the_table_is_compared():
+    compared = {id(families()[kind]) for entry in MODELS.values() for kind in [_kind(entry["config"])]}
+    assert {family.types[0] for family in families().values() if id(family) not in compared} == set()
+    assert len(compared) >= 40 and len(MODELS) >= 100
+
+
+def _kind(config):
+    return config["text_config"].get("model_type") if "text_config" in config else config["model_type"]
+
+
+def test_the_tables_do_not_contradict_each_other():
+    for kind, family in families().items():
+        assert kind in family.types and refusal(kind) is None
+        assert not family.keys() & harmless(), kind
+        assert not family.keys() & set(family.harmless), kind
+    assert not set(refused_types()) & set(families())
+    assert set(composites().values()) <= set(families()) and not set(composites()) & set(refused_types())
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("mamba2", "state-space"), ("jamba", "state-space"), ("bamba", "state-space"), ("falcon_h1", "state-space"),
+        ("hymba", "state-space"), ("plamo2", "state-space"), ("nemotron_h", "state-space"), ("zamba2", "state-space"),
+        ("granitemoehybrid", "state-space"), ("rwkv6", "recurrent"), ("rwkv7", "recurrent"), ("recurrent_gemma", "recurrent"),
+        ("lfm2", "convolution"), ("minimax_text_01", "linear-attention"), ("minimax_m1", "linear-attention"),
+        ("MiniMaxText01", "linear-attention"), ("qwen3_next", "linear-attention"), ("qwen3_5_moe", "linear-attention"),
+        ("kimi_linear", "linear-attention"), ("bailing_moe_linear", "linear-attention"), ("deepseek_v32", "indexer"),
+        ("glm_moe_dsa", "indexer"), ("deepseek_v4", "compressed"), ("phi3small", "sparse in blocks"),
+        ("mimo_v2_flash", "heads differ"), ("gemma4_text", "heads differ"), ("openelm", "heads differ"),
+        ("nemotron-nas", "heads differ"), ("gemma3n", "layers share"), ("hunyuan", "layers share"), ("jetmoe", "experts of its"),
+        ("longcat_flash", "experts that do nothing"), ("afmoe", "output gate"), ("blt", "bytes"), ("llada", "denoising"),
+        ("bert", "an encoder"), ("roberta", "an encoder"), ("modernbert", "an encoder"), ("t5", "an encoder and a decoder"),
+        ("clip_vision_model", "image"), ("siglip_vision_model", "image"), ("some_vision_model", "image"), ("whisper", "audio"),
+        ("llava", "parts beside"), ("qwen2_vl", "parts beside"), ("mllama", "parts beside"), ("internvl_chat", "parts beside"),
+    ],
+)  # fmt: skip
+def test_what_has_no_term_is_refused_by_name(tmp_path, kind, reason):
+    text = refusal_text(tmp_path, PLAIN | {"model_type": kind})
+    assert f"'{kind}'" in text and reason in text
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "complaint"),
+    [
+        (PLAIN, {"num_attention_heads": 33}, "'num_attention_heads' = 33 does not divide the hidden size 4096"),
+        (PLAIN, {"num_key_value_heads": 5}, "'num_key_value_heads' = 5 does not divide the 32 heads"),
+        (PLAIN, {"num_attention_heads": 0}, "'num_attention_heads' must be above zero"),
+        (PLAIN, {"num_hidden_layers": 1e14}, "'num_hidden_layers' = 100000000000000.0 is more than any model has"),
+        (PLAIN, {"num_hidden_layers": 10**400}, "'num_hidden_layers' = 1000"),
+        (PLAIN, {"num_hidden_layers": 32.5}, "whole number"),
+        (PLAIN, {"num_hidden_layers": True}, "must be a number, not True"),
+        (PLAIN, {"vocab_size": float("nan")}, "'vocab_size' must be a number that is not negative"),
+        (PLAIN, {"vocab_size": None}, "'vocab_size' is missing: it is null"),
+        (PLAIN, {"tie_word_embeddings": "false"}, "must be true or false, not 'false'"),
+        (PLAIN, {"layer_types": ["full_attention"]}, "'layer_types' has 1 entries for 32 layers"),
+        (PLAIN, {"layer_types": ["linear_attention"] * 32}, "'layer_types' has a layer 'linear_attention'"),
+        (PLAIN, {"layer_types": ["sliding_attention"] * 32}, "no key states how wide"),
+        (PLAIN, {"layer_types": "full_attention"}, "'layer_types' must be a list"),
+        (PLAIN, {"num_local_experts": 8}, "'num_local_experts' may change the shape"),
+        (PLAIN, {"mamba_d_state": 16}, "'mamba_d_state' may change the shape"),
+        (PLAIN, {"kv_lora_rank": 512}, "'kv_lora_rank' may change the shape"),
+        (PLAIN, {"conv_kernel": 4}, "'conv_kernel' may change the shape"),
+        (PLAIN, {"attn_layer_period": 8}, "'attn_layer_period' may change the shape"),
+        (PLAIN, {"add_cross_attention": True}, "add_cross_attention"),
+        (PLAIN, {"model_type": ""}, "'model_type' is missing"),
+        (PLAIN, {"model_type": 7}, "'model_type' is missing"),
+        (PLAIN, {"model_type": "lama"}, "did you mean 'llama'"),
+        (PLAIN, {"model_type": "brandnew", "num_experts": 8}, "'num_experts' may change its shape"),
+        (PLAIN, {"model_type": "brandnew", "wormholes": 8}, "'wormholes' may change its shape"),
+        (PLAIN, {"model_type": "brandnew", "hidden_act": "relu2"}, "leaves open whether its MLP is gated"),
+        (PLAIN, {"model_type": "brandnew", "tie_word_embeddings": None}, "'tie_word_embeddings' is missing"),
+        (PLAIN, {"model_type": "brandnew", "num_key_value_heads": None}, "'num_key_value_heads' is missing"),
+        (PLAIN, {"model_type": "brandnew", "text_config": {}}, "has parts beside its 'text_config'"),
+        (PLAIN, {"model_type": "llama4"}, "'text_config' is missing"),
+        (PLAIN, {"model_type": "llama4", "text_config": "llama4_text"}, "'text_config' must be a table"),
+        (EXPERTS, {"num_experts_per_tok": 129}, "'num_experts_per_tok' = 129 is more than 'num_experts' = 128"),
+        (EXPERTS, {"mlp_only_layers": [48]}, "'mlp_only_layers' = 48 is more"),
+        (EXPERTS, {"mlp_only_layers": [3, 3]}, "'mlp_only_layers' names a layer twice"),
+        (EXPERTS, {"decoder_sparse_step": 0}, "'decoder_sparse_step' must be above zero"),
+        (EXPERTS, {"mlp_only_layers": list(range(48))}, "no layer is a mixture"),
+        (EXPERTS, {"num_local_experts": 64}, "'num_experts' = 128 contradicts 'num_local_experts' = 64"),
+        (LATENT, {"first_k_dense_replace": 62}, "'first_k_dense_replace' = 62 is more"),
+        (LATENT, {"moe_layer_freq": [2] * 61}, "'moe_layer_freq' must hold 0 or 1"),
+        (LATENT, {"mlp_layer_types": ["dense"]}, "'mlp_layer_types' has 1 entries for 61 layers"),
+        (LATENT, {"mlp_layer_types": ["hash_moe"] * 61}, "'mlp_layer_types' has a layer 'hash_moe'"),
+        (LATENT, {"index_topk": 2048}, "'index_topk' may change the shape"),
+        (ERNIE, {"moe_layer_end_index": 28}, "'moe_layer_end_index' = 28 is more"),
+        (ERNIE, {"moe_num_experts": [64, 64]}, "must be a number"),
+    ],
+)  # fmt: skip
+def test_a_config_that_cannot_be_meant_is_refusal_text(tmp_path, base, changes, complaint):
+    assert complaint in refusal_text(tmp_path, base | changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "complaint"),
+    [
+        ("Snowflake Arctic", {"parallel_attn_mlp_res": False}, "'parallel_attn_mlp_res' = False"),
+        ("MiniMax-M2.5", {"attn_type_list": [1] * 61 + [0]}, "'attn_type_list'"),
+        ("Hunyuan-A13B", {"use_cla": True}, "'use_cla' = True"),
+        ("Hunyuan-A13B", {"moe_topk": [8] * 31 + [4]}, "'moe_topk' must be a number"),
+        ("MPT-7B", {"attn_config": {"alibi": False}}, "'attn_config.alibi' = False"),
+        ("MPT-7B", {"attn_config": {"alibi": True, "kv_n_head": 8}}, "did you mean 'kv_n_heads'"),
+        ("MPT-7B", {"attn_config": 3}, "'attn_config' must be a table of keys"),
+        ("DBRX", {"ffn_config": {"moe_num_expert": 16}}, "did you mean 'moe_num_experts'"),
+        ("OPT-6.7B", {"word_embed_proj_dim": 512}, "'word_embed_proj_dim' = 512 is not 4096"),
+        ("Falcon-40B", {"new_decoder_architecture": False}, "'num_kv_heads' = 8 contradicts 'multi_query' = true"),
+        ("Ling-mini-2.0", {"moe_shared_expert_intermediate_size": 1024}, "is not 512"),
+        ("StarCoder2-7B", {"mlp_type": "gated"}, "'mlp_type' = 'gated'"),
+        ("GPT-Neo-1.3B", {"attention_layers": ["global"]}, "'attention_layers' must say 'local' or 'global'"),
+        ("Qwen1.5-MoE-A2.7B", {"use_sliding_window": True}, "'use_sliding_window' = True"),
+        ("Qwen-7B", {"intermediate_size": 22017}, "must be a multiple of 2"),
+    ],
+)
+def test_a_variant_that_a_layout_does_not_cover_is_refusal_text(tmp_path, name, changes, complaint):
+    assert complaint in refusal_text(tmp_path, MODELS[name]["config"] | changes)
+
+
+@pytest.mark.parametrize("key", ["num_experts", "num_experts_per_tok", "moe_intermediate_size", "tie_word_embeddings"])
+def test_a_misspelt_key_is_refused_with_the_right_one(tmp_path, key):
+    config = {name: value for name, value in EXPERTS.items() if name != key} | {key[:-1]: EXPERTS[key]}
+    assert f"did you mean '{key}'" in refusal_text(tmp_path, config)
+
+
+def test_a_key_stated_twice_is_refusal_text(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(PLAIN)[:-1] + ', "num_hidden_layers": 64}')
+    with pytest.raises(UserError, match=re.escape("'num_hidden_layers' is stated twice, as 32 and as 64")):
+        catalog.transformer(path)
+
+
+def test_a_config_nested_without_end_is_refused(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(PLAIN)[:-1] + ', "id2label": ' + "[" * 900 + "]" * 900 + "}")
+    with pytest.raises(UserError, match="nested too deeply"):
+        catalog.transformer(path)
+
+
+def test_harmless_keys_change_nothing(tmp_path):
+    plain = read(tmp_path, PLAIN)
+    decorated = read(
+        tmp_path, dict.fromkeys(sorted(harmless()), 3) | PLAIN | {"wormholes": 8, "attn_output_gate": False}
+    )
+    assert all(getattr(plain, field) == getattr(decorated, field) for field in plain.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "window"),
+    [
+        ("Mistral-7B-v0.1", 1.0, 4096), ("Gemma-2-9B", 0.5, 4096), ("Gemma-3-1B", 22 / 26, 512), ("Command R7B", 0.75, 4096),
+        ("OLMo-3-7B", 0.75, 4096), ("EXAONE-4.0-32B", 0.75, 4096), ("gpt-oss-20b", 0.5, 128), ("GPT-Neo-1.3B", 0.5, 256),
+        ("Llama-4-Scout (text part)", 0.75, 8192), ("Qwen2.5-7B", 0.0, 1e9), ("Phi-3-mini-4k", 1.0, 2047),
+    ],
+)  # fmt: skip
+def test_windows(tmp_path, name, share, window):
+    shape = read(tmp_path, MODELS[name]["config"])
+    assert (shape.local_layers_fraction, shape.window_tokens) == (pytest.approx(share), window)
+
+
+def test_windows_of_the_last_layers(tmp_path):
+    shape = read(tmp_path, MODELS["Qwen2.5-7B"]["config"] | {"use_sliding_window": True, "max_window_layers": 21})
+    assert shape.local_layers_fraction == 0.25
+
+
+def test_the_part_of_a_multimodal_config_that_can_be_read_is_named(tmp_path):
+    text = refusal_text(tmp_path, {"model_type": "llava", "text_config": PLAIN})
+    assert "its 'text_config' alone can be read" in text
+
+
+def test_the_longest_sequence():
+    assert config_length({"n_positions": 1024}, "x") == 1024 and config_length({}, "x") == 4096
+    with pytest.raises(UserError, match="'max_position_embeddings' must be above zero"):
+        config_length({"max_position_embeddings": 0}, "x")
