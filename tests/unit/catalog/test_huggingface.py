@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import string
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hwopt import catalog
+from hwopt.catalog.huggingface import read_config, shape_of_config
 from hwopt.errors import UserError
 
 LLAMA = dict(model_type="llama", hidden_size=16384, intermediate_size=53248, num_hidden_layers=126, num_attention_heads=128,
@@ -191,3 +196,109 @@ def test_a_broken_file_is_refused(tmp_path):
         catalog.transformer(path)
     with pytest.raises(UserError, match="cannot read"):
         catalog.transformer(tmp_path / "none.json")
+
+
+PUBLISHED = {
+    each["model"]: each["config"]
+    for name in ("dense_configs.json", "experts_configs.json")
+    for each in json.loads((Path(__file__).parent / "data" / name).read_text(encoding="utf-8"))
+}
+"""Keys of published configs; `test_config_families.py` compares their parameter counts."""
+
+TIED = {
+    "biogpt", "bloom", "cohere", "cohere2", "ctrl", "ernie4_5", "ernie4_5_moe", "falcon", "RefinedWeb", "gemma", "gemma2",
+    "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neo", "grok-1", "minicpm", "minicpm3", "mpt", "openai-gpt", "opt", "smollm3",
+    "starcoder2", "vaultgemma", "xglm", "youtu",
+}  # fmt: skip
+"""Whose head is the embedding where the config does not say."""
+
+
+def meaning_of_a_missing_key(config, key):
+    """What the software that reads a config takes for a key that published configs leave out; None: it must be there."""
+    kind = config["model_type"]
+    if key == "tie_word_embeddings":
+        return kind in TIED
+    if key == "num_key_value_heads" and kind in ("llama", "phi", "olmo", "olmo2"):
+        return config["num_attention_heads"]
+    own = {
+        "falcon": {"multi_query": True, "parallel_attn": True, "new_decoder_architecture": False},
+        "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208},
+    }
+    return own.get(kind, {}).get(key)
+
+
+def says_something_else(key, value):
+    """Whether a value means another model, and no mistake."""
+    if value is None:
+        return key in ("sliding_window", "attention_chunk_size", "window_size", "q_lora_rank") or "shared_expert" in key
+    return value == 0 and (key in ("first_k_dense_replace", "moe_layer_start_index") or "shared" in key)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("configs")
+
+
+def outcome(folder, config):
+    """The shape of a config, or the one line that refuses it."""
+    path = write(folder, config)
+    try:
+        return shape_of_config(read_config(path), str(path))
+    except UserError as refusal:
+        assert "\n" not in str(refusal) and "config.json" in str(refusal)
+        return str(refusal)
+
+
+def inner(config):
+    return config.get("text_config", config)
+
+
+def with_keys(config, keys):
+    return config | {"text_config": keys} if "text_config" in config else keys
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_without_a_key_a_config_has_the_same_shape_or_is_refused(folder, name):
+    config = PUBLISHED[name]
+    shape = outcome(folder, config)
+    assert isinstance(shape, dict)
+    for key in inner(config):
+        rest = {each: value for each, value in inner(config).items() if each != key}
+        result = outcome(folder, with_keys(config, rest))
+        if isinstance(result, dict) and result != shape:
+            meant = meaning_of_a_missing_key(inner(config), key)
+            assert meant is not None, f"{key} is missed in silence"
+            assert result == outcome(folder, with_keys(config, rest | {key: meant})), key
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.data())
+def test_a_letter_off_in_a_key_changes_no_shape_in_silence(folder, data):
+    config = PUBLISHED[data.draw(st.sampled_from(sorted(PUBLISHED)))]
+    key = data.draw(st.sampled_from(sorted(inner(config))))
+    place, letter = data.draw(st.integers(0, len(key) - 1)), data.draw(st.sampled_from(string.ascii_lowercase + "_"))
+    slips = [
+        key[:place] + key[place + 1 :],
+        key[:place] + letter + key[place + 1 :],
+        key[:place] + letter + key[place:],
+    ]
+    slip = data.draw(st.sampled_from(slips))
+    renamed = {slip if each == key else each: value for each, value in inner(config).items()}
+    result = outcome(folder, with_keys(config, renamed))
+    assert isinstance(result, str) or result == outcome(folder, config), f"{key} as {slip}"
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.data())
+def test_a_value_that_makes_no_sense_changes_no_shape_in_silence(folder, data):
+    config = PUBLISHED[data.draw(st.sampled_from(sorted(PUBLISHED)))]
+    key = data.draw(st.sampled_from(sorted(inner(config))))
+    old = inner(config)[key]
+    odd = [0, -1, 1e14, 10**400, 1.5, float("nan"), "many", "", None, [], {}, [old], {"value": old}]
+    value = data.draw(st.sampled_from(odd + ([] if isinstance(old, bool) else [True])))
+    result = outcome(folder, with_keys(config, inner(config) | {key: value}))
+    shape = outcome(folder, config)
+    if isinstance(result, dict) and result != shape and not says_something_else(key, value):
+        meant = meaning_of_a_missing_key(inner(config), key) if value is None else None
+        assert meant is not None, f"{key} = {value}"
+        assert result == outcome(folder, with_keys(config, inner(config) | {key: meant}))
