@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {
     "best_plan": ("hwopt.optim.plan_search", "best_plan"),
-    "calibrate": ("hwopt.study.calibration", "calibrate"),
+    "calibrate": ("hwopt.evidence.calibration", "calibrate"),
     "catalog": ("hwopt.catalog", None),
     "elasticities": ("hwopt.study.sensitivity", "elasticities"),
     "estimate": ("hwopt.model.estimate", "estimate"),
@@ -19,7 +19,7 @@ _WHERE = {
     "optimize": ("hwopt.optim.optimize", "optimize"),
     "sensitivity": ("hwopt.study.sensitivity", "sensitivity"),
     "sweep": ("hwopt.study.sweep", "sweep"),
-    "validate": ("hwopt.study.validation", "validate"),
+    "validate": ("hwopt.evidence.validation", "validate"),
     "Report": ("hwopt.model.report", "Report"),
     "UserError": ("hwopt.errors", "UserError"),
 }

@@ -101,7 +101,7 @@ def _question(options: argparse.Namespace) -> tuple[Any, Any, int]:
 def _interval(options: argparse.Namespace, run: Any) -> Any:
     """How far a measured cluster of this kind may lie from the prediction."""
     from hwopt import catalog
-    from hwopt.study.intervals import machine_interval
+    from hwopt.evidence.intervals import machine_interval
 
     return machine_interval(run, options.chip, options.stack, catalog.calibration(options.constants))
 
@@ -241,10 +241,10 @@ def run_optimize(options: argparse.Namespace) -> int:
     path = page_path(options)
     import jax
 
+    from hwopt.evidence.intervals import question_interval
     from hwopt.optim.optimize import optimize
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
-    from hwopt.study.intervals import question_interval
 
     seconds = number("--seconds", options.seconds)
     solution = optimize(
@@ -311,7 +311,7 @@ def run_sensitivity(options: argparse.Namespace) -> int:
 
 def run_validate(options: argparse.Namespace) -> int:
     """Measured against predicted."""
-    from hwopt.study.validation import screen, validate
+    from hwopt.evidence.validation import screen, validate
 
     result = validate(options.file, constants=options.constants)
     if options.figure:
@@ -327,7 +327,7 @@ def run_validate(options: argparse.Namespace) -> int:
 
 def run_calibrate(options: argparse.Namespace) -> int:
     """Constants fitted to measured runs."""
-    from hwopt.study.calibration import calibrate, screen
+    from hwopt.evidence.calibration import calibrate, screen
 
     only = names(options.only)
     result = calibrate(options.file, options.out, only=only, constants=options.constants)

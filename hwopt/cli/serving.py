@@ -125,8 +125,8 @@ def _plan(options: argparse.Namespace, asked: Any, chips: int) -> Any:
 def _interval(options: argparse.Namespace, asked: Any, plan: Any) -> Any:
     """How far a measured service of this kind may lie from the prediction; None for two groups: none of those was measured."""
     from hwopt import catalog
+    from hwopt.evidence.intervals import serving_interval
     from hwopt.plan import Disaggregated
-    from hwopt.study.intervals import serving_interval
 
     if isinstance(plan, Disaggregated):
         return None

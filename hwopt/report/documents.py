@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from hwopt.evidence.intervals import Interval
 from hwopt.model import chip_project
 from hwopt.model.report import Report
 from hwopt.model.serving.report import ServingReport
@@ -16,7 +17,6 @@ from hwopt.optim.solution import Solution
 from hwopt.plan import Plan, TrainingAndServing
 from hwopt.report.parts import number, parts_document
 from hwopt.report.serving import serving_plan_document, serving_report_document
-from hwopt.study.intervals import Interval
 from hwopt.types import PRECISIONS
 
 _IN_PROPORTION = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report
 from hwopt.model.serving.report import ServingReport
 from hwopt.report.layout import bar, heading
 from hwopt.report.parts import breakdown_shares
-from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hwopt.evidence.intervals import Interval
 from hwopt.model.serving.report import ServingReport
 from hwopt.optim.plan_search import Candidate, PlanSearch
 from hwopt.plan import Disaggregated
@@ -13,7 +14,6 @@ from hwopt.report.parts import breakdown_shares, number
 from hwopt.report.screens import estimate_screen, plan_line
 from hwopt.report.serving import absent, limits_document, serving_plan_document
 from hwopt.report.serving_screens import serving_plan_line, serving_screen
-from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 
 _FULL_MEMORY = 0.95

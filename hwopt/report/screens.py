@@ -6,6 +6,7 @@ import math
 
 import jax
 
+from hwopt.evidence.intervals import Interval
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.cost import capital, cost_parts
 from hwopt.model.report import Report
@@ -17,7 +18,6 @@ from hwopt.report.documents import ATTENTION_CONVENTION, chip_document, plan_doc
 from hwopt.report.layout import bar, budget_line, design_line, heading
 from hwopt.report.machine import interval_line, surroundings, time_parts, violations_text
 from hwopt.report.serving_screens import serving_lines, serving_plan_line
-from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 
 _OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.evidence.intervals import Interval
 from hwopt.model.serving.report import ServingReport
 from hwopt.optim.plan_blocks import PlanSearch
 from hwopt.plan import Disaggregated, Plan
 from hwopt.report.parts import number, parts_document
-from hwopt.study.intervals import Interval
 from hwopt.workload.service import Service
 
 FLOPS_CONVENTION = (

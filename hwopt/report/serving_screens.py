@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from hwopt.evidence.intervals import Interval
 from hwopt.model.serving.report import ServingReport
 from hwopt.plan import Disaggregated, Plan
 from hwopt.report.layout import bar
 from hwopt.report.machine import interval_line, surroundings, time_parts, violations_text
 from hwopt.report.serving import serving_plan_document
-from hwopt.study.intervals import Interval
 from hwopt.units import pretty
 from hwopt.workload.service import Service
 

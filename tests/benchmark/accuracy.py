@@ -11,10 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from hwopt import catalog
+from hwopt.evidence.calibration.published import gather, save
+from hwopt.evidence.calibration.table import accuracy_table
+from hwopt.evidence.validation import validate
 from hwopt.plot.accuracy import plot_accuracy
-from hwopt.study.calibration.published import gather, save
-from hwopt.study.calibration.table import accuracy_table
-from hwopt.study.validation import validate
 
 ROOT = Path(__file__).parents[2]
 

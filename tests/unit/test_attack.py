@@ -18,7 +18,7 @@ from hwopt import catalog
 from hwopt.catalog.names import data_root
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.study.validation import Reason, validate
+from hwopt.evidence.validation import Reason, validate
 
 GOOD = {
     "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.study.software import software_family
-from hwopt.study.validation import validate
+from hwopt.evidence.software import software_family
+from hwopt.evidence.validation import validate
 
 RUNS = files("hwopt") / "data" / "runs"
 
@@ -95,8 +95,8 @@ def test_intervals_widen_for_what_is_unlike(held_out, table):
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_shipped_file_is_what_the_fit_gives(tmp_path):
-    from hwopt.study.calibration.published import gather, save
-    from hwopt.study.calibration.table import EXPLAINED, accuracy_table
+    from hwopt.evidence.calibration.published import gather, save
+    from hwopt.evidence.calibration.table import EXPLAINED, accuracy_table
 
     evidence = gather()
     save(evidence, tmp_path / "again.toml")

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from hwopt import catalog
-from hwopt.study import collectives
+from hwopt.evidence import collectives
 
 BANDWIDTH, LATENCY = 0.15, 1.5
 """Targets: median error of bus bandwidth from 1 MB to 8 GB, median factor of latency below 64 kB."""

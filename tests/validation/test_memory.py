@@ -8,7 +8,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from hwopt.study.validation import validate
+from hwopt.evidence.validation import validate
 
 RUNS = files("hwopt") / "data" / "runs"
 

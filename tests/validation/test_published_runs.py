@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from hwopt.study.validation import validate
+from hwopt.evidence.validation import validate
 
 TABLE = files("hwopt") / "data" / "runs" / "train.csv"
 PUBLISHED_KORTHIKANTI = "Korthikanti"

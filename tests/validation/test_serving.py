@@ -12,7 +12,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from hwopt.study.validation import validate
+from hwopt.evidence.validation import validate
 
 TABLE = files("hwopt") / "data" / "runs" / "inference.csv"
 FASTER_TRANSFORMER, MAXIMA = "NVIDIA/FasterTransformer gpt_guide", "NVIDIA/TensorRT-LLM perf-overview"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from hwopt.evidence.intervals import Interval
 from hwopt.model.serving.report import ServingReport
 from hwopt.model.serving.train_and_serve import BothReport
 from hwopt.optim.solution import DesignValue, Solution
@@ -14,7 +15,6 @@ from hwopt.report.machine import interval_words
 from hwopt.report.page import pieces, sheet, swings
 from hwopt.report.page.markup import Html, element
 from hwopt.report.parts import breakdown_shares
-from hwopt.study.intervals import Interval
 from hwopt.study.sensitivity.study import Parameter
 from hwopt.units import pretty
 

@@ -12,8 +12,8 @@ import pytest
 import hwopt
 from hwopt.design.problem import put
 from hwopt.errors import UserError
+from hwopt.evidence.intervals import question_interval
 from hwopt.optim.lattices import lattice_of
-from hwopt.study.intervals import question_interval
 from hwopt.study.sweep.spaces import space_of
 from objectives.serve_cost import ServeCost
 

@@ -1,0 +1,191 @@
+"""One's own runs: fits the constants to a file of them, and says how far that helps on runs it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hwopt import catalog
+from hwopt.errors import UserError, suggest
+from hwopt.evidence.calibration.files import write
+from hwopt.evidence.calibration.fit import Posterior, fit
+from hwopt.evidence.calibration.observations import Observations, timed_runs
+from hwopt.evidence.intervals import COVERAGE, MEMORY
+from hwopt.evidence.validation.score import Scored
+from hwopt.hardware.calibration import CONSTANTS, Scopes
+
+FEWEST = 3
+"""Runs below which nothing is fitted."""
+
+_HELD = 1e-4  # prior deviation of a constant that is not to move
+_WIDE = 3.0  # prior deviations, over the literature's, of the constants asked for by name
+
+
+def calibrate(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    only: Sequence[str] = (),
+    constants: str | Path = catalog.CALIBRATED,
+) -> dict:
+    """Fits the model's constants to measured runs and saves them as a data file.
+
+    The fit starts at, and is pulled towards, the constants of `constants`. Runs of one source weigh the same; where a file
+    holds several sources, cells (source, model, accelerator) do, as in the shipped fit.
+
+    **Arguments:** `path` of a CSV as `validate` reads it; `out`: the TOML file to write, which `--constants` takes; `only`:
+    names of constants that may move, such as `stack_gemm_efficiency` for one scale; all by default.
+
+    **Returns:** plain numbers and strings: `{"runs", "before", "after", "held_out": {median_abs_error, mean_abs_error,
+    time_bias}, "moved": [{constant, scope, shift, sd}], "out"}`. Errors are over cells, as in `validate`; `held_out` leaves
+    one source out after the other, or one cell where there is one source, and is None where there is one cell.
+
+    **Raises:** `UserError` for a bad file, an unknown constant, or fewer than `FEWEST` runs with a measured time.
+    """
+    known = [constant.name for constant in CONSTANTS]
+    for name in only:
+        if name not in known:
+            raise UserError(f"unknown constant '{name}': {suggest(name, known)}; it is one of {', '.join(known)}")
+    base = catalog.calibration(constants)
+    if base is None:
+        raise UserError("a calibration cannot start at the speed of light: start at 'literature' or 'calibrated'")
+    rows = timed_runs(path)
+    if len(rows) < FEWEST:
+        raise UserError(f"{path}: {len(rows)} runs with a measured time and a known plan; a fit needs {FEWEST}")
+    by_cell = len({row.row.source for row in rows}) > 1
+    own = Observations.of(rows, by_cell=by_cell)
+    scopes = Scopes(tuple(dict.fromkeys((*base.scopes.entries, *own.scopes.entries))))
+    observed = Observations.of(rows, by_cell=by_cell, scopes=scopes)
+    mean = np.array([_shift(base, entry) for entry in scopes.entries])
+    sd = _only(scopes, only) if only else scopes.prior_sd
+    before = observed.log_predicted_s(mean)
+    fitted = fit(observed, start=mean, prior_mean=mean, prior_sd=sd)
+    result = {
+        "runs": len(rows),
+        "before": _errors(observed, before),
+        "after": _errors(observed, fitted.log_predicted_s),
+        "held_out": _held_out(observed, mean, sd, fitted),
+        "moved": _moved(scopes, mean, fitted),
+        "constants": str(constants),
+        "out": None if out is None else str(out),
+    }
+    if out is not None:
+        residual = np.abs(fitted.log_predicted_s - observed.log_measured_s)
+        write(
+            out,
+            title=f"{len(rows)} runs of {Path(path).name}, from {constants}",
+            note="made by hwopt calibrate",
+            runs=len(rows),
+            scopes=scopes,
+            shifts=fitted.shifts,
+            sd=fitted.sd,
+            left_out={},
+            intervals=_intervals(base, residual),
+        )
+    return result
+
+
+def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.ndarray:
+    """Errors of runs after one constant, their stack's GEMM efficiency, was fitted to them; all others stay at `start`."""
+    observed = Observations.of(rows, by_cell=False, scopes=scopes)
+    sd = _only(scopes, ["stack_gemm_efficiency"])
+    return observed.errors(fit(observed, start=start, prior_mean=start, prior_sd=sd).log_predicted_s)
+
+
+def _only(scopes: Scopes, names: Sequence[str]) -> np.ndarray:
+    """Prior deviations that leave all but the named constants where they are."""
+    return np.array([
+        _WIDE * sd if name in names else _HELD for (name, _), sd in zip(scopes.entries, scopes.prior_sd, strict=True)
+    ])  # fmt: skip
+
+
+def _shift(base: catalog.Calibration, entry: tuple[str, str]) -> float:
+    return float(base.shifts[base.scopes.entries.index(entry)]) if entry in base.scopes.entries else 0.0
+
+
+def _intervals(base: catalog.Calibration, residual: np.ndarray) -> dict[str, float]:
+    """The published widths around one's own runs: never narrower than what the fit leaves."""
+    if "base" not in base.intervals:
+        return {}
+    own = float(np.log(max(np.quantile(residual, COVERAGE), 1e-3)))
+    return {
+        **base.intervals,
+        "base": max(own, float(base.intervals["base"]) - np.log(2.0)),
+        MEMORY: base.intervals[MEMORY],
+    }
+
+
+def _errors(observed: Observations, log_predicted_s: np.ndarray) -> dict[str, float]:
+    errors, ratio = observed.errors(log_predicted_s), log_predicted_s - observed.log_measured_s
+    cells = list(observed.cells.values())
+    absolute = [float(np.mean(np.abs(errors[members]))) for members in cells]
+    return {
+        "cells": len(cells),
+        "median_abs_error": float(np.median(absolute)),
+        "mean_abs_error": float(np.mean(absolute)),
+        "time_bias": float(np.expm1(np.mean([np.mean(ratio[members]) for members in cells]))),
+    }
+
+
+def _held_out(observed: Observations, mean: np.ndarray, sd: np.ndarray, fitted: Posterior) -> dict[str, float] | None:
+    """Errors where each source, or each cell of the only one, is predicted by a fit to the others."""
+    sources = observed.sources
+    groups = [np.flatnonzero(sources == source) for source in sorted(set(sources))]
+    if len(groups) == 1:
+        groups = [np.array(members) for members in observed.cells.values()]
+    if len(groups) < 2:
+        return None
+    predicted = fitted.log_predicted_s.copy()
+    for members in groups:
+        weights = observed.weights.copy()
+        weights[members] = 0.0
+        without = fit(observed, weights, start=fitted.shifts, prior_mean=mean, prior_sd=sd)
+        predicted[members] = without.log_predicted_s[members]
+    return _errors(observed, predicted)
+
+
+def _moved(scopes: Scopes, mean: np.ndarray, fitted: Posterior) -> list[dict]:
+    """Shifts that changed, the most certain first."""
+    change = fitted.shifts - mean
+    order = np.argsort(-np.abs(change) / fitted.sd)
+    return [
+        {
+            "constant": scopes.entries[i][0],
+            "scope": scopes.entries[i][1],
+            "shift": float(fitted.shifts[i]),
+            "change": float(change[i]),
+            "sd": float(fitted.sd[i]),
+        }
+        for i in order
+        if abs(change[i]) > 1e-3
+    ]
+
+
+def screen(result: dict) -> str:
+    """What `hwopt calibrate` prints.
+
+    **Arguments:** `result` of `calibrate`.
+    """
+    lines = [
+        f"{result['runs']} runs in {result['before']['cells']} cells; started at {result['constants']} constants",
+        "",
+    ]
+    lines.append(f"{'error over cells':24}{'median':>9}{'mean':>9}{'bias':>9}")
+    named = {"before": "before", "after": "after, the same runs", "held_out": "after, each left out"}
+    for key, label in named.items():
+        errors = result[key]
+        if errors is not None:
+            lines.append(
+                f"{label:25}{100 * errors['median_abs_error']:7.1f}%{100 * errors['mean_abs_error']:8.1f}%"
+                f"{100 * errors['time_bias']:+8.1f}%"
+            )
+    lines += ["", "what moved most (shift in the logarithm, or of the odds of a fraction)"]
+    lines += [
+        f"  {entry['constant']:24}{entry['scope']:28}{entry['change']:+7.3f}  (sd {entry['sd']:.3f})"
+        for entry in result["moved"][:12]
+    ]
+    if result["out"]:
+        lines += ["", f"written to {result['out']}: use it with --constants {result['out']}"]
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""The fit: robust maximum a posteriori by Gauss-Newton steps, each a convex problem solved by optax's L-BFGS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from hwopt.evidence.calibration.observations import Observations
+
+SCALE = 0.08
+"""Error of a cell, in the logarithm, from which the loss turns from quadratic to linear: what good models leave."""
+
+_STEPS, _INNER_STEPS, _TRIES = 12, 80, 6
+_ENOUGH = 1e-4  # relative decrease of the objective that ends the fit
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Shifts at the mode, and their covariance by Laplace's approximation there."""
+
+    shifts: np.ndarray
+    covariance: np.ndarray
+    log_predicted_s: np.ndarray
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Posterior standard deviation of each shift."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+def _loss(residual: Array, weights: Array) -> Array:
+    """Soft L1: `sum w 2 (sqrt(1 + (r / scale)^2) - 1)`."""
+    return jnp.sum(weights * 2.0 * (jnp.sqrt(1.0 + (residual / SCALE) ** 2) - 1.0))
+
+
+@jax.jit
+def _step(
+    residual: Float[Array, " run"], slopes: Float[Array, "run shift"], weights: Float[Array, " run"],
+    deviation: Float[Array, " shift"], damping: Float[Array, ""],
+) -> Array:  # fmt: skip
+    """The best change of the whitened shifts where runs respond linearly: convex, by L-BFGS with line search."""
+
+    def objective(change: Array) -> Array:
+        prior = jnp.sum((deviation + change) ** 2) + damping * jnp.sum(change**2)
+        return _loss(residual + slopes @ change, weights) + prior
+
+    solver = optax.lbfgs()
+    value_and_grad = optax.value_and_grad_from_state(objective)
+
+    def iterate(carry: tuple, _: None) -> tuple[tuple, None]:
+        change, state = carry
+        value, grad = value_and_grad(change, state=state)
+        updates, state = solver.update(grad, state, change, value=value, grad=grad, value_fn=objective)
+        return (optax.apply_updates(change, updates), state), None
+
+    start = jnp.zeros_like(deviation)
+    (change, _), _ = jax.lax.scan(iterate, (start, solver.init(start)), None, length=_INNER_STEPS)
+    return change
+
+
+def fit(
+    observed: Observations, weights: np.ndarray | None = None, start: np.ndarray | None = None,
+    prior_mean: np.ndarray | None = None, prior_sd: np.ndarray | None = None,
+) -> Posterior:  # fmt: skip
+    """Shifts of the constants that explain measured step times best, with priors from the literature.
+
+    Least `sum_i w_i rho((log t_predicted - log t_measured) / s) + sum_j ((x_j - m_j) / sd_j)^2`, rho soft L1.
+
+    **Arguments:** `observed` runs; `weights` instead of theirs (0 leaves a run out); `start`: shifts to begin at;
+    `prior_mean`, `prior_sd` of the shifts, by default 0 and those of `hwopt.hardware.calibration`.
+
+    **Returns:** the mode and its covariance.
+    """
+    weights = observed.weights if weights is None else weights
+    sd = observed.scopes.prior_sd if prior_sd is None else prior_sd
+    mean = np.zeros_like(sd) if prior_mean is None else prior_mean
+    shifts = mean.copy() if start is None else start.copy()
+
+    def cost(shifts: np.ndarray, predicted: np.ndarray) -> float:
+        residual = (predicted - observed.log_measured_s) / SCALE
+        robust = np.sum(weights * 2.0 * (np.sqrt(1.0 + residual**2) - 1.0))
+        return float(robust + np.sum(((shifts - mean) / sd) ** 2))
+
+    predicted = observed.log_predicted_s(shifts)
+    best, damping = cost(shifts, predicted), 0.0
+    for _ in range(_STEPS):
+        slopes, residual = observed.slopes(shifts) * sd, predicted - observed.log_measured_s
+        for _ in range(_TRIES):
+            with jax.enable_x64(True):
+                change = np.asarray(_step(residual, slopes, weights, (shifts - mean) / sd, np.float64(damping)))
+            tried = shifts + sd * change
+            answer = observed.log_predicted_s(tried)
+            value = cost(tried, answer)
+            if value <= best:
+                break
+            damping = max(4.0 * damping, 0.25)
+        else:
+            break
+        gained = best - value
+        shifts, predicted, best, damping = tried, answer, value, 0.25 * damping
+        if gained <= _ENOUGH * best:
+            break
+    slopes, residual = observed.slopes(shifts) * sd, predicted - observed.log_measured_s
+    curvature = weights / SCALE**2 / np.sqrt(1.0 + (residual / SCALE) ** 2)
+    precision = (slopes.T * curvature) @ slopes + np.eye(len(shifts))
+    covariance = np.linalg.inv(precision) * np.outer(sd, sd)
+    return Posterior(shifts, covariance, predicted)

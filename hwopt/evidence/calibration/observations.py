@@ -1,0 +1,157 @@
+"""Measured runs as a fit sees them: inputs of the model, what moves them, the logarithm of their step times."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from hwopt import catalog
+from hwopt.evidence.validation.conventions import is_memory
+from hwopt.evidence.validation.predict import stacked
+from hwopt.evidence.validation.score import Scored, mark_repeats
+from hwopt.evidence.validation.study import score
+from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
+from hwopt.model.footprint import footprint
+from hwopt.model.maximum import hard_maximum
+from hwopt.model.parameters import held_parameters
+from hwopt.model.schedule import step_time
+
+COUNTED_QUALITY = ("A", "A-", "B+")
+"""Qualities of rows that are fitted; rows of lower quality and incomplete plans are scored, not fitted."""
+
+
+@jax.jit
+def _log_step_time(inputs: Any, totals: Array) -> Array:
+    """Logarithm of the step time of every run, constants shifted; shape (run,)."""
+
+    def one(inputs: Any, total: Array) -> Array:
+        workload, cluster, plan = inputs
+        shifted = moved(cluster, {constant.name: total[i] for i, constant in enumerate(CONSTANTS)})
+        held = held_parameters(workload.model, plan)
+        _, outside = footprint(workload, plan, shifted.stack, held, hard_maximum)
+        return jnp.log(step_time(workload, shifted, plan, held, outside, hard_maximum).step_s)
+
+    return jax.vmap(one)(inputs, totals)
+
+
+@jax.jit
+def _totals(membership: Array, shifts: Array) -> Array:
+    return jnp.einsum("rcs,s->rc", membership, shifts)
+
+
+@jax.jit
+def _slopes(inputs: Any, totals: Array, membership: Array) -> Array:
+    """Derivatives of the logarithms by every shift: by each constant's total, then by the shifts that make it up."""
+    basis = jnp.eye(totals.shape[1])
+    along = jax.vmap(lambda e: jax.jvp(lambda t: _log_step_time(inputs, t), (totals,), (totals * 0 + e,))[1])
+    return jnp.einsum("cr,rcs->rs", along(basis), membership)
+
+
+def complete(scored: Scored) -> bool:
+    """Whether a row's plan is complete and its quality high: the rows that published figures are about."""
+    return scored.row.config_complete.lower() == "y" and scored.row.quality in COUNTED_QUALITY
+
+
+def timed_runs(path: str | Path) -> list[Scored]:
+    """Rows of a file with a measured time, predicted with literature constants."""
+    rows = [
+        row
+        for row in score(path, catalog.calibration(catalog.LITERATURE)).scored
+        if not is_memory(row.row.measured_metric)
+    ]
+    mark_repeats(rows)
+    return rows
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Runs with a measured time, in the order of the file."""
+
+    rows: tuple[Scored, ...]
+    families: tuple[str, ...]  # of chips
+    scopes: Scopes
+    inputs: Any  # (workload, cluster of literature constants, plan), leading axis: run
+    membership: np.ndarray  # shape (run, constant, shift)
+    log_measured_s: np.ndarray
+    weights: np.ndarray  # in a fit
+
+    @staticmethod
+    def of(rows: Sequence[Scored], *, by_cell: bool = True, scopes: Scopes | None = None) -> Observations:
+        """Runs that count, ready for a fit.
+
+        **Arguments:** `rows` scored with literature constants; `by_cell`: every cell of complete rows weighs 1 (published
+        runs), else every row does (one's own telemetry); `scopes` instead of those of the rows' machines.
+        """
+        families = tuple(family_of(row.case.architecture) for row in rows)
+        stacks = sorted({row.case.stack for row in rows})
+        scopes = Scopes.of(sorted(set(families)), stacks) if scopes is None else scopes
+        kinds: dict[tuple[str, str], np.ndarray] = {}
+        membership = np.stack([
+            kinds.setdefault((family, row.case.stack), scopes.membership(family, row.case.stack))
+            for family, row in zip(families, rows, strict=True)
+        ])  # fmt: skip
+        inputs = stacked([
+            (row.case.workload, row.case.cluster,
+             replace(row.case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
+            for row in rows
+        ])  # fmt: skip
+        measured = [math.log(row.prediction.step_s) - math.log(row.time_ratio) for row in rows]
+        weights = _cell_weights(rows) if by_cell else np.array([float(not row.left_out) for row in rows])
+        return Observations(tuple(rows), families, scopes, inputs, membership, np.array(measured), weights)
+
+    @property
+    def sources(self) -> np.ndarray:
+        """Source of each run; the two files of one study share theirs."""
+        return np.array([row.row.source for row in self.rows])
+
+    @property
+    def stacks(self) -> np.ndarray:
+        return np.array([row.case.stack for row in self.rows])
+
+    @cached_property
+    def cells(self) -> dict[tuple[str, str, str], list[int]]:
+        """Cell -> runs that count in it."""
+        cells: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        for i, row in enumerate(self.rows):
+            if not row.left_out:
+                cells[row.cell].append(i)
+        return cells
+
+    def log_predicted_s(self, shifts: np.ndarray) -> np.ndarray:
+        """Logarithm of every run's predicted step time."""
+        with jax.enable_x64(True):
+            return np.asarray(_log_step_time(self.inputs, _totals(self.membership, shifts)))
+
+    def slopes(self, shifts: np.ndarray) -> np.ndarray:
+        """Its derivatives by the shifts, shape (run, shift)."""
+        with jax.enable_x64(True):
+            return np.asarray(_slopes(self.inputs, _totals(self.membership, shifts), self.membership))
+
+    def errors(self, log_predicted_s: np.ndarray) -> np.ndarray:
+        """(predicted - measured) / measured of what each row measures."""
+        ratio = np.exp(log_predicted_s - self.log_measured_s)
+        rate = np.array([row.is_rate for row in self.rows])
+        return np.where(rate, 1.0 / ratio, ratio) - 1.0
+
+
+def _cell_weights(rows: Sequence[Scored]) -> np.ndarray:
+    """Every cell weighs 1 however many rows it has."""
+    judged = any(complete(row) for row in rows)  # files of one's own may say nothing of completeness and quality
+    members: dict[tuple, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        if not row.left_out:
+            members[(*row.cell, complete(row) or not judged)].append(i)
+    weights = np.zeros(len(rows))
+    for (*_, is_complete), indices in members.items():
+        weights[indices] = float(is_complete) / len(indices)
+    return weights

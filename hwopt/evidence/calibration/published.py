@@ -1,0 +1,124 @@
+"""The shipped calibration: fits the published runs, and predicts each by constants that have not seen it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from hwopt import catalog
+from hwopt.evidence.calibration.files import write
+from hwopt.evidence.calibration.fit import Posterior, fit
+from hwopt.evidence.calibration.held_out import GENERATIONS, across, leave_out
+from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
+from hwopt.evidence.calibration.widths import fit_widths, half_widths, weighted_quantile
+from hwopt.evidence.intervals import MEMORY, TERMS, terms
+from hwopt.evidence.software import software_family
+from hwopt.evidence.validation.conventions import is_memory
+from hwopt.evidence.validation.study import score
+from hwopt.hardware.calibration import FAMILY, STACK
+
+RUNS = files("hwopt") / "data" / "runs"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The fit to all published runs, and every prediction that was made without seeing what it predicts."""
+
+    observed: Observations
+    everything: Posterior
+    by_source: np.ndarray  # logarithms of predicted step times
+    sources: dict[str, Posterior]
+    by_software: np.ndarray
+    by_generation: dict[str, np.ndarray]
+    features: np.ndarray  # of intervals, shape (run, term)
+    widths: dict[str, float]
+
+
+def gather() -> Evidence:
+    """All fits. A minute or two."""
+    observed = Observations.of(timed_runs(Path(str(RUNS / "train.csv"))))
+    everything = fit(observed)
+    by_source, sources = leave_out(observed, observed.sources, everything)
+    software = np.array([software_family(stack) for stack in observed.stacks])
+    by_software, _ = leave_out(observed, software, everything)
+    by_generation = {name: across(observed, fitted, predicted) for name, fitted, predicted in GENERATIONS}
+    features = known_features(observed)
+    widths = _widths(observed, features, by_source, by_software, list(by_generation.values()))
+    widths[MEMORY] = memory_width()
+    return Evidence(observed, everything, by_source, sources, by_software, by_generation, features, widths)
+
+
+def known_features(observed: Observations) -> np.ndarray:
+    """Terms of each run's interval under the fit without its source: a family or a stack that only it ran is new."""
+    literature = catalog.Calibration("", observed.scopes, np.zeros(len(observed.scopes.entries)))
+    rows = []
+    counting = observed.weights > 0.0
+    families, stacks, sources = np.array(observed.families), observed.stacks, observed.sources
+    for i, row in enumerate(observed.rows):
+        on = terms(row.case.workload, row.case.architecture, row.case.stack, literature)
+        others = counting & (sources != sources[i])
+        on["new_family"] = float(not np.any(others & (families == families[i])))
+        on["new_stack"] = float(not np.any(others & (stacks == stacks[i])))
+        rows.append([on[name] for name in TERMS])
+    return np.array(rows)
+
+
+def _widths(
+    observed: Observations,
+    features: np.ndarray,
+    by_source: np.ndarray,
+    by_software: np.ndarray,
+    across_: list[np.ndarray],
+) -> dict[str, float]:
+    """Widths from sources left out, and what new software and new chips add from families and generations left out."""
+    new_stack, new_family = TERMS.index("new_stack"), TERMS.index("new_family")
+    counted = np.array([float(not row.left_out) for row in observed.rows])
+    errors, inputs, weights = [np.abs(by_source - observed.log_measured_s)], [features], [counted]
+    for predicted, term, weight in ((by_software, new_stack, 0.25), *((each, new_family, 0.25) for each in across_)):
+        known = np.isfinite(predicted)
+        more = features[known].copy()
+        more[:, term] = 1.0
+        errors.append(np.abs(predicted - observed.log_measured_s)[known])
+        inputs.append(more)
+        weights.append(weight * counted[known])
+    widths = fit_widths(np.concatenate(errors), np.concatenate(inputs), np.concatenate(weights))
+    # The scale is set by sources left out alone: the case that users meet.
+    ratio = np.abs(by_source - observed.log_measured_s) / half_widths(widths, features)
+    widths["base"] += float(np.log(weighted_quantile(ratio, counted)))
+    return widths
+
+
+def memory_width() -> float:
+    """Half width of a chip's peak memory: the quantile of errors of published measurements, every cell weighing the same."""
+    path = Path(str(RUNS / "memory.csv"))
+    literature = catalog.calibration(catalog.LITERATURE)
+    rows = [row for row in score(path, literature).scored if is_memory(row.row.measured_metric)]
+    in_cell = Counter(row.cell for row in rows)
+    errors = np.array([abs(np.log1p(row.error)) for row in rows])
+    return weighted_quantile(errors, np.array([1.0 / in_cell[row.cell] for row in rows]))
+
+
+def save(evidence: Evidence, path: Path) -> None:
+    """Writes the constants' file."""
+    observed = evidence.observed
+    fitted = int(np.sum(observed.weights > 0.0))
+    cells = len({row.cell for row in observed.rows if complete(row) and not row.left_out})
+    families = ", ".join(
+        sorted({scope.split(":")[1] for _, scope in observed.scopes.entries if scope.startswith(FAMILY)})
+    )
+    stacks = len({scope for _, scope in observed.scopes.entries if scope.startswith(STACK)})
+    write(
+        path,
+        title=f"{fitted} published training runs in {cells} cells, to November 2026",
+        note=f"families of chips: {families}; {stacks} stacks; made by python tests/benchmark/accuracy.py",
+        runs=fitted,
+        scopes=observed.scopes,
+        shifts=evidence.everything.shifts,
+        sd=evidence.everything.sd,
+        left_out={source: each.shifts for source, each in evidence.sources.items()},
+        intervals=evidence.widths,
+    )

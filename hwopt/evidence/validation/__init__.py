@@ -1,0 +1,5 @@
+"""Published and own measured training runs against the model: `validate` and its screen."""
+
+from hwopt.evidence.validation.reasons import Reason as Reason
+from hwopt.evidence.validation.screen import screen as screen
+from hwopt.evidence.validation.study import validate as validate

@@ -1,0 +1,70 @@
+"""Half widths of serving predictions: how far they went wrong on measured services, each source left out in turn."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from hwopt.evidence.calibration.widths import weighted_quantile
+from hwopt.evidence.intervals import COVERAGE
+
+EXPERTS_FLOOR = 0.15
+"""How much wider, in the logarithm of the width, models with experts are at least (assumption: one source speaks for them)."""
+
+Errors = list[tuple[str, tuple, bool, float]]
+"""Source, cell, whether the model has experts, |log predicted - log measured|."""
+
+
+def errors(result: dict, experts: dict[str, bool]) -> Errors:
+    """The errors of `validate`'s rows that count.
+
+    **Arguments:** `result` of `validate` on measured services; `experts`: whether the model of a row, by its id, has any.
+    """
+    return [
+        (row["cell"][0], tuple(row["cell"]), experts[row["id"]], abs(math.log(row["predicted"] / row["measured"])))
+        for row in result["rows"]
+        if row["status"] == "scored" and row["counts"]
+    ]
+
+
+def half_widths(found: Errors) -> dict[str, float]:
+    """Widths that hold `COVERAGE` of the errors of dense models and of those with experts, cells counted equally."""
+    dense = _width([each for each in found if not each[2]])
+    experts = _width([each for each in found if each[2]])
+    if dense is None:
+        raise ValueError("no errors of dense models: nothing to take a width from")
+    return {"dense": dense, "experts": max(experts or 0.0, dense * math.exp(EXPERTS_FLOOR))}
+
+
+def _width(found: Errors) -> float | None:
+    if not found:
+        return None
+    sizes: dict[tuple, int] = defaultdict(int)
+    for _, cell, _, _ in found:
+        sizes[cell] += 1
+    weights = np.array([1.0 / sizes[cell] for _, cell, _, _ in found])
+    return weighted_quantile(np.array([each[3] for each in found]), weights)
+
+
+def text(found: Errors, families: list[str]) -> str:
+    """The data file `calibrations/serving.toml`."""
+    lines = [
+        f'title = "half widths of serving predictions, {len(found)} measured rows in {len({e[1] for e in found})} cells"',
+        f'note = "hold {COVERAGE:.0%} of the errors, cells counted equally; made by python tests/benchmark/serving_widths.py"',
+        f"families = [{', '.join(repr(x).replace(chr(39), chr(34)) for x in sorted(families))}]",
+        "",
+        "[half_widths]",
+        *(f"{key} = {value:.4f}" for key, value in half_widths(found).items()),
+    ]
+    for source in sorted({each[0] for each in found}):
+        others = half_widths([each for each in found if each[0] != source])
+        lines += ["", f'[left_out."{source}"]', *(f"{key} = {value:.4f}" for key, value in others.items())]
+    return "\n".join(lines) + "\n"
+
+
+def write(path: Path, found: Errors, families: list[str]) -> None:
+    """Writes the data file."""
+    path.write_text(text(found, families), encoding="utf-8")

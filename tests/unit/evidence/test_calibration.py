@@ -1,0 +1,201 @@
+"""The fit on small sets of runs: recovers what made them, ignores what it is told to leave out, is not fooled by outliers."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from importlib.resources import files
+
+import jax
+import numpy as np
+import pytest
+
+from hwopt import catalog
+from hwopt.errors import UserError
+from hwopt.evidence.calibration import calibrate, screen
+from hwopt.evidence.calibration.fit import fit
+from hwopt.evidence.calibration.held_out import across, cell_errors, leave_out
+from hwopt.evidence.calibration.observations import Observations
+from hwopt.evidence.calibration.widths import fit_widths, half_widths
+from hwopt.evidence.intervals import FLOORS, TERMS
+from hwopt.evidence.validation import validate
+from hwopt.evidence.validation.score import mark_repeats
+from hwopt.evidence.validation.study import score
+
+TABLE = files("hwopt") / "data" / "runs" / "train.csv"
+
+
+def _subset(tmp_path, keep, name="runs.csv"):
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        rows = [row for row in reader if keep(row)]
+    path = tmp_path / name
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, reader.fieldnames)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory):
+    words = ("SimuMax", "Korthikanti", "Zero Bubble", "fms-fsdp")
+    path = _subset(tmp_path_factory.mktemp("runs"), lambda row: any(word in row["source"] for word in words))
+    rows = score(path, catalog.calibration(catalog.LITERATURE)).scored
+    mark_repeats(rows)
+    return Observations.of(rows)
+
+
+def _made_by(observed, shifts, noise=0.0):
+    """The same runs, measured as the model with these shifts says."""
+    wobble = noise * np.random.default_rng(0).standard_normal(len(observed.rows))
+    object.__setattr__(observed, "log_measured_s", observed.log_predicted_s(shifts) + wobble)
+    return observed
+
+
+@pytest.fixture
+def synthetic(observed):
+    kept = observed.log_measured_s
+    yield observed
+    object.__setattr__(observed, "log_measured_s", kept)
+
+
+@pytest.mark.slow
+def test_slopes_are_central_differences(observed):
+    start = 0.05 * np.ones(len(observed.scopes.entries))
+    slopes = observed.slopes(start)
+    for j in (0, 3, 10, len(start) - 1):
+        nudge = np.zeros_like(start)
+        nudge[j] = 1e-5
+        central = (observed.log_predicted_s(start + nudge) - observed.log_predicted_s(start - nudge)) / 2e-5
+        np.testing.assert_allclose(slopes[:, j], central, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_fit_finds_what_made_the_runs(synthetic):
+    truth = np.zeros(len(synthetic.scopes.entries))
+    names = synthetic.scopes.entries
+    truth[names.index(("gemm_efficiency", "all"))] = -0.4
+    truth[names.index(("stack_gemm_efficiency", "stack:zero-bubble"))] = 0.1
+    made = _made_by(synthetic, truth)
+    found = fit(made, weights=np.where(made.weights > 0.0, 1.0, 1.0) * 50.0)
+    residual = found.log_predicted_s - made.log_measured_s
+    assert np.abs(residual).max() < 0.03
+    assert np.abs(made.log_predicted_s(0.0 * truth) - made.log_measured_s).max() > 0.08
+
+
+def test_without_data_the_prior_stays(observed):
+    found = fit(observed, weights=np.zeros(len(observed.rows)))
+    np.testing.assert_allclose(found.shifts, 0.0, atol=1e-9)
+    np.testing.assert_allclose(found.sd, observed.scopes.prior_sd, rtol=1e-9)
+
+
+def test_an_outlier_moves_little(synthetic):
+    made = _made_by(synthetic, np.zeros(len(synthetic.scopes.entries)))
+    made.log_measured_s[:2] += 2.0
+    found = fit(made, weights=np.ones(len(made.rows)))
+    others = np.abs(found.log_predicted_s - made.log_measured_s)[2:]
+    assert np.median(others) < 0.02
+
+
+def test_what_is_left_out_is_not_seen(observed):
+    """Measurements of a group change nothing in the predictions of that group."""
+    everything = fit(observed)
+    predicted, fits = leave_out(observed, observed.sources, everything)
+    target = observed.sources == observed.sources[0]
+    kept = observed.log_measured_s.copy()
+    object.__setattr__(observed, "log_measured_s", np.where(target, kept + 0.7, kept))
+    try:
+        again, _ = leave_out(observed, observed.sources, everything)
+    finally:
+        object.__setattr__(observed, "log_measured_s", kept)
+    np.testing.assert_allclose(again[target], predicted[target], rtol=1e-9)
+    assert set(fits) == set(observed.sources)
+    alone = observed.stacks[target][0]
+    if not np.any(observed.stacks[~target] == alone):
+        entry = observed.scopes.entries.index(("stack_gemm_efficiency", f"stack:{alone}"))
+        assert abs(fits[str(observed.sources[0])].shifts[entry]) < 1e-6
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_across_predicts_only_what_was_asked(observed):
+    predicted = across(observed, ("ampere", "hopper"), ("blackwell",))
+    blackwell = np.array(observed.families) == "blackwell"
+    assert np.all(np.isfinite(predicted[blackwell])) and np.all(np.isnan(predicted[~blackwell]))
+    assert cell_errors("B200", observed, predicted).cells == 2
+
+
+def test_widths_hold_what_they_say_and_never_narrow():
+    random = np.random.default_rng(1)
+    features = (random.random((3000, len(TERMS))) < 0.2).astype(float)
+    spread = 0.1 * np.exp(0.9 * features[:, TERMS.index("moe")])
+    errors = np.abs(spread * random.standard_normal(3000))
+    widths = fit_widths(errors, features, np.ones(3000))
+    assert np.mean(errors <= half_widths(widths, features)) == pytest.approx(0.8, abs=0.002)
+    assert widths["moe"] == pytest.approx(0.9, abs=0.2)
+    assert all(widths[name] >= floor for name, floor in FLOORS.items())
+
+
+@pytest.mark.slow
+def test_ones_own_runs_become_a_file_that_helps(tmp_path):
+    path = _subset(tmp_path, lambda row: "SimuMax" in row["source"])
+    out = tmp_path / "mine.toml"
+    result = calibrate(path, out)
+    assert result["after"]["mean_abs_error"] < result["before"]["mean_abs_error"]
+    assert result["held_out"] is not None and result["moved"] and out.exists()
+    text = screen(result)
+    assert "each left out" in text and str(out) in text
+    before = validate(path)["summary"]["mean_abs_error"]
+    mine = validate(path, constants=out)
+    assert mine["summary"]["mean_abs_error"] < 0.6 * before
+    assert mine["summary"]["mean_abs_error"] == pytest.approx(result["after"]["mean_abs_error"], rel=0.02)
+    assert all(row["low"] < row["predicted"] < row["high"] for row in mine["rows"])
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_several_sources_weigh_by_cell_and_are_left_out_whole(tmp_path, monkeypatch):
+    words = ("SimuMax", "Korthikanti", "fms-fsdp")
+    path = _subset(tmp_path, lambda row: any(word in row["source"] for word in words))
+    left_out = []
+    module = importlib.import_module("hwopt.evidence.calibration.calibrate")
+    real = module.fit
+
+    def watched(observed, weights=None, **given):
+        if weights is not None:
+            sources = observed.sources
+            left_out.append([each for each in set(sources) if not np.any(weights[sources == each])])
+            cells = [sum(observed.weights[i] for i in members) for members in observed.cells.values()]
+            assert set(np.round(cells, 9)) <= {0.0, 1.0} and sum(cells) > 8  # doubtful rows are scored, not fitted
+        return real(observed, weights, **given)
+
+    monkeypatch.setattr(module, "fit", watched)
+    result = calibrate(path, constants="literature")
+    assert len(left_out) == 3 and all(len(each) == 1 for each in left_out)
+    assert result["after"]["mean_abs_error"] < result["held_out"]["mean_abs_error"]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_one_scale_moves_one_constant(tmp_path):
+    path = _subset(tmp_path, lambda row: "SimuMax" in row["source"])
+    result = calibrate(path, only=["stack_gemm_efficiency"])
+    assert [entry["constant"] for entry in result["moved"]] == ["stack_gemm_efficiency"]
+    assert result["out"] is None
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_what_cannot_be_fitted_is_refused(tmp_path):
+    path = _subset(tmp_path, lambda row: row["id"] in ("simumax_b200-0001", "simumax_b200-0002"))
+    with pytest.raises(UserError, match="2 runs"):
+        calibrate(path)
+    with pytest.raises(UserError, match="did you mean 'gemm_efficiency'"):
+        calibrate(path, only=["gemm_eficiency"])
+    with pytest.raises(UserError, match="speed of light"):
+        calibrate(path, constants="speed-of-light")
+    enough = _subset(tmp_path, lambda row: "SimuMax" in row["source"], "enough.csv")
+    with pytest.raises(UserError, match="cannot write"):
+        calibrate(enough, tmp_path / "nowhere" / "mine.toml")
+    assert jax.config.jax_enable_x64 is False

@@ -1,0 +1,80 @@
+"""Cells, latest releases and the baseline, on literal rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from hwopt.evidence.validation.reasons import Reason
+from hwopt.evidence.validation.score import Scored, summary
+from tests.unit.evidence.test_inference import RUN
+
+
+def _scored(measured, predicted, *, mfu=0.5, accelerator="h100-sxm", **columns):
+    defaults = {"source": "S", "model_name": "M", "measured_metric": "iter_time_s", "measured_value": measured}
+    case = SimpleNamespace(row=replace(RUN, **(defaults | columns)), accelerator=accelerator)
+    return Scored(case, SimpleNamespace(mfu=mfu), predicted, ())
+
+
+def test_rows_of_a_cell_count_once():
+    rows = [_scored(1.0, 1.1, tp=1), _scored(1.0, 1.3, tp=2), _scored(1.0, 0.5, model_name="N")]
+    got = summary(rows, [], 3)
+    assert got["cells"] == 2
+    assert got["mean_abs_error"] == pytest.approx((0.2 + 0.5) / 2)
+    assert got["median_abs_error"] == pytest.approx(0.35)
+    assert got["max_abs_error"] == pytest.approx(0.5)
+    assert got["mean_error"] == pytest.approx((0.2 - 0.5) / 2)
+
+
+def test_spelling_does_not_split_a_cell():
+    got = summary([_scored(1.0, 1.1, model_name="LLAMA3_8B"), _scored(1.0, 1.1, model_name="llama3-8b", tp=2)], [], 2)
+    assert got["cells"] == 1
+
+
+def test_only_the_latest_release_of_a_configuration_counts():
+    old = _scored(2.0, 1.0, source_locator="(release 24.09)")
+    new = _scored(1.0, 1.0, source_locator="(release 24.11.1)")
+    other = _scored(1.0, 1.0, source_locator="(release 24.09)", tp=2)
+    got = summary([old, new, other], [], 3)
+    assert got["max_abs_error"] == pytest.approx(0.0)
+    assert got["superseded"] == 1
+    assert old.left_out == "older release 24.9"
+    assert got["release_spread"] == {"configurations": 1, "median": pytest.approx(1.0), "p90": pytest.approx(1.0)}
+
+
+def test_a_run_printed_as_time_and_as_mfu_counts_once():
+    rows = [_scored(1.0, 1.0), _scored(50.0, 100.0, measured_metric="mfu")]
+    assert summary(rows, [], 2)["max_abs_error"] == pytest.approx(0.0)
+    assert rows[1].left_out
+
+
+def test_times_and_rates_lean_the_same_way():
+    rows = [_scored(1.0, 2.0), _scored(2.0, 1.0, measured_metric="tokens_per_s_per_gpu", model_name="N")]
+    got = summary(rows, [], 2)
+    assert got["time_bias"] == pytest.approx(1.0)
+    assert got["mean_error"] == pytest.approx((1.0 - 0.5) / 2)
+
+
+def test_baseline_is_one_utilisation_of_each_accelerator():
+    # Measured utilisations: 0.5 x 1.1 = 0.55 and 0.5 x 0.9 = 0.45 on one chip, 0.2 on the other.
+    rows = [_scored(1.0, 1.1), _scored(1.0, 0.9, model_name="N"), _scored(1.0, 1.0, mfu=0.2, accelerator="tpu-v4")]
+    got = summary(rows, [], 3)
+    fitted = (0.55 * 0.45) ** 0.5
+    assert got["baseline_utilisation"] == {"h100-sxm": pytest.approx(fitted), "tpu-v4": pytest.approx(0.2)}
+    errors = sorted([abs(0.55 / fitted - 1), abs(0.45 / fitted - 1), 0.0])
+    assert got["baseline_abs_error"] == pytest.approx(errors[1])
+
+
+def test_every_skipped_row_is_counted_by_reason():
+    got = summary([], [Reason.HYBRID, Reason.HYBRID, Reason.HEADLINE], 3)
+    assert (got["rows"], got["scored"], got["skipped"]) == (3, 0, 3)
+    assert got["skipped_by_reason"] == {str(Reason.HEADLINE): 1, str(Reason.HYBRID): 2}
+    assert got["median_abs_error"] is None
+
+
+def test_sources_are_scored_apart():
+    got = summary([_scored(1.0, 1.1), _scored(1.0, 2.0, source="T")], [], 2)
+    assert got["by_source"]["S"]["median_abs_error"] == pytest.approx(0.1)
+    assert got["by_source"]["T"]["max_abs_error"] == pytest.approx(1.0)

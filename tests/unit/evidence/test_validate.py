@@ -1,0 +1,163 @@
+"""`validate` from end to end on small files: scored rows, reasons, assumptions, the screen."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from hwopt.errors import UserError
+from hwopt.evidence.validation import Reason, screen, validate
+from hwopt.evidence.validation.models import accelerator
+
+COLUMNS = (
+    "id,source,model_name,layers,hidden,ffn,heads,kv_heads,vocab,seq_len,moe_experts,moe_topk,gpu,num_gpus,gpus_per_node,precision,"
+    "tp,pp,vpp,cp,ep,dp,zero_stage,micro_batch,global_batch_sequences,recompute,seq_parallel,measured_metric,measured_value,quality,notes"
+)
+GOOD = {
+    "id": "a", "source": "my cluster", "model_name": "my-13b", "layers": "40", "hidden": "5120", "ffn": "13824", "heads": "40",
+    "kv_heads": "40", "vocab": "32000", "seq_len": "4096", "moe_experts": "", "moe_topk": "", "gpu": "H100-SXM-80GB",
+    "num_gpus": "64", "gpus_per_node": "8", "precision": "bf16", "tp": "2", "pp": "2", "vpp": "1", "cp": "1", "ep": "1", "dp": "16",
+    "zero_stage": "zero1", "micro_batch": "1", "global_batch_sequences": "256", "recompute": "none", "seq_parallel": "yes",
+    "measured_metric": "iter_time_s", "measured_value": "4.0", "quality": "A", "notes": "Megatron-LM 2024-05",
+}  # fmt: skip
+
+
+def _file(tmp_path, *changes):
+    header = COLUMNS.split(",")
+    lines = [",".join((GOOD | {"id": f"r{i}"} | change)[name] for name in header) for i, change in enumerate(changes)]
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join((COLUMNS, *lines)) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"measured_value": ""}, Reason.NO_MEASUREMENT),
+        ({"measured_metric": "loss"}, Reason.UNSUPPORTED_METRIC),
+        ({"quality": "C"}, Reason.HEADLINE),
+        ({"model_name": "nemotron-h-56b"}, Reason.HYBRID),
+        ({"gpu": "Abacus-9000"}, Reason.UNKNOWN_ACCELERATOR),
+        ({"layers": "", "model_name": "secret-7b"}, Reason.UNKNOWN_SHAPE),
+        ({"global_batch_sequences": ""}, Reason.INCOMPLETE_PLAN),
+        ({"tp": "", "dp": ""}, Reason.INCOMPLETE_PLAN),
+        ({"dp": "15"}, Reason.INCONSISTENT_PLAN),
+        ({"micro_batch": "32"}, Reason.INCONSISTENT_PLAN),
+        ({"vpp": "40"}, Reason.INCONSISTENT_PLAN),
+    ],
+)
+def test_a_row_that_cannot_be_scored_says_why(tmp_path, change, reason):
+    result = validate(_file(tmp_path, {}, change))
+    good, bad = result["rows"]
+    assert good["status"] == "scored"
+    assert (bad["status"], bad["reason"], bad["predicted"]) == ("skipped", str(reason), None)
+    assert result["summary"]["skipped_by_reason"] == {str(reason): 1}
+
+
+def test_a_file_without_a_scored_row_still_answers(tmp_path):
+    result = validate(_file(tmp_path, {"quality": "C"}))
+    assert result["summary"]["median_abs_error"] is None
+    assert "quality C" in screen(result)
+
+
+def test_a_row_predicts_its_own_metric(tmp_path):
+    rate = {"measured_metric": "tokens_per_s_per_gpu", "measured_value": "4096"}
+    time, tokens = validate(_file(tmp_path, {}, rate))["rows"]
+    assert tokens["predicted"] == pytest.approx(256 * 4096 / 64 / time["predicted"])
+    assert time["error"] == pytest.approx(time["predicted"] / 4.0 - 1.0)
+    assert (time["unit"], tokens["unit"]) == ("s", "token/s")
+
+
+def test_what_a_row_leaves_open_is_assumed_and_said(tmp_path):
+    (row,) = validate(
+        _file(tmp_path, {"recompute": "", "seq_parallel": "", "precision": "", "dp": "", "zero_stage": ""})
+    )["rows"]
+    assert set(row["assumed"]) >= {"recompute", "seq_parallel", "precision", "dp", "zero_stage"}
+
+
+def test_two_dense_expert_shapes_and_a_long_context_are_scored(tmp_path):
+    moe = {"moe_experts": "8", "moe_topk": "2", "ep": "8", "model_name": "my-moe"}
+    context = {"cp": "4", "dp": "4", "seq_len": "32768"}
+    rows = validate(_file(tmp_path, {}, moe, context))["rows"]
+    assert [row["status"] for row in rows] == ["scored"] * 3
+    assert rows[2]["predicted"] > rows[1]["predicted"] > rows[0]["predicted"]
+
+
+def test_full_recomputation_takes_longer(tmp_path):
+    none, full = validate(_file(tmp_path, {}, {"recompute": "full"}))["rows"]
+    assert 1.15 < full["predicted"] / none["predicted"] < 1.4
+
+
+def test_a_stated_stack_is_used_and_a_wrong_one_refused(tmp_path):
+    path = _file(tmp_path, {})
+    text = path.read_text().splitlines()
+    path.write_text("\n".join([text[0] + ",stack", text[1] + ",megatron-2021"]))
+    assert validate(path)["rows"][0]["stack"] == "megatron-2021"
+    path.write_text("\n".join([text[0] + ",stack", text[1] + ",megatorn-2021"]))
+    with pytest.raises(UserError, match=r"runs\.csv.*line 2.*'stack'.*did you mean 'megatron-2021'"):
+        validate(path)
+
+
+def test_a_minimal_file_of_a_user(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        "model_name,gpu,num_gpus,seq_len,global_batch_sequences,measured_metric,measured_value\n"
+        "llama-3.1-8b,H100-SXM-80GB,8,8192,128,tokens_per_s_per_gpu,12000\n"
+    )
+    (row,) = validate(path)["rows"]
+    assert row["status"] == "scored", row
+    assert {"tp", "pp", "micro_batch", "precision", "stack"} <= set(row["assumed"])
+
+
+def test_the_answer_is_plain_json(tmp_path):
+    result = validate(_file(tmp_path, {}, {"quality": "C"}))
+    text = json.dumps(result, allow_nan=False)
+    wanted = {
+        "rows", "scored", "skipped", "cells", "median_abs_error", "mean_abs_error", "max_abs_error", "mean_error",
+        "baseline_abs_error", "interval_coverage", "by_source",
+    }  # fmt: skip
+    assert wanted <= set(json.loads(text)["summary"])
+    assert all(
+        {"id", "measured", "predicted", "error", "low", "high", "status", "reason"} <= set(r) for r in result["rows"]
+    )
+
+
+def test_the_same_file_gives_the_same_answer(tmp_path):
+    path = _file(tmp_path, {}, {"tp": "4", "dp": "8"})
+    assert validate(path) == validate(path)
+    assert all(math.isfinite(row["predicted"]) for row in validate(path)["rows"])
+
+
+def test_memory_is_scored_in_its_unit(tmp_path):
+    path = _file(tmp_path, {"measured_metric": "peak_memory_per_gpu", "measured_value": "40"})
+    text = path.read_text().splitlines()
+    header = text[0].replace("measured_metric", "quantity").replace("measured_value", "value")
+    path.write_text("\n".join([header + ",unit", text[1] + ",GB"]))
+    (row,) = validate(path)["rows"]
+    assert row["predicted"] == pytest.approx(row["memory_per_chip_bytes"] / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("printed", "slug"),
+    [
+        ("H100-SXM-80GB", "h100-sxm"),
+        ("A100-SXM (memory size not stated)", "a100-80"),
+        ("GB200-NVL72", "gb200"),
+        ("TPU-v5p", "tpu-v5p"),
+        ("MI250X GCD", "mi250x-gcd"),
+        ("Trainium1 (NeuronCore-v2; 2 per chip)", "trainium1-core"),
+        ("H100-96GB-HBM2e-500W", "h100-96gb-hbm2e-500w"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("A100 80GB SXM", "a100-80"),
+        ("A100-SXM4-40GB", "a100-40"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("H800-SXM-80GB", "h800"),
+        ("Google TPU v6e", "tpu-v6e"),
+        ("Abacus-9000", None),
+        ("", None),
+    ],
+)
+def test_an_accelerator_as_tables_print_it(printed, slug):
+    assert accelerator(printed) == slug
