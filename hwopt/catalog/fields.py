@@ -71,7 +71,7 @@ ENTRIES: dict[str, Entry] = {
                   "tied_embeddings", "sequence_length"),
     ),
     "stacks": Entry(
-        text=(*_COMMON, "framework", "purpose"),
+        text=(*_COMMON, "framework", "purpose", "family", "zero", "recompute", "sequence_parallel", "pads_heads"),
         quantities=quantities.STACK,
         tables={"attention_forward_efficiency": _BY_ARCHITECTURE, "attention_backward_efficiency": _BY_ARCHITECTURE},
         required=("attention_forward_efficiency", "attention_backward_efficiency",
