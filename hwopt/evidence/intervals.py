@@ -21,7 +21,7 @@ from hwopt import catalog
 from hwopt.catalog import Calibration
 from hwopt.catalog.load import read_toml
 from hwopt.catalog.names import data_root
-from hwopt.evidence.software import OTHERS, software_family
+from hwopt.evidence.stacks import OTHERS, software_family
 from hwopt.hardware.calibration import FAMILY, STACK
 from hwopt.plan import Disaggregated
 from hwopt.types import PRECISIONS

@@ -1,103 +1,64 @@
-"""Measured training runs: the rows of a CSV table."""
+"""Measured runs as typed rows: blanks as None, every fault named by file, row and column."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from hwopt.evidence.validation.table import Layout, Table, load, typed
+from hwopt.errors import UserError
+from hwopt.evidence.collected_text import complete
+from hwopt.evidence.columns import Measured, columns_of
+from hwopt.evidence.table import Table, load
 
 
 @dataclass(frozen=True)
-class MeasuredRun:
-    """One row. None: the source does not say. Columns beyond these are ignored."""
+class Rows:
+    """All rows of a file, in its order."""
 
-    line: int  # line of the file on which the row ends, the header being line 1
-    id: str
-    source: str
-    source_locator: str
-    notes: str
-    model_name: str
-    gpu: str
-    precision: str
-    zero_stage: str
-    recompute: str
-    seq_parallel: str
-    measured_metric: str
-    unit: str
-    phase: str
-    quality: str
-    config_complete: str
-    stack: str
-    framework: str
-    schedule: str
-    measured_value: float | None
-    params_B: float | None
-    layers: int | None
-    hidden: int | None
-    ffn: int | None
-    heads: int | None
-    kv_heads: int | None
-    head_dim: int | None
-    seq_len: int | None
-    vocab: int | None
-    moe_experts: int | None
-    moe_topk: int | None
-    num_gpus: int | None
-    gpus_per_node: int | None
-    tp: int | None
-    pp: int | None
-    vpp: int | None
-    cp: int | None
-    ep: int | None
-    expert_tp: int | None
-    dp: int | None
-    micro_batch: float | None
-    global_batch_sequences: float | None
-    mfu_peak_tflops: float | None
-    year: int | None
-    other_metrics: dict[str, str] = field(default_factory=dict)
-    columns: frozenset[str] = frozenset()  # those the file has
-
-    @property
-    def configuration(self) -> tuple:
-        """What two rows of the same run share, besides their cell."""
-        words = (self.precision, self.zero_stage, self.recompute.lower() or "none")
-        degrees = (self.layers, self.seq_len, self.num_gpus, self.tp, self.pp, self.vpp, self.cp, self.ep, self.dp)
-        return (*words, *degrees, self.micro_batch, self.global_batch_sequences)
+    path: Path
+    kind: type[Measured]
+    measured: list[Measured]
+    inferred: tuple[str, ...]  # columns that the file lacks and its words fill
 
 
-ESSENTIAL = ("model_name", "gpu", "num_gpus", "seq_len", "global_batch_sequences", "measured_metric", "measured_value")
-"""Columns without which no row could be scored; a user's own file may have these alone."""
+def read(path: str | Path) -> Rows:
+    """All rows of a CSV file of measured training runs or services.
 
-LAYOUT = Layout(
-    MeasuredRun,
-    ESSENTIAL,
-    other_names={"quantity": "measured_metric", "value": "measured_value"},  # of the tables of measured memory
-    may_be_zero=frozenset({"moe_experts", "moe_topk"}),
-)
+    Columns that the table lacks are inferred from its words, once, here. A row whose cells are those of an earlier one is
+    marked with that row's line.
 
-
-def read(path: str | Path) -> list[MeasuredRun]:
-    """All rows of a CSV file of measured runs.
-
-    **Arguments:** `path` of a UTF-8 CSV whose first line names the columns; `ESSENTIAL` must be among them.
+    **Arguments:** `path` as `hwopt.evidence.table.load` takes it.
 
     **Returns:** rows in the file's order; a row without an id is called `row-<line>`.
 
     **Raises:** `UserError` for a file that cannot be read as such, with file, row, column and what was likely meant.
     """
-    return runs(load(path, ESSENTIAL))
+    table = load(path)
+    declared = columns_of(table.kind)
+    present = frozenset(table.header)
+    filled: set[str] = set()
+    first: dict[tuple[str, ...], int] = {}
+    named: dict[str, int] = {}
+    measured = []
+    for line, cells in table.cells():
+        repeats = first.setdefault(tuple(cells.values()), line)
+        _check_name(table, line, cells.get("id", ""), named, repeats)
+        filled |= complete(cells, table.kind, present)
+        values = {}
+        for name, column in declared.items():
+            if cell := cells.get(name):
+                try:
+                    values[name] = column.read(cell)
+                except ValueError as error:
+                    raise table.fault(line, name, cell, str(error)) from None
+        values.setdefault("id", f"row-{line}")
+        measured.append(table.kind(line=line, columns=present, repeats=repeats if repeats != line else 0, **values))
+    return Rows(table.path, table.kind, measured, tuple(name for name in declared if name in filled))
 
 
-def runs(table: Table) -> list[MeasuredRun]:
-    """The rows of a table that is loaded.
-
-    **Raises:** as `read`.
-    """
-    return [MeasuredRun(other_metrics=_pairs(cell), **values) for cell, values in typed(table, LAYOUT)]
-
-
-def _pairs(cell: dict[str, str]) -> dict[str, str]:
-    pairs = (pair.split("=", 1) for pair in cell.get("other_metrics", "").split(";") if "=" in pair)
-    return {key.strip(): value.strip() for key, value in pairs}
+def _check_name(table: Table, line: int, name: str, named: dict[str, int], repeats: int) -> None:
+    """Refuses an id that stands twice for different rows."""
+    if name and (other := named.setdefault(name, line)) != line and repeats == line:
+        raise UserError(
+            f"{table.path}: row at line {line}, column 'id': '{name}' is the row at line {other} already; give each its own"
+        )

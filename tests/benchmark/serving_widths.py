@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from hwopt import catalog
+from hwopt.evidence.calibration.serving_widths import errors, write
 from hwopt.evidence.validation import validate
-from hwopt.evidence.validation.serving_widths import errors, write
 
 DATA = files("hwopt") / "data"
 

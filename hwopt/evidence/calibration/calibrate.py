@@ -9,8 +9,9 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.errors import UserError, suggest
-from hwopt.evidence.calibration.files import write
+from hwopt.evidence.calibration.files import check_writable, write
 from hwopt.evidence.calibration.fit import Posterior, fit
+from hwopt.evidence.calibration.held_out import errors_over_cells, leave_out
 from hwopt.evidence.calibration.observations import Observations, timed_runs
 from hwopt.evidence.intervals import COVERAGE, MEMORY
 from hwopt.evidence.validation.score import Scored
@@ -42,15 +43,19 @@ def calibrate(
     time_bias}, "moved": [{constant, scope, shift, sd}], "out"}`. Errors are over cells, as in `validate`; `held_out` leaves
     one source out after the other, or one cell where there is one source, and is None where there is one cell.
 
-    **Raises:** `UserError` for a bad file, an unknown constant, or fewer than `FEWEST` runs with a measured time.
+    **Raises:** `UserError` for a bad file, an unknown constant, fewer than `FEWEST` runs with a measured time, and, before
+    anything is fitted, for an `out` that cannot be written.
     """
     known = [constant.name for constant in CONSTANTS]
+    only = [only] if isinstance(only, str) else list(only)
     for name in only:
         if name not in known:
             raise UserError(f"unknown constant '{name}': {suggest(name, known)}; it is one of {', '.join(known)}")
     base = catalog.calibration(constants)
     if base is None:
         raise UserError("a calibration cannot start at the speed of light: start at 'literature' or 'calibrated'")
+    if out is not None:
+        check_writable(out)
     rows = timed_runs(path)
     if len(rows) < FEWEST:
         raise UserError(f"{path}: {len(rows)} runs with a measured time and a known plan; a fit needs {FEWEST}")
@@ -118,31 +123,18 @@ def _intervals(base: catalog.Calibration, residual: np.ndarray) -> dict[str, flo
 
 
 def _errors(observed: Observations, log_predicted_s: np.ndarray) -> dict[str, float]:
-    errors, ratio = observed.errors(log_predicted_s), log_predicted_s - observed.log_measured_s
-    cells = list(observed.cells.values())
-    absolute = [float(np.mean(np.abs(errors[members]))) for members in cells]
-    return {
-        "cells": len(cells),
-        "median_abs_error": float(np.median(absolute)),
-        "mean_abs_error": float(np.mean(absolute)),
-        "time_bias": float(np.expm1(np.mean([np.mean(ratio[members]) for members in cells]))),
-    }
+    of = errors_over_cells(observed, log_predicted_s, every=True)
+    return {"cells": of.cells, "median_abs_error": of.median, "mean_abs_error": of.mean, "time_bias": of.time_bias}
 
 
 def _held_out(observed: Observations, mean: np.ndarray, sd: np.ndarray, fitted: Posterior) -> dict[str, float] | None:
     """Errors where each source, or each cell of the only one, is predicted by a fit to the others."""
-    sources = observed.sources
-    groups = [np.flatnonzero(sources == source) for source in sorted(set(sources))]
-    if len(groups) == 1:
-        groups = [np.array(members) for members in observed.cells.values()]
-    if len(groups) < 2:
+    groups = observed.sources
+    if len(set(groups)) == 1:
+        groups = np.array([" ".join(row.cell) for row in observed.rows])
+    if len(set(groups)) < 2:
         return None
-    predicted = fitted.log_predicted_s.copy()
-    for members in groups:
-        weights = observed.weights.copy()
-        weights[members] = 0.0
-        without = fit(observed, weights, start=fitted.shifts, prior_mean=mean, prior_sd=sd)
-        predicted[members] = without.log_predicted_s[members]
+    predicted, _ = leave_out(observed, groups, fitted, prior_mean=mean, prior_sd=sd)
     return _errors(observed, predicted)
 
 

@@ -13,6 +13,30 @@ from hwopt.errors import UserError
 from hwopt.hardware.calibration import Scopes
 
 
+def _beside(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def check_writable(path: str | Path) -> None:
+    """Looks at a path before a fit of minutes: that it names a file in a folder which exists and takes new files.
+
+    **Raises:** `UserError` where `write` could not write it.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not str(path).strip():
+        raise UserError(f"the calibration's file is named by its path, not by {path!r}")
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise UserError(f"cannot write {path}: it is a folder; name a .toml file in it")
+        _beside(path).touch()
+        _beside(path).unlink()
+    except UserError:
+        raise
+    except (OSError, ValueError) as failure:  # ValueError: a NUL in the name
+        raise UserError(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from None
+
+
 def write(
     path: str | Path,
     *,
@@ -42,7 +66,7 @@ def write(
     if intervals:
         lines += ["", "[intervals]", *(f"{term} = {value:.4f}" for term, value in intervals.items())]
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = _beside(path)
     try:
         beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
         os.replace(beside, path)

@@ -16,10 +16,11 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt import catalog
-from hwopt.evidence.validation.conventions import is_memory
-from hwopt.evidence.validation.predict import stacked
-from hwopt.evidence.validation.score import Scored, mark_repeats
-from hwopt.evidence.validation.study import score
+from hwopt.errors import UserError
+from hwopt.evidence.columns import MeasuredRun
+from hwopt.evidence.validation.join import stacked
+from hwopt.evidence.validation.score import Cell, Scored, cells_of, mark_repeats
+from hwopt.evidence.validation.validate import score
 from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
 from hwopt.model.footprint import footprint
 from hwopt.model.maximum import hard_maximum
@@ -59,16 +60,18 @@ def _slopes(inputs: Any, totals: Array, membership: Array) -> Array:
 
 def complete(scored: Scored) -> bool:
     """Whether a row's plan is complete and its quality high: the rows that published figures are about."""
-    return scored.row.config_complete.lower() == "y" and scored.row.quality in COUNTED_QUALITY
+    return bool(scored.row.config_complete) and scored.row.quality in COUNTED_QUALITY
 
 
 def timed_runs(path: str | Path) -> list[Scored]:
-    """Rows of a file with a measured time, predicted with literature constants."""
-    rows = [
-        row
-        for row in score(path, catalog.calibration(catalog.LITERATURE)).scored
-        if not is_memory(row.row.measured_metric)
-    ]
+    """Rows of a file with a measured time, predicted with literature constants.
+
+    **Raises:** `UserError` for a file that cannot be read, or is a table of services.
+    """
+    scoring = score(path, catalog.calibration(catalog.LITERATURE))
+    if scoring.rows.kind is not MeasuredRun:
+        raise UserError(f"{path}: is a table of services; constants are fitted to training runs")
+    rows = [row for row in scoring.scored if not row.metric.memory]
     mark_repeats(rows)
     return rows
 
@@ -92,18 +95,17 @@ class Observations:
         **Arguments:** `rows` scored with literature constants; `by_cell`: every cell of complete rows weighs 1 (published
         runs), else every row does (one's own telemetry); `scopes` instead of those of the rows' machines.
         """
-        families = tuple(family_of(row.case.architecture) for row in rows)
-        stacks = sorted({row.case.stack for row in rows})
-        scopes = Scopes.of(sorted(set(families)), stacks) if scopes is None else scopes
+        cases = [row.case for row in rows if row.case is not None]
+        families = tuple(family_of(case.architecture) for case in cases)
+        scopes = scopes or Scopes.of(sorted(set(families)), sorted({case.stack for case in cases}))
         kinds: dict[tuple[str, str], np.ndarray] = {}
         membership = np.stack([
-            kinds.setdefault((family, row.case.stack), scopes.membership(family, row.case.stack))
-            for family, row in zip(families, rows, strict=True)
+            kinds.setdefault((family, case.stack), scopes.membership(family, case.stack))
+            for family, case in zip(families, cases, strict=True)
         ])  # fmt: skip
         inputs = stacked([
-            (row.case.workload, row.case.cluster,
-             replace(row.case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
-            for row in rows
+            (case.workload, case.cluster, replace(case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
+            for row, case in zip(rows, cases, strict=True)
         ])  # fmt: skip
         measured = [math.log(row.prediction.step_s) - math.log(row.time_ratio) for row in rows]
         weights = _cell_weights(rows) if by_cell else np.array([float(not row.left_out) for row in rows])
@@ -116,16 +118,12 @@ class Observations:
 
     @property
     def stacks(self) -> np.ndarray:
-        return np.array([row.case.stack for row in self.rows])
+        return np.array([row.stack for row in self.rows])
 
     @cached_property
-    def cells(self) -> dict[tuple[str, str, str], list[int]]:
+    def cells(self) -> dict[Cell, list[int]]:
         """Cell -> runs that count in it."""
-        cells: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-        for i, row in enumerate(self.rows):
-            if not row.left_out:
-                cells[row.cell].append(i)
-        return cells
+        return cells_of(self.rows)
 
     def log_predicted_s(self, shifts: np.ndarray) -> np.ndarray:
         """Logarithm of every run's predicted step time."""
@@ -140,7 +138,7 @@ class Observations:
     def errors(self, log_predicted_s: np.ndarray) -> np.ndarray:
         """(predicted - measured) / measured of what each row measures."""
         ratio = np.exp(log_predicted_s - self.log_measured_s)
-        rate = np.array([row.is_rate for row in self.rows])
+        rate = np.array([row.metric.rate for row in self.rows])
         return np.where(rate, 1.0 / ratio, ratio) - 1.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,9 +15,9 @@ from hwopt.evidence.calibration.held_out import GENERATIONS, across, leave_out
 from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
 from hwopt.evidence.calibration.widths import fit_widths, half_widths, weighted_quantile
 from hwopt.evidence.intervals import MEMORY, TERMS, terms
-from hwopt.evidence.software import software_family
-from hwopt.evidence.validation.conventions import is_memory
-from hwopt.evidence.validation.study import score
+from hwopt.evidence.stacks import software_family
+from hwopt.evidence.validation.score import Scored, cells_of
+from hwopt.evidence.validation.validate import score
 from hwopt.hardware.calibration import FAMILY, STACK
 
 RUNS = files("hwopt") / "data" / "runs"
@@ -58,8 +57,9 @@ def known_features(observed: Observations) -> np.ndarray:
     rows = []
     counting = observed.weights > 0.0
     families, stacks, sources = np.array(observed.families), observed.stacks, observed.sources
-    for i, row in enumerate(observed.rows):
-        on = terms(row.case.workload, row.case.architecture, row.case.stack, literature)
+    for i, case in enumerate(row.case for row in observed.rows):
+        assert case is not None
+        on = terms(case.workload, case.architecture, case.stack, literature)
         others = counting & (sources != sources[i])
         on["new_family"] = float(not np.any(others & (families == families[i])))
         on["new_stack"] = float(not np.any(others & (stacks == stacks[i])))
@@ -92,14 +92,18 @@ def _widths(
     return widths
 
 
+def scored_literature(name: str) -> list[Scored]:
+    """Rows of a shipped table, predicted with the constants of the literature."""
+    return score(Path(str(RUNS / name)), catalog.calibration(catalog.LITERATURE), cases=False).scored
+
+
 def memory_width() -> float:
     """Half width of a chip's peak memory: the quantile of errors of published measurements, every cell weighing the same."""
-    path = Path(str(RUNS / "memory.csv"))
-    literature = catalog.calibration(catalog.LITERATURE)
-    rows = [row for row in score(path, literature).scored if is_memory(row.row.measured_metric)]
-    in_cell = Counter(row.cell for row in rows)
-    errors = np.array([abs(np.log1p(row.error)) for row in rows])
-    return weighted_quantile(errors, np.array([1.0 / in_cell[row.cell] for row in rows]))
+    rows = scored_literature("memory.csv")
+    weights = np.zeros(len(rows))
+    for members in cells_of(rows).values():
+        weights[members] = 1.0 / len(members)
+    return weighted_quantile(np.array([abs(np.log1p(row.error)) for row in rows]), weights)
 
 
 def save(evidence: Evidence, path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -32,21 +32,16 @@ def errors(result: dict, experts: dict[str, bool]) -> Errors:
 
 def half_widths(found: Errors) -> dict[str, float]:
     """Widths that hold `COVERAGE` of the errors of dense models and of those with experts, cells counted equally."""
-    dense = _width([each for each in found if not each[2]])
-    experts = _width([each for each in found if each[2]])
-    if dense is None:
+    dense, experts = (_width([each for each in found if each[2] is with_experts]) for with_experts in (False, True))
+    if not dense:
         raise ValueError("no errors of dense models: nothing to take a width from")
-    return {"dense": dense, "experts": max(experts or 0.0, dense * math.exp(EXPERTS_FLOOR))}
+    return {"dense": dense, "experts": max(experts, dense * math.exp(EXPERTS_FLOOR))}
 
 
-def _width(found: Errors) -> float | None:
-    if not found:
-        return None
-    sizes: dict[tuple, int] = defaultdict(int)
-    for _, cell, _, _ in found:
-        sizes[cell] += 1
+def _width(found: Errors) -> float:
+    sizes = Counter(cell for _, cell, _, _ in found)
     weights = np.array([1.0 / sizes[cell] for _, cell, _, _ in found])
-    return weighted_quantile(np.array([each[3] for each in found]), weights)
+    return weighted_quantile(np.array([each[3] for each in found]), weights) if found else 0.0
 
 
 def text(found: Errors, families: list[str]) -> str:

@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-import re
+import csv
 from collections.abc import Callable
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from hwopt import catalog
+from hwopt.catalog.names import data_root
 from hwopt.evidence.calibration.calibrate import one_scale
-from hwopt.evidence.calibration.held_out import CellErrors, cell_errors
+from hwopt.evidence.calibration.held_out import errors_over_cells
 from hwopt.evidence.calibration.observations import complete
-from hwopt.evidence.calibration.published import RUNS, Evidence
+from hwopt.evidence.calibration.published import RUNS, Evidence, scored_literature
 from hwopt.evidence.calibration.widths import fit_widths, half_widths
 from hwopt.evidence.intervals import TERMS
-from hwopt.evidence.software import software_family
-from hwopt.evidence.validation.conventions import is_memory
-from hwopt.evidence.validation.score import fit_baseline, release_spread
-from hwopt.evidence.validation.study import score
+from hwopt.evidence.stacks import software_family
+from hwopt.evidence.validation.score import Cell, CellErrors, Scored, cells_of, fit_baseline, release_spread
+from hwopt.evidence.validation.validate import score
 
 POOR = 0.18
 """Error of a cell from which it is explained by name."""
 
-EXPLAINED = (
-    (r"SC21 Table 2", "ZeRO-3 of 2021 gathered each parameter on its own: 16 GB/s a GPU of links of 25, whatever their number; "
-                      "no other source ran it, so its constant stands at the literature's"),
-    (r"InternEvo", "optimizer shards over 256 and more ranks congest 4 x 100 Gb/s RoCE; the rest is 10 to 15 % slower than other "
-                   "stacks' kernels and no other source ran it"),
-    (r"torchtitan.*(405b|8b)", "context parallelism over 4 and 8 ranks of the first release runs at half the speed of 1 and 2; "
-                               "8-bit products with one scale a row"),
-    (r"qwen3.*(b200|h100)", "dispatch is bound by hosts and differs twofold between releases of one configuration"),
-    (r"qwen3.*gb", "two releases of one configuration differ by three quarters"),
-    (r"SimuMax", "one B200 node, plain Megatron-LM, few steps: 10 to 15 % slower than any other Blackwell source"),
-    (r"ModelZoo", "best tunings of single runs: overlap of all-to-all and host graphs are known by words only"),
-    (r"trn1|neuron", "two published headlines; compiler of 2023"),
-    (r"fms", "the fastest PyTorch runs on record (MFU 0.68 on A100)"),
-)  # fmt: skip
-"""Words of a cell -> why it is predicted poorly."""
+
+@cache
+def explanations() -> tuple[tuple[str, str, str, str], ...]:
+    """(source, model, accelerator, why a cell of theirs is predicted poorly); `*` stands for any text."""
+    with (data_root() / "calibrations" / "explained.csv").open(encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        return tuple((row["source"], row["model"], row["accelerator"], row["why"]) for row in rows)
 
 
-def _line(errors: CellErrors, asked: str = "") -> str:
+def explanation(cell: Cell) -> str:
+    """Why a cell is predicted poorly, as far as that is known."""
+    known = (why for *patterns, why in explanations() if all(map(fnmatchcase, cell, patterns)))
+    return next(known, "not explained")
+
+
+def _line(name: str, errors: CellErrors, asked: str = "") -> str:
     if not errors.cells:
-        return f"{errors.name:44} no runs"
+        return f"{name:44} no runs"
     return (
-        f"{errors.name:44}{errors.cells:5}{errors.rows:6}{100 * errors.median:8.1f}%{100 * errors.mean:7.1f}%"
+        f"{name:44}{errors.cells:5}{errors.rows:6}{100 * errors.median:8.1f}%{100 * errors.mean:7.1f}%"
         f"{100 * errors.signed:+7.1f}%{100 * errors.time_bias:+7.1f}%   {asked}"
     )
 
@@ -71,9 +71,9 @@ def accuracy_table(evidence: Evidence) -> str:
         return np.array([i for i in range(len(rows)) if counting[i] and test(i)], int)
 
     def says(words: str) -> Callable[[int], bool]:
-        return lambda i: bool(re.search(words, rows[i].row.source, re.I))
+        return lambda i: words in rows[i].row.source.lower()
 
-    moe = lambda i: float(rows[i].case.workload.model.experts) > 1.0
+    moe = lambda i: evidence.features[i, TERMS.index("moe")] > 0.0
     head = f"{'':44}{'cells':>5}{'rows':>6}{'median':>9}{'mean':>8}{'signed':>8}{'time':>8}   asked"
     baseline = {row.row.id: row for row in rows}
     fit_baseline(list(baseline.values()))
@@ -86,19 +86,19 @@ def accuracy_table(evidence: Evidence) -> str:
         "",
         "Constants that have not seen what they predict",
         head,
-        _line(cell_errors("one source left out", observed, source), "median 7.5, mean 11, signed 3"),
-        _line(cell_errors("  experts (MoE)", observed, source, moe), "median 14, mean 17"),
-        _line(cell_errors("  dense", observed, source, lambda i: not moe(i))),
-        _line(cell_errors("one software family left out", observed, evidence.by_software), "median 12, mean 15, signed 6"),
+        _line("one source left out", errors_over_cells(observed, source), "median 7.5, mean 11, signed 3"),
+        _line("  experts (MoE)", errors_over_cells(observed, source, moe), "median 14, mean 17"),
+        _line("  dense", errors_over_cells(observed, source, lambda i: not moe(i))),
+        _line("one software family left out", errors_over_cells(observed, evidence.by_software), "median 12, mean 15, signed 6"),
         *(
-            _line(cell_errors(name, observed, predicted), f"median {limit}")
+            _line(name, errors_over_cells(observed, predicted), f"median {limit}")
             for (name, predicted), limit in zip(evidence.by_generation.items(), (13, 15, 11, 15), strict=True)
         ),
         "",
         "Beside them",
         head,
-        _line(cell_errors("fitted: the same runs", observed, evidence.everything.log_predicted_s)),
-        _line(cell_errors("literature constants, nothing fitted", observed, _literature(evidence))),
+        _line("fitted: the same runs", errors_over_cells(observed, evidence.everything.log_predicted_s)),
+        _line("literature constants, nothing fitted", errors_over_cells(observed, _literature(evidence))),
         f"{'one utilisation a chip, fitted':44}{len(flat_cells):5}{'':6}{100 * np.median(flat_cells):8.1f}%"
         f"{100 * np.mean(flat_cells):7.1f}%",
         f"{'releases of one configuration differ by':44}{'':11}{100 * (spread['median'] or 0):8.1f}%"
@@ -116,8 +116,8 @@ def accuracy_table(evidence: Evidence) -> str:
         "Communication, the source left out",
         _row_line("vTrain, tensor parallel 16 over two nodes",
                   errors[chosen(lambda i: says("vtrain")(i) and rows[i].row.tp == 16)]),
-        _row_line("Zero-Bubble, pipelines of 8 to 32 stages", errors[chosen(says("zero.bubble"))]),
-        _row_line("SC'21 table 2, ZeRO-3", errors[chosen(lambda i: says("table 2")(i) and rows[i].case.plan.weights_sharded)]),
+        _row_line("Zero-Bubble, pipelines of 8 to 32 stages", errors[chosen(says("zero bubble"))]),
+        _row_line("SC'21 table 2, ZeRO-3", errors[chosen(lambda i: says("table 2")(i) and rows[i].row.zero == 3)]),
         _row_line("InternEvo, 8 to 64 GPUs",
                   errors[chosen(lambda i: says("intern")(i) and (rows[i].row.num_gpus or 0) <= 64)]),
         _row_line("InternEvo, 128 to 1,024 GPUs",
@@ -141,7 +141,7 @@ def _literature(evidence: Evidence) -> np.ndarray:
 
 def single_node_errors() -> np.ndarray:
     """Errors on vTrain's rows of one node, by constants fitted without vTrain."""
-    rows = score(Path(str(RUNS / "train_single_node.csv")), catalog.calibration()).scored
+    rows = score(Path(str(RUNS / "train_single_node.csv")), catalog.calibration(), cases=False).scored
     return np.array([row.error for row in rows])
 
 
@@ -155,16 +155,10 @@ def one_scale_errors(evidence: Evidence) -> np.ndarray:
 
 def memory_lines() -> list[str]:
     """Peak memory, runs that fitted and plans that ran out."""
-    literature = catalog.calibration(catalog.LITERATURE)
-    measured = [
-        row for row in score(Path(str(RUNS / "memory.csv")), literature).scored if is_memory(row.row.measured_metric)
-    ]
-    cells: dict[tuple, list[float]] = {}
-    for row in measured:
-        cells.setdefault(row.cell, []).append(abs(row.error))
-    by_cell = [np.mean(each) for each in cells.values()]
-    fitting = [_fits(row) for row in score(Path(str(RUNS / "train.csv")), literature).scored]
-    out = [not _fits(row) for row in score(Path(str(RUNS / "out_of_memory.csv")), literature).scored]
+    measured = scored_literature("memory.csv")
+    by_cell = [np.mean([abs(measured[i].error) for i in members]) for members in cells_of(measured).values()]
+    fitting = [_fits(row) for row in scored_literature("train.csv")]
+    out = [not _fits(row) for row in scored_literature("out_of_memory.csv")]
     return [
         "Memory",
         f"{'peak memory, error over cells':44}{len(by_cell):5}{len(measured):6}{100 * np.median(by_cell):8.1f}%"
@@ -174,7 +168,7 @@ def memory_lines() -> list[str]:
     ]
 
 
-def _fits(row) -> bool:
+def _fits(row: Scored) -> bool:
     return row.prediction.memory_bytes <= row.prediction.memory_capacity_bytes
 
 
@@ -225,9 +219,7 @@ def worst_lines(evidence: Evidence, errors: np.ndarray) -> list[str]:
     for error, cell in found:
         if error < POOR:
             break
-        words = " ".join(cell)
-        why = next((text for pattern, text in EXPLAINED if re.search(pattern, words, re.I)), "not explained")
-        lines.append(f"  {100 * error:5.1f}%  {cell[1]}, {cell[2]} ({cell[0][:40]}): {why}")
+        lines.append(f"  {100 * error:5.1f}%  {cell[1]}, {cell[2]} ({cell[0][:40]}): {explanation(cell)}")
     return lines
 
 
@@ -238,7 +230,7 @@ def source_lines(evidence: Evidence) -> list[str]:
     for source in sorted(set(observed.sources)):
         own = lambda i, source=source: observed.rows[i].row.source == source
         out, fitted = (
-            cell_errors(source, observed, predicted, own, every=True)
+            errors_over_cells(observed, predicted, own, every=True)
             for predicted in (evidence.by_source, evidence.everything.log_predicted_s)
         )
         if out.cells:

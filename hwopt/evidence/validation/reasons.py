@@ -16,6 +16,7 @@ class Reason(StrEnum):
     UNKNOWN_SHAPE = "model shape not stated and model not in the catalogue"
     INCOMPLETE_PLAN = "incomplete plan or batch"
     INCONSISTENT_PLAN = "inconsistent plan (degrees, chips, layers and batch do not fit together)"
+    REPEATED = "repeats an earlier row cell for cell: counted once"
 
 
 class Skip(Exception):
@@ -25,8 +26,3 @@ class Skip(Exception):
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
-
-    @property
-    def text(self) -> str:
-        """The reason, and the detail after a colon."""
-        return f"{self.reason}: {self.detail}" if self.detail else str(self.reason)

@@ -13,6 +13,7 @@ def screen(result: dict) -> str:
     lines = [
         f"{s['rows']} rows: {s['scored']} scored in {s['cells']} cells (source, model, accelerator), {s['skipped']} skipped",
         f"constants: {s['constants']}",
+        f"columns: {_columns(s['inferred'])}",
         "",
         f"{'':38}{'median':>8}{'mean':>8}{'max':>8}{'bias':>8}",
         f"{'error over cells':38}{_percent(s['median_abs_error'])}{_percent(s['mean_abs_error'])}"
@@ -50,6 +51,12 @@ def screen(result: dict) -> str:
         lines += ["", "skipped"]
         lines += [f"{count:6}  {reason}" for reason, count in s["skipped_by_reason"].items()]
     return "\n".join(lines)
+
+
+def _columns(inferred: list[str]) -> str:
+    if not inferred:
+        return "as the file states them"
+    return f"{len(inferred)} inferred from the file's text; python -m hwopt.evidence.collected_text writes them into it"
 
 
 def _percent(value: float | None, *, signed: bool = False) -> str:

@@ -1,134 +1,361 @@
-"""Step times of all rows at once: one jitted, vmapped `estimate` in float64."""
+"""Training runs: workload, cluster and plan of a row, and its step time as the quantity that was measured."""
+
+# Rows that come this far have their blanks filled or were skipped; the checker cannot see that.
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false, reportReturnType=false
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.evidence.validation.conventions import StepFlops
-from hwopt.evidence.validation.join import Case
+from hwopt import catalog
+from hwopt.catalog.chips import slot
+from hwopt.evidence.columns import MeasuredRun
+from hwopt.evidence.intervals import interval
+from hwopt.evidence.metrics import ATTENTION, TRAINING, Convention, StepFlops
+from hwopt.evidence.stacks import habits, training_stack
+from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, parts, stated
+from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
 from hwopt.model.estimate import estimate
 from hwopt.optim.quick_jit import quick_jit
-from hwopt.plan import Plan
+from hwopt.plan import Plan, stage_layers
+from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
+from hwopt.units import to_si
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
-Inputs = tuple[TrainingRun, Cluster, Plan]
+_GRAPHED_LAYER_S = 5e-5
+"""Host time of a layer inside a graph of the whole step (estimate, 10 to 100 us)."""
+
+_PARTLY_GRAPHED = 0.5
+"""Host time of a layer whose attention, router or MLP is a graph over one launched kernel by kernel (estimate)."""
+
+_NARROW_SCALE_CASTS = 2.5
+"""Passes of casts with one scale a row or block over those with one scale a tensor: both orientations are quantised apart
+(estimate, 1.5 to 4; torchtitan's own tables print 1.4 to 1.5 times the step)."""
+
+_FOLDING_YEAR = 2025
+"""Since when the tensor group of a layer is left out of its experts (parallel folding: Megatron-Core 0.9, arXiv 2504.14960)."""
+
+
+def _unsupported(row: MeasuredRun) -> str:
+    known = row.measured_metric in TRAINING and row.phase.lower() in ("", "train", "training")
+    return "" if known else f"'{row.measured_metric}' {row.phase}".strip()
+
+
+def completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
+    """The row with every degree and batch filled.
+
+    A column that the file lacks was not used (degree 1); a blank cell is an open question, answered where degrees,
+    chips and batch leave one answer.
+
+    **Raises:** `Skip`.
+    """
+    stated(row, "num_gpus", "seq_len", "global_batch_sequences")
+    open_ = [name for name in ("tp", "pp", "cp", "ep") if getattr(row, name) is None]
+    for name in open_:
+        if name in ("tp", "pp") and name in row.columns and row.num_gpus > 1 and row.dp != row.num_gpus:
+            stated(row, name)
+    assumed += open_
+    row = replace(row, **dict.fromkeys(open_, 1))
+    split = row.tp * row.pp * row.cp
+    dp = row.dp
+    if dp is None:
+        if row.num_gpus % split:
+            raise _inconsistent(f"tp x pp x cp = {split} does not divide {row.num_gpus} chips")
+        dp = row.num_gpus // split
+        if "dp" in row.columns:
+            assumed.append("dp")
+    if dp * split != row.num_gpus:
+        raise _inconsistent(f"tp x pp x cp x dp = {dp * split} on {row.num_gpus} chips")
+    ranks, experts = row.tp * row.cp * dp, row.moe_experts or 0
+    if row.ep > 1 and ranks % row.ep:
+        raise _inconsistent(f"ep = {row.ep} does not divide tp x cp x dp = {ranks}")
+    if experts and row.expert_tp and ranks % (row.ep * row.expert_tp):
+        raise _inconsistent(f"ep x expert_tp = {row.ep * row.expert_tp} does not divide tp x cp x dp = {ranks}")
+    if experts and row.ep > experts:
+        raise _inconsistent(f"ep = {row.ep} with {experts} experts")
+    each = row.global_batch_sequences / dp
+    micro_batch = row.micro_batch or _usual_micro_batch(each, row, assumed)
+    if micro_batch > each * (1.0 + 1e-9):
+        raise _inconsistent(f"micro-batch {micro_batch:g} above the replica's {each:g} sequences")
+    return replace(row, dp=dp, micro_batch=micro_batch)
+
+
+def _inconsistent(what: str) -> Skip:
+    return Skip(Reason.INCONSISTENT_PLAN, what)
+
+
+def _usual_micro_batch(each: float, row: MeasuredRun, assumed: list[str]) -> float:
+    """One sequence in a pipeline; without one, the largest power of two within 8,192 tokens a chip of the tensor group."""
+    assumed.append("micro_batch")
+    size = 1.0
+    while row.pp == 1 and each % (2.0 * size) == 0 and 2.0 * size * row.seq_len / row.cp <= 8192.0 * row.tp:
+        size *= 2.0
+    return min(size, each)
+
+
+def _inputs(
+    row: MeasuredRun, shape: Transformer, accelerator: str, architecture: str, stack: str, assumed: list[str]
+) -> tuple[TrainingRun, Cluster, Plan, bool]:
+    if row.gpus_per_node is None:
+        assumed.append("gpus_per_node")
+    domain = float(row.gpus_per_node or catalog.record("chips", accelerator).si("scale_up_domain", 8.0))
+    links = row.scale_out_gbit_per_s and to_si(row.scale_out_gbit_per_s, "Gb/s")
+    cluster = parts(accelerator, domain, links, stack)
+    cluster = replace(cluster, chips=np.float64(row.num_gpus), stack=software(cluster.stack, row))
+    plan, full_if_too_big = _plan(row, shape, stack, cluster.stack, assumed)
+    workload = _workload(row, shape, assumed)
+    if TRAINING[row.measured_metric].flops and row.flops_attention is None:
+        assumed.append("flop_convention")
+    return workload, cluster, plan, full_if_too_big
+
+
+def software(stack: Stack, row: MeasuredRun) -> Stack:
+    """The stack with the settings that the row states: kernels, overlap, graphs, scales, what stays in memory."""
+    stored = {"fused": 0.0, "unfused": 1.0, None: None}[row.attention_kernel]
+    graphed = _GRAPHED_LAYER_S if row.host_graphs == "step" else None
+    settings = {
+        "attention_scores_stored": stored,
+        "tp_overlap": row.tp_overlap, "pp_overlap": row.pp_overlap, "ep_overlap": row.ep_overlap,
+        "dispatch_deduplicated": row.deduplicated_dispatch,
+        "host_layer_s": graphed, "host_moe_layer_s": graphed,
+        "residual_tensors": 2.0 if row.recompute_norms else None,
+        "product_kept": 0.0 if row.recompute_activation else None,
+        "logit_bytes": row.logit_bytes,
+        # Megatron and DeepSpeed reduce gradients in the weights' format; only bf16 makes them add up in 32 bit.
+        "gradient_bytes": 2.0 if row.number_format == "fp16" else None,
+    }  # fmt: skip
+    stack = replace(stack, **{name: np.float64(value) for name, value in settings.items() if value is not None})
+    casts = _NARROW_SCALE_CASTS if row.scaling in ("row", "block") else 1.0
+    host = _PARTLY_GRAPHED if row.host_graphs == "parts" else 1.0
+    factors = {"cast_passes": casts, "host_layer_s": host, "host_moe_layer_s": host}
+    return replace(stack, **{name: np.float64(factor * getattr(stack, name)) for name, factor in factors.items()})
+
+
+def _workload(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> TrainingRun:
+    if row.number_format is None:
+        assumed.append("precision")
+    name = slot(row.number_format or "bf16")
+    wide = name in ("fp32", "tf32")
+    tokens = row.global_batch_sequences * row.seq_len
+    values = {
+        "sequence_length": row.seq_len,
+        "global_batch_sequences": row.global_batch_sequences,
+        "tokens": tokens,
+        "unique_tokens": tokens,
+        "weight_bytes": 4.0 if wide else 2.0,
+        "master_bytes": 0.0 if wide else 4.0,
+        "moment_bytes": 8.0,
+        "activation_bytes": 4.0 if wide else 2.0,
+        "causal_fraction": 0.5 * min((row.document_tokens or row.seq_len) / row.seq_len, 1.0),
+        "trainable_fraction": 1.0 if row.trainable_fraction is None else row.trainable_fraction,
+        "routing_imbalance": 1.0,
+        "input_bytes_per_token": 4.0,
+    }
+    leaves = {key: np.float64(value) for key, value in values.items()}
+    share = np.array([float(entry == name) for entry in PRECISIONS])
+    return TrainingRun(model=shape, law=catalog.loss_law(), gemm_precision=share, **leaves)
+
+
+def _plan(row: MeasuredRun, shape: Transformer, name: str, stack: Stack, assumed: list[str]) -> tuple[Plan, bool]:
+    """The plan, and whether recomputation is turned on where memory is short."""
+    habit, layers = habits(name), int(shape.layers)
+    vpp = _virtual_stages(row, layers, assumed)
+    if row.pp * vpp > layers + 2:
+        raise _inconsistent(f"{row.pp} stages x {vpp} chunks for {layers} layers")
+    fullest, last = stage_layers(layers, row.pp, vpp)
+    assumed += [said for said, cell in (("zero_stage", row.zero), ("recompute", row.recompute_layers)) if cell is None]
+    zero = habit.zero if row.zero is None else row.zero
+    again = float(habit.recompute == "full") if row.recompute_layers is None else row.recompute_layers
+    parallel = habit.sequence_parallel if row.seq_parallel is None else row.seq_parallel
+    if row.seq_parallel is None and row.tp > 1:
+        assumed.append("seq_parallel")
+    values = {
+        "tp": row.tp, "pp": row.pp, "dp": row.dp, "cp": row.cp, "ep": row.ep,
+        "expert_tp": _expert_tp(row, shape, assumed),
+        "virtual_stages": vpp, "micro_batch": row.micro_batch, "fullest_stage": fullest, "last_stage": last,
+        "sequence_parallel": float(parallel and row.tp > 1),
+        "optimizer_sharded": zero >= 1, "gradients_sharded": zero >= 2, "weights_sharded": zero >= 3,
+        "shard_groups": max(row.dp * row.cp / (row.zero_ranks or row.dp * row.cp), 1.0),
+        "recompute_full": again, "recompute_attention": row.recompute_attention or 0.0,
+        "bubble_fraction": 1.0 if row.bubble_share is None else row.bubble_share,
+        "weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "local_steps": 1.0,
+        "activations_offloaded": row.offloaded_activations or 0.0,
+    }  # fmt: skip
+    # Who shards weights to save memory turns recomputation on before anything else.
+    may_be_full = row.recompute_layers is None and (habit.recompute == "memory" or zero >= 3)
+    return Plan(**{key: np.float64(value) for key, value in values.items()}), may_be_full
+
+
+def _virtual_stages(row: MeasuredRun, layers: int, assumed: list[str]) -> int:
+    if row.pp == 1:
+        return 1
+    if row.vpp is not None:
+        return row.vpp
+    assumed.append("vpp")
+    # As many chunks as there are layers; the embedding and the head stand for one each.
+    return max((layers + 2) // row.pp, 1) if row.interleaved else 1
+
+
+def _expert_tp(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> int:
+    """Tensor parallel degree inside experts: the whole tensor group until parallel folding, one since, as far as the group
+    has room.
+    """
+    if not float(shape.experts):
+        return 1
+    if row.expert_tp or row.tp == 1:
+        return row.expert_tp or 1
+    assumed.append("expert_tp")
+    fits = (row.tp * row.cp * row.dp) % (row.ep * row.tp) == 0
+    return row.tp if fits and (row.year or _FOLDING_YEAR) < _FOLDING_YEAR else 1
+
+
+# Predictions ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What the model says about one case."""
+class Step:
+    """What the model says about one step."""
 
     step_s: float
-    mfu: float  # of the peak of the row's formats
+    mfu: float
     memory_bytes: float
     memory_capacity_bytes: float
     memory_reserve_bytes: float  # of it: context, buffers, fragmentation
     flops: StepFlops
     peak_flops_per_s: float  # 16 bit, one chip
-    breakdown: dict[str, float]
     recompute_full: float
 
 
-def stacked(trees: Sequence) -> Any:
-    """Pytrees of the same structure as one with a leading axis."""
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float64) for leaf in leaves]), *trees)
+@quick_jit
+def _steps(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
+    def one(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
+        report = estimate(workload, cluster, plan)
+        tokens, shape = workload.global_batch_sequences * workload.sequence_length, workload.model
+        matrix = work.matrix_parameters(shape)
+        full = work.attention_span(workload, jnp.ones_like(workload.causal_fraction))
+        attention = 2.0 * full * shape.heads * (shape.qk_dim + shape.v_dim) * shape.layers
+        layers = matrix - shape.vocab * shape.hidden
+        partly = (1.0 - plan.recompute_full) * plan.recompute_attention * attention
+        return {
+            "step_s": report.step_time_s,
+            "mfu": report.mfu,
+            "memory_bytes": report.memory_per_chip_bytes,
+            "memory_capacity_bytes": report.memory_capacity_bytes,
+            "memory_reserve_bytes": report.memory.reserve_bytes,
+            "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
+            "attention_full": tokens * 3.0 * attention,
+            "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
+            "peak_flops_per_s": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],
+            "recompute_full": plan.recompute_full,
+        }
+
+    return jax.vmap(one)(workload, cluster, plan)
 
 
-def predict(cases: Sequence[Case]) -> list[Prediction]:
-    """The model's answer for each case.
+def steps(cases: Sequence[Case]) -> list[Step]:
+    """The model's step of each case.
 
     Rows whose recomputation is not stated, on stacks whose users turn it on when memory is short, are estimated without,
     and where they do not fit again with all of it and then with the share of it that just fits.
     """
-    if not cases:
-        return []
     inputs = [(case.workload, case.cluster, case.plan) for case in cases]
-    answers = _evaluate(inputs)
-    retry = [i for i, case in enumerate(cases) if case.full_if_too_big and _too_big(answers[i])]
-    if retry:
-        # All rows again: the same shapes, so no second trace.
-        everything = _evaluate(_recomputing(inputs, dict.fromkeys(retry, 1.0)))
-        shares = {i: _share_that_fits(answers[i], everything[i]) for i in retry}
-        answers = _evaluate(_recomputing(inputs, shares))
+    answers = _evaluated(inputs)
+    short = [i for i, case in enumerate(cases) if case.full_if_too_big and _too_big(answers[i])]
+
+    def again(shares: Sequence[float]) -> list[Step]:
+        return _evaluated([
+            (workload, cluster, replace(plan, recompute_full=np.float64(share)))
+            for (workload, cluster, plan), share in zip((inputs[i] for i in short), shares, strict=True)
+        ])  # fmt: skip
+
+    everything = again([1.0] * len(short))
+    shares = [_share_that_fits(answers[i], most) for i, most in zip(short, everything, strict=True)]
+    for i, answer in zip(short, again(shares), strict=True):
+        answers[i] = answer
     return answers
 
 
-def _recomputing(inputs: Sequence[Inputs], shares: dict[int, float]) -> list[Inputs]:
-    """The inputs with these shares of layers recomputed."""
-    changed = list(inputs)
-    for i, share in shares.items():
-        workload, cluster, plan = inputs[i]
-        changed[i] = (workload, cluster, replace(plan, recompute_full=np.float64(share)))
-    return changed
-
-
-def _share_that_fits(nothing: Prediction, everything: Prediction) -> float:
+def _share_that_fits(nothing: Step, everything: Step) -> float:
     """Share of layers to recompute: memory falls linearly from `nothing` recomputed to `everything`."""
     saved = nothing.memory_bytes - everything.memory_bytes
     missing = nothing.memory_bytes - nothing.memory_capacity_bytes
     return min(missing / saved, 1.0) if saved > 0.0 else 1.0
 
 
-def _too_big(answer: Prediction) -> bool:
+def _too_big(answer: Step) -> bool:
     return answer.memory_bytes > answer.memory_capacity_bytes
 
 
-@quick_jit
-def _estimate_all(workload: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[dict[str, Array], dict[str, Array]]:
-    def one(workload: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[dict[str, Array], dict[str, Array]]:
-        report = estimate(workload, cluster, plan)
-        tokens = workload.global_batch_sequences * workload.sequence_length
-        shape = workload.model
-        matrix = work.matrix_parameters(shape)
-        full = work.attention_span(workload, jnp.ones_like(workload.causal_fraction))
-        attention = 2.0 * full * shape.heads * (shape.qk_dim + shape.v_dim) * shape.layers
-        layers = matrix - shape.vocab * shape.hidden
-        values = {
-            "step_s": report.step_time_s,
-            "mfu": report.mfu,
-            "memory_bytes": report.memory_per_chip_bytes,
-            "memory_reserve_bytes": report.memory.reserve_bytes,
-            "memory_capacity_bytes": report.memory_capacity_bytes,
-            "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
-            "attention_full": tokens * 3.0 * attention,
-            "repeated": tokens
-            * (
-                plan.recompute_full * (2.0 * layers + attention)
-                + (1.0 - plan.recompute_full) * plan.recompute_attention * attention
-            ),
-            "peak": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],
-            "recompute_full": plan.recompute_full,
-        }
-        return values, report.breakdown._asdict()
-
-    return jax.vmap(one)(workload, cluster, plan)
+def _evaluated(inputs: Sequence[tuple]) -> list[Step]:
+    if not inputs:
+        return []
+    values = {name: column.tolist() for name, column in evaluate(_steps, inputs).items()}
+    kinds = zip(*(values.pop(name) for name in ("products", "attention_full", "repeated")), strict=True)
+    rows = zip(*values.values(), strict=True)
+    return [
+        Step(**dict(zip(values, row, strict=True)), flops=StepFlops(*each))
+        for row, each in zip(rows, kinds, strict=True)
+    ]
 
 
-def _evaluate(inputs: Sequence[tuple[TrainingRun, Cluster, Plan]]) -> list[Prediction]:
-    with jax.enable_x64(True):
-        answer = cast(Any, _estimate_all(*stacked(inputs)))
-        values, parts = (jax.tree.map(np.asarray, part) for part in answer)
+def convention(row: MeasuredRun) -> Convention:
+    """What the row's FLOPs count: as it states; else full attention until 2024, causal since, as NVIDIA's stacks do."""
+    usual = "causal" if (row.year or 2024) >= 2025 else "full"
+    return Convention(
+        ATTENTION[row.flops_attention or usual], bool(row.flops_recompute) or row.measured_metric == "hfu"
+    )
+
+
+def value(row: MeasuredRun, step: Step) -> float:
+    """A predicted step as the quantity that the row measures, in its unit.
+
+    An MFU without the peak that the source divides by takes the chip's, 16 bit.
+    """
+    metric, tokens = row.measured_metric, row.global_batch_sequences * row.seq_len
+    rates = {
+        "tokens_per_s_per_gpu": tokens / row.num_gpus,
+        "tokens_per_s": tokens,
+        "samples_per_s": row.global_batch_sequences,
+    }
+    if metric in rates:
+        return rates[metric] / step.step_s
+    if TRAINING[metric].memory:
+        # What an allocator has handed out leaves context and fragmentation out.
+        outside = step.memory_reserve_bytes if metric == "max_memory_allocated" else 0.0
+        return (step.memory_bytes - outside) / to_si(1.0, row.unit or TRAINING[metric].unit)
+    if not TRAINING[metric].flops:
+        return step.step_s
+    rate = step.flops.counted(convention(row)) / step.step_s / row.num_gpus
+    if metric == "tflops_per_gpu":
+        return rate / 1e12
+    fraction = rate / (row.mfu_peak_tflops * 1e12 if row.mfu_peak_tflops else step.peak_flops_per_s)
+    return 100.0 * fraction if row.measured_value > 1.5 else fraction
+
+
+def _predict(cases: Sequence[Case]) -> list[Prediction]:
     return [
         Prediction(
-            step_s=float(values["step_s"][i]),
-            mfu=float(values["mfu"][i]),
-            memory_bytes=float(values["memory_bytes"][i]),
-            memory_capacity_bytes=float(values["memory_capacity_bytes"][i]),
-            memory_reserve_bytes=float(values["memory_reserve_bytes"][i]),
-            flops=StepFlops(*(float(values[name][i]) for name in ("products", "attention_full", "repeated"))),
-            peak_flops_per_s=float(values["peak"][i]),
-            breakdown={name: float(part[i]) for name, part in parts.items()},
-            recompute_full=float(values["recompute_full"][i]),
+            value(case.row, step), step.step_s, step.mfu, step.memory_bytes, step.memory_capacity_bytes, step.recompute_full
         )
-        for i in range(len(inputs))
-    ]
+        for case, step in zip(cases, steps(cases), strict=True)
+    ]  # fmt: skip
+
+
+KIND = Kind(
+    unsupported=_unsupported,
+    completed=completed,
+    usual_stack=lambda row, accelerator, architecture: training_stack(architecture, row.year),
+    inputs=_inputs,
+    predict=_predict,
+    interval=lambda case, held: interval(case.workload, case.architecture, case.stack, held, without=case.row.source),
+)

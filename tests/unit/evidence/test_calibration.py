@@ -13,14 +13,15 @@ import pytest
 from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.calibration import calibrate, screen
+from hwopt.evidence.calibration.files import check_writable
 from hwopt.evidence.calibration.fit import fit
-from hwopt.evidence.calibration.held_out import across, cell_errors, leave_out
+from hwopt.evidence.calibration.held_out import across, errors_over_cells, leave_out
 from hwopt.evidence.calibration.observations import Observations
 from hwopt.evidence.calibration.widths import fit_widths, half_widths
 from hwopt.evidence.intervals import FLOORS, TERMS
 from hwopt.evidence.validation import validate
 from hwopt.evidence.validation.score import mark_repeats
-from hwopt.evidence.validation.study import score
+from hwopt.evidence.validation.validate import score
 
 TABLE = files("hwopt") / "data" / "runs" / "train.csv"
 
@@ -123,7 +124,7 @@ def test_across_predicts_only_what_was_asked(observed):
     predicted = across(observed, ("ampere", "hopper"), ("blackwell",))
     blackwell = np.array(observed.families) == "blackwell"
     assert np.all(np.isfinite(predicted[blackwell])) and np.all(np.isnan(predicted[~blackwell]))
-    assert cell_errors("B200", observed, predicted).cells == 2
+    assert errors_over_cells(observed, predicted).cells == 2
 
 
 def test_widths_hold_what_they_say_and_never_narrow():
@@ -159,7 +160,7 @@ def test_several_sources_weigh_by_cell_and_are_left_out_whole(tmp_path, monkeypa
     words = ("SimuMax", "Korthikanti", "fms-fsdp")
     path = _subset(tmp_path, lambda row: any(word in row["source"] for word in words))
     left_out = []
-    module = importlib.import_module("hwopt.evidence.calibration.calibrate")
+    module = importlib.import_module("hwopt.evidence.calibration.held_out")
     real = module.fit
 
     def watched(observed, weights=None, **given):
@@ -185,6 +186,47 @@ def test_one_scale_moves_one_constant(tmp_path):
     assert result["out"] is None
 
 
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("nowhere/mine.toml", "cannot write .*nowhere"),
+        (".", "is a folder"),
+        ("x" * 300 + ".toml", "cannot write"),
+        ("file.toml/mine.toml", "cannot write"),
+        ("a\0b.toml", "cannot write"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_fit(tmp_path, monkeypatch, out, words):
+    module = importlib.import_module("hwopt.evidence.calibration.calibrate")
+    monkeypatch.setattr(module, "timed_runs", lambda path: pytest.fail("the runs were read first"))
+    (tmp_path / "file.toml").write_text("kept")
+    with pytest.raises(UserError, match=words) as raised:
+        calibrate(TABLE, tmp_path / out)
+    assert "\n" not in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["file.toml"]
+
+
+@pytest.mark.parametrize("out", ["", "  ", 3, True])
+def test_what_is_no_path_is_refused_before_the_fit(out):
+    with pytest.raises(UserError, match="named by its path"):
+        calibrate(TABLE, out)
+
+
+def test_a_path_that_can_be_written_is_left_as_it_was(tmp_path):
+    check_writable(tmp_path / "new.toml")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old.toml").write_text("kept")
+    check_writable(str(tmp_path / "old.toml"))
+    assert (tmp_path / "old.toml").read_text() == "kept" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_slips_of_a_call_are_said_in_one_line():
+    with pytest.raises(UserError, match="named by its path"):
+        calibrate(None)
+    with pytest.raises(UserError, match="did you mean 'gemm_efficiency'"):
+        calibrate(TABLE, only="gemm_eficiency")
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_what_cannot_be_fitted_is_refused(tmp_path):
@@ -198,4 +240,6 @@ def test_what_cannot_be_fitted_is_refused(tmp_path):
     enough = _subset(tmp_path, lambda row: "SimuMax" in row["source"], "enough.csv")
     with pytest.raises(UserError, match="cannot write"):
         calibrate(enough, tmp_path / "nowhere" / "mine.toml")
+    with pytest.raises(UserError, match="table of services"):
+        calibrate(TABLE.parent / "inference.csv")
     assert jax.config.jax_enable_x64 is False

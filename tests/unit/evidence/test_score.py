@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from hwopt.evidence.validation.join import Prediction
 from hwopt.evidence.validation.reasons import Reason
-from hwopt.evidence.validation.score import Scored, summary
-from tests.unit.evidence.test_inference import RUN
+from hwopt.evidence.validation.score import Scored, cell_errors, summary
+from tests.evidence_cases import RUN
 
 
 def _scored(measured, predicted, *, mfu=0.5, accelerator="h100-sxm", **columns):
-    defaults = {"source": "S", "model_name": "M", "measured_metric": "iter_time_s", "measured_value": measured}
-    case = SimpleNamespace(row=replace(RUN, **(defaults | columns)), accelerator=accelerator)
-    return Scored(case, SimpleNamespace(mfu=mfu), predicted, ())
+    row = replace(RUN, **({"source": "S", "model_name": "M", "measured_value": measured} | columns))
+    return Scored(row, accelerator, "nemo-2025", Prediction(predicted, 1.0, mfu, 1.0, 2.0), ())
 
 
 def test_rows_of_a_cell_count_once():
@@ -34,9 +34,9 @@ def test_spelling_does_not_split_a_cell():
 
 
 def test_only_the_latest_release_of_a_configuration_counts():
-    old = _scored(2.0, 1.0, source_locator="(release 24.09)")
-    new = _scored(1.0, 1.0, source_locator="(release 24.11.1)")
-    other = _scored(1.0, 1.0, source_locator="(release 24.09)", tp=2)
+    old = _scored(2.0, 1.0, release=(24, 9))
+    new = _scored(1.0, 1.0, release=(24, 11, 1))
+    other = _scored(1.0, 1.0, release=(24, 9), tp=2)
     got = summary([old, new, other], [], 3)
     assert got["max_abs_error"] == pytest.approx(0.0)
     assert got["superseded"] == 1
@@ -78,3 +78,19 @@ def test_sources_are_scored_apart():
     got = summary([_scored(1.0, 1.1), _scored(1.0, 2.0, source="T")], [], 2)
     assert got["by_source"]["S"]["median_abs_error"] == pytest.approx(0.1)
     assert got["by_source"]["T"]["max_abs_error"] == pytest.approx(1.0)
+
+
+def test_a_regression_does_not_count_and_columns_tell_configurations_apart():
+    slow, fast = _scored(3.0, 1.0, release=(25, 9), regression=True), _scored(1.0, 1.0, release=(25, 7))
+    other = _scored(1.0, 1.0, release=(25, 4), number_format="fp8")
+    got = summary([slow, fast, other], [], 3)
+    assert slow.left_out and got["superseded"] == 2  # the newest release is the regression: the older one is superseded
+    assert not other.left_out
+
+
+def test_rows_without_an_error_and_cells_without_rows_do_not_count():
+    errors = np.array([0.1, np.nan, -0.3])
+    of = cell_errors([[0, 1], [2], [1], []], errors, np.log1p(errors))
+    assert (of.cells, of.rows) == (2, 2)
+    assert (of.median, of.mean, of.worst, of.signed) == pytest.approx((0.2, 0.2, 0.3, -0.1))
+    assert np.isnan(cell_errors([], errors, errors).mean)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import importlib
+import io
 import json
 import math
 
 import pytest
 
 from hwopt.errors import UserError
-from hwopt.evidence.validation import Reason, screen, validate
-from hwopt.evidence.validation.models import accelerator
+from hwopt.evidence.columns import MeasuredRun
+from hwopt.evidence.validation import Reason, screen, training, validate
 
 COLUMNS = (
     "id,source,model_name,layers,hidden,ffn,heads,kv_heads,vocab,seq_len,moe_experts,moe_topk,gpu,num_gpus,gpus_per_node,precision,"
@@ -139,25 +143,77 @@ def test_memory_is_scored_in_its_unit(tmp_path):
     assert row["predicted"] == pytest.approx(row["memory_per_chip_bytes"] / 1e9)
 
 
-@pytest.mark.parametrize(
-    ("printed", "slug"),
-    [
-        ("H100-SXM-80GB", "h100-sxm"),
-        ("A100-SXM (memory size not stated)", "a100-80"),
-        ("GB200-NVL72", "gb200"),
-        ("TPU-v5p", "tpu-v5p"),
-        ("MI250X GCD", "mi250x-gcd"),
-        ("Trainium1 (NeuronCore-v2; 2 per chip)", "trainium1-core"),
-        ("H100-96GB-HBM2e-500W", "h100-96gb-hbm2e-500w"),
-        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
-        ("A100 80GB SXM", "a100-80"),
-        ("A100-SXM4-40GB", "a100-40"),
-        ("AMD Instinct MI300X", "mi300x"),
-        ("H800-SXM-80GB", "h800"),
-        ("Google TPU v6e", "tpu-v6e"),
-        ("Abacus-9000", None),
-        ("", None),
-    ],
-)
-def test_an_accelerator_as_tables_print_it(printed, slug):
-    assert accelerator(printed) == slug
+def test_a_row_that_stands_twice_counts_once_and_is_said(tmp_path):
+    path = _file(tmp_path, {}, {"tp": "4", "dp": "8"})
+    once = validate(path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, lines[1], lines[2]]) + "\n")
+    twice = validate(path)
+    assert twice["summary"]["skipped_by_reason"] == {str(Reason.REPEATED): 2}
+    assert [row["detail"] for row in twice["rows"][2:]] == ["line 2", "line 3"]
+    assert twice["summary"]["mean_abs_error"] == once["summary"]["mean_abs_error"]
+    assert "     2  repeats an earlier row cell for cell" in screen(twice)
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_no_path_is_said(path):
+    with pytest.raises(UserError, match="named by its path"):
+        validate(path)
+    with pytest.raises(UserError, match="unknown constants"):
+        validate("x.csv", constants=path)
+
+
+def test_columns_say_what_words_say(tmp_path):
+    """The same run in words and in columns is predicted alike, and the answer says which it was."""
+    words = {
+        "precision": "fp8(blockwise)",
+        "zero_stage": "fsdp 8",
+        "recompute": "selective(op)",
+        "notes": "NeMo 24.07; no p2p overlap",
+    }
+    path = _file(tmp_path, words)
+    inferred = validate(path)
+    header, row = path.read_text().splitlines()
+    columns = {
+        "number_format": "fp8", "scaling": "block", "zero": "3", "zero_ranks": "8", "recompute_layers": "0.4",
+        "pp_overlap": "0", "year": "2024", "stack": "nemo-2024",
+    }  # fmt: skip
+    cells = dict(zip(header.split(","), row.split(","), strict=True))
+    for name in ("precision", "zero_stage", "recompute", "notes"):
+        del cells[name]
+    cells |= columns
+    path.write_text(",".join(cells) + "\n" + ",".join(cells.values()) + "\n")
+    stated = validate(path)
+    assert stated["rows"][0]["predicted"] == inferred["rows"][0]["predicted"]
+    assert (stated["summary"]["columns"], stated["summary"]["inferred"]) == ("stated", [])
+    assert inferred["summary"]["columns"] == "inferred from text"
+    assert set(columns) - {"stack"} <= set(inferred["summary"]["inferred"]) | {"stack"}
+    assert "columns: as the file states them" in screen(stated)
+    assert "inferred from the file's text" in screen(inferred)
+
+
+def test_many_rows_are_worked_off_in_parts(tmp_path, monkeypatch, capsys):
+    module = importlib.import_module("hwopt.evidence.validation.validate")
+    changes = [{"global_batch_sequences": str(256 + 16 * i)} for i in range(11)] + [{"quality": "C"}]
+    path = _file(tmp_path, *changes)
+    together = validate(path)
+    sizes, real = [], training.KIND.predict
+    kind = dataclasses.replace(training.KIND, predict=lambda cases: sizes.append(len(cases)) or real(cases))
+    monkeypatch.setitem(module.KINDS, MeasuredRun, kind)
+    monkeypatch.setattr(module, "_AT_ONCE", 5)
+    assert validate(path) == together
+    assert sizes == [5, 5, 1]
+    assert capsys.readouterr().err == ""  # no meter where nobody watches
+
+
+def test_a_meter_runs_on_a_terminal(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    module = importlib.import_module("hwopt.evidence.validation.validate")
+    shown = Terminal()
+    monkeypatch.setattr(module, "tqdm", functools.partial(module.tqdm, file=shown))
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
+    validate(_file(tmp_path, {}))
+    assert "0/1" in shown.getvalue() and "row/s" in shown.getvalue()

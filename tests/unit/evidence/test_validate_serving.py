@@ -9,9 +9,9 @@ import pytest
 
 from hwopt import catalog
 from hwopt.errors import UserError
+from hwopt.evidence.calibration.serving_widths import half_widths
 from hwopt.evidence.intervals import serving_interval
 from hwopt.evidence.validation import Reason, screen, validate
-from hwopt.evidence.validation.serving_widths import half_widths
 
 COLUMNS = (
     "id,source,model_name,gpu,num_gpus,tp,pp,ep,weight_precision,kv_precision,batch,input_tokens,output_tokens,metric,value,"
@@ -93,7 +93,7 @@ def test_software_follows_source_column_and_chip(answer):
     rows = answer({}, named, {"stack": "tensorrt-llm-2025"})["rows"]
     assert [row["stack"] for row in rows] == ["tensorrt-llm-2023", "fastertransformer", "tensorrt-llm-2025"]
     assert ["stack" in row["assumed"] for row in rows] == [True, False, False]
-    with pytest.raises(UserError, match="column 'stack': unknown software stack 'tensort'"):
+    with pytest.raises(UserError, match="column 'stack': 'tensort' is no software stack"):
         answer({"stack": "tensort"})
 
 

@@ -1,0 +1,375 @@
+"""Columns of measured runs out of prose: the only place where words of sources, notes and names are searched.
+
+`python -m hwopt.evidence.collected_text IN.csv OUT.csv` writes into a table the columns that it lacks, as its own text tells
+them; `hwopt validate` does the same in memory. A table that has the columns is taken at its word: nothing is searched.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+from hwopt import catalog
+from hwopt.catalog.chips import slot
+from hwopt.errors import UserError
+from hwopt.evidence import collected_words as words
+from hwopt.evidence.columns import Measured, MeasuredRun, MeasuredService, columns_of, entry, inferred
+from hwopt.evidence.metrics import METRICS
+from hwopt.evidence.stacks import megatron, training_stack, typical_year
+from hwopt.evidence.table import load
+
+Cells = Mapping[str, str]
+"""Text of a row's cells by column."""
+
+_CORRECTED = ("micro_batch", "quality", "seq_parallel", "config_complete")
+"""Columns of collected tables whose cells their notes overrule, or that hold other words than yes and no."""
+
+
+def complete(cells: dict[str, str], kind: type[Measured], present: Iterable[str]) -> set[str]:
+    """Fills in the columns that a table lacks, as the row's words tell them.
+
+    **Arguments:** `cells` of a row, changed in place; `kind` of row; columns `present` in the file: where all that can be
+    inferred are, nothing is done.
+
+    **Returns:** names of the columns whose cells changed.
+    """
+    lacking = set(inferred(kind)).difference(present)
+    if not lacking:
+        return set()
+    changed = set()
+    for name, value in _SAID[kind](cells).items():
+        open_ = name in lacking or name in _CORRECTED or (name in ("stack", "year") and not cells.get(name))
+        if open_ and value != cells.get(name, "") and _readable(value, columns_of(kind)[name].read):
+            cells[name] = value
+            changed.add(name)
+    return changed
+
+
+def _readable(value: str, read: Callable[[str], object]) -> bool:
+    """Words that make no sense as a cell state nothing."""
+    try:
+        return not value or read(value) is not None
+    except ValueError:
+        return False
+
+
+def _text(cells: Cells, names: str) -> str:
+    return " | ".join(cells.get(name, "") for name in names.split()).lower()
+
+
+def _whole(cells: Cells, name: str) -> int:
+    """A whole number of a cell, 0 where it holds none."""
+    cell = cells.get(name, "").removesuffix(".0")
+    return int(cell) if cell.isdigit() and len(cell) < 16 else 0
+
+
+def _number(value: float) -> str:
+    """A number as a cell, exactly."""
+    return repr(value).removesuffix(".0")
+
+
+def _first(rules: Iterable[tuple[str, str]], text: str) -> str:
+    return next((said for pattern, said in rules if re.search(pattern, text)), "")
+
+
+def _by(rules: Iterable[words.Rule], cells: Cells) -> dict[str, str]:
+    """What rules say by column, blank where none matches."""
+    texts = {names: _text(cells, names) for names in {rule.cells for rule in rules}}
+    found = dict.fromkeys((rule.column for rule in rules), "")
+    for rule in rules:
+        if not found[rule.column] and re.search(rule.words, texts[rule.cells]):
+            found[rule.column] = rule.said
+    return found
+
+
+# Names of models and accelerators ------------------------------------------------------------------------------------
+
+_TUNING = re.compile(r"\b(lora|peft|sft|fine-?tun\w*|pretrain\w*|proxy|slice|instruct|base)\b", re.I)
+_DROPPED = (
+    re.compile(r"\b(nvidia|amd|instinct|google|cloud|aws|amazon|intel|habana|gpus?|accelerator|tensor core)\b", re.I),
+    re.compile(r"\b(sxm\d?|oam|hgx|dgx|nvl\d+|hbm\d?e?)\b", re.I),
+    re.compile(r"\b(?!40)\d+ ?gi?b\b", re.I),  # an A100 of 40 GB stays one
+)
+"""What tables print beside an accelerator's name: its maker, form factor and memory."""
+
+
+@cache
+def accelerator(name: str) -> str | None:
+    """Slug of the accelerator that a row counts, however it is printed.
+
+    The name as it stands, then without its maker, form factor and memory. Tables of Trainium count NeuronCores,
+    `Trainium1 (NeuronCore-v2; ...)`.
+    """
+    if "neuroncore" in name.lower():
+        whole = accelerator(re.split(r"[(,;]|neuroncore", name, flags=re.I)[0].strip())
+        return (lookup("chips", f"{whole}-core") or whole) if whole else lookup("chips", name)
+    spellings, plain = [name], re.sub(r"[_/-]+", " ", name)
+    for dropped in _DROPPED:
+        plain = dropped.sub(" ", plain)
+        spellings.append(" ".join(plain.split()))
+    return next((slug for each in spellings if each and (slug := lookup("chips", each))), None)
+
+
+@cache
+def lookup(kind: str, name: str) -> str | None:
+    """Slug of a catalogue entry under any spelling, also with what the model was used for; None where there is none."""
+    plain = re.sub(r"\([^)]*\)", " ", name).replace("_", "-")  # `llama3-70b (12-layer slice)`, `LLAMA3_70B (lora)`
+    bare = re.sub(r"[\s-]+$", "", _TUNING.sub(" ", plain)).strip()
+    squeeze = lambda text: re.sub(r"[^a-z0-9.]", "", text.lower())
+    known = entry(kind, name) or entry(kind, bare)
+    return known or next((slug for slug in catalog.names(kind) if squeeze(slug) == squeeze(bare)), None)
+
+
+def _chip(cells: Cells) -> str | None:
+    return entry("chips", cells.get("chip", "")) or accelerator(cells.get("gpu", ""))
+
+
+def _said(cells: Cells, chip: str | None) -> dict[str, str]:
+    """What the words of a row of any kind say; `chip`: the accelerator's slug."""
+    name, gpu = cells.get("model_name", ""), cells.get("gpu", "")
+    model = lookup("workloads", name)
+    return _by(words.ANY, cells) | {
+        "release": _release(cells.get("source_locator", ""), cells.get("notes", "")),
+        "workload": model if model and model != entry("workloads", name) else "",
+        "chip": chip if chip and chip != entry("chips", gpu) else "",
+    }
+
+
+def _release(locator: str, notes: str) -> str:
+    """Software release that a source prints: from its place, else its notes, else the date of the printed table."""
+    numbered = r"(?:container|release|section)\s+v?(\d{1,9}(?:\.\d{1,9})+)|\b(\d\d\.\d\d(?:\.\d{1,9})?)\s+container"
+    found = re.search(numbered, locator, re.I) or re.search(numbered, notes, re.I)
+    dated = re.search(r"\((20\d\d)-(\d\d)-(\d\d)\)", locator)
+    return (found[1] or found[2]) if found else ".".join(dated.groups()) if dated else ""
+
+
+# Training runs -------------------------------------------------------------------------------------------------------
+
+
+def year(cells: Cells) -> int:
+    """Year of the software: the column, else the first date in source, place and notes; 0 where there is none."""
+    text = _text(cells, "source source_locator notes")
+    dates = (base + int(match[1]) for pattern, base in words.YEARS if (match := re.search(pattern, text)))
+    return _whole(cells, "year") or next(dates, 0)
+
+
+def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
+    """(software that ran a training row, "" where no word names it; whether it is a guess).
+
+    Order: the row's `framework` column; words of the source; words of the notes and of the sharding, which are a guess.
+    """
+    if re.match(r"(maxtext|paxml) \(jax\)", _text(cells, "notes")):  # a table of several frameworks names each row's
+        return _generation("jax", cells, architecture), False
+    for columns, guess in (("framework", False), ("source", False), ("notes zero_stage", True)):
+        if name := _first(words.STACKS, _text(cells, columns)):
+            return _generation(name, cells, architecture), guess
+    return "", False
+
+
+def _generation(name: str, cells: Cells, architecture: str) -> str:
+    """A family of stacks to the one of its year and chip."""
+    said, date = _text(cells, "notes framework"), year(cells) or typical_year(architecture)
+    if architecture.startswith("cdna") and name in {"nvidia", "nemo-2025", "torch"}:
+        return "rocm-primus-2025"
+    if name == "jax":
+        return "jax-maxtext-tpu" if architecture == "tpu" else "jax-gpu"
+    if name == "deepspeed" or (name == "megatron-2021" and "zero3" in cells.get("zero_stage", "").replace("-", "")):
+        return "deepspeed-2021" if date <= 2022 else "torch-fsdp-2023"
+    if name == "torchtitan-2024":
+        # Compilation is off unless a run switches it on; 8-bit products are of no use without.
+        compiled = re.search(r"(?<!without )(?<!no )compile|float8|fp8", f"{said} {_text(cells, 'precision')}")
+        return name if compiled and "eager" not in said else "torchtitan-eager"
+    if name == "torch":
+        return "torchtitan-2024" if date >= 2024 or "compile" in said else "torch-fsdp-2023"
+    return megatron(architecture, date) if name == "nvidia" else name
+
+
+def _domain(cells: Cells) -> int:
+    """Accelerators of a scale-up domain."""
+    chip = _chip(cells)
+    usual = int(catalog.record("chips", chip).si("scale_up_domain", 8.0)) if chip else 8
+    return _whole(cells, "gpus_per_node") or usual
+
+
+def sharding_ranks(cells: Cells) -> str:
+    """Ranks that share the states by words such as `zero1 inside groups of 8 GPUs (hybrid)`, `fsdp 256 inside slice x dp 4
+    over DCN`, `hsdp`; "" where all do.
+    """
+    said = _text(cells, "zero_stage")
+    if match := re.search(r"groups? of ([1-9]\d{0,8})", said):
+        return match[1]
+    if match := re.search(r"fsdp[ -]?([1-9]\d{0,8})", said):
+        return match[1] if match[0] != "fsdp2" else ""  # the second FSDP, not two ranks
+    return str(max(_domain(cells) // (_whole(cells, "tp") or 1), 1)) if "hsdp" in said else ""
+
+
+def recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
+    """(share of layers recomputed whole, share whose attention core is) by words; blanks where there are none.
+
+    "selective" differs by source: the attention core (Korthikanti et al., nothing left to save where kernels are `fused`);
+    every other matrix product (torchtitan's `op`: half of the products, no attention, 0.4 of a layer); everything but
+    weight products (MaxText `minimal`: the core again); norms and activations (MoE recipes: no products); the whole
+    MoE sublayer (0.6 of a layer). A bare "selective" with both MFU and HFU printed gives its share away.
+    `full-on-5-layers`: that many layers of every stage (Megatron's block method).
+    """
+    said = _text(cells, "recompute")
+    if not said:
+        return "", ""
+    if said == "selective" and (share := _repeated_share(_text(cells, "other_metrics"))):
+        return share, ""
+    if match := re.search(r"full[- ]on[- ](\d{1,9})", said):
+        model = lookup("workloads", cells.get("model_name", ""))
+        layers = _whole(cells, "layers") or (int(catalog.record("workloads", model).si("layers")) if model else 1)
+        return _number(min(int(match[1]) * (_whole(cells, "pp") or 1) / layers, 1.0)), ""
+    if match := re.search(r"(?:every|each) (other|[1-9]\d{0,8})", said):
+        return _number(1.0 / (2 if match[1] == "other" else int(match[1]))), ""
+    layers, _, attention = (_first(words.RECOMPUTED, said) or ("0 0" if fused else "0 1")).partition(" ")
+    return layers, attention.removeprefix("0")
+
+
+def _repeated_share(other_metrics: str) -> str:
+    """Share of the forward pass that runs again, by the ratio of hardware to model FLOPs."""
+    printed = dict(re.findall(r"(\w+)\s*=\s*([^;\s]+)", other_metrics))
+    try:
+        return _number(min(max(3.0 * (float(printed["hfu"]) / float(printed["mfu"]) - 1.0), 0.0), 1.0))
+    except (KeyError, ValueError, ZeroDivisionError):
+        return ""
+
+
+def links_gbit_per_s(notes: str, gpus_per_node: int) -> float | None:
+    """Scale-out bandwidth a chip that notes state, Gb/s; None where they do not.
+
+    It is a property of the node: `4x200 Gb/s per node`, `800 Gb/s inter-node per node`, `400 Gb/s per GPU`, `8 HDR IB per
+    node`.
+    """
+    rates = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0}
+    for pattern, of_node in words.LINKS:
+        if match := re.search(pattern, notes, re.I):
+            total = float(match[1])
+            for factor in match.groups()[1:]:
+                total *= rates.get(factor.lower()) or float(factor)
+            return total / gpus_per_node if of_node else total
+    return None
+
+
+def _offloaded(cells: Cells) -> str:
+    """Share of kept activations in host memory."""
+    if match := re.search(r"offload_layers=(\d{1,4})\b", _text(cells, "notes")):
+        return _number(min(float(match[1]) / (_whole(cells, "layers") or 1), 1.0))
+    # Only a layer's input stays: a third of what 0.85 of its products recomputed would keep.
+    return _number(2.0 / 3.0) if "qkv_proj_offloaded" in _text(cells, "recompute") else ""
+
+
+def _logit_bytes(cells: Cells) -> str:
+    """A compiled loss leaves the 16-bit output and its gradient of 14 bytes; that it is since 2025 is inferred."""
+    printed = re.search(r"_(20\d\d)[01]\d_", cells.get("source_locator", ""))
+    compiled = "compile" in _text(cells, "notes") and "torchtitan" in _text(cells, "source")
+    return "4" if compiled and printed and int(printed[1]) >= 2025 else ""
+
+
+def _run(cells: Cells) -> dict[str, str]:
+    """What the words of a training run say."""
+    chip, date, notes = _chip(cells), year(cells), _text(cells, "notes")
+    architecture = str(catalog.record("chips", chip).text.get("architecture", "")) if chip else ""
+    software, guess = stack(cells, architecture)
+    said = _said(cells, chip) | _by(words.RUN, cells)
+    used = entry("stacks", cells.get("stack") or software or training_stack(architecture, date))
+    kernel = cells.get("attention_kernel") or said["attention_kernel"]
+    usual = "unfused" if used and catalog.record("stacks", used).si("attention_scores_stored") else "fused"
+    again, attention_again = recomputed(cells, (kernel or usual) == "fused")
+    metric = METRICS.get(cells.get("measured_metric", ""))
+    attention, _, hardware = (said["flops_attention"] if metric and metric.flops else "").partition(" ")
+    gbit = links_gbit_per_s(notes, min(_domain(cells), 8))
+    return said | {
+        "year": str(date or ""),
+        "stack": software,
+        "assumed": "stack" if guess and not cells.get("stack") else "",
+        "zero_ranks": sharding_ranks(cells),
+        "recompute_layers": again,
+        "recompute_attention": attention_again,
+        "offloaded_activations": _offloaded(cells),
+        "logit_bytes": _logit_bytes(cells),
+        "interleaved": "" if cells.get("vpp") else said["interleaved"],
+        "scale_out_gbit_per_s": _number(gbit) if gbit else "",
+        "flops_attention": attention,
+        "flops_recompute": hardware,
+        "micro_batch": "" if re.search(r"micro-?batch size not stated", notes) else cells.get("micro_batch", ""),
+    }
+
+
+# Services ------------------------------------------------------------------------------------------------------------
+
+
+def _service(cells: Cells) -> dict[str, str]:
+    """What the words of a service say."""
+    instance = re.match(r"trn(\d)", cells.get("gpu", ""), re.I)  # its NeuronCores are counted
+    chip = lookup("chips", f"trainium{instance[1]}-core") if instance else _chip(cells)
+    said = _said(cells, chip) | _by(words.SERVICE, cells)
+    assumed, products = [], ""
+    formats = {name: _format(cells, name) for name in ("weight_precision", "kv_precision")}
+    if said["kept_16_bit"]:  # gpt-oss: experts in 4 bit, which multiply in 8
+        record = catalog.record("chips", chip) if chip else None
+        hopper = record is not None and record.text.get("architecture") == "hopper"
+        assumed = [*(name for name, written in formats.items() if not written), "mixed_formats"]
+        products = "fp8" if record and "fp8" in record.words("native") and not hopper else "bf16"
+        formats = {"weight_precision": "fp4", "kv_precision": "bf16" if hopper else formats["kv_precision"]}
+    options = "tensorrt-llm perf-overview" in _text(cells, "source")
+    if options and not said["attention_data_parallel"] and _whole(cells, "moe_experts") and _whole(cells, "ep") > 1:
+        # Its section on reproducing results sets `enable_attention_dp` for every MoE model, also where a table's head says TP.
+        said["attention_data_parallel"] = "yes"
+        assumed.append("attention_data_parallel")
+    lengths = _whole(cells, "input_tokens"), _whole(cells, "output_tokens")
+    inconsistent = "inconsistent in source" in _text(cells, "notes")
+    return said | {
+        "number_format": products,
+        "weight_format": formats["weight_precision"],
+        "kv_format": formats["kv_precision"],
+        "requests": str(words.REQUESTS.get(lengths, "")) if options else "",
+        "assumed": " ".join(assumed),
+        "quality": "C" if inconsistent else cells.get("quality", ""),
+    }
+
+
+def _format(cells: Cells, column: str) -> str:
+    """The number format in a cell, the first where it names several; blank where it names none that is known."""
+    said = cells.get(column, "").split("/")[0].strip().lower()
+    try:
+        slot(said)
+    except UserError:
+        return ""
+    return said
+
+
+_SAID: dict[type[Measured], Callable[[Cells], dict[str, str]]] = {MeasuredRun: _run, MeasuredService: _service}
+
+
+def write(path: str | Path, out: str | Path) -> None:
+    """Writes a table with the columns that it lacks.
+
+    **Raises:** `UserError` for a table that cannot be read, and a file that cannot be written.
+    """
+    table = load(path)
+    lacking = [name for name in inferred(table.kind) if name not in table.header]
+    names = dict(zip(table.header, table.spelled, strict=True)) | {name: name for name in lacking}
+    rows = []
+    for _, cells in table.cells():
+        complete(cells, table.kind, table.header)
+        rows.append([cells.get(name, "") for name in names])
+    try:
+        with Path(out).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([list(names.values()), *rows])
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror or error}") from None
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m hwopt.evidence.collected_text IN.csv OUT.csv")
+    try:
+        write(sys.argv[1], sys.argv[2])
+    except UserError as error:
+        sys.exit(str(error))
