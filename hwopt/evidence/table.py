@@ -34,7 +34,7 @@ class Table:
                     f"{self.path}: row at line {line}: {extra} more cells than columns ('{self.spelled[-1]}' is the last "
                     "column); quote a cell that contains a comma"
                 )
-            yield line, dict(zip(self.header, (cell.strip() for cell in cells), strict=False))
+            yield line, dict(zip(self.header, cells, strict=False))
 
     def fault(self, line: int, column: str, cell: str, intent: str) -> UserError:
         """What is wrong with one cell."""
@@ -53,8 +53,13 @@ def load(path: str | Path) -> Table:
         raise UserError(f"a file of measured runs is named by its path, not by {path!r}")
     path = Path(path)
     reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    once: dict[str, str] = {}  # cells of a long table are few texts, many times
     try:
-        lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+        lines = [
+            (reader.line_num, [once.setdefault(cell, cell) for cell in map(str.strip, cells)])
+            for cells in reader
+            if any(map(str.strip, cells))
+        ]
     except csv.Error as error:
         raise UserError(
             f"{path}: row at line {reader.line_num}: not CSV ({error}); is a quotation mark left open?"
@@ -62,7 +67,7 @@ def load(path: str | Path) -> Table:
     if not lines:
         wanted = ", ".join(essential(MeasuredRun)[:3])
         raise UserError(f"{path}: the file is empty; its first line should name columns such as {wanted}")
-    spelled = [cell.strip() for cell in lines[0][1]]
+    spelled = lines[0][1]
     kind = kind_of(spelled)
     header = _header(path, spelled, kind)
     if not lines[1:]:

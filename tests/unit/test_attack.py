@@ -230,7 +230,8 @@ def test_hostile_words_and_random_damage_leave_every_row_accounted_for(tmp_path)
         "source_locator": (f"container v{digits}.1", "(2024-99-99)"),
         "expert_tp": ("1000000000", "3"),
     }
-    rows += [table[0] | {column: word} for column, each in words.items() for word in each]
+    hostile = [{column: word} for column, each in words.items() for word in each]
+    rows += [table[0] | {"id": f"hostile-{i}"} | each for i, each in enumerate(hostile)]
     result = validate(_file(rows, tmp_path))
     json.dumps(result, allow_nan=False)
     reasons = {str(reason) for reason in Reason}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ from hwopt import catalog
 from hwopt.evidence.columns import Measured, entry
 from hwopt.evidence.intervals import Interval
 from hwopt.evidence.validation import models
+from hwopt.evidence.validation.machines import Constants
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.plan import Plan
@@ -57,13 +57,15 @@ class Kind:
     unsupported: Callable[[Any], str]  # what was measured, where that cannot be scored; else ""
     completed: Callable[[Any, list[str]], Any]  # the row with degrees and batch filled in, and what was assumed
     usual_stack: Callable[[Any, str, str], str]  # of a row on an accelerator of an architecture
-    inputs: Callable[[Any, Transformer, str, str, str, list[str]], tuple]  # workload, cluster, plan, `full_if_too_big`
+    inputs: Callable[[Any, Transformer, str, str, str, list[str]], tuple]  # workload, machine, plan, `full_if_too_big`
     predict: Callable[[Sequence[Case]], list[Prediction]]
     interval: Callable[[Case, catalog.Calibration | None], Interval | None]
 
 
-def join(row: Measured, kind: Kind) -> Case:
+def join(row: Measured, kind: Kind, constants: Constants) -> Case:
     """The inputs of `estimate` for one row.
+
+    **Arguments:** `row`; its `kind`; `constants` of machines.
 
     **Raises:** `Skip` with one of the closed list of reasons.
     """
@@ -83,7 +85,8 @@ def join(row: Measured, kind: Kind) -> Case:
     if row.stack is None:
         assumed.append("stack")
     inputs = kind.inputs(row, shape, accelerator, architecture, stack, assumed)
-    workload, cluster, plan, full_if_too_big = inputs
+    workload, machine, plan, full_if_too_big = inputs
+    cluster = replace(constants(machine, row.source), chips=np.float64(row.num_gpus or 1))
     unique = tuple(dict.fromkeys(assumed))
     return Case(row, workload, cluster, plan, accelerator, architecture, stack, unique, full_if_too_big)
 
@@ -107,14 +110,6 @@ def stated(row: Measured, *names: str) -> None:
     for name in names:
         if getattr(row, name) is None:
             raise Skip(Reason.INCOMPLETE_PLAN, f"{name} not stated")
-
-
-@cache
-def parts(accelerator: str, domain: float | None, links: float | None, stack: str) -> Cluster:
-    """Eight chips with the constants of the literature: what rows of one machine share."""
-    return catalog.cluster(
-        accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links, constants=catalog.LITERATURE
-    )
 
 
 def stacked(trees: Sequence) -> Any:

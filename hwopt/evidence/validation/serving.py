@@ -20,7 +20,8 @@ from hwopt.evidence.columns import MeasuredService
 from hwopt.evidence.intervals import serving_interval
 from hwopt.evidence.metrics import SERVING
 from hwopt.evidence.stacks import habits
-from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, parts, stated
+from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, stated
+from hwopt.evidence.validation.machines import Machine
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
@@ -69,11 +70,11 @@ def completed(row: MeasuredService, assumed: list[str]) -> MeasuredService:
 
 def _inputs(
     row: MeasuredService, shape: Transformer, accelerator: str, architecture: str, stack: str, assumed: list[str]
-) -> tuple[Service, Cluster, Plan, bool]:
+) -> tuple[Service, Machine, Plan, bool]:
     shape = _padded(shape, row.tp, stack, assumed)
     plan = _plan(row, shape)
-    cluster = replace(parts(accelerator, row.gpus_per_node, None, stack), chips=np.float64(row.num_gpus))
-    return _service(row, shape, accelerator, assumed), cluster, plan, False
+    machine = Machine(accelerator, architecture, row.gpus_per_node, None, stack)
+    return _service(row, shape, accelerator, assumed), machine, plan, False
 
 
 def _padded(shape: Transformer, tp: int, stack: str, assumed: list[str]) -> Transformer:

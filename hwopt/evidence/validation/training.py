@@ -19,28 +19,18 @@ from hwopt.evidence.columns import MeasuredRun
 from hwopt.evidence.intervals import interval
 from hwopt.evidence.metrics import ATTENTION, TRAINING, Convention, StepFlops
 from hwopt.evidence.stacks import habits, training_stack
-from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, parts, stated
+from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, stated
+from hwopt.evidence.validation.machines import Machine, Settings
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
 from hwopt.model.estimate import estimate
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Plan, stage_layers
-from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
 from hwopt.units import to_si
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
-
-_GRAPHED_LAYER_S = 5e-5
-"""Host time of a layer inside a graph of the whole step (estimate, 10 to 100 us)."""
-
-_PARTLY_GRAPHED = 0.5
-"""Host time of a layer whose attention, router or MLP is a graph over one launched kernel by kernel (estimate)."""
-
-_NARROW_SCALE_CASTS = 2.5
-"""Passes of casts with one scale a row or block over those with one scale a tensor: both orientations are quantised apart
-(estimate, 1.5 to 4; torchtitan's own tables print 1.4 to 1.5 times the step)."""
 
 _FOLDING_YEAR = 2025
 """Since when the tensor group of a layer is left out of its experts (parallel folding: Megatron-Core 0.9, arXiv 2504.14960)."""
@@ -105,40 +95,17 @@ def _usual_micro_batch(each: float, row: MeasuredRun, assumed: list[str]) -> flo
 
 def _inputs(
     row: MeasuredRun, shape: Transformer, accelerator: str, architecture: str, stack: str, assumed: list[str]
-) -> tuple[TrainingRun, Cluster, Plan, bool]:
+) -> tuple[TrainingRun, Machine, Plan, bool]:
     if row.gpus_per_node is None:
         assumed.append("gpus_per_node")
     domain = float(row.gpus_per_node or catalog.record("chips", accelerator).si("scale_up_domain", 8.0))
-    links = row.scale_out_gbit_per_s and to_si(row.scale_out_gbit_per_s, "Gb/s")
-    cluster = parts(accelerator, domain, links, stack)
-    cluster = replace(cluster, chips=np.float64(row.num_gpus), stack=software(cluster.stack, row))
-    plan, full_if_too_big = _plan(row, shape, stack, cluster.stack, assumed)
+    settings = Settings(*(getattr(row, name) for name in Settings._fields))
+    machine = Machine(accelerator, architecture, domain, row.scale_out_gbit_per_s, stack, settings)
+    plan, full_if_too_big = _plan(row, shape, stack, assumed)
     workload = _workload(row, shape, assumed)
     if TRAINING[row.measured_metric].flops and row.flops_attention is None:
         assumed.append("flop_convention")
-    return workload, cluster, plan, full_if_too_big
-
-
-def software(stack: Stack, row: MeasuredRun) -> Stack:
-    """The stack with the settings that the row states: kernels, overlap, graphs, scales, what stays in memory."""
-    stored = {"fused": 0.0, "unfused": 1.0, None: None}[row.attention_kernel]
-    graphed = _GRAPHED_LAYER_S if row.host_graphs == "step" else None
-    settings = {
-        "attention_scores_stored": stored,
-        "tp_overlap": row.tp_overlap, "pp_overlap": row.pp_overlap, "ep_overlap": row.ep_overlap,
-        "dispatch_deduplicated": row.deduplicated_dispatch,
-        "host_layer_s": graphed, "host_moe_layer_s": graphed,
-        "residual_tensors": 2.0 if row.recompute_norms else None,
-        "product_kept": 0.0 if row.recompute_activation else None,
-        "logit_bytes": row.logit_bytes,
-        # Megatron and DeepSpeed reduce gradients in the weights' format; only bf16 makes them add up in 32 bit.
-        "gradient_bytes": 2.0 if row.number_format == "fp16" else None,
-    }  # fmt: skip
-    stack = replace(stack, **{name: np.float64(value) for name, value in settings.items() if value is not None})
-    casts = _NARROW_SCALE_CASTS if row.scaling in ("row", "block") else 1.0
-    host = _PARTLY_GRAPHED if row.host_graphs == "parts" else 1.0
-    factors = {"cast_passes": casts, "host_layer_s": host, "host_moe_layer_s": host}
-    return replace(stack, **{name: np.float64(factor * getattr(stack, name)) for name, factor in factors.items()})
+    return workload, machine, plan, full_if_too_big
 
 
 def _workload(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> TrainingRun:
@@ -166,9 +133,9 @@ def _workload(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> Train
     return TrainingRun(model=shape, law=catalog.loss_law(), gemm_precision=share, **leaves)
 
 
-def _plan(row: MeasuredRun, shape: Transformer, name: str, stack: Stack, assumed: list[str]) -> tuple[Plan, bool]:
+def _plan(row: MeasuredRun, shape: Transformer, stack: str, assumed: list[str]) -> tuple[Plan, bool]:
     """The plan, and whether recomputation is turned on where memory is short."""
-    habit, layers = habits(name), int(shape.layers)
+    habit, layers = habits(stack), int(shape.layers)
     vpp = _virtual_stages(row, layers, assumed)
     if row.pp * vpp > layers + 2:
         raise _inconsistent(f"{row.pp} stages x {vpp} chunks for {layers} layers")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -16,6 +15,7 @@ from hwopt.evidence.metrics import METRICS
 from hwopt.evidence.rows import Rows, read
 from hwopt.evidence.validation import serving, training
 from hwopt.evidence.validation.join import Case, Kind, Prediction, join
+from hwopt.evidence.validation.machines import Constants, constants
 from hwopt.evidence.validation.reasons import Skip
 from hwopt.evidence.validation.score import Scored, summary
 
@@ -49,37 +49,31 @@ def score(path: str | Path, fitted: Calibration | None, *, cases: bool = True) -
 
     **Raises:** `UserError` for a file that cannot be read.
     """
-    rows = read(path)
+    rows, of_machines = read(path), constants(fitted)
+    kind = KINDS[rows.kind]
     outcomes: list[Scored | Skip] = []
     with tqdm(total=len(rows.measured), unit="row", delay=_PATIENCE_S, leave=False, disable=None) as progress:
         for start in range(0, len(rows.measured), _AT_ONCE):
-            part = rows.measured[start : start + _AT_ONCE]
-            outcomes += _scored(rows, part, fitted, cases)
-            progress.update(len(part))
+            joined = [_joined(rows.path, row, kind, of_machines) for row in rows.measured[start : start + _AT_ONCE]]
+            predictions = iter(kind.predict([case for case in joined if isinstance(case, Case)]))
+            outcomes += [
+                _scored(each, next(predictions), kind, fitted, cases) if isinstance(each, Case) else each
+                for each in joined
+            ]
+            progress.update(len(joined))
     return Scoring(rows, outcomes)
 
 
-def _scored(rows: Rows, part: Sequence[Measured], fitted: Calibration | None, keep: bool) -> Iterator[Scored | Skip]:
-    kind = KINDS[rows.kind]
-    joined = [_joined(rows.path, row, kind, fitted) for row in part]
-    cases = [each for each in joined if isinstance(each, Case)]
-    predictions = iter(kind.predict(cases))
-    for each in joined:
-        yield each if isinstance(each, Skip) else _outcome(each, next(predictions), kind, fitted, keep)
-
-
-def _joined(path: Path, row: Measured, kind: Kind, fitted: Calibration | None) -> Case | Skip:
+def _joined(path: Path, row: Measured, kind: Kind, of_machines: Constants) -> Case | Skip:
     try:
-        case = join(row, kind)
+        return join(row, kind, of_machines)
     except Skip as skip:
         return skip
     except UserError as error:
         raise UserError(f"{path}: row at line {row.line}: {error}") from None
-    cluster = catalog.with_constants(case.cluster, fitted, case.architecture, case.stack, without=row.source)
-    return replace(case, cluster=cluster)
 
 
-def _outcome(case: Case, answer: Prediction, kind: Kind, fitted: Calibration | None, keep: bool) -> Scored:
+def _scored(case: Case, answer: Prediction, kind: Kind, fitted: Calibration | None, keep: bool) -> Scored:
     around = kind.interval(case, fitted)
     memory = METRICS[case.row.measured_metric].memory
     ends = None if around is None else (around.memories if memory else around.times)(answer.value)

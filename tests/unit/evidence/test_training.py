@@ -13,7 +13,8 @@ from hwopt.evidence.metrics import StepFlops
 from hwopt.evidence.stacks import habits, software_family, training_stack
 from hwopt.evidence.validation import training
 from hwopt.evidence.validation.join import join
-from hwopt.evidence.validation.training import software, steps, value
+from hwopt.evidence.validation.machines import constants, software
+from hwopt.evidence.validation.training import steps, value
 from tests.cases import random_case
 from tests.cases import replace as change
 from tests.evidence_cases import RUN, row_of
@@ -76,7 +77,7 @@ def _plan(**columns):
         global_batch_sequences=64.0,
         **columns,
     )
-    return join(row, training.KIND)
+    return join(row, training.KIND, constants(catalog.calibration(catalog.LITERATURE)))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""Machines of measured rows: chips, links and software with a row's settings, under the constants of a mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from hwopt import catalog
+from hwopt.catalog import Calibration
+from hwopt.evidence.columns import MeasuredRun
+from hwopt.hardware.cluster import Cluster
+from hwopt.stack import Stack
+from hwopt.units import to_si
+
+_GRAPHED_LAYER_S = 5e-5
+"""Host time of a layer inside a graph of the whole step (estimate, 10 to 100 us)."""
+
+_PARTLY_GRAPHED = 0.5
+"""Host time of a layer whose attention, router or MLP is a graph over one launched kernel by kernel (estimate)."""
+
+_NARROW_SCALE_CASTS = 2.5
+"""Passes of casts with one scale a row or block over those with one scale a tensor: both orientations are quantised apart
+(estimate, 1.5 to 4; torchtitan's own tables print 1.4 to 1.5 times the step)."""
+
+_MACHINES = 4096
+"""Machines that are remembered: rows of a table share theirs."""
+
+
+class Settings(NamedTuple):
+    """Columns of a row whose software is not as its stack has it."""
+
+    attention_kernel: str | None = None
+    tp_overlap: float | None = None
+    pp_overlap: float | None = None
+    ep_overlap: float | None = None
+    deduplicated_dispatch: bool | None = None
+    host_graphs: str | None = None
+    recompute_norms: bool | None = None
+    recompute_activation: bool | None = None
+    logit_bytes: float | None = None
+    number_format: str | None = None
+    scaling: str | None = None
+
+
+class Machine(NamedTuple):
+    """What rows of one machine share; the number of chips apart."""
+
+    accelerator: str  # catalogue slug
+    architecture: str  # of the accelerator
+    domain: float | None  # chips of a scale-up domain; None: the accelerator's
+    scale_out_gbit_per_s: float | None  # of a chip; None: the accelerator's
+    stack: str
+    settings: Settings = Settings()
+
+
+def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
+    """The stack with the settings that the row states: kernels, overlap, graphs, scales, what stays in memory."""
+    stored = {"fused": 0.0, "unfused": 1.0, None: None}[row.attention_kernel]
+    graphed = _GRAPHED_LAYER_S if row.host_graphs == "step" else None
+    settings = {
+        "attention_scores_stored": stored,
+        "tp_overlap": row.tp_overlap, "pp_overlap": row.pp_overlap, "ep_overlap": row.ep_overlap,
+        "dispatch_deduplicated": row.deduplicated_dispatch,
+        "host_layer_s": graphed, "host_moe_layer_s": graphed,
+        "residual_tensors": 2.0 if row.recompute_norms else None,
+        "product_kept": 0.0 if row.recompute_activation else None,
+        "logit_bytes": row.logit_bytes,
+        # Megatron and DeepSpeed reduce gradients in the weights' format; only bf16 makes them add up in 32 bit.
+        "gradient_bytes": 2.0 if row.number_format == "fp16" else None,
+    }  # fmt: skip
+    stack = replace(stack, **{name: np.float64(value) for name, value in settings.items() if value is not None})
+    casts = _NARROW_SCALE_CASTS if row.scaling in ("row", "block") else 1.0
+    host = _PARTLY_GRAPHED if row.host_graphs == "parts" else 1.0
+    factors = {"cast_passes": casts, "host_layer_s": host, "host_moe_layer_s": host}
+    return replace(stack, **{name: np.float64(factor * getattr(stack, name)) for name, factor in factors.items()})
+
+
+@cache
+def _parts(accelerator: str, domain: float | None, links: float | None, stack: str) -> Cluster:
+    return catalog.cluster(
+        accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links, constants=catalog.LITERATURE
+    )
+
+
+Constants = Callable[[Machine, str], Cluster]
+"""Eight chips of a machine, with constants that a source of runs had no part in."""
+
+
+def constants(fitted: Calibration | None) -> Constants:
+    """Machines with the constants of a mode, each made once.
+
+    **Arguments:** `fitted` as `catalog.calibration` returns it.
+    """
+    left_out = fitted.left_out if fitted is not None else {}
+
+    @lru_cache(_MACHINES)
+    def of(machine: Machine, without: str) -> Cluster:
+        links = machine.scale_out_gbit_per_s and to_si(machine.scale_out_gbit_per_s, "Gb/s")
+        cluster = _parts(machine.accelerator, machine.domain, links, machine.stack)
+        cluster = replace(cluster, stack=software(cluster.stack, machine.settings))
+        return catalog.with_constants(cluster, fitted, machine.architecture, machine.stack, without=without)
+
+    return lambda machine, source: of(machine, source if source in left_out else "")
