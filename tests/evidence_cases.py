@@ -10,7 +10,7 @@ RUN = MeasuredRun(
 )
 
 
-def said(kind: type[Measured] = MeasuredRun, **cells: str) -> dict[str, str]:
+def inferred_columns(kind: type[Measured] = MeasuredRun, **cells: str) -> dict[str, str]:
     """Columns that the words of a row fill."""
     filled = dict(cells)
     return {name: filled[name] for name in sorted(complete(filled, kind, ()))}

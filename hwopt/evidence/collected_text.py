@@ -41,7 +41,7 @@ def complete(cells: dict[str, str], kind: type[Measured], present: Iterable[str]
     if not lacking:
         return set()
     changed = set()
-    for name, value in _SAID[kind](cells).items():
+    for name, value in _INFERRED[kind](cells).items():
         open_ = name in lacking or name in _CORRECTED or (name in ("stack", "year") and not cells.get(name))
         if open_ and value != cells.get(name, "") and _readable(value, columns_of(kind)[name].read):
             cells[name] = value
@@ -73,17 +73,17 @@ def _number(value: float) -> str:
 
 
 def _first(rules: Iterable[tuple[str, str]], text: str) -> str:
-    return next((said for pattern, said in rules if re.search(pattern, text)), "")
+    return next((cell for pattern, cell in rules if re.search(pattern, text)), "")
 
 
-def _by(rules: Iterable[words.Rule], cells: Cells) -> dict[str, str]:
+def _matches(rules: Iterable[words.Rule], cells: Cells) -> dict[str, str]:
     """What rules say by column, blank where none matches."""
     texts = {names: _text(cells, names) for names in {rule.cells for rule in rules}}
-    found = dict.fromkeys((rule.column for rule in rules), "")
+    matches = dict.fromkeys((rule.column for rule in rules), "")
     for rule in rules:
-        if not found[rule.column] and re.search(rule.words, texts[rule.cells]):
-            found[rule.column] = rule.said
-    return found
+        if not matches[rule.column] and re.search(rule.words, texts[rule.cells]):
+            matches[rule.column] = rule.cell
+    return matches
 
 
 # Names of models and accelerators ------------------------------------------------------------------------------------
@@ -128,11 +128,11 @@ def _chip(cells: Cells) -> str | None:
     return entry("chips", cells.get("chip", "")) or accelerator(cells.get("gpu", ""))
 
 
-def _said(cells: Cells, chip: str | None) -> dict[str, str]:
+def _any_row(cells: Cells, chip: str | None) -> dict[str, str]:
     """What the words of a row of any kind say; `chip`: the accelerator's slug."""
     name, gpu = cells.get("model_name", ""), cells.get("gpu", "")
     model = lookup("workloads", name)
-    return _by(words.ANY, cells) | {
+    return _matches(words.ANY, cells) | {
         "release": _release(cells.get("source_locator", ""), cells.get("notes", "")),
         "workload": model if model and model != entry("workloads", name) else "",
         "chip": chip if chip and chip != entry("chips", gpu) else "",
@@ -142,9 +142,9 @@ def _said(cells: Cells, chip: str | None) -> dict[str, str]:
 def _release(locator: str, notes: str) -> str:
     """Software release that a source prints: from its place, else its notes, else the date of the printed table."""
     numbered = r"(?:container|release|section)\s+v?(\d{1,9}(?:\.\d{1,9})+)|\b(\d\d\.\d\d(?:\.\d{1,9})?)\s+container"
-    found = re.search(numbered, locator, re.I) or re.search(numbered, notes, re.I)
+    version = re.search(numbered, locator, re.I) or re.search(numbered, notes, re.I)
     dated = re.search(r"\((20\d\d)-(\d\d)-(\d\d)\)", locator)
-    return (found[1] or found[2]) if found else ".".join(dated.groups()) if dated else ""
+    return (version[1] or version[2]) if version else ".".join(dated.groups()) if dated else ""
 
 
 # Training runs -------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
 
 def _generation(name: str, cells: Cells, architecture: str) -> str:
     """A family of stacks to the one of its year and chip."""
-    said, date = _text(cells, "notes framework"), year(cells) or typical_year(architecture)
+    prose, date = _text(cells, "notes framework"), year(cells) or typical_year(architecture)
     if architecture.startswith("cdna") and name in {"nvidia", "nemo-2025", "torch"}:
         return "rocm-primus-2025"
     if name == "jax":
@@ -181,10 +181,10 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
         return "deepspeed-2021" if date <= 2022 else "torch-fsdp-2023"
     if name == "torchtitan-2024":
         # Compilation is off unless a run switches it on; 8-bit products are of no use without.
-        compiled = re.search(r"(?<!without )(?<!no )compile|float8|fp8", f"{said} {_text(cells, 'precision')}")
-        return name if compiled and "eager" not in said else "torchtitan-eager"
+        compiled = re.search(r"(?<!without )(?<!no )compile|float8|fp8", f"{prose} {_text(cells, 'precision')}")
+        return name if compiled and "eager" not in prose else "torchtitan-eager"
     if name == "torch":
-        return "torchtitan-2024" if date >= 2024 or "compile" in said else "torch-fsdp-2023"
+        return "torchtitan-2024" if date >= 2024 or "compile" in prose else "torch-fsdp-2023"
     return megatron(architecture, date) if name == "nvidia" else name
 
 
@@ -199,12 +199,12 @@ def sharding_ranks(cells: Cells) -> str:
     """Ranks that share the states by words such as `zero1 inside groups of 8 GPUs (hybrid)`, `fsdp 256 inside slice x dp 4
     over DCN`, `hsdp`; "" where all do.
     """
-    said = _text(cells, "zero_stage")
-    if match := re.search(r"groups? of ([1-9]\d{0,8})", said):
+    prose = _text(cells, "zero_stage")
+    if match := re.search(r"groups? of ([1-9]\d{0,8})", prose):
         return match[1]
-    if match := re.search(r"fsdp[ -]?([1-9]\d{0,8})", said):
+    if match := re.search(r"fsdp[ -]?([1-9]\d{0,8})", prose):
         return match[1] if match[0] != "fsdp2" else ""  # the second FSDP, not two ranks
-    return str(max(_domain(cells) // (_whole(cells, "tp") or 1), 1)) if "hsdp" in said else ""
+    return str(max(_domain(cells) // (_whole(cells, "tp") or 1), 1)) if "hsdp" in prose else ""
 
 
 def recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
@@ -216,18 +216,18 @@ def recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
     MoE sublayer (0.6 of a layer). A bare "selective" with both MFU and HFU printed gives its share away.
     `full-on-5-layers`: that many layers of every stage (Megatron's block method).
     """
-    said = _text(cells, "recompute")
-    if not said:
+    prose = _text(cells, "recompute")
+    if not prose:
         return "", ""
-    if said == "selective" and (share := _repeated_share(_text(cells, "other_metrics"))):
+    if prose == "selective" and (share := _repeated_share(_text(cells, "other_metrics"))):
         return share, ""
-    if match := re.search(r"full[- ]on[- ](\d{1,9})", said):
+    if match := re.search(r"full[- ]on[- ](\d{1,9})", prose):
         model = lookup("workloads", cells.get("model_name", ""))
         layers = _whole(cells, "layers") or (int(catalog.record("workloads", model).si("layers")) if model else 1)
         return _number(min(int(match[1]) * (_whole(cells, "pp") or 1) / layers, 1.0)), ""
-    if match := re.search(r"(?:every|each) (other|[1-9]\d{0,8})", said):
+    if match := re.search(r"(?:every|each) (other|[1-9]\d{0,8})", prose):
         return _number(1.0 / (2 if match[1] == "other" else int(match[1]))), ""
-    layers, _, attention = (_first(words.RECOMPUTED, said) or ("0 0" if fused else "0 1")).partition(" ")
+    layers, _, attention = (_first(words.RECOMPUTED, prose) or ("0 0" if fused else "0 1")).partition(" ")
     return layers, attention.removeprefix("0")
 
 
@@ -276,15 +276,15 @@ def _run(cells: Cells) -> dict[str, str]:
     chip, date, notes = _chip(cells), year(cells), _text(cells, "notes")
     architecture = str(catalog.record("chips", chip).text.get("architecture", "")) if chip else ""
     software, guess = stack(cells, architecture)
-    said = _said(cells, chip) | _by(words.RUN, cells)
+    columns = _any_row(cells, chip) | _matches(words.RUN, cells)
     used = entry("stacks", cells.get("stack") or software or training_stack(architecture, date))
-    kernel = cells.get("attention_kernel") or said["attention_kernel"]
+    kernel = cells.get("attention_kernel") or columns["attention_kernel"]
     usual = "unfused" if used and catalog.record("stacks", used).si("attention_scores_stored") else "fused"
     again, attention_again = recomputed(cells, (kernel or usual) == "fused")
     metric = METRICS.get(cells.get("measured_metric", ""))
-    attention, _, hardware = (said["flops_attention"] if metric and metric.flops else "").partition(" ")
+    attention, _, hardware = (columns["flops_attention"] if metric and metric.flops else "").partition(" ")
     gbit = links_gbit_per_s(notes, min(_domain(cells), 8))
-    return said | {
+    return columns | {
         "year": str(date or ""),
         "stack": software,
         "assumed": "stack" if guess and not cells.get("stack") else "",
@@ -293,7 +293,7 @@ def _run(cells: Cells) -> dict[str, str]:
         "recompute_attention": attention_again,
         "offloaded_activations": _offloaded(cells),
         "logit_bytes": _logit_bytes(cells),
-        "interleaved": "" if cells.get("vpp") else said["interleaved"],
+        "interleaved": "" if cells.get("vpp") else columns["interleaved"],
         "scale_out_gbit_per_s": _number(gbit) if gbit else "",
         "flops_attention": attention,
         "flops_recompute": hardware,
@@ -308,23 +308,23 @@ def _service(cells: Cells) -> dict[str, str]:
     """What the words of a service say."""
     instance = re.match(r"trn(\d)", cells.get("gpu", ""), re.I)  # its NeuronCores are counted
     chip = lookup("chips", f"trainium{instance[1]}-core") if instance else _chip(cells)
-    said = _said(cells, chip) | _by(words.SERVICE, cells)
+    columns = _any_row(cells, chip) | _matches(words.SERVICE, cells)
     assumed, products = [], ""
     formats = {name: _format(cells, name) for name in ("weight_precision", "kv_precision")}
-    if said["kept_16_bit"]:  # gpt-oss: experts in 4 bit, which multiply in 8
+    if columns["kept_16_bit"]:  # gpt-oss: experts in 4 bit, which multiply in 8
         record = catalog.record("chips", chip) if chip else None
         hopper = record is not None and record.text.get("architecture") == "hopper"
         assumed = [*(name for name, written in formats.items() if not written), "mixed_formats"]
         products = "fp8" if record and "fp8" in record.words("native") and not hopper else "bf16"
         formats = {"weight_precision": "fp4", "kv_precision": "bf16" if hopper else formats["kv_precision"]}
     options = "tensorrt-llm perf-overview" in _text(cells, "source")
-    if options and not said["attention_data_parallel"] and _whole(cells, "moe_experts") and _whole(cells, "ep") > 1:
+    if options and not columns["attention_data_parallel"] and _whole(cells, "moe_experts") and _whole(cells, "ep") > 1:
         # Its section on reproducing results sets `enable_attention_dp` for every MoE model, also where a table's head says TP.
-        said["attention_data_parallel"] = "yes"
+        columns["attention_data_parallel"] = "yes"
         assumed.append("attention_data_parallel")
     lengths = _whole(cells, "input_tokens"), _whole(cells, "output_tokens")
     inconsistent = "inconsistent in source" in _text(cells, "notes")
-    return said | {
+    return columns | {
         "number_format": products,
         "weight_format": formats["weight_precision"],
         "kv_format": formats["kv_precision"],
@@ -336,15 +336,15 @@ def _service(cells: Cells) -> dict[str, str]:
 
 def _format(cells: Cells, column: str) -> str:
     """The number format in a cell, the first where it names several; blank where it names none that is known."""
-    said = cells.get(column, "").split("/")[0].strip().lower()
+    word = cells.get(column, "").split("/")[0].strip().lower()
     try:
-        slot(said)
+        slot(word)
     except UserError:
         return ""
-    return said
+    return word
 
 
-_SAID: dict[type[Measured], Callable[[Cells], dict[str, str]]] = {MeasuredRun: _run, MeasuredService: _service}
+_INFERRED: dict[type[Measured], Callable[[Cells], dict[str, str]]] = {MeasuredRun: _run, MeasuredService: _service}
 
 
 def write(path: str | Path, out: str | Path) -> None:

@@ -14,7 +14,7 @@ class Rule(NamedTuple):
     column: str  # that they fill
     cells: str  # columns searched, one after the other
     words: str
-    said: str
+    cell: str
 
 
 STACKS = (

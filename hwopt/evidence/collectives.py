@@ -145,8 +145,8 @@ def predict(rows: Sequence[Measurement], network: Network | None = None) -> np.n
         for name, kernel in _KERNELS.items():
             at = np.flatnonzero(names == name)
             if len(at):
-                held = jax.tree.map(lambda leaf: leaf[at], network)  # noqa: B023
-                time[at] = _times(kernel, held, size[at], group[at], launch_s)
+                own = jax.tree.map(lambda leaf: leaf[at], network)  # noqa: B023
+                time[at] = _times(kernel, own, size[at], group[at], launch_s)
     return time
 
 
@@ -164,12 +164,12 @@ class Score(NamedTuple):
 def _score(rows: Sequence[Measurement], predicted: np.ndarray) -> Score:
     size, measured = np.array([row.message_bytes for row in rows]), np.array([row.time_s for row in rows])
     ratio = measured / predicted  # of bandwidths, predicted over measured
-    error = ratio[(size >= BANDWIDTH_BYTES[0]) & (size <= BANDWIDTH_BYTES[1])] - 1.0
+    bias = ratio[(size >= BANDWIDTH_BYTES[0]) & (size <= BANDWIDTH_BYTES[1])] - 1.0
     factor = np.exp(np.abs(np.log(ratio[size < LATENCY_BYTES])))
-    bandwidth = (np.median(np.abs(error)), np.quantile(np.abs(error), 0.9), np.median(error)) if len(error) else ()
-    latency = (np.median(factor), np.quantile(factor, 0.9)) if len(factor) else ()
-    return Score(len(rows), *(map(float, bandwidth) if bandwidth else (None,) * 3),
-                 *(map(float, latency) if latency else (None,) * 2))  # fmt: skip
+    quantile = lambda values, share: float(np.quantile(values, share)) if len(values) else None
+    error = np.abs(bias)
+    of = ((error, 0.5), (error, 0.9), (bias, 0.5), (factor, 0.5), (factor, 0.9))
+    return Score(len(rows), *(quantile(values, share) for values, share in of))
 
 
 def score(rows: Sequence[Measurement] | None = None, predicted: np.ndarray | None = None) -> dict:
@@ -181,13 +181,15 @@ def score(rows: Sequence[Measurement] | None = None, predicted: np.ndarray | Non
     """
     rows = read() if rows is None else rows
     predicted = predict(rows) if predicted is None else predicted
-    scores: dict[str, dict[str, Score]] = {}
-    for system in dict.fromkeys(row.system for row in rows):
-        own = [i for i, row in enumerate(rows) if row.system == system]
-        names = dict.fromkeys(rows[i].collective for i in own)
-        parts = {"all": own, **{name: [i for i in own if rows[i].collective == name] for name in names}}
-        scores[system] = {name: _score([rows[i] for i in at], predicted[at]) for name, at in parts.items()}
-    return scores
+    members: dict[str, dict[str, list[int]]] = {}
+    for i, row in enumerate(rows):
+        parts = members.setdefault(row.system, {"all": []})
+        parts["all"].append(i)
+        parts.setdefault(row.collective, []).append(i)
+    return {
+        system: {name: _score([rows[i] for i in at], predicted[at]) for name, at in parts.items()}
+        for system, parts in members.items()
+    }
 
 
 # The fit -------------------------------------------------------------------------------------------------------------
@@ -217,7 +219,7 @@ TARGETS = {
     "efa": Target(("p5",), 1),
     "efa-p4": Target(("p4de",), 1),
 }
-"""Links that the table covers. Each generation of EFA is seen on two nodes of one system alone, so nothing is held out of it."""
+"""Links that the table covers. Each generation of EFA is seen on two nodes of one system alone, so nothing is left out of it."""
 
 EFFICIENCY_LIMIT = 0.95
 """No link carries more of its bandwidth: headers and encoding remain."""
@@ -257,7 +259,7 @@ def fit_rows(rows: Sequence[Measurement], tier: int, *, ramp: float | None = 1.0
     Minimises `sum_cells mean_rows rho(log(predicted / measured))`, rho quadratic to `ROBUST` and linear beyond, over the
     logarithms of efficiency, latency and in-network reduction, from three starting points.
 
-    **Arguments:** `rows`; `tier` the link is; `ramp` held, or None to fit it too.
+    **Arguments:** `rows`; `tier` the link is; `ramp` as it is, or None to fit it too.
     """
     base, in_network = networks(rows), np.array([row.in_network for row in rows])
     measured, weights = np.array([row.time_s for row in rows]), _weights(rows)
@@ -275,10 +277,10 @@ def fit_rows(rows: Sequence[Measurement], tier: int, *, ramp: float | None = 1.0
     starts = [[0.7, latency] + [0.8] * reduces for latency in (5e-7, 3e-6, 2e-5)]
     if ramp is None:
         low, high, starts = [*low, 0.05], [*high, 10.0], [[*start, 1.0] for start in starts]
-    found = [
+    optima = [
         least_squares(residuals, np.log(start), bounds=(np.log(low), np.log(high)), diff_step=1e-4) for start in starts
     ]
-    return constants(min(found, key=lambda one: one.cost).x)
+    return constants(min(optima, key=lambda one: one.cost).x)
 
 
 class Fit(NamedTuple):
@@ -288,16 +290,6 @@ class Fit(NamedTuple):
     low: Constants  # least over fits to each system alone and to each collective alone
     high: Constants  # most over them
     free: Constants  # with the ramp fitted too: a check of its theory
-
-
-def _ends(found: Sequence[Constants], end: Callable[[list[float]], float]) -> Constants:
-    known = [one.in_network_reduction for one in found if one.in_network_reduction is not None]
-    return Constants(
-        end([one.efficiency for one in found]),
-        end([one.latency_s for one in found]),
-        end(known) if known else None,
-        end([one.ramp for one in found]),
-    )
 
 
 def fit(name: str) -> Fit:
@@ -311,31 +303,32 @@ def fit(name: str) -> Fit:
     rows = [row for row in read() if row.system in target.systems]
     parts = [[row for row in rows if row.system == system] for system in target.systems]
     parts += [[row for row in rows if row.collective == kind] for kind in _KERNELS]
-    best = fit_rows(rows, target.tier)
-    found = [best, *(fit_rows(part, target.tier) for part in parts if part)]
-    return Fit(best, _ends(found, min), _ends(found, max), fit_rows(rows, target.tier, ramp=None))
+    fits = [fit_rows(part, target.tier) for part in (rows, *parts) if part]
+
+    def end(of: Callable[..., float]) -> Constants:
+        columns = ([value for value in column if value is not None] for column in zip(*fits, strict=True))
+        return Constants(*(of(known) if known else None for known in columns))  # pyright: ignore[reportArgumentType]
+
+    return Fit(fits[0], end(min), end(max), fit_rows(rows, target.tier, ramp=None))
 
 
 def table(scores: Mapping[str, Mapping[str, Score]]) -> str:
     """Scores as lines of text, one a system."""
+    percent = lambda value: "-" if value is None else f"{100 * value:.1f}"
+    factor = lambda value: "-" if value is None else f"{value:.2f}"
     lines = [
         f"{'system':12} {'rows':>5} {'bus bandwidth':>14} {'90 %':>6} {'bias':>6} {'latency x':>10} {'90 %':>6}  by collective"
     ]
     for system, parts in scores.items():
-        whole = parts["all"]
+        rows, error, error_90, bias, latency, latency_90 = parts["all"]
         rest = "  ".join(
             f"{name} {100 * part.bandwidth_error:.0f} %"
             for name, part in parts.items()
             if name != "all" and part.bandwidth_error is not None
         )
-        percent = [
-            "-" if value is None else f"{100 * value:.1f}"
-            for value in (whole.bandwidth_error, whole.bandwidth_error_90, whole.bandwidth_bias)
-        ]
-        factor = ["-" if value is None else f"{value:.2f}" for value in (whole.latency_factor, whole.latency_factor_90)]
         lines.append(
-            f"{system:12} {whole.rows:5} {percent[0]:>14} {percent[1]:>6} {percent[2]:>6} {factor[0]:>10} {factor[1]:>6}"
-            f"  {rest}"
+            f"{system:12} {rows:5} {percent(error):>14} {percent(error_90):>6} {percent(bias):>6} {factor(latency):>10}"
+            f" {factor(latency_90):>6}  {rest}"
         )
     return "\n".join(lines)
 

@@ -50,10 +50,12 @@ MEMORY = "memory_half_width"
 """Key of the half width, in the logarithm, of a chip's peak memory."""
 
 
-def terms(run: TrainingRun, architecture: str, stack: str, held: Calibration, without: str = "") -> dict[str, float]:
+def terms(
+    run: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str = ""
+) -> dict[str, float]:
     """Which of `TERMS` apply, 0 or 1 each.
 
-    **Arguments:** `run`; the chip's `architecture` and the `stack`'s name; `held`: the calibration that predicts;
+    **Arguments:** `run`; the chip's `architecture` and the `stack`'s name; the `calibration` that predicts;
     `without`: the source that its fit left out.
     """
     software = _SOFTWARE.get(software_family(stack))
@@ -62,8 +64,8 @@ def terms(run: TrainingRun, architecture: str, stack: str, held: Calibration, wi
         "long_sequence": float(float(run.sequence_length) >= LONG_SEQUENCE),
         "fp4": float(np.asarray(run.gemm_precision)[PRECISIONS.index("fp4")] > 0.0),
         "small_model": float(float(total_parameters(run.model)) < SMALL_MODEL),
-        "new_family": float(not held.knows(FAMILY, architecture, without)),
-        "new_stack": float(not held.knows(STACK, stack, without)),
+        "new_family": float(not calibration.knows(FAMILY, architecture, without)),
+        "new_stack": float(not calibration.knows(STACK, stack, without)),
         **{name: float(name == software) for name in _SOFTWARE.values()},
     }
 
@@ -85,17 +87,19 @@ class Interval:
 
 
 def interval(
-    run: TrainingRun, architecture: str, stack: str, held: Calibration | None, without: str = ""
+    run: TrainingRun, architecture: str, stack: str, calibration: Calibration | None, without: str = ""
 ) -> Interval | None:
     """The interval of a prediction; None where the constants in use were not calibrated.
 
     **Arguments:** as `terms`.
     """
-    if held is None or "base" not in held.intervals:
+    if calibration is None or "base" not in calibration.intervals:
         return None
-    applying = terms(run, architecture, stack, held, without)
-    exponent = held.intervals["base"] + sum(held.intervals.get(name, 0.0) * on for name, on in applying.items())
-    return Interval(math.exp(exponent), held.intervals.get(MEMORY, 0.1))
+    applying = terms(run, architecture, stack, calibration, without)
+    exponent = calibration.intervals["base"] + sum(
+        calibration.intervals.get(name, 0.0) * on for name, on in applying.items()
+    )
+    return Interval(math.exp(exponent), calibration.intervals.get(MEMORY, 0.1))
 
 
 @cache
@@ -105,7 +109,7 @@ def _serving_widths() -> Mapping[str, Any]:
 
 
 def serving_interval(
-    service: Service, architecture: str, held: Calibration | None, without: str = ""
+    service: Service, architecture: str, calibration: Calibration | None, without: str = ""
 ) -> Interval | None:
     """The interval of a service's rates and latencies; None where the constants in use were not calibrated.
 
@@ -113,26 +117,26 @@ def serving_interval(
     equally. Constants of chips are fitted to training runs, those of serving software were set with these services in view:
     a new service may go further wrong. Chips of a family that no measured service ran on have the wider interval of training.
 
-    **Arguments:** `service`; the chip's `architecture`; `held`: the calibration that predicts; `without`: a source of measured
+    **Arguments:** `service`; the chip's `architecture`; the `calibration` that predicts; `without`: a source of measured
     services whose errors the widths must not have seen.
     """
-    if held is None or "base" not in held.intervals:
+    if calibration is None or "base" not in calibration.intervals:
         return None
     table = _serving_widths()
     widths = table["left_out"].get(without, table["half_widths"])
     half = widths["experts" if float(service.model.experts) > 1.0 else "dense"]
     if architecture not in table["families"]:
-        half = half * math.exp(held.intervals.get("new_family", 0.0))
-    return Interval(half, held.intervals.get(MEMORY, 0.1))
+        half = half * math.exp(calibration.intervals.get("new_family", 0.0))
+    return Interval(half, calibration.intervals.get(MEMORY, 0.1))
 
 
 def machine_interval(
-    run: TrainingRun, chip: str | Path, stack: str | Path | None, held: Calibration | None
+    run: TrainingRun, chip: str | Path, stack: str | Path | None, calibration: Calibration | None
 ) -> Interval | None:
     """The interval of a run on a chip of the catalogue or of a user's file, and the stack it runs by default."""
     record = catalog.record("chips", chip)
     software = catalog.record("stacks", catalog.default_stack(chip) if stack is None else stack).slug
-    return interval(run, str(record.text.get("architecture", "")), software, held)
+    return interval(run, str(record.text.get("architecture", "")), software, calibration)
 
 
 def question_interval(question: Any, solution: Any) -> Interval | None:
@@ -143,14 +147,16 @@ def question_interval(question: Any, solution: Any) -> Interval | None:
     if not all(hasattr(question, name) for name in ("chip", "stack", "constants")):
         return None
     chip, stack, constants = question.chip, question.stack, question.constants
-    held = catalog.calibration(constants)
+    calibration = catalog.calibration(constants)
     workload = solution.built.workload
     if isinstance(workload, TrainAndServe) or isinstance(solution.built.plan, Disaggregated):
         return None  # no such machine was measured
     if isinstance(workload, Service):
-        around = serving_interval(workload, str(catalog.record("chips", chip).text.get("architecture", "")), held)
+        around = serving_interval(
+            workload, str(catalog.record("chips", chip).text.get("architecture", "")), calibration
+        )
     else:
-        around = machine_interval(workload, chip, stack, held)
-    if around is None or held is None or solution.built.project is None:
+        around = machine_interval(workload, chip, stack, calibration)
+    if around is None or calibration is None or solution.built.project is None:
         return around
-    return Interval(around.time * math.exp(held.intervals.get("new_family", 0.0)), around.memory)
+    return Interval(around.time * math.exp(calibration.intervals.get("new_family", 0.0)), around.memory)

@@ -1,8 +1,7 @@
-"""What was measured, and what a printed FLOP/s or MFU counts, so that it can be compared with a predicted time."""
+"""What can be measured of a run or a service, with the unit that it is printed in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -43,26 +42,5 @@ SERVING = {
 METRICS = TRAINING | SERVING
 
 
-@dataclass(frozen=True)
-class Convention:
-    """How a source counts FLOPs."""
-
-    attention: float  # share of the score matrix counted: 1 full, 0.5 causal, 0 none (6 N D)
-    recomputation: bool  # hardware FLOPs: the repeated forward counts
-
-
 ATTENTION = {"full": 1.0, "causal": 0.5, "none": 0.0}
 """Share of the score matrix that a source counts."""
-
-
-@dataclass(frozen=True)
-class StepFlops:
-    """FLOPs of one step over all chips, by kind; closed form, from the model."""
-
-    products: float  # weights' products, forward and backward, the head included
-    attention_full: float  # attention core over the full score matrix, forward and backward
-    repeated: float  # forward repeated by recomputation, over the full score matrix
-
-    def counted(self, how: Convention) -> float:
-        """FLOPs under a convention."""
-        return self.products + how.attention * self.attention_full + how.recomputation * self.repeated

@@ -12,16 +12,16 @@ from hwopt.evidence.table import Table, load
 
 
 @dataclass(frozen=True)
-class Rows:
+class Measurements:
     """All rows of a file, in its order."""
 
     path: Path
     kind: type[Measured]
-    measured: list[Measured]
+    rows: list[Measured]
     inferred: tuple[str, ...]  # columns that the file lacks and its words fill
 
 
-def read(path: str | Path) -> Rows:
+def read(path: str | Path) -> Measurements:
     """All rows of a CSV file of measured training runs or services.
 
     Columns that the table lacks are inferred from its words, once, here. A row whose cells are those of an earlier one is
@@ -39,7 +39,7 @@ def read(path: str | Path) -> Rows:
     filled: set[str] = set()
     first: dict[tuple[str, ...], int] = {}
     named: dict[str, int] = {}
-    measured = []
+    rows = []
     for line, cells in table.cells():
         repeats = first.setdefault(tuple(cells.values()), line)
         _check_name(table, line, cells.get("id", ""), named, repeats)
@@ -52,8 +52,8 @@ def read(path: str | Path) -> Rows:
                 except ValueError as error:
                     raise table.fault(line, name, cell, str(error)) from None
         values.setdefault("id", f"row-{line}")
-        measured.append(table.kind(line=line, columns=present, repeats=repeats if repeats != line else 0, **values))
-    return Rows(table.path, table.kind, measured, tuple(name for name in declared if name in filled))
+        rows.append(table.kind(line=line, columns=present, repeats=repeats if repeats != line else 0, **values))
+    return Measurements(table.path, table.kind, rows, tuple(name for name in declared if name in filled))
 
 
 def _check_name(table: Table, line: int, name: str, named: dict[str, int], repeats: int) -> None:

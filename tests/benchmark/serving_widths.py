@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from hwopt import catalog
-from hwopt.evidence.calibration.serving_widths import errors, write
+from hwopt.evidence.calibration.serving_widths import errors_of, write
 from hwopt.evidence.validation import validate
 
 DATA = files("hwopt") / "data"
@@ -18,10 +18,10 @@ def main() -> None:
     with runs.open(encoding="utf-8", newline="") as file:
         experts = {row["id"]: row["moe_experts"] not in ("", "0") for row in csv.DictReader(file)}
     result = validate(runs)
-    found = errors(result, experts)
+    errors = errors_of(result, experts)
     chips = {row["accelerator"] for row in result["rows"] if row["status"] == "scored"}
     families = {str(catalog.record("chips", chip).text["architecture"]) for chip in chips}
-    write(Path(str(DATA / "calibrations" / "serving.toml")), found, sorted(families))
+    write(Path(str(DATA / "calibrations" / "serving.toml")), errors, sorted(families))
 
 
 if __name__ == "__main__":

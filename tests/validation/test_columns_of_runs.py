@@ -43,8 +43,8 @@ def test_the_columns_of_a_shipped_table_are_those_of_its_text(both, tmp_path):
 def test_rows_are_the_same_from_columns_and_from_text(both):
     stated, inferred_ = (read(path) for path in both)
     assert stated.inferred == () and len(inferred_.inferred) > 2
-    assert len(stated.measured) == len(inferred_.measured) > 100
-    for one, other in zip(stated.measured, inferred_.measured, strict=True):
+    assert len(stated.rows) == len(inferred_.rows) > 100
+    for one, other in zip(stated.rows, inferred_.rows, strict=True):
         assert replace(one, columns=frozenset()) == replace(other, columns=frozenset()), one.id
         assert one.columns - other.columns <= set(inferred(stated.kind))
 

@@ -20,7 +20,7 @@ from hwopt.hardware.calibration import CONSTANTS, Scopes
 FEWEST = 3
 """Runs below which nothing is fitted."""
 
-_HELD = 1e-4  # prior deviation of a constant that is not to move
+_FIXED = 1e-4  # prior deviation of a constant that is not to move
 _WIDE = 3.0  # prior deviations, over the literature's, of the constants asked for by name
 
 
@@ -62,30 +62,30 @@ def calibrate(
     by_cell = len({row.row.source for row in rows}) > 1
     own = Observations.of(rows, by_cell=by_cell)
     scopes = Scopes(tuple(dict.fromkeys((*base.scopes.entries, *own.scopes.entries))))
-    observed = Observations.of(rows, by_cell=by_cell, scopes=scopes)
+    observations = Observations.of(rows, by_cell=by_cell, scopes=scopes)
     mean = np.array([_shift(base, entry) for entry in scopes.entries])
     sd = _only(scopes, only) if only else scopes.prior_sd
-    before = observed.log_predicted_s(mean)
-    fitted = fit(observed, start=mean, prior_mean=mean, prior_sd=sd)
+    before = observations.log_predicted_s(mean)
+    posterior = fit(observations, start=mean, prior_mean=mean, prior_sd=sd)
     result = {
         "runs": len(rows),
-        "before": _errors(observed, before),
-        "after": _errors(observed, fitted.log_predicted_s),
-        "held_out": _held_out(observed, mean, sd, fitted),
-        "moved": _moved(scopes, mean, fitted),
+        "before": _errors(observations, before),
+        "after": _errors(observations, posterior.log_predicted_s),
+        "held_out": _held_out(observations, mean, sd, posterior),
+        "moved": _moved(scopes, mean, posterior),
         "constants": str(constants),
         "out": None if out is None else str(out),
     }
     if out is not None:
-        residual = np.abs(fitted.log_predicted_s - observed.log_measured_s)
+        residual = np.abs(posterior.log_predicted_s - observations.log_measured_s)
         write(
             out,
             title=f"{len(rows)} runs of {Path(path).name}, from {constants}",
             note="made by hwopt calibrate",
             runs=len(rows),
             scopes=scopes,
-            shifts=fitted.shifts,
-            sd=fitted.sd,
+            shifts=posterior.shifts,
+            sd=posterior.sd,
             left_out={},
             intervals=_intervals(base, residual),
         )
@@ -94,15 +94,15 @@ def calibrate(
 
 def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.ndarray:
     """Errors of runs after one constant, their stack's GEMM efficiency, was fitted to them; all others stay at `start`."""
-    observed = Observations.of(rows, by_cell=False, scopes=scopes)
+    observations = Observations.of(rows, by_cell=False, scopes=scopes)
     sd = _only(scopes, ["stack_gemm_efficiency"])
-    return observed.errors(fit(observed, start=start, prior_mean=start, prior_sd=sd).log_predicted_s)
+    return observations.errors(fit(observations, start=start, prior_mean=start, prior_sd=sd).log_predicted_s)
 
 
 def _only(scopes: Scopes, names: Sequence[str]) -> np.ndarray:
     """Prior deviations that leave all but the named constants where they are."""
     return np.array([
-        _WIDE * sd if name in names else _HELD for (name, _), sd in zip(scopes.entries, scopes.prior_sd, strict=True)
+        _WIDE * sd if name in names else _FIXED for (name, _), sd in zip(scopes.entries, scopes.prior_sd, strict=True)
     ])  # fmt: skip
 
 
@@ -122,33 +122,35 @@ def _intervals(base: catalog.Calibration, residual: np.ndarray) -> dict[str, flo
     }
 
 
-def _errors(observed: Observations, log_predicted_s: np.ndarray) -> dict[str, float]:
-    of = errors_over_cells(observed, log_predicted_s, every=True)
+def _errors(observations: Observations, log_predicted_s: np.ndarray) -> dict[str, float]:
+    of = errors_over_cells(observations, log_predicted_s, every=True)
     return {"cells": of.cells, "median_abs_error": of.median, "mean_abs_error": of.mean, "time_bias": of.time_bias}
 
 
-def _held_out(observed: Observations, mean: np.ndarray, sd: np.ndarray, fitted: Posterior) -> dict[str, float] | None:
+def _held_out(
+    observations: Observations, mean: np.ndarray, sd: np.ndarray, posterior: Posterior
+) -> dict[str, float] | None:
     """Errors where each source, or each cell of the only one, is predicted by a fit to the others."""
-    groups = observed.sources
+    groups = observations.sources
     if len(set(groups)) == 1:
-        groups = np.array([" ".join(row.cell) for row in observed.rows])
+        groups = np.array([" ".join(row.cell) for row in observations.rows])
     if len(set(groups)) < 2:
         return None
-    predicted, _ = leave_out(observed, groups, fitted, prior_mean=mean, prior_sd=sd)
-    return _errors(observed, predicted)
+    predicted, _ = leave_out(observations, groups, posterior, prior_mean=mean, prior_sd=sd)
+    return _errors(observations, predicted)
 
 
-def _moved(scopes: Scopes, mean: np.ndarray, fitted: Posterior) -> list[dict]:
+def _moved(scopes: Scopes, mean: np.ndarray, posterior: Posterior) -> list[dict]:
     """Shifts that changed, the most certain first."""
-    change = fitted.shifts - mean
-    order = np.argsort(-np.abs(change) / fitted.sd)
+    change = posterior.shifts - mean
+    order = np.argsort(-np.abs(change) / posterior.sd)
     return [
         {
             "constant": scopes.entries[i][0],
             "scope": scopes.entries[i][1],
-            "shift": float(fitted.shifts[i]),
+            "shift": float(posterior.shifts[i]),
             "change": float(change[i]),
-            "sd": float(fitted.sd[i]),
+            "sd": float(posterior.sd[i]),
         }
         for i in order
         if abs(change[i]) > 1e-3

@@ -64,37 +64,37 @@ def _step(
 
 
 def fit(
-    observed: Observations, weights: np.ndarray | None = None, start: np.ndarray | None = None,
+    observations: Observations, weights: np.ndarray | None = None, start: np.ndarray | None = None,
     prior_mean: np.ndarray | None = None, prior_sd: np.ndarray | None = None,
 ) -> Posterior:  # fmt: skip
     """Shifts of the constants that explain measured step times best, with priors from the literature.
 
     Least `sum_i w_i rho((log t_predicted - log t_measured) / s) + sum_j ((x_j - m_j) / sd_j)^2`, rho soft L1.
 
-    **Arguments:** `observed` runs; `weights` instead of theirs (0 leaves a run out); `start`: shifts to begin at;
+    **Arguments:** `observations` runs; `weights` instead of theirs (0 leaves a run out); `start`: shifts to begin at;
     `prior_mean`, `prior_sd` of the shifts, by default 0 and those of `hwopt.hardware.calibration`.
 
     **Returns:** the mode and its covariance.
     """
-    weights = observed.weights if weights is None else weights
-    sd = observed.scopes.prior_sd if prior_sd is None else prior_sd
+    weights = observations.weights if weights is None else weights
+    sd = observations.scopes.prior_sd if prior_sd is None else prior_sd
     mean = np.zeros_like(sd) if prior_mean is None else prior_mean
     shifts = mean.copy() if start is None else start.copy()
 
     def cost(shifts: np.ndarray, predicted: np.ndarray) -> float:
-        residual = (predicted - observed.log_measured_s) / SCALE
+        residual = (predicted - observations.log_measured_s) / SCALE
         robust = np.sum(weights * 2.0 * (np.sqrt(1.0 + residual**2) - 1.0))
         return float(robust + np.sum(((shifts - mean) / sd) ** 2))
 
-    predicted = observed.log_predicted_s(shifts)
+    predicted = observations.log_predicted_s(shifts)
     best, damping = cost(shifts, predicted), 0.0
     for _ in range(_STEPS):
-        slopes, residual = observed.slopes(shifts) * sd, predicted - observed.log_measured_s
+        slopes, residual = observations.slopes(shifts) * sd, predicted - observations.log_measured_s
         for _ in range(_TRIES):
             with jax.enable_x64(True):
                 change = np.asarray(_step(residual, slopes, weights, (shifts - mean) / sd, np.float64(damping)))
             tried = shifts + sd * change
-            answer = observed.log_predicted_s(tried)
+            answer = observations.log_predicted_s(tried)
             value = cost(tried, answer)
             if value <= best:
                 break
@@ -105,7 +105,7 @@ def fit(
         shifts, predicted, best, damping = tried, answer, value, 0.25 * damping
         if gained <= _ENOUGH * best:
             break
-    slopes, residual = observed.slopes(shifts) * sd, predicted - observed.log_measured_s
+    slopes, residual = observations.slopes(shifts) * sd, predicted - observations.log_measured_s
     curvature = weights / SCALE**2 / np.sqrt(1.0 + (residual / SCALE) ** 2)
     precision = (slopes.T * curvature) @ slopes + np.eye(len(shifts))
     covariance = np.linalg.inv(precision) * np.outer(sd, sd)

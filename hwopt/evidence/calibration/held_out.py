@@ -21,7 +21,7 @@ GENERATIONS = (
 
 
 def leave_out(
-    observed: Observations, groups: np.ndarray, start: Posterior, **prior: Any
+    observations: Observations, groups: np.ndarray, start: Posterior, **prior: Any
 ) -> tuple[np.ndarray, dict[str, Posterior]]:
     """Predictions of each group's runs by constants fitted to all other groups.
 
@@ -32,21 +32,21 @@ def leave_out(
     predicted, fits = start.log_predicted_s.copy(), {}
     for group in sorted(set(groups)):
         out = groups == group
-        others = fit(observed, np.where(out, 0.0, observed.weights), start=start.shifts, **prior)
+        others = fit(observations, np.where(out, 0.0, observations.weights), start=start.shifts, **prior)
         predicted[out] = others.log_predicted_s[out]
         fits[str(group)] = others
     return predicted, fits
 
 
-def across(observed: Observations, fitted: Sequence[str], predicted: Sequence[str]) -> np.ndarray:
+def across(observations: Observations, fitted: Sequence[str], predicted: Sequence[str]) -> np.ndarray:
     """Predictions by constants fitted to some families of chips only; runs of other families than `predicted` are NaN."""
-    families = np.array(observed.families)
-    others = fit(observed, np.where(np.isin(families, list(fitted)), observed.weights, 0.0))
+    families = np.array(observations.families)
+    others = fit(observations, np.where(np.isin(families, list(fitted)), observations.weights, 0.0))
     return np.where(np.isin(families, list(predicted)), others.log_predicted_s, np.nan)
 
 
 def errors_over_cells(
-    observed: Observations,
+    observations: Observations,
     log_predicted_s: np.ndarray,
     keep: Callable[[int], bool] = lambda i: True,
     *,
@@ -54,6 +54,7 @@ def errors_over_cells(
 ) -> CellErrors:
     """Errors over the cells of complete rows (or of `every` row), of runs that `keep` accepts and that were predicted."""
     chosen = [
-        [i for i in members if (every or complete(observed.rows[i])) and keep(i)] for members in observed.cells.values()
+        [i for i in members if (every or complete(observations.rows[i])) and keep(i)]
+        for members in observations.cells.values()
     ]
-    return cell_errors(chosen, observed.errors(log_predicted_s), log_predicted_s - observed.log_measured_s)
+    return cell_errors(chosen, observations.errors(log_predicted_s), log_predicted_s - observations.log_measured_s)

@@ -38,9 +38,9 @@ def _log_step_time(inputs: Any, totals: Array) -> Array:
     def one(inputs: Any, total: Array) -> Array:
         workload, cluster, plan = inputs
         shifted = moved(cluster, {constant.name: total[i] for i, constant in enumerate(CONSTANTS)})
-        held = held_parameters(workload.model, plan)
-        _, outside = footprint(workload, plan, shifted.stack, held, hard_maximum)
-        return jnp.log(step_time(workload, shifted, plan, held, outside, hard_maximum).step_s)
+        sharded = held_parameters(workload.model, plan)
+        _, outside = footprint(workload, plan, shifted.stack, sharded, hard_maximum)
+        return jnp.log(step_time(workload, shifted, plan, sharded, outside, hard_maximum).step_s)
 
     return jax.vmap(one)(inputs, totals)
 
@@ -69,7 +69,7 @@ def timed_runs(path: str | Path) -> list[Scored]:
     **Raises:** `UserError` for a file that cannot be read, or is a table of services.
     """
     scoring = score(path, catalog.calibration(catalog.LITERATURE))
-    if scoring.rows.kind is not MeasuredRun:
+    if scoring.measurements.kind is not MeasuredRun:
         raise UserError(f"{path}: is a table of services; constants are fitted to training runs")
     rows = [row for row in scoring.scored if not row.metric.memory]
     mark_repeats(rows)

@@ -27,7 +27,7 @@ RUNS = files("hwopt") / "data" / "runs"
 class Evidence:
     """The fit to all published runs, and every prediction that was made without seeing what it predicts."""
 
-    observed: Observations
+    observations: Observations
     everything: Posterior
     by_source: np.ndarray  # logarithms of predicted step times
     sources: dict[str, Posterior]
@@ -39,25 +39,25 @@ class Evidence:
 
 def gather() -> Evidence:
     """All fits. A minute or two."""
-    observed = Observations.of(timed_runs(Path(str(RUNS / "train.csv"))))
-    everything = fit(observed)
-    by_source, sources = leave_out(observed, observed.sources, everything)
-    software = np.array([software_family(stack) for stack in observed.stacks])
-    by_software, _ = leave_out(observed, software, everything)
-    by_generation = {name: across(observed, fitted, predicted) for name, fitted, predicted in GENERATIONS}
-    features = known_features(observed)
-    widths = _widths(observed, features, by_source, by_software, list(by_generation.values()))
+    observations = Observations.of(timed_runs(Path(str(RUNS / "train.csv"))))
+    everything = fit(observations)
+    by_source, sources = leave_out(observations, observations.sources, everything)
+    software = np.array([software_family(stack) for stack in observations.stacks])
+    by_software, _ = leave_out(observations, software, everything)
+    by_generation = {name: across(observations, fitted, predicted) for name, fitted, predicted in GENERATIONS}
+    features = known_features(observations)
+    widths = _widths(observations, features, by_source, by_software, list(by_generation.values()))
     widths[MEMORY] = memory_width()
-    return Evidence(observed, everything, by_source, sources, by_software, by_generation, features, widths)
+    return Evidence(observations, everything, by_source, sources, by_software, by_generation, features, widths)
 
 
-def known_features(observed: Observations) -> np.ndarray:
+def known_features(observations: Observations) -> np.ndarray:
     """Terms of each run's interval under the fit without its source: a family or a stack that only it ran is new."""
-    literature = catalog.Calibration("", observed.scopes, np.zeros(len(observed.scopes.entries)))
+    literature = catalog.Calibration("", observations.scopes, np.zeros(len(observations.scopes.entries)))
     rows = []
-    counting = observed.weights > 0.0
-    families, stacks, sources = np.array(observed.families), observed.stacks, observed.sources
-    for i, case in enumerate(row.case for row in observed.rows):
+    counting = observations.weights > 0.0
+    families, stacks, sources = np.array(observations.families), observations.stacks, observations.sources
+    for i, case in enumerate(row.case for row in observations.rows):
         assert case is not None
         on = terms(case.workload, case.architecture, case.stack, literature)
         others = counting & (sources != sources[i])
@@ -68,7 +68,7 @@ def known_features(observed: Observations) -> np.ndarray:
 
 
 def _widths(
-    observed: Observations,
+    observations: Observations,
     features: np.ndarray,
     by_source: np.ndarray,
     by_software: np.ndarray,
@@ -76,18 +76,18 @@ def _widths(
 ) -> dict[str, float]:
     """Widths from sources left out, and what new software and new chips add from families and generations left out."""
     new_stack, new_family = TERMS.index("new_stack"), TERMS.index("new_family")
-    counted = np.array([float(not row.left_out) for row in observed.rows])
-    errors, inputs, weights = [np.abs(by_source - observed.log_measured_s)], [features], [counted]
+    counted = np.array([float(not row.left_out) for row in observations.rows])
+    errors, inputs, weights = [np.abs(by_source - observations.log_measured_s)], [features], [counted]
     for predicted, term, weight in ((by_software, new_stack, 0.25), *((each, new_family, 0.25) for each in across_)):
         known = np.isfinite(predicted)
         more = features[known].copy()
         more[:, term] = 1.0
-        errors.append(np.abs(predicted - observed.log_measured_s)[known])
+        errors.append(np.abs(predicted - observations.log_measured_s)[known])
         inputs.append(more)
         weights.append(weight * counted[known])
     widths = fit_widths(np.concatenate(errors), np.concatenate(inputs), np.concatenate(weights))
     # The scale is set by sources left out alone: the case that users meet.
-    ratio = np.abs(by_source - observed.log_measured_s) / half_widths(widths, features)
+    ratio = np.abs(by_source - observations.log_measured_s) / half_widths(widths, features)
     widths["base"] += float(np.log(weighted_quantile(ratio, counted)))
     return widths
 
@@ -108,19 +108,19 @@ def memory_width() -> float:
 
 def save(evidence: Evidence, path: Path) -> None:
     """Writes the constants' file."""
-    observed = evidence.observed
-    fitted = int(np.sum(observed.weights > 0.0))
-    cells = len({row.cell for row in observed.rows if complete(row) and not row.left_out})
+    observations = evidence.observations
+    fitted = int(np.sum(observations.weights > 0.0))
+    cells = len({row.cell for row in observations.rows if complete(row) and not row.left_out})
     families = ", ".join(
-        sorted({scope.split(":")[1] for _, scope in observed.scopes.entries if scope.startswith(FAMILY)})
+        sorted({scope.split(":")[1] for _, scope in observations.scopes.entries if scope.startswith(FAMILY)})
     )
-    stacks = len({scope for _, scope in observed.scopes.entries if scope.startswith(STACK)})
+    stacks = len({scope for _, scope in observations.scopes.entries if scope.startswith(STACK)})
     write(
         path,
         title=f"{fitted} published training runs in {cells} cells, to November 2026",
         note=f"families of chips: {families}; {stacks} stacks; made by python tests/benchmark/accuracy.py",
         runs=fitted,
-        scopes=observed.scopes,
+        scopes=observations.scopes,
         shifts=evidence.everything.shifts,
         sd=evidence.everything.sd,
         left_out={source: each.shifts for source, each in evidence.sources.items()},

@@ -18,7 +18,7 @@ Errors = list[tuple[str, tuple, bool, float]]
 """Source, cell, whether the model has experts, |log predicted - log measured|."""
 
 
-def errors(result: dict, experts: dict[str, bool]) -> Errors:
+def errors_of(result: dict, experts: dict[str, bool]) -> Errors:
     """The errors of `validate`'s rows that count.
 
     **Arguments:** `result` of `validate` on measured services; `experts`: whether the model of a row, by its id, has any.
@@ -30,36 +30,36 @@ def errors(result: dict, experts: dict[str, bool]) -> Errors:
     ]
 
 
-def half_widths(found: Errors) -> dict[str, float]:
+def half_widths(errors: Errors) -> dict[str, float]:
     """Widths that hold `COVERAGE` of the errors of dense models and of those with experts, cells counted equally."""
-    dense, experts = (_width([each for each in found if each[2] is with_experts]) for with_experts in (False, True))
+    dense, experts = (_width([each for each in errors if each[2] is with_experts]) for with_experts in (False, True))
     if not dense:
         raise ValueError("no errors of dense models: nothing to take a width from")
     return {"dense": dense, "experts": max(experts, dense * math.exp(EXPERTS_FLOOR))}
 
 
-def _width(found: Errors) -> float:
-    sizes = Counter(cell for _, cell, _, _ in found)
-    weights = np.array([1.0 / sizes[cell] for _, cell, _, _ in found])
-    return weighted_quantile(np.array([each[3] for each in found]), weights) if found else 0.0
+def _width(errors: Errors) -> float:
+    sizes = Counter(cell for _, cell, _, _ in errors)
+    weights = np.array([1.0 / sizes[cell] for _, cell, _, _ in errors])
+    return weighted_quantile(np.array([each[3] for each in errors]), weights) if errors else 0.0
 
 
-def text(found: Errors, families: list[str]) -> str:
+def text(errors: Errors, families: list[str]) -> str:
     """The data file `calibrations/serving.toml`."""
     lines = [
-        f'title = "half widths of serving predictions, {len(found)} measured rows in {len({e[1] for e in found})} cells"',
+        f'title = "half widths of serving predictions, {len(errors)} measured rows in {len({e[1] for e in errors})} cells"',
         f'note = "hold {COVERAGE:.0%} of the errors, cells counted equally; made by python tests/benchmark/serving_widths.py"',
         f"families = [{', '.join(repr(x).replace(chr(39), chr(34)) for x in sorted(families))}]",
         "",
         "[half_widths]",
-        *(f"{key} = {value:.4f}" for key, value in half_widths(found).items()),
+        *(f"{key} = {value:.4f}" for key, value in half_widths(errors).items()),
     ]
-    for source in sorted({each[0] for each in found}):
-        others = half_widths([each for each in found if each[0] != source])
+    for source in sorted({each[0] for each in errors}):
+        others = half_widths([each for each in errors if each[0] != source])
         lines += ["", f'[left_out."{source}"]', *(f"{key} = {value:.4f}" for key, value in others.items())]
     return "\n".join(lines) + "\n"
 
 
-def write(path: Path, found: Errors, families: list[str]) -> None:
+def write(path: Path, errors: Errors, families: list[str]) -> None:
     """Writes the data file."""
-    path.write_text(text(found, families), encoding="utf-8")
+    path.write_text(text(errors, families), encoding="utf-8")

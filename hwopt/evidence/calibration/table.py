@@ -62,9 +62,9 @@ def _row_line(name: str, errors: np.ndarray, asked: str = "") -> str:
 
 def accuracy_table(evidence: Evidence) -> str:
     """The whole table as text."""
-    observed = evidence.observed
-    rows, source = observed.rows, evidence.by_source
-    errors = observed.errors(source)
+    observations = evidence.observations
+    rows, source = observations.rows, evidence.by_source
+    errors = observations.errors(source)
     counting = np.array([not row.left_out for row in rows])
 
     def chosen(test: Callable[[int], bool]) -> np.ndarray:
@@ -78,7 +78,9 @@ def accuracy_table(evidence: Evidence) -> str:
     baseline = {row.row.id: row for row in rows}
     fit_baseline(list(baseline.values()))
     flat = np.array([row.baseline / row.predicted * (1.0 + row.error) - 1.0 for row in rows])
-    flat_cells = [np.mean(np.abs(flat[members])) for members in observed.cells.values() if complete(rows[members[0]])]
+    flat_cells = [
+        np.mean(np.abs(flat[members])) for members in observations.cells.values() if complete(rows[members[0]])
+    ]
     spread = release_spread(rows)
     lines = [
         "Measured against predicted step times and rates, per cell (source, model, accelerator), then over cells.",
@@ -86,19 +88,20 @@ def accuracy_table(evidence: Evidence) -> str:
         "",
         "Constants that have not seen what they predict",
         head,
-        _line("one source left out", errors_over_cells(observed, source), "median 7.5, mean 11, signed 3"),
-        _line("  experts (MoE)", errors_over_cells(observed, source, moe), "median 14, mean 17"),
-        _line("  dense", errors_over_cells(observed, source, lambda i: not moe(i))),
-        _line("one software family left out", errors_over_cells(observed, evidence.by_software), "median 12, mean 15, signed 6"),
+        _line("one source left out", errors_over_cells(observations, source), "median 7.5, mean 11, signed 3"),
+        _line("  experts (MoE)", errors_over_cells(observations, source, moe), "median 14, mean 17"),
+        _line("  dense", errors_over_cells(observations, source, lambda i: not moe(i))),
+        _line("one software family left out", errors_over_cells(observations, evidence.by_software),
+              "median 12, mean 15, signed 6"),
         *(
-            _line(name, errors_over_cells(observed, predicted), f"median {limit}")
+            _line(name, errors_over_cells(observations, predicted), f"median {limit}")
             for (name, predicted), limit in zip(evidence.by_generation.items(), (13, 15, 11, 15), strict=True)
         ),
         "",
         "Beside them",
         head,
-        _line("fitted: the same runs", errors_over_cells(observed, evidence.everything.log_predicted_s)),
-        _line("literature constants, nothing fitted", errors_over_cells(observed, _literature(evidence))),
+        _line("fitted: the same runs", errors_over_cells(observations, evidence.everything.log_predicted_s)),
+        _line("literature constants, nothing fitted", errors_over_cells(observations, _literature(evidence))),
         f"{'one utilisation a chip, fitted':44}{len(flat_cells):5}{'':6}{100 * np.median(flat_cells):8.1f}%"
         f"{100 * np.mean(flat_cells):7.1f}%",
         f"{'releases of one configuration differ by':44}{'':11}{100 * (spread['median'] or 0):8.1f}%"
@@ -110,7 +113,7 @@ def accuracy_table(evidence: Evidence) -> str:
         _row_line("SimuMax, B200 slices", errors[chosen(says("simumax"))], "mean 18"),
         _row_line("  after one scale fitted to them", one_scale_errors(evidence), "mean 8 (peer 5.6)"),
         _row_line("arXiv 2205.05198 table 5, fitted",
-                  observed.errors(evidence.everything.log_predicted_s)[chosen(says("korthikanti"))],
+                  observations.errors(evidence.everything.log_predicted_s)[chosen(says("korthikanti"))],
                   "mean 3.5, max 8 (peer 3.65, 8.87)"),
         "",
         "Communication, the source left out",
@@ -136,7 +139,7 @@ def accuracy_table(evidence: Evidence) -> str:
 
 
 def _literature(evidence: Evidence) -> np.ndarray:
-    return evidence.observed.log_predicted_s(np.zeros(len(evidence.observed.scopes.entries)))
+    return evidence.observations.log_predicted_s(np.zeros(len(evidence.observations.scopes.entries)))
 
 
 def single_node_errors() -> np.ndarray:
@@ -147,10 +150,10 @@ def single_node_errors() -> np.ndarray:
 
 def one_scale_errors(evidence: Evidence) -> np.ndarray:
     """Errors on SimuMax's rows after one constant, the stack's GEMM efficiency, was fitted to them."""
-    observed = evidence.observed
-    own = [i for i, row in enumerate(observed.rows) if "SimuMax" in row.row.source and not row.left_out]
-    start = evidence.sources[observed.rows[own[0]].row.source].shifts
-    return one_scale([observed.rows[i] for i in own], observed.scopes, start)
+    observations = evidence.observations
+    own = [i for i, row in enumerate(observations.rows) if "SimuMax" in row.row.source and not row.left_out]
+    start = evidence.sources[observations.rows[own[0]].row.source].shifts
+    return one_scale([observations.rows[i] for i in own], observations.scopes, start)
 
 
 def memory_lines() -> list[str]:
@@ -174,9 +177,9 @@ def _fits(row: Scored) -> bool:
 
 def interval_lines(evidence: Evidence, counting: np.ndarray) -> list[str]:
     """Coverage of the intervals on rows whose source was left out."""
-    observed = evidence.observed
-    inside = np.abs(evidence.by_source - observed.log_measured_s) <= half_widths(evidence.widths, evidence.features)
-    families = np.array([software_family(stack) for stack in observed.stacks])
+    observations = evidence.observations
+    inside = np.abs(evidence.by_source - observations.log_measured_s) <= half_widths(evidence.widths, evidence.features)
+    families = np.array([software_family(stack) for stack in observations.stacks])
     lines = [
         "Intervals meant to hold 80 % (rows, the source left out)",
         f"  all {100 * inside[counting].mean():.1f} % of {counting.sum()} (asked: 75 to 85); by software: "
@@ -194,11 +197,11 @@ def interval_lines(evidence: Evidence, counting: np.ndarray) -> list[str]:
 
 def _coverage_without_own_source(evidence: Evidence, counting: np.ndarray) -> float:
     """Coverage where neither constants nor widths have seen a row's source."""
-    observed = evidence.observed
-    error = np.abs(evidence.by_source - observed.log_measured_s)
+    observations = evidence.observations
+    error = np.abs(evidence.by_source - observations.log_measured_s)
     inside = np.zeros(len(error), bool)
-    for source in sorted(set(observed.sources)):
-        own = observed.sources == source
+    for source in sorted(set(observations.sources)):
+        own = observations.sources == source
         widths = fit_widths(error, evidence.features, counting * ~own)
         inside[own] = error[own] <= half_widths(widths, evidence.features[own])
     return float(inside[counting].mean())
@@ -206,17 +209,17 @@ def _coverage_without_own_source(evidence: Evidence, counting: np.ndarray) -> fl
 
 def worst_lines(evidence: Evidence, errors: np.ndarray) -> list[str]:
     """Cells of complete rows above `POOR`, the worst first."""
-    observed = evidence.observed
-    found = sorted(
+    observations = evidence.observations
+    errors_of_cells = sorted(
         (
             (float(np.mean(np.abs(errors[m]))), cell)
-            for cell, m in observed.cells.items()
-            if complete(observed.rows[m[0]])
+            for cell, m in observations.cells.items()
+            if complete(observations.rows[m[0]])
         ),
         reverse=True,
     )
     lines = []
-    for error, cell in found:
+    for error, cell in errors_of_cells:
         if error < POOR:
             break
         lines.append(f"  {100 * error:5.1f}%  {cell[1]}, {cell[2]} ({cell[0][:40]}): {explanation(cell)}")
@@ -225,12 +228,12 @@ def worst_lines(evidence: Evidence, errors: np.ndarray) -> list[str]:
 
 def source_lines(evidence: Evidence) -> list[str]:
     """Each source, left out and fitted."""
-    observed = evidence.observed
+    observations = evidence.observations
     lines = [f"{'source':52}{'cells':>6}{'rows':>6}{'left out':>10}{'time':>8}{'fitted':>9}{'time':>8}"]
-    for source in sorted(set(observed.sources)):
-        own = lambda i, source=source: observed.rows[i].row.source == source
+    for source in sorted(set(observations.sources)):
+        own = lambda i, source=source: observations.rows[i].row.source == source
         out, fitted = (
-            errors_over_cells(observed, predicted, own, every=True)
+            errors_over_cells(observations, predicted, own, every=True)
             for predicted in (evidence.by_source, evidence.everything.log_predicted_s)
         )
         if out.cells:

@@ -102,7 +102,7 @@ def _check(row: Measured, kind: Kind) -> None:
         raise Skip(Reason.UNSUPPORTED_METRIC, what)
 
 
-def stated(row: Measured, *names: str) -> None:
+def require(row: Measured, *names: str) -> None:
     """Refuses a row that leaves one of some columns blank.
 
     **Raises:** `Skip`.
@@ -117,9 +117,9 @@ def stacked(trees: Sequence) -> Any:
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float64) for leaf in leaves]), *trees)
 
 
-def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> dict[str, np.ndarray]:
-    """A mapped model's values for many inputs, in float64, chunk by chunk of one shape."""
-    chunks = []
+def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> list[dict[str, float]]:
+    """A mapped model's values for each of many inputs, in float64, chunk by chunk of one shape."""
+    answers = []
     for start in range(0, len(inputs), CHUNK):
         part = stacked(inputs[start : start + CHUNK])
         rows = min(CHUNK, len(inputs) - start)
@@ -127,5 +127,6 @@ def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> dict[str, np
             lambda leaf, more=CHUNK - rows: np.concatenate([leaf, np.repeat(leaf[-1:], more, 0)]), part
         )
         with jax.enable_x64(True):
-            chunks.append({name: np.asarray(value)[:rows] for name, value in model(*padded).items()})
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+            values = {name: np.asarray(value)[:rows].tolist() for name, value in model(*padded).items()}
+        answers += [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return answers

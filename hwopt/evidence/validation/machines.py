@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -30,20 +31,13 @@ _MACHINES = 4096
 """Machines that are remembered: rows of a table share theirs."""
 
 
-class Settings(NamedTuple):
-    """Columns of a row whose software is not as its stack has it."""
-
-    attention_kernel: str | None = None
-    tp_overlap: float | None = None
-    pp_overlap: float | None = None
-    ep_overlap: float | None = None
-    deduplicated_dispatch: bool | None = None
-    host_graphs: str | None = None
-    recompute_norms: bool | None = None
-    recompute_activation: bool | None = None
-    logit_bytes: float | None = None
-    number_format: str | None = None
-    scaling: str | None = None
+Settings = namedtuple(
+    "Settings",
+    "attention_kernel tp_overlap pp_overlap ep_overlap deduplicated_dispatch host_graphs recompute_norms recompute_activation "
+    "logit_bytes number_format scaling",
+    defaults=(None,) * 11,
+)
+"""Columns of a row whose software is not as its stack has it."""
 
 
 class Machine(NamedTuple):
@@ -90,18 +84,18 @@ Constants = Callable[[Machine, str], Cluster]
 """Eight chips of a machine, with constants that a source of runs had no part in."""
 
 
-def constants(fitted: Calibration | None) -> Constants:
+def constants(calibration: Calibration | None) -> Constants:
     """Machines with the constants of a mode, each made once.
 
-    **Arguments:** `fitted` as `catalog.calibration` returns it.
+    **Arguments:** `calibration` as `catalog.calibration` returns it.
     """
-    left_out = fitted.left_out if fitted is not None else {}
+    left_out = calibration.left_out if calibration is not None else {}
 
     @lru_cache(_MACHINES)
     def of(machine: Machine, without: str) -> Cluster:
         links = machine.scale_out_gbit_per_s and to_si(machine.scale_out_gbit_per_s, "Gb/s")
         cluster = _parts(machine.accelerator, machine.domain, links, machine.stack)
         cluster = replace(cluster, stack=software(cluster.stack, machine.settings))
-        return catalog.with_constants(cluster, fitted, machine.architecture, machine.stack, without=without)
+        return catalog.with_constants(cluster, calibration, machine.architecture, machine.stack, without=without)
 
     return lambda machine, source: of(machine, source if source in left_out else "")

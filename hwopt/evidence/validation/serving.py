@@ -20,7 +20,7 @@ from hwopt.evidence.columns import MeasuredService
 from hwopt.evidence.intervals import serving_interval
 from hwopt.evidence.metrics import SERVING
 from hwopt.evidence.stacks import habits
-from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, stated
+from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, require
 from hwopt.evidence.validation.machines import Machine
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
@@ -54,9 +54,9 @@ def completed(row: MeasuredService, assumed: list[str]) -> MeasuredService:
 
     **Raises:** `Skip`.
     """
-    stated(row, "num_gpus", "input_tokens", "output_tokens", "batch")
+    require(row, "num_gpus", "input_tokens", "output_tokens", "batch")
     if row.num_gpus > 1 and not row.attention_data_parallel:
-        stated(row, "tp")
+        require(row, "tp")
     if row.pp is None:
         assumed.append("pp")
     if row.largest:
@@ -182,11 +182,6 @@ def _passes(service: Service, cluster: Cluster, plan: Plan) -> dict[str, Array]:
     return jax.vmap(one)(service, cluster, plan)
 
 
-def _evaluated(inputs: Sequence[tuple]) -> list[dict[str, float]]:
-    values = {name: column.tolist() for name, column in evaluate(_passes, inputs).items()}
-    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-
-
 def _predict(cases: Sequence[Case]) -> list[Prediction]:
     """The model's answer for each case: a batch that is stated, or the best of those that an engine could choose."""
     answers: dict[int, Prediction] = {}
@@ -209,7 +204,7 @@ def _at_batch(cases: Sequence[Case]) -> list[Prediction]:
 
     `T = T_prefill + (output - 1) T_decode`, decoding at the mean context.
     """
-    passes = _evaluated([_phase(case, phase) for phase in (1.0, 0.0) for case in cases])
+    passes = evaluate(_passes, [_phase(case, phase) for phase in (1.0, 0.0) for case in cases])
     results = []
     for case, prompts, answers in zip(cases, passes[: len(cases)], passes[len(cases) :], strict=True):
         row = case.row
@@ -269,7 +264,7 @@ def _at_best_batch(cases: Sequence[Case]) -> list[Prediction]:
         for i, batch in choices
     ]
     best: dict[int, tuple[float, Prediction]] = {}
-    for (i, batch), each in zip(choices, _evaluated(inputs), strict=True):
+    for (i, batch), each in zip(choices, evaluate(_passes, inputs), strict=True):
         case = cases[i]
         memory = each["memory"] + each["cache"] * (_full_length(case.workload) - 1.0)
         over = max(memory / each["capacity"] - 1.0, 0.0)
@@ -287,5 +282,7 @@ KIND = Kind(
     usual_stack=lambda row, accelerator, architecture: catalog.serving_stack(accelerator),
     inputs=_inputs,
     predict=_predict,
-    interval=lambda case, held: serving_interval(case.workload, case.architecture, held, without=case.row.source),
+    interval=lambda case, calibration: serving_interval(
+        case.workload, case.architecture, calibration, without=case.row.source
+    ),
 )

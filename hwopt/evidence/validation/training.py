@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,9 @@ from hwopt import catalog
 from hwopt.catalog.chips import slot
 from hwopt.evidence.columns import MeasuredRun
 from hwopt.evidence.intervals import interval
-from hwopt.evidence.metrics import ATTENTION, TRAINING, Convention, StepFlops
+from hwopt.evidence.metrics import ATTENTION, TRAINING
 from hwopt.evidence.stacks import habits, training_stack
-from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, stated
+from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, require
 from hwopt.evidence.validation.machines import Machine, Settings
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
@@ -49,11 +49,11 @@ def completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
 
     **Raises:** `Skip`.
     """
-    stated(row, "num_gpus", "seq_len", "global_batch_sequences")
+    require(row, "num_gpus", "seq_len", "global_batch_sequences")
     open_ = [name for name in ("tp", "pp", "cp", "ep") if getattr(row, name) is None]
     for name in open_:
         if name in ("tp", "pp") and name in row.columns and row.num_gpus > 1 and row.dp != row.num_gpus:
-            stated(row, name)
+            require(row, name)
     assumed += open_
     row = replace(row, **dict.fromkeys(open_, 1))
     split = row.tp * row.pp * row.cp
@@ -188,19 +188,8 @@ def _expert_tp(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> int:
 
 # Predictions ---------------------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Step:
-    """What the model says about one step."""
-
-    step_s: float
-    mfu: float
-    memory_bytes: float
-    memory_capacity_bytes: float
-    memory_reserve_bytes: float  # of it: context, buffers, fragmentation
-    flops: StepFlops
-    peak_flops_per_s: float  # 16 bit, one chip
-    recompute_full: float
+Step = dict[str, float]
+"""What the model says about one step: time, MFU, memory, and its FLOPs over all chips by kind, the head included."""
 
 
 @quick_jit
@@ -218,11 +207,11 @@ def _steps(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Arr
             "mfu": report.mfu,
             "memory_bytes": report.memory_per_chip_bytes,
             "memory_capacity_bytes": report.memory_capacity_bytes,
-            "memory_reserve_bytes": report.memory.reserve_bytes,
+            "memory_reserve_bytes": report.memory.reserve_bytes,  # of it: context, buffers, fragmentation
             "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
-            "attention_full": tokens * 3.0 * attention,
+            "attention_full": tokens * 3.0 * attention,  # over the full score matrix
             "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
-            "peak_flops_per_s": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],
+            "peak_flops_per_s": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],  # of one chip
             "recompute_full": plan.recompute_full,
         }
 
@@ -236,51 +225,40 @@ def steps(cases: Sequence[Case]) -> list[Step]:
     and where they do not fit again with all of it and then with the share of it that just fits.
     """
     inputs = [(case.workload, case.cluster, case.plan) for case in cases]
-    answers = _evaluated(inputs)
-    short = [i for i, case in enumerate(cases) if case.full_if_too_big and _too_big(answers[i])]
+    answers = evaluate(_steps, inputs)
+    short = [i for i, case in enumerate(cases) if case.full_if_too_big and _missing(answers[i]) > 0.0]
 
     def again(shares: Sequence[float]) -> list[Step]:
-        return _evaluated([
-            (workload, cluster, replace(plan, recompute_full=np.float64(share)))
-            for (workload, cluster, plan), share in zip((inputs[i] for i in short), shares, strict=True)
-        ])  # fmt: skip
+        recomputing = [
+            (*inputs[i][:2], replace(inputs[i][2], recompute_full=np.float64(share)))
+            for i, share in zip(short, shares, strict=True)
+        ]
+        return evaluate(_steps, recomputing)
 
     everything = again([1.0] * len(short))
-    shares = [_share_that_fits(answers[i], most) for i, most in zip(short, everything, strict=True)]
+    shares = [share_that_fits(answers[i], most) for i, most in zip(short, everything, strict=True)]
     for i, answer in zip(short, again(shares), strict=True):
         answers[i] = answer
     return answers
 
 
-def _share_that_fits(nothing: Step, everything: Step) -> float:
+def _missing(step: Step) -> float:
+    return step["memory_bytes"] - step["memory_capacity_bytes"]
+
+
+def share_that_fits(nothing: Step, everything: Step) -> float:
     """Share of layers to recompute: memory falls linearly from `nothing` recomputed to `everything`."""
-    saved = nothing.memory_bytes - everything.memory_bytes
-    missing = nothing.memory_bytes - nothing.memory_capacity_bytes
-    return min(missing / saved, 1.0) if saved > 0.0 else 1.0
+    saved = nothing["memory_bytes"] - everything["memory_bytes"]
+    return min(_missing(nothing) / saved, 1.0) if saved > 0.0 else 1.0
 
 
-def _too_big(answer: Step) -> bool:
-    return answer.memory_bytes > answer.memory_capacity_bytes
-
-
-def _evaluated(inputs: Sequence[tuple]) -> list[Step]:
-    if not inputs:
-        return []
-    values = {name: column.tolist() for name, column in evaluate(_steps, inputs).items()}
-    kinds = zip(*(values.pop(name) for name in ("products", "attention_full", "repeated")), strict=True)
-    rows = zip(*values.values(), strict=True)
-    return [
-        Step(**dict(zip(values, row, strict=True)), flops=StepFlops(*each))
-        for row, each in zip(rows, kinds, strict=True)
-    ]
-
-
-def convention(row: MeasuredRun) -> Convention:
-    """What the row's FLOPs count: as it states; else full attention until 2024, causal since, as NVIDIA's stacks do."""
-    usual = "causal" if (row.year or 2024) >= 2025 else "full"
-    return Convention(
-        ATTENTION[row.flops_attention or usual], bool(row.flops_recompute) or row.measured_metric == "hfu"
-    )
+def flops_counted(row: MeasuredRun, step: Step) -> float:
+    """FLOPs of a step as the source counts them: as the row states; else full attention until 2024, causal since, as NVIDIA's
+    stacks do.
+    """
+    attention = ATTENTION[row.flops_attention or ("causal" if (row.year or 2024) >= 2025 else "full")]
+    repeated = step["repeated"] if row.flops_recompute or row.measured_metric == "hfu" else 0.0
+    return step["products"] + attention * step["attention_full"] + repeated
 
 
 def value(row: MeasuredRun, step: Step) -> float:
@@ -288,34 +266,28 @@ def value(row: MeasuredRun, step: Step) -> float:
 
     An MFU without the peak that the source divides by takes the chip's, 16 bit.
     """
-    metric, tokens = row.measured_metric, row.global_batch_sequences * row.seq_len
-    rates = {
-        "tokens_per_s_per_gpu": tokens / row.num_gpus,
-        "tokens_per_s": tokens,
-        "samples_per_s": row.global_batch_sequences,
-    }
+    metric, kind, sequences = row.measured_metric, TRAINING[row.measured_metric], row.global_batch_sequences
+    tokens = sequences * row.seq_len
+    rates = {"tokens_per_s_per_gpu": tokens / row.num_gpus, "tokens_per_s": tokens, "samples_per_s": sequences}
     if metric in rates:
-        return rates[metric] / step.step_s
-    if TRAINING[metric].memory:
+        return rates[metric] / step["step_s"]
+    if kind.memory:
         # What an allocator has handed out leaves context and fragmentation out.
-        outside = step.memory_reserve_bytes if metric == "max_memory_allocated" else 0.0
-        return (step.memory_bytes - outside) / to_si(1.0, row.unit or TRAINING[metric].unit)
-    if not TRAINING[metric].flops:
-        return step.step_s
-    rate = step.flops.counted(convention(row)) / step.step_s / row.num_gpus
+        outside = step["memory_reserve_bytes"] if metric == "max_memory_allocated" else 0.0
+        return (step["memory_bytes"] - outside) / to_si(1.0, row.unit or kind.unit)
+    if not kind.flops:
+        return step["step_s"]
+    rate = flops_counted(row, step) / step["step_s"] / row.num_gpus
     if metric == "tflops_per_gpu":
         return rate / 1e12
-    fraction = rate / (row.mfu_peak_tflops * 1e12 if row.mfu_peak_tflops else step.peak_flops_per_s)
+    fraction = rate / (row.mfu_peak_tflops * 1e12 if row.mfu_peak_tflops else step["peak_flops_per_s"])
     return 100.0 * fraction if row.measured_value > 1.5 else fraction
 
 
 def _predict(cases: Sequence[Case]) -> list[Prediction]:
-    return [
-        Prediction(
-            value(case.row, step), step.step_s, step.mfu, step.memory_bytes, step.memory_capacity_bytes, step.recompute_full
-        )
-        for case, step in zip(cases, steps(cases), strict=True)
-    ]  # fmt: skip
+    names = Prediction.__dataclass_fields__.keys() - {"value"}
+    answers = zip(cases, steps(cases), strict=True)
+    return [Prediction(value(case.row, step), **{name: step[name] for name in names}) for case, step in answers]
 
 
 KIND = Kind(
@@ -324,5 +296,7 @@ KIND = Kind(
     usual_stack=lambda row, accelerator, architecture: training_stack(architecture, row.year),
     inputs=_inputs,
     predict=_predict,
-    interval=lambda case, held: interval(case.workload, case.architecture, case.stack, held, without=case.row.source),
+    interval=lambda case, calibration: interval(
+        case.workload, case.architecture, case.stack, calibration, without=case.row.source
+    ),
 )

@@ -12,7 +12,7 @@ from hwopt.catalog import Calibration
 from hwopt.errors import UserError
 from hwopt.evidence.columns import Measured, MeasuredRun, MeasuredService
 from hwopt.evidence.metrics import METRICS
-from hwopt.evidence.rows import Rows, read
+from hwopt.evidence.rows import Measurements, read
 from hwopt.evidence.validation import serving, training
 from hwopt.evidence.validation.join import Case, Kind, Prediction, join
 from hwopt.evidence.validation.machines import Constants, constants
@@ -32,7 +32,7 @@ _PATIENCE_S = 2.0
 class Scoring:
     """A file of measured runs, every row scored or skipped."""
 
-    rows: Rows
+    measurements: Measurements
     outcomes: list[Scored | Skip]
 
     @property
@@ -40,28 +40,31 @@ class Scoring:
         return [each for each in self.outcomes if isinstance(each, Scored)]
 
 
-def score(path: str | Path, fitted: Calibration | None, *, cases: bool = True) -> Scoring:
+def score(path: str | Path, calibration: Calibration | None, *, cases: bool = True) -> Scoring:
     """Joins and predicts every row of a CSV file with the constants of a mode.
 
     A row whose source was among the runs fitted is predicted with the constants fitted without that source.
 
-    **Arguments:** `path`; `fitted` as `catalog.calibration` returns it; `cases`: keep the model's inputs of each row.
+    **Arguments:** `path`; `calibration` as `catalog.calibration` returns it; `cases`: keep the model's inputs of each row.
 
     **Raises:** `UserError` for a file that cannot be read.
     """
-    rows, of_machines = read(path), constants(fitted)
-    kind = KINDS[rows.kind]
+    measurements, of_machines = read(path), constants(calibration)
+    kind = KINDS[measurements.kind]
     outcomes: list[Scored | Skip] = []
-    with tqdm(total=len(rows.measured), unit="row", delay=_PATIENCE_S, leave=False, disable=None) as progress:
-        for start in range(0, len(rows.measured), _AT_ONCE):
-            joined = [_joined(rows.path, row, kind, of_machines) for row in rows.measured[start : start + _AT_ONCE]]
+    with tqdm(total=len(measurements.rows), unit="row", delay=_PATIENCE_S, leave=False, disable=None) as progress:
+        for start in range(0, len(measurements.rows), _AT_ONCE):
+            joined = [
+                _joined(measurements.path, row, kind, of_machines)
+                for row in measurements.rows[start : start + _AT_ONCE]
+            ]
             predictions = iter(kind.predict([case for case in joined if isinstance(case, Case)]))
             outcomes += [
-                _scored(each, next(predictions), kind, fitted, cases) if isinstance(each, Case) else each
+                _scored(each, next(predictions), kind, calibration, cases) if isinstance(each, Case) else each
                 for each in joined
             ]
             progress.update(len(joined))
-    return Scoring(rows, outcomes)
+    return Scoring(measurements, outcomes)
 
 
 def _joined(path: Path, row: Measured, kind: Kind, of_machines: Constants) -> Case | Skip:
@@ -73,8 +76,8 @@ def _joined(path: Path, row: Measured, kind: Kind, of_machines: Constants) -> Ca
         raise UserError(f"{path}: row at line {row.line}: {error}") from None
 
 
-def _scored(case: Case, answer: Prediction, kind: Kind, fitted: Calibration | None, keep: bool) -> Scored:
-    around = kind.interval(case, fitted)
+def _scored(case: Case, answer: Prediction, kind: Kind, calibration: Calibration | None, keep: bool) -> Scored:
+    around = kind.interval(case, calibration)
     memory = METRICS[case.row.measured_metric].memory
     ends = None if around is None else (around.memories if memory else around.times)(answer.value)
     return Scored(case.row, case.accelerator, case.stack, answer, case.assumed, ends, case if keep else None)
@@ -98,21 +101,26 @@ def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED) ->
 
     **Raises:** `UserError` for a file that cannot be read, one line with file, row, column and likely intent.
     """
-    fitted = catalog.calibration(constants)
-    scoring = score(path, fitted, cases=False)
-    rows = scoring.rows
+    calibration = catalog.calibration(constants)
+    scoring = score(path, calibration, cases=False)
+    measurements = scoring.measurements
     totals = summary(
-        scoring.scored, [each.reason for each in scoring.outcomes if isinstance(each, Skip)], len(rows.measured)
+        scoring.scored, [each.reason for each in scoring.outcomes if isinstance(each, Skip)], len(measurements.rows)
     )
-    documents = [_document(row, each, fitted) for row, each in zip(rows.measured, scoring.outcomes, strict=True)]
+    documents = [
+        _document(row, each, calibration) for row, each in zip(measurements.rows, scoring.outcomes, strict=True)
+    ]
     mode = str(constants)
-    if fitted is not None and fitted.scopes.entries:
-        mode += ", chips alone" if rows.kind is MeasuredService else ", sources held out"
-    columns = {"columns": "inferred from text" if rows.inferred else "stated", "inferred": list(rows.inferred)}
+    if calibration is not None and calibration.scopes.entries:
+        mode += ", chips alone" if measurements.kind is MeasuredService else ", sources held out"
+    columns = {
+        "columns": "inferred from text" if measurements.inferred else "stated",
+        "inferred": list(measurements.inferred),
+    }
     return {"rows": documents, "summary": {"constants": mode} | columns | totals}
 
 
-def _document(row: Measured, outcome: Scored | Skip, fitted: Calibration | None) -> dict:
+def _document(row: Measured, outcome: Scored | Skip, calibration: Calibration | None) -> dict:
     metric = METRICS.get(row.measured_metric)
     base = {
         "id": row.id,
@@ -138,7 +146,7 @@ def _document(row: Measured, outcome: Scored | Skip, fitted: Calibration | None)
         "accelerator": outcome.accelerator,
         "chips": outcome.row.num_gpus,
         "stack": outcome.stack,
-        "held_out": fitted is not None and row.source in fitted.left_out,
+        "held_out": calibration is not None and row.source in calibration.left_out,
         "assumed": list(outcome.assumed),
         "step_time_s": answer.step_s,
         "memory_per_chip_bytes": answer.memory_bytes,

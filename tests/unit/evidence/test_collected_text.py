@@ -11,14 +11,14 @@ import pytest
 from hwopt.errors import UserError
 from hwopt.evidence.collected_text import accelerator, complete, links_gbit_per_s, stack, write
 from hwopt.evidence.columns import MeasuredRun, MeasuredService, inferred
-from tests.evidence_cases import said
+from tests.evidence_cases import inferred_columns
 
 METRIC = {"measured_metric": "mfu"}
 
 
 def test_a_row_without_words_says_nothing():
-    assert said() == {}
-    assert said(notes="NeMo container 26.02.01; pretrain", recompute="full") == {
+    assert inferred_columns() == {}
+    assert inferred_columns(notes="NeMo container 26.02.01; pretrain", recompute="full") == {
         "recompute_layers": "1", "release": "26.02.01", "stack": "nemo-2025", "assumed": "stack", "year": "2026",
     }  # fmt: skip
 
@@ -46,22 +46,22 @@ def test_what_a_table_states_is_not_searched():
     ],
 )
 def test_attention_kernel(notes, kernel):
-    assert said(notes=notes).get("attention_kernel") == kernel
+    assert inferred_columns(notes=notes).get("attention_kernel") == kernel
 
 
 @pytest.mark.parametrize("notes", ["vanilla TP", "TP overlap off", "without TP overlap", "no tp overlap"])
 def test_tensor_parallelism_in_line(notes):
-    assert said(notes=notes) == {"tp_overlap": "0"}
+    assert inferred_columns(notes=notes) == {"tp_overlap": "0"}
 
 
 @pytest.mark.parametrize("notes", ["overlaps of P2P off", "overlap of p2p off", "no P2P overlap"])
 def test_pipeline_in_line(notes):
-    assert said(notes=notes) == {"pp_overlap": "0"}
+    assert inferred_columns(notes=notes) == {"pp_overlap": "0"}
 
 
 @pytest.mark.parametrize("notes", ["DeepEP", "dispatcher=hybridep", "Hybrid-EP dispatcher"])
 def test_dispatchers_that_send_one_copy_a_domain(notes):
-    assert said(notes=notes) == {"deduplicated_dispatch": "yes"}
+    assert inferred_columns(notes=notes) == {"deduplicated_dispatch": "yes"}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_dispatchers_that_send_one_copy_a_domain(notes):
     ],
 )
 def test_all_to_all_beside_other_work(notes, overlap):
-    assert said(notes=notes) == overlap
+    assert inferred_columns(notes=notes) == overlap
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_all_to_all_beside_other_work(notes, overlap):
     ],
 )
 def test_host_graphs(notes, graphs):
-    assert said(notes=notes).get("host_graphs") == graphs
+    assert inferred_columns(notes=notes).get("host_graphs") == graphs
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_host_graphs(notes, graphs):
     ],
 )
 def test_what_a_scale_is_for(words, scaling):
-    assert said(**words).get("scaling") == scaling
+    assert inferred_columns(**words).get("scaling") == scaling
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_a_scale_is_for(words, scaling):
     ],
 )
 def test_what_waits_in_host_memory(words, share):
-    assert said(**words).get("offloaded_activations") == share
+    assert inferred_columns(**words).get("offloaded_activations") == share
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_waits_in_host_memory(words, share):
     ],
 )
 def test_what_is_rebuilt(recompute, norms, activation):
-    cells = said(recompute=recompute)
+    cells = inferred_columns(recompute=recompute)
     assert (cells.get("recompute_norms"), cells.get("recompute_activation")) == (norms, activation)
 
 
@@ -147,13 +147,13 @@ def test_what_is_rebuilt(recompute, norms, activation):
     ],
 )
 def test_a_compiled_loss_keeps_fewer_bytes_a_logit(source, locator, notes, kept):
-    assert said(source=source, source_locator=locator, notes=notes).get("logit_bytes") == kept
+    assert inferred_columns(source=source, source_locator=locator, notes=notes).get("logit_bytes") == kept
 
 
 def test_several_words_of_one_row_all_count():
     notes = "DeepEP, a2a overlap, CUDA graph, no flash attention, TP overlap off"
     names = {"deduplicated_dispatch", "ep_overlap", "host_graphs", "attention_kernel", "tp_overlap"}
-    assert said(notes=notes).keys() == names
+    assert inferred_columns(notes=notes).keys() == names
 
 
 @pytest.mark.parametrize(
@@ -176,12 +176,12 @@ def test_several_words_of_one_row_all_count():
     ],
 )
 def test_sharding(text, stage, ranks):
-    cells = said(zero_stage=text, gpu="H100-SXM-80GB", tp="1", gpus_per_node="8")
+    cells = inferred_columns(zero_stage=text, gpu="H100-SXM-80GB", tp="1", gpus_per_node="8")
     assert (cells.get("zero"), cells.get("zero_ranks")) == (stage, ranks)
 
 
 def test_shards_of_a_node_by_what_the_tensor_group_leaves():
-    assert said(zero_stage="hsdp", gpu="H100-SXM-80GB", tp="4")["zero_ranks"] == "2"
+    assert inferred_columns(zero_stage="hsdp", gpu="H100-SXM-80GB", tp="4")["zero_ranks"] == "2"
 
 
 @pytest.mark.parametrize(
@@ -203,14 +203,14 @@ def test_shards_of_a_node_by_what_the_tensor_group_leaves():
 )
 def test_recomputation(text, flash, shares):
     software = "nemo-2025" if flash else "megatron-2021"
-    cells = said(recompute=text, layers="32", pp="2", stack=software)
+    cells = inferred_columns(recompute=text, layers="32", pp="2", stack=software)
     assert (cells.get("recompute_layers"), cells.get("recompute_attention")) == shares
 
 
 def test_both_utilisations_give_the_share_of_a_bare_selective_away():
-    cells = said(recompute="selective", other_metrics="mfu=0.4; hfu=0.5")
+    cells = inferred_columns(recompute="selective", other_metrics="mfu=0.4; hfu=0.5")
     assert float(cells["recompute_layers"]) == pytest.approx(0.75)
-    assert said(recompute="selective", other_metrics="mfu=0.4")["recompute_layers"] == "0"
+    assert inferred_columns(recompute="selective", other_metrics="mfu=0.4")["recompute_layers"] == "0"
 
 
 @pytest.mark.parametrize(
@@ -225,12 +225,12 @@ def test_both_utilisations_give_the_share_of_a_bare_selective_away():
     ],
 )
 def test_schedule(words, left):
-    assert said(**words).get("bubble_share") == left
+    assert inferred_columns(**words).get("bubble_share") == left
 
 
 def test_interleaving_is_of_use_where_the_chunks_are_not_stated():
-    assert said(schedule="1F1B-I") == {"interleaved": "yes"}
-    assert said(schedule="interleaved", vpp="4") == {}
+    assert inferred_columns(schedule="1F1B-I") == {"interleaved": "yes"}
+    assert inferred_columns(schedule="interleaved", vpp="4") == {}
 
 
 @pytest.mark.parametrize(
@@ -248,11 +248,11 @@ def test_interleaving_is_of_use_where_the_chunks_are_not_stated():
     ],
 )
 def test_number_format(text, name):
-    assert said(precision=text).get("number_format") == name
+    assert inferred_columns(precision=text).get("number_format") == name
 
 
 def test_integers_may_stand_in_the_notes():
-    assert said(precision="bf16", notes="AQT int8 products")["number_format"] == "int8"
+    assert inferred_columns(precision="bf16", notes="AQT int8 products")["number_format"] == "int8"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_integers_may_stand_in_the_notes():
 )
 def test_scale_out_bandwidth_is_a_property_of_the_node(notes, gbit):
     assert links_gbit_per_s(notes, 8) == gbit
-    assert said(notes=notes).get("scale_out_gbit_per_s") == (gbit and f"{gbit:g}")
+    assert inferred_columns(notes=notes).get("scale_out_gbit_per_s") == (gbit and f"{gbit:g}")
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_a_framework_column_wins_over_the_source_and_notes_are_a_guess():
     run = {"source": "NVIDIA NeMo 24.07", "framework": "torchtitan"}
     assert stack(run, "hopper") == ("torchtitan-eager", False)
     assert stack({"source": "my own", "notes": "PyTorch FSDP"}, "hopper") == ("torchtitan-2024", True)
-    assert said(notes="PyTorch FSDP", gpu="H100-SXM-80GB")["assumed"] == "stack"
+    assert inferred_columns(notes="PyTorch FSDP", gpu="H100-SXM-80GB")["assumed"] == "stack"
 
 
 def test_an_eight_bit_format_says_that_torchtitan_compiles():
@@ -329,7 +329,7 @@ def test_an_eight_bit_format_says_that_torchtitan_compiles():
     ],
 )
 def test_release(locator, notes, version):
-    assert said(source_locator=locator, notes=notes).get("release") == version
+    assert inferred_columns(source_locator=locator, notes=notes).get("release") == version
 
 
 @pytest.mark.parametrize(
@@ -345,22 +345,22 @@ def test_release(locator, notes, version):
     ],
 )
 def test_what_a_printed_rate_counts(source, notes, attention, recomputation):
-    cells = said(source=source, notes=notes, measured_metric="mfu")
+    cells = inferred_columns(source=source, notes=notes, measured_metric="mfu")
     assert (cells.get("flops_attention"), cells.get("flops_recompute")) == (attention, recomputation)
-    assert "flops_attention" not in said(source=source, notes=notes, measured_metric="iter_time_s")
+    assert "flops_attention" not in inferred_columns(source=source, notes=notes, measured_metric="iter_time_s")
 
 
 @pytest.mark.parametrize(
     ("name", "fraction"), [("LLAMA3_70B (lora)", "0.003"), ("llama3-8b LoRA", "0.003"), ("llama3-8b SFT", None)]
 )
 def test_adapters_alone_train(name, fraction):
-    assert said(model_name=name).get("trainable_fraction") == fraction
+    assert inferred_columns(model_name=name).get("trainable_fraction") == fraction
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("llama3_8b_sft", "700"), ("llama3-8b lora", "700"), ("llama3-8b", None)])
 def test_documents_packed_for_fine_tuning(name, tokens):
-    assert said(model_name=name, notes="packed sequences").get("document_tokens") == tokens
-    assert "document_tokens" not in said(model_name=name)
+    assert inferred_columns(model_name=name, notes="packed sequences").get("document_tokens") == tokens
+    assert "document_tokens" not in inferred_columns(model_name=name)
 
 
 @pytest.mark.parametrize(
@@ -377,32 +377,38 @@ def test_documents_packed_for_fine_tuning(name, tokens):
     ],
 )
 def test_what_a_model_is(name, column, value):
-    assert said(model_name=name)[column] == value
+    assert inferred_columns(model_name=name)[column] == value
 
 
 def test_notes_on_the_model_and_on_the_run():
-    assert said(notes="first layer dense")["dense_layers"] == "1"
-    assert said(notes="Mamba layers between")["model_kind"] == "hybrid"
-    assert said(notes="a regression of that release")["regression"] == "yes"
-    assert said(notes="micro-batch size not stated", micro_batch="8") == {"micro_batch": ""}
-    assert said(seq_parallel="True") == {"seq_parallel": "yes"}
-    assert said(config_complete="Y") == {"config_complete": "y"}
+    assert inferred_columns(notes="first layer dense")["dense_layers"] == "1"
+    assert inferred_columns(notes="Mamba layers between")["model_kind"] == "hybrid"
+    assert inferred_columns(notes="a regression of that release")["regression"] == "yes"
+    assert inferred_columns(notes="micro-batch size not stated", micro_batch="8") == {"micro_batch": ""}
+    assert inferred_columns(seq_parallel="True") == {"seq_parallel": "yes"}
+    assert inferred_columns(config_complete="Y") == {"config_complete": "y"}
 
 
 def test_services():
-    tables = said(MeasuredService, source="NVIDIA/TensorRT-LLM perf-overview", input_tokens="128", output_tokens="2048")
+    tables = inferred_columns(
+        MeasuredService, source="NVIDIA/TensorRT-LLM perf-overview", input_tokens="128", output_tokens="2048"
+    )
     assert tables == {"stack": "tensorrt-llm-2025", "requests": "3000"}
-    moe = said(MeasuredService, source="NVIDIA/TensorRT-LLM perf-overview", moe_experts="128", ep="4")
+    moe = inferred_columns(MeasuredService, source="NVIDIA/TensorRT-LLM perf-overview", moe_experts="128", ep="4")
     assert (moe["attention_data_parallel"], moe["assumed"]) == ("yes", "attention_data_parallel")
-    assert said(MeasuredService, notes="attention DP on") == {"attention_data_parallel": "yes"}
-    assert said(MeasuredService, gpu="trn1.32xlarge (16 Trainium1)")["chip"] == "trainium1-core"
-    assert said(MeasuredService, weight_precision="fp16/bf16", kv_precision="banana") == {"weight_format": "fp16"}
-    assert said(MeasuredService, quality="A", notes="8 GPUs: inconsistent in source") == {"quality": "C"}
+    assert inferred_columns(MeasuredService, notes="attention DP on") == {"attention_data_parallel": "yes"}
+    assert inferred_columns(MeasuredService, gpu="trn1.32xlarge (16 Trainium1)")["chip"] == "trainium1-core"
+    assert inferred_columns(MeasuredService, weight_precision="fp16/bf16", kv_precision="banana") == {
+        "weight_format": "fp16"
+    }
+    assert inferred_columns(MeasuredService, quality="A", notes="8 GPUs: inconsistent in source") == {"quality": "C"}
 
 
 @pytest.mark.parametrize(("gpu", "products", "keys"), [("H100-SXM-80GB", "bf16", "bf16"), ("B200-SXM", "fp8", "fp8")])
 def test_mixed_formats_of_a_service(gpu, products, keys):
-    cells = said(MeasuredService, model_name="gpt-oss-120b", gpu=gpu, weight_precision="fp4", kv_precision="fp8")
+    cells = inferred_columns(
+        MeasuredService, model_name="gpt-oss-120b", gpu=gpu, weight_precision="fp4", kv_precision="fp8"
+    )
     assert (cells["number_format"], cells["kv_format"], cells["kept_16_bit"]) == (products, keys, "attention")
     assert cells["assumed"] == "mixed_formats"
 
@@ -417,7 +423,7 @@ def test_mixed_formats_of_a_service(gpu, products, keys):
     ],
 )  # fmt: skip
 def test_absurd_numbers_in_words_never_refuse_a_row(column, words, digits):
-    assert isinstance(said(**{column: words.format(digits), "gpu": "H100-SXM-80GB"}), dict)
+    assert isinstance(inferred_columns(**{column: words.format(digits), "gpu": "H100-SXM-80GB"}), dict)
 
 
 @pytest.mark.parametrize(

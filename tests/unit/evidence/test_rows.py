@@ -27,25 +27,25 @@ def _file(tmp_path, content, name="runs.csv"):
 
 def test_minimal_file_has_only_essential_columns(tmp_path):
     assert set(NAMES) == set(essential(MeasuredRun))
-    (row,) = read(_file(tmp_path, f"{HEADER}\n{GOOD}\n")).measured
+    (row,) = read(_file(tmp_path, f"{HEADER}\n{GOOD}\n")).rows
     assert (row.id, row.num_gpus, row.measured_value, row.tp, row.notes) == ("row-2", 8, 5.5, None, "")
 
 
 def test_order_of_columns_extra_columns_and_blanks_do_not_matter(tmp_path):
     header = "mood," + ",".join(reversed(NAMES)) + ",tp,recompute,other_metrics"
     cells = "fine," + ",".join(reversed(GOOD.split(","))) + ",,selective,mfu=0.5;hfu=0.6"
-    (row,) = read(_file(tmp_path, f"{header}\n{cells}\n\n")).measured
+    (row,) = read(_file(tmp_path, f"{header}\n{cells}\n\n")).rows
     assert row.tp is None
     assert row.recompute_layers == pytest.approx(0.6)
 
 
 def test_byte_order_mark_and_windows_line_ends(tmp_path):
-    (row,) = read(_file(tmp_path, f"\ufeff{HEADER}\r\n{GOOD}\r\n")).measured
+    (row,) = read(_file(tmp_path, f"\ufeff{HEADER}\r\n{GOOD}\r\n")).rows
     assert row.model_name == "llama2-7b"
 
 
 def test_a_comma_inside_quotes_is_text(tmp_path):
-    (row,) = read(_file(tmp_path, f'{HEADER},notes\n{GOOD},"a, b"\n')).measured
+    (row,) = read(_file(tmp_path, f'{HEADER},notes\n{GOOD},"a, b"\n')).rows
     assert row.notes == "a, b"
 
 
@@ -106,9 +106,9 @@ def test_a_folder_is_not_a_file(tmp_path):
 
 
 def test_a_row_that_repeats_another_is_marked_with_its_line(tmp_path):
-    rows = read(_file(tmp_path, f"id,{HEADER}\na,{GOOD}\nb,{GOOD}\na,{GOOD}\n")).measured
+    rows = read(_file(tmp_path, f"id,{HEADER}\na,{GOOD}\nb,{GOOD}\na,{GOOD}\n")).rows
     assert [row.repeats for row in rows] == [0, 0, 2]
-    rows = read(_file(tmp_path, f"{HEADER}\n{GOOD}\n{GOOD}\n")).measured
+    rows = read(_file(tmp_path, f"{HEADER}\n{GOOD}\n{GOOD}\n")).rows
     assert [(row.id, row.repeats) for row in rows] == [("row-2", 0), ("row-3", 2)]
 
 
@@ -122,7 +122,7 @@ def test_columns_that_a_file_states_are_read_as_they_stand(tmp_path):
     header = f"{HEADER},zero,attention_kernel,release,assumed,interleaved,stack,number_format,notes"
     cells = f"{GOOD},3,Fused,25.09.1,stack precision,Yes,NeMo_2025,MXFP8,vanilla TP"
     rows = read(_file(tmp_path, f"{header}\n{cells}\n"))
-    (row,) = rows.measured
+    (row,) = rows.rows
     assert (row.zero, row.attention_kernel, row.release, row.interleaved) == (3, "fused", (25, 9, 1), True)
     assert (row.assumed, row.stack, row.number_format) == (("stack", "precision"), "nemo-2025", "mxfp8")
     assert (row.tp_overlap, rows.inferred) == (0.0, ("tp_overlap",))
@@ -131,18 +131,18 @@ def test_columns_that_a_file_states_are_read_as_they_stand(tmp_path):
 def test_latent_attention_has_no_heads_of_keys(tmp_path):
     for header, cells in ((SERVICE, SERVED), (HEADER, GOOD)):
         text = f"{header},KV_Heads\n{cells},MLA\n{cells},8\n{cells},latent 512\n"
-        assert [row.kv_heads for row in read(_file(tmp_path, text)).measured] == [None, 8, None]
+        assert [row.kv_heads for row in read(_file(tmp_path, text)).rows] == [None, 8, None]
 
 
 def test_a_minimal_file_of_services(tmp_path):
     rows = read(_file(tmp_path, f"{SERVICE}\n{SERVED}\n"))
-    (row,) = rows.measured
+    (row,) = rows.rows
     assert rows.kind is MeasuredService and rows.inferred == ()
     assert (row.id, row.batch, row.largest, row.input_tokens, row.measured_value) == ("row-2", 8.0, False, 128.0, 500.0)
 
 
 def test_a_batch_that_the_engine_chose(tmp_path):
-    (row,) = read(_file(tmp_path, f"{SERVICE}\n{SERVED.replace(',8,', ',max (offline),')}\n")).measured
+    (row,) = read(_file(tmp_path, f"{SERVICE}\n{SERVED.replace(',8,', ',max (offline),')}\n")).rows
     assert row.largest and row.batch == math.inf
 
 

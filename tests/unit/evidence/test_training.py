@@ -9,12 +9,11 @@ import pytest
 
 from hwopt import catalog
 from hwopt.evidence.columns import MeasuredRun
-from hwopt.evidence.metrics import StepFlops
 from hwopt.evidence.stacks import habits, software_family, training_stack
 from hwopt.evidence.validation import training
 from hwopt.evidence.validation.join import join
 from hwopt.evidence.validation.machines import constants, software
-from hwopt.evidence.validation.training import steps, value
+from hwopt.evidence.validation.training import share_that_fits, steps, value
 from tests.cases import random_case
 from tests.cases import replace as change
 from tests.evidence_cases import RUN, row_of
@@ -160,14 +159,17 @@ def test_every_stack_has_habits_and_those_that_train_families():
     assert software_family("my own") == "others"
 
 
-FLOPS = StepFlops(products=600e12, attention_full=60e12, repeated=220e12)
+STEP = {
+    "step_s": 2.0, "memory_bytes": 1e10, "memory_reserve_bytes": 1e9, "products": 600e12, "attention_full": 60e12,
+    "repeated": 220e12, "peak_flops_per_s": 100e12,
+}  # fmt: skip
 
 
 def _measured(metric, measured, notes="", **columns):
     row = replace(RUN, measured_metric=metric, measured_value=measured, **columns)
     words = row_of(notes=notes, measured_metric=metric)
     row = replace(row, flops_attention=words.flops_attention, flops_recompute=words.flops_recompute)
-    return value(row, training.Step(2.0, 0.5, 1e10, 8e10, 1e9, FLOPS, 100e12, 0.0))
+    return value(row, STEP)
 
 
 @pytest.mark.parametrize(
@@ -238,8 +240,8 @@ def ends(row):
     """Memory with nothing recomputed, and with everything."""
     roomy = with_capacity(row, 1e18)
     nothing, everything = steps([roomy, recomputing(roomy, 1.0)])
-    assert nothing.memory_bytes > 1.05 * everything.memory_bytes
-    return nothing.memory_bytes, everything.memory_bytes
+    assert nothing["memory_bytes"] > 1.05 * everything["memory_bytes"]
+    return nothing["memory_bytes"], everything["memory_bytes"]
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
@@ -247,33 +249,33 @@ def test_the_share_that_fits(row, ends, part):
     """Memory falls linearly with the share, so that it fills the chip."""
     capacity = ends[0] + part * (ends[1] - ends[0])
     (answer,) = steps([with_capacity(row, capacity)])
-    assert answer.recompute_full == pytest.approx(part, rel=1e-9)
-    assert answer.memory_bytes == pytest.approx(capacity, rel=1e-9)
+    assert answer["recompute_full"] == pytest.approx(part, rel=1e-9)
+    assert answer["memory_bytes"] == pytest.approx(capacity, rel=1e-9)
 
 
 def test_more_than_fits_is_all_of_it(row, ends):
     (answer,) = steps([with_capacity(row, 0.9 * ends[1])])
-    assert answer.recompute_full == 1.0 and answer.memory_bytes > answer.memory_capacity_bytes
+    assert answer["recompute_full"] == 1.0 and answer["memory_bytes"] > answer["memory_capacity_bytes"]
 
 
 def test_what_fits_repeats_nothing_and_what_is_stated_stays(row, ends):
     stated = replace(with_capacity(row, ends[1]), full_if_too_big=False)
     fits = with_capacity(row, ends[0])
-    assert [answer.recompute_full for answer in steps([fits, stated])] == [0.0, 0.0]
+    assert [answer["recompute_full"] for answer in steps([fits, stated])] == [0.0, 0.0]
 
 
 def test_each_row_gets_its_own_share(row, ends):
     capacities = [ends[0] + part * (ends[1] - ends[0]) for part in (-0.1, 0.25, 0.75, 1.5)]
     answers = steps([with_capacity(row, capacity) for capacity in capacities])
-    assert [answer.recompute_full for answer in answers] == pytest.approx([0.0, 0.25, 0.75, 1.0], rel=1e-9)
-    times = [answer.step_s for answer in answers]
+    assert [answer["recompute_full"] for answer in answers] == pytest.approx([0.0, 0.25, 0.75, 1.0], rel=1e-9)
+    times = [answer["step_s"] for answer in answers]
     assert times == sorted(times) and times[0] < times[1] < times[2] < times[3]
 
 
 def test_where_recomputation_saves_nothing_all_of_it_runs(row):
     (answer,) = steps([with_capacity(row, 1e18)])
-    short = replace(answer, memory_bytes=2.0, memory_capacity_bytes=1.0)
-    assert training._share_that_fits(short, short) == 1.0
+    short = answer | {"memory_bytes": 2.0, "memory_capacity_bytes": 1.0}
+    assert share_that_fits(short, short) == 1.0
 
 
 def test_many_rows_run_through_one_shape(row, ends, monkeypatch):
@@ -288,5 +290,5 @@ def test_many_rows_run_through_one_shape(row, ends, monkeypatch):
         return real(*inputs)
 
     monkeypatch.setattr(training, "_steps", watched)
-    assert [each.step_s for each in steps(rows)] == pytest.approx([each.step_s for each in together], rel=1e-12)
+    assert [each["step_s"] for each in steps(rows)] == pytest.approx([each["step_s"] for each in together], rel=1e-12)
     assert shapes == {(3,)}
