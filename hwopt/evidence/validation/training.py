@@ -103,8 +103,11 @@ def _inputs(
     machine = Machine(accelerator, architecture, domain, row.scale_out_gbit_per_s, stack, settings)
     plan, full_if_too_big = _plan(row, shape, stack, assumed)
     workload = _workload(row, shape, assumed)
-    if TRAINING[row.measured_metric].flops and row.flops_attention is None:
+    metric = TRAINING[row.measured_metric]
+    if metric.flops and row.flops_attention is None:
         assumed.append("flop_convention")
+    if metric.memory:
+        to_si(1.0, row.unit or metric.unit)  # a unit that is none is refused here, with the row's line
     return workload, machine, plan, full_if_too_big
 
 

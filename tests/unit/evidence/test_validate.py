@@ -141,6 +141,9 @@ def test_memory_is_scored_in_its_unit(tmp_path):
     path.write_text("\n".join([header + ",unit", text[1] + ",GB"]))
     (row,) = validate(path)["rows"]
     assert row["predicted"] == pytest.approx(row["memory_per_chip_bytes"] / 1e9)
+    path.write_text(path.read_text().replace(",GB", ",gigs"))
+    with pytest.raises(UserError, match=r"runs\.csv: row at line 2: unknown unit 'gigs'"):
+        validate(path)
 
 
 def test_a_row_that_stands_twice_counts_once_and_is_said(tmp_path):
