@@ -43,7 +43,6 @@ class System(NamedTuple):
 
     chip: str
     scale_out: str | None = None
-    scale_out_bytes_per_s: float | None = None  # per chip; None: the link's own
 
 
 SYSTEMS = {
@@ -110,8 +109,7 @@ def read() -> tuple[Measurement, ...]:
 def _network(system: str, domain: int, in_network: bool) -> Network:
     entry = SYSTEMS[system]
     return catalog.network(
-        entry.chip, domain=float(domain), scale_out=entry.scale_out,
-        scale_out_bytes_per_s=entry.scale_out_bytes_per_s, in_network_reduction=in_network,
+        entry.chip, domain=float(domain), scale_out=entry.scale_out, in_network_reduction=in_network
     )  # fmt: skip
 
 

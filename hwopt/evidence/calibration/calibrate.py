@@ -78,17 +78,9 @@ def calibrate(
     }
     if out is not None:
         residual = np.abs(posterior.log_predicted_s - observations.log_measured_s)
-        write(
-            out,
-            title=f"{len(rows)} runs of {Path(path).name}, from {constants}",
-            note="made by hwopt calibrate",
-            runs=len(rows),
-            scopes=scopes,
-            shifts=posterior.shifts,
-            sd=posterior.sd,
-            left_out={},
-            intervals=_intervals(base, residual),
-        )
+        title = f"{len(rows)} runs of {Path(path).name}, from {constants}"
+        widths, note = _intervals(base, residual), "made by hwopt calibrate"
+        write(out, catalog.Calibration(title, scopes, posterior.shifts, posterior.sd, {}, widths, note, len(rows)))
     return result
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
+from hwopt.catalog import Calibration
 from hwopt.errors import UserError
-from hwopt.hardware.calibration import Scopes
 
 
 def _beside(path: Path) -> Path:
@@ -37,34 +34,27 @@ def check_writable(path: str | Path) -> None:
         raise UserError(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from None
 
 
-def write(
-    path: str | Path,
-    *,
-    title: str,
-    note: str,
-    runs: int,
-    scopes: Scopes,
-    shifts: np.ndarray,
-    sd: np.ndarray,
-    left_out: Mapping[str, np.ndarray],
-    intervals: Mapping[str, float],
-) -> None:
+def write(path: str | Path, calibration: Calibration) -> None:
     """One TOML file, whole or not at all.
 
     **Raises:** `UserError` where it cannot be written.
     """
-    lines = [f"title = {json.dumps(title)}", f"note = {json.dumps(note)}", f"runs = {runs}", "", "[shifts]"]
+    title, note = json.dumps(calibration.title), json.dumps(calibration.note)
+    lines = [f"title = {title}", f"note = {note}", f"runs = {calibration.runs}", "", "[shifts]"]
     lines += [
         f'"{name}@{scope}" = {{ shift = {shift:.5f}, sd = {deviation:.5f} }}'
-        for (name, scope), shift, deviation in zip(scopes.entries, shifts, sd, strict=True)
+        for (name, scope), shift, deviation in zip(
+            calibration.scopes.entries, calibration.shifts, calibration.sd, strict=True
+        )
     ]
-    if left_out:
-        lines += ["", "[left_out]"]
-        lines += [
-            f"{json.dumps(source)} = [{', '.join(f'{x:.4f}' for x in row)}]" for source, row in sorted(left_out.items())
-        ]
-    if intervals:
-        lines += ["", "[intervals]", *(f"{term} = {value:.4f}" for term, value in intervals.items())]
+    if calibration.left_out:
+        rows = (
+            (json.dumps(source), ", ".join(f"{x:.4f}" for x in row))
+            for source, row in sorted(calibration.left_out.items())
+        )
+        lines += ["", "[left_out]", *(f"{source} = [{row}]" for source, row in rows)]
+    if calibration.intervals:
+        lines += ["", "[intervals]", *(f"{term} = {value:.4f}" for term, value in calibration.intervals.items())]
     path = Path(path)
     beside = _beside(path)
     try:

@@ -115,14 +115,8 @@ def save(evidence: Evidence, path: Path) -> None:
         sorted({scope.split(":")[1] for _, scope in observations.scopes.entries if scope.startswith(FAMILY)})
     )
     stacks = len({scope for _, scope in observations.scopes.entries if scope.startswith(STACK)})
-    write(
-        path,
-        title=f"{fitted} published training runs in {cells} cells, to November 2026",
-        note=f"families of chips: {families}; {stacks} stacks; made by python tests/benchmark/accuracy.py",
-        runs=fitted,
-        scopes=observations.scopes,
-        shifts=evidence.everything.shifts,
-        sd=evidence.everything.sd,
-        left_out={source: each.shifts for source, each in evidence.sources.items()},
-        intervals=evidence.widths,
-    )
+    title = f"{fitted} published training runs in {cells} cells, to November 2026"
+    note = f"families of chips: {families}; {stacks} stacks; made by python tests/benchmark/accuracy.py"
+    everything, left_out = evidence.everything, {source: each.shifts for source, each in evidence.sources.items()}
+    scopes, widths = observations.scopes, evidence.widths
+    write(path, catalog.Calibration(title, scopes, everything.shifts, everything.sd, left_out, widths, note, fitted))
