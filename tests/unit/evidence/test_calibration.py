@@ -13,7 +13,7 @@ import pytest
 from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.calibration import calibrate, screen
-from hwopt.evidence.calibration.files import check_writable
+from hwopt.evidence.calibration.files import check_writable, write
 from hwopt.evidence.calibration.fit import fit
 from hwopt.evidence.calibration.held_out import across, errors_over_cells, leave_out
 from hwopt.evidence.calibration.observations import Observations
@@ -218,6 +218,12 @@ def test_a_path_that_can_be_written_is_left_as_it_was(tmp_path):
     (tmp_path / "old.toml").write_text("kept")
     check_writable(str(tmp_path / "old.toml"))
     assert (tmp_path / "old.toml").read_text() == "kept" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_calibration_is_written_as_it_was_read(tmp_path):
+    write(tmp_path / "again.toml", catalog.calibration())
+    shipped = files("hwopt") / "data" / "calibrations" / "published.toml"
+    assert (tmp_path / "again.toml").read_text() == shipped.read_text()
 
 
 def test_slips_of_a_call_are_said_in_one_line():
