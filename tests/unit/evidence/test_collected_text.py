@@ -69,7 +69,7 @@ def test_dispatchers_that_send_one_copy_a_domain(notes):
     [
         ("a2a_overlap=True", {"ep_overlap": "0.8"}),
         ("A2A overlap", {"ep_overlap": "0.8"}),
-        ("all-to-all overlap", {"ep_overlap": "0.8"}),
+        ("1F1B all-to-all overlap", {"ep_overlap": "0.8"}),
         ("a2a_overlap=none", {}),
         ("a2a_overlap=False", {}),
     ],
