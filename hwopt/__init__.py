@@ -1,27 +1,57 @@
 """hwopt: differentiable design of AI clusters. Names are the public API; rooms load when first used."""
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+# What type checkers and editors see; `_WHERE` is the same at run time, and a test compares the two.
+if TYPE_CHECKING:
+    from hwopt import catalog as catalog
+    from hwopt.design.problem import Problem as Problem
+    from hwopt.errors import UserError as UserError
+    from hwopt.evidence.calibration import calibrate as calibrate
+    from hwopt.evidence.validation import validate as validate
+    from hwopt.model.estimate import estimate as estimate
+    from hwopt.model.report import Report as Report
+    from hwopt.model.report import ServingReport as ServingReport
+    from hwopt.model.report import TrainingReport as TrainingReport
+    from hwopt.model.report import TrainServeReport as TrainServeReport
+    from hwopt.optim.optimize import optimize as optimize
+    from hwopt.optim.plan_search import best_plan as best_plan
+    from hwopt.optim.plan_table import PlanSearch as PlanSearch
+    from hwopt.optim.solution import Outcome as Outcome
+    from hwopt.optim.solution import Solution as Solution
+    from hwopt.registry import objective as objective
+    from hwopt.study.frontier import frontier as frontier
+    from hwopt.study.sensitivity import Sensitivity as Sensitivity
+    from hwopt.study.sensitivity import elasticities as elasticities
+    from hwopt.study.sensitivity import sensitivity as sensitivity
+    from hwopt.study.sweep import sweep as sweep
 
 __version__ = "0.1.0"
 
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {
-    "best_plan": ("hwopt.optim.plan_search", "best_plan"),
-    "calibrate": ("hwopt.evidence.calibration", "calibrate"),
-    "catalog": ("hwopt.catalog", None),
-    "elasticities": ("hwopt.study.sensitivity", "elasticities"),
-    "estimate": ("hwopt.model.estimate", "estimate"),
-    "frontier": ("hwopt.study.frontier", "frontier"),
-    "objective": ("hwopt.registry", "objective"),
-    "optimize": ("hwopt.optim.optimize", "optimize"),
-    "sensitivity": ("hwopt.study.sensitivity", "sensitivity"),
-    "sweep": ("hwopt.study.sweep", "sweep"),
-    "validate": ("hwopt.evidence.validation", "validate"),
-    "Report": ("hwopt.model.report", "Report"),
-    "UserError": ("hwopt.errors", "UserError"),
+    "Outcome": "hwopt.optim.solution",
+    "PlanSearch": "hwopt.optim.plan_table",
+    "Problem": "hwopt.design.problem",
+    "Report": "hwopt.model.report",
+    "Sensitivity": "hwopt.study.sensitivity",
+    "ServingReport": "hwopt.model.report",
+    "Solution": "hwopt.optim.solution",
+    "TrainServeReport": "hwopt.model.report",
+    "TrainingReport": "hwopt.model.report",
+    "UserError": "hwopt.errors",
+    "best_plan": "hwopt.optim.plan_search",
+    "calibrate": "hwopt.evidence.calibration",
+    "catalog": "hwopt",
+    "elasticities": "hwopt.study.sensitivity",
+    "estimate": "hwopt.model.estimate",
+    "frontier": "hwopt.study.frontier",
+    "objective": "hwopt.registry",
+    "optimize": "hwopt.optim.optimize",
+    "sensitivity": "hwopt.study.sensitivity",
+    "sweep": "hwopt.study.sweep",
+    "validate": "hwopt.evidence.validation",
 }
 
 __all__ = ["__version__", *_WHERE]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -30,9 +60,8 @@ __all__ = ["__version__", *_WHERE]  # pyright: ignore[reportUnsupportedDunderAll
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'hwopt' has no attribute '{name}'; it has {', '.join(sorted(_WHERE))}")
-    module, attribute = _WHERE[name]
-    loaded = import_module(module)
-    return loaded if attribute is None else getattr(loaded, attribute)
+    room = _WHERE[name]
+    return import_module(f"{room}.{name}") if room == "hwopt" else getattr(import_module(room), name)
 
 
 def __dir__() -> list[str]:

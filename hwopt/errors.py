@@ -1,9 +1,10 @@
 """Errors for people: what was wrong, where it stands, what was probably meant."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
+
+_AS_CLOSE = 0.1
+"""What the likeness of two spellings may differ by, both shown, where many are known."""
 
 
 class UserError(ValueError):
@@ -13,17 +14,20 @@ class UserError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
-def suggest(wrong: str, known: Iterable[str], *, show: int = 8) -> str:
+def suggest(wrong: object, known: Iterable[str], *, show: int = 8) -> str:
     """A clause that names the closest known spellings, or some of the known ones.
 
-    **Arguments:** `wrong` as the user wrote it; `known` spellings; `show`: how many to list when none is close.
+    **Arguments:** `wrong` as the user wrote it, text or not; `known` spellings; `show`: how many to list when none is close.
 
     **Returns:** text such as `did you mean 'h100-sxm'?`.
     """
-    known = sorted(known)
+    known, wrong = sorted(known), wrong if isinstance(wrong, str) else ""
     by_lower = {name.lower(): name for name in known}
     containing = [name for name in known if wrong and wrong.lower() in name.lower()]
-    similar = [by_lower[name] for name in get_close_matches(wrong.lower(), by_lower, n=3, cutoff=0.6)]
+    similar = get_close_matches(wrong.lower(), by_lower, n=3, cutoff=0.6)
+    likeness = [SequenceMatcher(None, wrong.lower(), name).ratio() for name in similar]
+    least = likeness[0] - _AS_CLOSE if likeness and len(known) > show else 0.0
+    similar = [by_lower[name] for name, each in zip(similar, likeness, strict=True) if each > least]
     same = [name for name in known if name.lower() == wrong.lower() != ""]
     close = same or containing[:3] or similar
     if close:

@@ -1,10 +1,7 @@
 """Finds objectives by entry point, so that those of third parties stand beside our own."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-import numbers
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -88,11 +85,15 @@ def objective(name: str, **fields: object) -> object:
         if isinstance(default, str) and not isinstance(value, (str, Path)):
             raise UserError(f"objective '{name}': {field}={value!r} must be text such as '{default}'")
         if isinstance(default, (int, float)) and not isinstance(default, bool):
-            try:
-                number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
-            except OverflowError:
-                number = math.inf
-            if not (math.isfinite(number) and number > 0):
+            from hwopt.arguments import number_of
+
+            number = number_of(f"objective '{name}': {field}", value)
+            if not (math.isfinite(number) and (number > 0 or (number == 0 and may_be_zero(kind, field)))):
                 raise UserError(f"objective '{name}': {field}={value!r} must be a positive, finite number")
             fields[field] = number
     return kind(**fields)
+
+
+def may_be_zero(kind: type, field: str) -> bool:
+    """Whether 0 is a value of a field: a default of its objective, or of what that is derived from."""
+    return any(vars(each).get(field) == 0.0 for each in kind.__mro__)

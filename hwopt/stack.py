@@ -1,9 +1,8 @@
 """What software runs the work: kernels, overlap and overheads, as floats a calibration can move."""
 
-from __future__ import annotations
-
 import equinox as eqx
 
+from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar
 
 
@@ -14,44 +13,87 @@ class Stack(eqx.Module):
     communication can run under the work it accompanies: `max(work, (1 - rho) work + communication)`.
     """
 
-    attention_forward_efficiency: Scalar  # attention-core products forward, 16 bit, of the chip's bf16 peak
-    attention_backward_efficiency: Scalar  # the same backward (2.5 x forward FLOPs when scores are rebuilt)
-    attention_scores_stored: (
-        Scalar  # 1: the s x s scores go through HBM and are kept (no flash attention); 0: never leave SRAM
+    attention_forward_efficiency: Scalar = ratio(
+        "attention-core products forward, 16 bit, of the chip's bf16 peak", of="family"
     )
-    dropout_masks: Scalar  # 1: dropout runs and its masks are kept
-    gemm_half_size: Scalar  # matrix dimension at which a GEMM dimension costs twice its ideal time
-    gemm_efficiency_factor: Scalar  # the stack's GEMMs over the chip's best measured ones
-    expert_gemm_factor: Scalar  # grouped GEMMs of experts over plain ones of the same shape
-    routing_passes: Scalar  # HBM passes over the fused minimum in permuting tokens to experts and back
-    elementwise_passes: Scalar  # HBM passes over the fused minimum in norms, residuals, activations (1: all fused)
-    recompute_stops_early: Scalar  # 1: recomputing a layer leaves out its last product, whose output no gradient needs
-    cast_passes: Scalar  # extra passes over GEMM inputs that 8- and 4-bit formats cost (scaling, casts, transposes)
-    weight_cast_share: Scalar  # share of micro-batches that cast their weights anew to an 8- or 4-bit format
-    kernel_launch_s: Scalar  # device-side gap after each kernel
-    host_layer_s: Scalar  # host time to enqueue one layer forward; layers take max(device, host)
-    host_moe_layer_s: Scalar  # the same of an MoE layer: router, dispatch with sizes read back, experts
-    dispatch_deduplicated: Scalar  # 1: of a token's copies for experts of one scale-up domain only one travels there
-    tp_overlap: Scalar
-    cp_overlap: Scalar
-    ep_overlap: Scalar
-    pp_overlap: Scalar
-    dp_overlap: Scalar
-    communication_slowdown: Scalar  # share of compute throughput that hidden communication takes away while it runs
-    collective_launch_s: Scalar  # software latency of one collective
-    cache_sharded: Scalar  # 1: keys and values of fewer heads than ranks are spread over ranks by sequence, not copied
-    cache_rereads: Scalar  # share of a group's further query heads whose kernel reads keys and values again
-    logarithmic_passes: Scalar  # 1: all-gathers and reduce-scatters may take logarithmic algorithms, 0: rings only
-    gather_efficiency: Scalar  # bandwidth of gathering sharded weights over that of the link's large collectives
-    gradient_bytes: Scalar  # bytes an element in the gradient reduction (4: fp32, 2: bf16)
-    optimizer_passes: Scalar  # HBM passes of the optimizer update over the fused minimum
-    step_overhead_s: Scalar  # host work a step: data, logging, clipping, scalar all-reduces
-    jitter_sigma: Scalar  # relative standard deviation of one chip's step time
-    memory_reserve_bytes: Scalar  # context, communication buffers, framework
-    fragmentation: Scalar  # allocator overhead on activations, fraction
-    residual_tensors: Scalar  # tensors of h a token kept around a layer's two norms (4: inputs and outputs)
-    product_kept: Scalar  # 1: the last product's input is kept in the MLP; 0: rebuilt from the other inner tensors
-    cast_inputs_kept: Scalar  # 1: GEMM inputs are kept in the GEMM's 8- or 4-bit format; 0: as activations
-    logit_bytes: Scalar  # bytes a logit at the peak of the loss (14: fp32 copy, log-softmax, gradient; output)
-    master_kept: Scalar  # share of the master weights' bytes stored (0.5: the 16 bits that the weights lack)
-    layers_whole: Scalar  # layers held whole at once: gathered weights, gradients not added up yet
+    attention_backward_efficiency: Scalar = ratio(
+        "the same backward (2.5 x forward FLOPs when scores are rebuilt)", of="family"
+    )
+    attention_scores_stored: Scalar = switch(
+        "1: the s x s scores go through HBM and are kept (no flash attention); 0: never leave SRAM"
+    )
+    dropout_masks: Scalar = switch("1: dropout runs and its masks are kept")
+    gemm_half_size: Scalar = ratio("matrix dimension at which a GEMM dimension costs twice its ideal time")
+    gemm_efficiency_factor: Scalar = ratio("the stack's GEMMs over the chip's best measured ones")
+    expert_gemm_factor: Scalar = ratio("grouped GEMMs of experts over plain ones of the same shape", default=0.9)
+    routing_passes: Scalar = ratio(
+        "HBM passes over the fused minimum in permuting tokens to experts and back", default=1.5
+    )
+    elementwise_passes: Scalar = ratio(
+        "HBM passes over the fused minimum in norms, residuals, activations (1: all fused)"
+    )
+    recompute_stops_early: Scalar = ratio(
+        "1: recomputing a layer leaves out its last product, whose output no gradient needs", default=0.0
+    )
+    cast_passes: Scalar = ratio(
+        "extra passes over GEMM inputs that 8- and 4-bit formats cost (scaling, casts, transposes)"
+    )
+    weight_cast_share: Scalar = ratio(
+        "share of micro-batches that cast their weights anew to an 8- or 4-bit format", default=0.3
+    )
+    kernel_launch_s: Scalar = quantity("s", "device-side gap after each kernel")
+    host_layer_s: Scalar = quantity("s", "host time to enqueue one layer forward; layers take max(device, host)")
+    host_moe_layer_s: Scalar = quantity(
+        "s", "the same of an MoE layer: router, dispatch with sizes read back, experts", default=3e-3
+    )
+    dispatch_deduplicated: Scalar = ratio(
+        "1: of a token's copies for experts of one scale-up domain only one travels there", default=0.0
+    )
+    tp_overlap: Scalar = ratio("share of the work that can hide tensor parallelism")
+    cp_overlap: Scalar = ratio("the same of context parallelism")
+    ep_overlap: Scalar = ratio("the same of expert parallelism")
+    pp_overlap: Scalar = ratio("the same of sends between stages")
+    dp_overlap: Scalar = ratio("the same of data parallelism")
+    communication_slowdown: Scalar = ratio(
+        "share of compute throughput that hidden communication takes away while it runs"
+    )
+    collective_launch_s: Scalar = quantity("s", "software latency of one collective")
+    cache_sharded: Scalar = switch(
+        "1: keys and values of fewer heads than ranks are spread over ranks by sequence, not copied", default=0.0
+    )
+    cache_rereads: Scalar = ratio(
+        "share of a group's further query heads whose kernel reads keys and values again", default=0.0
+    )
+    logarithmic_passes: Scalar = switch(
+        "1: all-gathers and reduce-scatters may take logarithmic algorithms, 0: rings only", default=0.0
+    )
+    gather_efficiency: Scalar = ratio(
+        "bandwidth of gathering sharded weights over that of the link's large collectives", default=1.0
+    )
+    gradient_bytes: Scalar = quantity(
+        "B", "bytes an element in the gradient reduction (4: fp32, 2: bf16)", key="gradient_bytes"
+    )
+    optimizer_passes: Scalar = ratio("HBM passes of the optimizer update over the fused minimum")
+    step_overhead_s: Scalar = quantity("s", "host work a step: data, logging, clipping, scalar all-reduces")
+    jitter_sigma: Scalar = ratio("relative standard deviation of one chip's step time")
+    memory_reserve_bytes: Scalar = quantity("B", "context, communication buffers, framework")
+    fragmentation: Scalar = ratio("allocator overhead on activations, fraction")
+    residual_tensors: Scalar = ratio(
+        "tensors of h a token kept around a layer's two norms (4: inputs and outputs)", default=4.0
+    )
+    product_kept: Scalar = ratio(
+        "1: the last product's input is kept in the MLP; 0: rebuilt from the other inner tensors", default=1.0
+    )
+    cast_inputs_kept: Scalar = ratio(
+        "1: GEMM inputs are kept in the GEMM's 8- or 4-bit format; 0: as activations", default=0.0
+    )
+    logit_bytes: Scalar = quantity(
+        "B",
+        "bytes a logit at the peak of the loss (14: fp32 copy, log-softmax, gradient; output)",
+        key="logit_bytes",
+        default=8.0,
+    )
+    master_kept: Scalar = ratio(
+        "share of the master weights' bytes stored (0.5: the 16 bits that the weights lack)", default=1.0
+    )
+    layers_whole: Scalar = ratio("layers held whole at once: gathered weights, gradients not added up yet", default=2.0)

@@ -1,9 +1,10 @@
 """Array aliases and the fixed orders of the axes that name things."""
 
-from __future__ import annotations
+from typing import Any, TypeAlias
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp8", "int8", "fp4")
@@ -15,15 +16,16 @@ PRECISION_BYTES = (4.0, 4.0, 2.0, 1.0, 1.0, 0.5)
 TIERS = ("scale_up", "scale_out", "core")
 """Order of every axis named "tier", from the inside out."""
 
-if TYPE_CHECKING:
-    # A leaf is a NumPy array in the catalogue and a traced one in the model: no static type says both.
-    Scalar: TypeAlias = Any
-    PerPrecision: TypeAlias = Any
-    PerTier: TypeAlias = Any
-    PerInnerTier: TypeAlias = Any
-else:
-    Scalar: TypeAlias = Float[Array, ""]
-    """One floating number; leaves of the model's inputs and outputs are these or short vectors."""
-    PerPrecision: TypeAlias = Float[Array, "precision"]
-    PerTier: TypeAlias = Float[Array, "tier"]
-    PerInnerTier: TypeAlias = Float[Array, "inner_tier"]
+Scalar: TypeAlias = Float[Array, ""]
+"""One floating number; leaves of the model's inputs and outputs are these or short vectors. The catalogue holds them as NumPy
+arrays, which `hwopt.catalog.load.leaf` makes."""
+PerPrecision: TypeAlias = Float[Array, "precision"]
+PerTier: TypeAlias = Float[Array, "tier"]
+PerInnerTier: TypeAlias = Float[Array, "inner_tier"]
+Elementwise: TypeAlias = Float[Array, "..."]
+"""Numbers of any one shape, taken one by one."""
+
+
+def numpy_or_jax(*columns: Any) -> Any:
+    """The module whose functions take these arrays."""
+    return jnp if any(isinstance(each, jax.Array) for each in columns) else np

@@ -1,7 +1,5 @@
 """SI multipliers, the only place where units convert, and the printer that converts back."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -9,126 +7,85 @@ from hwopt.errors import UserError, suggest
 
 _YEAR_S = 365.25 * 86400.0
 
-MULTIPLIERS: dict[str, tuple[float, str]] = {
-    # unit as written in data files -> (factor, SI unit)
-    "1": (1.0, "1"),
-    "%": (0.01, "1"),
-    "B": (1.0, "B"),
-    "kB": (1e3, "B"),
-    "MB": (1e6, "B"),
-    "GB": (1e9, "B"),
-    "TB": (1e12, "B"),
-    "KiB": (2.0**10, "B"),
-    "MiB": (2.0**20, "B"),
-    "GiB": (2.0**30, "B"),
-    "B/s": (1.0, "B/s"),
-    "MB/s": (1e6, "B/s"),
-    "GB/s": (1e9, "B/s"),
-    "TB/s": (1e12, "B/s"),
-    "Gb/s": (1e9 / 8, "B/s"),
-    "Tb/s": (1e12 / 8, "B/s"),
-    "FLOP/s": (1.0, "FLOP/s"),
-    "GFLOP/s": (1e9, "FLOP/s"),
-    "TFLOP/s": (1e12, "FLOP/s"),
-    "PFLOP/s": (1e15, "FLOP/s"),
-    "FLOP": (1.0, "FLOP"),
-    "Hz": (1.0, "Hz"),
-    "MHz": (1e6, "Hz"),
-    "GHz": (1e9, "Hz"),
-    "s": (1.0, "s"),
-    "ms": (1e-3, "s"),
-    "us": (1e-6, "s"),
-    "ns": (1e-9, "s"),
-    "h": (3600.0, "s"),
-    "day": (86400.0, "s"),
-    "year": (_YEAR_S, "s"),
-    "W": (1.0, "W"),
-    "kW": (1e3, "W"),
-    "MW": (1e6, "W"),
-    "J": (1.0, "J"),
-    "kWh": (3.6e6, "J"),
-    "J/m2": (1.0, "J/m2"),
-    "kWh/cm2": (3.6e10, "J/m2"),
-    "W/m2": (1.0, "W/m2"),
-    "W/cm2": (1e4, "W/m2"),
-    "W/mm2": (1e6, "W/m2"),
-    "J/B": (1.0, "J/B"),
-    "pJ/bit": (8e-12, "J/B"),
-    "J/FLOP": (1.0, "J/FLOP"),
-    "pJ/FLOP": (1e-12, "J/FLOP"),
-    "USD": (1.0, "USD"),
-    "USD/B": (1.0, "USD/B"),
-    "USD/GB": (1e-9, "USD/B"),
-    "USD/(B/s)": (1.0, "USD/(B/s)"),
-    "USD/(GB/s)": (1e-9, "USD/(B/s)"),
-    "USD/(Gb/s)": (8e-9, "USD/(B/s)"),
-    "USD/(FLOP/s)": (1.0, "USD/(FLOP/s)"),
-    "USD/(TFLOP/s)": (1e-12, "USD/(FLOP/s)"),
-    "USD/W": (1.0, "USD/W"),
-    "USD/kW": (1e-3, "USD/W"),
-    "USD/J": (1.0, "USD/J"),
-    "USD/kWh": (1.0 / 3.6e6, "USD/J"),
-    "USD/h": (1.0 / 3600.0, "USD/s"),
-    "USD/m2": (1.0, "USD/m2"),
-    "USD/cm2": (1e4, "USD/m2"),
-    "USD/mm2": (1e6, "USD/m2"),
-    "kg/J": (1.0, "kg/J"),
-    "g/kWh": (1e-3 / 3.6e6, "kg/J"),
-    "kg/m2": (1.0, "kg/m2"),
-    "kg/cm2": (1e4, "kg/m2"),
-    "g/cm2": (10.0, "kg/m2"),
-    "kg/(B/s)": (1.0, "kg/(B/s)"),
-    "g/(GB/s)": (1e-12, "kg/(B/s)"),
-    "W/B": (1.0, "W/B"),
-    "W/GB": (1e-9, "W/B"),
-    "USD/TB": (1e-12, "USD/B"),
-    "kg/B": (1.0, "kg/B"),
-    "kg/GB": (1e-9, "kg/B"),
-    "g/GB": (1e-12, "kg/B"),
-    "m2": (1.0, "m2"),
-    "mm2": (1e-6, "m2"),
-    "1/m2": (1.0, "1/m2"),
-    "1/cm2": (1e4, "1/m2"),
-    "Mtr/mm2": (1e12, "1/m2"),
-    "m2/B": (1.0, "m2/B"),
-    "mm2/MB": (1e-12, "m2/B"),
-    "m2/(B/s)": (1.0, "m2/(B/s)"),
-    "mm2/(GB/s)": (1e-15, "m2/(B/s)"),
-    "m": (1.0, "m"),
-    "mm": (1e-3, "m"),
-    "m/(B/s)": (1.0, "m/(B/s)"),
-    "mm/(GB/s)": (1e-12, "m/(B/s)"),
-    "K": (1.0, "K"),
-    "1/K": (1.0, "1/K"),
-    "K/W": (1.0, "K/W"),
-    "degC": (1.0, "degC"),
-    "kg/W": (1.0, "kg/W"),
-    "kg": (1.0, "kg"),
-    "K.m2/W": (1.0, "K.m2/W"),
-    "K.cm2/W": (1e-4, "K.m2/W"),
-    "token": (1.0, "token"),
-    "sequence": (1.0, "sequence"),
-    "parameter": (1.0, "parameter"),
-    "chip": (1.0, "chip"),
-    "chips": (1.0, "chip"),
-    "1/s": (1.0, "1/s"),
-    "1/h": (1.0 / 3600.0, "1/s"),
-    "1/year": (1.0 / _YEAR_S, "1/s"),
+ZERO_CELSIUS_K = 273.15
+"""0 degC in kelvin, by definition."""
+
+_UNITS: dict[str, dict[str, float]] = {
+    # SI unit -> what else data files write, and what one of it is
+    "1": {"%": 0.01},
+    "B": {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
+    "B/s": {"MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "Gb/s": 1e9 / 8, "Tb/s": 1e12 / 8},
+    "FLOP/s": {"GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
+    "FLOP": {},
+    "Hz": {"MHz": 1e6, "GHz": 1e9},
+    "s": {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "h": 3600.0, "day": 86400.0, "year": _YEAR_S},
+    "W": {"kW": 1e3, "MW": 1e6},
+    "J": {"kWh": 3.6e6},
+    "J/m2": {"kWh/cm2": 3.6e10},
+    "W/m2": {"W/cm2": 1e4, "W/mm2": 1e6},
+    "J/B": {"pJ/bit": 8e-12},
+    "J/FLOP": {"pJ/FLOP": 1e-12},
+    "USD": {},
+    "USD/B": {"USD/GB": 1e-9, "USD/TB": 1e-12},
+    "USD/(B/s)": {"USD/(GB/s)": 1e-9, "USD/(Gb/s)": 8e-9},
+    "USD/(FLOP/s)": {"USD/(TFLOP/s)": 1e-12},
+    "USD/W": {"USD/kW": 1e-3},
+    "USD/J": {"USD/kWh": 1.0 / 3.6e6},
+    "USD/s": {"USD/h": 1.0 / 3600.0},
+    "USD/m2": {"USD/cm2": 1e4, "USD/mm2": 1e6},
+    "kg/J": {"g/kWh": 1e-3 / 3.6e6},
+    "kg/m2": {"kg/cm2": 1e4, "g/cm2": 10.0},
+    "kg/(B/s)": {"g/(GB/s)": 1e-12},
+    "W/B": {"W/GB": 1e-9},
+    "kg/B": {"kg/GB": 1e-9, "g/GB": 1e-12},
+    "m2": {"mm2": 1e-6},
+    "1/m2": {"1/cm2": 1e4, "Mtr/mm2": 1e12},
+    "m2/B": {"mm2/MB": 1e-12},
+    "m2/(B/s)": {"mm2/(GB/s)": 1e-15},
+    "m": {"mm": 1e-3},
+    "m/(B/s)": {"mm/(GB/s)": 1e-12},
+    "K": {},
+    "1/K": {},
+    "K/W": {},
+    "degC": {},
+    "kg/W": {},
+    "kg": {},
+    "K.m2/W": {"K.cm2/W": 1e-4},
+    "token": {},
+    "sequence": {},
+    "parameter": {},
+    "chip": {"chips": 1.0},
+    "1/s": {"1/h": 1.0 / 3600.0, "1/year": 1.0 / _YEAR_S},
 }
 
-_PREFIXES = (
-    (1e15, "P"),
-    (1e12, "T"),
-    (1e9, "G"),
-    (1e6, "M"),
-    (1e3, "k"),
-    (1.0, ""),
-    (1e-3, "m"),
-    (1e-6, "u"),
-    (1e-9, "n"),
-    (1e-12, "p"),
-)
+MULTIPLIERS = {unit: (factor, si) for si, units in _UNITS.items() for unit, factor in ({si: 1.0} | units).items()}
+"""Unit as written in data files -> factor, SI unit."""
+
+_PREFIXES = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "u", 1e-9: "n", 1e-12: "p"}
 _PREFIXED = frozenset({"B", "B/s", "FLOP/s", "FLOP", "Hz", "W", "J", "J/B", "J/FLOP", "token/s"})
+
+
+_IN_NAMES = {
+    "B": "bytes", "B/s": "bytes_per_s", "FLOP/s": "flops_per_s", "FLOP": "flops", "Hz": "hz", "s": "s", "W": "w", "J": "j",
+    "K": "k", "m": "m", "m2": "m2", "kg": "kg", "USD": "usd", "1/s": "per_s", "1/K": "per_k", "1/m2": "per_m2", "K/W": "k_per_w",
+    "K.m2/W": "k_m2_per_w", "W/m2": "w_per_m2", "W/B": "w_per_byte", "J/B": "j_per_byte", "J/m2": "j_per_m2",
+    "J/FLOP": "j_per_flop", "USD/B": "usd_per_byte", "USD/(B/s)": "usd_per_byte_per_s", "USD/W": "usd_per_w",
+    "USD/J": "usd_per_j", "USD/m2": "usd_per_m2", "kg/J": "kg_per_j", "kg/W": "kg_per_w", "kg/B": "kg_per_byte",
+    "kg/m2": "kg_per_m2", "kg/(B/s)": "kg_per_byte_per_s", "m2/B": "m2_per_byte", "m2/(B/s)": "m2_per_byte_per_s",
+    "m/(B/s)": "m_per_byte_per_s", "J/token": "j", "USD/token": "usd", "kg/token": "kg",
+}  # fmt: skip
+"""SI unit -> how names of fields end in it."""
+
+
+def without_unit(name: str, unit: str) -> str:
+    """A field's name without the unit that it ends in: `hbm_bandwidth` for `hbm_bandwidth_bytes_per_s`."""
+    end = "_" + _IN_NAMES.get(unit, "")
+    return name.removesuffix(end) if unit in _IN_NAMES and name != end else name
+
+
+def label(name: str, unit: str) -> str:
+    """A field's name for an axis: `peak power` for `peak_power_w`."""
+    return without_unit(name, unit).removesuffix("_per_chip").replace("_", " ")
 
 
 def to_si(value: float, unit: str) -> float:
@@ -168,8 +125,8 @@ def pretty(value: float, unit: str = "", digits: int = 4) -> str:
                 return f"{value / size:.{digits}g}{name}"
         return f"{value:,.0f} $" if abs(value) >= 1e3 else f"{value:.{digits}g} $"
     if unit in _PREFIXED or (unit == "s" and 0 < abs(value) < 1):
-        for size, prefix in _PREFIXES:
-            if abs(value) >= size or size == _PREFIXES[-1][0]:
+        for size, prefix in _PREFIXES.items():
+            if abs(value) >= size or size == min(_PREFIXES):
                 return f"{value / size:.{digits}g} {prefix}{unit}" if value else f"0 {unit}"
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f} {unit}".strip()
@@ -183,10 +140,10 @@ def fitting(unit: str, values: Sequence[float]) -> tuple[float, str]:
 
     **Returns:** SI units in one of it, and how it is written.
     """
-    held = [value for value in values if math.isfinite(value) and value > 0]
-    if not held or not unit:
+    positive = [value for value in values if math.isfinite(value) and value > 0]
+    if not positive or not unit:
         return 1.0, unit
-    typical = max(math.sqrt(min(held) * max(held)), max(held) / 10.0)
+    typical = max(math.sqrt(min(positive) * max(positive)), max(positive) / 10.0)
     typical = 10.0 ** math.floor(math.log10(typical))  # a power of ten, so that no digit is lost in the text
     number, _, shown = pretty(typical, unit, 17).partition(" ")
     return typical / float(number.replace(",", "")), shown

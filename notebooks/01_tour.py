@@ -59,7 +59,7 @@ for name, seconds in sorted(report.breakdown._asdict().items(), key=lambda part:
 #
 # ## Plan
 #
-# The same machine, every valid whole-number plan, by the exact model.
+# The same machine, every valid integer plan, by the exact model.
 
 # %%
 search = hwopt.best_plan(run, cluster)
@@ -149,7 +149,7 @@ print(
 #
 # ## Sweep
 #
-# The optimum is one point. A sweep evaluates many whole-number designs of the same question by the same model; its dataset
+# The optimum is one point. A sweep evaluates many integer designs of the same question by the same model; its dataset
 # holds the Pareto front among them. Here every variable moves up to a quarter around the optimum. Grey designs break some
 # budget, be it one that has no axis; the star is the best that holds all.
 

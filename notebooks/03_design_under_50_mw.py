@@ -15,7 +15,7 @@
 # power is 5 MW, or 500?
 #
 # Free are the number of chips, HBM bandwidth and capacity, clock, links, domain, chips in a rack and the parallel plan, around
-# the compute dies of a B200. Answers are proved: no whole-number design of the stated lattice is better.
+# the compute dies of a B200. Answers are proved: no integer design of the stated lattice is better.
 
 # %%
 import os

@@ -12,7 +12,7 @@
 # # A million variants of a cluster
 #
 # **Of a million clusters that could train Llama-3.1-405B, which deserve a second look, and what holds the others back?** A
-# sweep judges whole-number designs of a question by the same model and budgets as `optimize`. Its result is an
+# sweep judges integer designs of a question by the same model and budgets as `optimize`. Its result is an
 # `xarray.Dataset`; on disk it is a Zarr store that any xarray opens and that survives being killed: the same call goes on
 # where it stopped.
 

@@ -29,9 +29,10 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
+from hwopt.design.design import Design
 from hwopt.design.metrics import Metric, metric
 from hwopt.design.problem import Budget, Problem
-from hwopt.design.variables import KNOWN, Design, variable
+from hwopt.design.variables import KNOWN, variable
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # tighter bounds and one chip, the same cells
 DAY = 86400.0

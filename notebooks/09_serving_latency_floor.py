@@ -109,7 +109,7 @@ print("one user, ms a token: " + ", ".join(f"tp {tp} pp {pp} {value:.1f}" for (t
 #
 # ## Which machine for which speed
 #
-# The least price of a token for each speed that a user may ask for, over every whole-number plan of each machine; prompts and
+# The least price of a token for each speed that a user may ask for, over every integer plan of each machine; prompts and
 # answers on the same chips. Groq and Cerebras run at what their hardware allows, with software for nothing: upper bounds.
 
 # %%

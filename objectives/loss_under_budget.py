@@ -1,15 +1,3 @@
-"""The best loss for a budget: model shape, tokens, batch and hardware together.
-
-minimise    loss after the run, by a published scaling law with a critical batch
-over        as `train_cost`, and width, depth, tokens, batch
-subject to  cost of the run     <= cost_budget_usd
-run time            <= time_budget_s
-peak facility power <= power_budget_w
-and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
-"""
-
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +6,14 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class LossUnderBudget(TrainingQuestion):
-    """Best loss under budgets of money, time and power.
+    """The best loss for a budget: model shape, tokens, batch and hardware together.
+
+    minimise    loss after the run, by a published scaling law with a critical batch
+    over        as `train_cost`, and width, depth, tokens, batch
+    subject to  cost of the run     <= cost_budget_usd
+                run time            <= time_budget_s
+                peak facility power <= power_budget_w
+                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
 
     Defaults: a dense transformer in the proportions of Llama-3.1-405B, 20 M$, 60 days, 20 MW at the meter.
     """

@@ -1,7 +1,5 @@
 """What all questions about a machine share: chips, what surrounds them, the budgets an architect may name."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ import numpy as np
 from hwopt import catalog
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget
+from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
@@ -83,7 +82,7 @@ class MachineQuestion:
 
     workload: str = "llama3.1-405b"
     chip: str = "h100-sxm"
-    design: str = ""  # a public design from which the chip itself is drawn anew; none: the chip as it is sold
+    design: str = ""  # a public design that makes the chip parametric; none: the chip as it is sold
     technology: str = ""  # that the design is ported to
     memory: str = ""  # likewise
     stack: str = "nemo-2024"
@@ -122,26 +121,20 @@ class MachineQuestion:
 
     def _budgets(self) -> tuple[Budget, ...]:
         """Budgets that were asked for."""
-        asked = {field: getattr(self, field) for field in self.limited if getattr(self, field) != NO_LIMIT}
+        asked = {field: limit for field, limit in self._fields(*self.limited).items() if limit != NO_LIMIT}
         if not self.design:
             self._check_stated(asked)
         return tuple(Budget(field, metric(self.limited[field]), limit) for field, limit in asked.items())
 
-    def _machine(self, **surroundings: Any) -> Cluster:
+    def _fields(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names}
+
+    def _machine(self, **peripherals: Any) -> Cluster:
         """The machine that the question starts from."""
         catalog.check_precision(self.chip, self.precision)
+        stated = self._fields("stack", "site", "sites", "reliability", "prices", "constants") | peripherals
         cluster = catalog.cluster(
-            self.chip,
-            _COUNTED_CHIPS,
-            stack=self.stack,
-            site=self.site,
-            fabric=self.fabric or None,
-            sites=self.sites,
-            cooling=self.cooling or None,
-            reliability=self.reliability,
-            prices=self.prices,
-            constants=self.constants,
-            **surroundings,
+            self.chip, _COUNTED_CHIPS, fabric=self.fabric or None, cooling=self.cooling or None, **stated
         )
         return eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
 
@@ -160,7 +153,7 @@ class MachineQuestion:
                 )
 
     def _project(self) -> ChipProject | None:
-        """The chip in the making, if the question asks for one."""
+        """The parametric chip, if the question asks for one."""
         if not self.design:
             if self.technology or self.memory:
                 raise UserError(
@@ -180,33 +173,29 @@ class MachineQuestion:
         chips = drawn if self.design else f"{self.chip}-class chips"
         return f"{chips}; within {', '.join(limits) or 'no budget'}"
 
-    def _sources(self, *records: catalog.Record) -> tuple[str, ...]:
-        """Citations of every entry behind the template, and what its constants were fitted to. **Arguments:** further entries."""
-        held = catalog.calibration(self.constants)
-        fitted = [f"Calibration: {held.title}"] if held is not None and held.runs else []
+    def _records(self) -> dict[str, catalog.Record]:
+        """The catalogue entries behind the template, by what they are of."""
         chip = catalog.record("chips", self.chip)
-        project = (
-            catalog.project_records(self.design, self.technology or None, self.memory or None) if self.design else ()
-        )
-        cited = catalog.sources_of(
-            catalog.record("workloads", self.workload),
-            chip,
-            catalog.record("links", str(chip.text["scale_up"])),
-            *self._network_records(),
-            catalog.record("stacks", self.stack),
-            catalog.record("sites", self.site),
-            catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),
-            catalog.record("racks", "orv3"),
-            catalog.record("reliability", self.reliability),
-            catalog.record("prices", self.prices),
-            *project,
-            *records,
-        )
-        return (*fitted, *cited)
+        records = {
+            "workload": catalog.record("workloads", self.workload),
+            "chip": chip,
+            "scale_up": catalog.record("links", str(chip.text["scale_up"])),
+            "scale_out": catalog.record("links", str(chip.text["scale_out"])),
+            "stack": catalog.record("stacks", self.stack),
+            "site": catalog.record("sites", self.site),
+            "cooling": catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),
+            "rack": catalog.record("racks", "orv3"),
+            "reliability": catalog.record("reliability", self.reliability),
+            "prices": catalog.record("prices", self.prices),
+            "pool": catalog.record("pools", str(chip.text.get("pool", "none"))),
+            "storage": catalog.record("storages", "shared-flash"),
+        }
+        if self.fabric:
+            records["fabric"] = catalog.record("fabrics", self.fabric)
+            records["scale_out"] = catalog.record("links", str(records["fabric"].text["link"]))
+        if self.design:
+            records |= catalog.project_records(self.design, self.technology or None, self.memory or None)
+        return records
 
-    def _network_records(self) -> list[catalog.Record]:
-        """The entries behind what lies outside the domain."""
-        if not self.fabric:
-            return [catalog.record("links", str(catalog.record("chips", self.chip).text["scale_out"]))]
-        fabric = catalog.record("fabrics", self.fabric)
-        return [fabric, catalog.record("links", str(fabric.text["link"]))]
+    def _provenance(self) -> Provenance:
+        return Provenance(self._records(), self.constants)

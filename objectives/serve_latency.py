@@ -1,14 +1,3 @@
-"""The fastest answers that a budget buys: the least time between two tokens of one user.
-
-minimise    time between output tokens
-over        as `serve_cost`
-subject to  cost of an output token <= token_cost_budget_usd
-peak facility power     <= power_budget_w
-and whatever else of `ServingQuestion` is limited; plan, rack and chip as in `serve_cost`
-"""
-
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +6,13 @@ from objectives.serving import ServingQuestion
 
 @dataclass(frozen=True)
 class ServeLatency(ServingQuestion):
-    """Fastest answers at a price.
+    """The fastest answers that a budget buys: the least time between two tokens of one user.
+
+    minimise    time between output tokens
+    over        as `serve_cost`
+    subject to  cost of an output token <= token_cost_budget_usd
+                peak facility power     <= power_budget_w
+                and whatever else of `ServingQuestion` is limited; plan, rack and chip as in `serve_cost`
 
     Defaults: Llama-3.1-70B in 8 bit, 2,048 tokens in and 512 out, 10 requests a second, the first token within 1 s,
     10 USD a million tokens, 1 MW at the meter.

@@ -1,15 +1,14 @@
 """What all questions about serving share: the requests, their limits, the default space."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hwopt import catalog
+from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Problem
-from hwopt.design.variables import KNOWN, Design, Variable, variable
+from hwopt.design.variables import KNOWN, Variable, variable
 from hwopt.errors import UserError
 from hwopt.plan import Disaggregated, Plan
 from hwopt.workload.service import Service
@@ -33,18 +32,19 @@ _CHOICES = CHOICES | {
     "weights": "format of stored weights, else that of the GEMMs",
     "kv": "format of keys and values, else 8 bit beside narrow GEMMs",
     "cached_fraction": "share of prompts whose keys and values are kept",
-    "split": "together: prompts beside answers; apart: prompts on chips of their own",
+    "split": "colocated: prompts beside answers; disaggregated: prompts on chips of their own",
     "load": "share of the time of chips for prompts alone that arrivals fill",
     "drafted_tokens": "guessed a step by a draft model, 0: none",
     "acceptance": "chance that a guess is accepted",
     "requests_per_s": "that arrive, and pay for the machine; 0: as many as it answers",
 }
 
-_TOGETHER = ("tp", "pp", "batch", "fullest_stage", "last_stage", "replicas")
-_APART = (
+_COLOCATED = ("tp", "pp", "batch", "fullest_stage", "last_stage", "replicas")
+_DISAGGREGATED = (
     "prefill_tp", "prefill_pp", "prefill_batch", "prefill_fullest_stage", "prefill_last_stage", "prefill_replicas",
 )  # fmt: skip
-_SPLITS = ("together", "apart")
+_SPLITS = {"colocated": False, "disaggregated": True, "together": False, "apart": True}
+"""How phases share chips -> whether prompts have chips of their own; the last two are older words for the first."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ServingQuestion(MachineQuestion):
     input_tokens: float = 2048.0
     output_tokens: float = 512.0
     cached_fraction: float = 0.0
-    split: str = "together"
+    split: str = "colocated"
     load: float = 0.7
     drafted_tokens: float = 0.0
     acceptance: float = 0.8
@@ -76,42 +76,30 @@ class ServingQuestion(MachineQuestion):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.split not in _SPLITS:
-            raise UserError(f"split = {self.split!r}: write {' or '.join(_SPLITS)}")
+            raise UserError(f"split = {self.split!r}: write colocated or disaggregated")
         if self.requests_per_s < 0.0:
             raise UserError(f"requests_per_s = {self.requests_per_s:g} must not be negative")
         if not self.stack:
             object.__setattr__(self, "stack", catalog.serving_stack(self.chip))
 
     def _service(self) -> Service:
-        return catalog.service(
-            self.workload,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            precision=self.precision,
-            weights=self.weights or None,
-            kv=self.kv or None,
-            cached_fraction=self.cached_fraction,
-            requests_per_s=self.requests_per_s,
-            load=self.load,
-            drafted_tokens=self.drafted_tokens,
-            acceptance=self.acceptance,
-        )
+        stated = self._fields("input_tokens", "output_tokens", "precision", "cached_fraction", "requests_per_s")
+        stated |= self._fields("load", "drafted_tokens", "acceptance")
+        return catalog.service(self.workload, weights=self.weights or None, kv=self.kv or None, **stated)
 
     def _variables(self, service: Service) -> tuple[Variable, ...]:
-        apart = self.split == "apart"
-        names = (*self._hardware(), "chips_per_rack", *_TOGETHER, *(_APART if apart else ()))
+        own = _SPLITS[self.split]
+        names = (*self._hardware(), "chips_per_rack", *_COLOCATED, *(_DISAGGREGATED if own else ()))
         experts = float(service.model.experts)
-        degrees = [variable("ep", 1.0, experts)] if experts > 1 else []
-        if experts > 1 and apart:
-            degrees.append(variable("prefill_ep", 1.0, experts))
-        return (*(KNOWN[name] for name in names), *degrees)
+        degrees = ("ep", "prefill_ep")[: 1 + own] if experts > 1 else ()
+        return (*(KNOWN[name] for name in names), *(variable(name, 1.0, experts) for name in degrees))
 
     def problem(self) -> Problem:
         """The question in mathematics, with numbers from the catalogue."""
         service, budgets = self._service(), self._budgets()
         cluster = self._machine()
         plan: Plan | Disaggregated = catalog.serving_plan(service, 1)
-        if self.split == "apart":
+        if _SPLITS[self.split]:
             plan = Disaggregated(plan, plan)
         answers = f"{self.input_tokens:,.0f} tokens in, {self.output_tokens:,.0f} out"
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
@@ -122,5 +110,5 @@ class ServingQuestion(MachineQuestion):
             variables=self._variables(service),
             budgets=budgets,
             template=Design(service, cluster, plan, self._project()),
-            sources=self._sources(),
+            provenance=self._provenance(),
         )

@@ -1,14 +1,3 @@
-"""The most tokens for a dollar: the cheapest token at a pace that still finishes.
-
-minimise    cost of a token (its reciprocal is tokens a dollar)
-over        as `train_cost`
-subject to  run time            <= time_budget_s
-peak facility power <= power_budget_w
-and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
-"""
-
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +6,13 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class TokensPerDollar(TrainingQuestion):
-    """Most training tokens a dollar under budgets of time and power.
+    """The most tokens for a dollar: the cheapest token at a pace that still finishes.
+
+    minimise    cost of a token (its reciprocal is tokens a dollar)
+    over        as `train_cost`
+    subject to  run time            <= time_budget_s
+                peak facility power <= power_budget_w
+                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
 
     Defaults: Llama-3.1-405B on its 15.6 T tokens within 120 days and 20 MW at the meter.
     """

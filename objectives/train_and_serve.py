@@ -1,30 +1,16 @@
-"""One chip that trains a model and then serves it: the least cost of both.
-
-minimise    cost of the training run + tokens served x cost of a token
-over        as `train_cost`, for the machine that trains; tensor, expert and pipeline parallel degrees, sequences and
-replicas of the machine that serves, of the same chips, links and racks
-subject to  training time              <= time_budget_s
-time to first token        <= ttft_budget_s
-time between output tokens <= tpot_budget_s
-peak power of both         <= power_budget_w
-and whatever else of `MachineQuestion` is limited; both plans fit
-"""
-
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from hwopt import catalog
+from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Problem
-from hwopt.design.variables import Design, of_serving, of_training
-from hwopt.plan import TrainingAndServing
+from hwopt.design.provenance import Provenance
+from hwopt.design.variables import of_serving, of_training
+from hwopt.plan import TrainServePlan
 from hwopt.units import pretty
-from hwopt.workload.train_and_serve import TrainAndServe as Both
+from hwopt.workload.train_serve import TrainServe
 from objectives.machine import CHOICES, NO_LIMIT, MachineQuestion, meanings
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
@@ -54,7 +40,16 @@ _CHOICES = CHOICES | {
 
 @dataclass(frozen=True)
 class TrainAndServe(MachineQuestion):
-    """Least cost of training a model and serving it, on chips of one kind.
+    """One chip that trains a model and then serves it: the least cost of both.
+
+    minimise    cost of the training run + tokens served x cost of a token
+    over        as `train_cost`, for the machine that trains; tensor, expert and pipeline parallel degrees, sequences and
+                replicas of the machine that serves, of the same chips, links and racks
+    subject to  training time              <= time_budget_s
+                time to first token        <= ttft_budget_s
+                time between output tokens <= tpot_budget_s
+                peak power of both         <= power_budget_w
+                and whatever else of `MachineQuestion` is limited; both plans fit
 
     Defaults: Llama-3.1-70B on 15 T tokens in 60 days, then a trillion tokens of answers (2,048 tokens in, 512 out), the first
     token within 1 s and the others every 30 ms, 100 requests a second, 30 MW at the meter for both machines.
@@ -84,37 +79,25 @@ class TrainAndServe(MachineQuestion):
 
     def problem(self) -> Problem:
         """The question in mathematics, with numbers from the catalogue."""
-        fields = ("workload", "chip", "design", "technology", "memory", "site", "fabric", "sites", "cooling", "reliability",
-                  "prices", "constants")  # fmt: skip
-        same = {name: getattr(self, name) for name in fields}
-        training = TrainCost(
-            **same,
-            stack=self.stack,
-            precision=self.precision,
-            tokens=self.tokens,
-            global_batch=self.global_batch,
-            sequence_length=self.sequence_length,
-        ).problem()
-        serving = ServeCost(
-            **same,
-            stack=self.serving_stack or catalog.serving_stack(self.chip),
-            precision=self.serving_precision,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            requests_per_s=self.requests_per_s,
-        ).problem()
+        same = self._fields("workload", "chip", "design", "technology", "memory", "site", "fabric", "sites", "cooling",
+                            "reliability", "prices", "constants")  # fmt: skip
+        trained = self._fields("stack", "precision", "tokens", "global_batch", "sequence_length")
+        served = self._fields("input_tokens", "output_tokens", "requests_per_s")
+        training = TrainCost(**same, **trained).problem()
+        serving = ServeCost(**same, **served, stack=self.serving_stack, precision=self.serving_precision).problem()
         budgets = self._budgets()
         run, cluster, plan, project = training.template
         service, serves, serving_plan, _ = serving.template
-        both = Both(run, service, np.float64(self.served_tokens), serves.stack)
-        own = [each for each in serving.variables if each.category in ("plan", "size", "rounding")]
-        served = pretty(self.served_tokens, "token")
+        both = TrainServe(run, service, serves.stack, catalog.leaf(self.served_tokens))
+        own = [each for each in serving.variables if each.category in ("plan", "size", "lookup")]
+        answers = pretty(self.served_tokens, "token")
+        records = {**training.provenance.records, "serving_stack": serving.provenance.records["stack"]}
         return Problem(
             name=self.name,
-            question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens, then {served} served, {self._within(budgets)}",
+            question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens, then {answers} served, {self._within(budgets)}",
             objective=metric(self.minimised),
             variables=(*map(of_training, training.variables), *map(of_serving, own)),
             budgets=budgets,
-            template=Design(both, cluster, TrainingAndServing(plan, serving_plan), project),
-            sources=tuple(dict.fromkeys((*training.sources, *serving.sources))),
+            template=Design(both, cluster, TrainServePlan(plan, serving_plan), project),
+            provenance=Provenance(records, self.constants),
         )

@@ -1,14 +1,3 @@
-"""The training run that draws least energy, in time and for a capital budget.
-
-minimise    energy at the meter over the run
-over        as `train_cost`
-subject to  run time     <= time_budget_s
-capital cost <= capex_budget_usd
-and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
-"""
-
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +6,13 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class TrainEnergy(TrainingQuestion):
-    """Training run of least energy under budgets of time and capital.
+    """The training run that draws least energy, in time and for a capital budget.
+
+    minimise    energy at the meter over the run
+    over        as `train_cost`
+    subject to  run time     <= time_budget_s
+                capital cost <= capex_budget_usd
+                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
 
     Defaults: Llama-3.1-405B on its 15.6 T tokens in 60 days with 1.5 B$.
     """

@@ -1,14 +1,3 @@
-"""The soonest end of a training run for a capital and a power budget.
-
-minimise    run time, failures included
-over        as `train_cost`
-subject to  capital cost        <= capex_budget_usd
-peak facility power <= power_budget_w
-and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
-"""
-
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +6,13 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class TrainTime(TrainingQuestion):
-    """Soonest training run under budgets of capital and power.
+    """The soonest end of a training run for a capital and a power budget.
+
+    minimise    run time, failures included
+    over        as `train_cost`
+    subject to  capital cost        <= capex_budget_usd
+                peak facility power <= power_budget_w
+                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
 
     Defaults: Llama-3.1-405B on its 15.6 T tokens with 1.5 B$ and 50 MW at the meter.
     """

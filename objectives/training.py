@@ -1,7 +1,5 @@
 """What all questions about training share: the run, the budgets on it, the default space."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,9 +8,10 @@ import equinox as eqx
 import numpy as np
 
 from hwopt import catalog
+from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget, Problem
-from hwopt.design.variables import KNOWN, Design, Variable, variable
+from hwopt.design.variables import KNOWN, Variable, variable
 from hwopt.errors import UserError, suggest
 from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
 
@@ -82,12 +81,10 @@ class TrainingQuestion(MachineQuestion):
         return {f"{part}_offloaded": 1.0 for part in parts}
 
     def _local_steps(self) -> np.ndarray:
-        """Steps between exchanges, a whole number; more than one only where there are exchanges."""
+        """Steps between exchanges, an integer; more than one only where there are exchanges."""
         steps = self.local_steps
         if steps < 1.0 or steps != round(steps) or (steps > 1.0 and self.sites == 1.0):
-            raise UserError(
-                f"local_steps = {steps:g} must be a whole number, and more than 1 only between 2 sites or more"
-            )
+            raise UserError(f"local_steps = {steps:g} must be an integer, and more than 1 only between 2 sites or more")
         return np.asarray(steps, np.float64)
 
     def _workload_variables(self) -> tuple[Variable, ...]:
@@ -100,14 +97,8 @@ class TrainingQuestion(MachineQuestion):
 
     def problem(self) -> Problem:
         """The question in mathematics, with numbers from the catalogue."""
-        run = catalog.training_run(
-            self.workload,
-            sequence_length=self.sequence_length,
-            global_batch=self.global_batch,
-            precision=self.precision,
-            tokens=self.tokens,
-            law=self.law,
-        )
+        stated = self._fields("sequence_length", "global_batch", "precision", "tokens", "law")
+        run = catalog.training_run(self.workload, **stated)
         cluster = self._machine(pool=self.pool or None, lines=self.lines or None)
         plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes", **self._offloaded())
         plan = eqx.tree_at(lambda p: p.local_steps, plan, self._local_steps())
@@ -125,26 +116,21 @@ class TrainingQuestion(MachineQuestion):
             variables=(*(KNOWN[name] for name in names), *degrees, *self._workload_variables()),
             budgets=budgets,
             template=Design(run, cluster, plan, project),
-            sources=self._cited(),
+            provenance=self._provenance(),
         )
 
     def _question(self, budgets: tuple[Budget, ...]) -> str:
         """The question as a sentence."""
-        asked = (
-            f"{self.tokens:.3g} tokens"
-            if KNOWN["tokens"] not in self._workload_variables()
-            else "as many tokens as it takes"
-        )
+        free = KNOWN["tokens"] in self._workload_variables()
+        asked = "as many tokens as it takes" if free else f"{self.tokens:.3g} tokens"
         model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
         return f"{self.aim}: {model}, {asked}, {self._within(budgets)}"
 
-    def _cited(self) -> tuple[str, ...]:
-        """Citations of every entry behind the template."""
-        pool = self.pool or str(catalog.record("chips", self.chip).text.get("pool", "none"))
-        lines = [catalog.record("lines", self.lines or catalog.USUAL_LINES)] if self.sites > 1 else []
-        return self._sources(
-            catalog.record("pools", pool),
-            catalog.record("storages", "shared-flash"),
-            catalog.record("laws", self.law),
-            *lines,
-        )
+    def _records(self) -> dict[str, catalog.Record]:
+        """The entries of any machine, and those of what only training uses."""
+        records = super()._records() | {"law": catalog.record("laws", self.law)}
+        if self.pool:
+            records["pool"] = catalog.record("pools", self.pool)
+        if self.sites > 1:
+            records["lines"] = catalog.record("lines", self.lines or catalog.USUAL_LINES)
+        return records

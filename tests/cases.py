@@ -7,15 +7,10 @@ import numpy as np
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
-from hwopt.hardware.cooling import Cooling
-from hwopt.hardware.facility import Facility
-from hwopt.hardware.memory_pool import MemoryPool
+from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
+from hwopt.hardware.peripherals import MemoryPool, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
-from hwopt.hardware.rack import Rack
-from hwopt.hardware.reliability import Reliability
-from hwopt.hardware.sites import Sites
-from hwopt.hardware.storage import Storage
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.workload.learning import LossLaw

@@ -13,10 +13,10 @@ from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer
 from tests.cases import random_cases, replace, take
 
-MODES = ("serve", "prefill", "decode", "apart")
+MODES = ("serve", "prefill", "decode", "disaggregated")
 """What one group of chips does, or two."""
 
-_PHASES = {"serve": (1.0, 1.0), "prefill": (1.0, 0.0), "decode": (0.0, 1.0), "apart": (1.0, 1.0)}
+_PHASES = {"serve": (1.0, 1.0), "prefill": (1.0, 0.0), "decode": (0.0, 1.0), "disaggregated": (1.0, 1.0)}
 
 
 def _log(rng, low, high, n: int) -> np.ndarray:
@@ -96,7 +96,7 @@ def serving_cases(
     run, cluster, _ = random_cases(rng, n, kind)
     prompts, sequences = (1.0, 16.0), (1.0, 1024.0)
     plan = random_plans(rng, run.model, prompts if mode == "prefill" else sequences)
-    if mode == "apart":
+    if mode == "disaggregated":
         plan = Disaggregated(prefill=random_plans(rng, run.model, prompts), decode=plan)
     used = chips_of(plan)
     cluster = replace(cluster, chips=np.where(rng.uniform(size=n) < 0.9, used, used * _log(rng, 0.5, 2, n)))

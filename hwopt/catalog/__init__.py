@@ -14,18 +14,16 @@ from hwopt.catalog.chips import check_precision, chip, default_stack, stack
 from hwopt.catalog.clusters import cluster, prices
 from hwopt.catalog.fabrics import fabric_tiers, parts, topology
 from hwopt.catalog.facilities import cooling, default_cooling, facility
-from hwopt.catalog.learning import loss_law
-from hwopt.catalog.load import record, sources_of
-from hwopt.catalog.names import KINDS as kinds
+from hwopt.catalog.fields import KINDS as kinds
+from hwopt.catalog.load import leaf, record, sources_of
 from hwopt.catalog.names import find, names
 from hwopt.catalog.networks import network
+from hwopt.catalog.peripherals import USUAL_LINES, memory_pool, reliability, sites, storage
 from hwopt.catalog.plans import parse_plan, plan
-from hwopt.catalog.projects import chip_project, project_records
-from hwopt.catalog.reliability import reliability
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
-from hwopt.catalog.surroundings import USUAL_LINES, memory_pool, sites, storage
-from hwopt.catalog.workloads import training_run, transformer
+from hwopt.catalog.silicon import chip_project, project_records
+from hwopt.catalog.workloads import loss_law, training_run, transformer
 
 __all__ = [
     "CALIBRATED",
@@ -49,6 +47,7 @@ __all__ = [
     "find",
     "forget_calibrations",
     "kinds",
+    "leaf",
     "loss_law",
     "memory_pool",
     "names",

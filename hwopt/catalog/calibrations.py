@@ -1,13 +1,11 @@
 """Calibrations: shifts of the model's constants, fitted to measured runs, as data files; and the modes of constants."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
@@ -100,10 +98,11 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _pair(value: object) -> list[float]:
-    """Shift and deviation of an entry, as far as they are numbers."""
+def _pair(value: object) -> tuple[float, float] | None:
+    """Shift and deviation of an entry; None for anything but two finite numbers of a plausible size."""
     parts = (value.get("shift"), value.get("sd")) if isinstance(value, Mapping) else ()
-    return [part for part in parts if _is_number(part)]
+    pair = [part for part in parts if _is_number(part) and math.isfinite(part) and abs(part) < _FARTHEST]
+    return (pair[0], pair[1]) if len(pair) == 2 else None
 
 
 def _parsed(table: Mapping[str, object], where: str) -> Calibration:
@@ -114,7 +113,7 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
     shifts = table.get("shifts")
     if not isinstance(shifts, Mapping):
         raise UserError(f"{where}: 'shifts' is missing; is this a file of `hwopt calibrate`?")
-    entries, values, sds = [], [], []
+    entries: dict[tuple[str, str], tuple[float, float]] = {}
     known = {constant.name: constant for constant in CONSTANTS}
     for key, value in shifts.items():
         name, at, scope = key.partition("@")
@@ -123,11 +122,9 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
         if scope.split(":")[0] not in known[name].prior:
             raise UserError(f"{where}: '{name}' has no scope '{scope}': {suggest(scope, list(known[name].prior))}")
         pair = _pair(value)
-        if len(pair) != 2 or not all(math.isfinite(x) and abs(x) < _FARTHEST for x in pair):
+        if pair is None:
             raise UserError(f"{where}: '{key}' must be {{ shift, sd }}, two finite numbers below {_FARTHEST:g}")
-        entries.append((name, scope))
-        values.append(pair[0])
-        sds.append(pair[1])
+        entries[name, scope] = pair
     left_out = table.get("left_out", {})
     if not isinstance(left_out, Mapping) or not all(
         isinstance(row, list) and len(row) == len(entries) and all(map(_is_number, row)) for row in left_out.values()
@@ -140,8 +137,8 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
     return Calibration(
         title=str(table.get("title", where)),
         scopes=Scopes(tuple(entries)),
-        shifts=np.array(values),
-        sd=np.array(sds),
+        shifts=np.array([shift for shift, _ in entries.values()]),
+        sd=np.array([sd for _, sd in entries.values()]),
         left_out={source: np.array(row, float) for source, row in left_out.items()},
         intervals={term: float(x) for term, x in intervals.items()},
         note=str(table.get("note", "")),
@@ -149,22 +146,22 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
     )
 
 
-def with_constants(cluster: Cluster, held: Calibration | None, family: str, stack: str, without: str = "") -> Cluster:
+def with_constants(cluster: Cluster, fitted: Calibration | None, family: str, stack: str, without: str = "") -> Cluster:
     """A cluster of literature constants with those of a mode instead.
 
     Stacks that serve keep their own software constants, shared shifts too: those say what estimates for training software
     missed. Chips and links are the same for both, and move.
 
-    **Arguments:** `held` as `calibration` returns it; `family` of the chip; `stack` by name; `without` as
+    **Arguments:** `fitted` as `calibration` returns it; `family` of the chip; `stack` by name; `without` as
     `Calibration.totals` takes it.
 
     **Returns:** a cluster whose leaves are NumPy arrays still.
     """
-    if held is None:
+    if fitted is None:
         return speed_of_light(cluster)
-    if not held.scopes.entries:
+    if not fitted.scopes.entries:
         return cluster
-    totals = held.totals(family, stack, without)
+    totals = fitted.totals(family, stack, without)
     if serves(stack):
         totals = {name: value for name, value in totals.items() if name in OF_MACHINES}
     shifts = {name: np.float64(value) for name, value in totals.items() if value}
@@ -182,16 +179,16 @@ def speed_of_light(cluster: Cluster) -> Cluster:
 
     Latency and the memory that a framework takes remain.
     """
-    chip, network, held = cluster.chip, cluster.network, cluster.stack
-    ones = lambda x: leaf(np.ones_like(np.asarray(x)))
-    zeros = lambda x: leaf(np.zeros_like(np.asarray(x)))
-    best = {name: ones(getattr(held, name)) for name in _BEST_AT_ONE}
-    free = {name: zeros(getattr(held, name)) for name in _BEST_AT_ZERO}
+
+    def at(module: Any, ones: tuple[str, ...], zeros: tuple[str, ...] = ()) -> Any:
+        best = {name: np.ones_like(getattr(module, name)) for name in ones}
+        return replace(module, **best, **{name: np.zeros_like(getattr(module, name)) for name in zeros})
+
     return replace(
         cluster,
-        chip=replace(chip, matmul_efficiency=ones(chip.matmul_efficiency), hbm_efficiency=ones(chip.hbm_efficiency)),
-        network=replace(network, efficiency=ones(network.efficiency), ramp=zeros(network.ramp)),
-        stack=replace(held, **best, **free),
+        chip=at(cluster.chip, ("matmul_efficiency", "hbm_efficiency")),
+        network=at(cluster.network, ("efficiency",), ("ramp",)),
+        stack=at(cluster.stack, _BEST_AT_ONE, _BEST_AT_ZERO),
     )
 
 

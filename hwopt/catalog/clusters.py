@@ -1,22 +1,13 @@
 """What surrounds chips, with its prices, as a `Cluster`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
+from hwopt.catalog import chips as _chips
+from hwopt.catalog import facilities as _facilities
+from hwopt.catalog import peripherals as _peripherals
 from hwopt.catalog.calibrations import CALIBRATED, calibration, with_constants
-from hwopt.catalog.chips import architecture, default_stack
-from hwopt.catalog.chips import chip as _chip
-from hwopt.catalog.chips import stack as _stack
-from hwopt.catalog.facilities import cooling as _cooling
-from hwopt.catalog.facilities import default_cooling, facility
-from hwopt.catalog.facilities import rack as _rack
-from hwopt.catalog.load import leaf, positive, record, supported
+from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
-from hwopt.catalog.reliability import reliability as _reliability
-from hwopt.catalog.surroundings import memory_pool
-from hwopt.catalog.surroundings import sites as _sites
-from hwopt.catalog.surroundings import storage as _storage
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.prices import Prices
 
@@ -40,34 +31,26 @@ def prices(
 
     **Raises:** `UserError` for unknown names or bad files.
     """
-    held, paid = supported("chips", chip), supported("prices", name)
-    own_inner, inner = scale_up_link(held, None), scale_up_link(held, scale_up)
+    entry, paid = supported("chips", chip), supported("prices", name)
+    own_inner, inner = scale_up_link(entry, None), scale_up_link(entry, scale_up)
     outer = outside(chip, scale_out=scale_out, fabric=fabric, chips=chips)
-    guess = held.si("peak.bf16") * paid.si("chip_usd_per_bf16_flops")
-    price = paid.si("price_factor") * held.si("price", guess)
+    guess = entry.si("peak.bf16") * paid.si("chip_usd_per_bf16_flops")
+    price = paid.si("price_factor") * entry.si("price", guess)
     memory_price, pin_price = paid.si("hbm_usd_per_byte"), paid.si("hbm_usd_per_byte_per_s")
-    memory = held.si("memory_capacity") * memory_price + held.si("memory_bandwidth") * pin_price
-    links = held.si("scale_up_bandwidth", own_inner.si("bandwidth")) * own_inner.si("price")
+    memory = entry.si("memory_capacity") * memory_price + entry.si("memory_bandwidth") * pin_price
+    links = entry.si("scale_up_bandwidth", own_inner.si("bandwidth")) * own_inner.si("price")
     room = (1.0 - paid.si("chip_base_floor_fraction")) * price
     scale = min(1.0, room / (memory + links))
     own = scale if inner.slug == own_inner.slug else 1.0
-    return Prices(
-        chip_base_usd=leaf(price - scale * (memory + links)),
-        hbm_usd_per_byte=leaf(scale * memory_price),
-        hbm_usd_per_byte_per_s=leaf(scale * pin_price),
-        network_usd_per_byte_per_s=leaf([own * inner.si("price"), *outer.usd_per_byte_per_s]),
-        domain_usd_per_chip=leaf(paid.si("domain_usd_per_chip")),
-        reference_domain=leaf(max(paid.si("reference_domain"), held.si("scale_up_domain"))),
-        host_usd=leaf(held.si("host_price", paid.si("host_usd"))),
-        server_lifetime_s=leaf(paid.si("server_lifetime")),
-        spares_fraction=leaf(paid.si("spares_fraction")),
-        maintenance_per_s=leaf(paid.si("maintenance")),
-        capital_rate_per_s=leaf(paid.si("capital_rate")),
-        occupancy=leaf(paid.si("occupancy")),
-        margin=leaf(paid.si("margin")),
-        owned=leaf(paid.si("owned")),
-        host_carbon_kg=leaf(paid.si("host_carbon")),
-    )
+    return built(
+        Prices, paid,
+        chip_base_usd=price - scale * (memory + links),
+        hbm_usd_per_byte=scale * memory_price,
+        hbm_usd_per_byte_per_s=scale * pin_price,
+        network_usd_per_byte_per_s=[own * inner.si("price"), *outer.usd_per_byte_per_s],
+        reference_domain=max(paid.si("reference_domain"), entry.si("scale_up_domain")),
+        host_usd=entry.si("host_price", paid.si("host_usd")),
+    )  # fmt: skip
 
 
 _prices = prices  # `cluster` has a keyword of the same name
@@ -102,11 +85,10 @@ def cluster(
 ) -> Cluster:
     """A cluster of `chips` chips with everything around them.
 
-    **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one
-    by default; `site`; `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips`
-    in one instead of as many as fit; `reliability` of the fleet; `prices`: a price list; `pool`: memory beyond the chips', by
-    default their hosts'; `storage`; `sites` that share the chips, and the `lines` between them
-    (`continental`); `constants`: `calibrated` to
+    **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one by default; `site`;
+    `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips` in one instead of as
+    many as fit; `reliability` of the fleet; `prices`: a price list; `pool`: memory beyond the chips', by default their hosts';
+    `storage`; `sites` that share the chips, and the `lines` between them (`continental`); `constants`: `calibrated` to
     published runs (the default), `literature`, `speed-of-light`, or a `.toml` file of `hwopt calibrate`.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
@@ -114,8 +96,8 @@ def cluster(
     count = positive(chips, "chips", least=1.0, most=UNLIMITED)
     if rack_chips is not None:
         rack_chips = positive(rack_chips, "rack_chips", least=1.0, most=UNLIMITED)
-    several = _sites(sites, lines, count)
-    held = record("chips", chip)
+    several = _peripherals.sites(sites, lines, count)
+    entry, ends = record("chips", chip), count / float(several.count)
     links = network(
         chip,
         domain=domain,
@@ -126,30 +108,27 @@ def cluster(
         oversubscription=oversubscription,
         in_network_reduction=in_network_reduction,
         fabric=fabric,
-        chips=count / float(several.count),
+        chips=ends,
         latency_tail_s=latency_tail_s,
         bandwidth_spread=bandwidth_spread,
     )
-    building = facility(site, chip)
-    around = _cooling(default_cooling(chip, site) if cooling is None else cooling, chip)
-    beyond = memory_pool(str(held.text.get("pool", "none")) if pool is None else pool)
-    family = architecture(held)
-    software = default_stack(chip) if stack is None else stack
+    building = _facilities.facility(site, chip)
+    around = _facilities.cooling(_facilities.default_cooling(chip, site) if cooling is None else cooling, chip)
+    beyond = _peripherals.memory_pool(str(entry.text.get("pool", "none")) if pool is None else pool)
+    family = _chips.architecture(entry)
+    software = _chips.default_stack(chip) if stack is None else stack
     literature = Cluster(
-        chip=_chip(chip),
+        chip=_chips.chip(chip),
         chips=leaf(count),
         network=links,
         pool=beyond,
-        storage=_storage(storage, reliability),
+        storage=_peripherals.storage(storage, reliability),
         sites=several,
         cooling=around,
-        rack=_rack(rack, chip, around, building, links, beyond, rack_chips, scale_up),
+        rack=_facilities.rack(rack, chip, around, building, links, beyond, rack_chips, scale_up),
         facility=building,
-        reliability=_reliability(reliability),
-        prices=_prices(
-            prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=count / float(several.count)
-        ),
-        stack=_stack(software, family),
+        reliability=_peripherals.reliability(reliability),
+        prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=ends),
+        stack=_chips.stack(software, family),
     )
-    slug = record("stacks", software).slug
-    return with_constants(literature, calibration(constants), family, slug)
+    return with_constants(literature, calibration(constants), family, record("stacks", software).slug)

@@ -1,7 +1,5 @@
 """The table of Hugging Face layouts: which keys of a `config.json` say what, by its `model_type`."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -87,9 +85,8 @@ class Family:
     latent: bool = False  # latent attention (MLA)
     window: Window | None = None
     experts: Experts | None = None
-    absent: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what a missing key means: a value, or "heads", "hidden", "ffn"
+    # What a missing key means: a value, or "heads", "hidden", "ffn"
+    absent: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)  # values that alone are modelled, missing or stated
     equal: Mapping[str, str] = field(default_factory=dict)  # keys that must equal another key, "hidden" or "ffn"
     harmless: tuple[str, ...] = ()  # keys that change no shape in this layout
@@ -98,24 +95,21 @@ class Family:
     def keys(self) -> frozenset[str]:
         """Every key that this layout reads."""
         own = [
-            *self.layers,
-            *self.hidden,
-            *self.heads,
-            *self.kv_heads,
-            *self.head_dim,
-            *self.ffn,
-            *self.vocab,
-            *self.positions,
+            *self.absent,
+            *self.fixed,
+            *self.equal,
+            "model_type",
+            "tie_word_embeddings",
+            "layer_types",
+            *LENGTHS,
+            *MUST_BE_OFF,
         ]
-        own += [*self.absent, *self.fixed, *self.equal, self.one_kv_head, self.grouped_anyway, self.kv_shared]
-        own += [self.ffn_multiple_key, *(self.parallel if isinstance(self.parallel, tuple) else ())]
-        own += ["model_type", "tie_word_embeddings", "layer_types", *LENGTHS, *MUST_BE_OFF]
-        if self.latent:
-            own += LATENT
-        for part in (self.window, self.experts):
+        own += LATENT if self.latent else ()
+        for part in (self, self.window, self.experts):
             for each in fields(part) if part else ():
                 value = getattr(part, each.name)
-                own += [value] if isinstance(value, str) else value if isinstance(value, tuple) else []
+                if each.name not in ("types", "harmless", "inner_harmless"):
+                    own += [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
         return frozenset(own) - {""}
 
 

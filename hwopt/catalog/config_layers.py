@@ -1,7 +1,5 @@
 """Which layers of a config are a mixture of experts, and which see a window only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

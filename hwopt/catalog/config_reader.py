@@ -1,7 +1,5 @@
 """Reads a `config.json` key by key: every value is checked, and no key that could change the shape is passed over."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -72,7 +70,7 @@ class Config:
         null: float | None = None,
         layers: float = 0.0,
     ) -> float:
-        """A whole number.
+        """An integer.
 
         **Arguments:** `keys` are its spellings; `least` and `most` bound it; `null` is what null means, where it means
         something; `layers`: a list with the same number for each layer will do.
@@ -86,7 +84,7 @@ class Config:
         return self.check_number(key, value, least, most)
 
     def check_number(self, key: str, value: Any, least: float, most: float) -> float:
-        """`value` as a whole number between `least` and `most`."""
+        """`value` as an integer between `least` and `most`."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.refuse(f"'{key}' must be a number, not {short(value)}")
         if not value >= 0 or value == math.inf:
@@ -94,11 +92,10 @@ class Config:
         if value > most:
             self.refuse(f"'{key}' = {short(value)} is more than any model has (at most {most:g})")
         if value < least:
-            self.refuse(
-                f"'{key}' must be " + ("above zero" if least == 1.0 else f"at least {least:g}") + f", not {value}"
-            )
+            bound = "above zero" if least == 1.0 else f"at least {least:g}"
+            self.refuse(f"'{key}' must be {bound}, not {value}")
         if value != int(value):
-            self.refuse(f"'{key}' must be a whole number, not {short(value)}")
+            self.refuse(f"'{key}' must be an integer, not {short(value)}")
         return float(value)
 
     def _absent(self, keys: tuple[str, ...], null: float | None) -> float:
@@ -169,9 +166,8 @@ class Config:
             if self.value(key) is not None:
                 wanted = self.role(other) if hasattr(family, other) else self.number([other])
                 if self.number([key]) != wanted:
-                    self.refuse(
-                        f"'{key}' = {short(self.value(key))} is not {wanted:g}, which the closed form has no term for"
-                    )
+                    stated = short(self.value(key))
+                    self.refuse(f"'{key}' = {stated} is not {wanted:g}, which the closed form has no term for")
 
     def _check_key(self, name: str, key: str, value: Any, reads: Iterable[str], also: tuple[str, ...]) -> None:
         if key in reads or key in also or key in harmless():

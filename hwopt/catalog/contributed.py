@@ -1,7 +1,5 @@
 """Finds data files of other packages by entry point, so that their chips stand beside ours."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -26,7 +24,7 @@ class Contribution(NamedTuple):
 def contributed(kind: str) -> dict[str, tuple[Contribution, ...]]:
     """Files that other packages offer for a kind, by the stems of their names; imports none of the packages.
 
-    **Arguments:** `kind` one of `names.KINDS`.
+    **Arguments:** `kind` one of `fields.KINDS`.
 
     **Returns:** every file under its stem: more than one where packages disagree (`names.find` then refuses it).
 

@@ -1,22 +1,17 @@
 """Buildings, cooling and racks around chips."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
+from typing import Any
 
-from hwopt.catalog.load import leaf, record, supported
-from hwopt.errors import UserError
-from hwopt.hardware.cooling import Cooling
-from hwopt.hardware.facility import Facility
-from hwopt.hardware.memory_pool import MemoryPool
+from hwopt.catalog.load import built, record, supported
+from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
-from hwopt.hardware.rack import Rack
+from hwopt.hardware.peripherals import MemoryPool
+from hwopt.units import ZERO_CELSIUS_K
 
 _USUAL_CABLES = "nvlink-5"
 """Link whose copper stands for that of links that state none (estimate)."""
-
-_ZERO_CELSIUS_K = 273.15  # by definition
 
 
 def facility(site: str | Path, chip: str | Path) -> Facility:
@@ -26,25 +21,8 @@ def facility(site: str | Path, chip: str | Path) -> Facility:
 
     **Raises:** `UserError` for unknown names or bad files.
     """
-    place, held = supported("sites", site), supported("chips", chip)
-    return Facility(
-        host_power_w=leaf(held.si("host_power", place.si("host_power"))),
-        idle_host_fraction=leaf(place.si("idle_host_fraction")),
-        supply_efficiency=leaf(place.si("supply_efficiency")),
-        distribution_efficiency=leaf(place.si("distribution_efficiency")),
-        other_fraction=leaf(place.si("other_fraction")),
-        wet_bulb_k=leaf(place.si("wet_bulb") + _ZERO_CELSIUS_K),
-        wet_bulb_spread_k=leaf(place.si("wet_bulb_spread")),
-        room_temperature_k=leaf(place.si("room_temperature") + _ZERO_CELSIUS_K),
-        room_approach_k=leaf(place.si("room_approach")),
-        room_plant_fraction=leaf(place.si("room_plant_fraction")),
-        chiller_cop=leaf(place.si("chiller_cop")),
-        electricity_usd_per_j=leaf(place.si("electricity")),
-        carbon_kg_per_j=leaf(place.si("carbon")),
-        construction_usd_per_w=leaf(place.si("construction")),
-        construction_lifetime_s=leaf(place.si("construction_lifetime")),
-        construction_carbon_kg_per_w=leaf(place.si("construction_carbon")),
-    )
+    place = supported("sites", site)
+    return built(Facility, place, host_power_w=supported("chips", chip).si("host_power", place.si("host_power")))
 
 
 def default_cooling(chip: str | Path, site: str | Path) -> str:
@@ -57,31 +35,16 @@ def cooling(name: str | Path, chip: str | Path | None = None) -> Cooling:
 
     **Raises:** `UserError` for unknown names, bad files, or a coolant that is no cooler than the junction may be.
     """
-    held = supported("cooling", name)
-    limit = held.si("junction_temperature")
+    entry = supported("cooling", name)
+    limit = entry.si("junction_temperature")
     if chip is not None:
         limit = supported("chips", chip).si("junction_limit", limit)
-    coolant = held.si("coolant_temperature")
+    coolant = entry.si("coolant_temperature")
     if coolant >= limit:
-        raise UserError(
-            f"cooling '{held.slug}': a coolant of {coolant:g} degC cannot hold a junction at {limit:g} degC"
-        )
-    for share in ("fan_fraction", "heat_captured"):
-        if held.si(share) > 1.0 or (share == "fan_fraction" and held.si(share) == 1.0):
-            raise UserError(f"cooling '{held.slug}': '{share}' = {held.si(share):g} is no share of a whole")
-    return Cooling(
-        sink_resistance_k_per_w=leaf(held.si("sink_resistance")),
-        area_resistance_k_m2_per_w=leaf(held.si("area_resistance")),
-        coolant_temperature_k=leaf(coolant + _ZERO_CELSIUS_K),
-        junction_limit_k=leaf(limit + _ZERO_CELSIUS_K),
-        heat_flux_limit_w_per_m2=leaf(held.si("heat_flux")),
-        rack_limit_w=leaf(held.si("rack_power")),
-        fan_fraction=leaf(held.si("fan_fraction")),
-        plant_fraction=leaf(held.si("plant_fraction")),
-        approach_k=leaf(held.si("approach")),
-        captured_fraction=leaf(held.si("heat_captured")),
-        capital_usd_per_w=leaf(held.si("capital_cost")),
-    )
+        entry.refuse(f"a coolant of {coolant:g} degC cannot hold a junction at {limit:g} degC")
+    if entry.si("fan_fraction") == 1.0:
+        entry.refuse("'fan_fraction' = 1 leaves no power for anything but fans")
+    return built(Cooling, entry, junction_limit_k=limit + ZERO_CELSIUS_K)
 
 
 def rack(
@@ -105,7 +68,7 @@ def rack(
 
     **Raises:** `UserError` for unknown names or bad files.
     """
-    held = supported("racks", name)
+    entry = supported("racks", name)
     link = supported("links", str(supported("chips", chip).text["scale_up"]) if scale_up is None else scale_up)
     usual = supported("links", _USUAL_CABLES)
     area, weight = (link.si(key, usual.si(key)) for key in ("cable_area", "cable_weight"))
@@ -113,32 +76,19 @@ def rack(
         inside = (network.bandwidth_bytes_per_s * network.energy_j_per_byte).sum()
         beside = pool.capacity_bytes * pool.power_w_per_byte + pool.bandwidth_bytes_per_s * pool.energy_j_per_byte
         boards = supported("chips", chip).si("tdp") + building.host_power_w + inside + beside
-        optics = network.bandwidth_bytes_per_s[0] * held.si("optics_energy")
+        optics = network.bandwidth_bytes_per_s[0] * entry.si("optics_energy")
         losses = (1.0 - around.fan_fraction) * building.supply_efficiency
-        limit = min(float(around.rack_limit_w), held.si("busbar_limit"))
-        cabled = float(network.bandwidth_bytes_per_s[0]) if float(network.size[0]) > 1.0 else 0.0
-        room = held.si("weight_limit") - held.si("empty_weight")
-        by_weight = room / (held.si("chip_weight") + cabled * weight)
-        by_cables = held.si("cable_limit") / (cabled * area) if cabled else math.inf
-        if by_cables < float(network.size[0]):  # of n chips of a larger domain, a share n / D of the links is copper
-            by_cables = math.sqrt(by_cables * float(network.size[0]))
+        limit, domain = min(float(around.rack_limit_w), entry.si("busbar_limit")), float(network.size[0])
+        cabled = float(network.bandwidth_bytes_per_s[0]) if domain > 1.0 else 0.0
+        room = entry.si("weight_limit") - entry.si("empty_weight")
+        by_weight = room / (entry.si("chip_weight") + cabled * weight)
+        by_cables = entry.si("cable_limit") / (cabled * area) if cabled else math.inf
+        if by_cables < domain:  # of n chips of a larger domain, a share n / D of the links is copper
+            by_cables = math.sqrt(by_cables * domain)
 
-        def fit(each_w: float) -> int:
+        def fit(each_w: Any) -> int:
             return max(math.floor(min(limit * losses / each_w, by_weight, by_cables)), 1)
 
-        most, domain = fit(boards), float(network.size[0])
+        most = fit(boards)
         chips = domain * (most // domain) if most >= domain else fit(boards + optics)
-    return Rack(
-        chips=leaf(chips),
-        busbar_limit_w=leaf(held.si("busbar_limit")),
-        chip_weight_kg=leaf(held.si("chip_weight")),
-        empty_weight_kg=leaf(held.si("empty_weight")),
-        weight_limit_kg=leaf(held.si("weight_limit")),
-        floor_area_m2=leaf(held.si("floor_area")),
-        price_usd=leaf(held.si("price")),
-        cable_area_m2_per_byte_per_s=leaf(area),
-        cable_limit_m2=leaf(held.si("cable_limit")),
-        cable_weight_kg_per_byte_per_s=leaf(weight),
-        optics_energy_j_per_byte=leaf(held.si("optics_energy")),
-        optics_usd_per_byte_per_s=leaf(held.si("optics_price")),
-    )
+    return built(Rack, entry, chips=chips, cable_area_m2_per_byte_per_s=area, cable_weight_kg_per_byte_per_s=weight)

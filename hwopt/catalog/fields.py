@@ -1,11 +1,24 @@
-"""Which keys a data file of each kind may hold, with their SI units, and which it must."""
+"""Which keys a data file of each kind may hold, with their SI units, and which it must: most are fields of the model's modules."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from hwopt.catalog import quantities
+from hwopt.hardware.chip import Chip
+from hwopt.hardware.chip_project import ChipDesign, ChipProject
+from hwopt.hardware.facility import Cooling, Facility, Rack
+from hwopt.hardware.network import Network
+from hwopt.hardware.peripherals import MemoryPool, Reliability, Sites, Storage
+from hwopt.hardware.prices import Prices
+from hwopt.hardware.process import Process
+from hwopt.hardware.technology import Technology
+from hwopt.hardware.topology import Crossbar, Dragonfly, FatTree, FullMesh, Parts, Torus
+from hwopt.quantity import Quantity, quantities
+from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
+from hwopt.workload.learning import LossLaw
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 ARCHITECTURES = (
     "default", "volta", "ampere", "hopper", "blackwell", "rubin", "cdna2", "cdna3", "cdna4", "tpu", "trainium", "gaudi",
@@ -13,94 +26,184 @@ ARCHITECTURES = (
 )  # fmt: skip
 """Chip families that a stack may tell apart."""
 
+_COMMON = ("title", "vendor", "note", "unsupported")
+
+
+Tables = dict[str, tuple[tuple[str, ...], str]]
+"""Key of a table -> its members, and their SI unit."""
+
 
 @dataclass(frozen=True)
 class Entry:
     """The keys of one kind of entry."""
 
+    noun: str  # in messages
     text: tuple[str, ...]
     quantities: dict[str, str]  # key -> SI unit
-    tables: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)  # key -> members, SI unit
     required: tuple[str, ...] = ()
+    tables: Tables = field(default_factory=dict)
 
+
+def _stated(kind: type, of: str) -> list[Quantity]:
+    return [each for each in quantities(kind).values() if each.key and each.of == of]
+
+
+def keys(kind: type, of: str = "") -> dict[str, str]:
+    """Single numbers of a module that a file states, key -> SI unit; `of` says whose file, where it has several."""
+    return {str(each.key): each.stated or each.unit or "1" for each in _stated(kind, of) if not each.elements}
+
+
+def _required(kind: type, of: str = "") -> tuple[str, ...]:
+    """Keys of a module that a file cannot leave open."""
+    return tuple(str(each.key) for each in _stated(kind, of) if each.default is None and not each.follows)
+
+
+def _by_unit(words: Mapping[str, str]) -> dict[str, str]:
+    """Key -> SI unit, from SI unit -> keys."""
+    return {key: unit for unit, each in words.items() for key in each.split()}
+
+
+def _entry(
+    noun: str,
+    kind: type,
+    of: str = "",
+    *,
+    texts: str = "",
+    optional_texts: str = "",
+    numbers: Mapping[str, str] = MappingProxyType({}),
+    optional: Mapping[str, str] = MappingProxyType({}),
+    tables: Tables | None = None,
+    optional_tables: Tables | None = None,
+) -> Entry:
+    """The keys of an entry that states the fields of a module.
+
+    **Arguments:** `noun` of one entry; the module's `kind`, and what part `of` it; `texts` and `numbers` beside the
+    module's that the entry must hold, and may; `tables` likewise.
+    """
+    lists = {str(each.key): (each.elements, each.unit or "1") for each in _stated(kind, of) if each.elements}
+    return Entry(
+        noun,
+        (*_COMMON, *texts.split(), *optional_texts.split()),
+        {**keys(kind, of), **numbers, **optional},
+        (*texts.split(), *_required(kind, of), *numbers, *(tables or ())),
+        lists | (tables or {}) | (optional_tables or {}),
+    )
+
+
+ENTRIES: Mapping[str, Entry] = {
+    "chips": _entry(
+        "chip",
+        Chip,
+        texts="architecture native scale_up scale_out",
+        optional_texts="process topology memory_type form_factor half_of default_stack cooling pool",
+        numbers=_by_unit(
+            {"W": "tdp", "1": "idle_fraction leakage_fraction", "chip": "scale_up_domain", "B/s": "scale_out_bandwidth"}
+        ),
+        optional=_by_unit(
+            {
+                "1": "year dies transistors scale_up_efficiency",
+                "Hz": "nominal_clock",
+                "B": "register_file local_sram",
+                "B/s": "scale_up_bandwidth",
+                "USD": "price host_price",
+                "W": "host_power",
+                "degC": "junction_limit",
+            }
+        ),
+    ),
+    "links": Entry(
+        "link",
+        (*_COMMON, "role", "topology"),
+        {key: each.unit or "1" for each in quantities(Network).values() if (key := each.key or each.follows)}
+        | keys(Rack, "scale_up")
+        | _by_unit(
+            {
+                "USD/(B/s)": "price core_price",
+                "1": "in_network_reduction oversubscription",
+                "s": "core_latency",
+                "J/B": "core_energy",
+            }
+        ),
+        ("role", "bandwidth", "efficiency", "latency", "energy", "price"),
+    ),
+    "fabrics": Entry(
+        "fabric",
+        (*_COMMON, "topology", "link"),
+        {
+            key: unit
+            for each in (Parts, Crossbar, Dragonfly, FatTree, FullMesh, Torus)
+            for key, unit in keys(each).items()
+        },
+        ("topology", "link", *_required(Parts)),
+    ),
+    "pools": _entry("memory pool", MemoryPool),
+    "storages": _entry("storage", Storage),
+    "lines": _entry("line", Sites),
+    "workloads": _entry(
+        "workload",
+        Transformer,
+        optional_texts="family parameter_count_reason",
+        numbers={"sequence_length": "token"},
+        optional=keys(TrainingRun)
+        | _by_unit({"1": "year", "token": "context_length", "parameter": "parameters active_parameters"}),
+    ),
+    "stacks": _entry(
+        "stack",
+        Stack,
+        optional_texts="framework purpose family zero recompute sequence_parallel pads_heads",
+        tables={key: (ARCHITECTURES, unit) for key, unit in keys(Stack, "family").items()},
+    ),
+    "cooling": _entry("cooling", Cooling),
+    "racks": _entry("rack", Rack),
+    "sites": _entry("site", Facility, optional_texts="cooling", numbers={"pue": "1"}),
+    "prices": _entry(
+        "price list",
+        Prices,
+        numbers=keys(ChipProject)
+        | {"price_factor": "1", "chip_usd_per_bf16_flops": "USD/(FLOP/s)", "chip_base_floor_fraction": "1"},
+    ),
+    "reliability": _entry("reliability", Reliability, numbers={"storage_bandwidth": "B/s"}),
+    "laws": _entry("law", LossLaw, numbers={"text_stock": "token"}),
+    "processes": _entry("process", Process),
+    "technologies": _entry(
+        "technology",
+        Technology,
+        texts="memory template",
+        optional_texts="process",
+        numbers={"speed": "1", "energy": "1"},
+    ),
+    "memories": _entry("memory", Technology, "memory"),
+    "datapaths": _entry("datapath", Technology, "datapath"),
+    "designs": _entry(
+        "design",
+        Technology,
+        "design",
+        texts="die technology memory",
+        optional_texts="chip",
+        numbers=keys(ChipDesign)
+        | _by_unit({"1": "year", "m2": "die_area", "FLOP/s": "peak", "B/s": "memory_bandwidth", "W": "tdp"}),
+        optional=keys(ChipProject, "design")
+        | _by_unit({"B": "sram_on_die", "1": "memory_sites memory_efficiency", "m2": "other_area"}),
+        optional_tables=dict.fromkeys(("matmul_efficiency", "format_ratio"), (PRECISIONS, "1")),
+    ),
+}
+"""The keys of every kind of entry; the kinds are the folders of `hwopt/data`."""
+
+KINDS = tuple(ENTRIES)
 
 NEVER_ZERO = frozenset({
     "sram", "tdp", "memory_capacity", "memory_bandwidth", "memory_efficiency", "peak", "matmul_efficiency",
     "scale_up_bandwidth", "scale_up_efficiency", "scale_up_domain", "scale_out_bandwidth", "bandwidth", "efficiency",
     "reduction_factor", "in_network_reduction", "oversubscription", "pod", "gemm_efficiency_factor", "expert_gemm_factor",
-    "gather_efficiency",
-    "attention_forward_efficiency", "attention_backward_efficiency", "pue", "construction_lifetime", "server_lifetime",
-    "reference_domain", "die_area", "occupancy", "supply_efficiency", "distribution_efficiency", "wet_bulb_spread",
-    "chiller_cop", "heat_flux", "area_resistance", "busbar_limit", "weight_limit",
-    "failures", "snapshot_bandwidth", "storage_bandwidth", "irreducible_loss",
-    "parameter_coefficient", "parameter_exponent", "token_coefficient", "token_exponent", "critical_batch_tokens",
-    "critical_reference_tokens", "repetition_epochs", "text_stock",
-    "wafer_diameter", "clustering", "interposer_clustering", "die_bond_yield", "stack_bond_yield", "substrate_yield",
-    "fab_yield",
-    "logic_density", "speed", "dies", "enabled_fraction", "clock", "matrix_per_vector", "matrix_transistors",
-    "radix", "rails", "planes", "ports", "hosts", "routers", "global_links",
-    "reticle", "usable_edge", "cable_limit", "capacity", "update_bandwidth", "checkpoint_bandwidth", "input_bandwidth",
+    "gather_efficiency", "attention_forward_efficiency", "attention_backward_efficiency", "pue", "construction_lifetime",
+    "server_lifetime", "reference_domain", "die_area", "occupancy", "supply_efficiency", "distribution_efficiency",
+    "wet_bulb_spread", "chiller_cop", "heat_flux", "area_resistance", "busbar_limit", "weight_limit", "failures",
+    "snapshot_bandwidth", "storage_bandwidth", "irreducible_loss", "parameter_coefficient", "parameter_exponent",
+    "token_coefficient", "token_exponent", "critical_batch_tokens", "critical_reference_tokens", "repetition_epochs",
+    "text_stock", "wafer_diameter", "clustering", "interposer_clustering", "die_bond_yield", "stack_bond_yield",
+    "substrate_yield", "fab_yield", "logic_density", "speed", "dies", "enabled_fraction", "clock", "matrix_per_vector",
+    "matrix_transistors", "radix", "rails", "planes", "ports", "hosts", "routers", "global_links", "reticle",
+    "usable_edge", "cable_limit", "capacity", "update_bandwidth", "checkpoint_bandwidth", "input_bandwidth",
     "dimensions", "links",
 })  # fmt: skip
 """Quantities and tables that the model divides by."""
-
-_COMMON = ("title", "vendor", "note", "unsupported")
-
-_BY_ARCHITECTURE = (ARCHITECTURES, "1")
-
-ENTRIES: dict[str, Entry] = {
-    "chips": Entry(
-        text=(*_COMMON, "architecture", "process", "topology", "memory_type", "form_factor", "native", "scale_up",
-              "scale_out", "half_of", "default_stack", "cooling", "pool"),
-        quantities=quantities.CHIP,
-        tables={"peak": (PRECISIONS, "FLOP/s"), "matmul_efficiency": (PRECISIONS, "1")},
-        required=("architecture", "native", "scale_up", "scale_out", "peak", "matmul_efficiency", "sram", "memory_capacity",
-                  "memory_bandwidth", "memory_efficiency", "memory_energy", "tdp", "idle_fraction",
-                  "leakage_fraction", "leakage_growth", "die_area", "threshold_voltage_fraction", "scale_up_domain",
-                  "scale_out_bandwidth"),
-    ),
-    "links": Entry(
-        text=(*_COMMON, "role", "topology"),
-        quantities=quantities.LINK,
-        required=("role", "bandwidth", "efficiency", "latency", "energy", "price"),
-    ),
-    "workloads": Entry(
-        text=(*_COMMON, "family", "parameter_count_reason"),
-        quantities=quantities.WORKLOAD,
-        required=("layers", "hidden", "ffn", "mlp_matrices", "heads", "kv_heads", "qk_dim", "v_dim", "vocab",
-                  "tied_embeddings", "sequence_length"),
-    ),
-    "stacks": Entry(
-        text=(*_COMMON, "framework", "purpose", "family", "zero", "recompute", "sequence_parallel", "pads_heads"),
-        quantities=quantities.STACK,
-        tables={"attention_forward_efficiency": _BY_ARCHITECTURE, "attention_backward_efficiency": _BY_ARCHITECTURE},
-        required=("attention_forward_efficiency", "attention_backward_efficiency",
-                  *(key for key in quantities.STACK if key not in quantities.STACK_DEFAULTS)),
-    ),
-    "cooling": Entry(text=_COMMON, quantities=quantities.COOLING, required=tuple(quantities.COOLING)),
-    "pools": Entry(text=_COMMON, quantities=quantities.POOL, required=tuple(quantities.POOL)),
-    "storages": Entry(text=_COMMON, quantities=quantities.STORAGE, required=("input_bandwidth",)),
-    "lines": Entry(text=_COMMON, quantities=quantities.LINE, required=tuple(quantities.LINE)),
-    "racks": Entry(text=_COMMON, quantities=quantities.RACK, required=tuple(quantities.RACK)),
-    "sites": Entry(text=(*_COMMON, "cooling"), quantities=quantities.SITE, required=tuple(quantities.SITE)),
-    "prices": Entry(text=_COMMON, quantities=quantities.PRICES, required=tuple(quantities.PRICES)),
-    "reliability": Entry(text=_COMMON, quantities=quantities.RELIABILITY, required=tuple(quantities.RELIABILITY)),
-    "laws": Entry(text=_COMMON, quantities=quantities.LAW, required=tuple(quantities.LAW)),
-    "processes": Entry(text=_COMMON, quantities=quantities.PROCESS, required=tuple(quantities.PROCESS)),
-    "technologies": Entry(text=(*_COMMON, "memory", "template", "process"), quantities=quantities.TECHNOLOGY,
-                          required=("memory", "template", *quantities.TECHNOLOGY)),
-    "memories": Entry(text=_COMMON, quantities=quantities.MEMORY, required=tuple(quantities.MEMORY)),
-    "datapaths": Entry(text=_COMMON, quantities=quantities.DATAPATH, required=tuple(quantities.DATAPATH)),
-    "designs": Entry(
-        text=(*_COMMON, "die", "technology", "memory", "chip"),
-        quantities=quantities.DESIGN,
-        tables={"matmul_efficiency": (PRECISIONS, "1"), "format_ratio": (PRECISIONS, "1")},
-        required=("die", "technology", "memory", *quantities.DESIGN_INPUTS),
-    ),
-    "fabrics": Entry(
-        text=(*_COMMON, "topology", "link"),
-        quantities=quantities.FABRIC,
-        required=("topology", "link", *quantities.FABRIC_PARTS),
-    ),
-}  # fmt: skip
-"""The keys of every kind."""

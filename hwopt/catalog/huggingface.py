@@ -1,23 +1,13 @@
 """Hugging Face `config.json` as a transformer's shape."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hwopt.catalog.config_families import (
-    LENGTHS,
-    MUST_BE_OFF,
-    UNKNOWN,
-    Family,
-    composites,
-    families,
-    refusal,
-    refused_types,
-)
+from hwopt.catalog import config_families as layouts
+from hwopt.catalog.config_families import LENGTHS, MUST_BE_OFF, UNKNOWN, Family, composites, families, refusal
 from hwopt.catalog.config_layers import mixture, windows
 from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, near, short
 from hwopt.catalog.load import read_text
@@ -38,11 +28,9 @@ def read_config(path: Path) -> dict[str, Any]:
         config = json.loads(read_text(path), object_pairs_hook=partial(_table, str(path)))
     except RecursionError:
         raise UserError(f"{path} is not a config.json: it is nested too deeply") from None
-    except json.JSONDecodeError as failure:
-        raise UserError(f"{path} is not JSON: {failure}") from None
     except UserError:
         raise
-    except ValueError as failure:  # an integer of thousands of digits
+    except ValueError as failure:  # no JSON, or an integer of thousands of digits
         raise UserError(f"{path} is not JSON: {failure}") from None
     if not isinstance(config, dict):
         raise UserError(f"{path} holds no table of keys")
@@ -142,7 +130,7 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
         return families()[kind]
     if kind in composites():
         raise UserError(f"{where}: 'text_config' is missing, and model_type '{kind}' needs it")
-    slips = near(kind, [*families(), *refused_types(), *composites()])
+    slips = near(kind, [*families(), *layouts.refused_types(), *composites()])
     if slips:
         raise UserError(f"{where}: model_type '{kind}' is not known: {suggest(kind, slips)}")
     act = config.get("hidden_act")

@@ -1,47 +1,22 @@
 """Reads data files, each when it is asked for: entries of the catalogue by name, a user's own by path."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hwopt.catalog.contributed import contributed
-from hwopt.catalog.names import KINDS, check_kind, data_root, find
+from hwopt.catalog.fields import ENTRIES
+from hwopt.catalog.names import check_kind, data_root, find
 from hwopt.catalog.schema import Record, parse
 from hwopt.errors import UserError
+from hwopt.quantity import quantities
+from hwopt.units import ZERO_CELSIUS_K
 
-_SINGULAR: dict[str, str] = dict(
-    zip(
-        KINDS,
-        (
-            "chip",
-            "link",
-            "fabric",
-            "memory pool",
-            "storage",
-            "line",
-            "workload",
-            "stack",
-            "cooling",
-            "rack",
-            "site",
-            "price list",
-            "reliability",
-            "law",
-            "process",
-            "technology",
-            "memory",
-            "datapath",
-            "design",
-        ),
-        strict=True,
-    )
-)
+Module = TypeVar("Module")
 
 
 def leaf(value: object) -> Any:
@@ -81,10 +56,10 @@ def supported(kind: str, name: str | Path) -> Record:
 
     **Raises:** `UserError` as `record`, and with the entry's own reason.
     """
-    held = record(kind, name)
-    if "unsupported" in held.text:
-        raise UserError(f"{_SINGULAR[kind]} '{held.slug}' cannot be modelled: {held.text['unsupported']}")
-    return held
+    entry = record(kind, name)
+    if "unsupported" in entry.text:
+        raise UserError(f"{ENTRIES[kind].noun} '{entry.slug}' cannot be modelled: {entry.text['unsupported']}")
+    return entry
 
 
 @cache
@@ -98,7 +73,7 @@ def _entry(kind: str, slug: str) -> Record:
 
 def _own(kind: str, path: Path) -> Record:
     if path.suffix.lower() != ".toml":
-        raise UserError(f"{path}: a {_SINGULAR[kind]} is read from a .toml file")
+        raise UserError(f"{path}: a {ENTRIES[kind].noun} is read from a .toml file")
     return parse(kind, path.stem, read_toml(path), sources(), str(path))
 
 
@@ -133,12 +108,35 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path} is not UTF-8 text (byte {failure.start}): {intent}") from None
 
 
+def built(kind: type[Module], entries: Record | Mapping[str, Record], **computed: Any) -> Module:
+    """A module of the model from what files state of it.
+
+    **Arguments:** `kind` of module; the entry that states its fields, or several by what fields say they are `of`; fields
+    that no file states, or that are not taken as stated, `computed`, SI.
+
+    **Raises:** `UserError` for a number that the entry lacks, or that is above the most it can be.
+    """
+    records = {"": entries} if isinstance(entries, Record) else entries
+    declared, values = quantities(kind), dict(computed)
+    for name, each in declared.items():
+        if name in computed:
+            continue
+        record, key = records[each.of], str(each.key)
+        if each.elements:
+            values[name] = [record.si(f"{key}.{element}") for element in each.elements]
+            continue
+        values[name] = record.si(key, each.default) + (ZERO_CELSIUS_K if each.stated == "degC" else 0.0)
+        if values[name] > each.most:
+            record.refuse(f"'{key}' = {values[name]:g} must not exceed {each.most:g}")
+    return kind(**{name: leaf(value) if name in declared else value for name, value in values.items()})
+
+
 def sources_of(*records: Record) -> list[str]:
     """The references behind records, each once, sorted.
 
     **Arguments:** records as `record` returns them.
     """
-    return sorted({citation for held in records for citation in held.sources.values()})
+    return sorted({citation for each in records for citation in each.sources.values()})
 
 
 SMALLEST, LARGEST = 1e-30, 1e30

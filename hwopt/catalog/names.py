@@ -1,7 +1,5 @@
 """Names of catalogue entries: the slug rule, the aliases, and the look-up that refuses with a suggestion."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from functools import cache
@@ -9,30 +7,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from hwopt.catalog.contributed import contributed
+from hwopt.catalog.fields import KINDS
 from hwopt.errors import UserError, suggest
-
-KINDS = (
-    "chips",
-    "links",
-    "fabrics",
-    "pools",
-    "storages",
-    "lines",
-    "workloads",
-    "stacks",
-    "cooling",
-    "racks",
-    "sites",
-    "prices",
-    "reliability",
-    "laws",
-    "processes",
-    "technologies",
-    "memories",
-    "datapaths",
-    "designs",
-)
-"""The kinds of entries: the folders of `hwopt/data`."""
 
 _ALIASES = "aliases.toml"
 

@@ -1,19 +1,15 @@
 """Networks: a chip's scale-up domain, and the links or the fabric outside it, as tiers with their prices."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwopt.catalog.fabrics import fabric_tiers, is_torus
+from hwopt.catalog.fabrics import UNLIMITED, fabric_tiers, topology
 from hwopt.catalog.load import leaf, positive, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.hardware.network import Network
-
-UNLIMITED = 1e9
-"""Chips of a pod where the link names no limit: more than anyone has."""
+from hwopt.hardware.topology import Torus
 
 NO_TREES = 1e9
 """Latency of a level of a tree over a ring step where the link names none: rings only."""
@@ -55,17 +51,17 @@ def outside(
 
     **Raises:** `UserError` for unknown names, numbers that are not positive, and a fabric beside what it decides.
     """
-    held = supported("chips", chip)
+    entry = supported("chips", chip)
     beside = {"scale_out": scale_out, "pod": pod, "oversubscription": oversubscription}
-    if fabric is not None and (given := [name for name, value in beside.items() if value is not None]):
-        raise UserError(f"fabric '{fabric}' brings its own {given[0]}: leave {given[0]} = {beside[given[0]]} out")
+    if fabric is not None and (asked := [name for name, value in beside.items() if value is not None]):
+        raise UserError(f"fabric '{fabric}' brings its own {asked[0]}: leave {asked[0]} = {beside[asked[0]]} out")
     counted = None if fabric is None else fabric_tiers(fabric, chips)
-    own = str(held.text["scale_out"])
+    own = str(entry.text["scale_out"])
     link = supported("links", counted.link if counted else (own if scale_out is None else scale_out))
     if link.text.get("role") != "scale_out":
         raise UserError(f"link '{link.slug}' is a {link.text.get('role')} link: it cannot be the scale-out network")
     direct = counted is not None and not counted.switched
-    rate = held.si("scale_out_bandwidth") if link.slug == own else link.si("bandwidth")
+    rate = entry.si("scale_out_bandwidth") if link.slug == own else link.si("bandwidth")
     rate = rate * counted.links if counted and direct else rate
     if scale_out_bytes_per_s is not None:
         rate = positive(scale_out_bytes_per_s, "scale_out_bytes_per_s")
@@ -92,7 +88,7 @@ def outside(
         link, max(chips, 1.0) if direct else reach, bandwidth,
         (link.si("latency") + near, link.si("latency") + far),
         a_byte(counted.power_w_per_endpoint), a_byte(counted.usd_per_endpoint),
-        counted.dimensions if fabric is not None and is_torus(fabric) else 0.0, counted.links,
+        counted.dimensions if fabric is not None and isinstance(topology(fabric), Torus) else 0.0, counted.links,
     )  # fmt: skip
 
 
@@ -131,16 +127,16 @@ def network(
 
     **Raises:** `UserError` for unknown names and numbers that are not positive.
     """
-    held = supported("chips", chip)
-    inner = scale_up_link(held, scale_up)
-    own_inner = inner.slug == held.text["scale_up"]
+    entry = supported("chips", chip)
+    inner = scale_up_link(entry, scale_up)
+    own_inner = inner.slug == entry.text["scale_up"]
     outer = outside(
         chip, scale_out=scale_out, scale_out_bytes_per_s=scale_out_bytes_per_s, pod=pod,
         oversubscription=oversubscription, fabric=fabric, chips=chips,
     )  # fmt: skip
-    size = positive(held.si("scale_up_domain") if domain is None else domain, "domain", least=1.0, most=UNLIMITED)
-    inside = held.si("scale_up_bandwidth", inner.si("bandwidth")) if own_inner else inner.si("bandwidth")
-    efficiency = held.si("scale_up_efficiency", inner.si("efficiency")) if own_inner else inner.si("efficiency")
+    size = positive(entry.si("scale_up_domain") if domain is None else domain, "domain", least=1.0, most=UNLIMITED)
+    inside = entry.si("scale_up_bandwidth", inner.si("bandwidth")) if own_inner else inner.si("bandwidth")
+    efficiency = entry.si("scale_up_efficiency", inner.si("efficiency")) if own_inner else inner.si("efficiency")
     pod_size = max(outer.pod, size)
     each = (inner, outer.link, outer.link)
     reduction = [link.si("reduction_factor", 1.0) for link in each]

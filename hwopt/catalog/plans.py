@@ -1,32 +1,28 @@
-"""Whole-number plans from words: `tp=8,pp=16,dp=128`, checked against the workload and the chip count."""
-
-from __future__ import annotations
+"""Integer plans from words: `tp=8,pp=16,dp=128`, checked against the workload and the chip count."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
+from hwopt.arguments import check_kinds
+from hwopt.catalog.load import leaf
 from hwopt.errors import UserError, suggest
 from hwopt.plan import Plan, stage_layers
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
-RECOMPUTE = ("none", "selective", "full")
+_RECOMPUTE = {"none": (0.0, 0.0), "selective": (0.0, 1.0), "full": (1.0, 0.0)}
+"""Word -> share of layers recomputed whole, share of attention cores."""
 
 _ALIASES = {
-    "vpp": "virtual_stages",
-    "v": "virtual_stages",
-    "mbs": "micro_batch",
-    "mb": "micro_batch",
-    "b": "micro_batch",
-    "etp": "expert_tp",
-    "sp": "sequence_parallel",
-    "fsdp": "zero",
-}
-_WHOLE = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch", "shard_groups", "local_steps")
+    "vpp": "virtual_stages", "v": "virtual_stages", "mbs": "micro_batch", "mb": "micro_batch", "b": "micro_batch",
+    "etp": "expert_tp", "sp": "sequence_parallel", "fsdp": "zero",
+}  # fmt: skip
+_INTEGERS = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch", "shard_groups", "local_steps")
 _OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
-FIELDS = (*_WHOLE, "zero", "recompute", "sequence_parallel", "bubble_fraction", *_OFFLOADED)
+_FIELDS = (*_INTEGERS, "zero", "recompute", "sequence_parallel", "bubble_fraction", *_OFFLOADED)
 
 
 def parse_plan(text: str) -> dict[str, str]:
@@ -34,47 +30,74 @@ def parse_plan(text: str) -> dict[str, str]:
 
     **Raises:** `UserError` for a piece that is not `name=value`, an unknown or repeated name.
     """
-    found: dict[str, str] = {}
-    for piece in filter(None, (part.strip() for part in text.split(","))):
+    return settings_of(text, _FIELDS, _ALIASES, "tp=8,pp=16,dp=128")
+
+
+def settings_of(
+    text: str, fields: Collection[str], aliases: Mapping[str, str], example: str, whose: str = ""
+) -> dict[str, str]:
+    """Names and values of a plan in words, `aliases` of the `fields` by their full names.
+
+    **Raises:** `UserError` for no text, a piece that is not `name=value`, an unknown or repeated name.
+    """
+    pieces = [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else []
+    if not pieces:
+        raise UserError(f"plan: {text!r} says nothing; write for example {example}, or leave it out")
+    settings: dict[str, str] = {}
+    for piece in pieces:
         name, equals, value = (x.strip() for x in piece.partition("="))
-        name = _ALIASES.get(name.lower(), name.lower())
+        name = aliases.get(name.lower(), name.lower())
         if not equals or not value:
-            raise UserError(f"plan: '{piece}' is not name=value; write for example tp=8,pp=16,dp=128")
-        if name not in FIELDS:
-            raise UserError(f"plan: unknown name '{name}' in '{piece}': {suggest(name, (*FIELDS, *_ALIASES))}")
-        if name in found:
+            raise UserError(f"plan: '{piece}' is not name=value; write for example {example}")
+        if name not in fields:
+            raise UserError(f"plan: unknown name '{name}' in '{piece}'{whose}: {suggest(name, (*fields, *aliases))}")
+        if name in settings:
             raise UserError(f"plan: '{name}' stands twice")
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
+
+
+def integers_of(
+    settings: Mapping[str, object], fields: Collection[str], integers: Collection[str], whose: str = ""
+) -> dict[str, int]:
+    """The integers among the settings of a plan.
+
+    **Raises:** `UserError` for a name that is not among the `fields`, and what is no positive integer.
+    """
+    for name in sorted(set(settings) - set(fields)):
+        raise UserError(f"plan: unknown name '{name}'{whose}: {suggest(name, fields)}")
+    return {name: integer(name, settings[name]) for name in integers if settings.get(name) is not None}
 
 
 def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings: object) -> Plan:
-    """A checked whole-number plan for a workload on a number of chips.
+    """A checked integer plan for a workload on a number of chips.
 
     **Arguments:** `sites` that share the chips, each with the same replicas; `tp`, `pp`, `cp`, `ep`, `virtual_stages`,
     `micro_batch`, `shard_groups` (default 1); `dp` (default: what is left of the chips); `expert_tp` (default tp without
     expert parallelism, 1 with it); `zero` 0 to 3 (default 1); `recompute` none, selective, full or a share of layers between
     0 and 1; `sequence_parallel` (default: on when tp > 1); `bubble_fraction` (1: 1F1B, 0: zero bubble); `weights_offloaded`,
-    `optimizer_offloaded`, `activations_offloaded`: shares held in the memory pool (default 0); `local_steps` between
+    `optimizer_offloaded`, `activations_offloaded`: shares in the memory pool (default 0); `local_steps` between
     exchanges of several sites (default 1). Values may be text.
 
-    **Raises:** `UserError` that names the field, where a value is no positive whole number or does not divide.
+    **Raises:** `UserError` that names the field, where a value is no positive integer or does not divide.
     """
-    unknown = set(settings) - set(FIELDS)
-    if unknown:
-        name = sorted(unknown)[0]
-        raise UserError(f"plan: unknown name '{name}': {suggest(name, FIELDS)}")
-    given = {name: whole(name, settings[name]) for name in _WHOLE if settings.get(name) is not None}
-    total = whole("chips", chips)
-    tp, pp, cp, ep = (given.get(name, 1) for name in ("tp", "pp", "cp", "ep"))
-    chunks, micro_batch, groups = (given.get(name, 1) for name in ("virtual_stages", "micro_batch", "shard_groups"))
+    check_kinds("plan", {"workload": workload}, {"workload": (TrainingRun,)})
+    degrees = integers_of(settings, _FIELDS, _INTEGERS)
+    total = integer("chips", chips)
+    tp, pp, cp, ep, chunks, micro_batch, groups, local_steps = (
+        degrees.get(name, 1)
+        for name in ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "shard_groups", "local_steps")
+    )
     check_heads(workload.model, tp)
-    dp = given.get("dp") or _rest(total, tp * pp * cp)
-    expert_tp = given.get("expert_tp") or (1 if ep > 1 else tp)
+    dp = degrees.get("dp") or _rest(total, tp * pp * cp)
+    expert_tp = degrees.get("expert_tp") or (1 if ep > 1 else tp)
     check_product(total, tp, pp, dp, cp)
-    _check_shape(workload, tp, pp, dp, cp, ep, expert_tp, chunks)
+    _check_stages(workload.model, pp, chunks)
+    check_experts(workload.model, ep, expert_tp, tp * cp * dp, "tp x cp x dp")
+    if round(float(workload.sequence_length)) % cp:
+        raise UserError(f"plan: cp={cp} does not divide the sequence of {float(workload.sequence_length):g} tokens")
     _check_batch(workload, pp, dp, chunks, micro_batch)
-    _check_sites(whole("sites", sites), tp, cp, dp, ep * expert_tp, given.get("local_steps", 1))
+    _check_sites(integer("sites", sites), tp * cp, dp, ep * expert_tp, local_steps)
     if (dp * cp) % groups:
         raise UserError(f"plan: shard_groups={groups} does not divide the {dp * cp} data parallel ranks")
     zero = _zero(settings.get("zero", 1))
@@ -87,17 +110,17 @@ def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings:
         "optimizer_sharded": zero >= 1, "gradients_sharded": zero >= 2, "weights_sharded": zero >= 3,
         "shard_groups": groups, "recompute_full": full, "recompute_attention": attention,
         "bubble_fraction": _share("bubble_fraction", settings.get("bubble_fraction", 1.0)),
-        "local_steps": given.get("local_steps", 1),
+        "local_steps": local_steps,
         **{name: _share(name, settings.get(name, 0.0)) for name in _OFFLOADED},
     }  # fmt: skip
-    return Plan(**{name: np.asarray(value, np.float64) for name, value in values.items()})
+    return Plan(**{name: leaf(value) for name, value in values.items()})
 
 
 _NOT_TRAINED = {"cp": 1.0, "virtual_stages": 1.0, "shard_groups": 1.0, "local_steps": 1.0}
 """What a plan that serves has of training's choices; the others are 0."""
 
 
-def plan_leaves(values: Mapping[str, np.ndarray]) -> Plan:
+def plan_leaves(values: Mapping[str, Any]) -> Plan:
     """A plan that serves, from its degrees and its batch; arrays of one shape."""
     ones = np.ones_like(values["tp"])
     missing = {name: _NOT_TRAINED.get(name, 0.0) * ones for name in Plan.__dataclass_fields__ if name not in values}
@@ -114,13 +137,12 @@ def _number(name: str, value: object) -> float:
     return number
 
 
-def whole(name: str, value: object) -> int:
-    """A whole number of at least 1, from a number or text."""
+def integer(name: str, value: object) -> int:
+    """An integer of at least 1, from a number or text."""
     number = _number(name, value)
     if number != int(number) or number < 1:
-        raise UserError(
-            f"{'' if name in ('chips', 'sites') else 'plan: '}{name}={value} must be a whole number of at least 1"
-        )
+        whose = "" if name in ("chips", "sites") else "plan: "
+        raise UserError(f"{whose}{name}={value} must be an integer of at least 1")
     return int(number)
 
 
@@ -131,16 +153,15 @@ def _share(name: str, value: object) -> float:
     return number
 
 
+_YES, _NO = ("yes", "true", "on", "1", "1.0"), ("no", "false", "off", "0", "0.0")
+
+
 def flag(name: str, value: object, default: bool) -> float:
     """Yes or no, in any usual spelling, as 1 or 0."""
-    if value is None:
-        return float(default)
-    words = {"1": 1.0, "0": 0.0, "yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
-    text = str(float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value).lower()
-    text = {"1.0": "1", "0.0": "0"}.get(text, text)
-    if text not in words:
+    text = str(default if value is None else value).lower()
+    if text not in (*_YES, *_NO):
         raise UserError(f"plan: {name}={value} must be yes or no")
-    return words[text]
+    return float(text in _YES)
 
 
 def _zero(value: object) -> int:
@@ -154,30 +175,28 @@ def _zero(value: object) -> int:
 
 def _recompute(value: object) -> tuple[float, float]:
     """(share of layers recomputed whole, share of attention cores)."""
-    words: Mapping[str, tuple[float, float]] = {"none": (0.0, 0.0), "selective": (0.0, 1.0), "full": (1.0, 0.0)}
     text = str(value).strip().lower()
-    if text in words:
-        return words[text]
+    if text in _RECOMPUTE:
+        return _RECOMPUTE[text]
     try:
         return _share("recompute", text), 0.0
     except UserError:
         raise UserError(
             f"plan: recompute={value} must be none, selective, full or a share of layers between 0 and 1: "
-            f"{suggest(text, RECOMPUTE)}"
+            f"{suggest(text, _RECOMPUTE)}"
         ) from None
 
 
 def _rest(chips: int, model_parallel: int) -> int:
     if chips % model_parallel:
-        raise UserError(
-            f"plan: tp x pp x cp = {model_parallel} does not divide {chips} chips; {_fitting(chips, model_parallel)}"
+        lower = chips // model_parallel * model_parallel
+        fits = (
+            f"{lower} or {lower + model_parallel} chips would fit"
+            if lower
+            else f"at least {model_parallel} chips are needed"
         )
+        raise UserError(f"plan: tp x pp x cp = {model_parallel} does not divide {chips} chips; {fits}")
     return chips // model_parallel
-
-
-def _fitting(chips: int, factor: int) -> str:
-    lower = chips // factor * factor
-    return f"{lower} or {lower + factor} chips would fit" if lower else f"at least {factor} chips are needed"
 
 
 def check_heads(model: Transformer, tp: int) -> None:
@@ -199,38 +218,37 @@ def check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
         )
 
 
-def _check_shape(
-    workload: TrainingRun, tp: int, pp: int, dp: int, cp: int, ep: int, expert_tp: int, chunks: int
-) -> None:
-    model = workload.model
-    layers, experts = round(float(model.layers)), round(float(model.experts))
+def _check_stages(model: Transformer, pp: int, chunks: int) -> None:
+    layers = round(float(model.layers))
     if pp * chunks > layers + 2:  # embedding and head may each fill a chunk
         raise UserError(
             f"plan: pp x virtual_stages = {pp} x {chunks} = {pp * chunks} exceeds the {layers} layers, embedding and head"
         )
     if chunks > 1 and pp == 1:
         raise UserError(f"plan: virtual_stages={chunks} needs pp > 1: one stage has nothing to interleave")
+
+
+def check_experts(model: Transformer, ep: int, expert_tp: int, ranks: int, words: str) -> None:
+    """Refuses expert parallelism that divides neither the experts nor the `ranks` of a stage, which `words` name."""
+    experts = round(float(model.experts))
     if ep > 1 and not experts:
         raise UserError(f"plan: ep={ep}, but the model is dense: it has no experts")
     if experts and experts % ep:
         raise UserError(f"plan: ep={ep} does not divide the {experts} experts")
-    if (tp * cp * dp) % (ep * expert_tp):
+    if ranks % (ep * expert_tp):
         raise UserError(
-            f"plan: ep x expert_tp = {ep} x {expert_tp} does not divide the tp x cp x dp = {tp * cp * dp} chips of a stage"
+            f"plan: ep x expert_tp = {ep} x {expert_tp} does not divide the {words} = {ranks} chips of a stage"
         )
-    if round(float(workload.sequence_length)) % cp:
-        raise UserError(f"plan: cp={cp} does not divide the sequence of {float(workload.sequence_length):g} tokens")
 
 
-def _check_sites(sites: int, tp: int, cp: int, dp: int, experts: int, local_steps: int) -> None:
+def _check_sites(sites: int, split: int, dp: int, experts: int, local_steps: int) -> None:
     if local_steps > 1 and sites == 1:
         raise UserError(f"plan: local_steps={local_steps} lie between exchanges of sites, and there is one site")
     if dp % sites:
         raise UserError(f"plan: dp={dp} replicas do not divide among {sites} sites")
-    if (tp * cp * (dp // sites)) % experts:
+    if (ranks := split * (dp // sites)) % experts:
         raise UserError(
-            f"plan: ep x expert_tp = {experts} does not divide the tp x cp x dp = {tp * cp * dp // sites} chips of a stage "
-            "at one site"
+            f"plan: ep x expert_tp = {experts} does not divide the tp x cp x dp = {ranks} chips of a stage at one site"
         )
 
 

@@ -1,10 +1,8 @@
 """What a data file may say: every number with unit, kind and source; no key that nobody knows."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, NoReturn
 
 import pydantic
 
@@ -53,25 +51,28 @@ class Record(pydantic.BaseModel):
 
         **Raises:** `UserError` for a quantity the file lacks and that has no default.
         """
-        if name in self.quantities:
-            return self.quantities[name].si
-        if default is not None:
-            return default
-        raise UserError(f"{self.kind} '{self.slug}' has no '{name}': {suggest(name, self.quantities)}")
+        return default if default is not None and name not in self.quantities else self._quantity(name).si
 
     def citation(self, name: str) -> str:
         """Where a quantity comes from, as a full reference.
 
         **Raises:** `UserError` for a quantity the file lacks.
         """
+        return self.sources[self._quantity(name).source]
+
+    def _quantity(self, name: str) -> Quantity:
         if name not in self.quantities:
             raise UserError(f"{self.kind} '{self.slug}' has no '{name}': {suggest(name, self.quantities)}")
-        return self.sources[self.quantities[name].source]
+        return self.quantities[name]
+
+    def refuse(self, complaint: str) -> NoReturn:
+        """Raises a `UserError` about this entry."""
+        raise UserError(f"{ENTRIES[self.kind].noun} '{self.slug}': {complaint}")
 
     def words(self, name: str) -> list[str]:
         """A text field as a list: empty where it is absent, one entry where the file holds one string."""
-        held = self.text.get(name, [])
-        return [held] if isinstance(held, str) else list(held)
+        text = self.text.get(name, [])
+        return [text] if isinstance(text, str) else list(text)
 
 
 def parse(kind: str, slug: str, table: Mapping[str, object], sources: Mapping[str, str], where: str) -> Record:
@@ -103,7 +104,10 @@ def parse(kind: str, slug: str, table: Mapping[str, object], sources: Mapping[st
             wanted = {*entry.text, *entry.quantities, *entry.tables}
             raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
     if "unsupported" not in text:
-        _complete(entry, text, quantities, where)
+        stated = {*text, *(name.split(".")[0] for name in quantities)}
+        for name in entry.required:
+            if name not in stated:
+                raise UserError(f"{where}: '{name}' is missing")
     title = text.pop("title", slug)
     used = {quantity.source for quantity in quantities.values()}
     return Record(
@@ -126,45 +130,40 @@ def _table(value: object, entry: Entry, key: str, sources: Mapping[str, str], wh
     members, unit = entry.tables[key]
     if not isinstance(value, Mapping):
         raise UserError(f"{where}: '{key}' must be a table with entries such as '{members[0]}'")
-    held = {}
+    read = {}
     for member, number in value.items():
         if member not in members:
             raise UserError(f"{where}: unknown key '{key}.{member}': {suggest(member, members)}")
-        held[f"{key}.{member}"] = _quantity(number, unit, sources, where, f"{key}.{member}")
-    return held
+        read[f"{key}.{member}"] = _quantity(number, unit, sources, where, f"{key}.{member}")
+    return read
 
 
 def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, key: str) -> Quantity:
+    at = f"{where}: '{key}'"
     if not isinstance(value, Mapping):
-        raise UserError(f"{where}: '{key}' must be a table {{ value, unit, kind, source }}, not {value!r}")
+        raise UserError(f"{at} must be a table {{ value, unit, kind, source }}, not {value!r}")
     numbers = {name: float(part) if type(part) is int else part for name, part in value.items()}
     try:
         quantity = Quantity.model_validate(numbers)
     except pydantic.ValidationError as failure:
-        raise UserError(f"{where}: '{key}' {_explain(failure)}") from None
+        raise UserError(f"{at} {_explain(failure)}") from None
     if quantity.unit not in MULTIPLIERS:
-        raise UserError(
-            f"{where}: '{key}' has the unknown unit '{quantity.unit}': {suggest(quantity.unit, MULTIPLIERS)}"
-        )
+        raise UserError(f"{at} has the unknown unit '{quantity.unit}': {suggest(quantity.unit, MULTIPLIERS)}")
     if MULTIPLIERS[quantity.unit][1] != unit:
-        raise UserError(f"{where}: '{key}' is in '{quantity.unit}', but its SI unit is '{unit}'")
+        raise UserError(f"{at} is in '{quantity.unit}', but its SI unit is '{unit}'")
     if quantity.source not in sources:
-        raise UserError(
-            f"{where}: '{key}' has the unknown source '{quantity.source}': {suggest(quantity.source, sources)}"
-        )
+        raise UserError(f"{at} has the unknown source '{quantity.source}': {suggest(quantity.source, sources)}")
     for name in ("value", "low", "high"):
         part = getattr(quantity, name)
         if part is not None and (not math.isfinite(part) or part < 0.0):
-            raise UserError(f"{where}: '{key}' has {name} = {part}: it must be finite and not negative")
+            raise UserError(f"{at} has {name} = {part}: it must be finite and not negative")
         if part == 0.0 and name == "value" and key.split(".")[0] in NEVER_ZERO:
-            raise UserError(f"{where}: '{key}' = 0: the model divides by it; leave it out if it is not known")
+            raise UserError(f"{at} = 0: the model divides by it; leave it out if it is not known")
         if part and not 1e-30 <= to_si(part, quantity.unit) <= 1e30:
-            raise UserError(
-                f"{where}: '{key}' has {name} = {part} {quantity.unit}, which nothing has; is the unit right?"
-            )
+            raise UserError(f"{at} has {name} = {part} {quantity.unit}, which nothing has; is the unit right?")
     low, high = quantity.low, quantity.high
     if (low is not None and low > quantity.value) or (high is not None and high < quantity.value):
-        raise UserError(f"{where}: '{key}' = {quantity.value} lies outside its own range {low} .. {high}")
+        raise UserError(f"{at} = {quantity.value} lies outside its own range {low} .. {high}")
     return quantity
 
 
@@ -179,10 +178,3 @@ def _explain(failure: pydantic.ValidationError) -> str:
     if first["type"] == "literal_error":
         return f"has the unknown kind {first['input']!r}: {suggest(str(first['input']), Provenance.__args__)}"
     return f"has {field} = {first['input']!r}: {first['msg'].lower()}"
-
-
-def _complete(entry: Entry, text: Iterable[str], quantities: Iterable[str], where: str) -> None:
-    held = {*text, *quantities, *(name.split(".")[0] for name in quantities)}
-    for name in entry.required:
-        if name not in held:
-            raise UserError(f"{where}: '{name}' is missing")

@@ -1,15 +1,21 @@
-"""Inference services: requests and formats around a model of the catalogue, and whole-number plans that serve it."""
-
-from __future__ import annotations
+"""Inference services: requests and formats around a model of the catalogue, and integer plans that serve it."""
 
 import math
 from pathlib import Path
 
-import numpy as np
-
+from hwopt.arguments import number_of
 from hwopt.catalog.chips import architecture, default_stack, slot
-from hwopt.catalog.load import leaf, positive, supported
-from hwopt.catalog.plans import check_heads, check_product, flag, plan_leaves, whole
+from hwopt.catalog.load import LARGEST, leaf, positive, supported
+from hwopt.catalog.plans import (
+    check_experts,
+    check_heads,
+    check_product,
+    flag,
+    integer,
+    integers_of,
+    plan_leaves,
+    settings_of,
+)
 from hwopt.catalog.workloads import transformer
 from hwopt.errors import UserError, suggest
 from hwopt.plan import Plan, stage_layers
@@ -32,17 +38,12 @@ DRAFT_FRACTION = 0.05
 ACCEPTANCE = 0.8
 """Chance that a guessed token is accepted (assumption, 0.6 to 0.9: Leviathan et al. 2022 measure 0.5 to 0.9)."""
 
-_WHOLE = ("tp", "pp", "dp", "ep", "expert_tp", "batch")
-_FLAGS = ("sequence_parallel", "weights_gathered")
-PLAN_FIELDS = (*_WHOLE, *_FLAGS)
+_INTEGERS = ("tp", "pp", "dp", "ep", "expert_tp", "batch")
+_FIELDS = (*_INTEGERS, "sequence_parallel", "weights_gathered")
 _ALIASES = {
-    "etp": "expert_tp",
-    "micro_batch": "batch",
-    "mbs": "batch",
-    "mb": "batch",
-    "b": "batch",
-    "sp": "sequence_parallel",
-}
+    "etp": "expert_tp", "micro_batch": "batch", "mbs": "batch", "mb": "batch", "b": "batch", "sp": "sequence_parallel",
+}  # fmt: skip
+_WHOSE = " of a service"
 
 _SERVING_STACKS = {
     "volta": "fastertransformer", "ampere": "tensorrt-llm-2023", "hopper": "tensorrt-llm-2025", "blackwell": "tensorrt-llm-2025",
@@ -57,9 +58,7 @@ def serving_stack(chip: str | Path) -> str:
     """The software that serves on a chip where nothing else is said; chips without measured software take `ideal`'s."""
     if default_stack(chip) == "ideal":
         return "ideal"
-    family = architecture(supported("chips", chip))
-    found = (stack for name, stack in _SERVING_STACKS.items() if name == family)
-    return next(found, _STAND_IN)
+    return _SERVING_STACKS.get(architecture(supported("chips", chip)), _STAND_IN)
 
 
 def service(
@@ -89,59 +88,59 @@ def service(
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise UserError(f"mode '{mode}': {suggest(mode, MODES)}")
-    place = slot(precision)
-    narrow = PRECISION_BYTES[PRECISIONS.index(place)] < 2.0
+    place, bytes_each = slot(precision), _stored(precision)
     prefills, decodes = MODES[mode]
-    drafted = _at_least("drafted_tokens", drafted_tokens, 0.0)
+    drafted = _not_negative("drafted_tokens", drafted_tokens)
     if drafted != round(drafted):
-        raise UserError(f"drafted_tokens = {drafted:g} must be a whole number")
+        raise UserError(f"drafted_tokens = {drafted:g} must be an integer")
     load = _share("load", load)
     if load >= 1.0:
         raise UserError(f"load = {load:g} must stay below 1: the queue would grow without end")
-    return Service(
-        model=transformer(name),
-        input_tokens=leaf(positive(INPUT_TOKENS if input_tokens is None else input_tokens, "input_tokens", least=1.0)),
-        cached_fraction=leaf(_below_one("cached_fraction", cached_fraction)),
-        output_tokens=leaf(
-            positive(OUTPUT_TOKENS if output_tokens is None else output_tokens, "output_tokens", least=1.0)
-        ),
-        prefills=leaf(prefills),
-        decodes=leaf(decodes),
-        requests_per_s=leaf(_at_least("requests_per_s", requests_per_s, 0.0)),
-        load=leaf(load),
-        drafted_tokens=leaf(drafted),
-        acceptance=leaf(_share("acceptance", acceptance)),
-        draft_fraction=leaf(_share("draft_fraction", draft_fraction)),
-        gemm_precision=leaf([1.0 if each == place else 0.0 for each in PRECISIONS]),
-        weight_bytes=leaf(_stored(weights or precision)),
-        kv_bytes=leaf(_stored(kv or ("fp8" if narrow else precision))),
-        activation_bytes=leaf(max(2.0, _stored(precision))),
-        routing_imbalance=leaf(positive(routing_imbalance, "routing_imbalance", least=1.0)),
-    )
+    cached = _share("cached_fraction", cached_fraction)
+    if cached == 1.0:
+        raise UserError("cached_fraction = 1: a prompt has at least one new token; at most 0.999")
+    tokens_in = INPUT_TOKENS if input_tokens is None else input_tokens
+    tokens_out = OUTPUT_TOKENS if output_tokens is None else output_tokens
+    numbers = {
+        "input_tokens": positive(tokens_in, "input_tokens", least=1.0),
+        "cached_fraction": cached,
+        "output_tokens": positive(tokens_out, "output_tokens", least=1.0),
+        "prefills": prefills,
+        "decodes": decodes,
+        "requests_per_s": _not_negative("requests_per_s", requests_per_s),
+        "load": load,
+        "drafted_tokens": drafted,
+        "acceptance": _share("acceptance", acceptance),
+        "draft_fraction": _share("draft_fraction", draft_fraction),
+        "gemm_precision": [float(each == place) for each in PRECISIONS],
+        "weight_bytes": _stored(weights or precision),
+        "kv_bytes": _stored(kv or ("fp8" if bytes_each < 2.0 else precision)),
+        "activation_bytes": max(2.0, bytes_each),
+        "routing_imbalance": positive(routing_imbalance, "routing_imbalance", least=1.0),
+    }
+    return Service(model=transformer(name), **{field: leaf(value) for field, value in numbers.items()})
 
 
 def _stored(precision: str) -> float:
     return PRECISION_BYTES[PRECISIONS.index(slot(precision))]
 
 
-def _at_least(name: str, value: float, least: float) -> float:
-    if not (math.isfinite(value) and value >= least):
-        raise UserError(f"{name} = {value:g} must be a finite number of at least {least:g}")
-    return float(value)
+def _not_negative(name: str, value: float) -> float:
+    value = number_of(name, value)
+    if not (math.isfinite(value) and value >= 0.0):
+        raise UserError(f"{name} = {value:g} must be a finite number of at least 0")
+    if value > LARGEST:
+        raise UserError(f"{name} = {value:g} lies outside 0 .. {LARGEST:g}; is the unit right?")
+    return value
 
 
 def _share(name: str, value: float) -> float:
+    value = number_of(name, value)
     if not 0.0 <= value <= 1.0:
         raise UserError(f"{name} = {value:g} must lie between 0 and 1")
-    return float(value)
-
-
-def _below_one(name: str, value: float) -> float:
-    if _share(name, value) == 1.0:
-        raise UserError(f"{name} = 1: a prompt has at least one new token; at most 0.999")
-    return float(value)
+    return value
 
 
 def parse_serving_plan(text: str) -> dict[str, str]:
@@ -149,23 +148,11 @@ def parse_serving_plan(text: str) -> dict[str, str]:
 
     **Raises:** `UserError` for a piece that is not `name=value`, an unknown or repeated name.
     """
-    found: dict[str, str] = {}
-    for piece in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = (x.strip() for x in piece.partition("="))
-        name = _ALIASES.get(name.lower(), name.lower())
-        if not equals or not value:
-            raise UserError(f"plan: '{piece}' is not name=value; write for example tp=8,batch=64")
-        if name not in PLAN_FIELDS:
-            known = (*PLAN_FIELDS, *_ALIASES)
-            raise UserError(f"plan: unknown name '{name}' in '{piece}' of a service: {suggest(name, known)}")
-        if name in found:
-            raise UserError(f"plan: '{name}' stands twice")
-        found[name] = value
-    return found
+    return settings_of(text, _FIELDS, _ALIASES, "tp=8,batch=64", _WHOSE)
 
 
 def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
-    """A checked whole-number plan that serves on a number of chips.
+    """A checked integer plan that serves on a number of chips.
 
     **Arguments:** `tp`, `pp`, `ep` (default 1); `dp` (default: what is left of the chips); `expert_tp` (default tp without
     expert parallelism, 1 with it); `batch`: sequences, or prompts of a prefill, in a pass of each replica (default 1); a
@@ -174,38 +161,27 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
     Attention is data-parallel where experts are spread over more chips than tp.
     Values may be text.
 
-    **Raises:** `UserError` that names the field, where a value is no positive whole number or does not divide.
+    **Raises:** `UserError` that names the field, where a value is no positive integer or does not divide.
     """
-    unknown = set(settings) - set(PLAN_FIELDS)
-    if unknown:
-        name = sorted(unknown)[0]
-        raise UserError(f"plan: unknown name '{name}' of a service: {suggest(name, PLAN_FIELDS)}")
-    given = {name: whole(name, settings[name]) for name in _WHOLE if settings.get(name) is not None}
-    total = whole("chips", chips)
-    tp, pp, ep = (given.get(name, 1) for name in ("tp", "pp", "ep"))
+    degrees = integers_of(settings, _FIELDS, _INTEGERS, _WHOSE)
+    total = integer("chips", chips)
+    tp, pp, ep = (degrees.get(name, 1) for name in ("tp", "pp", "ep"))
     model = workload.model
     check_heads(model, tp)
-    if "dp" not in given and total % (tp * pp):
+    if "dp" not in degrees and total % (tp * pp):
         raise UserError(f"plan: tp x pp = {tp * pp} does not divide {total} chips")
-    dp = given.get("dp") or total // (tp * pp)
+    dp = degrees.get("dp") or total // (tp * pp)
     check_product(total, tp, pp, dp, 1)
-    expert_tp = given.get("expert_tp") or (1 if ep > 1 else tp)
-    layers, experts = round(float(model.layers)), round(float(model.experts))
+    expert_tp = degrees.get("expert_tp") or (1 if ep > 1 else tp)
+    layers = round(float(model.layers))
     if pp > layers + 2:
         raise UserError(f"plan: pp={pp} exceeds the {layers} layers, embedding and head")
-    if ep > 1 and not experts:
-        raise UserError(f"plan: ep={ep}, but the model is dense: it has no experts")
-    if experts and experts % ep:
-        raise UserError(f"plan: ep={ep} does not divide the {experts} experts")
-    if (tp * dp) % (ep * expert_tp):
-        raise UserError(
-            f"plan: ep x expert_tp = {ep} x {expert_tp} does not divide the tp x dp = {tp * dp} chips of a stage"
-        )
+    check_experts(model, ep, expert_tp, tp * dp, "tp x dp")
     fullest, last = stage_layers(layers, pp, 1)
     values = {
-        "tp": tp, "pp": pp, "dp": dp, "ep": ep, "expert_tp": expert_tp, "micro_batch": given.get("batch", 1),
+        "tp": tp, "pp": pp, "dp": dp, "ep": ep, "expert_tp": expert_tp, "micro_batch": degrees.get("batch", 1),
         "fullest_stage": fullest, "last_stage": last,
         "sequence_parallel": flag("sequence_parallel", settings.get("sequence_parallel"), default=False),
         "weights_sharded": flag("weights_gathered", settings.get("weights_gathered"), default=False),
     }  # fmt: skip
-    return plan_leaves({name: np.asarray(value, np.float64) for name, value in values.items()})
+    return plan_leaves({name: leaf(value) for name, value in values.items()})

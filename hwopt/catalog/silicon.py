@@ -1,15 +1,18 @@
-"""Process nodes, memories and public chips as inputs of chip design."""
-
-from __future__ import annotations
+"""Parametric chips: a public chip's design as a start, what it would be built with, who makes it and for how much."""
 
 from pathlib import Path
 
-from hwopt.catalog.load import leaf, record, supported
+from hwopt.catalog.load import built, record, supported
+from hwopt.catalog.names import names
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
-from hwopt.hardware.chip_design import ChipDesign
+from hwopt.hardware.chip_project import ChipDesign, ChipProject
+from hwopt.hardware.process import Process
 from hwopt.hardware.technology import Technology
 from hwopt.types import PRECISIONS
+
+_BASE_PROCESS = "7nm"
+"""Process of dies below stacked compute dies: N6 under the N5 and N3 dies of MI300X and MI355X."""
 
 
 def technology(
@@ -29,13 +32,9 @@ def technology(
 
     **Raises:** `UserError` for an unknown name, a bad file, or a template that cannot be modelled.
     """
-    held = supported("technologies", name)
-    return _technology(
-        held,
-        supported("memories", memory or str(held.text["memory"])),
-        supported("designs", template or str(held.text["template"])),
-        supported("datapaths", datapath),
-    )
+    node = supported("technologies", name)
+    stacks = supported("memories", memory or str(node.text["memory"]))
+    return _technology(node, stacks, supported("designs", template or str(node.text["template"])), datapath)
 
 
 def chip_design(
@@ -53,34 +52,23 @@ def chip_design(
     **Raises:** `UserError` for an unknown name, a bad file, a chip that cannot be modelled, or a die that its memory and
     links already fill.
     """
-    held = supported("designs", name)
-    home = _home(held)
-    own = (
-        supported("technologies", technology) if technology else supported("technologies", str(held.text["technology"]))
-    )
-    stacks = supported("memories", memory or str(held.text["memory"]))
-    built = _technology(own, stacks, held, supported("datapaths", "default"))
-    return ChipDesign(
-        dies=leaf(held.si("dies")),
-        compute_area_m2=leaf(_compute_area(held, home)),
-        matrix_per_vector=leaf(held.si("matrix_per_vector")),
-        enabled_fraction=leaf(held.si("enabled_fraction")),
-        sram_bytes=leaf(held.si("sram")),
-        hbm_stacks=leaf(held.si("memory_stacks")),
-        scale_up_bandwidth_bytes_per_s=leaf(held.si("scale_up_bandwidth")),
-        scale_out_bandwidth_bytes_per_s=leaf(held.si("scale_out_bandwidth")),
-        clock_hz=leaf(built.nominal_clock_hz),
-        power_cap_w=leaf(held.si("tdp")),
-    ), built
+    entry = supported("designs", name)
+    home = _technology(*_parts(entry), entry)
+    node = _technology(*_parts(entry, technology, memory), entry)
+    design = built(
+        ChipDesign, entry, compute_area_m2=_compute_area(entry, home), clock_hz=node.nominal_clock_hz,
+        power_cap_w=entry.si("tdp"),
+    )  # fmt: skip
+    return design, node
 
 
-def _home(design: Record) -> Technology:
-    """What a chip was really built with."""
-    return _technology(
-        supported("technologies", str(design.text["technology"])),
-        supported("memories", str(design.text["memory"])),
-        design,
-        supported("datapaths", "default"),
+def _parts(
+    design: Record, technology: str | Path | None = None, memory: str | Path | None = None
+) -> tuple[Record, Record]:
+    """Node and memory of a design: those asked for, or what the chip was really built with."""
+    return (
+        supported("technologies", technology or str(design.text["technology"])),
+        supported("memories", memory or str(design.text["memory"])),
     )
 
 
@@ -102,69 +90,92 @@ def _compute_area(design: Record, home: Technology) -> float:
         bridged = 1.0 + home.die_to_die_share * (1.0 - 1.0 / design.si("dies"))
         compute = (die / bridged - rest) / (1.0 + home.fabric_area_per_compute)
     if compute <= 0.0:
-        raise UserError(f"design '{design.slug}': memory and links fill all of its {die * 1e6:g} mm2 of silicon")
+        design.refuse(f"memory and links fill all of its {die * 1e6:g} mm2 of silicon")
     return float(compute)
 
 
-def _technology(process: Record, memory: Record, design: Record, datapath: Record) -> Technology:
-    home = supported("technologies", str(design.text["technology"]))
-    energy = process.si("energy")
-    return Technology(
-        logic_density_per_m2=leaf(process.si("logic_density")),
-        matrix_transistors=leaf(datapath.si("matrix_transistors")),
-        register_transistors_per_byte=leaf(datapath.si("register_transistors")),
-        local_transistors_per_byte=leaf(datapath.si("local_transistors")),
-        register_bytes=leaf(design.si("registers")),
-        local_bytes=leaf(design.si("local_memory")),
-        fabric_area_per_compute=leaf(design.si("fabric")),
-        nominal_clock_hz=leaf(design.si("clock") * process.si("speed") / home.si("speed")),
-        threshold_voltage_fraction=leaf(design.si("threshold_voltage_fraction")),
-        format_ratio=leaf(_format_ratio(design)),
-        matmul_efficiency=leaf([_sustained(design, each) for each in PRECISIONS]),
-        sram_m2_per_byte=leaf(process.si("sram_area")),
-        hbm_bandwidth_bytes_per_s=leaf(memory.si("bandwidth")),
-        hbm_capacity_bytes=leaf(memory.si("capacity")),
-        hbm_efficiency=leaf(memory.si("efficiency")),
-        hbm_energy_j_per_byte=leaf(memory.si("energy")),
-        hbm_phy_m2=leaf(memory.si("phy_area")),
-        hbm_controller_transistors=leaf(memory.si("controller_transistors")),
-        hbm_edge_m=leaf(memory.si("edge")),
-        hbm_stack_m2=leaf(memory.si("stack_area")),
-        hbm_standby_w=leaf(memory.si("standby")),
-        scale_up_m2_per_byte_per_s=leaf(process.si("scale_up_area")),
-        scale_up_edge_m_per_byte_per_s=leaf(process.si("scale_up_edge")),
-        scale_up_idle_j_per_byte=leaf(process.si("scale_up_idle")),
-        scale_out_m2_per_byte_per_s=leaf(process.si("scale_out_area")),
-        scale_out_edge_m_per_byte_per_s=leaf(process.si("scale_out_edge")),
-        fixed_m2=leaf(process.si("fixed_area")),
-        die_to_die_share=leaf(process.si("die_to_die_share")),
-        stacked=leaf(design.si("stacked")),
-        reticle_m2=leaf(process.si("reticle")),
-        interposer_margin=leaf(process.si("interposer_margin")),
-        usable_edge=leaf(process.si("usable_edge")),
-        matrix_energy_j_per_flop=leaf(datapath.si("matrix_energy") * energy),
-        register_energy_j_per_flop_byte=leaf(datapath.si("register_energy") * energy),
-        local_energy_j_per_flop_byte=leaf(datapath.si("local_energy") * energy),
-        leakage_w_per_m2=leaf(process.si("leakage")),
-        base_leakage_w_per_m2=leaf(process.si("base_leakage")),
-        leakage_per_k=leaf(process.si("leakage_growth")),
-        standby_w_per_m2=leaf(process.si("standby")),
-    )
+def _technology(node: Record, memory: Record, design: Record, datapath: str | Path = "default") -> Technology:
+    home, units = supported("technologies", str(design.text["technology"])), supported("datapaths", datapath)
+    # The catalogue's own entry of the chip, where there is one, has its formats and measured ceilings.
+    peaks = record("chips", str(design.text["chip"])) if "chip" in design.text else design
+    energy = node.si("energy")
+    return built(
+        Technology, {"": node, "memory": memory, "design": design, "datapath": units},
+        nominal_clock_hz=design.si("clock") * node.si("speed") / home.si("speed"),
+        format_ratio=[_format_ratio(design, peaks, each) for each in PRECISIONS],
+        matmul_efficiency=[peaks.si(f"matmul_efficiency.{each}") for each in PRECISIONS],
+        matrix_energy_j_per_flop=units.si("matrix_energy") * energy,
+        register_energy_j_per_flop_byte=units.si("register_energy") * energy,
+        local_energy_j_per_flop_byte=units.si("local_energy") * energy,
+    )  # fmt: skip
 
 
-def _chip(design: Record) -> Record:
-    """The catalogue's own entry of the chip, where there is one: its formats and measured ceilings."""
-    return record("chips", str(design.text["chip"])) if "chip" in design.text else design
+def _format_ratio(design: Record, peaks: Record, precision: str) -> float:
+    """Peak of a format over bf16, that of fp32 over the vector units'."""
+    if peaks is design:
+        return design.si(f"format_ratio.{precision}")
+    scale = design.si("matrix_per_vector") if precision == "fp32" else 1.0
+    return peaks.si(f"peak.{precision}") / peaks.si("peak.bf16") * scale
 
 
-def _sustained(design: Record, precision: str) -> float:
-    return _chip(design).si(f"matmul_efficiency.{precision}")
+def process(name: str | Path) -> Process:
+    """A silicon process with its packaging line.
+
+    **Arguments:** `name` of an entry of `processes`, such as `5nm`, or the path of a `.toml` file.
+
+    **Raises:** `UserError` for an unknown name, a bad file, a yield above 1, or a rim that leaves no wafer.
+    """
+    entry = supported("processes", name)
+    rim, diameter = entry.si("edge_exclusion"), entry.si("wafer_diameter")
+    if 2.0 * rim >= diameter:
+        entry.refuse(f"an 'edge_exclusion' of {rim:g} m leaves nothing of a wafer of {diameter:g} m")
+    return built(Process, entry)
 
 
-def _format_ratio(design: Record) -> list[float]:
-    """Peak of each format over bf16, that of fp32 over the vector units'."""
-    if "chip" not in design.text:
-        return [design.si(f"format_ratio.{each}") for each in PRECISIONS]
-    peaks = _chip(design)
-    scale = {"fp32": design.si("matrix_per_vector")}
-    return [peaks.si(f"peak.{each}") / peaks.si("peak.bf16") * scale.get(each, 1.0) for each in PRECISIONS]
+def chip_project(
+    design: str | Path,
+    *,
+    technology: str | Path | None = None,
+    memory: str | Path | None = None,
+    prices: str | Path = "default",
+) -> ChipProject:
+    """A parametric chip that starts as a public one.
+
+    **Arguments:** `design` of `designs` or a path; `technology` and `memory` it is ported to, its own by default; `prices`:
+    the list that says what a buyer pays over the bill of materials, and over how many chips design is paid.
+
+    **Raises:** `UserError` for unknown names or bad files.
+    """
+    start, node = chip_design(design, technology=technology, memory=memory)
+    entry, paid = supported("designs", design), supported("prices", prices)
+    return built(
+        ChipProject, {"": paid, "design": entry}, design=start, technology=node,
+        process=process(_process(_parts(entry, technology)[0])), base_process=process(_BASE_PROCESS),
+    )  # fmt: skip
+
+
+def project_records(design: str | Path, technology: str | Path | None, memory: str | Path | None) -> dict[str, Record]:
+    """The entries behind `chip_project`, by what they are of."""
+    start = supported("designs", design)
+    node, stacks = _parts(start, technology, memory)
+    return {
+        "design": start,
+        "technology": node,
+        "memory": stacks,
+        "datapath": supported("datapaths", "default"),
+        "process": supported("processes", _process(node)),
+        "base_process": supported("processes", _BASE_PROCESS),
+    }
+
+
+def _process(technology: Record) -> str:
+    """The process that a technology's file names, or else the one of the same name.
+
+    **Raises:** `UserError` where there is neither.
+    """
+    if "process" not in technology.text and technology.slug not in names("processes"):
+        raise UserError(
+            f"technology '{technology.slug}' does not say which process its wafers are made in: add process = \"5nm\" to its "
+            f"file, a path or a name ({', '.join(names('processes'))})"
+        )
+    return str(technology.text.get("process", technology.slug))

@@ -1,74 +1,142 @@
-"""The process around a command: errors of one line, exit codes, the cache of compiled kernels."""
-
-from __future__ import annotations
+"""The process around a command: errors of one line, exit codes, signals, an end that waits for nobody, the cache of kernels."""
 
 import contextlib
 import hashlib
-import io
 import os
 import platform
 import shlex
+import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from hwopt import leftovers
+from hwopt.cli import output
+from hwopt.cli.output import say
 from hwopt.cli.parser import DEFAULT_OBJECTIVE, build_parser, objective_of
 from hwopt.errors import UserError
+
+_SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
+"""Signals that end a command, and what it says then."""
+
+_STOPPING = threading.Lock()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    began = time.monotonic()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # Before JAX loads: cached kernels log pages of processor features.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Before JAX loads: cached kernels log pages of processor features. "1" is what JAX itself sets, in a parent that uses it.
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     try:
         options = build_parser(*objective_of(arguments)).parse_args(arguments)
         if options.version:
             from hwopt import __version__
 
-            print(f"hwopt {__version__}")
+            say(f"hwopt {__version__}")
             return 0
         if options.command is None:
             build_parser(DEFAULT_OBJECTIVE, None).print_help()
             return 0
-        options.command_line = shlex.join(["hwopt", *arguments])
+        options.began, options.command_line = began, shlex.join(["hwopt", *arguments])
         _use_compilation_cache()
-        code = options.run(options)
-        if sys.stdout is not None:
-            sys.stdout.flush()  # so that a full disk or a reader that has left is met here
-        return code
+        return options.run(options)
     except UserError as error:
-        print(f"hwopt: {_shown(str(error))}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has left; so do we
+        return _fail(2, str(error))
+    except BrokenPipeError:  # the reader has left; so do we
         return 0
     except KeyboardInterrupt as stop:
-        print(f"hwopt: {str(stop) or 'interrupted'}", file=sys.stderr)
-        return 130
+        return _fail(128 + signal.SIGINT, str(stop) or "interrupted")
 
 
 def entry() -> NoReturn:
     """The console script."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot print is no reason to fail
+    _open_standard_files()
+    _watch_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # a name that the terminal cannot print is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # pyright: ignore
     try:
         code = main()
+    except SystemExit as stop:  # help
+        code = stop.code
+    except MemoryError:
+        code = _fail(3, "there is not enough memory for this")
     except Exception as error:  # a fault of ours or of the machine: never 1, which means "no feasible answer"
         if os.environ.get("HWOPT_TRACEBACK"):
             raise
-        name = type(error).__name__
-        print(_shown(f"hwopt: {name}: {error} (HWOPT_TRACEBACK=1 shows where)"), file=sys.stderr)
-        code = 3
-    sys.exit(code)
+        exhausted = "RESOURCE_EXHAUSTED" in str(error)
+        words = "there is not enough memory for this" if exhausted else f"{type(error).__name__}: {error}"
+        code = _fail(3, f"{words} (HWOPT_TRACEBACK=1 shows where)")
+    _end(int(code or 0))
 
 
-def _shown(message: str, most: int = 600) -> str:
-    """A message fit for one line of a terminal: no control characters, the middle of endless names left out."""
+def _fail(code: int, message: str) -> int:
+    """Say on one line of standard error what was wrong: no control characters, the middle of endless names left out."""
+    leftovers.pause()
     line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
-    return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
+    line = line if len(line) <= 600 else f"{line[:300]} ... {line[-300:]}"
+    with contextlib.suppress(OSError, AttributeError):  # nobody to tell
+        print(f"hwopt: {line}", file=sys.stderr, flush=True)
+    return code
+
+
+def _watch_signals() -> None:
+    """End on the spot when told to: without what must not be left, with one line, by the code that shells expect.
+
+    Nothing is raised, since imports and destructors swallow what is, and nothing is waited for: a compiler may take its
+    time. A store is whole at every moment.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    for name in _SIGNALS.keys() & signal.Signals.__members__.keys():
+        if signal.getsignal(number := signal.Signals[name]) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, lambda number, frame: _stop(number))
+    with contextlib.suppress(ValueError, OSError, RuntimeError):  # then the main thread does it, when it gets to it
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        threading.Thread(target=lambda: _stop(os.read(reading, 1)[0]), daemon=True).start()
+
+
+def _stop(number: int) -> NoReturn:
+    if _STOPPING.acquire(blocking=False):
+        leftovers.remove_all()
+        line = "\n" if os.isatty(2) else ""  # behind a bar of progress
+        words = f"{line}hwopt: {_SIGNALS[signal.Signals(number).name]}{output.behind}\n"
+        with contextlib.suppress(OSError):
+            os.write(2, words.encode())
+        os._exit(128 + number)
+    while True:
+        time.sleep(1.0)  # another thread ends the process
+
+
+def _open_standard_files() -> None:
+    """Give standard files that are closed a place: else a store's file would take their numbers, and get what goes there."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _end(code: int) -> NoReturn:
+    """End the process with all that was said, and without the interpreter's farewell.
+
+    That would write once more to an output that has failed, and wait for threads of the compiler, which never end where memory
+    ran out.
+    """
+    leftovers.pause()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        sys.exit(code)  # processes that share a sweep part in an orderly way
+    os._exit(code)
 
 
 def _use_compilation_cache() -> None:
@@ -80,10 +148,8 @@ def _use_compilation_cache() -> None:
 
     processor = platform.machine()
     with contextlib.suppress(OSError):
-        flags = [
-            line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "Features"))
-        ]
-        processor += flags[0] if flags else ""
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor += next((line for line in lines if line.startswith(("flags", "Features"))), "")
     machine = hashlib.sha256(processor.encode()).hexdigest()[:12]
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

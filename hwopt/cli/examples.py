@@ -1,7 +1,5 @@
 """What the help of each command says beyond its flags: what it answers, and lines that run as they stand."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 
@@ -21,19 +19,19 @@ ANSWERS = {
     "optimize": "Which cluster and which parallel plan answer a design question best under its budgets, how good that is proved to "
     "be, and what one more unit of each budget is worth.",
     "sources": "The references behind exactly the numbers that a design question stands on.",
-    "sensitivity": "What the best cluster of a question hangs on: its elasticity to every price, datasheet number and budget, and "
-    "what not knowing each of them is worth.",
+    "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, and what "
+    "not knowing each of them is worth.",
     "sweep": "Many variants of a design question: the best, the Pareto front, what bounds and what stops the others. The same "
     "command again goes on where a killed one stopped.",
     "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
     "serves.",
-    "plan": "Which whole-number parallel plan is the best on a given cluster; every valid one is examined.",
+    "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, for --constants of the other commands.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
 }
 
-_QUESTIONS = {
+EXAMPLES = {
     "optimize": {
         "train_cost": (
             "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
@@ -51,28 +49,27 @@ _QUESTIONS = {
             "hwopt sweep train_cost --within 1.1 --samples 1e5 --report front.html",
             "hwopt sweep train_cost --frontier power_budget_w=30e6:60e6:4 --out runs/power",
         ),
-        "train_and_serve": (
-            "hwopt sweep serve_cost --samples 1e6 --report front.html",
-        ),  # two machines: a sweep has one
+        "train_and_serve": ("hwopt sweep serve_cost --samples 1e6 --report front.html",),  # a sweep has one machine
         "": ("hwopt sweep {0} --samples 1e6 --report front.html",),
     },
     "sources": {"train_cost": ("hwopt sources train_cost --chip b200",), "": ("hwopt sources {0} --json",)},
+    "estimate": {
+        "": (
+            "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16,zero=2",
+            "hwopt estimate --workload llama3.1-70b --chip h100-sxm --chips 8 --mode serve --plan tp=8,batch=32",
+        )
+    },
+    "plan": {
+        "": (
+            "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
+            "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
+        )
+    },
+    "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},
+    "calibrate": {"": ("hwopt calibrate my_runs.csv --out my_machine.toml",)},
+    "catalog": {"": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm")},
 }
-"""Commands that ask a design question -> question -> lines; "" stands for any other question."""
-
-_OTHERS = {
-    "estimate": (
-        "hwopt estimate --workload llama3.1-405b --chip h100-sxm --chips 16384 --plan tp=8,pp=16,zero=2",
-        "hwopt estimate --workload llama3.1-70b --chip h100-sxm --chips 8 --mode serve --plan tp=8,batch=32",
-    ),
-    "plan": (
-        "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
-        "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
-    ),
-    "validate": ("hwopt validate my_runs.csv --figure accuracy.png",),
-    "calibrate": ("hwopt calibrate my_runs.csv --out my_machine.toml",),
-    "catalog": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm"),
-}
+"""Command -> design question -> lines; "" stands for any other question, and for commands without one."""
 
 FIRST = ("hwopt optimize", "hwopt optimize train_cost --report report.html", "hwopt catalog chips h100-sxm")
 """Lines of the program's own help."""
@@ -80,9 +77,7 @@ FIRST = ("hwopt optimize", "hwopt optimize train_cost --report report.html", "hw
 
 def examples(command: str, objective: str) -> tuple[str, ...]:
     """Lines that run as they stand, for a command's help; `objective` whose fields are its flags."""
-    if command in _OTHERS:
-        return _OTHERS[command]
-    lines = _QUESTIONS[command]
+    lines = EXAMPLES[command]
     return lines.get(objective) or tuple(each.format(objective) for each in lines[""])
 
 

@@ -1,64 +1,112 @@
-"""The parser: commands, flags, an objective's fields as flags, and errors of one line."""
+"""The parser: commands with their flags, and errors of one line that name the likely intent."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import math
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from hwopt import registry
-from hwopt.cli import serving
-from hwopt.cli.commands import (
-    EXPORTS,
-    flag,
-    run_calibrate,
-    run_catalog,
-    run_estimate,
-    run_optimize,
-    run_plan,
-    run_sensitivity,
-    run_sources,
-    run_validate,
-)
+from hwopt.cli import estimate, measured, optimize, plan, sensitivity, sources, sweep
 from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples, filled
-from hwopt.cli.sweep import SWITCHES, add_flags, run_sweep
+from hwopt.cli.flags import Flag, declare
+from hwopt.cli.kinds import SWITCH, TEXT
+from hwopt.cli.output import JSON, say
+from hwopt.cli.question import DEFAULT_OBJECTIVE, field_flags, questions_with
 from hwopt.errors import UserError, suggest
 
-DEFAULT_OBJECTIVE = "train_cost"
 
-_SWITCHES = ("--json", "--one-sided-prices", *SWITCHES)
+class Command(NamedTuple):
+    """A command: what a list of commands says of it, its flags besides `--json`, and what it does."""
+
+    summary: str
+    flags: tuple[Flag, ...]
+    run: Callable[[argparse.Namespace], int]  # options -> exit code
+    asks: bool = False  # a design question, whose fields are flags too
+
+    @property
+    def spellings(self) -> dict[str, Flag]:
+        """Its flags, by all their spellings."""
+        return {spelling: flag for flag in (JSON, *self.flags) for spelling in (flag.name, *flag.also)}
+
+
+COMMANDS = {
+    "optimize": Command("The best cluster for a design question, under budgets.", optimize.FLAGS, optimize.run, True),
+    "sources": Command("The references behind exactly the numbers of a design question.", (), sources.sources, True),
+    "sensitivity": Command("Sensitivities of the best cluster: elasticities, shadow prices, ranges.", sensitivity.FLAGS,
+                           sensitivity.run, True),
+    "sweep": Command("Many variants of a design question: the best, the front, what binds; resumes by itself.", sweep.FLAGS,
+                     sweep.run, True),
+    "estimate": Command("Time, memory, power and money of one cluster under one plan.", estimate.FLAGS, estimate.run),
+    "plan": Command("The best integer parallel plan of a cluster, by exhaustion.", plan.FLAGS, plan.run),
+    "validate": Command("Measured against predicted, every row of a CSV file accounted for.", measured.VALIDATE,
+                        measured.validate),
+    "calibrate": Command("The model's constants fitted to one's own measured runs.", measured.CALIBRATE, measured.calibrate),
+    "catalog": Command("Chips, links, workloads and all else the model stands on, with sources.", sources.CATALOG,
+                       sources.catalog),
+}  # fmt: skip
+
+_FLAGS = {spelling: flag for command in COMMANDS.values() for spelling, flag in command.spellings.items()}
+"""Flags of all commands; those of one name are of one kind."""
 
 
 class OneLineParser(argparse.ArgumentParser):
     """argparse with errors of one line that name the likely intent. Chosen over tyro, whose error boxes span lines."""
 
+    words: Sequence[str] = ()  # to read
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does; the words are kept for errors."""
+        self.words = list(args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
+        """What is wrong: an unknown flag sooner than one that is missing, which it may be."""
+        own = self
+        known = self._option_string_actions
+        unknown = [word for word in self.words if word[:2] == "--" != word and word.split("=")[0] not in known]
         if message.startswith("unrecognized arguments: "):
-            wrong = next(iter(message.removeprefix("unrecognized arguments: ").split()), "")
-            if not wrong.startswith("-"):
-                raise UserError(f"'{wrong}' is one argument too many (see {self.prog} --help)")
-            parsers = [self, *(p for action in self._actions if action.choices for p in _parsers_in(action))]
-            flags = {flag for parser in parsers for action in parser._actions for flag in action.option_strings}
-            known = wrong.split("=")[0] in flags
-            intent = "write it behind the command it belongs to" if known else suggest(wrong.split("=")[0], flags)
-            message = f"unknown argument '{wrong}': {intent}"
-        elif "invalid choice: " in message:
+            unknown = [*message.removeprefix("unrecognized arguments: ").split(), " "][:1]
+        if "invalid choice: " in message:
             wrong = message.split("invalid choice: '")[-1].split("'")[0]
-            choices = next((action.choices for action in self._actions if action.choices), [])
-            message = f"unknown command '{wrong}': {suggest(wrong, choices)}"
-        raise UserError(f"{message} (see {self.prog} --help)")
+            message = f"unknown command '{wrong}': {suggest(wrong, COMMANDS)}"
+        elif unknown:
+            own = self._reader(unknown[0])
+            message = own._unknown(unknown[0])
+        raise UserError(f"{message} (see {own.prog} --help)")
 
+    def _reader(self, word: str) -> OneLineParser:
+        """The parser of the command that a word stands behind; this one where it stands before any."""
+        commands = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        place = next((at for at, each in enumerate(self.words) if each in COMMANDS), len(self.words))
+        return commands[0][self.words[place]] if commands and word in self.words[place:] else self
 
-def _parsers_in(action: argparse.Action) -> list[argparse.ArgumentParser]:
-    """Parsers of the commands of a sub-command action."""
-    return list(action.choices.values()) if isinstance(action, argparse._SubParsersAction) else []
+    def _unknown(self, word: str) -> str:
+        """What an argument was probably meant to be that nobody reads, or who has it."""
+        name, is_command = word.split("=")[0], self.get_default("given") is not None
+        if not name.startswith("-"):
+            return f"'{word}' is one argument too many"
+        near = suggest(name, [each for each in self._option_string_actions if each.startswith("--")])
+        asked, owners = self.get_default("asked"), [other for other, each in COMMANDS.items() if name in each.spellings]
+        if not is_command:
+            intent = "write it behind the command it belongs to" if owners else suggest(name, _FLAGS)
+        elif questions := questions_with(name) if asked else []:
+            intent = f"a field of other questions ({', '.join(questions)}), not of {asked}"
+        elif owners:
+            intent = f"a flag of {' and '.join(owners)}, not of {self.prog.split()[-1]}"
+        else:
+            intent, near = near, ""
+        return f"unknown argument '{word}': {intent}" + (f"; {near}" if is_command and near.startswith("did") else "")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        say(message.rstrip("\n"))
 
 
 def build_parser(objective: str, kind: type | None) -> OneLineParser:
     """The parser; `kind` of an objective makes its fields flags of the commands that ask a design question."""
-    questions = f"Design questions: {', '.join(registry.names())}; hwopt optimize QUESTION --help lists their budgets."
+    known = ", ".join(registry.names())
+    questions = f"Design questions: {known}; hwopt optimize QUESTION --help lists their budgets."
+    question = Flag("objective", f"a design question (default {DEFAULT_OBJECTIVE}): {known}", TEXT, objective)
     parser = OneLineParser(
         prog="hwopt",
         description=filled(PROGRAM),
@@ -68,185 +116,32 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     names = parser.add_subparsers(dest="command", metavar="COMMAND")
-
-    def add(name: str, help_text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-        command = names.add_parser(
+    for name, command in COMMANDS.items():
+        own = names.add_parser(
             name,
-            help=help_text,
+            help=command.summary,
             description=filled(ANSWERS[name]),
             epilog=epilog(examples(name, objective), EXITS),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        command.add_argument(
-            "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
-        )
-        command.set_defaults(run=run, parser=command)
-        return command
-
-    optimize = add("optimize", "The best cluster for a design question, under budgets.", run_optimize)
-    optimize.add_argument(
-        "--freeze", help="variables or categories held as they are, comma-separated: scale_up_domain,chip,network"
-    )
-    optimize.add_argument("--bounds", help="boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32")
-    optimize.add_argument(
-        "--regime",
-        default="certified",
-        help="certified (proved over whole numbers) or relaxed (quick look); default certified",
-    )
-    optimize.add_argument(
-        "--one-sided-prices",
-        action="store_true",
-        help="prices of each budget 1 %% down and up, whole numbers free again",
-    )
-    optimize.add_argument(
-        "--seconds", help="stop the certified search after so many seconds, with an honest gap (default: no limit)"
-    )
-    optimize.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
-    sources = add("sources", "The references behind exactly the numbers of a design question.", run_sources)
-    sensitivity = add(
-        "sensitivity", "What the best cluster hangs on: elasticities, shadow prices, ranges.", run_sensitivity
-    )
-    sensitivity.add_argument("--figure", help="also draw what each input's range is worth to this image file")
-    sensitivity.add_argument("--metrics", help="numbers of the report to tabulate: step_time_s,mfu,...")
-    sensitivity.add_argument("--top", default="12", help="how many inputs to list (default 12)")
-    sensitivity.add_argument("--seed", type=int, default=0, help="seed of the starts (default 0)")
-    sweep = add(
-        "sweep", "Many variants of a design question: the best, the front, what binds; resumes by itself.", run_sweep
-    )
-    add_flags(sweep)
-    for command in (optimize, sweep):
-        command.add_argument(
-            "--report",
-            metavar="FILE.html",
-            help="also write the answer as one page that stands alone: design, budgets, front, proof, sources",
-        )
-    for command in (optimize, sensitivity, sweep, sources):
-        command.add_argument(
-            "objective",
-            nargs="?",
-            default=objective,
-            help=f"a design question (default train_cost): {', '.join(registry.names())}",
-        )
-        if kind is not None:
-            _add_fields(command, objective, kind)
-
-    estimate = add("estimate", "Time, memory, power and money of one cluster under one plan.", run_estimate)
-    _add_cluster(estimate)
-    estimate.add_argument(
-        "--plan",
-        help="tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; of a service tp, pp, dp, ep, "
-        "expert_tp, batch; default: the fastest that fits, of a service the cheapest",
-    )
-    serving.add_mode(estimate)
-    serving.add_groups(estimate)
-
-    plan = add("plan", "The best whole-number parallel plan of a cluster, by exhaustion.", run_plan)
-    _add_cluster(plan)
-    plan.add_argument(
-        "--objective",
-        help="metric to make least: step_time_s (default), run_cost_usd, ...; of a service cost_per_token_usd (default), ...",
-    )
-    plan.add_argument(
-        "--hold", help="what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: 0 offloaded, 1 step)"
-    )
-    plan.add_argument("--top", default="5", help="how many of the next best plans to list (default 5)")
-    plan.add_argument("--export", help=f"print only launch settings for a framework: {', '.join(EXPORTS)}")
-    serving.add_mode(plan)
-    serving.add_search(plan)
-
-    validate = add("validate", "Measured against predicted, every row of a CSV file accounted for.", run_validate)
-    validate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
-    validate.add_argument("--figure", help="also draw predicted over measured speed to this image file")
-    _add_constants(validate)
-
-    calibrate = add("calibrate", "The model's constants fitted to one's own measured runs.", run_calibrate)
-    calibrate.add_argument("file", help="CSV of measured runs, columns as in hwopt/data/runs/train.csv")
-    calibrate.add_argument("--out", help="TOML file to write, which --constants of other commands takes")
-    calibrate.add_argument(
-        "--only", help="constants that may move, comma-separated: stack_gemm_efficiency for one scale"
-    )
-    _add_constants(calibrate)
-
-    catalog = add("catalog", "Chips, links, workloads and all else the model stands on, with sources.", run_catalog)
-    catalog.add_argument("kind", nargs="?", help="chips, links, workloads, stacks, cooling, ...; without it, all kinds")
-    catalog.add_argument("name", nargs="?", help="an entry, or a file of your own")
+        own.set_defaults(run=command.run, given={})
+        declare(own, (JSON, *command.flags, *([question] if command.asks else ())))
+        if command.asks and kind is not None:
+            own.set_defaults(kind=kind, asked=objective)
+            group: Any = own.add_argument_group(f"budgets and choices of {objective}, in SI units")
+            declare(group, field_flags(kind))
     return parser
-
-
-def _add_constants(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--constants",
-        default="calibrated",
-        help="calibrated (to published runs, the default), literature, speed-of-light, or a .toml of hwopt calibrate",
-    )
-
-
-def _add_cluster(command: argparse.ArgumentParser) -> None:
-    """Flags of a workload on a fixed cluster."""
-    command.add_argument(
-        "--workload", required=True, help="a name of the catalogue, a .toml or a Hugging Face config.json"
-    )
-    command.add_argument("--chip", required=True, help="a name of the catalogue or a .toml file")
-    command.add_argument("--chips", required=True, help="accelerators in the job")
-    command.add_argument("--stack", help="software stack (default: the chip's, for training or serving)")
-    _add_constants(command)
-    command.add_argument("--site", default="us-average", help="site of the facility (default us-average)")
-    command.add_argument("--cooling", help="cooling technology (default: what the chip's servers are built for)")
-    command.add_argument("--fabric", help="topology outside the domain, counted out (default: the chip's own links)")
-    command.add_argument("--pool", help="memory beyond HBM (default: the hosts')")
-    command.add_argument("--storage", default="shared-flash", help="storage of data (default shared-flash)")
-    command.add_argument("--lines", help="lines between sites (default continental)")
-    command.add_argument("--reliability", default="fleet-mean", help="failures of the fleet (default fleet-mean)")
-    command.add_argument(
-        "--prices", default="default", help="price list: default, hyperscale, on-premise, rented, at-cost"
-    )
-    command.add_argument(
-        "--precision", default="bf16", help="format of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32"
-    )
-    for name, meaning in (
-        ("--global-batch", "sequences a step (default: the workload's)"),
-        ("--seq-len", "tokens a sequence (default: the workload's)"),
-        ("--tokens", "tokens of the whole run (default: the workload's)"),
-        ("--domain", "chips of the scale-up domain (default: the chip's)"),
-        ("--rack-chips", "chips in a rack (default: as many as its power, weight and cables allow)"),
-        ("--sites", "sites that share the chips equally (default 1)"),
-        ("--latency-tail-s", "mean of the tail of a step's latency outside the domain, s (default: the link's)"),
-        ("--bandwidth-spread", "relative spread of what links outside the domain deliver (default: the link's)"),
-        ("--scale-out-bytes-per-s", "scale-out bandwidth per chip and direction, B/s (default: the chip's)"),
-    ):
-        command.add_argument(name, help=meaning)
-
-
-def _add_fields(command: argparse.ArgumentParser, objective: str, kind: type) -> None:
-    """Fields of an objective as flags of a command."""
-    command.set_defaults(kind=kind, asked=objective)
-    meanings: dict[str, str] = getattr(kind, "meanings", {})  # optional: field -> a few words
-    group = command.add_argument_group(f"budgets and choices of {objective}, in SI units")
-    for field in dataclasses.fields(kind):
-        meaning = meanings.get(field.name, "")
-        group.add_argument(
-            flag(field),
-            metavar="X",
-            dest=field.name,
-            help=f"{meaning + '; ' if meaning else ''}default {_shown(field.default)}",
-        )
-
-
-def _shown(default: object) -> str:
-    """A default as people read it."""
-    if isinstance(default, float):
-        return f"{default:g}" if math.isfinite(default) else "no limit"
-    return str(default) if default != "" else "none"
 
 
 def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
     """Name and class of the objective that is asked for; the class adds its fields to the flags."""
-    if not arguments or arguments[0] not in ("optimize", "sensitivity", "sweep", "sources"):
+    if not arguments or arguments[0] not in COMMANDS or not COMMANDS[arguments[0]].asks:
         return DEFAULT_OBJECTIVE, None
-    name, before = DEFAULT_OBJECTIVE, "--json"
+    name, before = DEFAULT_OBJECTIVE, JSON.name
     for each in arguments[1:]:
-        is_value = before.startswith("--") and before not in _SWITCHES and "=" not in before
+        is_switch = before in _FLAGS and _FLAGS[before].kind is SWITCH
+        is_value = before.startswith("--") and not is_switch and "=" not in before
         if not each.startswith("-") and not is_value:
             name = each
             break

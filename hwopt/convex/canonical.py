@@ -12,8 +12,6 @@ programme is therefore always a relaxation: its optimum bounds the true one from
 be replaced, or where the ranges are points.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,7 +54,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Replaced:
+class Relaxed:
     """A side of a part that is not convex in log space, and where it was not a point."""
 
     what: str
@@ -77,7 +75,14 @@ class Programme:
     labels: tuple[str, ...]  # of groups
     columns: dict[int, int]  # atom -> variable
     names: tuple[str, ...]  # of variables; '' for lifted ones
-    replaced: list[Replaced]
+    relaxed: list[Relaxed]
+
+    def inexact(self) -> np.ndarray:
+        """Nodes at which something was relaxed, (node,) truth values."""
+        marked = np.zeros(len(self.constant), bool)
+        for each in self.relaxed:
+            marked |= np.broadcast_to(each.nodes, marked.shape)
+        return marked
 
     def group(self, label: str) -> list[int]:
         """Groups of a constraint."""
@@ -98,7 +103,7 @@ class Builder:
     def __init__(self, algebra: Algebra):
         self.algebra = algebra
         self.rows: list[Row] = []
-        self.replaced: list[Replaced] = []
+        self.relaxed: list[Relaxed] = []
         self._asked: set[tuple[int, bool]] = set()
         self._open: list[tuple[int, bool]] = []
 
@@ -134,8 +139,8 @@ class Builder:
         quotient = multiplied(n, raised(p, -1.0))
         share = -d / c
         low, high = self.algebra.monomial_range(quotient)
-        low, high = share * low, share * high
         with np.errstate(all="ignore"):
+            low, high = (np.where(share == 0.0, 0.0, share * end) for end in (low, high))  # 0 of what has no end is 0
             least = np.minimum((1.0 - low) * low**slope, (1.0 - high) * high**slope)
             scale = np.where((high < 1.0) & (share > 0), c * least / share**slope, 0.0)
         if scale.any() and np.isfinite(scale).all():
@@ -216,29 +221,22 @@ class Builder:
                 for part in atom.parts:
                     self._above(part, index)
             else:
-                self._note(
-                    f"a {atom.kind.value} that must be {'small' if upper else 'large'}",
-                    atom.origin,
-                    atom.low,
-                    atom.high,
-                )
+                what = f"a {atom.kind.value} that must be {'small' if upper else 'large'}"
+                self._note(what, atom.origin, atom.low, atom.high)
 
     def _exponential(self, e: Signomial, index: int) -> None:
         offset = e.terms.get((), np.zeros(1))
-        rest = Signomial({key: c for key, c in e.terms.items() if key})
-        positive = Signomial({k: np.maximum(c, 0.0) for k, c in rest.terms.items() if (c > 0).any()})
-        negative = Signomial({k: np.maximum(-c, 0.0) for k, c in rest.terms.items() if (c < 0).any()})
-        if negative.terms:
-            low, high = self.algebra.range(negative)
+        positive, negative = _signs({key: c for key, c in e.terms.items() if key})
+        if negative:
+            low, high = self.algebra.range(Signomial(negative))
             offset = offset - high
             self._note("an exponential of a difference", self.algebra.atoms[index].origin, low, high)
-        self.add(Row(dict(positive.terms), "", index, index, offset))
+        self.add(Row(positive, "", index, index, offset))
 
     def _above(self, e: Signomial, index: int) -> None:
         """`t <= e`: `t + N <= P` where P is one term, else where one term of P stands for it."""
         origin = self.algebra.atoms[index].origin
-        positive = {k: np.maximum(c, 0.0) for k, c in e.terms.items() if (c > 0).any()}
-        negative = {k: -np.minimum(c, 0.0) for k, c in e.terms.items() if (c < 0).any()}
+        positive, negative = _signs(e.terms)
         leaders = [k for k, c in positive.items() if (c > 0).all()]
         if not leaders:
             atom = self.algebra.atoms[index]
@@ -260,14 +258,14 @@ class Builder:
 
     def posynomial(self, e: Signomial, label: str, origin: Any) -> dict[Key, np.ndarray]:
         """A sum of positive terms that is nowhere above `e`: differences give up what could be taken from them."""
-        positive = {k: np.maximum(c, 0.0) for k, c in e.terms.items() if (c > 0).any()}
-        negative = {k: -np.minimum(c, 0.0) for k, c in e.terms.items() if (c < 0).any()}
+        positive, negative = _signs(e.terms)
         for key, c in negative.items():
             self._absorb(key, c, positive, label, origin)
         return {k: c for k, c in positive.items() if c.any()}
 
     def _absorb(self, key: Key, c: np.ndarray, positive: dict[Key, np.ndarray], label: str, origin: Any) -> None:
         """Take a negative term from positive ones, node by node what may be taken at most."""
+        what = f"a difference in {label}" if label else "a difference"
         left = np.where(c > 0, 1.0, 0.0)  # share of the negative term still to be taken, node by node
         for other, quotient in self._partners(key, positive):
             if not left.any():
@@ -281,12 +279,12 @@ class Builder:
             share = left * most
             inexact = (left > 0) & (d > 0) & ((most >= LARGE) | (most - least > POINT * most))
             if inexact.any():
-                self._replace(f"a difference{' in ' + label if label else ''}", origin, inexact)
+                self.relaxed.append(Relaxed(what, origin, inexact))
             left = np.where(share <= 1.0, 0.0, left - 1.0 / np.maximum(most, 1.0))
             left = np.where(left > ROUNDING, left, 0.0)
             positive[other] = d * (1.0 - np.minimum(share, 1.0))
         if left.any():
-            self._replace(f"a difference{' in ' + label if label else ''} that may be negative", origin, left > 0)
+            self.relaxed.append(Relaxed(f"{what} that may be negative", origin, left > 0))
 
     def _partners(self, key: Key, positive: dict[Key, np.ndarray]) -> list[tuple[Key, Key]]:
         """Positive terms in the order in which a negative one is taken from them, with its quotient by each.
@@ -305,18 +303,10 @@ class Builder:
             point = np.isfinite(high) & (high - low <= POINT * np.abs(high))
         nodes = np.broadcast_to(~point, np.broadcast_shapes(low.shape, high.shape))
         if nodes.any():
-            self.replaced.append(Replaced(what, origin, nodes))
-
-    def _replace(self, what: str, origin: Any, nodes: np.ndarray) -> None:
-        self.replaced.append(Replaced(what, origin, nodes))
+            self.relaxed.append(Relaxed(what, origin, nodes))
 
 
-def programme(
-    algebra: Algebra,
-    objective: Signomial,
-    constraints: Mapping[str, Signomial],
-    nodes: int,
-) -> Programme:
+def programme(algebra: Algebra, objective: Signomial, constraints: Mapping[str, Signomial], nodes: int) -> Programme:
     """The programme of minimising `objective` subject to `constraints <= 1`.
 
     **Arguments:** `objective` positive; `constraints` by label; `nodes`: how many problems are read at once.
@@ -329,7 +319,13 @@ def programme(
     builder.finish()
     kept = {atom for atom, _ in goal}
     rows = _inlined(_without_free_sides(builder.rows, algebra, kept), algebra, kept)
-    return _arrays(rows, builder.replaced, algebra, goal, scale, nodes)
+    return _arrays(rows, builder.relaxed, algebra, goal, scale, nodes)
+
+
+def _signs(terms: dict[Key, np.ndarray]) -> tuple[dict[Key, np.ndarray], dict[Key, np.ndarray]]:
+    """What is added and what is taken away, as positive terms."""
+    positive = {k: np.maximum(c, 0.0) for k, c in terms.items() if (c > 0).any()}
+    return positive, {k: -np.minimum(c, 0.0) for k, c in terms.items() if (c < 0).any()}
 
 
 def _above_zero(atom: Atom) -> np.ndarray:
@@ -392,13 +388,16 @@ def _inlined(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
                 continue
             if any(((atom, -1.0) not in key) for row in own for key in row.terms):
                 continue  # a lower side: t stands on the left
-            user = next(
-                row for row in rows for key in row.terms if row.defines != atom and any(a == atom for a, _ in key)
+            user, key = next(
+                (row, key)
+                for row in rows
+                for key in row.terms
+                if row.defines != atom and any(a == atom for a, _ in key)
             )
-            parts = [{multiplied(key, ((atom, 1.0),)): c for key, c in row.terms.items()} for row in own]
+            parts = [{multiplied(k, ((atom, 1.0),)): c for k, c in row.terms.items()} for row in own]
             if len(parts) > 1 and (len(user.terms) > 1 or user.target is not None):
                 continue
-            key, c = next((k, c) for k, c in user.terms.items() if any(a == atom for a, _ in k))
+            c = user.terms[key]
             rest = multiplied(key, ((atom, -1.0),))
             rows = [row for row in rows if row is not user and not any(row is each for each in own)]
             for part in parts:
@@ -413,7 +412,7 @@ def _inlined(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
 
 
 def _arrays(
-    rows: list[Row], replaced: list[Replaced], algebra: Algebra, goal: Key, scale: np.ndarray, nodes: int
+    rows: list[Row], relaxed: list[Relaxed], algebra: Algebra, goal: Key, scale: np.ndarray, nodes: int
 ) -> Programme:
     used = sorted({atom for row in rows for key in row.terms for atom, _ in key} | {atom for atom, _ in goal}
                   | {row.target for row in rows if row.target is not None})  # fmt: skip
@@ -440,14 +439,13 @@ def _arrays(
         objective[columns[atom]] = power
     lower, upper = np.zeros((nodes, len(used))), np.zeros((nodes, len(used)))
     for atom, column in columns.items():
-        held = algebra.atoms[atom]
-        low = _above_zero(held)
-        high = np.minimum(np.where(held.high > 0, held.high, 1.0), LARGEST)
-        slack = 0.0 if held.kind is Kind.variable else SLACK
-        lower[:, column], upper[:, column] = np.log(low) - slack, np.log(high) + slack
+        of = algebra.atoms[atom]
+        high = np.minimum(np.where(of.high > 0, of.high, 1.0), LARGEST)
+        slack = 0.0 if of.kind is Kind.variable else SLACK
+        lower[:, column], upper[:, column] = np.log(_above_zero(of)) - slack, np.log(high) + slack
     names = tuple(algebra.atoms[atom].name for atom in used)
     structure = Structure(exponents, group, target, objective)
     labels = tuple(row.label for row in rows)
     with np.errstate(divide="ignore"):
         constant = np.broadcast_to(np.log(scale), (nodes,)).copy()
-    return Programme(structure, Numbers(constants, offsets, lower, upper), constant, labels, columns, names, replaced)
+    return Programme(structure, Numbers(constants, offsets, lower, upper), constant, labels, columns, names, relaxed)

@@ -7,8 +7,6 @@ the Lagrangian bounds the global optimum from below, whoever found the point and
 alternatives).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hwopt.convex.programme import Numbers, Structure
@@ -18,12 +16,15 @@ MARGIN = 1e-13
 itself is below the number of terms times 1.1e-16 of that sum."""
 
 
-def _constraints(structure: Structure, numbers: Numbers, y: np.ndarray):
-    """Values of the groups, gradients' weights on terms, and the size of what was rounded in each value."""
+def constraints(structure: Structure, numbers: Numbers, y: np.ndarray):
+    """Values of the groups, gradients' weights on terms, and the size of what was rounded in each value.
+
+    **Arguments:** `y` (problem, variable), or one row for all.
+    """
     count = len(structure.target)
     z = numbers.constants + y @ structure.exponents.T
     size = np.where(np.isfinite(z), np.abs(numbers.constants) + np.abs(y) @ np.abs(structure.exponents).T, 0.0)
-    values = np.full((len(y), count), -np.inf)
+    values = np.full((len(numbers), count), -np.inf)
     weights = np.zeros_like(z)
     rounded = np.zeros_like(values)
     for k in range(count):
@@ -48,7 +49,7 @@ def _constraints(structure: Structure, numbers: Numbers, y: np.ndarray):
 
 def _lagrangian(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray):
     """Value and gradient of the Lagrangian, each with the sum of absolute values behind it."""
-    values, weights, rounded = _constraints(structure, numbers, y)
+    values, weights, rounded = constraints(structure, numbers, y)
     multipliers = np.where(np.isneginf(values), 0.0, np.clip(multipliers, 0.0, None))
     idle = multipliers == 0.0  # even where a value overflows
     values, rounded = np.where(idle, 0.0, values), np.where(idle, 0.0, rounded)
@@ -100,7 +101,7 @@ def infeasibility(structure: Structure, numbers: Numbers, y: np.ndarray, multipl
 def violation(structure: Structure, numbers: Numbers, y: np.ndarray) -> np.ndarray:
     """max(0, g_k(y), lower - y, y - upper) of each problem."""
     with np.errstate(over="ignore"):
-        values, _, _ = _constraints(structure, numbers, y)
+        values, _, _ = constraints(structure, numbers, y)
     box = np.maximum(numbers.lower - y, y - numbers.upper).max(axis=1, initial=0.0)
     return np.maximum(values.max(axis=1, initial=0.0), box)
 
@@ -113,7 +114,7 @@ def kkt_residual(structure: Structure, numbers: Numbers, y: np.ndarray, multipli
     """
     with np.errstate(over="ignore", invalid="ignore"):
         _, gradient, _, _ = _lagrangian(structure, numbers, y, multipliers, structure.objective)
-        values, _, _ = _constraints(structure, numbers, y)
+        values, _, _ = constraints(structure, numbers, y)
         stationary = np.abs(y - np.clip(y - gradient, numbers.lower, numbers.upper)).max(axis=1, initial=0.0)
         slack = np.abs(np.where(np.isneginf(values), 0.0, multipliers * values)).max(axis=1, initial=0.0)
         negative = np.maximum(-multipliers, 0.0).max(axis=1, initial=0.0)

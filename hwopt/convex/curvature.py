@@ -12,16 +12,15 @@ What the rules do not prove is "neither", with the lines that break each side: t
 nobody has said why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from hwopt.convex.reader import Comparison, Logarithm, Unreadable, frame_of, read
+from hwopt.convex.reader import Comparison, Logarithm, NotDGP, frame_of, read
 from hwopt.convex.signomial import Algebra, Kind, Signomial, number
 from hwopt.errors import UserError
 
@@ -111,7 +110,7 @@ def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = 
 
     with jax.enable_x64(True):
         jaxpr = jax.make_jaxpr(flat)(*shapes)
-        made: list[Verdict] = []
+        verdicts: list[Verdict] = []
         for index, (path, aval) in enumerate(zip(paths, jaxpr.out_avals, strict=True)):
             places = list(np.ndindex(aval.shape))
             names = [path + (f"[{', '.join(map(str, place))}]" if place else "") or "output" for place in places]
@@ -119,13 +118,15 @@ def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = 
             values = [_variables(algebra, ends[0][i], ends[1][i]) for i in varied]
             try:
                 output = read(jaxpr, values, algebra, [i == index for i in range(len(paths))])[index]
-            except Unreadable as error:
-                made += [Verdict(name, "unreadable", (_reason("both", error.what, error.origin),)) for name in names]
+            except NotDGP as error:
+                verdicts += [
+                    Verdict(name, "unreadable", (_reason("both", error.what, error.origin),)) for name in names
+                ]
                 continue
-            made += [
+            verdicts += [
                 _verdict(name, _element(output, place), algebra) for name, place in zip(names, places, strict=True)
             ]
-    return Verdicts(tuple(made))
+    return Verdicts(tuple(verdicts))
 
 
 def explain(verdicts: Verdicts) -> str:
@@ -150,23 +151,15 @@ def _varies(leaf: Any) -> bool:
 
 def _spread(end: Any, arguments: tuple) -> list[np.ndarray]:
     """One end of the box at every leaf of the arguments, from a tree that begins as theirs does."""
-    made: list[np.ndarray] = []
-
-    def fill(value, part):
-        leaves = jax.tree.leaves(part)
-        made.extend(
-            np.broadcast_to(np.asarray(value, np.float64), np.shape(leaf) if _varies(leaf) else ()) for leaf in leaves
-        )
-
-    jax.tree.map(fill, end, arguments)
-    return made
+    spread = lambda value, leaf: np.broadcast_to(np.asarray(value, np.float64), np.shape(leaf) if _varies(leaf) else ())
+    return jax.tree.leaves(jax.tree.map(lambda value, part: jax.tree.map(partial(spread, value), part), end, arguments))
 
 
 def _variables(algebra: Algebra, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    made = np.empty(low.shape, object)
+    result = np.empty(low.shape, object)
     for place in np.ndindex(low.shape):
-        made[place] = algebra.variable("", low[place], high[place])
-    return made
+        result[place] = algebra.variable("", low[place], high[place])
+    return result
 
 
 def _element(output: np.ndarray, place: tuple[int, ...]) -> Any:

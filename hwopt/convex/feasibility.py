@@ -4,12 +4,10 @@ minimise s subject to g_k(y) <= s for the groups without a target (those with on
 the box. It has feasible points always; a bound above 0 proves that the programme has none.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hwopt.convex import certificate
-from hwopt.convex.interior_point import solve
+from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.programme import Numbers, Structure
 
 MOST = 60.0
@@ -20,14 +18,20 @@ def elastic(structure: Structure, numbers: Numbers) -> tuple[Structure, Numbers]
     """The elastic programme; s is its last variable."""
     soft = structure.target[structure.group] < 0
     exponents = np.column_stack([structure.exponents, -soft.astype(float)])
-    objective = np.append(np.zeros(structure.exponents.shape[1]), 1.0)
-    ends = [
-        np.column_stack([side, np.full(len(side), s)]) for side, s in ((numbers.lower, -1.0), (numbers.upper, MOST))
-    ]
-    return (
-        Structure(exponents, structure.group, structure.target, objective),
-        Numbers(numbers.constants, numbers.offsets, *ends),
-    )
+    form = Structure(exponents, structure.group, structure.target, np.eye(exponents.shape[1])[-1])
+    low, high = np.full((len(numbers), 1), -1.0), np.full((len(numbers), 1), MOST)
+    ends = np.hstack([numbers.lower, low]), np.hstack([numbers.upper, high])
+    return form, Numbers(numbers.constants, numbers.offsets, *ends)
+
+
+def impossible(structure: Structure, numbers: Numbers, answers: Answers) -> np.ndarray:
+    """Which solved programmes are proved to have no feasible point, by the elastic ones where answers do not say."""
+    proof = certificate.infeasibility(structure, numbers, answers.y, answers.multipliers)
+    proved = (answers.status == Status.infeasible) & (proof > 0)
+    unsure = np.flatnonzero(answers.status == Status.unresolved)
+    if len(unsure):
+        proved[unsure] = infeasible(structure, numbers.take(unsure))
+    return proved
 
 
 def infeasible(structure: Structure, numbers: Numbers) -> np.ndarray:

@@ -1,15 +1,13 @@
 """Reads a jaxpr as signomials over atoms: arithmetic of a model, without running it.
 
-Elements are `Signomial`, `Logarithm` or `Comparison`, over many nodes at once. What cannot be read raises `Unreadable` with
+Elements are `Signomial`, `Logarithm` or `Comparison`, over many nodes at once. What cannot be read raises `NotDGP` with
 the file and line of the model that wrote it.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partialmethod, reduce
 from pathlib import PurePath
 from typing import Any
 
@@ -21,7 +19,7 @@ from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
 from hwopt.jaxprs.interpreter import Interpreter
 
 
-class Unreadable(ValueError):
+class NotDGP(ValueError):
     """An operation that has no meaning for signomials; says which and where."""
 
     def __init__(self, origin: Any, what: str):
@@ -87,10 +85,7 @@ def where_of(origin: Any) -> str:
 
 
 def read(
-    jaxpr: core.ClosedJaxpr,
-    arguments: Sequence[np.ndarray],
-    algebra: Algebra,
-    wanted: Sequence[bool] | None = None,
+    jaxpr: core.ClosedJaxpr, arguments: Sequence[np.ndarray], algebra: Algebra, wanted: Sequence[bool] | None = None
 ) -> list[Any]:
     """Outputs of a jaxpr whose arguments are known arrays (node, *shape) or arrays of signomials.
 
@@ -98,7 +93,7 @@ def read(
 
     **Returns:** for each output a known array, or an object array of signomials and logarithms; None where not wanted.
 
-    **Raises:** `Unreadable`.
+    **Raises:** `NotDGP`.
     """
     wanted = [True] * len(jaxpr.jaxpr.outvars) if wanted is None else list(wanted)
     with np.errstate(all="ignore"):
@@ -116,29 +111,28 @@ class _Reader(Interpreter):
     def element(self, name: str, arguments: tuple, params: dict) -> Any:
         self.algebra.origin = self.origin
         if name == "convert_element_type" and not np.issubdtype(params["new_dtype"], np.floating):
-            source, made = (np.dtype(x).kind for x in (self.origin[0].invars[0].aval.dtype, params["new_dtype"]))
-            if source not in "biu" or (made == "b" and source != "b"):
-                raise self.unreadable("a whole number of what varies")
+            source, target = (np.dtype(x).kind for x in (self.origin[0].invars[0].aval.dtype, params["new_dtype"]))
+            if source not in "biu" or (target == "b" and source != "b"):
+                raise self.unreadable("an integer of what varies")
             return arguments[0]
         rule = getattr(self, "_" + name, None)
         if rule is None:
             raise self.unreadable()
-        made = rule(*arguments, **({"y": params["y"]} if "y" in params else {}))
-        return self.algebra.gathered(made) if isinstance(made, Signomial) else made
+        result = rule(*arguments, **({"y": params["y"]} if "y" in params else {}))
+        return self.algebra.gathered(result) if isinstance(result, Signomial) else result
 
     def folded(self, name: str, row: list) -> Any:
         self.algebra.origin = self.origin
         if name in ("reduce_max", "reduce_min"):
-            kind = Kind.maximum if name == "reduce_max" else Kind.minimum
-            return self.algebra.extreme([self._plain(x) for x in row], kind)
+            return (self._max if name == "reduce_max" else self._min)(*row)
         steps = {"reduce_sum": self._add, "reduce_prod": self._mul, "reduce_and": self._and, "reduce_or": self._or}
         if name not in steps:
             raise self.unreadable()
         return reduce(steps[name], row)
 
-    def unreadable(self, why: str = "") -> Unreadable:
+    def unreadable(self, why: str = "") -> NotDGP:
         name = self.origin[0].primitive.name
-        return Unreadable(self.origin, why or f"operation '{name}' has no reading as a geometric programme")
+        return NotDGP(self.origin, why or f"operation '{name}' has no reading as a geometric programme")
 
     # Elementwise rules: one signomial each.
 
@@ -156,13 +150,16 @@ class _Reader(Interpreter):
 
     def _log_sum(self, a, b):
         if isinstance(a, Logarithm) and isinstance(b, Logarithm):
-            product = self.algebra.times(*(x.of if x.sign > 0 else self.algebra.power(x.of, -1.0) for x in (a, b)))
-            return Logarithm(product, 1.0, a.shift + b.shift)
+            return Logarithm(self.algebra.times(self._argument(a), self._argument(b)), 1.0, a.shift + b.shift)
         log, other = (a, b) if isinstance(a, Logarithm) else (b, a)
         constant = self._plain(other).constant
         if constant is None:
             return self.algebra.plus(self._plain(log), self._plain(other))
         return Logarithm(log.of, log.sign, log.shift + constant)
+
+    def _argument(self, log: Logarithm) -> Signomial:
+        """What a logarithm, its sign taken in, is of."""
+        return log.of if log.sign > 0 else self.algebra.power(log.of, -1.0)
 
     def _mul(self, a, b):
         for x, y in ((a, b), (b, a)):
@@ -178,37 +175,31 @@ class _Reader(Interpreter):
             return Logarithm(a.of, -a.sign, -a.shift)
         return self.algebra.minus(ZERO, self._plain(a))
 
-    def _max(self, a, b):
-        return self.algebra.extreme((self._plain(a), self._plain(b)), Kind.maximum)
+    def _max(self, *parts):
+        return self.algebra.extreme([self._plain(x) for x in parts], Kind.maximum)
 
-    def _min(self, a, b):
-        return self.algebra.extreme((self._plain(a), self._plain(b)), Kind.minimum)
+    def _min(self, *parts):
+        return self.algebra.extreme([self._plain(x) for x in parts], Kind.minimum)
 
     def _integer_pow(self, a, y):
-        return self._powered(self._plain(a), float(y))
+        return self._powered(a, float(y))
 
-    def _square(self, a):
-        return self._powered(self._plain(a), 2.0)
-
-    def _sqrt(self, a):
-        return self._powered(self._plain(a), 0.5)
-
-    def _rsqrt(self, a):
-        return self._powered(self._plain(a), -0.5)
-
-    def _cbrt(self, a):
-        return self._powered(self._plain(a), 1.0 / 3.0)
+    _square = partialmethod(_integer_pow, y=2.0)
+    _sqrt = partialmethod(_integer_pow, y=0.5)
+    _rsqrt = partialmethod(_integer_pow, y=-0.5)
+    _cbrt = partialmethod(_integer_pow, y=1.0 / 3.0)
 
     def _pow(self, a, b):
         exponent = self._plain(b).constant
         base = self._plain(a).constant
         if exponent is not None and np.ptp(exponent) == 0:
-            return self._powered(self._plain(a), float(exponent[0]))
+            return self._powered(a, float(exponent[0]))
         if base is not None and (base > 0).all():
             return self._exp(self.algebra.times(number(np.log(base)), self._plain(b)))
         raise self.unreadable("a power whose exponent is no fixed number")
 
-    def _powered(self, a: Signomial, exponent: float) -> Signomial:
+    def _powered(self, base: Any, exponent: float) -> Signomial:
+        a = self._plain(base)
         negative = self.algebra.range(a)[1] < 0 if len(a.terms) > 1 else next(iter(a.terms.values()), np.zeros(1)) < 0
         if exponent != round(exponent) and negative.any():
             raise self.unreadable("a power of what is negative")
@@ -300,12 +291,12 @@ class _Reader(Interpreter):
         if isinstance(yes, Comparison) or isinstance(no, Comparison):
             return self._or(self._and(condition, yes), self._and(self._not(condition), no))
         if not isinstance(condition, Comparison):
-            held = self._dense(condition) != 0
-            if held.all():
+            holds = self._dense(condition) != 0
+            if holds.all():
                 return yes
-            if not held.any():
+            if not holds.any():
                 return no
-            return algebra.where(held, self._plain(yes), self._plain(no))
+            return algebra.where(holds, self._plain(yes), self._plain(no))
         yes, no = self._plain(yes), self._plain(no)
         if yes.same(no):
             return yes
@@ -337,7 +328,7 @@ class _Reader(Interpreter):
         if isinstance(a, Signomial):
             return a
         if isinstance(a, Logarithm):
-            of = a.of if a.sign > 0 else self.algebra.power(a.of, -1.0)
+            of = self._argument(a)
             positive = self.algebra.logarithm(of)
             if positive is None:
                 inverse = self.algebra.logarithm(self.algebra.power(of, -1.0))

@@ -51,7 +51,7 @@ class Atom:
     parts: tuple[Signomial, ...]
     low: np.ndarray
     high: np.ndarray
-    origin: Any = None  # equation that made it, and the calls it is in
+    origin: Any = None  # equation behind it, and the calls it is in
     name: str = ""
     positive: bool = True  # known to be above 0; else taken for granted, or it may be 0
 
@@ -178,12 +178,12 @@ class Algebra:
         low, high = np.atleast_1d(low), np.atleast_1d(high)
         positive = self._surely_positive(kind, parts, low)
         self.atoms.append(Atom(kind, parts, low, high, self.origin, name, positive))
-        made = Signomial({((len(self.atoms) - 1, 1.0),): np.ones(1)})
+        result = Signomial({((len(self.atoms) - 1, 1.0),): np.ones(1)})
         if parts:
-            self._lifted[mark] = made
+            self._lifted[mark] = result
             if all(self.is_narrow(part) for part in parts):
                 self.narrow.add(len(self.atoms) - 1)
-        return made
+        return result
 
     def _surely_positive(self, kind: Kind, parts: tuple[Signomial, ...], low: np.ndarray) -> bool:
         if kind is Kind.maximum:
@@ -295,9 +295,9 @@ class Algebra:
                 atom = self.atoms[index]
                 a, b = (atom.low, atom.high) if power > 0 else (atom.high, atom.low)
                 low, high = low * a**power, high * b**power
-        made = np.where(np.isfinite(low), low, 0.0), np.where(np.isnan(high), np.inf, high)
-        self._monomials[key] = made
-        return made
+        result = np.where(np.isfinite(low), low, 0.0), np.where(np.isnan(high), np.inf, high)
+        self._monomials[key] = result
+        return result
 
     def range(self, a: Signomial) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of a signomial at each node; atoms taken as independent."""
@@ -471,10 +471,10 @@ class Algebra:
     def hull(self, low: np.ndarray, high: np.ndarray, of: Iterable[Signomial] = ()) -> Signomial:
         """Something of which only the range is known. **Arguments:** `of`: what it depends on."""
         shift = np.maximum(-low, 0.0)
-        made, of = self.atom(Kind.hull, (), low + shift, high + shift), tuple(of)
+        result, of = self.atom(Kind.hull, (), low + shift, high + shift), tuple(of)
         if of and all(self.is_narrow(each) for each in of):
             self.narrow.add(len(self.atoms) - 1)
-        return self.minus(made, number(shift)) if shift.any() else made
+        return self.minus(result, number(shift)) if shift.any() else result
 
     def is_narrow(self, a: Signomial) -> bool:
         """Whether it depends on narrow atoms alone."""

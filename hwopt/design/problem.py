@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from hwopt.design.design import Design, completed
 from hwopt.design.metrics import METRICS, Metric, numbers
-from hwopt.design.variables import Design, Variable, completed, present
+from hwopt.design.provenance import Provenance
+from hwopt.design.variables import Place, Variable
 from hwopt.errors import UserError, suggest
-from hwopt.model.chip_project import margins
-from hwopt.model.estimate import estimate, report_type
+from hwopt.model.chip_project import margins as chip_margins
+from hwopt.model.estimate import estimate, margin_names
 from hwopt.model.maximum import pick
 from hwopt.types import Scalar
 
-
-def bounds(workload: Any) -> tuple[str, ...]:
-    """Names of what bounds every design besides its budgets: margins of its report, and the clock.
-
-    A design asks for no clock that it cannot sustain: throttling answers `estimate`, but as a design it would be a clock
-    that buys nothing.
-    """
-    return (*report_type(workload).BOUNDS, "clock")
-
+CLOCK = "clock"
+"""The chip sustains the clock that it asks for: throttling answers `estimate`, but as a design it would be a clock that buys
+nothing."""
 
 SILICON = ("reticle", "shoreline")
-"""What bounds a chip in the making besides."""
+"""What bounds a drawn chip besides."""
+
 
 _NOTHING_USED = 1e-9
 """Share of its budget that a metric of exactly 0 counts as, such as capital of a rented cluster: the logarithm is finite,
-and so far below the limit that no solver takes the budget for active. Only finiteness hangs on the number."""
+and so far below the limit that no solver takes the budget for active. The number only keeps it finite."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,10 @@ class Budget:
                 f"budget '{self.name}' = {self.limit}: it must be a positive, finite number ({self.metric.unit})"
             )
 
+    def relaxed_words(self, logarithm: float, percent: str) -> str:
+        """The budget and its limit relaxed by a logarithm."""
+        return f"{self.name} from {self.limit:.6g} to {self.limit * math.exp(logarithm):.6g} {self.metric.unit} ({percent})"
+
 
 class Values(NamedTuple):
     """Objective and constraints in log space: scale-free, so multipliers are elasticities."""
@@ -66,17 +67,16 @@ class Form:
     Questions of one form differ in numbers only, so they share one trace and one compiled solver.
     """
 
-    places: tuple[tuple[str, Callable[[Design, Scalar], Design], bool], ...]  # name, how it is set, whole numbers only
+    places: tuple[tuple[str, Place, bool], ...]  # name, where it stands, integers only
     objective: Metric
-    budgets: tuple[Metric, ...]
+    budgets: tuple[tuple[str, Metric], ...]  # by name
 
 
 @dataclass(frozen=True)
 class Problem:
     """Minimise `objective` over `variables`, budgets and the plan's own constraints holding.
 
-    **Arguments:** `template`: what the variables are put into; `sources`: citations behind the
-    template's numbers.
+    **Arguments:** `template`: what the variables are put into; `provenance`: where the template's numbers come from.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Problem:
     variables: tuple[Variable, ...]
     budgets: tuple[Budget, ...]
     template: Design
-    sources: tuple[str, ...] = field(default=(), repr=False)
+    provenance: Provenance = field(default_factory=Provenance, repr=False)
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.variables]
@@ -100,6 +100,10 @@ class Problem:
                     f"problem '{self.name}': its workload has no '{each.name}': {suggest(each.name, known)}"
                 )
 
+    def problem(self) -> Problem:
+        """Itself: a problem is a question too."""
+        return self
+
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
         """The same question with variables in boxes of one's own, inside those it has.
 
@@ -111,24 +115,26 @@ class Problem:
         for name, (low, high) in boxes.items():
             if name not in known:
                 raise UserError(f"'{name}' is no variable of '{self.name}': {suggest(name, known)}")
-            held = known[name]
-            if low < held.lower * (1 - 1e-9) or high > held.upper * (1 + 1e-9):
+            own = known[name]
+            if low < own.lower * (1 - 1e-9) or high > own.upper * (1 + 1e-9):
                 raise UserError(
-                    f"bounds of '{name}' = {low:g}:{high:g} reach beyond {held.lower:g}:{held.upper:g} {held.unit}"
-                    + (f" ({held.box_meaning})" if held.box_meaning else "")
+                    f"bounds of '{name}' = {low:g}:{high:g} reach beyond {own.lower:g}:{own.upper:g} {own.unit}"
+                    + (f" ({own.box_meaning})" if own.box_meaning else "")
                 )
-            known[name] = held.bounded(low, high)
+            known[name] = own.bounded(low, high)
         return replace(self, variables=tuple(known.values()))
 
     def frozen(self, names: Iterable[str]) -> Problem:
-        """The same question with variables held at what its machine has now ("the chip is taped out").
+        """The same question with variables kept at what its machine has now ("the chip is taped out").
+
+        A frozen clock is the most that the chip runs at: one that its cooling or power cap slows runs slower.
 
         **Arguments:** `names` of variables, or of their categories (size, chip, silicon, network, facility, plan, workload).
 
-        **Raises:** `UserError` for a name that is neither.
+        **Raises:** `UserError` for a name that is neither, or a value outside the question's box.
         """
-        categories = {each.category for each in self.variables} - {"rounding"}
-        held = {}
+        categories = {each.category for each in self.variables} - {"lookup"}
+        kept: dict[str, Variable] = {}
         for name in names:
             chosen = [each for each in self.variables if name in (each.name, each.category)]
             if not chosen:
@@ -136,66 +142,86 @@ class Problem:
                     f"'{name}' is neither a variable nor a category of '{self.name}': "
                     f"{suggest(name, [*(v.name for v in self.variables), *categories])}"
                 )
-            held |= {each.name: (value := present(each, self.template), value) for each in chosen}
-        return self.narrowed(held)
+            for each in chosen:
+                value = float(each.place.get(self.template))
+                self.narrowed({each.name: (value, value)})  # refuses what lies outside the box
+                least = value if each.least_frozen is None else min(each.least_frozen, value)
+                kept[each.name] = each.bounded(least, value)
+        return replace(self, variables=tuple(kept.get(each.name, each) for each in self.variables))
+
+    def relaxed(self, factors: Iterable[float]) -> Problem:
+        """The same question with the limit of each budget times a factor."""
+        pairs = zip(self.budgets, factors, strict=True)
+        return replace(self, budgets=tuple(replace(each, limit=each.limit * float(x)) for each, x in pairs))
 
     @property
-    def lower(self) -> Float[Array, " variable"]:
+    def sources(self) -> tuple[str, ...]:
+        """The references behind the template's numbers."""
+        return self.provenance.sources
+
+    @property
+    def lower(self) -> Float[np.ndarray, " variable"]:
         """Logarithms of the lower bounds."""
-        return jnp.log(jnp.asarray([each.lower for each in self.variables]))
+        return np.log([each.lower for each in self.variables])
 
     @property
-    def upper(self) -> Float[Array, " variable"]:
+    def upper(self) -> Float[np.ndarray, " variable"]:
         """Logarithms of the upper bounds."""
-        return jnp.log(jnp.asarray([each.upper for each in self.variables]))
+        return np.log([each.upper for each in self.variables])
 
     @property
-    def limits(self) -> Float[Array, " budget"]:
+    def limits(self) -> Float[np.ndarray, " budget"]:
         """Budget limits in SI units."""
-        return jnp.asarray([each.limit for each in self.budgets])
+        return np.array([each.limit for each in self.budgets], np.float64)
 
     @property
     def form(self) -> Form:
         """The question without its numbers."""
         return Form(
-            places=tuple((each.name, each.put, each.whole) for each in self.variables),
+            places=tuple((each.name, each.place, each.integer) for each in self.variables),
             objective=self.objective,
-            budgets=tuple(each.metric for each in self.budgets),
+            budgets=tuple((each.name, each.metric) for each in self.budgets),
         )
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """Names of what bounds a design: budgets, what makes a plan and a rack one, what makes a chip one."""
+        """Names of what bounds a design: budgets, all that makes a report infeasible, the clock, a drawn chip's die."""
         silicon = SILICON if self.template.project is not None else ()
-        return (*(each.name for each in self.budgets), *bounds(self.template.workload), *silicon)
+        return (*(each.name for each in self.budgets), *margin_names(self.template.workload), CLOCK, *silicon)
 
 
 def put(form: Form, template: Design, values: Iterable[Scalar]) -> Design:
     """One point of the design space, values in the order of the form's places."""
     design = template
-    for (_, setter, _), value in zip(form.places, values, strict=True):
-        design = setter(design, value)
+    for (_, place_, _), value in zip(form.places, values, strict=True):
+        design = place_.put(design, value)
     return completed(design)
 
 
-def place(form: Form, template: Design, log_values: Float[Array, " variable"], whole: bool = False) -> Design:
+def place(form: Form, template: Design, log_values: Float[Array, " variable"], rounded: bool = False) -> Design:
     """One point of the design space, given in logarithms.
 
-    **Arguments:** `whole` rounds whole-number variables, which `exp(log(n))` misses by the last bit.
+    **Arguments:** `rounded` rounds integers, which `exp(log(n))` misses by the last bit.
     """
-    held = zip(form.places, jnp.exp(log_values), strict=True)
-    return put(form, template, [jnp.round(value) if whole and is_whole else value for (_, _, is_whole), value in held])
+    values = zip(form.places, jnp.exp(log_values), strict=True)
+    return put(form, template, [jnp.round(x) if rounded and is_integer else x for (_, _, is_integer), x in values])
 
 
-def values(form: Form, design: Design, report: Any, limits: Array) -> Values:
+def values(form: Form, design: Design, report: Any, limits: Any) -> Values:
     """Objective and constraints of a design and its report; `limits` of the budgets, SI."""
-    used = [each.value(report) for each in form.budgets]
+    used = [each.value(report) for _, each in form.budgets]
     budgets = [_log_share(value / limit) for value, limit in zip(used, limits, strict=True)]
-    own = [-attrgetter(name)(report.margins) for name in report.BOUNDS] + [-report.clock_margin]
-    if design.project is not None:
-        silicon = margins(design.project)
-        own += [-silicon[name] for name in SILICON]
+    own = [-margin for margin in own_margins(design, report).values()]
     return Values(jnp.log(form.objective.value(report)), jnp.stack(budgets + own))
+
+
+def own_margins(design: Design, report: Any) -> dict[str, Scalar]:
+    """Signed logarithmic margins of `Problem.constraints` but the budgets, by name."""
+    margins = report.margins_by_name() | {CLOCK: report.clock_margin}
+    if design.project is not None:
+        silicon = chip_margins(design.project)
+        margins |= {name: silicon[name] for name in SILICON}
+    return margins
 
 
 def _log_share(share: Scalar) -> Scalar:

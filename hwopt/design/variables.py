@@ -4,64 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hwopt.design.design import Design, serving_part, training_part
 from hwopt.errors import UserError, suggest
-from hwopt.hardware.chip_project import ChipProject
+from hwopt.hardware.chip import Chip
+from hwopt.hardware.chip_project import ChipDesign
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.chip_project import installed
-from hwopt.model.serving.steady_state import chips_of
-from hwopt.plan import Disaggregated, Plan, TrainingAndServing
+from hwopt.hardware.facility import Rack
+from hwopt.hardware.network import Network
+from hwopt.hardware.peripherals import MemoryPool
+from hwopt.model.thermal import LOWEST_CLOCK
+from hwopt.plan import Plan
+from hwopt.quantity import quantities
 from hwopt.types import Scalar
-from hwopt.workload.service import Service
-from hwopt.workload.train_and_serve import TrainAndServe
+from hwopt.workload.training import TrainingRun
 
 
-class Inputs(NamedTuple):
-    """The three inputs of `estimate`, as one tree."""
+@dataclass(frozen=True)
+class Place:
+    """Where a variable stands in a design: how it is read, and how it is set; `unit` in SI."""
 
-    workload: Any  # TrainingRun or Service
-    cluster: Cluster
-    plan: Any  # Plan, of a service also Disaggregated
-
-
-class Design(NamedTuple):
-    """What design variables act on: the inputs of `estimate`, and the project of the chip where it is in the making."""
-
-    workload: Any  # TrainingRun or Service
-    cluster: Cluster
-    plan: Any  # Plan, of a service also Disaggregated
-    project: ChipProject | None = None
-
-    @property
-    def inputs(self) -> Inputs:
-        return Inputs(*self[:3])
+    get: Callable[[Design], Scalar]
+    put: Callable[[Design, Scalar], Design]
+    unit: str = ""
 
 
 @dataclass(frozen=True)
 class Variable:
     """One positive design variable, optimised in log space inside a box.
 
-    **Arguments:** `name` with its unit; `unit` for printing; `lower`, `upper` in SI; `put` sets it in a `Design`;
-    `category` groups variables for freezing; `whole` if only multiples of `step` can be built; `box_meaning` says why the
-    box ends where it does.
+    **Arguments:** `name` with its unit; `lower`, `upper` in SI; `place` in a `Design`; `category` groups variables for
+    freezing; `integer` if only multiples of `step` can be built; `box_meaning` says why the box ends where it does; `counted`:
+    what it counts, where that is not the unit of its place; `least_frozen`: a frozen value is the most that the variable may
+    be, and this the least: a chip that throttles runs below the clock it is sold with. None: a frozen value is kept.
     """
 
     name: str
-    unit: str
     lower: float
     upper: float
-    put: Callable[[Design, Scalar], Design]
+    place: Place
     category: str
-    whole: bool = False
+    integer: bool = False
     box_meaning: str = ""
-    step: float = 1.0  # of whole numbers: a model's width is a multiple of 128
+    step: float = 1.0  # of integers: a model's width is a multiple of 128
+    counted: str = ""
+    least_frozen: float | None = None
+
+    @property
+    def unit(self) -> str:
+        """In which its values are, SI; empty for ratios and counts."""
+        return self.counted or self.place.unit
 
     def bounded(self, lower: float | None = None, upper: float | None = None) -> Variable:
         """The same variable in another box.
@@ -77,253 +75,119 @@ class Variable:
         return box
 
 
-def _leaf(where: Callable) -> Callable[[Design, Scalar], Design]:
-    return lambda design, value: eqx.tree_at(where, design, jnp.asarray(value))
+def _field(kind: type, holder: Callable[[Any], Any], name: str) -> Place:
+    """A field of a module of the design."""
+    where = lambda d: getattr(holder(d), name)
+    return Place(where, lambda d, value: eqx.tree_at(where, d, jnp.asarray(value)), quantities(kind)[name].unit)
 
 
-def _of_design(name: str) -> Callable[[Design, Scalar], Design]:
-    return _leaf(lambda i: getattr(i.project.design, name))
+_of_project = partial(_field, ChipDesign, lambda d: d.project.design)
+_of_chip = partial(_field, Chip, lambda d: d.cluster.chip)
+_of_pool = partial(_field, MemoryPool, lambda d: d.cluster.pool)
+_of_run = partial(_field, TrainingRun, lambda d: d.workload)
+_of_plan = partial(_field, Plan, lambda d: d.plan.groups[""])  # of two the one that generates answers
+_of_prefill = partial(_field, Plan, lambda d: d.plan.prefill)
 
 
-def _of_plan(name: str) -> Callable[[Design, Scalar], Design]:
-    """Sets a field of the plan; of two the one that generates answers."""
-    return _leaf(lambda i: getattr(i.plan.decode if isinstance(i.plan, Disaggregated) else i.plan, name))
+def _domain() -> Place:
+    where = lambda d: d.cluster.network.size
+    put = lambda d, value: eqx.tree_at(where, d, jnp.asarray(where(d)).at[0].set(value))
+    return Place(lambda d: where(d)[0], put, quantities(Network)["size"].unit)
 
 
-def _of_prefill(name: str) -> Callable[[Design, Scalar], Design]:
-    return _leaf(lambda i: getattr(i.plan.prefill, name))
+_OF_WIDTH = ("hidden", "ffn", "heads", "query_rank", "kv_rank", "expert_ffn")
 
 
-def _domain(design: Design, value: Scalar) -> Design:
-    where = lambda i: i.cluster.network.size
-    return eqx.tree_at(where, design, jnp.asarray(where(design)).at[0].set(value))
-
-
-def _hidden(design: Design, value: Scalar) -> Design:
+def _set_hidden(design: Design, value: Scalar) -> Design:
     """Sets the width; what grows with it keeps its proportion: heads of the same size, feed-forward, experts, ranks."""
     model = design.workload.model
     ratio = value / model.hidden
-    names = ("hidden", "ffn", "heads", "query_rank", "kv_rank", "expert_ffn")
-    where = lambda i: tuple(getattr(i.workload.model, name) for name in names)
-    return eqx.tree_at(where, design, tuple(getattr(model, name) * ratio for name in names))
+    where = lambda d: tuple(getattr(d.workload.model, name) for name in _OF_WIDTH)
+    return eqx.tree_at(where, design, tuple(getattr(model, name) * ratio for name in _OF_WIDTH))
 
 
-def _layers(design: Design, value: Scalar) -> Design:
+def _set_layers(design: Design, value: Scalar) -> Design:
     """Sets the depth; MoE layers keep their share."""
-    where = lambda i: (i.workload.model.layers, i.workload.model.moe_layers)
+    where = lambda d: (d.workload.model.layers, d.workload.model.moe_layers)
     layers, moe = where(design)
     return eqx.tree_at(where, design, (jnp.asarray(value), moe * value / layers))
 
 
-def _scale_up(design: Design, value: Scalar) -> Design:
-    if design.project is not None:
-        return _of_design("scale_up_bandwidth_bytes_per_s")(design, value)
-    where = lambda i: i.cluster.network.bandwidth_bytes_per_s
-    return eqx.tree_at(where, design, jnp.asarray(where(design)).at[0].set(value))
+def _bandwidth(name: str, tier: int) -> Place:
+    """A tier's bandwidth: of a drawn chip its own, else the network's; tiers beyond the second keep their share of it."""
+    where = lambda d: d.cluster.network.bandwidth_bytes_per_s
+    drawn = _of_project(name)
 
+    def put(design: Design, value: Scalar) -> Design:
+        if design.project is not None:
+            return drawn.put(design, value)
+        old = jnp.asarray(where(design))
+        new = old.at[0].set(value) if tier == 0 else old.at[1:].multiply(value / old[1])
+        return eqx.tree_at(where, design, new)
 
-def _scale_out(design: Design, value: Scalar) -> Design:
-    """Sets the tier outside the domain; tiers beyond keep their share of it (oversubscription)."""
-    if design.project is not None:
-        return _of_design("scale_out_bandwidth_bytes_per_s")(design, value)
-    where = lambda i: i.cluster.network.bandwidth_bytes_per_s
-    old = jnp.asarray(where(design))
-    return eqx.tree_at(where, design, old.at[1:].multiply(value / old[1]))
+    return Place(lambda d: drawn.get(d) if d.project is not None else where(d)[tier], put, drawn.unit)
 
 
 KNOWN: Mapping[str, Variable] = {
     each.name: each
     for each in (
-        Variable("chips", "chip", 64.0, 4e5, _leaf(lambda i: i.cluster.chips), "size", whole=True),
-        Variable(
-            "hbm_bandwidth_bytes_per_s",
-            "B/s",
-            1e12,
-            12e12,
-            _leaf(lambda i: i.cluster.chip.hbm_bandwidth_bytes_per_s),
-            "chip",
-            box_meaning="two HBM2e stacks to eight HBM4 stacks at moderate speed",
-        ),
-        Variable(
-            "hbm_capacity_bytes",
-            "B",
-            32e9,
-            432e9,
-            _leaf(lambda i: i.cluster.chip.hbm_capacity_bytes),
-            "chip",
-            box_meaning="four 8 GB stacks to twelve 36 GB stacks",
-        ),
-        Variable(
-            "clock_ratio",
-            "of nominal",
-            0.5,
-            1.08,
-            _leaf(lambda i: i.cluster.chip.clock_ratio),
-            "chip",
-            box_meaning="half the nominal clock to the boost clock (1,980 of 1,830 MHz on H100)",
-        ),
-        Variable(
-            "compute_area_m2",
-            "m2",
-            50e-6,
-            3200e-6,
-            _of_design("compute_area_m2"),
-            "silicon",
-            box_meaning="a small die to four reticles of units",
-        ),
-        Variable(
-            "sram_bytes",
-            "B",
-            8e6,
-            4e9,
-            _of_design("sram_bytes"),
-            "silicon",
-            box_meaning="a cache of a decade ago to an SRAM machine's reticle",
-        ),
-        Variable("hbm_stacks", "", 1.0, 16.0, _of_design("hbm_stacks"), "silicon", whole=True),
-        Variable("dies", "", 1.0, 4.0, _of_design("dies"), "silicon", whole=True, box_meaning="one to four reticles"),
-        Variable(
-            "enabled_fraction",
-            "",
-            0.7,
-            0.999,
-            _of_design("enabled_fraction"),
-            "silicon",
-            box_meaning="a third of the units spare to none; H100 0.917",
-        ),
-        Variable(
-            "clock_hz",
-            "Hz",
-            0.5e9,
-            2.6e9,
-            _of_design("clock_hz"),
-            "silicon",
-            box_meaning="near the threshold to what gaming chips of the node reach",
-        ),
-        Variable(
-            "scale_up_domain",
-            "chip",
-            4.0,
-            576.0,
-            _domain,
-            "network",
-            whole=True,
-            box_meaning="half an eight-way board to an eight-rack domain",
-        ),
-        Variable(
-            "scale_up_bandwidth_bytes_per_s",
-            "B/s",
-            50e9,
-            1.8e12,
-            _scale_up,
-            "network",
-            box_meaning="PCIe 5 to NVLink 6, per direction",
-        ),
-        Variable(
-            "scale_out_bandwidth_bytes_per_s",
-            "B/s",
-            6.25e9,
-            200e9,
-            _scale_out,
-            "network",
-            box_meaning="50 Gb/s to 1.6 Tb/s a chip and direction",
-        ),
-        Variable(
-            "chips_per_rack",
-            "chip",
-            1.0,
-            144.0,
-            _leaf(lambda i: i.cluster.rack.chips),
-            "facility",
-            whole=True,
-            box_meaning="one wafer-sized system to two chips in each slot of a 72-chip rack",
-        ),
-        Variable(
-            "pool_capacity_bytes",
-            "B",
-            16e9,
-            4e12,
-            _leaf(lambda i: i.cluster.pool.capacity_bytes),
-            "memory",
-            box_meaning="a module to four boxes of them, a chip",
-        ),
-        Variable(
-            "pool_bandwidth_bytes_per_s",
-            "B/s",
-            8e9,
-            900e9,
-            _leaf(lambda i: i.cluster.pool.bandwidth_bytes_per_s),
-            "memory",
-            box_meaning="half of PCIe 3.0 to NVLink 5, per direction",
-        ),
-        Variable("tp", "", 1.0, 64.0, _of_plan("tp"), "plan", whole=True),
-        Variable("pp", "", 1.0, 128.0, _of_plan("pp"), "plan", whole=True),
-        Variable("ep", "", 1.0, 1024.0, _of_plan("ep"), "plan", whole=True),
-        Variable("virtual_stages", "", 1.0, 16.0, _of_plan("virtual_stages"), "plan", whole=True),
-        Variable("micro_batch", "sequence", 1.0, 8.0, _of_plan("micro_batch"), "plan", whole=True),
-        Variable("replicas", "", 1.0, 65536.0, _of_plan("dp"), "size", whole=True),
-        Variable(
-            "batch",
-            "sequence",
-            1.0,
-            2048.0,
-            _of_plan("micro_batch"),
-            "plan",
-            whole=True,
-            box_meaning="one user to the most sequences that engines take a replica",
-        ),
-        Variable("prefill_tp", "", 1.0, 64.0, _of_prefill("tp"), "plan", whole=True),
-        Variable("prefill_pp", "", 1.0, 16.0, _of_prefill("pp"), "plan", whole=True),
-        Variable("prefill_ep", "", 1.0, 1024.0, _of_prefill("ep"), "plan", whole=True),
-        Variable("prefill_batch", "prompt", 1.0, 16.0, _of_prefill("micro_batch"), "plan", whole=True),
-        Variable("prefill_replicas", "", 1.0, 65536.0, _of_prefill("dp"), "size", whole=True),
-        Variable(
-            "global_batch_sequences",
-            "sequence",
-            1.0,
-            1e6,
-            _leaf(lambda i: i.workload.global_batch_sequences),
-            "plan",
-            whole=True,
-            box_meaning="how far the batch may move from the workload's own to fit the replicas",
-        ),
-        Variable(
-            "tokens",
-            "token",
-            1e9,
-            1e15,
-            _leaf(lambda i: i.workload.tokens),
-            "workload",
-            box_meaning="to three times the stock of public text (Epoch AI 2024: 300 T)",
-        ),
-        Variable(
-            "hidden",
-            "",
-            1024.0,
-            65536.0,
-            _hidden,
-            "workload",
-            whole=True,
-            box_meaning="width of a 1 B model to four times that of Llama-3.1-405B",
-            step=2048.0,
-        ),
-        Variable(
-            "layers",
-            "",
-            8.0,
-            256.0,
-            _layers,
-            "workload",
-            whole=True,
-            box_meaning="half of a small model to twice Llama-3.1-405B",
-        ),
-        # Set from whole numbers of layers and stages; one in the relaxed model.
-        Variable("fullest_stage", "", 1.0, 1.0, _of_plan("fullest_stage"), "rounding"),
-        Variable("last_stage", "", 1.0, 1.0, _of_plan("last_stage"), "rounding"),
-        Variable("prefill_fullest_stage", "", 1.0, 1.0, _of_prefill("fullest_stage"), "rounding"),
-        Variable("prefill_last_stage", "", 1.0, 1.0, _of_prefill("last_stage"), "rounding"),
+        Variable("chips", 64.0, 4e5, _field(Cluster, lambda d: d.cluster, "chips"), "size", integer=True),
+        Variable("hbm_bandwidth_bytes_per_s", 1e12, 12e12, _of_chip("hbm_bandwidth_bytes_per_s"), "chip",
+                 box_meaning="two HBM2e stacks to eight HBM4 stacks at moderate speed"),
+        Variable("hbm_capacity_bytes", 32e9, 432e9, _of_chip("hbm_capacity_bytes"), "chip",
+                 box_meaning="four 8 GB stacks to twelve 36 GB stacks"),
+        Variable("clock_ratio", 0.5, 1.08, _of_chip("clock_ratio"), "chip", counted="of nominal", least_frozen=LOWEST_CLOCK,
+                 box_meaning="half the nominal clock to the boost clock (1,980 of 1,830 MHz on H100)"),
+        Variable("compute_area_m2", 50e-6, 3200e-6, _of_project("compute_area_m2"), "silicon",
+                 box_meaning="a small die to four reticles of units"),
+        Variable("sram_bytes", 8e6, 4e9, _of_project("sram_bytes"), "silicon",
+                 box_meaning="a cache of a decade ago to an SRAM machine's reticle"),
+        Variable("hbm_stacks", 1.0, 16.0, _of_project("hbm_stacks"), "silicon", integer=True),
+        Variable("dies", 1.0, 4.0, _of_project("dies"), "silicon", integer=True, box_meaning="one to four reticles"),
+        Variable("enabled_fraction", 0.7, 0.999, _of_project("enabled_fraction"), "silicon",
+                 box_meaning="a third of the units spare to none; H100 0.917"),
+        Variable("clock_hz", 0.5e9, 2.6e9, _of_project("clock_hz"), "silicon",
+                 box_meaning="near the threshold to what gaming chips of the node reach"),
+        Variable("scale_up_domain", 4.0, 576.0, _domain(), "network", integer=True,
+                 box_meaning="half an eight-way board to an eight-rack domain"),
+        Variable("scale_up_bandwidth_bytes_per_s", 50e9, 1.8e12, _bandwidth("scale_up_bandwidth_bytes_per_s", 0),
+                 "network", box_meaning="PCIe 5 to NVLink 6, per direction"),
+        Variable("scale_out_bandwidth_bytes_per_s", 6.25e9, 200e9, _bandwidth("scale_out_bandwidth_bytes_per_s", 1),
+                 "network", box_meaning="50 Gb/s to 1.6 Tb/s a chip and direction"),
+        Variable("chips_per_rack", 1.0, 144.0, _field(Rack, lambda d: d.cluster.rack, "chips"), "facility", integer=True,
+                 box_meaning="one wafer-sized system to two chips in each slot of a 72-chip rack"),
+        Variable("pool_capacity_bytes", 16e9, 4e12, _of_pool("capacity_bytes"), "memory",
+                 box_meaning="a module to four boxes of them, a chip"),
+        Variable("pool_bandwidth_bytes_per_s", 8e9, 900e9, _of_pool("bandwidth_bytes_per_s"),
+                 "memory", box_meaning="half of PCIe 3.0 to NVLink 5, per direction"),
+        Variable("tp", 1.0, 64.0, _of_plan("tp"), "plan", integer=True),
+        Variable("pp", 1.0, 128.0, _of_plan("pp"), "plan", integer=True),
+        Variable("ep", 1.0, 1024.0, _of_plan("ep"), "plan", integer=True),
+        Variable("virtual_stages", 1.0, 16.0, _of_plan("virtual_stages"), "plan", integer=True),
+        Variable("micro_batch", 1.0, 8.0, _of_plan("micro_batch"), "plan", integer=True),
+        Variable("replicas", 1.0, 65536.0, _of_plan("dp"), "size", integer=True),
+        Variable("batch", 1.0, 2048.0, _of_plan("micro_batch"), "plan", integer=True,
+                 box_meaning="one user to the most sequences that engines take a replica"),
+        Variable("prefill_tp", 1.0, 64.0, _of_prefill("tp"), "plan", integer=True),
+        Variable("prefill_pp", 1.0, 16.0, _of_prefill("pp"), "plan", integer=True),
+        Variable("prefill_ep", 1.0, 1024.0, _of_prefill("ep"), "plan", integer=True),
+        Variable("prefill_batch", 1.0, 16.0, _of_prefill("micro_batch"), "plan", integer=True, counted="prompt"),
+        Variable("prefill_replicas", 1.0, 65536.0, _of_prefill("dp"), "size", integer=True),
+        Variable("global_batch_sequences", 1.0, 1e6, _of_run("global_batch_sequences"), "plan",
+                 integer=True, box_meaning="how far the batch may move from the workload's own to fit the replicas"),
+        Variable("tokens", 1e9, 1e15, _of_run("tokens"), "workload",
+                 box_meaning="to three times the stock of public text (Epoch AI 2024: 300 T)"),
+        Variable("hidden", 1024.0, 65536.0, Place(lambda d: d.workload.model.hidden, _set_hidden), "workload",
+                 integer=True, step=2048.0, box_meaning="width of a 1 B model to four times that of Llama-3.1-405B"),
+        Variable("layers", 8.0, 256.0, Place(lambda d: d.workload.model.layers, _set_layers), "workload",
+                 integer=True, box_meaning="half of a small model to twice Llama-3.1-405B"),
+        # Look-ups of layers, stages and degrees; as they stand here in the relaxed model.
+        Variable("fullest_stage", 1.0, 1.0, _of_plan("fullest_stage"), "lookup"),
+        Variable("last_stage", 1.0, 1.0, _of_plan("last_stage"), "lookup"),
+        Variable("prefill_fullest_stage", 1.0, 1.0, _of_prefill("fullest_stage"), "lookup"),
+        Variable("prefill_last_stage", 1.0, 1.0, _of_prefill("last_stage"), "lookup"),
     )
-}
+}  # fmt: skip
 """Design variables by name, with the widest boxes that hardware on sale or announced spans."""
 
 
@@ -337,54 +201,36 @@ def variable(name: str, lower: float | None = None, upper: float | None = None) 
     return KNOWN[name].bounded(lower, upper)
 
 
-_PROBES = (1.0817, 1.2739)  # no quantity of a design has these values
+def count_of(value: Any) -> int:
+    """A concrete count as an integer."""
+    return round(float(np.asarray(value)))
 
 
-def present(variable: Variable, design: Design) -> float:
-    """What a design holds where a variable would be put: found by putting two numbers there and looking where they went.
+@dataclass(frozen=True)
+class Ranges:
+    """Boxes of a machine's variables.
 
-    **Raises:** `UserError` where the variable is not one number of the design.
+    **Arguments:** `variables` of the question by name; `template` of the machine; `prefix` of its variables' names, where the
+    question has two machines.
     """
-    first, second = (jax.tree.leaves(variable.put(design, jnp.asarray(probe))) for probe in _PROBES)
-    for before, one, other in zip(jax.tree.leaves(design), first, second, strict=True):
-        moved = np.asarray(one) != np.asarray(other)
-        if moved.any():
-            values = np.broadcast_to(np.asarray(before), moved.shape)[moved]
-            if np.allclose(np.asarray(one)[moved], _PROBES[0], rtol=1e-6):
-                return float(values[0])
-    raise UserError(f"'{variable.name}' has no value before it is chosen: give it bounds instead of freezing it")
 
+    variables: Mapping[str, Variable]
+    template: Design
+    prefix: str = ""
 
-def completed(design: Design) -> Design:
-    """A design whose variables are set, with what follows from them.
+    def frees(self, name: str) -> bool:
+        """Whether a variable is the question's to choose."""
+        return self.prefix + name in self.variables
 
-    A chip in the making is built and installed. In training `dp = N / (t p c)`: the plan always uses every chip; a machine
-    that serves has the chips of its replicas. Dense experts are split like the rest of the layer.
-    """
-    if design.project is not None:
-        design = design._replace(cluster=installed(design.cluster, design.project))
-    if isinstance(design.workload, TrainAndServe):
-        training = completed(
-            design._replace(workload=design.workload.training, plan=design.plan.training, project=None)
-        )
-        serving = completed(design._replace(workload=design.workload.service, plan=design.plan.serving, project=None))
-        return design._replace(plan=TrainingAndServing(training.plan, serving.plan))
-    if isinstance(design.plan, Disaggregated):
-        plan = Disaggregated(*(_with_experts(each) for each in (design.plan.prefill, design.plan.decode)))
-    else:
-        plan = _with_experts(design.plan)
-    if isinstance(design.workload, Service):
-        cluster = eqx.tree_at(lambda c: c.chips, design.cluster, chips_of(plan))
-        return design._replace(cluster=cluster, plan=plan)
-    assert isinstance(plan, Plan)
-    dp = design.cluster.chips / (plan.tp * plan.pp * plan.cp)
-    return design._replace(plan=eqx.tree_at(lambda p: p.dp, plan, dp))
-
-
-def _with_experts(plan: Plan) -> Plan:
-    """Experts split like the rest of the layer where they are not spread."""
-    expert_tp = jnp.where(jnp.asarray(plan.ep) > 1, plan.expert_tp, plan.tp)
-    return eqx.tree_at(lambda p: p.expert_tp, plan, expert_tp)
+    def of(self, name: str) -> tuple[float, float]:
+        """The box of a variable; a point where the question does not free it."""
+        if self.frees(name):
+            box = self.variables[self.prefix + name]
+            return box.lower, box.upper
+        if KNOWN[name].category == "silicon" and self.template.project is None:
+            return 1.0, 1.0  # of a chip as it is sold: one of it
+        value = float(np.asarray(KNOWN[name].place.get(self.template)))
+        return value, value
 
 
 SERVE = "serve_"
@@ -395,21 +241,22 @@ SERVE = "serve_"
 def of_training(variable: Variable) -> Variable:
     """A variable of the training machine of two."""
 
-    def put(design: Design, value: Scalar) -> Design:
-        own = Design(design.workload.training, design.cluster, design.plan.training, design.project)
-        own = variable.put(own, value)
-        held = design._replace(cluster=own.cluster, project=own.project)
-        return eqx.tree_at(lambda d: (d.workload.training, d.plan.training), held, (own.workload, own.plan))
+    def whole(design: Design, own: Design) -> Design:
+        design = design._replace(cluster=own.cluster, project=own.project)
+        return eqx.tree_at(lambda d: (d.workload.training, d.plan.training), design, (own.workload, own.plan))
 
-    return replace(variable, put=put)
+    return _of_part(variable, variable.name, training_part, whole)
 
 
 @cache
 def of_serving(variable: Variable) -> Variable:
     """A variable of the plan of the serving machine of two, by its name with `serve_` before it."""
+    whole = lambda design, own: eqx.tree_at(lambda d: d.plan.serving, design, own.plan)
+    return _of_part(variable, f"{SERVE}{variable.name}", serving_part, whole)
 
-    def put(design: Design, value: Scalar) -> Design:
-        own = variable.put(Design(design.workload.service, design.cluster, design.plan.serving), value)
-        return eqx.tree_at(lambda d: d.plan.serving, design, own.plan)
 
-    return replace(variable, name=f"{SERVE}{variable.name}", put=put)
+def _of_part(variable: Variable, name: str, part: Callable, whole: Callable) -> Variable:
+    """A variable of one machine of two. **Arguments:** `part` of a design, and the `whole` with a part in its place."""
+    get = lambda design: variable.place.get(part(design))
+    put = lambda design, value: whole(design, variable.place.put(part(design), value))
+    return replace(variable, name=name, place=replace(variable.place, get=get, put=put))

@@ -4,8 +4,6 @@
 them; `hwopt validate` does the same in memory. A table that has the columns is taken at its word: nothing is searched.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import sys
@@ -17,8 +15,7 @@ from hwopt import catalog
 from hwopt.catalog.chips import slot
 from hwopt.errors import UserError
 from hwopt.evidence import collected_words as words
-from hwopt.evidence.columns import Measured, MeasuredRun, MeasuredService, columns_of, entry, inferred
-from hwopt.evidence.metrics import METRICS
+from hwopt.evidence.columns import METRICS, Measured, MeasuredRun, MeasuredService, columns_of, entry, inferred
 from hwopt.evidence.stacks import megatron, training_stack, typical_year
 from hwopt.evidence.table import load
 
@@ -42,8 +39,12 @@ def complete(cells: dict[str, str], kind: type[Measured], present: Iterable[str]
         return set()
     changed = set()
     for name, value in _INFERRED[kind](cells).items():
-        open_ = name in lacking or name in _CORRECTED or (name in ("stack", "year") and not cells.get(name))
-        if open_ and value != cells.get(name, "") and _readable(value, columns_of(kind)[name].read):
+        blank = name in ("stack", "year") and not cells.get(name)
+        if (
+            (name in lacking or name in _CORRECTED or blank)
+            and value != cells.get(name, "")
+            and _readable(value, columns_of(kind)[name].read)
+        ):
             cells[name] = value
             changed.add(name)
     return changed
@@ -61,8 +62,8 @@ def _text(cells: Cells, names: str) -> str:
     return " | ".join(cells.get(name, "") for name in names.split()).lower()
 
 
-def _whole(cells: Cells, name: str) -> int:
-    """A whole number of a cell, 0 where it holds none."""
+def _integer(cells: Cells, name: str) -> int:
+    """The integer in a cell, 0 where it holds none."""
     cell = cells.get(name, "").removesuffix(".0")
     return int(cell) if cell.isdigit() and len(cell) < 16 else 0
 
@@ -105,8 +106,8 @@ def accelerator(name: str) -> str | None:
     `Trainium1 (NeuronCore-v2; ...)`.
     """
     if "neuroncore" in name.lower():
-        whole = accelerator(re.split(r"[(,;]|neuroncore", name, flags=re.I)[0].strip())
-        return (lookup("chips", f"{whole}-core") or whole) if whole else lookup("chips", name)
+        chip = accelerator(re.split(r"[(,;]|neuroncore", name, flags=re.I)[0].strip())
+        return (lookup("chips", f"{chip}-core") or chip) if chip else lookup("chips", name)
     spellings, plain = [name], re.sub(r"[_/-]+", " ", name)
     for dropped in _DROPPED:
         plain = dropped.sub(" ", plain)
@@ -120,8 +121,8 @@ def lookup(kind: str, name: str) -> str | None:
     plain = re.sub(r"\([^)]*\)", " ", name).replace("_", "-")  # `llama3-70b (12-layer slice)`, `LLAMA3_70B (lora)`
     bare = re.sub(r"[\s-]+$", "", _TUNING.sub(" ", plain)).strip()
     squeeze = lambda text: re.sub(r"[^a-z0-9.]", "", text.lower())
-    known = entry(kind, name) or entry(kind, bare)
-    return known or next((slug for slug in catalog.names(kind) if squeeze(slug) == squeeze(bare)), None)
+    alike = (slug for slug in catalog.names(kind) if squeeze(slug) == squeeze(bare))
+    return entry(kind, name) or entry(kind, bare) or next(alike, None)
 
 
 def _chip(cells: Cells) -> str | None:
@@ -154,7 +155,7 @@ def year(cells: Cells) -> int:
     """Year of the software: the column, else the first date in source, place and notes; 0 where there is none."""
     text = _text(cells, "source source_locator notes")
     dates = (base + int(match[1]) for pattern, base in words.YEARS if (match := re.search(pattern, text)))
-    return _whole(cells, "year") or next(dates, 0)
+    return _integer(cells, "year") or next(dates, 0)
 
 
 def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
@@ -188,26 +189,19 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
     return megatron(architecture, date) if name == "nvidia" else name
 
 
-def _domain(cells: Cells) -> int:
-    """Accelerators of a scale-up domain."""
-    chip = _chip(cells)
-    usual = int(catalog.record("chips", chip).si("scale_up_domain", 8.0)) if chip else 8
-    return _whole(cells, "gpus_per_node") or usual
-
-
-def sharding_ranks(cells: Cells) -> str:
+def _sharding_ranks(cells: Cells, domain: int) -> str:
     """Ranks that share the states by words such as `zero1 inside groups of 8 GPUs (hybrid)`, `fsdp 256 inside slice x dp 4
-    over DCN`, `hsdp`; "" where all do.
+    over DCN`, `hsdp` (the scale-up `domain`); "" where all do.
     """
     prose = _text(cells, "zero_stage")
     if match := re.search(r"groups? of ([1-9]\d{0,8})", prose):
         return match[1]
     if match := re.search(r"fsdp[ -]?([1-9]\d{0,8})", prose):
         return match[1] if match[0] != "fsdp2" else ""  # the second FSDP, not two ranks
-    return str(max(_domain(cells) // (_whole(cells, "tp") or 1), 1)) if "hsdp" in prose else ""
+    return str(max(domain // (_integer(cells, "tp") or 1), 1)) if "hsdp" in prose else ""
 
 
-def recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
+def _recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
     """(share of layers recomputed whole, share whose attention core is) by words; blanks where there are none.
 
     "selective" differs by source: the attention core (Korthikanti et al., nothing left to save where kernels are `fused`);
@@ -223,8 +217,8 @@ def recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
         return share, ""
     if match := re.search(r"full[- ]on[- ](\d{1,9})", prose):
         model = lookup("workloads", cells.get("model_name", ""))
-        layers = _whole(cells, "layers") or (int(catalog.record("workloads", model).si("layers")) if model else 1)
-        return _number(min(int(match[1]) * (_whole(cells, "pp") or 1) / layers, 1.0)), ""
+        layers = _integer(cells, "layers") or (int(catalog.record("workloads", model).si("layers")) if model else 1)
+        return _number(min(int(match[1]) * (_integer(cells, "pp") or 1) / layers, 1.0)), ""
     if match := re.search(r"(?:every|each) (other|[1-9]\d{0,8})", prose):
         return _number(1.0 / (2 if match[1] == "other" else int(match[1]))), ""
     layers, _, attention = (_first(words.RECOMPUTED, prose) or ("0 0" if fused else "0 1")).partition(" ")
@@ -259,7 +253,7 @@ def links_gbit_per_s(notes: str, gpus_per_node: int) -> float | None:
 def _offloaded(cells: Cells) -> str:
     """Share of kept activations in host memory."""
     if match := re.search(r"offload_layers=(\d{1,4})\b", _text(cells, "notes")):
-        return _number(min(float(match[1]) / (_whole(cells, "layers") or 1), 1.0))
+        return _number(min(float(match[1]) / (_integer(cells, "layers") or 1), 1.0))
     # Only a layer's input stays: a third of what 0.85 of its products recomputed would keep.
     return _number(2.0 / 3.0) if "qkv_proj_offloaded" in _text(cells, "recompute") else ""
 
@@ -274,21 +268,23 @@ def _logit_bytes(cells: Cells) -> str:
 def _run(cells: Cells) -> dict[str, str]:
     """What the words of a training run say."""
     chip, date, notes = _chip(cells), year(cells), _text(cells, "notes")
-    architecture = str(catalog.record("chips", chip).text.get("architecture", "")) if chip else ""
+    record = catalog.record("chips", chip) if chip else None
+    architecture = str(record.text.get("architecture", "")) if record else ""
+    domain = _integer(cells, "gpus_per_node") or (int(record.si("scale_up_domain", 8.0)) if record else 8)
     software, guess = stack(cells, architecture)
     columns = _any_row(cells, chip) | _matches(words.RUN, cells)
     used = entry("stacks", cells.get("stack") or software or training_stack(architecture, date))
     kernel = cells.get("attention_kernel") or columns["attention_kernel"]
     usual = "unfused" if used and catalog.record("stacks", used).si("attention_scores_stored") else "fused"
-    again, attention_again = recomputed(cells, (kernel or usual) == "fused")
+    again, attention_again = _recomputed(cells, (kernel or usual) == "fused")
     metric = METRICS.get(cells.get("measured_metric", ""))
     attention, _, hardware = (columns["flops_attention"] if metric and metric.flops else "").partition(" ")
-    gbit = links_gbit_per_s(notes, min(_domain(cells), 8))
+    gbit = links_gbit_per_s(notes, min(domain, 8))
     return columns | {
         "year": str(date or ""),
         "stack": software,
         "assumed": "stack" if guess and not cells.get("stack") else "",
-        "zero_ranks": sharding_ranks(cells),
+        "zero_ranks": _sharding_ranks(cells, domain),
         "recompute_layers": again,
         "recompute_attention": attention_again,
         "offloaded_activations": _offloaded(cells),
@@ -309,25 +305,31 @@ def _service(cells: Cells) -> dict[str, str]:
     instance = re.match(r"trn(\d)", cells.get("gpu", ""), re.I)  # its NeuronCores are counted
     chip = lookup("chips", f"trainium{instance[1]}-core") if instance else _chip(cells)
     columns = _any_row(cells, chip) | _matches(words.SERVICE, cells)
+    weights, keys = _format(cells, "weight_precision"), _format(cells, "kv_precision")
     assumed, products = [], ""
-    formats = {name: _format(cells, name) for name in ("weight_precision", "kv_precision")}
     if columns["kept_16_bit"]:  # gpt-oss: experts in 4 bit, which multiply in 8
         record = catalog.record("chips", chip) if chip else None
         hopper = record is not None and record.text.get("architecture") == "hopper"
-        assumed = [*(name for name, written in formats.items() if not written), "mixed_formats"]
+        stated = {"weight_precision": weights, "kv_precision": keys}
+        assumed = [*(name for name, written in stated.items() if not written), "mixed_formats"]
         products = "fp8" if record and "fp8" in record.words("native") and not hopper else "bf16"
-        formats = {"weight_precision": "fp4", "kv_precision": "bf16" if hopper else formats["kv_precision"]}
+        weights, keys = "fp4", "bf16" if hopper else keys
     options = "tensorrt-llm perf-overview" in _text(cells, "source")
-    if options and not columns["attention_data_parallel"] and _whole(cells, "moe_experts") and _whole(cells, "ep") > 1:
+    if (
+        options
+        and not columns["attention_data_parallel"]
+        and _integer(cells, "moe_experts")
+        and _integer(cells, "ep") > 1
+    ):
         # Its section on reproducing results sets `enable_attention_dp` for every MoE model, also where a table's head says TP.
         columns["attention_data_parallel"] = "yes"
         assumed.append("attention_data_parallel")
-    lengths = _whole(cells, "input_tokens"), _whole(cells, "output_tokens")
+    lengths = _integer(cells, "input_tokens"), _integer(cells, "output_tokens")
     inconsistent = "inconsistent in source" in _text(cells, "notes")
     return columns | {
         "number_format": products,
-        "weight_format": formats["weight_precision"],
-        "kv_format": formats["kv_precision"],
+        "weight_format": weights,
+        "kv_format": keys,
         "requests": str(words.REQUESTS.get(lengths, "")) if options else "",
         "assumed": " ".join(assumed),
         "quality": "C" if inconsistent else cells.get("quality", ""),
@@ -354,14 +356,13 @@ def write(path: str | Path, out: str | Path) -> None:
     """
     table = load(path)
     lacking = [name for name in inferred(table.kind) if name not in table.header]
-    names = dict(zip(table.header, table.spelled, strict=True)) | {name: name for name in lacking}
-    rows = []
+    rows = [[*table.spelled, *lacking]]
     for _, cells in table.cells():
         complete(cells, table.kind, table.header)
-        rows.append([cells.get(name, "") for name in names])
+        rows.append([cells.get(name, "") for name in (*table.header, *lacking)])
     try:
         with Path(out).open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([list(names.values()), *rows])
+            csv.writer(file, lineterminator="\n").writerows(rows)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror or error}") from None
 

@@ -3,8 +3,6 @@
 Of the rules of one column the first that matches wins.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

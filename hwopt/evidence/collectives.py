@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -26,6 +27,7 @@ from hwopt import catalog
 from hwopt.catalog.names import data_root
 from hwopt.hardware.network import Network
 from hwopt.model import collectives
+from hwopt.types import Scalar
 from hwopt.units import to_si
 
 STACK = "nemo-2025"
@@ -38,27 +40,19 @@ LATENCY_BYTES = 2**16
 """Below this many bytes a collective's time is scored as its latency: 64 kB."""
 
 
-class System(NamedTuple):
-    """What a measured system is in the catalogue."""
-
-    chip: str
-    scale_out: str | None = None
-
-
 SYSTEMS = {
-    "a100": System("a100-80"),
-    "h100": System("h100-sxm"),
-    "dgx-h100": System("h100-sxm"),
-    "p5-one-node": System("h100-sxm"),
-    "h200": System("h200"),
-    "b200": System("b200"),
-    "b300": System("b300"),
-    "gb200": System("gb200"),
-    "gb300": System("gb300"),
-    "p5": System("h100-sxm", "efa"),
-    "p4de": System("a100-80", "efa-p4"),
+    "a100": "a100-80",
+    "h100": "h100-sxm",
+    "dgx-h100": "h100-sxm",
+    "p5-one-node": "h100-sxm",
+    **{chip: chip for chip in ("h200", "b200", "b300", "gb200", "gb300")},
+    "p5": "h100-sxm",
+    "p4de": "a100-80",
 }
-"""Systems of the table."""
+"""Systems of the table -> chip in the catalogue."""
+
+_SCALE_OUT = {"p5": "efa", "p4de": "efa-p4"}
+"""Links between nodes of systems that are measured on several."""
 
 _KERNELS: dict[str, Callable] = {
     "all_gather": collectives.ring_pass_s,
@@ -68,83 +62,72 @@ _KERNELS: dict[str, Callable] = {
 }
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One row: a collective on `chips` chips, alone."""
-
-    system: str
-    nodes: int
-    chips: int
-    chips_per_node: int
-    collective: str
-    message_bytes: float
-    time_s: float
-
-    @property
-    def in_network(self) -> bool:
-        """Whether switches take part: an all-reduce over all chips of nodes of eight (NVLS), where the link can."""
-        return self.collective == "all_reduce" and self.chips == self.nodes * self.chips_per_node >= 8
+Rows: TypeAlias = Any
+"""Rows of the table: a NumPy record array, whose columns are attributes."""
 
 
 @cache
-def read() -> tuple[Measurement, ...]:
-    """The measured collectives.
+def read() -> Rows:
+    """The measured collectives, each alone on its chips.
 
-    **Returns:** rows, in the table's order. **Units:** bytes (as nccl-tests count a message: the larger of the buffers
-    sent and received), s.
+    **Returns:** rows in the table's order: `system`, `nodes`, `chips`, `chips_per_node`, `collective`; `message_bytes`, as
+    nccl-tests count a message: the larger of the buffers sent and received; `time_s`; `in_network`: whether switches take
+    part, in an all-reduce over all chips of nodes of eight (NVLS), where the link can. **Units:** B, s.
 
     **Source:** column `source` of the table: ai-dynamo/aiconfigurator, NVIDIA/dgxc-benchmarking, aws-samples.
     """
     with (data_root() / "runs" / "collectives.csv").open(encoding="utf-8") as file:
-        return tuple(
-            Measurement(
-                row["system"], int(row["nodes"]), int(row["chips"]), int(row["chips_per_node"]), row["collective"],
-                float(row["message_bytes"]), to_si(float(row["time_us"]), "us"),
-            )
-            for row in csv.DictReader(file)
-        )  # fmt: skip
+        rows = list(csv.DictReader(file))
+    kinds = {
+        "system": str,
+        "nodes": int,
+        "chips": int,
+        "chips_per_node": int,
+        "collective": str,
+        "message_bytes": float,
+    }
+    columns = {name: np.array([kind(row[name]) for row in rows]) for name, kind in kinds.items()}
+    columns["time_s"] = np.array([to_si(float(row["time_us"]), "us") for row in rows])
+    whole = columns["nodes"] * columns["chips_per_node"]
+    columns["in_network"] = (columns["collective"] == "all_reduce") & (columns["chips"] == whole) & (whole >= 8)
+    return np.rec.fromarrays(list(columns.values()), dtype=[(name, of.dtype) for name, of in columns.items()])
 
 
 @cache
 def _network(system: str, domain: int, in_network: bool) -> Network:
-    entry = SYSTEMS[system]
-    return catalog.network(
-        entry.chip, domain=float(domain), scale_out=entry.scale_out, in_network_reduction=in_network
-    )  # fmt: skip
+    chip, scale_out = SYSTEMS[system], _SCALE_OUT.get(system)
+    return catalog.network(chip, domain=float(domain), scale_out=scale_out, in_network_reduction=in_network)
 
 
-def networks(rows: Sequence[Measurement]) -> Network:
+def networks(rows: Rows) -> Network:
     """The network of every row as the catalogue has it, leaves of shape (row, ...).
 
-    **Arguments:** `rows`. **Raises:** `KeyError` for a system that `SYSTEMS` lacks.
+    **Raises:** `KeyError` for a system that `SYSTEMS` lacks.
     """
-    each = [_network(row.system, row.chips_per_node, row.in_network) for row in rows]
+    each = [_network(row.system, int(row.chips_per_node), bool(row.in_network)) for row in rows]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *each)
 
 
 @eqx.filter_jit
-def _times(kernel: Callable, network: Network, size, group, launch_s):
+def _times(kernel: Callable, network: Network, size: np.ndarray, group: np.ndarray, launch_s: Scalar) -> jax.Array:
     one = jax.numpy.ones(())
     return jax.vmap(lambda net, s, n: kernel(net, s, n, one, launch_s))(network, size, group)
 
 
-def predict(rows: Sequence[Measurement], network: Network | None = None) -> np.ndarray:
+def predict(rows: Rows, network: Network | None = None) -> np.ndarray:
     """Times of collectives by the model.
 
     **Arguments:** `rows`; `network` of every row instead of the catalogue's. **Returns:** times, s, shape (row,).
     """
     network = networks(rows) if network is None else network
     launch_s = catalog.stack(STACK).collective_launch_s
-    names = np.array([row.collective for row in rows])
-    size = np.array([row.message_bytes for row in rows])
-    group = np.array([float(row.chips) for row in rows])
     time = np.zeros(len(rows))
     with jax.enable_x64(True):
         for name, kernel in _KERNELS.items():
-            at = np.flatnonzero(names == name)
+            at = np.flatnonzero(rows.collective == name)
             if len(at):
                 own = jax.tree.map(lambda leaf: leaf[at], network)  # noqa: B023
-                time[at] = _times(kernel, own, size[at], group[at], launch_s)
+                time[at] = _times(kernel, own, rows.message_bytes[at], rows.chips[at].astype(float), launch_s)
     return time
 
 
@@ -158,43 +141,34 @@ class Score(NamedTuple):
     latency_factor: float | None  # median of max(predicted / measured, measured / predicted) below 64 kB
     latency_factor_90: float | None
 
-
-def _score(rows: Sequence[Measurement], predicted: np.ndarray) -> Score:
-    size, measured = np.array([row.message_bytes for row in rows]), np.array([row.time_s for row in rows])
-    ratio = measured / predicted  # of bandwidths, predicted over measured
-    bias = ratio[(size >= BANDWIDTH_BYTES[0]) & (size <= BANDWIDTH_BYTES[1])] - 1.0
-    factor = np.exp(np.abs(np.log(ratio[size < LATENCY_BYTES])))
-    quantile = lambda values, share: float(np.quantile(values, share)) if len(values) else None
-    error = np.abs(bias)
-    of = ((error, 0.5), (error, 0.9), (bias, 0.5), (factor, 0.5), (factor, 0.9))
-    return Score(len(rows), *(quantile(values, share) for values, share in of))
+    @classmethod
+    def of(cls, rows: Rows, predicted: np.ndarray) -> Score:
+        """Errors of rows with their predicted times, s."""
+        size, ratio = rows.message_bytes, rows.time_s / predicted  # of bandwidths, predicted over measured
+        bias = ratio[(size >= BANDWIDTH_BYTES[0]) & (size <= BANDWIDTH_BYTES[1])] - 1.0
+        error, factor = np.abs(bias), np.exp(np.abs(np.log(ratio[size < LATENCY_BYTES])))
+        each = ((error, 0.5), (error, 0.9), (bias, 0.5), (factor, 0.5), (factor, 0.9))
+        return cls(len(rows), *(float(np.quantile(x, share)) if len(x) else None for x, share in each))
 
 
-def score(rows: Sequence[Measurement] | None = None, predicted: np.ndarray | None = None) -> dict:
-    """Errors by system and by collective on it.
-
-    **Arguments:** `rows`, by default all; `predicted` times of them, s, by default the model's.
-
-    **Returns:** `{system: {"all": Score, collective: Score}}`.
-    """
-    rows = read() if rows is None else rows
-    predicted = predict(rows) if predicted is None else predicted
-    members: dict[str, dict[str, list[int]]] = {}
-    for i, row in enumerate(rows):
-        parts = members.setdefault(row.system, {"all": []})
-        parts["all"].append(i)
-        parts.setdefault(row.collective, []).append(i)
-    return {
-        system: {name: _score([rows[i] for i in at], predicted[at]) for name, at in parts.items()}
-        for system, parts in members.items()
-    }
+def score() -> dict[str, dict[str, Score]]:
+    """Errors of the model by system and by collective on it: `{system: {"all": Score, collective: Score}}`."""
+    rows = read()
+    predicted, scores = predict(rows), {}
+    for system in dict.fromkeys(rows.system.tolist()):
+        own = rows.system == system
+        parts = {"all": own} | {
+            name: own & (rows.collective == name) for name in dict.fromkeys(rows.collective[own].tolist())
+        }
+        scores[system] = {name: Score.of(rows[part], predicted[part]) for name, part in parts.items()}
+    return scores
 
 
 # The fit -------------------------------------------------------------------------------------------------------------
 
 
 class Constants(NamedTuple):
-    """What the fit finds of one link."""
+    """Fitted constants of one link."""
 
     efficiency: float
     latency_s: float
@@ -202,9 +176,8 @@ class Constants(NamedTuple):
     ramp: float
 
 
-@dataclass(frozen=True)
-class Target:
-    """A link to fit: the systems that show it, its tier, and the chips' bandwidth that is its own."""
+class Target(NamedTuple):
+    """A link to fit: the systems that show it, and its tier."""
 
     systems: tuple[str, ...]
     tier: int
@@ -219,6 +192,13 @@ TARGETS = {
 }
 """Links that the table covers. Each generation of EFA is seen on two nodes of one system alone, so nothing is left out of it."""
 
+
+def rows_of(target: Target) -> Rows:
+    """The rows that show a link."""
+    rows = read()
+    return rows[np.isin(rows.system, target.systems)]
+
+
 EFFICIENCY_LIMIT = 0.95
 """No link carries more of its bandwidth: headers and encoding remain."""
 
@@ -227,31 +207,23 @@ ROBUST = 0.1
 
 
 def _with(network: Network, tier: int, constants: Constants, in_network: np.ndarray) -> Network:
-    """Networks with a link's constants replaced."""
-
-    def put(leaf: np.ndarray, value: float, where: np.ndarray | slice = slice(None)) -> np.ndarray:
-        leaf = leaf.copy()
-        leaf[where, tier] = value
-        return leaf
-
-    reduction = network.reduction_factor
-    if constants.in_network_reduction is not None:
-        reduction = put(reduction, constants.in_network_reduction, in_network)
-    return eqx.tree_at(
-        lambda n: (n.efficiency, n.latency_s, n.ramp, n.reduction_factor), network,
-        (put(network.efficiency, constants.efficiency), put(network.latency_s, constants.latency_s),
-         put(network.ramp, constants.ramp), reduction),
-    )  # fmt: skip
+    """Networks with a link's constants replaced, that of reduction where it is `in_network`."""
+    values = constants._asdict() | {"reduction_factor": constants.in_network_reduction}
+    leaves = {name: getattr(network, name).copy() for name in ("efficiency", "latency_s", "ramp", "reduction_factor")}
+    for name, leaf in leaves.items():
+        if values[name] is not None:
+            leaf[in_network if name == "reduction_factor" else slice(None), tier] = values[name]
+    return replace(network, **leaves)
 
 
-def _weights(rows: Iterable[Measurement]) -> np.ndarray:
+def _weights(rows: Rows) -> np.ndarray:
     """Every collective of every system counts alike, however many rows it has."""
-    cells = [(row.system, row.collective) for row in rows]
-    count = {cell: cells.count(cell) for cell in set(cells)}
+    cells = list(zip(rows.system, rows.collective, strict=True))
+    count = Counter(cells)
     return np.array([1.0 / np.sqrt(count[cell] * len(count)) for cell in cells])
 
 
-def fit_rows(rows: Sequence[Measurement], tier: int, *, ramp: float | None = 1.0) -> Constants:
+def fit_rows(rows: Rows, tier: int, *, ramp: float | None = 1.0) -> Constants:
     """Constants of one tier of links that explain rows best.
 
     Minimises `sum_cells mean_rows rho(log(predicted / measured))`, rho quadratic to `ROBUST` and linear beyond, over the
@@ -259,8 +231,8 @@ def fit_rows(rows: Sequence[Measurement], tier: int, *, ramp: float | None = 1.0
 
     **Arguments:** `rows`; `tier` the link is; `ramp` as it is, or None to fit it too.
     """
-    base, in_network = networks(rows), np.array([row.in_network for row in rows])
-    measured, weights = np.array([row.time_s for row in rows]), _weights(rows)
+    base, in_network = networks(rows), rows.in_network
+    weights = _weights(rows)
     reduces = bool(tier == 0 and (base.reduction_factor[in_network, 0] < 1.0).any())
 
     def constants(x: np.ndarray) -> Constants:
@@ -268,66 +240,56 @@ def fit_rows(rows: Sequence[Measurement], tier: int, *, ramp: float | None = 1.0
         return Constants(values[0], values[1], values[2] if reduces else None, values[-1] if ramp is None else ramp)
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        error = np.log(predict(rows, _with(base, tier, constants(x), in_network)) / measured) / ROBUST
+        error = np.log(predict(rows, _with(base, tier, constants(x), in_network)) / rows.time_s) / ROBUST
         return weights * error * np.sqrt(2.0 / (1.0 + np.sqrt(1.0 + error**2)))  # squares to 2 (sqrt(1 + e^2) - 1)
 
     low, high = [0.2, 1e-7] + [0.5] * reduces, [EFFICIENCY_LIMIT, 1e-3] + [1.0] * reduces
     starts = [[0.7, latency] + [0.8] * reduces for latency in (5e-7, 3e-6, 2e-5)]
     if ramp is None:
         low, high, starts = [*low, 0.05], [*high, 10.0], [[*start, 1.0] for start in starts]
-    optima = [
-        least_squares(residuals, np.log(start), bounds=(np.log(low), np.log(high)), diff_step=1e-4) for start in starts
-    ]
+    bounds = np.log(low), np.log(high)
+    optima = [least_squares(residuals, np.log(start), bounds=bounds, diff_step=1e-4) for start in starts]
     return constants(min(optima, key=lambda one: one.cost).x)
 
 
-class Fit(NamedTuple):
-    """Constants of a link and how far they can be trusted."""
-
-    best: Constants  # of all rows
-    low: Constants  # least over fits to each system alone and to each collective alone
-    high: Constants  # most over them
-    free: Constants  # with the ramp fitted too: a check of its theory
-
-
-def fit(name: str) -> Fit:
+def fit(name: str) -> dict[str, Constants]:
     """Constants of a link with their spread.
 
-    **Arguments:** `name` of a link in `TARGETS`. **Returns:** what `hwopt/data/links` holds, rounded.
+    **Arguments:** `name` of a link in `TARGETS`.
+
+    **Returns:** what `hwopt/data/links` holds, rounded: `best` of all rows; `low` and `high`, the least and most over fits to
+    each system and to each collective alone; `free`, with the ramp fitted too: a check of its theory.
 
     **Source:** rows of `hwopt/data/runs/collectives.csv`.
     """
     target = TARGETS[name]
-    rows = [row for row in read() if row.system in target.systems]
-    parts = [[row for row in rows if row.system == system] for system in target.systems]
-    parts += [[row for row in rows if row.collective == kind] for kind in _KERNELS]
-    fits = [fit_rows(part, target.tier) for part in (rows, *parts) if part]
+    rows = rows_of(target)
+    parts = [rows[rows.system == system] for system in target.systems]
+    parts += [rows[rows.collective == kind] for kind in _KERNELS]
+    fits = [fit_rows(part, target.tier) for part in (rows, *parts) if len(part)]
 
     def end(of: Callable[..., float]) -> Constants:
         columns = ([value for value in column if value is not None] for column in zip(*fits, strict=True))
         return Constants(*(of(known) if known else None for known in columns))  # pyright: ignore[reportArgumentType]
 
-    return Fit(fits[0], end(min), end(max), fit_rows(rows, target.tier, ramp=None))
+    return {"best": fits[0], "low": end(min), "high": end(max), "free": fit_rows(rows, target.tier, ramp=None)}
 
 
 def table(scores: Mapping[str, Mapping[str, Score]]) -> str:
     """Scores as lines of text, one a system."""
-    percent = lambda value: "-" if value is None else f"{100 * value:.1f}"
-    factor = lambda value: "-" if value is None else f"{value:.2f}"
     lines = [
         f"{'system':12} {'rows':>5} {'bus bandwidth':>14} {'90 %':>6} {'bias':>6} {'latency x':>10} {'90 %':>6}  by collective"
     ]
     for system, parts in scores.items():
-        rows, error, error_90, bias, latency, latency_90 = parts["all"]
-        rest = "  ".join(
-            f"{name} {100 * part.bandwidth_error:.0f} %"
-            for name, part in parts.items()
-            if name != "all" and part.bandwidth_error is not None
+        rows, *values = parts["all"]
+        layout = zip(values, (14, 6, 6, 10, 6), (".1f", ".1f", ".1f", ".2f", ".2f"), strict=True)
+        cells = (
+            f"{'-' if x is None else format(100 * x if form == '.1f' else x, form):>{width}}"
+            for x, width, form in layout
         )
-        lines.append(
-            f"{system:12} {rows:5} {percent(error):>14} {percent(error_90):>6} {percent(bias):>6} {factor(latency):>10}"
-            f" {factor(latency_90):>6}  {rest}"
-        )
+        errors = {name: part.bandwidth_error for name, part in parts.items() if name != "all"}
+        rest = "  ".join(f"{name} {100 * error:.0f} %" for name, error in errors.items() if error is not None)
+        lines.append(f"{system:12} {rows:5} {' '.join(cells)}  {rest}")
     return "\n".join(lines)
 
 
@@ -336,7 +298,7 @@ def main(arguments: Sequence[str]) -> None:
     if list(arguments) == ["fit"]:
         for name in TARGETS:
             print(name)
-            for kind, constants in fit(name)._asdict().items():
+            for kind, constants in fit(name).items():
                 print(f"  {kind:5}", *(f"{k} {v:.4g}" for k, v in constants._asdict().items() if v is not None))
     else:
         print(table(score()))

@@ -1,4 +1,5 @@
-"""The columns of measured runs, declared once: what a cell says, its unit, what it may hold, what a blank is taken for.
+"""The columns of measured runs, declared once: what a cell says, its unit, what it may hold, what a blank is taken for; and
+what can be measured.
 
 `python -m hwopt.evidence.columns` prints them. The reader, its errors, the list of essential columns and the documentation
 follow from the declaration. Columns marked `inferred` are what `hwopt.evidence.collected_text` reads out of prose where a
@@ -12,12 +13,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from hwopt import catalog
 from hwopt.catalog.chips import SLOTS
 from hwopt.errors import UserError, suggest
-from hwopt.evidence.metrics import ATTENTION, SERVING, TRAINING, Metric
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Range of a number in a cell: nothing measured, in the units of the columns, lies outside."""
@@ -26,12 +26,52 @@ _ENTRIES = {"stacks": "software stack", "chips": "accelerator", "workloads": "mo
 _YES, _NO = ("yes", "y", "true", "on", "1"), ("no", "n", "false", "off", "0")
 
 
+class Metric(NamedTuple):
+    """A measured quantity."""
+
+    unit: str  # as printed
+    direct: bool = False  # a time or a rate of tokens: beside it, what else a source prints of the run does not count
+    rate: bool = False  # falls as the step takes longer
+    flops: bool = False  # depends on which FLOPs are counted
+    memory: bool = False
+
+
+TRAINING = {
+    "iter_time_s": Metric("s", direct=True),
+    "step_time_s": Metric("s", direct=True),
+    "tokens_per_s_per_gpu": Metric("token/s", direct=True, rate=True),
+    "tokens_per_s": Metric("token/s", direct=True, rate=True),
+    "samples_per_s": Metric("sequence/s", direct=True, rate=True),
+    "tflops_per_gpu": Metric("TFLOP/s", rate=True, flops=True),
+    "mfu": Metric("fraction", rate=True, flops=True),
+    "hfu": Metric("fraction", rate=True, flops=True),
+    "peak_memory_per_gpu": Metric("GiB", memory=True),
+    "max_memory_reserved": Metric("GiB", memory=True),
+    "max_memory_allocated": Metric("GiB", memory=True),
+}
+"""Metrics of training runs that can be scored."""
+
+SERVING = {
+    "total_latency_ms": Metric("ms", direct=True),
+    "ttft_ms": Metric("ms", direct=True),
+    "tpot_ms": Metric("ms", direct=True),
+    "output_tokens_per_s": Metric("token/s", rate=True),
+    "output_tokens_per_s_per_gpu": Metric("token/s", rate=True),
+}
+"""Metrics of services that can be scored."""
+
+METRICS = TRAINING | SERVING
+
+ATTENTION = {"full": 1.0, "causal": 0.5, "none": 0.0}
+"""Share of the score matrix that a source counts."""
+
+
 @dataclass(frozen=True)
 class Column:
     """What the cells of one column say."""
 
     meaning: str
-    kind: str  # a key of `_READERS`
+    reader: Callable[[str, Column], Any]  # value of a cell; raises `ValueError` with what is wrong
     unit: str = ""
     words: tuple[str, ...] = ()  # that a cell may hold; of an entry, its kind in the catalogue
     low: float = SMALLEST
@@ -47,7 +87,7 @@ class Column:
 
         **Raises:** `ValueError` with what is wrong with it and what was likely meant.
         """
-        return None if cell.lower().startswith(self.none or ("\0",)) else _READERS[self.kind](cell, self)
+        return None if cell.lower().startswith(self.none or ("\0",)) else self.reader(cell, self)
 
 
 def _number(cell: str, column: Column) -> float:
@@ -63,17 +103,16 @@ def _number(cell: str, column: Column) -> float:
         raise ValueError("must be above zero; leave it empty if it is not known")
     if value and not SMALLEST <= value <= LARGEST:
         raise ValueError("is beyond anything measured; is the unit right?")
-    if value < column.low:
-        raise ValueError(f"must be at least {column.low:g}")
-    if value > column.high:
-        raise ValueError(f"must be at most {column.high:g}")
+    if not column.low <= value <= column.high:
+        limit = f"at least {column.low:g}" if value < column.low else f"at most {column.high:g}"
+        raise ValueError(f"must be {limit}")
     return value
 
 
-def _whole(cell: str, column: Column) -> int:
+def _integer(cell: str, column: Column) -> int:
     value = _number(cell, column)
     if value != int(value):
-        raise ValueError("must be a whole number")
+        raise ValueError("must be an integer")
     return int(value)
 
 
@@ -121,40 +160,27 @@ def _release(cell: str, column: Column) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-_READERS: dict[str, Callable[[str, Column], Any]] = {
-    "text": lambda cell, column: cell,
-    "words": lambda cell, column: tuple(cell.split()),
-    "number": _number,
-    "whole number": _whole,
-    "number or max": _batched,
-    "yes or no": _flag,
-    "word": _word,
-    "entry": _entry,
-    "release": _release,
-}
+def _column(reader: Callable[[str, Column], Any], meaning: str, *, empty: Any = None, **about: Any) -> Any:
+    return field(default=empty, metadata={"column": Column(meaning, reader, **about)})
 
 
-def _column(kind: str, meaning: str, *, empty: Any = None, **about: Any) -> Any:
-    return field(default=empty, metadata={"column": Column(meaning, kind, **about)})
-
-
-_text = partial(_column, "text", empty="")
-_words = partial(_column, "words", empty=())
-_real = partial(_column, "number")
-_count = partial(_column, "whole number")
-_yes = partial(_column, "yes or no")
-_version = partial(_column, "release")
-_share = partial(_column, "number", low=0.0, high=1.0)
-_batch = partial(_column, "number or max")
+_text = partial(_column, lambda cell, column: cell, empty="")
+_words = partial(_column, lambda cell, column: tuple(cell.split()), empty=())
+_real = partial(_column, _number)
+_count = partial(_column, _integer)
+_yes = partial(_column, _flag)
+_version = partial(_column, _release)
+_share = partial(_column, _number, low=0.0, high=1.0)
+_batch = partial(_column, _batched)
 
 
 def _said(meaning: str, *words: str, blank: str) -> Any:
     """One of some words; collected tables say it in prose."""
-    return _column("word", meaning, words=words, blank=blank, inferred=True)
+    return _column(_word, meaning, words=words, blank=blank, inferred=True)
 
 
 def _named(meaning: str, kind: str, **about: Any) -> Any:
-    return _column("entry", meaning, words=(kind,), **about)
+    return _column(_entry, meaning, words=(kind,), **about)
 
 
 # fmt: off
@@ -326,16 +352,12 @@ def inferred(kind: type[Measured]) -> tuple[str, ...]:
 
 def _described(kind: type[Measured], name: str, column: Column) -> str:
     """One line of documentation."""
-    words = kind.metrics if name == "measured_metric" else column.words
-    holds = {
-        "entry": f"a name of hwopt catalog {''.join(column.words)}",
-        "number": f"{column.low:g} to {column.high:g}" if column.high < LARGEST else "",
-        "whole number": f"{column.low:g} to {column.high:g}" if column.high < LARGEST else "",
-        "yes or no": "yes or no",
-    }
+    words = " | ".join(kind.metrics if name == "measured_metric" else column.words)
+    limits = f"{column.low:g} to {column.high:g}" if column.high < LARGEST else ""
+    holds = {_entry: f"a name of hwopt catalog {words}", _flag: "yes or no"}.get(column.reader, limits or words)
     also = f"or named {', '.join(column.also)}" if column.also else ""
     blank = f"blank: {column.blank}" if column.blank else ""
-    facts = (column.meaning, column.unit, holds.get(column.kind) or " | ".join(words), also, blank)
+    facts = (column.meaning, column.unit, holds, also, blank)
     mark = "!" if column.essential else "*" if column.inferred else '"' if name in PROSE[kind] else " "
     return f"{mark} {name:24}{'; '.join(filter(None, facts))}"
 

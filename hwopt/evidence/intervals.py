@@ -6,27 +6,23 @@ has in common with those that went further wrong: experts, long sequences, 4-bit
 unlike those fitted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, singledispatch
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hwopt import catalog
 from hwopt.catalog import Calibration
+from hwopt.catalog.chips import architecture
 from hwopt.catalog.load import read_toml
 from hwopt.catalog.names import data_root
 from hwopt.evidence.stacks import OTHERS, software_family
 from hwopt.hardware.calibration import FAMILY, STACK
-from hwopt.plan import Disaggregated
+from hwopt.optim.solution import Solution
 from hwopt.types import PRECISIONS
 from hwopt.workload.service import Service
-from hwopt.workload.train_and_serve import TrainAndServe
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import total_parameters
 
@@ -59,23 +55,24 @@ def terms(
     `without`: the source that its fit left out.
     """
     software = _SOFTWARE.get(software_family(stack))
-    return {
-        "moe": float(float(run.model.experts) > 1.0),
-        "long_sequence": float(float(run.sequence_length) >= LONG_SEQUENCE),
-        "fp4": float(np.asarray(run.gemm_precision)[PRECISIONS.index("fp4")] > 0.0),
-        "small_model": float(float(total_parameters(run.model)) < SMALL_MODEL),
-        "new_family": float(not calibration.knows(FAMILY, architecture, without)),
-        "new_stack": float(not calibration.knows(STACK, stack, without)),
-        **{name: float(name == software) for name in _SOFTWARE.values()},
+    applying = {
+        "moe": run.model.experts > 1.0,
+        "long_sequence": run.sequence_length >= LONG_SEQUENCE,
+        "fp4": run.gemm_precision[PRECISIONS.index("fp4")] > 0.0,
+        "small_model": total_parameters(run.model) < SMALL_MODEL,
+        "new_family": not calibration.knows(FAMILY, architecture, without),
+        "new_stack": not calibration.knows(STACK, stack, without),
+        **{name: name == software for name in _SOFTWARE.values()},
     }
+    return {name: float(on) for name, on in applying.items()}
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Half widths, in the logarithm, of a prediction's step time and memory."""
+    """Half widths, in the logarithm, of a prediction's step time and memory; None where no memory was measured."""
 
     time: float
-    memory: float
+    memory: float | None = None
 
     def times(self, value: float) -> tuple[float, float]:
         """Low and high of a quantity in proportion to the step time, or to its reciprocal."""
@@ -83,80 +80,73 @@ class Interval:
 
     def memories(self, value: float) -> tuple[float, float]:
         """Low and high of an amount of memory."""
-        return value * math.exp(-self.memory), value * math.exp(self.memory)
-
-
-def interval(
-    run: TrainingRun, architecture: str, stack: str, calibration: Calibration | None, without: str = ""
-) -> Interval | None:
-    """The interval of a prediction; None where the constants in use were not calibrated.
-
-    **Arguments:** as `terms`.
-    """
-    if calibration is None or "base" not in calibration.intervals:
-        return None
-    applying = terms(run, architecture, stack, calibration, without)
-    exponent = calibration.intervals["base"] + sum(
-        calibration.intervals.get(name, 0.0) * on for name, on in applying.items()
-    )
-    return Interval(math.exp(exponent), calibration.intervals.get(MEMORY, 0.1))
+        half = math.inf if self.memory is None else self.memory
+        return value * math.exp(-half), value * math.exp(half)
 
 
 @cache
 def _serving_widths() -> Mapping[str, Any]:
-    path = data_root() / "calibrations" / "serving.toml"
-    return read_toml(Path(str(path)))
+    return read_toml(Path(str(data_root() / "calibrations" / "serving.toml")))
 
 
-def serving_interval(
-    service: Service, architecture: str, calibration: Calibration | None, without: str = ""
+def interval(
+    workload: Any, architecture: str, stack: str, calibration: Calibration | None, without: str = ""
 ) -> Interval | None:
-    """The interval of a service's rates and latencies; None where the constants in use were not calibrated.
+    """The interval of a prediction; None where the constants in use were not calibrated, and of what nobody has measured.
 
-    Half widths, of dense models and of models with experts, hold `COVERAGE` of the errors on measured services, cells counted
-    equally. Constants of chips are fitted to training runs, those of serving software were set with these services in view:
-    a new service may go further wrong. Chips of a family that no measured service ran on have the wider interval of training.
+    A service's half widths, of dense models and of models with experts, hold `COVERAGE` of the errors on measured services,
+    cells counted equally. Constants of chips are fitted to training runs, those of serving software were set with these
+    services in view: a new service may go further wrong. Chips of a family that no measured service ran on have the wider
+    interval of training.
 
-    **Arguments:** `service`; the chip's `architecture`; the `calibration` that predicts; `without`: a source of measured
-    services whose errors the widths must not have seen.
+    **Arguments:** `workload`; the chip's `architecture` and the `stack`'s name; the `calibration` that predicts; `without`: a
+    source of measured runs that neither its fit nor the widths must have seen.
     """
     if calibration is None or "base" not in calibration.intervals:
         return None
+    return _interval(workload, architecture, stack, calibration, without)
+
+
+@singledispatch
+def _interval(workload: Any, architecture: str, stack: str, calibration: Calibration, without: str) -> Interval | None:
+    return None
+
+
+@_interval.register
+def _(workload: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str) -> Interval:
+    widths, applying = calibration.intervals, terms(workload, architecture, stack, calibration, without)
+    exponent = widths["base"] + sum(widths.get(name, 0.0) * on for name, on in applying.items())
+    return Interval(math.exp(exponent), widths.get(MEMORY, 0.1))
+
+
+@_interval.register
+def _(workload: Service, architecture: str, stack: str, calibration: Calibration, without: str) -> Interval:
     table = _serving_widths()
-    widths = table["left_out"].get(without, table["half_widths"])
-    half = widths["experts" if float(service.model.experts) > 1.0 else "dense"]
-    if architecture not in table["families"]:
-        half = half * math.exp(calibration.intervals.get("new_family", 0.0))
-    return Interval(half, calibration.intervals.get(MEMORY, 0.1))
+    half = table["left_out"].get(without, table["half_widths"])[
+        "experts" if float(workload.model.experts) > 1.0 else "dense"
+    ]
+    known = architecture in table["families"]
+    return Interval(half if known else half * math.exp(calibration.intervals.get("new_family", 0.0)))
 
 
 def machine_interval(
-    run: TrainingRun, chip: str | Path, stack: str | Path | None, calibration: Calibration | None
+    workload: Any, chip: str | Path, stack: str | Path | None, calibration: Calibration | None
 ) -> Interval | None:
-    """The interval of a run on a chip of the catalogue or of a user's file, and the stack it runs by default."""
-    record = catalog.record("chips", chip)
+    """The interval on a chip of the catalogue or of a user's file, and the stack it runs by default."""
     software = catalog.record("stacks", catalog.default_stack(chip) if stack is None else stack).slug
-    return interval(run, str(record.text.get("architecture", "")), software, calibration)
+    return interval(workload, architecture(catalog.record("chips", chip)), software, calibration)
 
 
-def question_interval(question: Any, solution: Any) -> Interval | None:
-    """The interval of an answer of `optimize`; None for questions that name no chip, stack and constants.
-
-    A chip drawn anew is unlike those that were fitted.
+def question_interval(solution: Solution) -> Interval | None:
+    """The interval of an answer of `optimize`; None for questions that do not say of which chip, stack and constants they are,
+    and for prompts and answers on chips of their own. A parametric chip is unlike those that were fitted.
     """
-    if not all(hasattr(question, name) for name in ("chip", "stack", "constants")):
+    provenance, design = solution.problem.provenance, solution.built
+    records, calibration = provenance.records, provenance.calibration
+    if calibration is None or not {"chip", "stack"} <= records.keys():
         return None
-    chip, stack, constants = question.chip, question.stack, question.constants
-    calibration = catalog.calibration(constants)
-    workload = solution.built.workload
-    if isinstance(workload, TrainAndServe) or isinstance(solution.built.plan, Disaggregated):
-        return None  # no such machine was measured
-    if isinstance(workload, Service):
-        around = serving_interval(
-            workload, str(catalog.record("chips", chip).text.get("architecture", "")), calibration
-        )
-    else:
-        around = machine_interval(workload, chip, stack, calibration)
-    if around is None or calibration is None or solution.built.project is None:
-        return around
-    return Interval(around.time * math.exp(calibration.intervals.get("new_family", 0.0)), around.memory)
+    around = interval(design.workload, architecture(records["chip"]), records["stack"].slug, calibration)
+    if around is None or design.plan.disaggregated:
+        return None
+    new_chip = 0.0 if design.project is None else calibration.intervals.get("new_family", 0.0)
+    return replace(around, time=around.time * math.exp(new_chip))

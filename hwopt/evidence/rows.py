@@ -1,14 +1,11 @@
 """Measured runs as typed rows: blanks as None, every fault named by file, row and column."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwopt.errors import UserError
 from hwopt.evidence.collected_text import complete
 from hwopt.evidence.columns import Measured, columns_of
-from hwopt.evidence.table import Table, load
+from hwopt.evidence.table import load
 
 
 @dataclass(frozen=True)
@@ -34,15 +31,16 @@ def read(path: str | Path) -> Measurements:
     **Raises:** `UserError` for a file that cannot be read as such, with file, row, column and what was likely meant.
     """
     table = load(path)
-    declared = columns_of(table.kind)
-    present = frozenset(table.header)
+    declared, present = columns_of(table.kind), frozenset(table.header)
     filled: set[str] = set()
     first: dict[tuple[str, ...], int] = {}
     named: dict[str, int] = {}
     rows = []
     for line, cells in table.cells():
         repeats = first.setdefault(tuple(cells.values()), line)
-        _check_name(table, line, cells.get("id", ""), named, repeats)
+        name = cells.get("id", "")
+        if name and (other := named.setdefault(name, line)) != line and repeats == line:
+            raise table.fault(line, "id", name, f"is the row at line {other} already; give each its own")
         filled |= complete(cells, table.kind, present)
         values = {}
         for name, column in declared.items():
@@ -54,11 +52,3 @@ def read(path: str | Path) -> Measurements:
         values.setdefault("id", f"row-{line}")
         rows.append(table.kind(line=line, columns=present, repeats=repeats if repeats != line else 0, **values))
     return Measurements(table.path, table.kind, rows, tuple(name for name in declared if name in filled))
-
-
-def _check_name(table: Table, line: int, name: str, named: dict[str, int], repeats: int) -> None:
-    """Refuses an id that stands twice for different rows."""
-    if name and (other := named.setdefault(name, line)) != line and repeats == line:
-        raise UserError(
-            f"{table.path}: row at line {line}, column 'id': '{name}' is the row at line {other} already; give each its own"
-        )

@@ -1,7 +1,5 @@
 """What software does where a row is silent: habits and families of stacks, and the stack that a chip ran in a year."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 
@@ -36,11 +34,8 @@ def habits(stack: str) -> Habits:
     usual = {"zero": "1", "recompute": "memory", "sequence_parallel": "yes", "pads_heads": "no"}
     text = catalog.record("stacks", stack).text
     zero, recompute, parallel, pads = (str(text.get(name, otherwise)) for name, otherwise in usual.items())
-    if (
-        zero not in ("0", "1", "2", "3")
-        or recompute not in ("none", "full", "memory")
-        or {parallel, pads} - {"yes", "no"}
-    ):
+    known = zero in ("0", "1", "2", "3") and recompute in ("none", "full", "memory")
+    if not known or {parallel, pads} - {"yes", "no"}:
         raise UserError(
             f"stack '{stack}': habits are zero 0 to 3, recompute none, full or memory, sequence_parallel and pads_heads yes or no"
         )

@@ -1,7 +1,5 @@
 """A CSV table of measured runs as cells by column; every fault of the file is named with its place."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -61,18 +59,17 @@ def load(path: str | Path) -> Table:
             if any(map(str.strip, cells))
         ]
     except csv.Error as error:
-        raise UserError(
-            f"{path}: row at line {reader.line_num}: not CSV ({error}); is a quotation mark left open?"
-        ) from None
+        hint = "is a quotation mark left open?"
+        raise UserError(f"{path}: row at line {reader.line_num}: not CSV ({error}); {hint}") from None
     if not lines:
         wanted = ", ".join(essential(MeasuredRun)[:3])
         raise UserError(f"{path}: the file is empty; its first line should name columns such as {wanted}")
-    spelled = lines[0][1]
+    (_, spelled), *lines = lines
     kind = kind_of(spelled)
     header = _header(path, spelled, kind)
-    if not lines[1:]:
+    if not lines:
         raise UserError(f"{path}: no rows below the header; was the file cut off?")
-    return Table(path, kind, header, spelled, lines[1:])
+    return Table(path, kind, header, spelled, lines)
 
 
 def kind_of(header: list[str]) -> type[Measured]:
@@ -100,11 +97,9 @@ def _text(path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
         where = f"row at line {line}, column {_column_at(raw, error.start)}"
-        raise UserError(
-            f"{path}: {where}: byte {raw[error.start]:#x} is not UTF-8; save the file as UTF-8 CSV"
-        ) from None
+        raise UserError(f"{path}: {where}: byte {byte:#x} is not UTF-8; save the file as UTF-8 CSV") from None
 
 
 def _column_at(raw: bytes, position: int) -> str:
@@ -126,17 +121,15 @@ def _header(path: Path, spelled: list[str], kind: type[Measured]) -> list[str]:
     names = [by_fold.get(cell.lower(), cell) for cell in spelled]
     others = {other: name for name, column in declared.items() for other in column.also if name not in names}
     names = [others.get(name.lower(), name) for name in names]
-    missing = [name for name in essential(kind) if name not in names]
-    if missing:
-        free = [name for name in names if name not in by_fold.values()]
-        hints = []
-        for name in missing:
+    free, hints = [name for name in names if name not in by_fold.values()], []
+    for name in essential(kind):
+        if name not in names:
             spellings = (name, *declared[name].also)
             quoted = " or ".join(f"'{each}'" for each in spellings)
             hints.append(f"{quoted} ({_intent(spellings, free, spelled)})")
+    if hints:
         raise UserError(f"{path}: row 1 (header): missing column {', '.join(hints[:3])}{' ...' if hints[3:] else ''}")
-    twice = sorted({name for name in names if name and names.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in names if name and names.count(name) > 1}):
         raise UserError(f"{path}: row 1 (header): column '{twice[0]}' stands twice; rename or drop one")
     return names
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +53,7 @@ class Constant:
 
     name: str
     law: Callable[[Array, Array, ModuleType], Array]
-    fields: tuple[str, ...]  # leaves of the stack, or of the chip for names in `_CHIP`
+    fields: tuple[str, ...]  # leaves of the stack, or of what `_ELSEWHERE` says
     prior: dict[str, float]  # scope -> standard deviation
     meaning: str
 
@@ -94,19 +95,16 @@ CONSTANTS = (
 )  # fmt: skip
 """All that a calibration may move, with priors."""
 
-_CHIP = {
-    "gemm_efficiency": np.ones_like(_NARROW),
-    "narrow_gemm_efficiency": _NARROW,
-    "fp4_gemm_efficiency": _FP4,
-    "hbm_efficiency": 1.0,
+_ELSEWHERE = {
+    "gemm_efficiency": ("chip", np.ones_like(_NARROW)),
+    "narrow_gemm_efficiency": ("chip", _NARROW),
+    "fp4_gemm_efficiency": ("chip", _FP4),
+    "hbm_efficiency": ("chip", 1.0),
+    "scale_out": ("network", np.array([0.0, 1.0, 1.0])),
 }
-"""Constants of the chip, and which entries of the leaf they move."""
+"""Constants that are not the stack's: the part of the cluster that has them, and which elements of the leaf they move."""
 
-_NETWORK = {"scale_out": np.array([0.0, 1.0, 1.0])}
-"""Constants of the network, and which tiers they move."""
-
-
-OF_MACHINES = frozenset({*_CHIP, *_NETWORK})
+OF_MACHINES = frozenset(_ELSEWHERE)
 """Constants of chips and links; the others are software's."""
 
 
@@ -119,20 +117,15 @@ def moved(cluster: Cluster, shifts: Mapping[str, Array | float], xp: ModuleType 
     **Returns:** a cluster of the same structure. Differentiable in the shifts; a shift of 0 returns the same numbers up to
     rounding.
     """
-    chip, network, stack = cluster.chip, cluster.network, cluster.stack
+    parts: dict[str, Any] = {name: getattr(cluster, name) for name in ("chip", "network", "stack")}
     for constant in CONSTANTS:
-        if constant.name not in shifts:
-            continue
-        shift = xp.asarray(shifts[constant.name])
-        for field in constant.fields:
-            if constant.name in _CHIP:
-                chip = replace(chip, **{field: constant.law(getattr(chip, field), shift * _CHIP[constant.name], xp)})
-            elif constant.name in _NETWORK:
-                shift_of = shift * _NETWORK[constant.name]
-                network = replace(network, **{field: constant.law(getattr(network, field), shift_of, xp)})
-            else:
-                stack = replace(stack, **{field: constant.law(getattr(stack, field), shift, xp)})
-    return replace(cluster, chip=chip, network=network, stack=stack)
+        if constant.name in shifts:
+            part, elements = _ELSEWHERE.get(constant.name, ("stack", 1.0))
+            shift = xp.asarray(shifts[constant.name]) * elements
+            for field in constant.fields:
+                value = constant.law(getattr(parts[part], field), shift, xp)
+                parts[part] = replace(parts[part], **{field: value})
+    return replace(cluster, **parts)
 
 
 def family_of(architecture: str) -> str:

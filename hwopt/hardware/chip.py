@@ -1,9 +1,8 @@
 """One accelerator, as its datasheet and its measured ceilings describe it, or as a `ChipDesign` yields it."""
 
-from __future__ import annotations
-
 import equinox as eqx
 
+from hwopt.quantity import computed, quantity, ratio
 from hwopt.types import PerPrecision, Scalar
 
 
@@ -14,27 +13,31 @@ class Chip(eqx.Module):
     dynamic compute power with V(f)^2 f. The clock that power and heat sustain may be lower (`hwopt.model.thermal`).
     """
 
-    peak_flops_per_s: (
-        PerPrecision  # dense, at nominal clock; formats without own units hold the peak of the format they run in
+    peak_flops_per_s: PerPrecision = quantity(
+        "FLOP/s", "dense, at nominal clock; formats without own units hold the peak of the format they run in"
     )
-    matmul_efficiency: PerPrecision  # best measured large GEMM over peak
-    clock_ratio: Scalar
-    threshold_voltage_fraction: Scalar  # V_t / V at nominal clock, in V = V_t + kappa f
-    sram_bytes: Scalar  # last-level on-chip memory that a GEMM can block in
-    hbm_bandwidth_bytes_per_s: Scalar
-    hbm_capacity_bytes: Scalar
-    hbm_efficiency: Scalar  # best measured stream over peak
-    power_cap_w: Scalar  # the clock falls where full load would draw more; a datasheet's TDP
-    standby_power_w: Scalar  # drawn without work at any temperature: clocks, refresh, idle I/O
-    leakage_power_w: Scalar  # of the silicon at nominal voltage and `LEAKAGE_REFERENCE_K`
-    leakage_per_k: Scalar  # relative growth of leakage with junction temperature, 1/K
-    core_power_w: Scalar  # dynamic power of the compute dies at nominal clock and full load
-    hbm_energy_j_per_byte: Scalar
-    silicon_area_m2: Scalar  # of the dies under the lid: what heat leaves through
-    hbm_stacks: Scalar
-    wafers: Scalar  # wafers that one good chip takes
-    package_area_m2: Scalar  # of the interposer
-    embodied_carbon_kg: Scalar  # of making dies, memory and package
+    matmul_efficiency: PerPrecision = ratio("best measured large GEMM over peak")
+    clock_ratio: Scalar = computed("", "clock asked for over the nominal one")
+    threshold_voltage_fraction: Scalar = ratio("V_t / V at nominal clock, in V = V_t + kappa f")
+    sram_bytes: Scalar = quantity("B", "last-level on-chip memory that a GEMM can block in")
+    hbm_bandwidth_bytes_per_s: Scalar = quantity("B/s", "of all stacks", key="memory_bandwidth")
+    hbm_capacity_bytes: Scalar = quantity("B", "of all stacks", key="memory_capacity")
+    hbm_efficiency: Scalar = ratio("best measured stream over peak", key="memory_efficiency")
+    power_cap_w: Scalar = computed("W", "above it the clock falls: a datasheet's TDP, or what a question allows")
+    standby_power_w: Scalar = computed("W", "drawn without work at any temperature: clocks, refresh, idle I/O")
+    leakage_power_w: Scalar = quantity(
+        "W", "of the silicon at nominal voltage and `LEAKAGE_REFERENCE_K`", follows="leakage_fraction"
+    )
+    leakage_per_k: Scalar = quantity(
+        "1/K", "relative growth of leakage with junction temperature", key="leakage_growth"
+    )
+    core_power_w: Scalar = computed("W", "dynamic power of the compute dies at nominal clock and full load")
+    hbm_energy_j_per_byte: Scalar = quantity("J/B", "of a byte read or written", key="memory_energy")
+    silicon_area_m2: Scalar = quantity("m2", "of the dies under the lid: what heat leaves through", key="die_area")
+    hbm_stacks: Scalar = ratio("memory stacks of the package", key="memory_stacks", default=0.0)
+    wafers: Scalar = ratio("wafers that one good chip takes", default=0.0)
+    package_area_m2: Scalar = quantity("m2", "of the interposer", default=0.0)
+    embodied_carbon_kg: Scalar = quantity("kg", "of making dies, memory and package", default=0.0)
 
 
 LEAKAGE_REFERENCE_K = 348.15

@@ -1,28 +1,70 @@
-"""The building and the servers around the chips: power, climate, electricity, carbon."""
-
-from __future__ import annotations
+"""The building, its racks and their cooling: power, heat, climate, electricity, carbon."""
 
 import equinox as eqx
 
+from hwopt.quantity import computed, quantity, ratio
 from hwopt.types import Scalar
 
 
 class Facility(eqx.Module):
     """What turns chip power into power at the meter, and energy into money and carbon."""
 
-    host_power_w: Scalar  # CPU, memory, NIC, storage per chip at full load, without fans and conversion
-    idle_host_fraction: Scalar  # share of host power drawn without work
-    supply_efficiency: Scalar  # rack inlet to boards: power shelves and converters ahead of the chip's own
-    distribution_efficiency: Scalar  # meter to rack inlet: transformers, UPS, busway
-    other_fraction: Scalar  # lighting, redundancy, plant at part load, over IT power
-    wet_bulb_k: Scalar  # mean over the year
-    wet_bulb_spread_k: Scalar  # standard deviation over the year
-    room_temperature_k: Scalar  # air for the heat that liquid does not capture
-    room_approach_k: Scalar  # room air above the wet bulb without a chiller
-    room_plant_fraction: Scalar  # its fans and pumps, over the heat they carry
-    chiller_cop: Scalar  # heat moved over work of compressors
-    electricity_usd_per_j: Scalar
-    carbon_kg_per_j: Scalar
-    construction_usd_per_w: Scalar  # facility capex per watt of IT load
-    construction_lifetime_s: Scalar
-    construction_carbon_kg_per_w: Scalar
+    host_power_w: Scalar = quantity("W", "CPU, memory, NIC, storage per chip at full load, without fans and conversion")
+    idle_host_fraction: Scalar = ratio("share of host power drawn without work")
+    supply_efficiency: Scalar = ratio("rack inlet to boards: power shelves and converters ahead of the chip's own")
+    distribution_efficiency: Scalar = ratio("meter to rack inlet: transformers, UPS, busway")
+    other_fraction: Scalar = ratio("lighting, redundancy, plant at part load, over IT power")
+    wet_bulb_k: Scalar = quantity("K", "mean over the year", stated="degC")
+    wet_bulb_spread_k: Scalar = quantity("K", "standard deviation over the year")
+    room_temperature_k: Scalar = quantity("K", "air for the heat that liquid does not capture", stated="degC")
+    room_approach_k: Scalar = quantity("K", "room air above the wet bulb without a chiller")
+    room_plant_fraction: Scalar = ratio("its fans and pumps, over the heat they carry")
+    chiller_cop: Scalar = ratio("heat moved over work of compressors")
+    electricity_usd_per_j: Scalar = quantity("USD/J", "price at the meter")
+    carbon_kg_per_j: Scalar = quantity("kg/J", "of the grid's electricity")
+    construction_usd_per_w: Scalar = quantity("USD/W", "facility capex per watt of IT load")
+    construction_lifetime_s: Scalar = quantity("s", "over which the building is written off")
+    construction_carbon_kg_per_w: Scalar = quantity("kg/W", "of making the building, per watt of IT load")
+
+
+class Rack(eqx.Module):
+    """A rack of servers. Links within it are copper; those of a scale-up domain that leave it are optical."""
+
+    chips: Scalar = computed("chip", "in one rack")
+    busbar_limit_w: Scalar = quantity("W", "IT power the rack's busbar and supplies carry")
+    chip_weight_kg: Scalar = quantity("kg", "one chip with its share of server, switches and cold plates")
+    empty_weight_kg: Scalar = quantity("kg", "frame, busbar, power shelves, manifold")
+    weight_limit_kg: Scalar = quantity("kg", "what the floor carries")
+    floor_area_m2: Scalar = quantity("m2", "with its share of aisles")
+    price_usd: Scalar = quantity("USD", "frame, busbar, power shelves, manifold")
+    cable_area_m2_per_byte_per_s: Scalar = quantity(
+        "m2/(B/s)", "cross-section of the copper cables of a scale-up link", of="scale_up"
+    )
+    cable_limit_m2: Scalar = quantity("m2", "cross-section of cables that the rack has room to bend")
+    cable_weight_kg_per_byte_per_s: Scalar = quantity("kg/(B/s)", "of those cables", of="scale_up")
+    optics_energy_j_per_byte: Scalar = quantity("J/B", "both ends of a link that leaves the rack")
+    optics_usd_per_byte_per_s: Scalar = quantity("USD/(B/s)", "both ends of such a link", key="optics_price")
+
+
+class Cooling(eqx.Module):
+    """One cooling technology around one kind of chip."""
+
+    sink_resistance_k_per_w: Scalar = quantity(
+        "K/W", "coolant to lid, whatever the die: the air or liquid stream, the sink"
+    )
+    area_resistance_k_m2_per_w: Scalar = quantity(
+        "K.m2/W", "junction to lid, times the die's area: interface, spreading, cold plate"
+    )
+    coolant_temperature_k: Scalar = quantity("K", "supplied to the rack", stated="degC")
+    junction_limit_k: Scalar = quantity("K", "where the chip throttles", key="junction_temperature", stated="degC")
+    heat_flux_limit_w_per_m2: Scalar = quantity("W/m2", "mean over the die", key="heat_flux")
+    rack_limit_w: Scalar = quantity("W", "IT power of a rack that it cools", key="rack_power")
+    fan_fraction: Scalar = ratio("of server power that its fans take", most=1.0)
+    plant_fraction: Scalar = ratio("pumps and coolers of the building over the heat they carry")
+    approach_k: Scalar = quantity("K", "coolant supply above the wet bulb without a chiller")
+    captured_fraction: Scalar = ratio(
+        "heat that this coolant carries; the room's air takes the rest", key="heat_captured", most=1.0
+    )
+    capital_usd_per_w: Scalar = quantity(
+        "USD/W", "beyond the building's own cooling, per watt of IT load", key="capital_cost"
+    )

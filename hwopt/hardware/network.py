@@ -1,9 +1,8 @@
 """The interconnect as nested tiers, from the scale-up domain outwards."""
 
-from __future__ import annotations
-
 import equinox as eqx
 
+from hwopt.quantity import exponent, quantity, ratio, switch
 from hwopt.types import PerInnerTier, PerTier
 
 
@@ -14,19 +13,42 @@ class Network(eqx.Module):
     connects the whole cluster through switches.
     """
 
-    size: PerInnerTier  # chips one unit of each inner tier connects: scale-up domain, pod
-    bandwidth_bytes_per_s: PerTier  # per chip and direction
-    efficiency: PerTier  # bus bandwidth of a large collective over bandwidth
-    latency_s: PerTier  # of one step between neighbours with next to no bytes, software of the step included
-    ramp: PerTier  # rho of a step's `alpha + 2 rho sqrt(alpha s/B) + s/B`: 1 cut into its best chunks, 0 sent whole
-    reduction_factor: PerTier  # traffic of an all-reduce over that of a ring (0.5: reduced inside the switch, 1: ring)
-    dimensions: PerTier  # D: rings that a collective runs through one after the other; D of a torus, 1 elsewhere
-    links: PerInnerTier  # of a chip to neighbours in the tier; 1 behind switches
-    sharing: PerInnerTier  # q: n of a tier's m chips can use (n / m)^q of each chip's links; 0 behind switches
-    crossings: (
-        PerInnerTier  # c: a byte of an all-to-all crosses c n^(1/D) times its share of links; D/4 on a torus, else 0
+    size: PerInnerTier = quantity(
+        "chip", "chips one unit of each inner tier connects: scale-up domain, pod", follows="pod"
     )
-    tree_step: PerTier  # latency of a level of a logarithmic algorithm over that of a ring's step; huge: rings only
-    latency_tail_s: PerTier  # mean of the exponential tail of a step's latency, above `latency_s`
-    bandwidth_spread: PerTier  # relative standard deviation of what links deliver: collisions, congestion
-    energy_j_per_byte: PerTier  # of switches, optics and cables outside the chip, per byte sent
+    bandwidth_bytes_per_s: PerTier = quantity("B/s", "per chip and direction")
+    efficiency: PerTier = ratio("bus bandwidth of a large collective over bandwidth", follows="efficiency")
+    latency_s: PerTier = quantity(
+        "s", "of one step between neighbours with next to no bytes, software of the step included", follows="latency"
+    )
+    ramp: PerTier = ratio(
+        "rho of a step's `alpha + 2 rho sqrt(alpha s/B) + s/B`: 1 cut into its best chunks, 0 sent whole",
+        follows="ramp",
+    )
+    reduction_factor: PerTier = ratio(
+        "traffic of an all-reduce over that of a ring (0.5: reduced inside the switch, 1: ring)",
+        follows="reduction_factor",
+    )
+    dimensions: PerTier = switch(
+        "D: rings that a collective runs through one after the other; D of a torus, 1 elsewhere"
+    )
+    links: PerInnerTier = ratio("of a chip to neighbours in the tier; 1 behind switches")
+    sharing: PerInnerTier = exponent(
+        "q: n of a tier's m chips can use (n / m)^q of each chip's links; 0 behind switches", key=""
+    )
+    crossings: PerInnerTier = switch(
+        "c: a byte of an all-to-all crosses c n^(1/D) times its share of links; D/4 on a torus, else 0", key=""
+    )
+    tree_step: PerTier = ratio(
+        "latency of a level of a logarithmic algorithm over that of a ring's step; huge: rings only",
+        follows="tree_step",
+    )
+    latency_tail_s: PerTier = quantity(
+        "s", "mean of the exponential tail of a step's latency, above `latency_s`", follows="latency_tail"
+    )
+    bandwidth_spread: PerTier = ratio(
+        "relative standard deviation of what links deliver: collisions, congestion", follows="bandwidth_spread"
+    )
+    energy_j_per_byte: PerTier = quantity(
+        "J/B", "of switches, optics and cables outside the chip, per byte sent", follows="energy"
+    )

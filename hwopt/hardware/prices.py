@@ -1,29 +1,32 @@
 """What the hardware costs, as a price list that follows the design variables."""
 
-from __future__ import annotations
-
 import equinox as eqx
 
+from hwopt.quantity import computed, quantity, ratio, switch
 from hwopt.types import PerTier, Scalar
 
 
 class Prices(eqx.Module):
     """Unit prices. No design variable is free of charge: memory has $/B and $/(B/s), links $/(B/s)."""
 
-    chip_base_usd: Scalar  # chip without memory and links
-    hbm_usd_per_byte: Scalar
-    hbm_usd_per_byte_per_s: Scalar  # PHY, interposer and stacks' pin speed
-    network_usd_per_byte_per_s: PerTier  # links, switches, optics and NICs, per chip and direction
-    domain_usd_per_chip: (
-        Scalar  # cabling and backplane of the scale-up domain, per chip and per (domain / reference domain)
+    chip_base_usd: Scalar = computed("USD", "chip without memory and links")
+    hbm_usd_per_byte: Scalar = quantity("USD/B", "stacks, by capacity", key="hbm_usd_per_byte")
+    hbm_usd_per_byte_per_s: Scalar = quantity(
+        "USD/(B/s)", "PHY, interposer and stacks' pin speed", key="hbm_usd_per_byte_per_s"
     )
-    reference_domain: Scalar  # chips of the domain whose cabling the price above is for
-    host_usd: Scalar  # server without accelerators, per chip
-    server_lifetime_s: Scalar
-    spares_fraction: Scalar  # extra machines bought
-    maintenance_per_s: Scalar  # share of hardware capex a second for staff, repair, software
-    capital_rate_per_s: Scalar  # interest on the capital bound, which is half the price on average
-    occupancy: Scalar  # share of its life in which the cluster earns its keep
-    margin: Scalar  # of a landlord on what the cluster costs him; 0 for an owner
-    owned: Scalar  # 1: capital is the user's own; 0: rented, and none of his capex
-    host_carbon_kg: Scalar  # of making the server and network share of a chip
+    network_usd_per_byte_per_s: PerTier = quantity(
+        "USD/(B/s)", "links, switches, optics and NICs, per chip and direction", follows="price"
+    )
+    domain_usd_per_chip: Scalar = quantity(
+        "USD", "cabling and backplane of the scale-up domain, per chip and per (domain / reference domain)"
+    )
+    reference_domain: Scalar = quantity("chip", "chips of the domain whose cabling the price above is for")
+    host_usd: Scalar = quantity("USD", "server without accelerators, per chip", key="host_usd")
+    server_lifetime_s: Scalar = quantity("s", "over which servers are written off")
+    spares_fraction: Scalar = ratio("extra machines bought")
+    maintenance_per_s: Scalar = quantity("1/s", "share of hardware capex a second for staff, repair, software")
+    capital_rate_per_s: Scalar = quantity("1/s", "interest on the capital bound, which is half the price on average")
+    occupancy: Scalar = ratio("share of its life in which the cluster earns its keep")
+    margin: Scalar = ratio("of a landlord on what the cluster costs him; 0 for an owner")
+    owned: Scalar = switch("1: capital is the user's own; 0: rented, and none of his capex")
+    host_carbon_kg: Scalar = quantity("kg", "of making the server and network share of a chip")

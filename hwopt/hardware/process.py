@@ -1,46 +1,53 @@
 """How accelerators are made: a silicon process with its packaging, and what goes into one package."""
 
-from __future__ import annotations
-
 import equinox as eqx
 
+from hwopt.quantity import exponent, quantity, ratio
 from hwopt.types import Scalar
 
 
 class Process(eqx.Module):
     """A logic process and the packaging line behind it: prices, yields and emissions of manufacture."""
 
-    wafer_usd: Scalar  # price of one processed logic wafer
-    wafer_diameter_m: Scalar
-    edge_exclusion_m: Scalar  # rim without good dies
-    scribe_m: Scalar  # width of the saw lane between dies
-    defects_per_m2: Scalar  # that kill what they hit
-    clustering: Scalar  # alpha of the negative binomial yield: low where defects come in clusters
-    nre_usd: Scalar  # design, verification, software and masks of one kind of die
-    sort_usd_per_m2: Scalar  # wafer test, per area of silicon tested, good or bad
-    test_usd_per_m2: Scalar  # final and system-level test, per area of silicon in the package
-    interposer_wafer_usd: Scalar  # price of one wafer of interposers, with the bonding done on it
-    interposer_defects_per_m2: Scalar
-    interposer_clustering: Scalar
-    substrate_usd_per_m2: Scalar  # substrate and bumps, per area of interposer
-    assembly_usd_per_part: Scalar  # placing one die or one memory stack
-    die_bond_yield: Scalar  # that one die is bonded well
-    stack_bond_yield: Scalar  # that one memory stack is bonded well
-    substrate_yield: Scalar  # that the bonded interposer is mounted well
-    hbm_usd_per_byte: Scalar
-    fab_energy_j_per_m2: Scalar  # electricity, per area of wafer
-    fab_gases_kg_per_m2: Scalar  # CO2e of process gases after abatement, per area of wafer
-    fab_materials_kg_per_m2: Scalar  # CO2e of raw materials, per area of wafer
-    fab_carbon_kg_per_j: Scalar  # of the fab's electricity
-    fab_yield: Scalar  # wafers that come out over wafers started
-    package_carbon_kg_per_m2: Scalar  # of interposer, substrate and bonding, per area of interposer wafer
-    hbm_carbon_kg_per_byte: Scalar
+    wafer_usd: Scalar = quantity("USD", "price of one processed logic wafer", key="wafer_price")
+    wafer_diameter_m: Scalar = quantity("m", "300 mm of any process today")
+    edge_exclusion_m: Scalar = quantity("m", "rim without good dies")
+    scribe_m: Scalar = quantity("m", "width of the saw lane between dies")
+    defects_per_m2: Scalar = quantity("1/m2", "that kill what they hit", key="defect_density")
+    clustering: Scalar = exponent("alpha of the negative binomial yield: low where defects come in clusters")
+    nre_usd: Scalar = quantity("USD", "design, verification, software and masks of one kind of die")
+    sort_usd_per_m2: Scalar = quantity("USD/m2", "wafer test, per area of silicon tested, good or bad", key="sort_cost")
+    test_usd_per_m2: Scalar = quantity(
+        "USD/m2", "final and system-level test, per area of silicon in the package", key="test_cost"
+    )
+    interposer_wafer_usd: Scalar = quantity(
+        "USD", "price of one wafer of interposers, with the bonding done on it", key="interposer_wafer_price"
+    )
+    interposer_defects_per_m2: Scalar = quantity("1/m2", "that kill an interposer", key="interposer_defect_density")
+    interposer_clustering: Scalar = exponent("alpha of the interposer's yield")
+    substrate_usd_per_m2: Scalar = quantity(
+        "USD/m2", "substrate and bumps, per area of interposer", key="substrate_cost"
+    )
+    assembly_usd_per_part: Scalar = quantity("USD", "placing one die or one memory stack", key="assembly_cost")
+    die_bond_yield: Scalar = ratio("that one die is bonded well", most=1.0)
+    stack_bond_yield: Scalar = ratio("that one memory stack is bonded well", most=1.0)
+    substrate_yield: Scalar = ratio("that the bonded interposer is mounted well", most=1.0)
+    hbm_usd_per_byte: Scalar = quantity("USD/B", "what a chip maker pays for stacks", key="hbm_price")
+    fab_energy_j_per_m2: Scalar = quantity("J/m2", "electricity, per area of wafer")
+    fab_gases_kg_per_m2: Scalar = quantity("kg/m2", "CO2e of process gases after abatement, per area of wafer")
+    fab_materials_kg_per_m2: Scalar = quantity("kg/m2", "CO2e of raw materials, per area of wafer")
+    fab_carbon_kg_per_j: Scalar = quantity("kg/J", "of the fab's electricity")
+    fab_yield: Scalar = ratio("wafers that come out over wafers started", most=1.0)
+    package_carbon_kg_per_m2: Scalar = quantity(
+        "kg/m2", "of interposer, substrate and bonding, per area of interposer wafer"
+    )
+    hbm_carbon_kg_per_byte: Scalar = quantity("kg/B", "of making stacks")
 
 
 class Dies(eqx.Module):
     """Equal dies of one package.
 
-    Defects in the harvestable area are mended by turning off the compute unit they hit, as long as enough units are left.
+    Defects in the harvestable area are repaired by turning off the compute unit they hit, as long as enough units are left.
     A die without spares has `enabled_fraction` 1, whatever its other fields.
     """
 
@@ -52,7 +59,7 @@ class Dies(eqx.Module):
 
 
 class Package(eqx.Module):
-    """What surrounds the dies of one accelerator."""
+    """What goes around the dies of one accelerator."""
 
     hbm_stacks: Scalar
     hbm_bytes: Scalar  # of all stacks

@@ -1,8 +1,8 @@
 """Arrays of what is known, numbers with a leading axis of nodes, and of what is not, objects: moved alike."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,10 @@ def shape_of(value: np.ndarray) -> tuple[int, ...]:
     return value.shape[1:] if is_known(value) else value.shape
 
 
-def objects(made: list, shape: tuple[int, ...]) -> Unknown:
+def objects(elements: list, shape: tuple[int, ...]) -> Unknown:
     """A list as an array of objects."""
-    result = np.empty(len(made), object)
-    result[:] = made
+    result = np.empty(len(elements), object)
+    result[:] = elements
     return result.reshape(shape)
 
 
@@ -45,20 +45,13 @@ def moved(
     move: Callable, inputs: list[np.ndarray], params: dict, as_objects: Callable[[np.ndarray], Unknown]
 ) -> np.ndarray:
     """Operations that only move elements, for known and unknown ones alike; `as_objects` lifts the known."""
-    if all(is_known(x) for x in inputs) and len(inputs) == 1:
-        x = inputs[0]
-        numbers = move([np.arange(x.size // x.shape[0]).reshape(x.shape[1:])], params)
-        return taken(x, numbers)
-    if all(is_known(x) for x in inputs):
-        nodes = max(x.shape[0] for x in inputs)
-        sizes = [x.size // x.shape[0] for x in inputs]
-        flat = np.concatenate(
-            [np.broadcast_to(x.reshape(x.shape[0], -1), (nodes, s)) for x, s in zip(inputs, sizes, strict=True)], axis=1
-        )
-        starts = np.cumsum([0, *sizes[:-1]])
-        numbers = [start + np.arange(s).reshape(x.shape[1:]) for start, s, x in zip(starts, sizes, inputs, strict=True)]
-        return taken(flat, move(numbers, params))
-    return move([as_objects(x) for x in inputs], params)
+    if not all(is_known(x) for x in inputs):
+        return move([as_objects(x) for x in inputs], params)
+    nodes = max(x.shape[0] for x in inputs)
+    flat = [np.broadcast_to(x.reshape(x.shape[0], -1), (nodes, math.prod(x.shape[1:]))) for x in inputs]
+    starts = np.cumsum([0, *(x.shape[1] for x in flat)])
+    numbers = [np.arange(*ends).reshape(x.shape[1:]) for ends, x in zip(pairwise(starts), inputs, strict=True)]
+    return taken(flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1), move(numbers, params))
 
 
 def _broadcast_in_dim(inputs, p):

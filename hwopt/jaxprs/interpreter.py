@@ -3,8 +3,6 @@
 Values that no unknown reaches are plain arrays with a leading axis of nodes. The others are arrays of objects.
 """
 
-from __future__ import annotations
-
 import abc
 import math
 from collections.abc import Sequence
@@ -64,10 +62,7 @@ class Interpreter(abc.ABC):
             inputs = [value(v) for v in equation.invars]
             self.origin = (equation, *self.calls)
             inner = _called(equation)
-            if inner is not None:
-                results = self._call(equation, inner, inputs, outs)
-            else:
-                results = self._equation(equation, inputs)
+            results = self._equation(equation, inputs) if inner is None else self._call(equation, inner, inputs, outs)
             values |= dict(zip(equation.outvars, results, strict=True))
         return [value(v) if want else None for v, want in zip(jaxpr.outvars, wanted, strict=True)]
 
@@ -123,14 +118,14 @@ class Interpreter(abc.ABC):
 
     def _cumulative(self, step: str, value: Unknown, params: dict) -> Unknown:
         rows = np.moveaxis(value, params["axis"], -1)
-        made = np.empty(rows.shape, object)
+        result = np.empty(rows.shape, object)
         order = range(rows.shape[-1])[:: -1 if params["reverse"] else 1]
         for index in np.ndindex(rows.shape[:-1]):
             last = None
             for i in order:
                 last = rows[index][i] if last is None else self.element(step, (last, rows[index][i]), {})
-                made[(*index, i)] = last
-        return np.moveaxis(made, -1, params["axis"])
+                result[(*index, i)] = last
+        return np.moveaxis(result, -1, params["axis"])
 
     def _product(self, inputs: list[np.ndarray], params: dict) -> Unknown:
         (left, right), (left_batch, right_batch) = params["dimension_numbers"]
@@ -142,16 +137,16 @@ class Interpreter(abc.ABC):
         inner = math.prod(a.shape[i] for i in left)
         a = a.transpose(*left_batch, *a_free, *left).reshape(math.prod(batch), math.prod(rows), inner)
         b = b.transpose(*right_batch, *b_free, *right).reshape(math.prod(batch), math.prod(columns), inner)
-        made = [
+        result = [
             self.folded("reduce_sum", [self.element("mul", pair, {}) for pair in zip(a[g, i], b[g, j], strict=True)])
             for g in range(a.shape[0])
             for i in range(a.shape[1])
             for j in range(b.shape[1])
         ]
-        return objects(made, (*batch, *rows, *columns))
+        return objects(result, (*batch, *rows, *columns))
 
     def _placed(self, equation: Any, inputs: list[np.ndarray]) -> np.ndarray:
-        """Gathers and scatters at known places: found by moving numbers of elements in place of the elements."""
+        """Gathers and scatters at known places: numbers of elements are moved in their place."""
         name, params = equation.primitive.name, equation.params
         scatters, updates = name.startswith("scatter"), None
         operand, *places = inputs
@@ -165,18 +160,22 @@ class Interpreter(abc.ABC):
         with jax.ensure_compile_time_eval():
             if updates is None:
                 outside = {"fill_value": -1} if "fill_value" in params else {}
-                found = np.asarray(equation.primitive.bind(numbers, *fixed, **params | outside))
-                if not ((found >= 0) & (found < size)).all():
+                places_of = np.asarray(equation.primitive.bind(numbers, *fixed, **params | outside))
+                if not ((places_of >= 0) & (places_of < size)).all():
                     raise self.unreadable("a place outside of the array")
-                return taken(operand, found)
+                return taken(operand, places_of)
             news = math.prod(shape_of(updates))
             if name in ("scatter", "dynamic_update_slice"):
                 fresh = size + np.arange(news).reshape(shape_of(updates))
                 if scatters:
-                    found = jax.lax.scatter(numbers, fixed[0], fresh, params["dimension_numbers"], mode=params["mode"])
+                    places_of = jax.lax.scatter(
+                        numbers, fixed[0], fresh, params["dimension_numbers"], mode=params["mode"]
+                    )
                 else:
-                    found = equation.primitive.bind(numbers, fresh, *fixed, **params)
-                return taken(self._joined(operand, updates), np.asarray(found))
+                    places_of = equation.primitive.bind(numbers, fresh, *fixed, **params)
+                places_of = np.asarray(places_of)
+                join = lambda parts, _: np.concatenate([part.ravel() for part in parts])[places_of]
+                return moved(join, [operand, updates], params, self.as_objects)
             # Several updates may meet at one place, so each is followed on its own.
             marks = np.eye(news).reshape(news, *shape_of(updates))
             put = partial(jax.lax.scatter_add, dimension_numbers=params["dimension_numbers"], mode=params["mode"])
@@ -184,28 +183,13 @@ class Interpreter(abc.ABC):
         hits = places_of.reshape(news, size) > 0
         if is_known(operand) and is_known(updates):
             old, new = operand.reshape(len(operand), -1), updates.reshape(len(updates), -1)
-            made = old * np.where(hits, new[..., None], 1).prod(1) if "mul" in name else old + new @ hits
-            return made.reshape(-1, *shape)
+            result = old * np.where(hits, new[..., None], 1).prod(1) if "mul" in name else old + new @ hits
+            return result.reshape(-1, *shape)
         step = "mul" if "mul" in name else "add"
-        made, new = list(self.as_objects(operand).ravel()), self.as_objects(updates).ravel()
+        result, new = list(self.as_objects(operand).ravel()), self.as_objects(updates).ravel()
         for update, place in np.argwhere(hits):
-            made[place] = self.element(step, (made[place], new[update]), {})
-        return objects(made, shape)
-
-    def _joined(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Two values, flat, one after the other."""
-        if is_known(a) and is_known(b):
-            nodes = max(a.shape[0], b.shape[0])
-            flat = [np.broadcast_to(x.reshape(x.shape[0], -1), (nodes, x.size // x.shape[0])) for x in (a, b)]
-            return np.concatenate(flat, axis=1)
-        return np.concatenate([self.as_objects(a).ravel(), self.as_objects(b).ravel()])
-
-    def _stacked(self, values: Sequence[np.ndarray]) -> np.ndarray:
-        """Values of one shape along a new first axis."""
-        if not all(is_known(x) for x in values):
-            return np.stack([self.as_objects(x) for x in values])
-        nodes = max(x.shape[0] for x in values)
-        return np.stack([np.broadcast_to(x, (nodes, *x.shape[1:])) for x in values], axis=1)
+            result[place] = self.element(step, (result[place], new[update]), {})
+        return objects(result, shape)
 
     def _scan(self, equation: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """A loop of fixed length, unrolled."""
@@ -223,7 +207,8 @@ class Interpreter(abc.ABC):
             rows.append(outs[p["num_carry"] :])
         if p["reverse"]:
             rows.reverse()
-        return [*carry, *(self._stacked(column) for column in zip(*rows, strict=True))]
+        stacked = (moved(MOVES["stack"], list(column), {}, self.as_objects) for column in zip(*rows, strict=True))
+        return [*carry, *stacked]
 
 
 @cache
@@ -248,8 +233,8 @@ def _called(equation: Any) -> core.ClosedJaxpr | None:
     if equation.primitive.name in _CALLS:
         for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
             if name in equation.params:
-                held = equation.params[name]
-                return held if isinstance(held, core.ClosedJaxpr) else core.ClosedJaxpr(held, ())
+                inner = equation.params[name]
+                return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
     return None
 
 

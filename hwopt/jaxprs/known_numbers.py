@@ -1,7 +1,5 @@
 """JAX's operations on known numbers, node by node: what a jaxpr does where no variable reaches."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 
@@ -36,7 +34,7 @@ def _simple(function: Callable) -> Callable:
 
 
 def _divided(a, b):
-    """Whole numbers are divided towards 0."""
+    """Integers are divided towards 0."""
     if np.issubdtype(a.dtype, np.floating) or np.issubdtype(b.dtype, np.floating):
         return np.true_divide(a, b)
     return np.trunc(np.true_divide(a, b)).astype(np.result_type(a, b))
@@ -71,23 +69,19 @@ def _dot(a, b, p):
 
 
 NUMBERS: dict[str, Callable] = {
-    "add": _simple(operator.add), "add_any": _simple(operator.add), "sub": _simple(operator.sub),
-    "mul": _simple(lambda a, b: a & b if a.dtype == bool else a * b), "div": _simple(_divided),
-    "rem": _simple(np.fmod),
-    "max": _simple(np.maximum), "min": _simple(np.minimum), "neg": _simple(np.negative), "sign": _simple(np.sign),
-    "exp": _simple(np.exp), "exp2": _simple(np.exp2), "expm1": _simple(np.expm1), "log": _simple(np.log),
-    "log1p": _simple(np.log1p), "sqrt": _simple(np.sqrt), "rsqrt": _simple(lambda a: 1.0 / np.sqrt(a)),
-    "cbrt": _simple(np.cbrt), "square": _simple(np.square), "abs": _simple(np.abs), "floor": _simple(np.floor),
-    "ceil": _simple(np.ceil), "round": _rounded, "pow": _simple(np.power), "tanh": _simple(np.tanh),
-    "logistic": _simple(special.expit), "erf": _simple(special.erf), "erfc": _simple(special.erfc),
-    "lgamma": _simple(special.gammaln), "digamma": _simple(special.digamma), "sin": _simple(np.sin), "cos": _simple(np.cos),
-    "is_finite": _simple(np.isfinite), "and": _simple(np.bitwise_and), "or": _simple(np.bitwise_or),
-    "not": _simple(np.invert), "gt": _simple(np.greater), "ge": _simple(np.greater_equal),
-    "lt": _simple(np.less), "le": _simple(np.less_equal), "eq": _simple(np.equal), "ne": _simple(np.not_equal),
-    "copy": _simple(lambda a: a), "copy_p": _simple(lambda a: a), "stop_gradient": _simple(lambda a: a),
-    "optimization_barrier": _simple(lambda a: a), "reduce_precision": _simple(lambda a: a),
-    "select_n": _simple(lambda c, *cases: np.where(c.astype(bool), cases[1], cases[0]) if len(cases) == 2
-                        else np.choose(c, cases)),
+    **{name: _simple(getattr(np, name)) for name in (
+        "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "cbrt", "square", "abs", "floor", "ceil", "tanh", "sin", "cos")},
+    **{name: _simple(function) for name, function in {
+        "add": operator.add, "add_any": operator.add, "sub": operator.sub, "div": _divided, "rem": np.fmod,
+        "mul": lambda a, b: a & b if a.dtype == bool else a * b, "max": np.maximum, "min": np.minimum, "neg": np.negative,
+        "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "logistic": special.expit, "erf": special.erf,
+        "erfc": special.erfc, "lgamma": special.gammaln, "digamma": special.digamma, "is_finite": np.isfinite,
+        "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
+        "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "clamp": lambda low, x, high: np.clip(x, low, high),
+        "select_n": lambda c, *cases: np.where(c.astype(bool), cases[1], cases[0]) if len(cases) == 2 else np.choose(c, cases),
+    }.items()},
+    **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"), _simple(lambda a: a)),
+    "round": _rounded,
     "integer_pow": lambda a, p: np.power(a, p["y"]),
     "convert_element_type": _converted,
     "reduce_sum": lambda a, p: a.sum(_axes(p)), "reduce_max": lambda a, p: a.max(_axes(p)),
@@ -99,7 +93,6 @@ NUMBERS: dict[str, Callable] = {
     "iota": lambda p: np.broadcast_to(
         np.arange(p["shape"][p["dimension"]], dtype=p["dtype"]).reshape(
             [-1 if i == p["dimension"] else 1 for i in range(len(p["shape"]))]), p["shape"])[None],
-    "clamp": _simple(lambda low, x, high: np.clip(x, low, high)),
     "dot_general": _dot,
 }  # fmt: skip
 """Operations on known numbers; arrays have a leading axis of nodes."""

@@ -8,8 +8,6 @@ variants, which compilers fuse and vectorise; for the training model less than h
 What is dropped is dropped for good: `x * 0` is 0, also where x is not finite.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -18,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core
 from jaxtyping import Array
 
 from hwopt.jaxprs.interpreter import Interpreter
@@ -59,32 +58,29 @@ class StraightLine:
     def __call__(self, *columns: Array) -> list[Array]:
         """The outputs for columns of inputs, all of one shape and dtype; outputs that no input reaches are scalars."""
         kind = jnp.result_type(*columns)
-        held: dict[int, Any] = {id(symbol): column for symbol, column in zip(self.inputs, columns, strict=True)}
-
-        def value(element: Element) -> Any:
-            return held[id(element)] if isinstance(element, Symbol) else _constant(element, kind)
-
-        for symbol in self.operations:
-            held[id(symbol)] = _run(symbol, [value(each) for each in symbol.arguments], kind)
-        return [value(each) for each in self.outputs]
+        return self._values(columns, lambda x: _constant(x, kind), lambda symbol, values: _run(symbol, values, kind))
 
     def on_numbers(self, *columns: np.ndarray) -> list[np.ndarray]:
         """The same in NumPy and float64, compiled by nobody: for a few columns, and to check the compiled ones."""
-        held: dict[int, Any] = {
-            id(symbol): np.asarray(x, np.float64) for symbol, x in zip(self.inputs, columns, strict=True)
-        }
 
-        def value(element: Element) -> Any:
-            return held[id(element)] if isinstance(element, Symbol) else np.asarray(element)[None]
+        def operation(symbol: Symbol, arguments: list[np.ndarray]) -> np.ndarray:
+            if symbol.name in NUMBERS:
+                return on_numbers(symbol.name, arguments, dict(symbol.params))
+            with jax.enable_x64(True):
+                return np.asarray(_run(symbol, arguments, np.float64))
 
         with np.errstate(all="ignore"):
-            for symbol in self.operations:
-                arguments = [value(each) for each in symbol.arguments]
-                if symbol.name in NUMBERS:
-                    held[id(symbol)] = on_numbers(symbol.name, arguments, dict(symbol.params))
-                else:
-                    with jax.enable_x64(True):
-                        held[id(symbol)] = np.asarray(_run(symbol, arguments, np.float64))
+            return self._values([np.asarray(x, np.float64) for x in columns], lambda x: np.asarray(x)[None], operation)
+
+    def _values(self, columns: Sequence[Any], constant: Callable, operation: Callable) -> list[Any]:
+        """The outputs, from how a constant is seen and an operation carried out."""
+        results = dict(zip(map(id, self.inputs), columns, strict=True))
+
+        def value(element: Element) -> Any:
+            return results[id(element)] if isinstance(element, Symbol) else constant(element)
+
+        for symbol in self.operations:
+            results[id(symbol)] = operation(symbol, [value(each) for each in symbol.arguments])
         return [value(each) for each in self.outputs]
 
 
@@ -97,14 +93,28 @@ def straight_line(function: Callable[[Array], Any], count: int) -> StraightLine:
 
     **Raises:** `NotStraight` where the function holds loops of unknown length, or places that depend on its input.
     """
-    with jax.enable_x64(True), np.errstate(all="ignore"):
+    with jax.enable_x64(True):
         closed = jax.make_jaxpr(function)(np.zeros(count))
-        inputs = tuple(Symbol("input", (i,)) for i in range(count))
-        column = np.empty(count, object)
-        column[:] = inputs
-        simplifier = _Simplifier()
-        made = simplifier.run(closed, [column], [True] * len(closed.jaxpr.outvars))
-        outputs = tuple(element for value in made for element in simplifier.as_objects(value).ravel())
+    return straightened(closed, (), count)
+
+
+def straightened(closed: core.ClosedJaxpr, constants: Sequence[np.ndarray], count: int) -> StraightLine:
+    """A jaxpr in float64 as scalar operations.
+
+    **Arguments:** `closed`, whose last input is a vector (`count`,); `constants`: all inputs before that.
+
+    **Returns:** the operations; outputs are the elements of the jaxpr's outputs in order.
+
+    **Raises:** as `straight_line`.
+    """
+    inputs = tuple(Symbol("input", (i,)) for i in range(count))
+    column = np.empty(count, object)
+    column[:] = inputs
+    known = [np.asarray(value, np.float64)[None] for value in constants]
+    simplifier = _Simplifier()
+    with jax.enable_x64(True), np.errstate(all="ignore"):
+        values = simplifier.run(closed, [*known, column], [True] * len(closed.jaxpr.outvars))
+        outputs = tuple(element for value in values for element in simplifier.as_objects(value).ravel())
     return StraightLine(inputs, _ordered(outputs), outputs)
 
 
@@ -155,7 +165,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 _SAME = frozenset({"copy", "copy_p", "reduce_precision"})
 
 _OF_BITS = frozenset({"div", "pow", "and", "or"})
-"""Operations whose rules hold for floating numbers and truth values, not for whole numbers."""
+"""Operations whose rules hold for floating numbers and truth values, not for integers."""
 
 
 class _Simplifier(Interpreter):
@@ -175,19 +185,17 @@ class _Simplifier(Interpreter):
         if name in ("argmax", "argmin"):
             best, place = row[0], np.int64(0)
             for i, value in enumerate(row[1:], 1):
-                better = self.made("gt" if name == "argmax" else "lt", value, best)
-                best, place = (
-                    self.made("select_n", better, best, value),
-                    self.made("select_n", better, place, np.int64(i)),
-                )
+                better = self.simplified("gt" if name == "argmax" else "lt", value, best)
+                best = self.simplified("select_n", better, best, value)
+                place = self.simplified("select_n", better, place, np.int64(i))
             return place
         step = {"sum": "add", "max": "max", "min": "min", "prod": "mul", "and": "and", "or": "or"}[name.split("_")[1]]
-        return reduce(lambda a, b: self.made(step, a, b), row)
+        return reduce(lambda a, b: self.simplified(step, a, b), row)
 
     def element(self, name: str, arguments: tuple, params: dict) -> Element:
         equation = self.origin[0]
         if name in _OF_BITS and np.issubdtype(equation.invars[0].aval.dtype, np.integer):
-            raise self.unreadable("arithmetic of whole numbers")
+            raise self.unreadable("arithmetic of integers")
         if name in _SAME:
             return arguments[0]
         if name == "convert_element_type":
@@ -196,16 +204,16 @@ class _Simplifier(Interpreter):
                 return arguments[0]
             return self.kept(name, arguments, equation.primitive, (("new_dtype", to),))
         if name == "integer_pow" and params["y"] in (1, 2):
-            return arguments[0] if params["y"] == 1 else self.made("mul", arguments[0], arguments[0])
+            return arguments[0] if params["y"] == 1 else self.simplified("mul", arguments[0], arguments[0])
         if name == "square":
-            return self.made("mul", arguments[0], arguments[0])
+            return self.simplified("mul", arguments[0], arguments[0])
         if name in _RULES or (not params and (name in NUMBERS or name in _ELEMENTWISE)):
-            return self.made(name, *arguments, primitive=equation.primitive)
+            return self.simplified(name, *arguments, primitive=equation.primitive)
         if name not in NUMBERS and name not in _ELEMENTWISE:
             raise self.unreadable()
         return self.kept(name, arguments, equation.primitive, tuple(sorted(params.items(), key=lambda item: item[0])))
 
-    def made(self, name: str, *arguments: Element, primitive: Any = None) -> Element:
+    def simplified(self, name: str, *arguments: Element, primitive: Any = None) -> Element:
         """An operation without parameters, simplified; one that is not in `_FUNCTIONS` comes with its primitive."""
         if not any(isinstance(each, Symbol) for each in arguments):
             return on_numbers(name, [np.asarray(each)[None] for each in arguments], {})[0]
@@ -233,7 +241,7 @@ class _Simplifier(Interpreter):
             return a
         if a is b and np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating):
             return np.float64(0.0)
-        return self.made("neg", b) if _is(a, 0.0) else None
+        return self.simplified("neg", b) if _is(a, 0.0) else None
 
     def _mul(self, a: Element, b: Element) -> Element:
         if not isinstance(a, Symbol):
@@ -244,14 +252,14 @@ class _Simplifier(Interpreter):
             return b if b == 0 else a
         inner = a.arguments[1] if a.name == "mul" else None
         if inner is not None and not isinstance(inner, Symbol) and SAFE[0] < abs(inner * b) < SAFE[1]:
-            return self.made("mul", a.arguments[0], inner * b)
+            return self.simplified("mul", a.arguments[0], inner * b)
         return self.kept("mul", (a, b), None)
 
     def _div(self, a: Element, b: Element) -> Element:
         if _is(b, 1.0):
             return a
         if not isinstance(b, Symbol) and SAFE[0] < abs(b) < SAFE[1] and np.issubdtype(b.dtype, np.floating):
-            return self.made("mul", a, 1.0 / b)
+            return self.simplified("mul", a, 1.0 / b)
         return a if _is(a, 0.0) else None
 
     def _select_n(self, which, *cases):
@@ -272,16 +280,17 @@ class _Simplifier(Interpreter):
     def _pow(self, a, b):
         if isinstance(b, Symbol):
             return None
-        simple = {0.0: lambda: np.float64(1.0), 0.5: lambda: self.made("sqrt", a), 1.0: lambda: a}
-        simple[2.0] = lambda: self.made("mul", a, a)
+        simple = {0.0: lambda: np.float64(1.0), 0.5: lambda: self.simplified("sqrt", a), 1.0: lambda: a}
+        simple[2.0] = lambda: self.simplified("mul", a, a)
         return simple[float(b)]() if float(b) in simple else None
+
+    _add_any = _add
 
 
 _RULES: dict[str, Callable[..., Element | None]] = {
-    "add": _Simplifier._add, "add_any": _Simplifier._add, "sub": _Simplifier._sub, "mul": _Simplifier._mul,
-    "div": _Simplifier._div, "select_n": _Simplifier._select_n, "and": _Simplifier._and, "or": _Simplifier._or,
-    "pow": _Simplifier._pow,
-}  # fmt: skip
+    name: getattr(_Simplifier, f"_{name}")
+    for name in ("add", "add_any", "sub", "mul", "div", "select_n", "and", "or", "pow")
+}
 
 _ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})
 """Elementwise operations besides those of `NUMBERS`."""

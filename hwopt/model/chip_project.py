@@ -1,8 +1,4 @@
-"""From a chip in the making to a cluster of it: the chip, its price, its links."""
-
-from __future__ import annotations
-
-from typing import NamedTuple
+"""From a parametric chip to a cluster of it: the chip, its price, its links."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,21 +14,14 @@ _BASE_DIES = 4.0
 """Base dies below stacked compute dies (MI300X has four); the number only sets their yield."""
 
 
-class _Parts(NamedTuple):
-    """What goes into one package."""
-
-    dies: Dies
-    package: Package
-    extra: tuple[tuple[Dies, Process], ...]
-
-
-def _parts(project: ChipProject) -> _Parts:
+def _parts(project: ChipProject) -> tuple[Dies, Package, tuple[Dies, Process]]:
+    """What goes into one package: compute dies, the package, base dies and their process."""
     design, technology = project.design, project.technology
-    held = silicon.areas(design, technology)
+    area = silicon.areas(design, technology)
     compute = design.compute_area_m2 / design.dies
     dies = Dies(
         count=design.dies,
-        fixed_area_m2=held.one_die - compute,
+        fixed_area_m2=area.one_die - compute,
         harvestable_area_m2=compute,
         compute_units=project.compute_units,
         enabled_fraction=design.enabled_fraction,
@@ -41,38 +30,37 @@ def _parts(project: ChipProject) -> _Parts:
     base = Dies(
         count=_BASE_DIES * technology.stacked,
         # Without base dies their number is 0; an area of 0 would have a root without a gradient.
-        fixed_area_m2=jnp.where(technology.stacked > 0, held.base_dies / _BASE_DIES, design.compute_area_m2),
+        fixed_area_m2=jnp.where(technology.stacked > 0, area.base_dies / _BASE_DIES, design.compute_area_m2),
         harvestable_area_m2=0.0 * one,
         compute_units=one,
         enabled_fraction=one,
     )
     # Base dies are designed once too, where there are any.
-    base_process = eqx.tree_at(
-        lambda p: p.nre_usd, project.base_process, project.base_process.nre_usd * technology.stacked
-    )
+    process = project.base_process
+    process = eqx.tree_at(lambda p: p.nre_usd, process, process.nre_usd * technology.stacked)
     package = Package(
         hbm_stacks=design.hbm_stacks,
         hbm_bytes=design.hbm_stacks * technology.hbm_capacity_bytes,
-        interposer_area_m2=held.interposer,
+        interposer_area_m2=area.interposer,
     )
-    return _Parts(dies, package, ((base, base_process),))
+    return dies, package, (base, process)
 
 
 def chip(project: ChipProject) -> Chip:
     """The accelerator, in the same form as a datasheet's."""
-    dies, package, extra = _parts(project)
+    dies, package, base = _parts(project)
     return silicon.chip(
         project.design,
         project.technology,
-        wafers=manufacture.wafers_per_chip(dies, package, project.process, other_dies=extra[0][0].count),
-        embodied_carbon_kg=manufacture.embodied_carbon_kg(dies, package, project.process, extra=extra).total,
+        wafers=manufacture.wafers_per_chip(dies, package, project.process, other_dies=base[0].count),
+        embodied_carbon_kg=manufacture.embodied_carbon_kg(dies, package, project.process, extra=[base]).total,
     )
 
 
 def bill(project: ChipProject) -> manufacture.Bill:
     """What one chip costs to make."""
-    dies, package, extra = _parts(project)
-    return manufacture.bill_of_materials(dies, package, project.process, project.volume, extra=extra)
+    dies, package, base = _parts(project)
+    return manufacture.bill_of_materials(dies, package, project.process, project.volume, extra=[base])
 
 
 def installed(cluster: Cluster, project: ChipProject) -> Cluster:

@@ -9,18 +9,17 @@ What a group of chips finds on each tier, and in how many steps it passes it, is
 groups of one kind communicate at once: each chip has its own links, and shares those beyond by the bandwidth of their tier.
 """
 
-from __future__ import annotations
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.network import Network
-from hwopt.model.maximum import above_zero, hard_maximum
+from hwopt.model.maximum import above_zero, hard_maximum, several
 from hwopt.model.route import (
     Route,
     fastest_steps,
-    in_use,
     links_crossed,
     links_left_out,
     members_per_tier,
@@ -30,6 +29,7 @@ from hwopt.model.route import (
     slowest_link,
     waiting_latency_s,
 )
+from hwopt.stack import Stack
 from hwopt.types import PerTier, Scalar
 
 OWN_PART = 0.5
@@ -43,19 +43,6 @@ would be nearer to 0. An assumption on other links.
 PEER_GAP = 0.5
 """What a further message of an all-to-all adds to its latency, over that of a step. Measured: 0.45 to
 0.5 on NVLink 3 to 5; an assumption on other links."""
-
-
-def _tail(share: PerTier) -> PerTier:
-    """What crosses each tier or any tier outside it."""
-    return jnp.cumsum(share[::-1])[::-1]
-
-
-def _slowest(seconds: PerTier) -> Scalar:
-    """The largest of all tiers; kinks where another tier becomes the slowest."""
-    largest = seconds[0]
-    for i in range(1, seconds.shape[0]):
-        largest = hard_maximum(largest, seconds[i])
-    return largest
 
 
 def ramp_s(network: Network, latency_s: PerTier, transfer_s: PerTier) -> PerTier:
@@ -75,7 +62,7 @@ def ramp_s(network: Network, latency_s: PerTier, transfer_s: PerTier) -> PerTier
 
 def _launch(launch_s: Scalar, group: Scalar) -> Scalar:
     """Software latency of one collective; none for a group of one. Continuous: grows in over a group of 1 to 2."""
-    return launch_s * above_zero(in_use(group))
+    return launch_s * above_zero(several(group))
 
 
 def _pass_s(network: Network, message_bytes: Scalar, along: Route, steps: PerTier, traffic: PerTier | float) -> Scalar:
@@ -86,13 +73,15 @@ def _pass_s(network: Network, message_bytes: Scalar, along: Route, steps: PerTie
     inner, members, byte_s = along.inner, along.members, along.s_per_byte
     step_s = traffic * (1.0 / (inner * members)) * message_bytes * byte_s
     waits = steps * (along.latency_s + ramp_s(network, along.latency_s, step_s))
-    share = _tail((1.0 - 1.0 / members) * (1.0 / inner))
-    return jnp.sum(waits) + _slowest(traffic * share * message_bytes * byte_s)
+    leaving = (1.0 - 1.0 / members) * (1.0 / inner)
+    crossing = jnp.cumsum(leaving[::-1])[::-1]  # this tier or any outside it
+    busy_s = traffic * crossing * message_bytes * byte_s
+    return jnp.sum(waits) + reduce(hard_maximum, [busy_s[i] for i in range(busy_s.shape[0])])
 
 
 def _own_part_s(network: Network, message_bytes: Scalar, group: Scalar) -> Scalar:
     """Copy of the part that a chip keeps, from the buffer sent to the one received: `OWN_PART S / n / B_0`."""
-    return OWN_PART * in_use(group) * (1.0 / group) * message_bytes * seconds_per_byte(network)[0]
+    return OWN_PART * several(group) * (1.0 / group) * message_bytes * seconds_per_byte(network)[0]
 
 
 def ring_pass_s(
@@ -122,15 +111,9 @@ def ring_pass_s(
     return once + _own_part_s(network, message_bytes, group) + _launch(launch_s, group)
 
 
-def ring_passes_s(
-    network: Network,
-    message_bytes: Array,
-    group: Array,
-    stride: Array,
-    launch_s: Scalar,
-    logarithmic: Scalar | float = 0.0,
-) -> Array:
+def ring_passes_s(network: Network, message_bytes: Array, group: Array, stride: Array, stack: Stack) -> Array:
     """Several ring passes at once, shape (collective,) each: one traced copy serves them all."""
+    launch_s, logarithmic = stack.collective_launch_s, stack.logarithmic_passes
     one = lambda size, n, apart: ring_pass_s(network, size, n, apart, launch_s, logarithmic)
     return jax.vmap(one)(message_bytes, group, stride)
 
@@ -148,9 +131,10 @@ def all_reduce_s(network: Network, message_bytes: Scalar, group: Scalar, stride:
     return 2.0 * _pass_s(network, message_bytes, along, steps, network.reduction_factor) + _launch(launch_s, group)
 
 
-def all_reduces_s(network: Network, message_bytes: Array, group: Array, stride: Array, launch_s: Scalar) -> Array:
+def all_reduces_s(network: Network, message_bytes: Array, group: Array, stride: Array, stack: Stack) -> Array:
     """Several all-reduces at once, shape (collective,) each."""
-    return jax.vmap(all_reduce_s, in_axes=(None, 0, 0, 0, None))(network, message_bytes, group, stride, launch_s)
+    one = lambda size, n, apart: all_reduce_s(network, size, n, apart, stack.collective_launch_s)
+    return jax.vmap(one)(message_bytes, group, stride)
 
 
 def all_to_all_s(
@@ -178,7 +162,7 @@ def all_to_all_s(
     left = jnp.concatenate([jnp.ones_like(inner[:1]), jnp.ones_like(inner[1:]) * outer_share])
     message_s = left * inner * (1.0 / group) * sent_bytes * byte_s
     peers = along.members - 1.0
-    first = (1.0 - PEER_GAP) * in_use(along.members)
+    first = (1.0 - PEER_GAP) * several(along.members)
     alpha_s = along.latency_s
     time = (first + PEER_GAP * peers) * alpha_s + peers * (ramp_s(network, alpha_s, message_s) + message_s)
     return jnp.sum(time) + _own_part_s(network, sent_bytes, group) + _launch(launch_s, group)
@@ -213,6 +197,6 @@ def _pair_s_per_byte(network: Network, members: PerTier) -> PerTier:
 
 def _outermost(members: PerTier) -> PerTier:
     """1 on the outermost tier in use, by `clip(n_i - 1, 0, 1)`, 0 elsewhere."""
-    used = in_use(members)
+    used = several(members)
     beyond = jnp.cumprod((1.0 - used)[::-1])[::-1]  # no use of this tier or any outside it
     return used * jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])

@@ -1,15 +1,13 @@
 """Memory a chip needs: states by sharding, activations by the published per-layer formula, logits, reserve."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.model import work
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum
-from hwopt.model.parameters import Held, shard_ranks
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum, several
+from hwopt.model.parameters import Weights, larger_layer
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
@@ -71,16 +69,13 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     """
     w, a = run.model, run.activation_bytes
     tokens = work.tokens_per_chip(run, plan)
-    around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
     element = work.gemm_bytes_per_element(run)
-    kept_cast = jnp.where(
-        element < 2.0, stack.cast_inputs_kept, 0.0
-    )  # only formats below 16 bit are casts of their own
-    narrow = kept_cast * element + (1.0 - kept_cast) * a
+    kept_cast = jnp.where(element < 2.0, stack.cast_inputs_kept, 0.0)  # only formats below 16 bit are casts
     twice = kept_cast * element
+    narrow = twice + (1.0 - kept_cast) * a
     norms = 2.0 * a + (stack.residual_tensors - 2.0) * narrow
     product = stack.product_kept * narrow
-    outer = (norms + 2.0 * stack.dropout_masks) * w.hidden * tokens * around
+    outer = (norms + 2.0 * stack.dropout_masks) * w.hidden * tokens * work.residual_share(plan)
     kv_heads = jnp.where(w.kv_rank > 0, w.heads, hard_maximum(w.kv_heads, plan.tp))
     latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
     heads = w.heads * (a * w.qk_dim + (a + twice) * w.v_dim) + a * kv_heads * (w.qk_dim + w.v_dim)
@@ -102,7 +97,7 @@ def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
     return run.global_batch_sequences / (plan.dp * plan.micro_batch)
 
 
-def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Held) -> tuple[Scalar, Scalar]:
+def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tuple[Scalar, Scalar]:
     """Activations of the stage that keeps most, and the working set of the layer being recomputed or gathered.
 
     Kept: layers of a stage times micro-batches in flight. On the first stage these are p under 1F1B, `p + (p - 1)/v`
@@ -118,7 +113,7 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Hel
     """
     w = run.model
     tokens = work.tokens_per_chip(run, plan)
-    around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
+    around = work.residual_share(plan)
     checkpoint = run.activation_bytes * w.hidden * tokens * around
     core = attention_activation_bytes(run, plan, stack)
     kept_core = (1.0 - plan.recompute_attention) * core
@@ -134,25 +129,22 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Hel
     fullest = plan.fullest_stage * w.layers / plan.pp
     short = (plan.fullest_stage - 1.0) * w.layers  # layers that the stages together have less than full ones
     first = fullest - _smaller(above_zero(short - 1.0), jnp.ones_like(short))
-    has_chunks = 1.0 - above_zero(2.0 - plan.virtual_stages)
+    has_chunks = several(plan.virtual_stages)
     flying = plan.pp + has_chunks * (plan.pp - 1.0) / plan.virtual_stages
     fewer = 1.0 + has_chunks * (2.0 / plan.virtual_stages - 1.0)
     of_step = micro_batches(run, plan)
     kept = layers * hard_maximum(first * _smaller(flying, of_step), fullest * _smaller(flying - fewer, of_step))
-    has_moe, has_dense = w.moe_layers > 0, w.dense_layers > 0
-    working = hard_maximum(jnp.where(has_moe, moe_working, 0.0), jnp.where(has_dense, dense_working, 0.0))
-    moe_weights = held.moe_layer + held.experts_layer
-    largest = hard_maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, moe_weights, 0.0))
+    working = larger_layer(w, dense_working, moe_working)
+    largest = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
+    summed = larger_layer(w, weights.dense_layer, weights.moe_layer)
     whole = 2.0 * run.activation_bytes * w.hidden * tokens * (1.0 - around)
-    summed = hard_maximum(jnp.where(has_dense, held.dense_layer, 0.0), jnp.where(has_moe, held.moe_layer, 0.0))
     pending = stack.layers_whole * summed * run.weight_bytes * run.trainable_fraction
-    streamed = (
-        plan.weights_offloaded * stack.layers_whole * largest * run.weight_bytes
-    )  # the layer at work and the next
-    return kept, working + whole + pending + streamed + _gathered_bytes(run, plan, stack, held, largest)
+    layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the layer at work and the next
+    streamed = plan.weights_offloaded * layers_bytes
+    return kept, working + whole + pending + streamed + _gathered_bytes(run, plan, stack, weights, layers_bytes)
 
 
-def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Held, largest: Scalar) -> Scalar:
+def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, layers_bytes: Scalar) -> Scalar:
     """What a chip holds whole of sharded weights: `layers_whole` layers, or the stage and its gradients in a pipeline.
 
     A pipeline runs many micro-batches through the same stage: resharding after each would gather the stage again every
@@ -160,52 +152,44 @@ def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, held: Held, larg
 
     **Source:** torchtitan, fsdp `reshard_after_forward` policy "default": not with pipeline parallelism (recalled).
     """
-    pipelined = 1.0 - above_zero(2.0 - plan.pp)
-    stage = (held.stage + held.stage_experts) * (
-        run.weight_bytes + stack.gradient_bytes * run.trainable_fraction * plan.gradients_sharded
-    )
-    layers = stack.layers_whole * largest * run.weight_bytes
-    return plan.weights_sharded * (pipelined * stage + (1.0 - pipelined) * layers)
+    pipelined = several(plan.pp)
+    gradients = stack.gradient_bytes * run.trainable_fraction * plan.gradients_sharded
+    stage_bytes = (weights.stage + weights.stage_experts) * (run.weight_bytes + gradients)
+    return plan.weights_sharded * (pipelined * stage_bytes + (1.0 - pipelined) * layers_bytes)
 
 
-def footprint(run: TrainingRun, plan: Plan, stack: Stack, held: Held, maximum: Maximum) -> tuple[Footprint, Offloaded]:
+def footprint(
+    run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, maximum: Maximum
+) -> tuple[Footprint, Offloaded]:
     """Peak bytes of the fullest chip, in its own memory and in its share of the pool.
 
     States: weights, gradients, master copy and moments, each over its own shards. Logits (`logit_bytes` each: output,
     fp32 copy, gradient) live on the last stage, where few activations are in flight, so the larger of the two counts.
     """
-    own, routed = held.stage, held.stage_experts
-    ranks, expert_ranks = shard_ranks(plan)
-
-    def shards(sharded: Scalar) -> Scalar:
-        own_shards = 1.0 + sharded * (ranks - 1.0)
-        routed_shards = 1.0 + sharded * (expert_ranks - 1.0)
-        return own / own_shards + routed / routed_shards
-
     trained = run.trainable_fraction
-    kept, working = stage_activation_bytes(run, plan, stack, held)
+    kept, working = stage_activation_bytes(run, plan, stack, weights)
     in_flight = _smaller(plan.pp, micro_batches(run, plan))
     activations = (1.0 - plan.activations_offloaded) * kept
     logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * stack.logit_bytes
     last_stage = activations / in_flight + logits
-    weights = run.weight_bytes * shards(plan.weights_sharded)
-    gradients = stack.gradient_bytes * trained * shards(plan.gradients_sharded)
-    updated = trained * shards(plan.optimizer_sharded)
-    optimizer = (stack.master_kept * run.master_bytes + run.moment_bytes) * updated
+    weights_bytes = run.weight_bytes * weights.sharded(plan.weights_sharded)
+    gradients_bytes = stack.gradient_bytes * trained * weights.sharded(plan.gradients_sharded)
+    updated = trained * weights.sharded(plan.optimizer_sharded)
+    optimizer_bytes = (stack.master_kept * run.master_bytes + run.moment_bytes) * updated
     here = 1.0 - plan.weights_offloaded
     inside = Footprint(
-        weights_bytes=here * weights,
-        gradients_bytes=here * gradients,
-        optimizer_bytes=(1.0 - plan.optimizer_offloaded) * optimizer,
+        weights_bytes=here * weights_bytes,
+        gradients_bytes=here * gradients_bytes,
+        optimizer_bytes=(1.0 - plan.optimizer_offloaded) * optimizer_bytes,
         activations_bytes=activations,
         logits_bytes=maximum(activations, last_stage) - activations,
         working_bytes=working,
         reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (activations + working),
     )
     outside = Offloaded(
-        weights_bytes=plan.weights_offloaded * weights,
-        gradients_bytes=plan.weights_offloaded * gradients,
-        optimizer_bytes=plan.optimizer_offloaded * optimizer,
+        weights_bytes=plan.weights_offloaded * weights_bytes,
+        gradients_bytes=plan.weights_offloaded * gradients_bytes,
+        optimizer_bytes=plan.optimizer_offloaded * optimizer_bytes,
         activations_bytes=plan.activations_offloaded * kept,
         micro_batch_activations_bytes=plan.activations_offloaded * kept / in_flight,
         updated_parameters=plan.optimizer_offloaded * updated,

@@ -4,8 +4,6 @@
 `(S / S_min - 1) (E / E_min - 1) = 1` between steps S and tokens E holds by construction, with `E_min = D`, `S_min = D / B_crit`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -189,13 +187,7 @@ def compute_optimal(law: LossLaw, flops: Scalar) -> tuple[Scalar, Scalar]:
     return parameters, work / parameters
 
 
-def ramped(
-    law: LossLaw,
-    parameters: Scalar,
-    useful_tokens: Scalar,
-    shares: Array,
-    batches_tokens: Array,
-) -> Batches:
+def ramped(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, shares: Array, batches_tokens: Array) -> Batches:
     """A run whose batch grows in stages: `T = sum x_i + B_i s_i`, `S = sum x_i / B_i + s_i`.
 
     x_i are the useful tokens of stage i, s_i what they add to `S_min`. One stage is `tokens_with_batch`. Holds a

@@ -5,8 +5,6 @@ areas, defect densities, counts, bytes and prices, because 1/yield and 1/(dies p
 yields themselves, are log-log concave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,7 +31,7 @@ class Bill(NamedTuple):
     @property
     def total(self) -> Scalar:
         """USD for one accelerator."""
-        return self.dies + self.extra_dies + self.packaging + self.hbm + self.test + self.loss + self.nre
+        return sum(self[1:], start=self[0])
 
 
 class Carbon(NamedTuple):
@@ -47,7 +45,7 @@ class Carbon(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Emissions of one accelerator, kg CO2e."""
-        return self.dies + self.extra_dies + self.packaging + self.hbm
+        return sum(self[1:], start=self[0])
 
 
 def die_yield(area_m2: Scalar, process: Process) -> Scalar:
@@ -70,7 +68,7 @@ def harvest_yield(dies: Dies, process: Process) -> Scalar:
     `Y = (1 + D A_f / alpha)^-alpha I_x(alpha, S + 1)`, `S = (1 - enabled) units`,
     `x = (alpha + D A_f) / (alpha + D A_f + D A_h)`: no defect in the fixed area A_f, at most S in the harvestable area A_h,
     both under one negative binomial law; I is the regularised incomplete beta function, which continues the sum over
-    whole spares to any S. Without spares it is `die_yield` of the whole area.
+    integer spares to any S. Without spares it is `die_yield` of the whole area.
 
     Counts two defects in one unit as two dead units, so it is never above the exact sum over units. It is low by at most
     0.1 % for a GH100 (144 units, one spare, less with more), 0.25 % at 144 units, 0.75 % at 40 and 2 % at 16, for
@@ -154,7 +152,7 @@ def package_yield(dies: Scalar, package: Package, process: Process) -> Scalar:
     return jnp.exp(-_bonding_loss(dies, package, process))
 
 
-def _bonding_loss(dies: Scalar, package: Package, process: Process) -> Scalar:
+def _bonding_loss(dies: Scalar | float, package: Package, process: Process) -> Scalar:
     """`-ln package_yield`."""
     return -(
         dies * jnp.log(process.die_bond_yield)
@@ -163,7 +161,7 @@ def _bonding_loss(dies: Scalar, package: Package, process: Process) -> Scalar:
     )
 
 
-def wafers_per_chip(dies: Dies, package: Package, process: Process, *, other_dies: Scalar = 0.0) -> Scalar:
+def wafers_per_chip(dies: Dies, package: Package, process: Process, *, other_dies: Scalar | float = 0.0) -> Scalar:
     """Wafers of one kind of die that one sold accelerator takes, with those in packages that fail.
 
     **Arguments:** `dies` of that kind; `other_dies` of other kinds in the package. **Returns:** wafers, log-log convex.
@@ -186,7 +184,7 @@ def _wafers_per_interposer(area_m2: Scalar, process: Process) -> Scalar:
     return _wafers_per_gross_die(area_m2, process) * made
 
 
-def packaging_usd(dies: Scalar, package: Package, process: Process) -> Scalar:
+def packaging_usd(dies: Scalar | float, package: Package, process: Process) -> Scalar:
     """Interposer, substrate with bumps, and assembly of one package, before losses.
 
     **Arguments:** `dies` of all kinds in the package. **Returns:** USD, log-log convex.
@@ -197,12 +195,7 @@ def packaging_usd(dies: Scalar, package: Package, process: Process) -> Scalar:
 
 
 def bill_of_materials(
-    dies: Dies,
-    package: Package,
-    process: Process,
-    volume: Scalar,
-    *,
-    extra: Sequence[tuple[Dies, Process]] = (),
+    dies: Dies, package: Package, process: Process, volume: Scalar, *, extra: Sequence[tuple[Dies, Process]] = ()
 ) -> Bill:
     """What one sold accelerator costs its maker, without margin.
 
@@ -220,7 +213,7 @@ def bill_of_materials(
     priced = [each.count * good_die_usd(each, by) for each, by in made]
     packaging = packaging_usd(count, package, process)
     hbm = process.hbm_usd_per_byte * package.hbm_bytes
-    test = sum(_test_usd(each, by) for each, by in made)
+    test = sum((_test_usd(*each) for each in extra), start=_test_usd(dies, process))
     extras = jnp.asarray(sum(priced[1:], 0.0), jnp.result_type(priced[0]))
     again = jnp.expm1(_bonding_loss(count, package, process))
     return Bill(

@@ -1,12 +1,12 @@
-"""The maximum, exact or smooth: the only kink of the model besides clipping of group sizes."""
-
-from __future__ import annotations
+"""Maxima: of two numbers, exact or smooth, the only kink of the model besides clipping of group sizes; of random ones."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
+
+from hwopt.types import Scalar
 
 Maximum = Callable[[Array, Array], Array]
 
@@ -31,7 +31,12 @@ def above_zero(a: Array) -> Array:
     return pick(a > 0.0, a, jnp.zeros_like(a))
 
 
-def soft_maximum(temperature: Float[Array, ""]) -> Maximum:
+def several(count: Array) -> Array:
+    """0 for a count of one, 1 from two on, in proportion between: lets a cost grow in. Below 0 for counts below one."""
+    return 1.0 - above_zero(2.0 - count)
+
+
+def soft_maximum(temperature: Scalar) -> Maximum:
     """A smooth upper bound of the maximum of two non-negative numbers: log-sum-exp in log space.
 
     `max_tau(a, b) = (a^(1/tau) + b^(1/tau))^tau`. Tends to the exact maximum as tau goes to 0, is at most `2^tau` times
@@ -53,7 +58,7 @@ def soft_maximum(temperature: Float[Array, ""]) -> Maximum:
     return maximum
 
 
-def choose(temperature: Float[Array, ""] | None) -> Maximum:
+def choose(temperature: Scalar | None) -> Maximum:
     """The exact maximum for None, else the smooth one at that temperature."""
     return hard_maximum if temperature is None else soft_maximum(temperature)
 
@@ -69,3 +74,20 @@ def overlapped(work: Array, communication: Array, overlap: Array, slowdown: Arra
     **Returns:** s, at least `work`.
     """
     return maximum(work + slowdown * communication, (1.0 - overlap) * work + communication)
+
+
+def expected_maximum_sigmas(samples: Array) -> Array:
+    """Expected maximum of N standard normal numbers, in standard deviations.
+
+    `x sqrt(2 / (x + 2.208))`, x = ln N: exact 0 at N = 1 and sqrt(2 ln N) for large N; against numerical integration it
+    is within 2.1 % at N = 2, 1 % from 8 to 1e6 (1.42, 3.29, 3.97 at 8, 1,200, 16,384). Not log-log convex in N.
+
+    **Source:** order statistics of the normal distribution; the rational form and its constant are our own.
+    """
+    x = jnp.log(samples)
+    return x * jnp.sqrt(2.0 / (x + 2.208))
+
+
+def jitter_fraction(sigma: Scalar, chips: Scalar) -> Scalar:
+    """Jitter, where the slowest of many sets the pace of all: relative lengthening of a synchronous step, `sigma E[max of N]`."""
+    return sigma * expected_maximum_sigmas(chips)

@@ -1,10 +1,9 @@
 """Weights that one chip holds, after sharding over tensor, pipeline and expert parallel ranks."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from hwopt.model.maximum import above_zero, hard_maximum
 from hwopt.plan import Plan
@@ -18,25 +17,34 @@ from hwopt.workload.transformer import (
 )
 
 
-class Held(NamedTuple):
-    """Weights on one chip before any sharding over data parallel ranks.
+class Weights(NamedTuple):
+    """Numbers of weights on one chip before any sharding over data parallel ranks, and the ranks that share a sharded state.
 
-    Experts are counted apart: their replicas are other chips than those of the rest.
+    Experts are counted apart: their replicas are other chips than those of the rest. Ranks are at least one.
     """
 
-    dense_layer: Scalar  # a dense layer
-    moe_layer: Scalar  # a MoE layer without its routed experts
-    experts_layer: Scalar  # the routed experts of a MoE layer
-    stage: Scalar  # the fullest stage and its tables, without routed experts
-    stage_experts: Scalar  # routed experts of the fullest stage
+    dense_layer: Array  # a dense layer
+    moe_layer: Array  # a MoE layer without its routed experts
+    experts_layer: Array  # the routed experts of a MoE layer
+    stage: Array  # the fullest stage and its tables, without routed experts
+    stage_experts: Array  # routed experts of the fullest stage
+    ranks: Array  # `d c / groups`
+    expert_ranks: Array  # replicas of an expert, over groups
+
+    def layer(self, moe: Scalar) -> Scalar:
+        """Weights of a layer of a kind (1: MoE, 0: dense) without its routed experts."""
+        return (1.0 - moe) * self.dense_layer + moe * self.moe_layer
+
+    def sharded(self, share: Scalar) -> Scalar:
+        """Weights of the fullest stage on a chip where `share` of them is sharded: all for 0, `1 / ranks` for 1."""
+        ranks, expert_ranks = (1.0 + share * (each - 1.0) for each in (self.ranks, self.expert_ranks))
+        return self.stage / ranks + self.stage_experts / expert_ranks
 
 
-def held_parameters(shape: Transformer, plan: Plan) -> Held:
+def chip_weights(shape: Transformer, plan: Plan) -> Weights:
     """Weights on one chip: layers over t, experts over e and t_e, stages over p; norms and routers are replicated.
 
-    Dense layers come first, so the fullest stage has as many MoE layers as it has room for.
-
-    **Returns:** numbers of weights. Zero experts for a dense model.
+    Dense layers come first, so the fullest stage has as many MoE layers as it has room for. Zero experts for a dense model.
     """
     attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
     expert = expert_parameters(shape)
@@ -46,7 +54,15 @@ def held_parameters(shape: Transformer, plan: Plan) -> Held:
     full = shape.layers * plan.fullest_stage / plan.pp
     with_experts = jnp.where(full < shape.moe_layers, full, shape.moe_layers)
     stage = (full - with_experts) * dense + with_experts * moe + table_parameters(shape, plan)
-    return Held(dense, moe, experts, stage, with_experts * experts)
+    one = jnp.ones_like(plan.dp)
+    ranks = (hard_maximum(one, of / plan.shard_groups) for of in (plan.dp * plan.cp, expert_replicas(plan)))
+    return Weights(dense, moe, experts, stage, with_experts * experts, *ranks)
+
+
+def larger_layer(shape: Transformer, dense: Scalar, moe: Scalar) -> Scalar:
+    """The larger of what a dense and a MoE layer take, of the kinds that a model has."""
+    dense = jnp.where(shape.dense_layers > 0, dense, 0.0)
+    return hard_maximum(dense, jnp.where(shape.moe_layers > 0, moe, 0.0))
 
 
 def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
@@ -66,8 +82,15 @@ def expert_replicas(plan: Plan) -> Scalar:
     return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)
 
 
-def shard_ranks(plan: Plan) -> tuple[Scalar, Scalar]:
-    """Ranks that share one sharded state: `(d c / groups, replicas of an expert / groups)`, at least one each."""
-    one = jnp.ones_like(plan.dp)
-    own = hard_maximum(one, plan.dp * plan.cp / plan.shard_groups)
-    return own, hard_maximum(one, expert_replicas(plan) / plan.shard_groups)
+def splits(shape: Transformer, plan: Plan, copies: Scalar | float = 1.0) -> dict[str, tuple[Scalar, Scalar | float]]:
+    """What a plan splits and copies, by margin: the most that a model allows, and what the plan takes of it.
+
+    **Arguments:** `copies` that there must be of each expert.
+    """
+    experts = jnp.where(shape.experts > 0, shape.experts, 1.0)
+    return {
+        "stages": (shape.layers + 2.0, plan.pp * plan.virtual_stages),  # embedding and head may fill one each
+        "tensor_parallel": (shape.heads, plan.tp),
+        "experts": (experts, plan.ep),
+        "replicas": (expert_replicas(plan), copies),
+    }

@@ -1,7 +1,5 @@
 """Power: what servers and racks draw at full load and on average, and what the meter of the facility sees."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,8 +8,7 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.hardware.cooling import Cooling
-from hwopt.hardware.facility import Facility
+from hwopt.hardware.facility import Cooling, Facility
 from hwopt.model.rack import optical_share
 from hwopt.model.thermal import OperatingPoint
 from hwopt.types import Scalar

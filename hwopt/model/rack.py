@@ -1,13 +1,11 @@
 """Racks: power, weight and floor of what stands in them, and what their distance does to the links."""
 
-from __future__ import annotations
-
 import equinox as eqx
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.network import Network
-from hwopt.model.maximum import above_zero
+from hwopt.model.maximum import above_zero, several
 from hwopt.types import Scalar
 
 SECONDS_PER_M = 4.9e-9
@@ -41,17 +39,8 @@ def optical_share(cluster: Cluster) -> Scalar:
 
 def cabled_bytes_per_s(cluster: Cluster) -> Scalar:
     """Scale-up bandwidth that a rack's copper carries: `n B` less what leaves on optics, none where a domain is one chip."""
-    links = 1.0 - above_zero(2.0 - cluster.network.size[0])  # grows in over a domain of 1 to 2
-    copper = above_zero(links) * (1.0 - optical_share(cluster))
+    copper = above_zero(several(cluster.network.size[0])) * (1.0 - optical_share(cluster))
     return copper * cluster.rack.chips * cluster.network.bandwidth_bytes_per_s[0]
-
-
-def cable_area_m2(cluster: Cluster) -> Scalar:
-    """Cross-section of the scale-up cables of a rack, at the cut between chips and switches that all of them cross.
-
-    A bundle of thickness d bends at no less than a multiple of d, so the depth of a rack limits its cross-section.
-    """
-    return cabled_bytes_per_s(cluster) * cluster.rack.cable_area_m2_per_byte_per_s
 
 
 def rack_weight_kg(cluster: Cluster) -> Scalar:
@@ -78,5 +67,10 @@ _NO_CABLE_M2 = 1e-9
 
 
 def cables_margin(cluster: Cluster) -> Scalar:
-    """Logarithm of the copper that a rack has room for over what its scale-up links take."""
-    return jnp.log(cluster.rack.cable_limit_m2 / (cable_area_m2(cluster) + _NO_CABLE_M2))
+    """Logarithm of the copper that a rack has room for over what its scale-up links take.
+
+    Cross-sections at the cut between chips and switches that all cables cross: a bundle of thickness d bends at no less than a
+    multiple of d, so the depth of a rack limits them.
+    """
+    taken_m2 = cabled_bytes_per_s(cluster) * cluster.rack.cable_area_m2_per_byte_per_s
+    return jnp.log(cluster.rack.cable_limit_m2 / (taken_m2 + _NO_CABLE_M2))

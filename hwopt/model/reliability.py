@@ -4,15 +4,13 @@ Every formula from `failure_rate_per_s` to `time_multiplier` is log-log convex: 
 of monomials, the exponential of one, and 1/(1-x).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from hwopt.hardware.reliability import Reliability
-from hwopt.hardware.storage import Storage
+from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.peripherals import Reliability, Storage
 from hwopt.model.maximum import Maximum
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -130,54 +128,28 @@ class Failures(NamedTuple):
 
     mtbf_s: Array
     interval_s: Array
+    drain_s: Array
     goodput: Array
     margin: Array
 
 
 def failures(
-    reliability: Reliability,
-    storage: Storage,
-    chips: Scalar,
+    run: TrainingRun,
+    cluster: Cluster,
     junction_k: Scalar,
     parameters: Scalar,
-    run: TrainingRun,
     maximum: Maximum,
+    interval_s: Scalar | None = None,
 ) -> Failures:
-    """The functions above in a row: a job on `chips` chips at a junction temperature that trains `parameters`."""
-    mtbf = job_mtbf_s(reliability, chips, junction_k)
-    save, drain, restart = _waits(reliability, storage, chips, parameters, run)
-    lost = lost_fraction(save, mtbf, drain, restart, maximum)
-    interval = checkpoint_interval_s(save, mtbf, drain, maximum)
-    return Failures(mtbf, interval, goodput(lost), goodput_margin(lost))
+    """The functions above in a row: a job that trains `parameters` on all chips of a cluster at a junction temperature.
 
-
-def settled_failures(
-    reliability: Reliability,
-    storage: Storage,
-    chips: Scalar,
-    junction_k: Scalar,
-    parameters: Scalar,
-    run: TrainingRun,
-    interval_s: Scalar,
-) -> tuple[Failures, Scalar]:
-    """`failures` with the time between saves given, and `log(interval / drain)`: 0 or more where storage keeps up.
-
-    What is lost is a posynomial of the interval, least at that of `failures` among those that storage keeps up with. Goodput
-    is `1 - lost`, not held above 0: for a caller that bounds the margin.
+    **Arguments:** `interval_s` between saves, where it is not to be the best one. What is lost is a posynomial of the interval,
+    least at the best one among those of at least `drain_s`, that storage keeps up with. Goodput is then `1 - lost`, not held
+    above 0: for a caller that bounds the margin.
     """
-    mtbf = job_mtbf_s(reliability, chips, junction_k)
-    save, drain, restart = _waits(reliability, storage, chips, parameters, run)
-    lost = lost_at_interval(interval_s, save, mtbf, drain, restart)
-    return Failures(mtbf, interval_s, 1.0 - lost, goodput_margin(lost)), jnp.log(interval_s / drain)
-
-
-def _waits(
-    reliability: Reliability, storage: Storage, chips: Scalar, parameters: Scalar, run: TrainingRun
-) -> tuple[Scalar, Scalar, Scalar]:
-    """Seconds of a save, of its drain to storage, and of a restart."""
-    checkpoint = checkpoint_bytes(parameters, run)
-    return (
-        save_s(checkpoint, chips, reliability),
-        drain_s(checkpoint, chips, storage),
-        restart_s(checkpoint, chips, reliability, storage),
-    )
+    own, chips = cluster.reliability, cluster.chips
+    mtbf, checkpoint = job_mtbf_s(own, chips, junction_k), checkpoint_bytes(parameters, run)
+    save, drain = save_s(checkpoint, chips, own), drain_s(checkpoint, chips, cluster.storage)
+    interval = checkpoint_interval_s(save, mtbf, drain, maximum) if interval_s is None else interval_s
+    lost = lost_at_interval(interval, save, mtbf, drain, restart_s(checkpoint, chips, own, cluster.storage))
+    return Failures(mtbf, interval, drain, goodput(lost) if interval_s is None else 1.0 - lost, goodput_margin(lost))

@@ -1,106 +1,280 @@
-"""What `estimate` returns: named metrics, breakdowns and signed margins, all floating arrays."""
-
-from __future__ import annotations
+"""What `estimate` returns: a machine and what runs on it, as named metrics, breakdowns and signed margins, all floating arrays."""
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import equinox as eqx
 
+from hwopt.model.cost import Spending
 from hwopt.model.footprint import Footprint
 from hwopt.model.schedule import Breakdown
+from hwopt.model.serving.footprint import ServingFootprint
+from hwopt.quantity import Quantity, field_of, quantities
 from hwopt.types import Scalar
+
+FEASIBILITY_TOLERANCE = 1e-6
+"""Relative violation that still counts as feasible: rounding of float32 and of products of integers."""
+
+
+@dataclass(frozen=True)
+class Output(Quantity):
+    """A number of a report. `meaning` completes "the budget limits ...".
+
+    **Arguments:** `paced`: in proportion to the step time or its reciprocal, as money nearly is: it shares the step's interval;
+    `standing`: known of a plan that does not fit, too; `phases` of a service without which a machine has none: not a number.
+    """
+
+    paced: bool = False
+    standing: bool = False
+    phases: tuple[str, ...] = ()
+
+
+def output(unit: str, meaning: str, **settings: Any) -> Any:
+    """A field of a report; settings as of `Output`."""
+    return field_of(Output(unit, meaning, **settings))
+
+
+@dataclass(frozen=True)
+class Margin(Quantity):
+    """A margin of a report.
+
+    **Arguments:** `meaning`: what a plan does that exceeds it, by `{over}`; `stop`: what fails, as a noun; `equality`: whether
+    every design that holds it stands at it, so that none is near.
+    """
+
+    stop: str = ""
+    equality: bool = False
+
+
+def margin(stop: str, over: str, **settings: Any) -> Any:
+    """A field of margins: `log(limit / used)`; arguments as of `Margin`."""
+    return field_of(Margin("", over, stop=stop, **settings))
 
 
 class Margins(eqx.Module):
-    """Signed logarithmic margins, `log(limit / used)`: zero or more is feasible."""
+    """Signed logarithmic margins of every machine, `log(limit / used)`: 0 or more is feasible; infinite where nothing is used."""
 
-    memory: Scalar  # HBM capacity over the footprint
-    pool: Scalar  # capacity of the memory pool over what is offloaded; 0 where nothing is
-    chips: Scalar  # cluster's chips over the plan's; zero when the plan uses them all
-    stages: Scalar  # layers, embedding and head over stages times chunks
-    tensor_parallel: Scalar  # heads over the tensor parallel degree
-    experts: Scalar  # experts (or 1) over the expert parallel degree
-    replicas: Scalar  # chips of a stage over those that hold one copy of its experts
-    sites: Scalar  # replicas over sites: each holds at least one
-    batch: Scalar  # global batch over one micro-batch of every replica
-    context: Scalar  # sequence length over the context parallel degree
-    cooling: Scalar  # power a chip may draw over what it draws at its lowest clock
-    rack_power: Scalar  # power a rack may draw over what its chips do at full load
-    rack_cables: Scalar  # cross-section of copper that a rack has room for over what its scale-up links take
-    rack_weight: Scalar  # weight the floor carries over the rack's
-    failures: Scalar  # share of time that may be lost to failures over the one that is
+    memory: Scalar = margin("memory of a chip", "needs {over} more memory than a chip has")
+    chips: Scalar = margin(
+        "chips that the plan does not use", "uses a number of chips {over} off the cluster's", equality=True
+    )
+    stages: Scalar = margin("pipeline chunks beyond layers", "has {over} more pipeline chunks than layers")
+    tensor_parallel: Scalar = margin(
+        "tensor parallelism beyond heads", "splits attention {over} finer than there are heads"
+    )
+    experts: Scalar = margin("expert parallelism beyond experts", "splits experts {over} finer than there are")
+    replicas: Scalar = margin(
+        "chips too few for a copy of the experts", "needs {over} more chips a stage to hold one copy of its experts"
+    )
+    cooling: Scalar = margin(
+        "chip hotter than its cooling allows at the lowest clock",
+        "draws {over} more than its cooling or power cap allows even at the lowest clock",
+    )
+    rack_power: Scalar = margin("rack power", "fills a rack to {over} more power than it can feed or cool")
+    rack_cables: Scalar = margin("cables of a rack", "fills a rack with {over} more cables than it has room to bend")
+    rack_weight: Scalar = margin("rack weight", "fills a rack to {over} more weight than the floor carries")
+
+
+class TrainingMargins(Margins):
+    """Those of a training run besides."""
+
+    pool: Scalar = margin("memory pool", "offloads {over} more than the memory pool holds")
+    sites: Scalar = margin("replicas fewer than sites", "has {over} fewer replicas than there are sites")
+    batch: Scalar = margin(
+        "global batch too small to fill every replica", "needs a global batch {over} larger to fill every replica"
+    )
+    context: Scalar = margin("sequence split beyond its tokens", "splits the sequence {over} finer than its tokens")
+    failures: Scalar = margin(
+        "failures: the run does not get ahead",
+        "loses {over} more time to failures than there is: the job does not get ahead",
+    )
+
+
+class ServingMargins(Margins):
+    """Those of a service besides. Of two groups of chips the lesser."""
+
+    demand: Scalar = margin(
+        "requests beyond what the machine answers", "answers fewer requests than arrive: {over} more arrive"
+    )
 
 
 class Report(eqx.Module):
-    """Metrics of one cluster under one plan. Every leaf is a floating array, scalar unless mapped."""
+    """Metrics of a machine under a plan; a workload adds its own. Every leaf is a floating array, scalar unless mapped.
 
-    step_time_s: Scalar
-    tokens_per_s: Scalar
-    tokens_per_s_per_chip: Scalar
-    mfu: Scalar  # model FLOPs (causal attention, no recomputation) over the peak of the run's formats
-    hfu: Scalar  # the same with recomputation
-    model_flops_per_chip_per_s: Scalar
-    memory_per_chip_bytes: Scalar
-    memory_capacity_bytes: Scalar
-    pool_per_chip_bytes: Scalar  # offloaded to the memory pool
-    clock_ratio: Scalar  # sustained, over nominal
-    clock_margin: Scalar  # log of allowed over drawn power at the clock asked for: negative where the chip throttles
-    junction_temperature_k: Scalar  # at full load
-    heat_flux_w_per_m2: Scalar  # mean over the dies under the lid, at full load
-    chip_power_w: Scalar  # one chip at full load
-    rack_power_w: Scalar  # one rack at full load
-    racks: Scalar
-    floor_area_m2: Scalar
-    pue: Scalar
-    power_w: Scalar  # at the meter, average over a step
-    peak_power_w: Scalar  # at the meter, every chip at full load
-    site_power_w: Scalar  # the same at one of several sites
-    goodput: Scalar  # share of time that failures and checkpoints leave
-    mean_time_between_failures_s: Scalar
-    checkpoint_interval_s: Scalar
-    energy_per_token_j: Scalar  # this and what follows count the time lost to failures
-    carbon_per_token_kg: Scalar  # operational and embodied
-    capex_usd: Scalar
-    cost_per_token_usd: Scalar
-    run_time_s: Scalar
-    run_cost_usd: Scalar
-    run_energy_j: Scalar
-    run_carbon_kg: Scalar
-    loss: Scalar  # nats a token, by the run's loss law
-    silicon_area_m2: Scalar  # of one chip
-    hbm_stacks: Scalar  # of the cluster, as the next two
-    package_area_m2: Scalar
-    wafers: Scalar
-    parameters: Scalar
-    active_parameters: Scalar
+    A step is one of training, or a pass of a micro-batch that serves: the time between two tokens of a sequence (without
+    drafting), or of a batch of prompts where nothing is generated. Tokens are those of the training run, generated ones, or
+    prompts' new ones.
+    """
+
+    mfu_convention: ClassVar[str]  # what counts as the model's FLOPs
+    margins_kind: ClassVar[type[Margins]]
+
     breakdown: Breakdown
     hidden_s: Scalar
-    memory: Footprint
-    margins: Margins
+    memory: Footprint | ServingFootprint
+    spending: Spending
+    margins: TrainingMargins | ServingMargins
     bottleneck: Scalar  # index of the largest entry of `breakdown`
     feasible: Scalar  # 1 where every margin is zero or more
-
-    BOUNDS = (
-        "memory", "stages", "tensor_parallel", "experts", "replicas", "batch", "context", "cooling", "rack_power",
-        "rack_weight", "failures",
-    )  # fmt: skip
-    """Margins that bound every design; the chips' margin holds by construction (dp follows from them)."""
+    step_time_s: Scalar = output("s", "the time of one step", paced=True)
+    tokens_per_s: Scalar = output("token/s", "tokens a second", paced=True)
+    tokens_per_s_per_chip: Scalar = output("token/s", "tokens a second and chip", paced=True)
+    mfu: Scalar = output("", "model FLOPs over what the peaks of their formats allow", paced=True)
+    hfu: Scalar = output("", "the same with all that is computed besides", paced=True)
+    model_flops_per_chip_per_s: Scalar = output("FLOP/s", "model FLOPs a second and chip", paced=True)
+    memory_per_chip_bytes: Scalar = output("B", "memory of the fullest chip", standing=True)
+    memory_capacity_bytes: Scalar = output("B", "memory that a chip has", standing=True)
+    clock_ratio: Scalar = output("of nominal", "the clock that is sustained", standing=True)
+    # Below 0: throttles.
+    clock_margin: Scalar = output("", "log of allowed over drawn power at the clock asked for", standing=True)
+    junction_temperature_k: Scalar = output("K", "the junction's temperature at full load", standing=True)
+    heat_flux_w_per_m2: Scalar = output("W/m2", "heat through the dies under the lid at full load", standing=True)
+    chip_power_w: Scalar = output("W", "power of one chip at full load", standing=True)
+    rack_power_w: Scalar = output("W", "power of one rack at full load", standing=True)
+    racks: Scalar = output("", "racks", standing=True)
+    floor_area_m2: Scalar = output("m2", "floor under the racks", standing=True)
+    pue: Scalar = output("", "power at the meter over IT power", standing=True)
+    power_w: Scalar = output("W", "average power at the meter")
+    peak_power_w: Scalar = output("W", "power at the meter with every chip at full load", standing=True)
+    site_power_w: Scalar = output("W", "power at the meter of one of several sites, at full load", standing=True)
+    goodput: Scalar = output("", "share of time that failures leave")
+    mean_time_between_failures_s: Scalar = output("s", "time between failures")
+    # What follows counts time lost to failures.
+    energy_per_token_j: Scalar = output("J/token", "energy of one token")
+    carbon_per_token_kg: Scalar = output("kg/token", "carbon of one token")  # operational and embodied
+    capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True)
+    cost_per_token_usd: Scalar = output("USD/token", "cost of one token", paced=True)
+    silicon_area_m2: Scalar = output("m2", "die area of one chip", standing=True)
+    hbm_stacks: Scalar = output("stack", "HBM stacks of the cluster", standing=True)
+    package_area_m2: Scalar = output("m2", "interposer area of the cluster", standing=True)
+    wafers: Scalar = output("wafer", "wafers of the cluster", standing=True)
+    parameters: Scalar = output("", "parameters of the model", standing=True)
+    active_parameters: Scalar = output("", "parameters that one token meets", standing=True)
 
     def bottleneck_name(self) -> str:
         """Name of the largest part of the step; concrete (unmapped) reports only."""
         return Breakdown._fields[int(self.bottleneck)].removesuffix("_s")
 
+    @classmethod
+    def margin_names(cls) -> tuple[str, ...]:
+        """All that can make a report infeasible."""
+        return tuple(quantities(cls.margins_kind))
+
+    def margins_by_name(self) -> dict[str, Scalar]:
+        """All that makes the report infeasible."""
+        return {name: getattr(self.margins, name) for name in self.margin_names()}
+
     def violations(self) -> dict[str, float]:
         """Violated constraints of a concrete report: name -> how far over the limit, as a fraction of it."""
-        return violations(self.margins)
+        return violations(self.margins_by_name())
 
 
-def violations(margins: Any) -> dict[str, float]:
+class TrainingReport(Report):
+    """What a training run adds."""
+
+    mfu_convention: ClassVar[str] = "causal: half the score matrix counts; recomputation counts in hfu only"
+    margins_kind: ClassVar[type[Margins]] = TrainingMargins
+
+    pool_per_chip_bytes: Scalar = output("B", "what is offloaded to the memory pool, a chip", standing=True)
+    checkpoint_interval_s: Scalar = output("s", "time between checkpoints")
+    run_time_s: Scalar = output("s", "the time of the whole run", paced=True)
+    run_cost_usd: Scalar = output("USD", "the cost of owning the cluster while the run lasts", paced=True)
+    run_energy_j: Scalar = output("J", "energy at the meter over the run")
+    run_carbon_kg: Scalar = output("kg", "carbon of the run, embodied share included")
+    loss: Scalar = output("nat", "loss after the run")  # a token, by the run's loss law
+
+
+class ServingReport(Report):
+    """What a service adds. A machine of one phase, or of one group of chips, has no number for what it does not do."""
+
+    mfu_convention: ClassVar[str] = (
+        "2 FLOP a weight and token, attention over the tokens before it; what is drafted in vain counts in hfu only"
+    )
+    margins_kind: ClassVar[type[Margins]] = ServingMargins
+
+    requests_per_s: Scalar = output("request/s", "requests a second", paced=True)
+    capacity_requests_per_s: Scalar = output("request/s", "requests a second that the machine could answer")
+    time_to_first_token_s: Scalar = output(
+        "s", "the time to the first token of an answer", paced=True, phases=("prefills",)
+    )
+    time_per_output_token_s: Scalar = output(
+        "s", "the time between tokens of an answer", paced=True, phases=("decodes",)
+    )
+    request_time_s: Scalar = output(
+        "s", "the time from a request to the end of its answer", paced=True, phases=("prefills", "decodes")
+    )
+    users: Scalar = output("", "sequences that are being generated", phases=("decodes",))
+    users_per_w: Scalar = output("1/W", "sequences that are being generated, a watt", phases=("decodes",))
+    floor_time_s: Scalar = output(
+        "s", "reading weights and cache once, over the bandwidth of the chips that share them"
+    )
+    kv_transfer_s: Scalar = output("s", "moving a prompt's keys and values between two groups of chips")
+    prefill_chips: Scalar = output("chip", "chips for prompts alone", standing=True)
+    decode_chips: Scalar = output("chip", "chips that generate answers", standing=True)
+
+
+class TrainServeReport(eqx.Module):
+    """Metrics of a machine that trains and one that serves, of the same chips. Sums are of both."""
+
+    training: TrainingReport
+    serving: ServingReport
+    feasible: Scalar
+    bottleneck: Scalar  # of the training step
+    lifetime_cost_usd: Scalar = output("USD", "the cost of training and of all tokens served")
+    lifetime_energy_j: Scalar = output("J", "energy of training and of all tokens served")
+    run_time_s: Scalar = output("s", "the time of the whole run")
+    run_cost_usd: Scalar = output("USD", "the cost of owning the cluster while the run lasts")
+    time_to_first_token_s: Scalar = output("s", "the time to the first token of an answer")
+    time_per_output_token_s: Scalar = output("s", "the time between tokens of an answer")
+    cost_per_token_usd: Scalar = output("USD/token", "cost of one token")
+    requests_per_s: Scalar = output("request/s", "requests a second")
+    capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True)
+    peak_power_w: Scalar = output("W", "power at the meter with every chip at full load", standing=True)
+    clock_ratio: Scalar = output("of nominal", "the clock that is sustained", standing=True)
+    clock_margin: Scalar = output("", "log of allowed over drawn power at the clock asked for", standing=True)
+    junction_temperature_k: Scalar = output("K", "the junction's temperature at full load", standing=True)
+    chip_power_w: Scalar = output("W", "power of one chip at full load", standing=True)
+    rack_power_w: Scalar = output("W", "power of one rack at full load", standing=True)
+    silicon_area_m2: Scalar = output("m2", "die area of one chip", standing=True)
+
+    @classmethod
+    def margin_names(cls) -> tuple[str, ...]:
+        """All that can make a report infeasible."""
+        parts = {"training": TrainingReport, "serving": ServingReport}
+        return tuple(f"{part}.{name}" for part, kind in parts.items() for name in kind.margin_names())
+
+    def margins_by_name(self) -> dict[str, Scalar]:
+        """All that makes either machine infeasible."""
+        parts = {"training": self.training, "serving": self.serving}
+        return {f"{part}.{name}": x for part, report in parts.items() for name, x in report.margins_by_name().items()}
+
+    def violations(self) -> dict[str, float]:
+        """Violated constraints of a concrete report: name -> how far over the limit, as a fraction of it."""
+        return violations(self.margins_by_name())
+
+
+AnyReport = TrainingReport | ServingReport | TrainServeReport
+
+
+def outputs(kind: type) -> dict[str, Output]:
+    """The numbers of a kind of report, by name."""
+    return {name: each for name, each in quantities(kind).items() if isinstance(each, Output)}
+
+
+def violations(margins: dict[str, Scalar]) -> dict[str, float]:
     """Violated ones of concrete margins: name -> how far over the limit, as a fraction of it."""
-    over = {name: -float(getattr(margins, name)) for name in margins.__dataclass_fields__}
+    over = {name: -float(value) for name, value in margins.items()}
     return {name: math.expm1(value) for name, value in over.items() if value > FEASIBILITY_TOLERANCE}
 
 
-FEASIBILITY_TOLERANCE = 1e-6
-"""Relative violation that still counts as feasible: rounding of float32 and of products of whole numbers."""
+def declared_margins() -> dict[str, Margin]:
+    """Every margin that a report may have, by name."""
+    return {name: each for kind in (TrainingMargins, ServingMargins) for name, each in quantities(kind).items()}  # pyright: ignore
+
+
+def over_words(name: str, over: float) -> str:
+    """A violated constraint in words, with its amount. **Arguments:** `name` as of `margins_by_name`."""
+    part, _, plain = name.rpartition(".")
+    words = declared_margins()[plain].meaning.format(over=f"{100 * over:.3g} %")
+    return f"{part}: {words}" if part else words

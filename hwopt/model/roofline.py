@@ -9,15 +9,14 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
-from hwopt.model.maximum import Maximum, above_zero
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum, pick
 from hwopt.model.work import IN_EXPERTS, Gemms, PerGemm, gemm_bytes_per_element
 from hwopt.stack import Stack
-from hwopt.types import PRECISIONS, Scalar
+from hwopt.types import PRECISIONS, Elementwise, Scalar
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
 _BF16 = PRECISIONS.index("bf16")
-
 
 HALF_SIZE_RATE = 3.12e14
 """16-bit rate, FLOP/s, at which a stack's `gemm_half_size` is stated: an A100's."""
@@ -53,20 +52,49 @@ def hbm_seconds_per_byte(chip: Chip) -> Scalar:
 
 
 def bf16_rate(chip: Chip) -> Scalar:
-    """Dense 16-bit peak at the present clock, FLOP/s; efficiencies of attention kernels refer to it."""
+    """Dense 16-bit peak at the present clock, FLOP/s."""
     return chip.peak_flops_per_s[_BF16] * chip.clock_ratio
 
 
 def seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> tuple[Scalar, Scalar]:
-    """Seconds a FLOP of a large GEMM takes in the run's mix of formats, and in 16 bit.
+    """Seconds a FLOP of a large GEMM takes in the run's mix of formats, and where it stays wide.
 
     `sum_p share_p / (peak_p eff_p f/f_0)`: formats run one after the other, so times add.
     """
     each = 1.0 / (chip.peak_flops_per_s * chip.matmul_efficiency * chip.clock_ratio)
-    return jnp.sum(run.gemm_precision * each), each[_BF16]
+    return jnp.sum(run.gemm_precision * each), _wide(run, each)
 
 
-def sram_traffic_factor(chip: Chip, element_bytes: Scalar) -> Scalar:
+def _wide(run: TrainingRun | Service, each: Array) -> Scalar:
+    """Mean of a number by format over what stays wide: attention, router and logits run in 16 bit, or in the run's own
+    format where that is wider.
+    """
+    wider, narrower = run.gemm_precision[:_BF16], run.gemm_precision[_BF16:]
+    return jnp.sum(wider * each[:_BF16]) + jnp.sum(narrower) * each[_BF16]
+
+
+def wide_rate(chip: Chip, run: TrainingRun | Service) -> Scalar:
+    """Dense peak of what stays wide, at the present clock, FLOP/s; efficiencies of attention kernels refer to it."""
+    return chip.clock_ratio / _wide(run, 1.0 / chip.peak_flops_per_s)
+
+
+def fastest_peak(chip: Chip, run: TrainingRun | Service) -> Scalar:
+    """Dense peak of the run's formats at the clock asked for, FLOP/s: what an MFU divides by.
+
+    The mix of the GEMMs' formats, or what stays wide where that is faster (chips whose 8-bit integers are an afterthought), so
+    that no run is above it.
+    """
+    mix = chip.clock_ratio / jnp.sum(run.gemm_precision / chip.peak_flops_per_s)
+    return hard_maximum(mix, wide_rate(chip, run))
+
+
+def fastest_seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> Scalar:
+    """Seconds that a FLOP takes at least, in large GEMMs of the fastest of the run's formats."""
+    low_s, wide_s = seconds_per_flop(chip, run)
+    return pick(wide_s < low_s, wide_s, low_s)
+
+
+def sram_traffic_factor(chip: Chip, element_bytes: Elementwise) -> Elementwise:
     """HBM bytes a multiply-add costs when operands are blocked in SRAM of S bytes: `2 e / sqrt(S / (3 e))`.
 
     Three square blocks share S. This is what SRAM area buys.
@@ -99,8 +127,8 @@ def gemm_time(
     # What a kernel takes to start and to drain is a time: the faster the chip, the larger the product it equals.
     half = stack.gemm_half_size * (bf16_rate(chip) * (1.0 / HALF_SIZE_RATE)) ** (1.0 / 3.0)
     shape_loss = (1.0 + half / m) * (1.0 + half / n_launched) * (1.0 + half / k)
-    low_s, bf16_s = seconds_per_flop(chip, run)
-    per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * bf16_s
+    low_s, wide_s = seconds_per_flop(chip, run)
+    per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * wide_s
     grouped = 1.0 + IN_EXPERTS * (1.0 / stack.expert_gemm_factor - 1.0)
     compute = 2.0 * m * n * k * table.count * per_flop * (1.0 / stack.gemm_efficiency_factor) * grouped * shape_loss
 

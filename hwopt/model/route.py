@@ -12,8 +12,6 @@ doubling, reduction in switches).
 **Source:** Thakur, Rabenseifner, Gropp 2005; Sanders, Speck, Traeff 2009 (double trees); Chan et al. 2007 (torus).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,8 +19,7 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.network import Network
-from hwopt.model.jitter import expected_maximum_sigmas
-from hwopt.model.maximum import above_zero, hard_maximum, pick
+from hwopt.model.maximum import above_zero, expected_maximum_sigmas, hard_maximum, pick, several
 from hwopt.types import PerTier, Scalar
 
 _LN_2 = float(np.log(2.0))
@@ -74,7 +71,7 @@ def links_left_out(network: Network, members: PerTier) -> PerTier:
     # Sizes are compared, not the rounded ratio with 1, which would choose the side of the kink.
     slower = (hard_maximum(inside, capacity) * (1.0 / inside)) ** network.sharing
     slower = pick(slower > network.links, network.links, slower)  # never less than one link
-    left_out = 1.0 + in_use(inside) * above_zero(slower - 1.0)
+    left_out = 1.0 + several(inside) * above_zero(slower - 1.0)
     return jnp.concatenate([left_out, jnp.ones_like(members[-1:])])
 
 
@@ -97,8 +94,9 @@ def slowest_link(network: Network, members: PerTier) -> PerTier:
 def route(network: Network, group: Scalar, stride: Scalar) -> Route:
     """What a group of chips finds on each tier of the network."""
     members = members_per_tier(network, group, stride)
+    inner = jnp.concatenate([jnp.ones_like(members[:1]), jnp.cumprod(members)[:-1]])
     slower = links_left_out(network, members) * slowest_link(network, members)
-    return Route(members, _inner(members), waiting_latency_s(network, members), seconds_per_byte(network) * slower)
+    return Route(members, inner, waiting_latency_s(network, members), seconds_per_byte(network) * slower)
 
 
 def ring_steps(network: Network, members: PerTier) -> PerTier:
@@ -123,11 +121,6 @@ def _levels(members: PerTier) -> PerTier:
     return pick(members < 2.0, members - 1.0, jnp.log(members) * (1.0 / _LN_2))
 
 
-def _inner(members: PerTier) -> PerTier:
-    """Chips of the group below each tier."""
-    return jnp.concatenate([jnp.ones_like(members[:1]), jnp.cumprod(members)[:-1]])
-
-
 def links_crossed(network: Network, members: PerTier) -> PerTier:
     """Links that a byte of an all-to-all crosses over its share of a chip's: `max(1, c n^(1/D))`, 1 behind switches.
 
@@ -137,8 +130,3 @@ def links_crossed(network: Network, members: PerTier) -> PerTier:
     """
     far = network.crossings * members[:-1] ** (1.0 / network.dimensions[:-1])
     return jnp.concatenate([pick(far > 1.0, far, jnp.ones_like(far)), jnp.ones_like(members[-1:])])
-
-
-def in_use(group: Array) -> Array:
-    """0 for a group of one, 1 from two on, in proportion between: lets a cost grow in."""
-    return 1.0 - above_zero(2.0 - group)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import collectives, offload, sites, work
+from hwopt.model import collectives, sites, work
 from hwopt.model.footprint import Offloaded, micro_batches
-from hwopt.model.jitter import jitter_fraction
-from hwopt.model.layer import Exposed, layer_time
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum, overlapped
-from hwopt.model.parameters import Held, expert_replicas, shard_ranks
+from hwopt.model.layer import Exposed, all_layers, layer_time
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum, jitter_fraction, overlapped, several
+from hwopt.model.parameters import Weights, expert_replicas
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, stream_time
 from hwopt.plan import Plan
 from hwopt.types import Scalar
@@ -42,6 +39,12 @@ class Breakdown(NamedTuple):
     overhead_s: Array
     jitter_s: Array
 
+    @classmethod
+    def of(cls, mean: Exposed, **others: Array) -> Breakdown:
+        """Parts of a mean chip's kernels and communication, and others by name; none of what is not named."""
+        own = {name: part for name, part in mean._asdict().items() if name in cls._fields}
+        return cls(**dict.fromkeys(cls._fields, jnp.zeros_like(mean.compute_s)) | own | others)
+
 
 class StepTime(NamedTuple):
     """A step, its parts, and the communication hidden under compute."""
@@ -53,26 +56,15 @@ class StepTime(NamedTuple):
     hbm_s: Array  # in which its HBM is busy
 
 
-def _stage(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, table: KernelTime, maximum: Maximum) -> Exposed:
-    """Forward, recomputation and backward of one micro-batch through a mean stage."""
-    kinds = jnp.asarray(np.array([0.0, 1.0]), plan.pp.dtype)  # dense, MoE
-    time = jax.vmap(lambda moe: layer_time(run, cluster, plan, held, table, moe, maximum))(kinds)
-    layers = jnp.stack([run.model.dense_layers, run.model.moe_layers]) / plan.pp
-    each = time.forward.plus(time.backward).plus(time.recompute).scaled(layers)
-    return Exposed(*(jnp.sum(part) for part in each))
-
-
 def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> Exposed:
     """Embedding, output head and loss of one micro-batch, forward and backward."""
     stack = cluster.stack
     products = table.summed(work.IN_HEAD).scaled(2.0 + run.trainable_fraction)
     passes = stream_time(2.0 * work.head_bytes(run, plan), cluster.chip, 6.0, stack)
-    time = products.plus(passes)
     block = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes
     one = jnp.ones_like(plan.tp)
     tp = 2.0 * collectives.all_reduce_s(cluster.network, block, plan.tp, one, stack.collective_launch_s)
-    zero = jnp.zeros_like(tp)
-    return Exposed(time.compute_s, time.memory_s, time.launch_s, tp, zero, zero, zero, zero, time.hbm_s)
+    return Exposed.of(products.plus(passes), tp_comm_s=tp)
 
 
 def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
@@ -81,59 +73,70 @@ def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
     return collectives.neighbour_send_s(cluster.network, message, plan.pp, plan.tp * plan.cp * plan.dp)
 
 
-def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) -> Scalar:
+def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights) -> Scalar:
     """Gradient reduction and weight gathering at the end of a step, before overlap.
 
     A reduce-scatter and an all-gather over a shard group (an all-reduce is both), and an all-reduce of the shards
     across groups. With sharded weights the first two happen layer by layer instead and only the last remains.
     """
-    own, routed = held.stage, held.stage_experts
     stack, network = cluster.stack, cluster.network
-    trained = run.trainable_fraction
     # Unsharded optimizers all-reduce gradients; sharded ones gather the weights they updated.
     sharded = plan.optimizer_sharded
     gathered_bytes = sharded * run.weight_bytes + (1.0 - sharded) * stack.gradient_bytes
 
-    own_ranks, expert_ranks = plan.dp * plan.cp, expert_replicas(plan)
-    own_group, expert_group = shard_ranks(plan)
+    all_ranks = jnp.stack([plan.dp * plan.cp, expert_replicas(plan)])
+    groups = jnp.stack([weights.ranks, weights.expert_ranks])
     strides = jnp.stack([plan.tp, plan.ep * plan.expert_tp])
-    parameters = jnp.stack([own, routed]) * trained
-    groups = jnp.stack([own_group, expert_group])
-    launch = stack.collective_launch_s
-    scatter = collectives.ring_passes_s(
-        network, parameters * stack.gradient_bytes, groups, strides, launch, stack.logarithmic_passes
-    )
-    gather = collectives.ring_passes_s(
-        network, parameters * gathered_bytes, groups, strides, launch, stack.logarithmic_passes
-    )
-    across = collectives.all_reduces_s(
-        network,
-        parameters * stack.gradient_bytes / groups,
-        hard_maximum(jnp.ones_like(groups), jnp.stack([own_ranks, expert_ranks]) / groups),
-        strides * groups,
-        launch,
-    )
-    has_experts = jnp.stack([jnp.ones_like(own), jnp.where(routed > 0, 1.0, 0.0)])  # none: no collective is launched
-    return jnp.sum(has_experts * ((scatter + gather) * (1.0 - plan.weights_sharded) + across))
+    parameters = jnp.stack([weights.stage, weights.stage_experts]) * run.trainable_fraction
+    gradients = parameters * stack.gradient_bytes
+    scatter = collectives.ring_passes_s(network, gradients, groups, strides, stack)
+    gather = collectives.ring_passes_s(network, parameters * gathered_bytes, groups, strides, stack)
+    apart = hard_maximum(jnp.ones_like(groups), all_ranks / groups)
+    across = collectives.all_reduces_s(network, gradients / groups, apart, strides * groups, stack)
+    has_experts = jnp.where(weights.stage_experts > 0, 1.0, 0.0)  # none: no collective is launched
+    launched = jnp.stack([jnp.ones_like(weights.stage), has_experts])
+    return jnp.sum(launched * ((scatter + gather) * (1.0 - plan.weights_sharded) + across))
 
 
-def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, held: Held) -> Scalar:
-    """Optimizer update on the chip: HBM passes over gradients, master weights and moments, sharded, less what is offloaded.
+def update_bytes(run: TrainingRun, cluster: Cluster) -> Scalar:
+    """Memory traffic of an optimizer's update of a weight: `g + 2 (m + v) + w`.
 
-    Reads gradient, master and moments, writes master, moments and weight: `(g + 2 (m + v) + w) P / shards / HBM`.
+    Reads gradient, master and moments, writes master, moments and weight.
     """
-    own, routed = held.stage, held.stage_experts
-    ranks, expert_ranks = shard_ranks(plan)
-    sharded, here = plan.optimizer_sharded, 1.0 - plan.optimizer_offloaded
-    parameters = own / (1.0 + sharded * (ranks - 1.0)) + routed / (1.0 + sharded * (expert_ranks - 1.0))
-    element = cluster.stack.gradient_bytes + 2.0 * (run.master_bytes + run.moment_bytes) + run.weight_bytes
-    traffic = parameters * element * run.trainable_fraction * cluster.stack.optimizer_passes
-    return here * traffic * hbm_seconds_per_byte(cluster.chip)
+    return cluster.stack.gradient_bytes + 2.0 * (run.master_bytes + run.moment_bytes) + run.weight_bytes
+
+
+def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights) -> Scalar:
+    """Optimizer update on the chip: HBM passes over gradients, master weights and moments, sharded, less what is offloaded:
+    `update_bytes P / shards / HBM`.
+    """
+    parameters = weights.sharded(plan.optimizer_sharded) * run.trainable_fraction
+    traffic = parameters * update_bytes(run, cluster) * cluster.stack.optimizer_passes
+    return (1.0 - plan.optimizer_offloaded) * traffic * hbm_seconds_per_byte(cluster.chip)
+
+
+def pool_stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offloaded) -> Scalar:
+    """Time of the link to the memory pool in one step: the slower of its two directions.
+
+    In: weights for the forward and again for the backward pass of every micro-batch, activations, the weights that the pool
+    has updated, and the gradients of streamed weights that the chip updates. Out: the gradients of streamed weights,
+    activations, the gradients that the pool needs to update, and streamed weights that the chip has updated.
+
+    **Source:** weight streaming: Cerebras, Hot Chips 2022; ZeRO-Offload: Ren et al., arXiv 2101.06840 (recalled).
+    """
+    batches = micro_batches(run, plan)
+    stays = 1.0 - plan.weights_offloaded  # streamed weights and gradients have crossed already
+    there, back = stays * outside.updated_parameters, plan.weights_offloaded * outside.updated_here
+    weight, gradient = run.weight_bytes, cluster.stack.gradient_bytes
+    into = batches * (2.0 * outside.weights_bytes + outside.micro_batch_activations_bytes)
+    out = batches * (outside.gradients_bytes + outside.micro_batch_activations_bytes)
+    slower = hard_maximum(into + there * weight + back * gradient, out + there * gradient + back * weight)
+    return slower * (1.0 / cluster.pool.bandwidth_bytes_per_s)
 
 
 def input_s(run: TrainingRun, cluster: Cluster) -> Scalar:
     """Time to read and prepare the data of a step: `B s x bytes / (N rate)`; goes on beside everything else."""
-    data = run.global_batch_sequences * run.sequence_length * run.input_bytes_per_token
+    data = work.batch_tokens(run) * run.input_bytes_per_token
     return data / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)
 
 
@@ -143,14 +146,13 @@ def _last_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
     A stage without chunks has all its gradients with its last micro-batch. Interleaved, a chunk's are complete while the
     other chunks still work on the last p micro-batches, `min(p, m)`; weights are gathered chunk by chunk the same way.
     """
-    has_chunks = 1.0 - above_zero(2.0 - plan.virtual_stages)
     fewer = plan.pp - above_zero(plan.pp - micro_batches_)
     # Never more than there are, were it less than one.
-    return 1.0 + has_chunks * above_zero(fewer - 1.0) - above_zero(1.0 - micro_batches_)
+    return 1.0 + several(plan.virtual_stages) * above_zero(fewer - 1.0) - above_zero(1.0 - micro_batches_)
 
 
 def step_time(
-    run: TrainingRun, cluster: Cluster, plan: Plan, held: Held, outside: Offloaded, maximum: Maximum
+    run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, outside: Offloaded, maximum: Maximum
 ) -> StepTime:
     """Time of one training step of a site and its parts.
 
@@ -158,51 +160,49 @@ def step_time(
     micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches. The memory pool's link
     and the exchange between sites add what their overlap leaves; training data, what the rest of the step does not cover.
 
-    **Arguments:** run, cluster and plan of one site (`sites.one_site`); `held` weights; what is `outside` in the pool.
+    **Arguments:** run, cluster and plan of one site (`sites.one_site`); `weights` of a chip; what is `outside` in the pool.
 
     **Source:** bubble: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.
     """
     stack = cluster.stack
     table = gemm_time(work.gemms(work.flow(run, plan), plan), run, cluster.chip, stack, maximum)
-    stage, head = _stage(run, cluster, plan, held, table, maximum), _head(run, cluster, plan, table)
+    layers = jnp.stack([run.model.dense_layers, run.model.moe_layers]) / plan.pp
+    stage = all_layers(layers, lambda moe: layer_time(run, cluster, plan, weights, table, moe, maximum))
+    head = _head(run, cluster, plan, table)
     m = micro_batches(run, plan)
     stage_s, head_s = stage.total_s, head.total_s
     slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
 
     send = pipeline_send_s(run, cluster, plan)
-    can_overlap = 1.0 - above_zero(2.0 - plan.virtual_stages)  # 1F1B without chunks sends and receives in line
+    can_overlap = several(plan.virtual_stages)  # 1F1B without chunks sends and receives in line
     sends = 2.0 * plan.virtual_stages * send
     with_sends = overlapped(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown, maximum)
     pp_comm = m * (with_sends - slowest) + 2.0 * (plan.pp - 1.0) * send
     bubble = plan.bubble_fraction * (plan.pp - 1.0) / plan.virtual_stages * stage_s
 
-    sync = gradient_sync_s(run, cluster, plan, held)
+    sync = gradient_sync_s(run, cluster, plan, weights)
     # Beside the last micro-batches with their sends: no work hides two communications at once. Written as the larger of two
     # sums over all m micro-batches, not as what is added to them, so that solvers see no difference of times.
     last = _last_micro_batches(plan, m)
     hides = stack.dp_overlap * last
     with_sync = maximum(m * with_sends + stack.communication_slowdown * sync, above_zero(m - hides) * with_sends + sync)
     dp_exposed = with_sync - m * with_sends
-    optimizer = optimizer_s(run, cluster, plan, held)
+    optimizer = optimizer_s(run, cluster, plan, weights)
 
     on_chip = with_sync + 2.0 * (plan.pp - 1.0) * send + bubble + optimizer
     zero = jnp.zeros_like(on_chip)
-    streamed = offload.stream_s(run, cluster, plan, outside)
+    streamed = pool_stream_s(run, cluster, plan, outside)
     beside = overlapped(on_chip, streamed, stack.dp_overlap, zero, maximum)
-    with_pool = beside + offload.update_s(run, cluster, outside)
+    pool_traffic = outside.updated_parameters * update_bytes(run, cluster)
+    with_pool = beside + pool_traffic * (1.0 / cluster.pool.update_bandwidth_bytes_per_s)
     fed = maximum(with_pool, input_s(run, cluster))
     jitter = jitter_fraction(stack.jitter_sigma, sites.chips_in_step(cluster, plan))
     uneven = fed * (1.0 + jitter)
     exchange = sites.exchange_s(run, cluster, plan)
     joined = overlapped(uneven, exchange, cluster.sites.overlap, zero, maximum)
     mean = stage.plus(head.scaled(1.0 / plan.pp)).scaled(m)
-    breakdown = Breakdown(
-        compute_s=mean.compute_s,
-        memory_bound_s=mean.memory_bound_s,
-        host_s=mean.host_s,
-        tp_comm_s=mean.tp_comm_s,
-        cp_comm_s=mean.cp_comm_s,
-        ep_comm_s=mean.ep_comm_s,
+    breakdown = Breakdown.of(
+        mean,
         pp_comm_s=pp_comm,
         pp_bubble_s=bubble,
         pp_imbalance_s=above_zero(m * (slowest - stage_s - head_s / plan.pp)),

@@ -4,14 +4,12 @@ With `dies` and the 0/1 constant `stacked` fixed, every area is a posynomial of 
 monomial at fixed specialisation. Marked where it is not so.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from hwopt.hardware.chip import Chip
-from hwopt.hardware.chip_design import ChipDesign
+from hwopt.hardware.chip_project import ChipDesign
 from hwopt.hardware.technology import Technology
 from hwopt.types import PRECISIONS, Scalar
 
@@ -91,15 +89,18 @@ def areas(design: ChipDesign, technology: Technology) -> Areas:
 
     **Source:** PHY and controller constants of Zhang et al., LLMCompass, ISCA 2024; see `hwopt/data`.
     """
-    compute = design.compute_area_m2
-    fabric = technology.fabric_area_per_compute * compute
-    sram = technology.sram_m2_per_byte * design.sram_bytes
     controller = technology.hbm_controller_transistors / technology.logic_density_per_m2
-    hbm_phy = design.hbm_stacks * (technology.hbm_phy_m2 + controller)
-    scale_up = technology.scale_up_m2_per_byte_per_s * design.scale_up_bandwidth_bytes_per_s
-    scale_out = technology.scale_out_m2_per_byte_per_s * design.scale_out_bandwidth_bytes_per_s
-    fixed = technology.fixed_m2
-    rest = fabric + sram + hbm_phy + scale_up + scale_out + fixed
+    parts = {
+        "compute": design.compute_area_m2,
+        "fabric": technology.fabric_area_per_compute * design.compute_area_m2,
+        "sram": technology.sram_m2_per_byte * design.sram_bytes,
+        "hbm_phy": design.hbm_stacks * (technology.hbm_phy_m2 + controller),
+        "scale_up_phy": technology.scale_up_m2_per_byte_per_s * design.scale_up_bandwidth_bytes_per_s,
+        "scale_out_phy": technology.scale_out_m2_per_byte_per_s * design.scale_out_bandwidth_bytes_per_s,
+        "fixed": technology.fixed_m2,
+    }
+    compute, fabric, *others = parts.values()
+    rest = sum(others, start=fabric)
     die_to_die = technology.die_to_die_share * (1.0 - 1.0 / design.dies) * (compute + rest)
     total = compute + rest + die_to_die
     stacked, alone = technology.stacked, 1.0 - technology.stacked
@@ -108,13 +109,7 @@ def areas(design: ChipDesign, technology: Technology) -> Areas:
     # Dies in a row: all edges, less two at each seam; base dies count as one block.
     row = alone * (2.0 * design.dies + 2.0) * jnp.sqrt(1.0 / design.dies) + 4.0 * stacked
     return Areas(
-        compute=compute,
-        fabric=fabric,
-        sram=sram,
-        hbm_phy=hbm_phy,
-        scale_up_phy=scale_up,
-        scale_out_phy=scale_out,
-        fixed=fixed,
+        **parts,
         die_to_die=die_to_die,
         total=total,
         one_die=(alone * total + stacked * compute) / design.dies,
@@ -133,10 +128,10 @@ def margins(design: ChipDesign, technology: Technology) -> Margins:
 
     The reticle's margin is log-log concave (its negative is the log of a posynomial); the shoreline's is not, see `areas`.
     """
-    held = areas(design, technology)
+    area = areas(design, technology)
     return Margins(
-        reticle=jnp.log(technology.reticle_m2 / held.one_die),
-        shoreline=jnp.log(held.shoreline_available / held.shoreline_needed),
+        reticle=jnp.log(technology.reticle_m2 / area.one_die),
+        shoreline=jnp.log(area.shoreline_available / area.shoreline_needed),
     )
 
 

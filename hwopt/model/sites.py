@@ -1,11 +1,9 @@
 """Several sites that train one model: one of them as a cluster of its own, and the exchange between them."""
 
-from __future__ import annotations
-
 import equinox as eqx
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.maximum import above_zero
+from hwopt.model.maximum import several
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -14,7 +12,7 @@ from hwopt.workload.transformer import total_parameters
 
 def one_site(run: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[TrainingRun, Cluster, Plan]:
     """What one site holds and does: its share of the chips, of the replicas and of the batch."""
-    count = cluster.sites.count  # quotients, not products with a share: thirds of whole numbers stay whole
+    count = cluster.sites.count  # quotients, not products with a share: thirds of integers stay integers
     run = eqx.tree_at(lambda r: r.global_batch_sequences, run, run.global_batch_sequences / count)
     cluster = eqx.tree_at(lambda c: c.chips, cluster, cluster.chips / count)
     return run, cluster, eqx.tree_at(lambda p: p.dp, plan, plan.dp / count)
@@ -34,8 +32,7 @@ def exchange_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
     others = sites.count - 1.0
     moved = 2.0 * others / sites.count * total_parameters(run.model) * run.trainable_fraction
     line_s = moved * sites.bytes_per_parameter * (1.0 / (sites.bandwidth_bytes_per_s * sites.efficiency))
-    apart = 1.0 - above_zero(1.0 - others)  # 0 for one site, 1 from two on
-    return (line_s + 2.0 * apart * sites.latency_s) / plan.local_steps
+    return (line_s + 2.0 * several(sites.count) * sites.latency_s) / plan.local_steps
 
 
 def chips_in_step(cluster: Cluster, plan: Plan) -> Scalar:

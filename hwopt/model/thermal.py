@@ -5,8 +5,6 @@ found by a fixed number of Newton steps, which differentiate both ways; or the t
 whether it settles there.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -15,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K, Chip
-from hwopt.hardware.cooling import Cooling
+from hwopt.hardware.facility import Cooling
 from hwopt.types import Scalar
 
 LOWEST_CLOCK = 0.05
@@ -47,7 +45,7 @@ def thermal_resistance_k_per_w(chip: Chip, cooling: Cooling) -> Scalar:
     return cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.silicon_area_m2
 
 
-def voltage_ratio(chip: Chip, clock_ratio: Scalar) -> Scalar:
+def voltage_ratio(chip: Chip, clock_ratio: Scalar | float) -> Scalar:
     """Supply voltage over nominal: `V = V_t + kappa f`, i.e. `v + (1 - v) f/f_0` with v = V_t/V_0.
 
     **Source:** the linear upper bound of the alpha-power law (Sakurai and Newton 1990); keeps log-log convexity.
@@ -66,7 +64,7 @@ def core_power_w(chip: Chip, clock_ratio: Scalar) -> Scalar:
     return chip.core_power_w * voltage_ratio(chip, clock_ratio) ** 2 * clock_ratio
 
 
-def leakage_w(chip: Chip, clock_ratio: Scalar, junction_k: Scalar) -> Scalar:
+def leakage_w(chip: Chip, clock_ratio: Scalar | float, junction_k: Scalar) -> Scalar:
     """Leakage: `P_L (V/V_0) exp(beta (T - T_ref))`. Log-log convex: the exponent is a posynomial less a constant."""
     return (
         chip.leakage_power_w
@@ -255,7 +253,7 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
     )
 
 
-def settled_point(chip: Chip, cooling: Cooling, junction_k: Scalar) -> tuple[OperatingPoint, Scalar]:
+def lifted_point(chip: Chip, cooling: Cooling, junction_k: Scalar) -> tuple[OperatingPoint, Scalar]:
     """The chip at the clock f it asks for with its junction at a given T, and whether heat leaves at T.
 
     Heat margin `log(T / (T_c + R P(f, T)))`, clock margin `log(P_allowed / P(f, T))`: P is a posynomial and one

@@ -1,7 +1,5 @@
 """Work of one micro-batch on one chip: a table of GEMMs, the attention core, and memory-bound passes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -32,13 +30,18 @@ GEMMS = (
 )
 """Order of every axis named "gemm"."""
 
-# 0 and 1 are exact in float32, and do not turn float32 models into float64 ones.
-IN_EVERY_LAYER = np.array((1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0), np.float32)
-IN_DENSE_LAYER = np.array((0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0), np.float32)
-IN_MOE_LAYER = np.array((0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0), np.float32)
-IN_EXPERTS = np.array((0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0), np.float32)
-IN_LAST = np.array((0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 1, 0), np.float32)  # of a layer
-IN_HEAD = np.array((0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1), np.float32)
+
+def _among(*names: str) -> np.ndarray:
+    """1 for these GEMMs, 0 for the others: exact in float32, which does not turn float32 models into float64 ones."""
+    return np.array([name in names for name in GEMMS], np.float32)
+
+
+IN_EVERY_LAYER = _among("latent_down", "query", "key_value", "attention_output")
+IN_DENSE_LAYER = _among("mlp_up", "mlp_down")
+IN_MOE_LAYER = _among("router", "shared_up", "shared_down")
+IN_EXPERTS = _among("expert_up", "expert_down")
+IN_LAST = _among("mlp_down", "expert_down", "shared_down")  # of a layer
+IN_HEAD = _among("head")
 
 PerGemm = Float[Array, "gemm"]
 
@@ -51,7 +54,7 @@ class Gemms(NamedTuple):
     k: PerGemm  # inner dimension
     n_launched: PerGemm  # columns of the kernel it runs in (query, key and value run as one)
     count: PerGemm  # how many of them run grouped
-    low_precision: PerGemm  # 1: runs in the run's GEMM format, 0: stays 16 bit
+    low_precision: PerGemm  # 1: runs in the run's GEMM format, 0: stays wide, 16 bit or more
 
     @property
     def flops(self) -> PerGemm:
@@ -71,6 +74,11 @@ class Flow(NamedTuple):
 def flow(run: TrainingRun, plan: Plan) -> Flow:
     """A micro-batch of a training run."""
     return Flow(run.model, tokens_per_chip(run, plan), run.activation_bytes, run.routing_imbalance)
+
+
+def batch_tokens(run: TrainingRun) -> Scalar:
+    """Tokens of a step: `B s`."""
+    return run.global_batch_sequences * run.sequence_length
 
 
 def tokens_per_chip(run: TrainingRun, plan: Plan) -> Scalar:
@@ -173,6 +181,11 @@ def attention_stream_bytes(run: TrainingRun, plan: Plan) -> Scalar:
     return 2.0 * tokens_per_chip(run, plan) * (w.heads / plan.tp + kv_heads) * (w.qk_dim + w.v_dim)
 
 
+def residual_share(plan: Plan) -> Scalar:
+    """Share of a tensor-parallel group's tokens whose norms and residuals a chip keeps: `1 / t` with sequence parallelism."""
+    return 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
+
+
 def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
     """HBM bytes of one layer's norms, residuals, rotary embedding and activations, forward, each kernel fused once.
 
@@ -181,13 +194,12 @@ def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
     """
     w = flow.model
     tokens = flow.tokens
-    around = 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
-    residual = 10.0 * flow.activation_bytes * w.hidden * tokens * around
+    residual = 10.0 * flow.activation_bytes * w.hidden * tokens * residual_share(plan)
     rotary = 2.0 * flow.activation_bytes * tokens * (w.heads / plan.tp) * w.qk_dim
-    dense = flow.activation_bytes * w.mlp_matrices * tokens * w.ffn / plan.tp
-    copies = expert_rank_tokens(flow, plan)
-    experts = flow.activation_bytes * w.mlp_matrices * copies * w.expert_ffn / plan.expert_tp
-    shared = flow.activation_bytes * w.mlp_matrices * tokens * w.shared_experts * w.expert_ffn / plan.tp
+    channels = flow.activation_bytes * w.mlp_matrices
+    dense = channels * tokens * w.ffn / plan.tp
+    experts = channels * expert_rank_tokens(flow, plan) * w.expert_ffn / plan.expert_tp
+    shared = channels * tokens * w.shared_experts * w.expert_ffn / plan.tp
     return residual + rotary + (1.0 - moe) * dense + moe * (experts + shared)
 
 
@@ -207,18 +219,20 @@ def gemm_bytes_per_element(run: TrainingRun | Service) -> Scalar:
     return jnp.sum(run.gemm_precision * np.array(PRECISION_BYTES, np.float32))
 
 
+def _step_attention_flops(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
+    """Attention cores of all layers forward, a token: `2 span a (d + d_v) L`."""
+    w = run.model
+    return 2.0 * attention_span(run, causal_fraction) * w.heads * (w.qk_dim + w.v_dim) * w.layers
+
+
 def step_model_flops(run: TrainingRun) -> Scalar:
     """FLOPs a step needs by mathematics: 6 a matrix weight and token, plus causal attention; no recomputation.
 
     `tokens (2 (1 + 1 + trainable) P_matrix + 3 x 2 x span a (d + d_v) L)`. The embedding look-up does not multiply, a
     tied head does. Attention counts the causal half (`causal_fraction`) once forward and twice backward.
     """
-    w = run.model
-    matrix = matrix_parameters(w)
-    span = attention_span(run, run.causal_fraction)
-    attention = 3.0 * 2.0 * span * w.heads * (w.qk_dim + w.v_dim) * w.layers
-    tokens = run.global_batch_sequences * run.sequence_length
-    return tokens * (2.0 * (2.0 + run.trainable_fraction) * matrix + attention)
+    attention = 3.0 * _step_attention_flops(run, run.causal_fraction)
+    return batch_tokens(run) * (2.0 * (2.0 + run.trainable_fraction) * matrix_parameters(run.model) + attention)
 
 
 def matrix_parameters(w: Transformer) -> Scalar:
@@ -231,13 +245,11 @@ def recompute_flops(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
     """FLOPs a step repeats, over all chips: layers (but for the last product, if so), or attention cores, forward."""
     w = run.model
     layers = matrix_parameters(w) - w.vocab * w.hidden
-    executed = executed_causal_fraction(run, stack)
-    attention = 2.0 * attention_span(run, executed) * w.heads * (w.qk_dim + w.v_dim) * w.layers
-    tokens = run.global_batch_sequences * run.sequence_length
+    attention = _step_attention_flops(run, executed_causal_fraction(run, stack))
     last = w.hidden * (w.dense_layers * w.ffn + w.moe_layers * w.expert_ffn * (w.experts_per_token + w.shared_experts))
     again = plan.recompute_full * (2.0 * (layers - stack.recompute_stops_early * last) + attention)
     again = again + (1.0 - plan.recompute_full) * plan.recompute_attention * attention
-    return tokens * again
+    return batch_tokens(run) * again
 
 
 def executed_causal_fraction(run: TrainingRun, stack: Stack) -> Scalar:

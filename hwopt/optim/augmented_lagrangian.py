@@ -10,8 +10,6 @@ projected onto the box; the outer loop sets `lambda = max(0, lambda + rho G)` an
 2006, section 17.4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -55,37 +53,6 @@ def projected_gradient(gradient: Vector, y: Vector, lower: Vector, upper: Vector
     return jnp.where(at_upper, jnp.maximum(inward, 0.0), inward)
 
 
-def minimise(
-    values: Callable[[Vector, Array], tuple[Array, Array]],
-    start: Vector,
-    lower: Vector,
-    upper: Vector,
-    settings: Settings,
-    transformation: optax.GradientTransformation | None = None,
-    constraints: int | None = None,
-) -> Optimum:
-    """Minimise one problem.
-
-    **Arguments:** `values(y, temperature) -> (F, G)`; start and box; `settings`; any optax transformation whose updates
-    are steps of unit rate (default: Adam with short memory, scaled by the schedule); `constraints`: how many there are,
-    which spares a trace of `values` to find out.
-
-    **Returns:** the last point seen (the outer loop ends on a tight penalty, so it is the best one too), its multipliers,
-    and the KKT residual of the smooth problem there. One step returns the start evaluated.
-    """
-    found = minimise_all(
-        lambda y, temperature, _: values(y, temperature),
-        start[None],
-        lower[None],
-        upper[None],
-        jnp.zeros(1),
-        settings,
-        transformation,
-        constraints,
-    )
-    return jax.tree.map(lambda leaf: leaf[0], found)
-
-
 def minimise_all(
     values: Callable[[Vector, Array, Any], tuple[Array, Array]],
     starts: Float[Array, "problem variable"],
@@ -96,11 +63,16 @@ def minimise_all(
     transformation: optax.GradientTransformation | None = None,
     constraints: int | None = None,
 ) -> Optimum:
-    """Minimise several problems at once, as `minimise` does one.
+    """Minimise several problems at once.
 
     The loop is around the map, not the map around the loop, whose body would be traced twice.
 
-    **Arguments:** `values(y, temperature, problem) -> (F, G)`, with `problem` an entry of `problems` along its first axis.
+    **Arguments:** `values(y, temperature, problem) -> (F, G)`, with `problem` an entry of `problems` along its first axis;
+    starts and boxes; `settings`; any optax transformation whose updates are steps of unit rate (default: Adam with short
+    memory, scaled by the schedule); `constraints`: how many there are, which spares a trace of `values` to find out.
+
+    **Returns:** the last points seen (the outer loop ends on a tight penalty, so they are the best ones too), their
+    multipliers, and the KKT residuals of the smooth problems there. One step returns the starts evaluated.
     """
     transformation = transformation or optax.scale_by_adam(b1=0.9, b2=0.99)
 

@@ -1,13 +1,11 @@
-"""The certified answer: the best whole-number design of a question, its bound, and what its budgets are worth."""
-
-from __future__ import annotations
+"""The certified answer: the best integer design of a question, its bound, and what its budgets are worth."""
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import jax
 import numpy as np
 from tqdm.auto import tqdm
 
@@ -15,12 +13,15 @@ from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme
 from hwopt.convex.interior_point import Answers
 from hwopt.convex.signomial import Algebra, Signomial
-from hwopt.design.problem import Problem, place
-from hwopt.design.variables import Design
-from hwopt.optim.boxes import Boxes, DesignLattice
-from hwopt.optim.branch_and_bound import Found, bounded, search
-from hwopt.optim.exact import FEASIBLE, Exact, compiled_estimate, exact_design
-from hwopt.optim.lattices import lattice_of
+from hwopt.design.exact import FEASIBLE, Exact, ExactModel, logarithms
+from hwopt.design.lattices import lattice_of, scope_of
+from hwopt.design.problem import Problem
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.counting import count
+from hwopt.integers.system import System
+from hwopt.optim.branch_and_bound import MOST_BOXES, SearchResult, bounded, search
+from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.rounding import first_look
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 
 SHARP = 1e-10
@@ -29,87 +30,109 @@ SHARP = 1e-10
 AGREES = 1e-5
 """Relative difference between the programme's objective and the exact model's beyond which something was misread."""
 
-MOST_STRETCH = 100.0
-"""Budgets are stretched by this factor at most when asking what would mend an infeasible question."""
+MOST_ELASTIC = 100.0
+"""Budgets are exceeded by this factor at most when asking what would make a question feasible."""
 
-PROVED = "Proved: "
-"""How an infeasible answer's words begin where it is proved that no design holds all budgets."""
-
-MEND_TOLERANCE = 1e-3
-MEND_BOXES = 8_000
-"""Gap and boxes of the search for the smallest mending relaxation, each."""
+RELAXATION_TOLERANCE = 1e-3
+RELAXATION_BOXES = 8_000
+"""Gap and boxes of the search for the smallest relaxation that makes a question feasible, each."""
 
 
 def certified(
     problem: Problem,
     *,
-    seconds: float = math.inf,
+    deadline: Deadline | None = None,
     progress: bool = False,
     designs: Sequence[np.ndarray] = (),
-    mending: bool = True,
+    explain: bool = True,
+    most_boxes: int = MOST_BOXES,
 ) -> Solution:
     """Solve a question over its whole lattice of designs.
 
-    **Arguments:** `seconds` after which the search stops with the best so far and an honest gap; `designs`: points of the
-    lattice to start from; `mending`: say what would mend an infeasible question, which takes longer than to prove it so.
+    **Arguments:** `deadline` by which the best so far is returned with an honest gap, whatever is under way; `designs`: points
+    of the lattice to start from; `explain`: say what would make an infeasible question feasible, which takes longer than to
+    prove it so; `most_boxes` bounded, at which the search stops: 0 for the best of `designs` alone.
 
     **Returns:** a `Solution`, whose certificate says what is proved.
     """
-    lattice = lattice_of(problem)
-    with ThreadPoolExecutor(1) as pool, tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
-        model = pool.submit(compiled_estimate, _some(problem))  # while the search runs
-        found = search(problem, lattice, seconds=seconds, progress=lambda now: _show(bar, now), designs=designs)
-        question = _Question(problem, lattice, model.result())
-        return _infeasible(question, found, mending) if found.point is None else _optimal(question, found)
+    deadline = deadline or Deadline()
+    question = _Question(problem, lattice_of(problem), ExactModel(problem).prepare(), deadline)
 
+    def work() -> Solution:
+        with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
+            if not deadline.endless:
+                _ = question.covered  # counting takes a second or two, which nobody has once the time is over
+            search(
+                problem, question.lattice, deadline=deadline, progress=lambda now: _show(bar, now), designs=designs,
+                result=question.result, most_boxes=most_boxes,
+            )  # fmt: skip
+            point = question.result.point
+            return (
+                _infeasible(question, explain) if point is None else _judged(question, _best(question, problem, point))
+            )
 
-def _some(problem: Problem) -> Design:
-    """A design of the question: its shape is that of all."""
-    return place(problem.form, problem.template, problem.lower)
+    return by_deadline(deadline, work, lambda: _cut_short(question))
 
 
 @dataclass(frozen=True)
 class _Question:
     problem: Problem
-    lattice: DesignLattice
-    program: Callable[..., Any]
+    lattice: System
+    model: ExactModel
+    deadline: Deadline
+    result: SearchResult = field(default_factory=SearchResult)
 
     def exact(self, y: np.ndarray) -> Exact:
-        return exact_design(self.problem, y, self.program)
+        return self.model.at(y[None]).one(0)
+
+    @cached_property
+    def covered(self) -> str:
+        """What the lattice holds, in words."""
+        return f"{count(self.lattice):,.0f} integer designs ({scope_of(self.problem)})"
 
 
-def with_one_sided_prices(solution: Solution, step: float = 0.01) -> Solution:
-    """The same answer with both prices of each budget: all whole numbers solved again at `1 - step` and `1 + step` of it.
+def with_one_sided_prices(solution: Solution, step: float = 0.01, deadline: Deadline | None = None) -> Solution:
+    """The same answer with both prices of each budget: all integers solved again at `1 - step` and `1 + step` of it.
 
     `shadow_price` holds with the plan of the answer; where the best plan changes with the budget, what a little less costs
     and what a little more saves differ from it and from each other. Infinite where no design holds the tightened budget.
+    Budgets for which there is no time keep the one price.
     """
-    lattice = lattice_of(solution.problem)
-    point = lattice.point(solution.built)
-    budgets = []
-    for i, budget in enumerate(solution.problem.budgets):
-        prices = []
-        for side in (-1.0, 1.0):
-            moved = replace(budget, limit=budget.limit * (1.0 + side * step))
-            budgets_now = tuple(moved if i == j else b for j, b in enumerate(solution.problem.budgets))
-            problem = replace(solution.problem, budgets=budgets_now)
-            found = search(problem, lattice_of(problem), designs=[point])
-            better = solution.objective - (math.exp(found.value) if found.point is not None else math.inf)
-            prices.append(max(0.0, side * better) / (budget.limit * step))
-        budgets.append(replace(solution.budgets[i], one_sided=(prices[0], prices[1])))
-    return replace(solution, budgets=budgets)
+    problem, deadline = solution.problem, deadline or Deadline()
+    point = lattice_of(problem).point(values_of(solution))
+    budgets = list(solution.budgets)
+
+    def price(index: int, side: float) -> float:
+        asked = problem.relaxed(np.where(np.arange(len(budgets)) == index, 1.0 + side * step, 1.0))
+        best = search(asked, lattice_of(asked), designs=[point], deadline=deadline)
+        better = solution.objective - (math.exp(best.value) if best.point is not None else math.inf)
+        return max(0.0, side * better) / (problem.budgets[index].limit * step)
+
+    def work() -> Solution:
+        with jax.enable_x64(True):
+            for index in range(len(budgets)):
+                prices = price(index, -1.0), price(index, 1.0)
+                if not deadline.over:
+                    budgets[index] = replace(budgets[index], one_sided=prices)
+        return replace(solution, budgets=list(budgets))
+
+    return by_deadline(deadline, work, lambda: replace(solution, budgets=list(budgets)))
 
 
-def leaf(problem: Problem, lattice: DesignLattice, point: np.ndarray) -> tuple[Programme, Answers]:
-    """The programme of one whole-number design, solved sharply."""
-    box = Boxes(point[None], point[None])
-    programme, answers, _ = bounded(problem, lattice, box, tolerance=SHARP)
+def values_of(solution: Solution) -> dict[str, float]:
+    """Variables of an answer, SI."""
+    return {each.name: float(each.place.get(solution.built)) for each in solution.problem.variables}
+
+
+def leaf(problem: Problem, lattice: System, point: np.ndarray) -> tuple[Programme, Answers]:
+    """The programme of one integer design, solved sharply."""
+    programme, answers, _ = bounded(problem, lattice, Boxes.of_points(point[None]), tolerance=SHARP)
     return programme, answers
 
 
-def _show(bar: tqdm, found: Found) -> None:
-    gap = f"gap {100 * found.gap:.2g} %" if math.isfinite(found.gap) else "no design yet"
-    bar.set_postfix_str(f"{found.boxes:,} boxes bounded, {found.open_boxes:,} open, {gap}")
+def _show(bar: tqdm, now: SearchResult) -> None:
+    gap = f"gap {100 * now.gap:.2g} %" if math.isfinite(now.gap) else "no design yet"
+    bar.set_postfix_str(f"{now.boxes:,} boxes bounded, {now.open_boxes:,} open, {gap}")
 
 
 @dataclass(frozen=True)
@@ -117,144 +140,155 @@ class _Best:
     """The best design of a lattice point, by its programme and by the exact model."""
 
     y: np.ndarray
-    checked: Exact
+    exact: Exact
     multipliers: np.ndarray  # of the budgets
     kkt_residual: float
     objective: float  # by the programme, logarithmic
+
+    @property
+    def violation(self) -> float:
+        return float(max(0.0, self.exact.violation))
+
+    def solution(self, question: _Question, proof: Certificate, outcome: Outcome, infeasibility: str = "") -> Solution:
+        problem = question.problem
+        return build_solution(problem, self.y, self.multipliers, None, self.exact, proof, outcome, infeasibility)
+
+
+def _logs(problem: Problem, values: dict[str, float]) -> np.ndarray:
+    """Logarithms of the problem's variables, those that nothing depends on at their lower ends."""
+    return logarithms([values.get(each.name, each.lower) for each in problem.variables])
 
 
 def _best(question: _Question, problem: Problem, point: np.ndarray) -> _Best:
     """The design at a point of the lattice. **Arguments:** `problem`: the question, or one with other limits."""
     programme, answers = leaf(problem, question.lattice, point)
-    values = question.lattice.design(point)
-    values |= {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
-    y = np.array([math.log(values.get(each.name, each.lower)) for each in problem.variables])
+    solved = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
+    y = _logs(problem, solved | question.lattice.design(point))
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
     return _Best(
         y=y,
-        checked=question.exact(y),
+        exact=question.exact(y),
         multipliers=np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets]),
         kkt_residual=float(residual[0]),
         objective=float(answers.objective[0] + programme.constant[0]),
     )
 
 
-def _solution(question: _Question, best: _Best, proof: Certificate, outcome: Outcome, clash: str = "") -> Solution:
-    return build_solution(
-        question.problem,
-        best.y,
-        best.multipliers,
-        None,
-        best.checked.design,
-        best.checked.report,
-        proof,
-        outcome,
-        clash,
-    )
-
-
-def _covered(lattice: DesignLattice) -> str:
-    return f"{lattice.count():,.0f} whole-number designs ({lattice.says()})"
-
-
-def _optimal(question: _Question, found: Found) -> Solution:
-    """The design that was found, and what is proved of it."""
-    assert found.point is not None
-    best = _best(question, question.problem, found.point)
-    violation, objective = float(max(0.0, best.checked.violation)), float(best.checked.objective)
+def _judged(question: _Question, best: _Best) -> Solution:
+    """The best design with its proof: the exact model holds every constraint, and agrees with what was bounded."""
+    result, objective = question.result, float(best.exact.objective)
     agrees = abs(objective - best.objective) <= AGREES
-    proved = violation <= FEASIBLE and agrees and math.isfinite(found.bound)
-    bound = min(found.bound, objective)
-    whole = _covered(question.lattice)
-    if not proved:
-        scope = f"not proved: the exact model and its convex reading differ at the answer; searched {whole}"
-    elif found.open_boxes:
-        scope = f"best found when the search was stopped, {found.open_boxes:,} boxes left; bounded over {whole}"
+    bound = min(result.proved_bound, objective)
+    proved = best.violation <= FEASIBLE and agrees and math.isfinite(bound)
+    covered = question.covered
+    if best.violation > FEASIBLE or not agrees:
+        scope = f"not proved: the exact model and its convex form differ at the answer; searched {covered}"
+    elif result.complete:
+        scope = f"global over {covered}; {result.boxes:,} convex programmes bounded"
     else:
-        scope = f"global over {whole}; {found.boxes:,} convex programmes bounded"
+        left = f"{result.open_boxes:,} boxes left" if result.rounds else "before the first bounds"
+        scope = f"best found when the search was stopped, {left}; bounded over {covered}"
     proof = Certificate(
         kkt_residual=best.kkt_residual,
-        max_violation=violation,
+        max_violation=best.violation,
         scope=scope,
         lower_bound=math.exp(bound) if proved else None,
         gap=math.expm1(objective - bound) if proved else None,
     )
-    return _solution(question, best, proof, Outcome.optimal)
+    if best.violation > FEASIBLE:
+        return best.solution(question, proof, Outcome.not_found)
+    return best.solution(question, proof, Outcome.proved if result.complete and proved else Outcome.best_found)
 
 
-def _infeasible(question: _Question, found: Found, mending: bool) -> Solution:
-    """No design holds the budgets: the smallest relaxations that would mend it, and the design of the common one."""
-    problem, lattice = question.problem, question.lattice
-    everything = list(range(len(problem.budgets)))
-    proved = not found.open_boxes and math.isinf(found.bound)
-    together = _mended(problem, lattice, everything) if mending else Found()
-    text = f"{PROVED}no design of the lattice holds all budgets. " if proved else "No design was found (unproved). "
-    names = ", ".join(budget.name for budget in problem.budgets)
-    if together.point is None:
-        if mending:
-            text += "No stretch of the budgets up to a hundredfold mends it: nothing in the box fits "
-            text += "(memory, heads, layers, racks; requests that arrive)."
-        some = lattice.samples()
-        return _unfit(question, some.low[0] if len(some) else None, text, proved)
-    text += f"These budgets clash: {names}. All of them relaxed by {_percent(together)} mend it"
-    mends = []
-    for i in everything if len(everything) > 1 else ():
-        alone = _mended(problem, lattice, [i])
-        if alone.point is not None:
-            budget = problem.budgets[i]
-            mends.append(
-                f"{budget.name} from {budget.limit:.6g} to {budget.limit * math.exp(alone.value):.6g} {budget.metric.unit} "
-                f"({_percent(alone)})"
-            )
-    text += (
-        f"; so does one alone: {'; or '.join(mends)}."
-        if mends
-        else "; none alone does."
-        if len(everything) > 1
-        else "."
-    )
+def _cut_short(question: _Question) -> Solution:
+    """What the search had when its time was over: no programme is solved any more."""
+    result = question.result
+    if result.point is None and result.complete:  # what would make one feasible was not known in time
+        return _infeasible(question, explain=False)
+    if result.point is None:
+        best = _nearest(question)
+        if best.violation > FEASIBLE:
+            text = "The time was over before a design was found that holds all budgets."
+            return _unmet(question, best, False, text)
+    else:
+        y = _logs(question.problem, result.design | question.lattice.design(result.point))
+        best = _Best(y, question.exact(y), np.zeros(0), math.nan, result.value)
+    return _judged(question, replace(best, multipliers=np.full(len(question.problem.budgets), math.nan)))
+
+
+def _nearest(question: _Question) -> _Best:
+    """The least violated of some designs."""
+    y, exact = first_look(question.problem, question.model)
+    return _Best(y, exact, np.zeros(len(question.problem.budgets)), math.nan, float(exact.objective))
+
+
+def _unmet(question: _Question, best: _Best, proved: bool, text: str, shown: str = "") -> Solution:
+    """The answer where no design holds the budgets. **Arguments:** `best`: the design `shown`, with what it violates."""
+    verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"
+    proof = Certificate(best.kkt_residual, best.violation, f"{verdict} {question.covered}{shown}")
+    return best.solution(question, proof, Outcome.infeasible if proved else Outcome.not_found, text)
+
+
+def _infeasible(question: _Question, explain: bool) -> Solution:
+    """No design holds the budgets: the smallest relaxations that would make one do, and the design of the common one."""
+    problem, result = question.problem, question.result
+    names = [budget.name for budget in problem.budgets]
+    proved = result.complete and math.isinf(result.bound)
+    text = "No design of the lattice holds all budgets. " if proved else "No design was found that holds all budgets. "
+    if not explain or question.deadline.over:
+        return _unmet(question, _nearest(question), proved, text.strip())
+    common = _minimal_relaxation(question, names)
+    if common.point is None:
+        nearest = _nearest(question)
+        text += "No relaxation of the budgets up to a hundredfold makes one do: "
+        text += (
+            f"nothing in the box fits ({_misfits(problem, nearest)})." if common.complete else "none was found in time."
+        )
+        return _unmet(question, nearest, proved, text)
+    text += f"These budgets conflict: {', '.join(names)}. All of them relaxed by {_percent(common)} make one do"
+    alone = _alone(question, names)
+    text += f"; so does one alone: {'; or '.join(alone)}." if alone else "; none alone does." if len(names) > 1 else "."
     # The best design under budgets relaxed by that much, and a little more, which an interior point needs.
-    factor = math.exp(together.value) * (1.0 + MEND_TOLERANCE)
-    relaxed = replace(problem, budgets=tuple(replace(b, limit=b.limit * factor) for b in problem.budgets))
-    best = _best(question, relaxed, together.point)
-    said = "infeasible over" if proved else "no design found, unproved, over"
-    scope = f"{said} {_covered(lattice)}; {found.boxes:,} convex programmes bounded; shown: the best with all budgets relaxed"
-    proof = Certificate(best.kkt_residual, float(max(0.0, best.checked.violation)), scope)
-    return _solution(question, best, proof, Outcome.infeasible, text)
+    factor = math.exp(common.value) * (1.0 + RELAXATION_TOLERANCE)
+    best = _best(question, problem.relaxed([factor] * len(names)), common.point)
+    shown = f"; {result.boxes:,} convex programmes bounded; shown: the best with all budgets relaxed"
+    return _unmet(question, best, proved, text, shown)
 
 
-def _mended(problem: Problem, lattice: DesignLattice, indices: list[int]) -> Found:
+def _alone(question: _Question, names: list[str]) -> list[str]:
+    """What each budget alone would have to give, in words."""
+    budgets = question.problem.budgets if len(names) > 1 else ()
+    relaxations = [(budget, _minimal_relaxation(question, [budget.name])) for budget in budgets]
+    return [each.relaxed_words(more.value, _percent(more)) for each, more in relaxations if more.point is not None]
+
+
+def _minimal_relaxation(question: _Question, names: list[str]) -> SearchResult:
     """The least factor by which some budgets must be exceeded."""
 
-    def stretch(algebra: Algebra) -> tuple[Signomial, dict[int, Signomial]]:
-        factor = algebra.variable("stretch", 1.0, MOST_STRETCH)
-        return factor, dict.fromkeys(indices, factor)
+    def elastic(algebra: Algebra) -> tuple[Signomial, dict[str, Signomial]]:
+        factor = algebra.variable("elastic factor", 1.0, MOST_ELASTIC)
+        return factor, dict.fromkeys(names, factor)
 
-    return search(problem, lattice, tolerance=MEND_TOLERANCE, most_boxes=MEND_BOXES, stretch=stretch)
+    return search(
+        question.problem, question.lattice, tolerance=RELAXATION_TOLERANCE, most_boxes=RELAXATION_BOXES,
+        deadline=question.deadline, elastic=elastic,
+    )  # fmt: skip
 
 
-def _percent(found: Found) -> str:
-    """A stretch, with what is proved of it."""
-    least = max(0.0, math.expm1(found.bound))
-    most = math.expm1(found.value)
-    exactly = most - least <= 2 * MEND_TOLERANCE
+def _percent(relaxation: SearchResult) -> str:
+    """A relaxation, with what is proved of it."""
+    least = max(0.0, math.expm1(relaxation.proved_bound)) if math.isfinite(relaxation.proved_bound) else 0.0
+    most = math.expm1(relaxation.value)
+    exactly = most - least <= 2 * RELAXATION_TOLERANCE
     return f"{100 * most:+.3g} %" + ("" if exactly else f", at least {100 * least:.3g} %")
 
 
-def _unfit(question: _Question, point: np.ndarray | None, text: str, proved: bool) -> Solution:
-    """An answer that shows some design of the box, with what it violates."""
-    problem, lattice = question.problem, question.lattice
-    middle = 0.5 * (np.asarray(problem.lower) + np.asarray(problem.upper))
-    if point is not None:
-        values = lattice.design(point)
-        middle = np.array(
-            [
-                math.log(values[v.name]) if v.name in values else y
-                for v, y in zip(problem.variables, middle, strict=True)
-            ]
-        )
-    checked = question.exact(middle)
-    said = "infeasible over" if proved else "no design found, unproved, over"
-    proof = Certificate(math.nan, float(checked.violation), f"{said} {_covered(lattice)}")
-    none = np.zeros(len(problem.budgets))
-    return build_solution(problem, middle, none, None, checked.design, checked.report, proof, Outcome.infeasible, text)
+def _misfits(problem: Problem, nearest: _Best) -> str:
+    """What a design breaks besides budgets, by name."""
+    own = slice(len(problem.budgets), None)
+    broken = [
+        name
+        for name, used in zip(problem.constraints[own], nearest.exact.constraints[own], strict=True)
+        if used > FEASIBLE
+    ]
+    return ", ".join(broken) or "memory, heads, layers, racks, requests that arrive"

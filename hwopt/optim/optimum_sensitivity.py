@@ -1,11 +1,16 @@
-"""How an optimum moves with the numbers it stands on: shadow prices of assumptions, with whole numbers and plan fixed.
+"""How an optimum moves with the numbers it stands on: shadow prices of assumptions, with integers and plan fixed.
 
-At the optimum (y, λ) of the convex programme of one whole-number design, with box multipliers l and u,
+At the optimum (y, λ) of the convex programme of one integer design, with box multipliers l and u,
 
     d F* / d log θ = ∂ L / ∂ log θ,   L = constant + c·y + Σ λ_k g_k(y) + l·(lower - y) + u·(y - upper)      (envelope theorem)
 
 where θ enters the numbers of the programme alone: it is read once with one perturbed template a node, and L is compared.
-The design follows from differentiating what it solves, stationarity and the active constraints (implicit function theorem).
+The design follows from differentiating what it solves (implicit function theorem). With H the curvature of the Lagrangian and
+B the gradients of what is active, constraints and sides of the box,
+
+    [H Bᵀ; B 0] (dy, dλ) = - (d stationarity, d values)
+
+has the solution dy, or none where the optimum has no derivative; where the matrix is singular, some of dy is free.
 
 **Source:** Boyd and Vandenberghe, Convex Optimization (2004), 5.6; Fiacco, Introduction to Sensitivity and Stability
 Analysis in Nonlinear Programming (1983), chapter 3.
@@ -21,17 +26,18 @@ import jax
 import numpy as np
 
 from hwopt.convex.canonical import Programme
-from hwopt.convex.feasibility import infeasible
+from hwopt.convex.certificate import constraints
+from hwopt.convex.feasibility import impossible
 from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.programme import Numbers, Structure
-from hwopt.convex.reader import Unreadable
+from hwopt.convex.reader import NotDGP
 from hwopt.convex.signomial import Algebra
+from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.optim.boxes import Boxes
-from hwopt.optim.conditions import NEARLY, Conditions, finite, groups
-from hwopt.optim.lattices import lattice_of
-from hwopt.optim.reading import programme_of, read_design
+from hwopt.integers.boxes import Boxes
+from hwopt.optim.canonicalize import canonicalize, free_values
+from hwopt.optim.certified import values_of
 from hwopt.optim.solution import Solution
 
 STEP = 1e-5
@@ -43,13 +49,23 @@ RESOLVED_STEP = 1e-3
 KINK = 1e-2
 """Difference of one-sided elasticities, over one plus their size, from which both are told apart."""
 
+ACTIVE = 1e-6
+"""Least multiplier of what counts as active."""
+
+NEARLY = 1e-4
+"""Multiplier and slack below which a constraint is about to bind or to let go."""
+
+RANK = 1e-9
+"""Relative singular value below which a direction of the optimality conditions counts as free."""
+
+
 Place = tuple[int, int]
 """An input: which leaf of the problem's template, and which element of it."""
 
 
 @dataclass(frozen=True)
 class OptimumSensitivity:
-    """Elasticities of an optimum and of its design, whole numbers and plan fixed: % by % of each input."""
+    """Elasticities of an optimum and of its design, integers and plan fixed: % by % of each input."""
 
     objective: float  # SI
     elasticities: np.ndarray  # (place,); NaN where the programme cannot be read beside the point
@@ -71,21 +87,21 @@ class NotKnown(UserError):
 
 
 def point_of(solution: Solution) -> np.ndarray:
-    """Whole numbers of an answer, in the order of its lattice's `COORDINATES`.
+    """Integers of an answer, in the order of its lattice's coordinates.
 
     **Raises:** `NoOptimum` where the answer breaks a budget.
     """
     if not solution.feasible:
-        raise NoOptimum(f"no design holds every budget, so there is no optimum to examine. {solution.clash}")
-    return lattice_of(solution.problem).point(solution.built)
+        raise NoOptimum(f"no design holds every budget, so there is no optimum to examine. {solution.infeasibility}")
+    return lattice_of(solution.problem).point(values_of(solution))
 
 
 def optimum_sensitivity(
     problem: Problem, point: np.ndarray, places: Sequence[Place], exponents: frozenset[Place] = frozenset()
 ) -> OptimumSensitivity:
-    """Elasticities of the optimum of one whole-number design to inputs, budgets and bounds.
+    """Elasticities of the optimum of one integer design to inputs, budgets and bounds.
 
-    **Arguments:** `point` whole numbers of the design; `places` of the inputs, positive numbers; `exponents`: those that the
+    **Arguments:** `point` integers of the design; `places` of the inputs, positive numbers; `exponents`: those that the
     model uses as powers, which cannot be read together and are solved again one by one where they matter.
 
     **Raises:** `NoOptimum` where no hardware holds the budgets; `NotKnown` where the model is not convex there; `UserError`
@@ -95,29 +111,27 @@ def optimum_sensitivity(
     answers = _solved(programme, bool(holds[0]))
     structure, numbers = programme.structure, programme.numbers
     y, multipliers = answers.y[0], np.maximum(answers.multipliers[0], 0.0)
-    values, gradients, weights = groups(structure, numbers, y)
+    values, gradients, weights = _groups(structure, numbers, y)
     # Stationarity, without the box: what is left of it, the box holds.
     stationarity = structure.objective + np.einsum("k,nkj->nj", multipliers, gradients)
     at_lower, at_upper = np.maximum(stationarity[0], 0.0), np.maximum(-stationarity[0], 0.0)
-    lagrangian = programme.constant + finite(values) @ multipliers
+    lagrangian = programme.constant + _finite(values) @ multipliers
     lagrangian += numbers.lower @ at_lower - numbers.upper @ at_upper
     up, down = lagrangian[1::2] - lagrangian[0], lagrangian[0] - lagrangian[2::2]
-    unknown = (_inexact(programme, len(holds)) | ~holds)[1:].reshape(-1, 2)
+    unknown = (programme.inexact() | ~holds)[1:].reshape(-1, 2)
     elasticities, kinked = _central(up / STEP, down / STEP, unknown)
     for i in np.flatnonzero(~together):
         elasticities[i] = _solved_again(problem, point, places[int(i)])
 
-    conditions = Conditions.at(
+    conditions = _Conditions.at(
         structure, numbers.take([0]), y, multipliers, stationarity[0], values[0], gradients[0], weights[0]
     )
     by_limit = np.zeros((len(problem.budgets), len(structure.target)))
     for i, budget in enumerate(problem.budgets):
         by_limit[i, programme.group(budget.name)] = -1.0
     nothing = np.zeros((len(by_limit), len(y)))
-    slopes = (
-        (each[1::2] - each[2::2]) / (2 * STEP) for each in (stationarity, finite(values), numbers.lower, numbers.upper)
-    )
-    moved = conditions.moves(*slopes)
+    varied = (stationarity, _finite(values), numbers.lower, numbers.upper)
+    moved = conditions.moves(*((each[1::2] - each[2::2]) / (2 * STEP) for each in varied))
     moved[~together | unknown.any(axis=1)] = np.nan
 
     names = [each.name for each in problem.variables]
@@ -128,7 +142,11 @@ def optimum_sensitivity(
         elasticities=elasticities,
         kinked=kinked,
         budgets={budget.name: float(by_limit[i] @ multipliers) for i, budget in enumerate(problem.budgets)},
-        bounds=_bounds(columns, at_lower, at_upper),
+        bounds={
+            name: ("lower", float(at_lower[j])) if at_lower[j] > NEARLY else ("upper", -float(at_upper[j]))
+            for name, j in columns.items()
+            if max(at_lower[j], at_upper[j]) > NEARLY
+        },
         design={name: math.exp(y[column]) for name, column in columns.items()},
         design_elasticities=moved[:, own],
         design_by_budget=conditions.moves(nothing, by_limit, nothing, nothing)[:, own],
@@ -154,19 +172,8 @@ def _perturbed(
     return programme, holds, together
 
 
-def _bounds(columns: dict[str, int], at_lower: np.ndarray, at_upper: np.ndarray) -> dict[str, tuple[str, float]]:
-    """Variables that their box holds: which side, and the optimum's elasticity to it."""
-    held = {}
-    for name, column in columns.items():
-        if at_lower[column] > NEARLY:
-            held[name] = ("lower", float(at_lower[column]))
-        elif at_upper[column] > NEARLY:
-            held[name] = ("upper", -float(at_upper[column]))
-    return held
-
-
 def optima(problem: Problem, point: np.ndarray, places: Sequence[Place], factors: np.ndarray) -> np.ndarray:
-    """Optima of one whole-number design with inputs moved, one at a time, over the optimum as it is.
+    """Optima of one integer design with inputs moved, one at a time, over the optimum as it is.
 
     **Arguments:** `factors` (place, side) on each input.
 
@@ -177,27 +184,26 @@ def optima(problem: Problem, point: np.ndarray, places: Sequence[Place], factors
     programme, holds = _read(problem, point, _templates(problem, places, factors))
     answers = solve(programme.structure, programme.numbers, tolerance=1e-9)
     log_objective = answers.objective + programme.constant
-    known = (answers.status == Status.solved) & ~_inexact(programme, len(holds))
+    known = (answers.status == Status.solved) & ~programme.inexact()
     value = np.where(known, np.exp(log_objective - log_objective[0]), np.nan)
-    value = np.where(_impossible(programme.structure, programme.numbers, answers) | ~holds, np.inf, value)
+    value = np.where(impossible(programme.structure, programme.numbers, answers) | ~holds, np.inf, value)
     return value[1:].reshape(factors.shape)
 
 
 def _templates(problem: Problem, places: Sequence[Place], factors: np.ndarray) -> list[np.ndarray]:
     """Leaves (node, *shape): the template itself, then for each place and factor the template with that element moved."""
-    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(problem.template)]
+    leaves = [np.asarray(leaf, np.float64)[None] for leaf in jax.tree.leaves(problem.template)]
     nodes = 1 + factors.size
-    held: list[np.ndarray] = [leaf[None] for leaf in leaves]
     for i, (leaf, element) in enumerate(places):
-        if len(held[leaf]) == 1:
-            held[leaf] = np.repeat(held[leaf], nodes, axis=0)
-        rows = held[leaf].reshape(nodes, -1)
+        if len(leaves[leaf]) == 1:
+            leaves[leaf] = np.repeat(leaves[leaf], nodes, axis=0)
+        rows = leaves[leaf].reshape(nodes, -1)
         rows[1 + i * factors.shape[1] : 1 + (i + 1) * factors.shape[1], element] *= factors[i]
-    return held
+    return leaves
 
 
 def _read(problem: Problem, point: np.ndarray, template: list[np.ndarray]) -> tuple[Programme, np.ndarray]:
-    """The programme of one whole-number design at each of the templates, and where the constraints that are numbers hold.
+    """The programme of one integer design at each of the templates, and where the constraints that are numbers hold.
 
     **Raises:** `NotKnown` where the model cannot be read.
     """
@@ -206,12 +212,12 @@ def _read(problem: Problem, point: np.ndarray, template: list[np.ndarray]) -> tu
     if not lattice.valid(point[None]).all():
         raise UserError(f"problem '{problem.name}': {point.tolist()} is no design of its lattice")
     corners = np.repeat(point[None], nodes, axis=0)
-    values, ties = lattice.values(algebra, Boxes(corners, corners))
+    values, ties = free_values(problem, lattice, algebra, Boxes.of_points(corners))
     try:
-        read = read_design(problem, algebra, values, nodes, template=template)
-    except Unreadable as reason:
+        canonical = canonicalize(problem, algebra, values, nodes, template=template)
+    except NotDGP as reason:
         raise NotKnown(f"the model cannot be read as a convex programme there: {reason}") from None
-    return programme_of(read, ties), read.holds
+    return canonical.programme(ties), canonical.holds
 
 
 def _solved(programme: Programme, holds: bool) -> Answers:
@@ -219,40 +225,27 @@ def _solved(programme: Programme, holds: bool) -> Answers:
 
     **Raises:** `NoOptimum` where there is none, `NotKnown` where what was solved is only a bound on it.
     """
-    for each in programme.replaced:
-        if np.broadcast_to(each.nodes, (len(programme.constant),))[0]:
+    for each in programme.relaxed:
+        if np.broadcast_to(each.nodes, programme.constant.shape)[0]:
             raise NotKnown(f"the model is not convex in log space there: {each}")
     answers = solve(programme.structure, programme.numbers.take([0]), tolerance=1e-9)
-    if not holds or _impossible(programme.structure, programme.numbers.take([0]), answers)[0]:
-        raise NoOptimum("no hardware holds the budgets with these whole numbers: there is no optimum to examine")
+    if not holds or impossible(programme.structure, programme.numbers.take([0]), answers)[0]:
+        raise NoOptimum("no hardware holds the budgets with these integers: there is no optimum to examine")
     if answers.status[0] != Status.solved:
         raise NotKnown(f"the optimum was not found to the last digit (residual {answers.residual[0]:.1g})")
     return answers
-
-
-def _impossible(structure: Structure, numbers: Numbers, answers: Answers) -> np.ndarray:
-    """Which programmes have no feasible point, (problem,) truth values."""
-    found = answers.status == Status.infeasible
-    unsure = np.flatnonzero(answers.status == Status.unresolved)
-    if len(unsure):
-        found[unsure] = infeasible(structure, numbers.take(unsure))
-    return found
 
 
 def _solved_again(problem: Problem, point: np.ndarray, place: Place) -> float:
     """The elasticity to one input by solving on both sides."""
     logs = []
     for sign in (1.0, -1.0):
-        programme, _ = _read(problem, point, _moved(problem, place, math.exp(sign * RESOLVED_STEP)))  # exponents differ
+        moved = _templates(problem, [place], np.exp([[sign * RESOLVED_STEP]]))
+        programme, _ = _read(problem, point, [leaf[-1:] for leaf in moved])  # alone: exponents differ
         answers = solve(programme.structure, programme.numbers, tolerance=1e-10)
-        exact = answers.status[0] == Status.solved and not _inexact(programme, 1)[0]
+        exact = answers.status[0] == Status.solved and not programme.inexact()[0]
         logs.append(answers.objective[0] + programme.constant[0] if exact else math.nan)
     return (logs[0] - logs[1]) / (2.0 * RESOLVED_STEP)
-
-
-def _moved(problem: Problem, place: Place, factor: float) -> list[np.ndarray]:
-    """The template with one element moved, a single node."""
-    return [leaf[-1:] for leaf in _templates(problem, [place], np.array([[factor]]))]
 
 
 def _central(up: np.ndarray, down: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -262,9 +255,67 @@ def _central(up: np.ndarray, down: np.ndarray, unknown: np.ndarray) -> tuple[np.
     return mean, unknown.any(axis=1) | (np.abs(up - down) > KINK * (1.0 + np.abs(mean)))
 
 
-def _inexact(programme: Programme, nodes: int) -> np.ndarray:
-    """Nodes at which something was replaced by a bound."""
-    marked = np.zeros(nodes, bool)
-    for each in programme.replaced:
-        marked |= np.broadcast_to(each.nodes, (nodes,))
-    return marked
+def _finite(values: np.ndarray) -> np.ndarray:
+    """Groups without terms hold trivially and weigh nothing."""
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def _groups(structure: Structure, numbers: Numbers, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values (node, group), gradients (node, group, variable), and weights of terms (node, term) at one point."""
+    values, weights, _ = constraints(structure, numbers, y[None])
+    gradients = np.zeros((*values.shape, len(y)))
+    for k, target in enumerate(structure.target):
+        terms = structure.group == k
+        gradients[:, k] = weights[:, terms] @ structure.exponents[terms]
+        if target >= 0:
+            gradients[:, k, target] -= 1.0
+    return values, gradients, weights
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """The optimality conditions at an optimum, linear in how it moves: [H Bᵀ; B 0] (dy, dλ) = right-hand side."""
+
+    matrix: np.ndarray
+    active: np.ndarray  # groups
+    lower: np.ndarray  # variables at their lower bound
+    upper: np.ndarray
+    nearly: int
+
+    @classmethod
+    def at(cls, structure, numbers, y, multipliers, stationarity, values, gradients, weights) -> _Conditions:
+        """From the groups at the optimum: `values` (group,), `gradients` (group, variable), `weights` (term,)."""
+        slack = np.where(np.isfinite(values), -values, np.inf)
+        active = np.flatnonzero(multipliers > np.maximum(slack, ACTIVE))
+        room = y - numbers.lower[0], numbers.upper[0] - y
+        fixed = numbers.upper[0] - numbers.lower[0] < 1e-9
+        lower = np.flatnonzero(fixed | (stationarity > np.maximum(room[0], ACTIVE)))
+        upper = np.flatnonzero(~fixed & (-stationarity > np.maximum(room[1], ACTIVE)))
+        soft = structure.target < 0
+        exponents = structure.exponents
+        curvature = np.einsum("i,ij,il->jl", multipliers[structure.group] * weights, exponents, exponents)
+        inner = gradients[soft]
+        curvature -= np.einsum("k,kj,kl->jl", multipliers[soft], inner, inner)
+        sides = np.eye(len(y))[np.concatenate([lower, upper])]
+        rows = np.concatenate([gradients[active], sides])
+        matrix = np.block([[curvature, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
+        nearly = np.maximum(multipliers, slack) < NEARLY
+        return cls(matrix, active, lower, upper, int(nearly.sum()))
+
+    def moves(self, stationarity, values, lower, upper) -> np.ndarray:
+        """How the optimum moves as its conditions do, (case, variable); NaN where that is not determined.
+
+        **Arguments:** derivatives of the stationarity (case, variable), of the groups (case, group) and of the box's ends
+        (case, variable).
+        """
+        right = -np.hstack([stationarity, values[:, self.active], -lower[:, self.lower], -upper[:, self.upper]])
+        u, s, vt = np.linalg.svd(self.matrix)
+        kept = s > RANK * s[0]
+        solution = (right @ u[:, kept] / s[kept]) @ vt[kept]
+        variables = stationarity.shape[1]
+        free = np.abs(vt[~kept, :variables]).max(axis=0, initial=0.0) > 1e-6
+        left = np.abs(right - solution @ self.matrix.T).max(axis=1, initial=0.0)
+        moves = solution[:, :variables].copy()
+        moves[:, free] = np.nan
+        moves[left > 1e-6 * (1.0 + np.abs(right).max(axis=1, initial=0.0))] = np.nan
+        return moves

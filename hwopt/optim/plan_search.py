@@ -1,40 +1,35 @@
-"""The best whole-number plan of a fixed cluster, by evaluating every valid one of a stated lattice."""
+"""The best integer plan of a fixed cluster, by evaluating every valid one of a stated lattice."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import singledispatch
+from operator import attrgetter
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from hwopt.design.metrics import Metric, metric_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.report import Report
-from hwopt.optim.plan_blocks import (
-    ALTERNATIVES,
-    BLOCK,
-    Candidate,
-    PlanSearch,
-    candidates,
-    check_alternatives,
-    distinct,
-    in_blocks,
-    metric_of,
-    reports,
-    room,
-    rounded,
-)
-from hwopt.optim.plan_lattice import HELD, Lattice, lattice, scope
-from hwopt.optim.serving_plan_lattice import serving_lattice
-from hwopt.optim.serving_plan_pairs import BLOCK as SERVING_BLOCK
-from hwopt.optim.serving_plan_search import best_serving_plan
-from hwopt.plan import Plan
+from hwopt.model.report import ServingReport, outputs
+from hwopt.optim import serving_plans, training_plans
+from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, pair_scope, roomiest_pair
+from hwopt.optim.plan_table import PlanSearch, PlanTable, candidates, in_blocks, reports, room, without_rounding
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
-_DEGREES = Lattice._fields.index("recompute")  # columns before it are degrees and schedule
+ALTERNATIVES = 5
+
+LIMITS = ("time_to_first_token_s", "time_per_output_token_s")
+"""Metrics of a service that a search may keep below a limit."""
+
 _MULTIPLES = [factor * 2**power for power in range(12) for factor in (2, 3)]  # of the chips, for a plan that fits
+
+_SAME = 1.0 + 1e-9  # a limit that is met to rounding is met
 
 
 def best_plan(
@@ -42,69 +37,147 @@ def best_plan(
     cluster: Cluster,
     objective: str | None = None,
     alternatives: int = ALTERNATIVES,
-    held: Mapping[str, float] | None = None,
+    common: Mapping[str, float] | None = None,
     *,
     limits: Mapping[str, float] | None = None,
     disaggregate: bool = False,
 ) -> PlanSearch:
-    """The best whole-number plan of a fixed cluster: exhaustive over a lattice, by the exact model in float64.
+    """The best integer plan of a fixed cluster: exhaustive over a lattice, by the exact model in float64.
 
     Every plan's memory first, then the objective of those that fit; ties go to the faster plan, then to the plainer one.
+    Two groups of chips: for each split of the chips, plans of a group are left out that another one on as many chips is at
+    least as good as in all that the objective and the limits see of them; of the others all pairs are evaluated.
 
-    **Arguments:** `objective`: a metric of `hwopt.design.metrics`, the lower the better (step time for training, cost a token
-    for a service); `alternatives`: how many other degrees or schedules to keep, each with its best recomputation and
-    sharding, or batch; `held`: what all plans of a training run have alike, by name (`optimizer_offloaded`, `local_steps`,
-    ...: `plan_lattice.HELD`); of a service, as of `best_serving_plan`: `limits` of metrics, and `disaggregate`.
+    **Arguments:** `objective`: a metric, the lower the better (step time for training, cost a token for a service);
+    `alternatives`: how many other degrees or schedules to keep, each with its best recomputation and sharding, or batch;
+    `common`: what all plans of a training run have alike, by name (`optimizer_offloaded`, `local_steps`, ...); of a service
+    `limits`: the most that metrics of `LIMITS` may be, and `disaggregate`: two groups of chips, one for prompts.
 
-    **Returns:** a `PlanSearch`.
+    **Returns:** a `PlanSearch`. Where no plan fits or holds the limits, `best` is the one that comes closest.
 
-    **Raises:** `UserError` for an unknown metric or name, and where no plan is valid.
+    **Raises:** `UserError` for an unknown metric or name, for one that the workload does not have, and where no plan is valid.
     """
-    if isinstance(workload, Service):
-        if held:
-            raise UserError(f"'{min(held)}' is a choice of training: a service has none that all plans have alike")
-        return best_serving_plan(workload, cluster, objective, alternatives, limits=limits, disaggregate=disaggregate)
+    if alternatives < 0:
+        raise UserError(f"{alternatives} alternatives: must not be negative")
+    return _best(workload, cluster, objective, alternatives, common or {}, dict(limits or {}), disaggregate)
+
+
+@singledispatch
+def _best(workload: Any, *arguments: Any) -> PlanSearch:
+    raise TypeError(f"no plans of {type(workload).__name__}: name a training run or a service")
+
+
+@_best.register
+def _(
+    workload: TrainingRun, cluster: Cluster, objective: str | None, alternatives: int, common: Mapping[str, float],
+    limits: Mapping[str, float], disaggregate: bool,
+) -> PlanSearch:  # fmt: skip
     if limits or disaggregate:
         raise UserError(f"{'limits' if limits else 'disaggregate'}: only a service has them, not a training run")
-    return _best_training_plan(workload, cluster, objective or "step_time_s", alternatives, held)
+    goal = metric_of(objective or "step_time_s", workload)
+    plans = training_plans.training_plans(workload, cluster, common)
+    ranking = _Ranking(goal, plans, workload, cluster, attrgetter("step_time_s"))
+    return ranking.search_all(alternatives, training_plans.scope(workload, cluster, plans.count))
 
 
-def _best_training_plan(
-    run: TrainingRun, cluster: Cluster, objective: str, alternatives: int, held: Mapping[str, float] | None
-) -> PlanSearch:
-    goal = metric_of(objective, Report)
-    _check_held(held or {})
-    check_alternatives(alternatives)
-    rows = lattice(run, cluster)
+@_best.register
+def _(
+    workload: Service, cluster: Cluster, objective: str | None, alternatives: int, common: Mapping[str, float],
+    limits: Mapping[str, float], disaggregate: bool,
+) -> PlanSearch:  # fmt: skip
+    if common:
+        raise UserError(f"'{min(common)}' is a choice of training: a service has none that all plans have alike")
+    goal = metric_of(objective or "cost_per_token_usd", workload)
+    for name, value in limits.items():
+        if name not in LIMITS:
+            raise UserError(f"'{name}' is no limit of a search for plans: {suggest(name, LIMITS)}")
+        if not (math.isfinite(value) and value > 0.0):
+            raise UserError(f"limit {name} = {value:g} must be a positive, finite number")
+    mode = "prefill" if not float(workload.decodes) else "serve" if float(workload.prefills) else "decode"
+    for name in (goal.name, *limits):
+        if not all(float(getattr(workload, phase)) for phase in outputs(ServingReport)[name].phases):
+            raise UserError(f"metric '{name}': a machine in mode {mode} has none")
+    if disaggregate:
+        if mode != "serve":
+            raise UserError(f"disaggregate: two groups share both phases; mode {mode} is one of them alone")
+        with jax.enable_x64(True):
+            return _best_pair(workload, cluster, goal, limits, alternatives)
+    plans = serving_plans.serving_plans(workload, cluster)
+    ranking = _Ranking(goal, plans, workload, cluster, _between_requests, limits)
+    return ranking.search_all(alternatives, serving_plans.scope(workload, cluster, plans.count))
 
-    def evaluate(run: TrainingRun, cluster: Cluster, plans: Plan) -> tuple[Array, Array]:
-        report = reports(run, cluster, plans)
-        return goal.value(report), report.step_time_s
 
-    with jax.enable_x64(True):
-        fits, margin = in_blocks(room, rows, np.arange(rows.count), run, cluster, held)
-        fitting = np.flatnonzero(fits > 0)
+def _between_requests(report: Any) -> Array:
+    return 1.0 / report.capacity_requests_per_s
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """Plans by objective and by how they hold the limits.
+
+    **Arguments:** `pace` of a report, by which ties are broken: the less the better.
+    """
+
+    goal: Metric
+    plans: PlanTable
+    workload: Any
+    cluster: Cluster
+    pace: Callable[[Any], Array]
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    def search_all(self, alternatives: int, scope: str) -> PlanSearch:
+        """The best of all plans."""
+        with jax.enable_x64(True):
+            fits, margin = in_blocks(room, self.plans, np.arange(self.plans.count), self.workload, self.cluster)
+            return self.search(np.flatnonzero(fits > 0), int(np.argmax(margin)), alternatives, self.plans.count, scope)
+
+    def search(self, fitting: np.ndarray, closest: int, alternatives: int, examined: int, scope: str) -> PlanSearch:
+        """The best of the plans that fit, or the `closest` where none does."""
+        within = order = fitting
         if len(fitting):
-            value, time = (rounded(each) for each in in_blocks(evaluate, rows, fitting, run, cluster, held))
-            order = np.lexsort((fitting, time, value))
-            # Recomputing or sharding more is no new plan.
-            shown = distinct(rows[:_DEGREES], fitting[order], 1 + alternatives)
-        else:
-            shown = np.asarray([np.argmax(margin)])
-        best, *others = candidates(goal, rows, shown, run, cluster, held)
-    bound = best.objective if len(fitting) else None
-    return PlanSearch(goal, best, others, rows.count, len(fitting), scope(run, cluster, rows.count), bound)
+            value, pace, fits, worst = in_blocks(self._evaluate, self.plans, fitting, self.workload, self.cluster)
+            holds = (fits > 0) & (worst <= _SAME)
+            within = fitting[holds]
+            order = within[np.lexsort((within, without_rounding(pace[holds]), without_rounding(value[holds])))]
+            # Those that fit and miss a limit are closer than those that do not fit.
+            closest = int(fitting[np.lexsort((value, without_rounding(worst), fits <= 0))[0]])
+        wanted = min(1 + alternatives, self.plans.block)
+        shown = self.plans.distinct(order, wanted) if len(order) else np.asarray([closest])
+        best, *others = candidates(self.goal, self.plans, shown, self.workload, self.cluster)
+        bound = best.objective if len(within) else None
+        over = {name: float(getattr(best.report, name)) / limit - 1.0 for name, limit in self.limits.items()}
+        missed = {name: each for name, each in over.items() if each > _SAME - 1.0 and bool(best.report.feasible)}
+        return PlanSearch(self.goal, best, others, examined, len(within), scope, bound, self.limits, missed)
+
+    def _evaluate(self, workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, ...]:
+        report = reports(workload, cluster, plans)
+        ratios = [getattr(report, name) / limit for name, limit in self.limits.items()]
+        worst = jnp.max(jnp.stack([jnp.zeros_like(report.feasible), *ratios]), axis=0)
+        return self.goal.value(report), self.pace(report), report.feasible, worst
 
 
-def _check_held(held: Mapping[str, float]) -> None:
-    for name, value in held.items():
-        if name not in HELD:
-            raise UserError(f"'{name}' is not held fixed in a search for plans: {suggest(name, HELD)}")
-        if name == "local_steps":
-            if value < 1.0 or value != round(value):
-                raise UserError(f"local_steps = {value:g} must be a whole number of at least 1")
-        elif not 0.0 <= value <= 1.0:
-            raise UserError(f"{name} = {value:g} must lie between 0 and 1")
+def _best_pair(
+    service: Service, cluster: Cluster, goal: Metric, limits: Mapping[str, float], alternatives: int
+) -> PlanSearch:
+    if goal.name not in MONOTONE:
+        raise UserError(f"'{goal.name}' is no objective of two groups of chips: {suggest(goal.name, MONOTONE)}")
+    prefill, decode = Group(service, cluster, prefills=True), Group(service, cluster, prefills=False)
+    examined = int(np.dot(np.bincount(prefill.split), np.bincount(decode.split)))
+
+    def ranked(pairs: PlanTable, fitting: np.ndarray) -> PlanSearch:
+        words = pair_scope(service, cluster, examined, len(fitting))
+        ranking = _Ranking(goal, pairs, service, cluster, _between_requests, limits)
+        return ranking.search(fitting, 0, alternatives, examined, words)
+
+    closest = None
+    # Without those that miss a limit by themselves; where that leaves none that holds all limits, with them.
+    for within in [True, False] if limits else [False]:
+        pairs = contending_pairs(prefill, decode, goal.name, limits, within)
+        if pairs.count:
+            closest = ranked(pairs, np.arange(pairs.count))
+            if closest.feasible:
+                return closest
+    return closest or ranked(roomiest_pair(prefill, decode), np.zeros(0, int))
 
 
 def fitting_chips(workload: TrainingRun | Service, cluster_of: Callable[[int], Cluster], chips: int) -> int | None:
@@ -115,23 +188,20 @@ def fitting_chips(workload: TrainingRun | Service, cluster_of: Callable[[int], C
     for multiple in _MULTIPLES:
         try:
             cluster = cluster_of(multiple * chips)
-            served = isinstance(workload, Service)
-            rows = serving_lattice(workload, cluster) if served else lattice(workload, cluster)
+            plans = _plans(workload, cluster)
         except UserError:  # nothing divides
             continue
         with jax.enable_x64(True):
-            size = SERVING_BLOCK if served else BLOCK
-            if in_blocks(room, rows, np.arange(rows.count), workload, cluster, block=size)[0].any():
+            if in_blocks(room, plans, np.arange(plans.count), workload, cluster)[0].any():
                 return multiple * chips
     return None
 
 
-def fastest_plan(run: TrainingRun, cluster: Cluster) -> Plan:
-    """The fastest plan that fits; where none fits, the one closest to fitting.
-
-    **Raises:** `UserError` where no plan is valid.
-    """
-    return best_plan(run, cluster, alternatives=0).best.plan
+@singledispatch
+def _plans(workload: Any, cluster: Cluster) -> PlanTable:
+    """Every valid plan of a workload on a cluster."""
+    raise TypeError(f"no plans of {type(workload).__name__}")
 
 
-__all__ = ["BLOCK", "Candidate", "PlanSearch", "best_plan", "fastest_plan", "fitting_chips"]
+_plans.register(TrainingRun, training_plans.training_plans)
+_plans.register(Service, serving_plans.serving_plans)

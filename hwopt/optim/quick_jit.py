@@ -1,7 +1,5 @@
 """How programs that run once or a few times are compiled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any
@@ -27,17 +25,11 @@ def quick_jit(function: Callable, *, static: tuple[str, ...] = (), loops: bool =
 
     @cache
     def program():
-        return jax.jit(function, static_argnames=static, compiler_options=compiler_options(loops))
+        options = (LOOP_OPTIONS if loops else ONCE_OPTIONS) if jax.default_backend() == "cpu" else None
+        return jax.jit(function, static_argnames=static, compiler_options=options)
 
     @wraps(function)
     def call(*arguments, **keywords):
         return program()(*arguments, **keywords)
 
     return call
-
-
-def compiler_options(loops: bool = False) -> dict[str, Any] | None:
-    """The options of `quick_jit`, for programs that are lowered by hand."""
-    if jax.default_backend() != "cpu":
-        return None
-    return LOOP_OPTIONS if loops else ONCE_OPTIONS

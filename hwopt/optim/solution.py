@@ -1,7 +1,5 @@
 """An answer: the design, its budgets and their prices, the plan, the report, and what proves it."""
 
-from __future__ import annotations
-
 import enum
 import math
 from dataclasses import dataclass
@@ -9,17 +7,28 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.design.design import Design, Inputs
+from hwopt.design.exact import DrawnChip, Exact
 from hwopt.design.problem import Problem
-from hwopt.design.variables import Design, Inputs, Variable
+from hwopt.design.variables import Variable
 
 
 class Outcome(enum.Enum):
-    """How a solve ended, as a sentence that says what to try next."""
+    """How a solve ended, as a sentence that says what to try next; `{gap}` is the proved distance from any better design."""
 
-    optimal = "Optimal within its stated scope."
+    proved = "Proved: no design of the stated scope is better by more than {gap}."
+    best_found = (
+        "Best found when the search stopped; no design of the stated scope is better by more than {gap}. More time may "
+        "find a better one, or prove that there is none."
+    )
+    local = "Local: the best of the designs that were tried; nothing is proved of others."
     infeasible = (
-        "No design in the box holds every budget. The least violated one is shown; relax the budget it breaks, or widen "
-        "the variables that stand at their bounds."
+        "Infeasible, proved: no design of the stated scope holds every budget. The one shown is the nearest known; relax the "
+        "budget that it breaks, or widen the variables that stand at their bounds."
+    )
+    not_found = (
+        "Not found: no design that holds every budget was met, and none is proved impossible. The one shown is the nearest "
+        "known; give the search more time, or relax the budget that it breaks."
     )
 
 
@@ -45,11 +54,9 @@ class BudgetUse:
     unit: str
     shadow_price: float
     shadow_price_unit: str
-    elasticity: float  # % of objective per % of budget, with this whole-number plan
-    relaxed_elasticity: (
-        float | None
-    )  # the same at the relaxed optimum, where degrees may move too; None where not solved
-    one_sided: tuple[float, float] | None = None  # prices with whole numbers free again, budget tightened and relaxed
+    elasticity: float  # % of objective per % of budget, with this integer plan
+    relaxed_elasticity: float | None  # the same at the relaxed optimum, where degrees move too; None where not solved
+    one_sided: tuple[float, float] | None = None  # prices with integers free again, budget tightened and relaxed
 
 
 @dataclass(frozen=True)
@@ -74,8 +81,9 @@ class Solution:
     budgets: list[BudgetUse]
     built: Design
     certificate: Certificate
-    report: Any  # Report, ServingReport or BothReport
-    clash: str = ""
+    report: Any  # of the workload's kind
+    chip: DrawnChip | None = None  # where the question draws its chip
+    infeasibility: str = ""  # which budgets conflict, and what would make the question feasible
 
     @property
     def inputs(self) -> Inputs:
@@ -88,7 +96,16 @@ class Solution:
 
     @property
     def feasible(self) -> bool:
-        return self.outcome is Outcome.optimal
+        """Whether the design holds every budget."""
+        return self.outcome in (Outcome.proved, Outcome.best_found, Outcome.local)
+
+    @property
+    def headline(self) -> str:
+        """The outcome in a sentence."""
+        gap = self.certificate.gap
+        if self.outcome is Outcome.best_found and gap is None:
+            return "Best found when the search stopped; nothing is proved of others."
+        return self.outcome.value.format(gap="-" if gap is None else f"{100 * gap:.2g} %")
 
 
 _NEAR_BOUND = 1e-4
@@ -100,47 +117,47 @@ def build_solution(
     y: np.ndarray,
     multipliers: np.ndarray,
     relaxed_multipliers: np.ndarray | None,
-    built: Design,
-    report: Any,
+    exact: Exact,
     certificate: Certificate,
     outcome: Outcome,
-    clash: str = "",
+    infeasibility: str = "",
 ) -> Solution:
     """Put an answer together.
 
     **Arguments:** `y` the design, logarithms; `multipliers` of the constraints, budgets first, with the plan fixed and
-    in the relaxed model; `built` and `report` of the exact model
-    there; `clash`: what an infeasible question says of its budgets.
+    in the relaxed model; `exact`: the exact model's word on it; `infeasibility`: what an infeasible question says of
+    its budgets.
     """
+    report = exact.report
     objective = float(problem.objective.value(report))
     design = {
         each.name: _design_value(each, float(value))
         for each, value in zip(problem.variables, np.exp(y), strict=True)
-        if each.category != "rounding"
+        if each.category != "lookup"
     }
-    budgets = []
-    for index, budget in enumerate(problem.budgets):
-        elasticity = float(multipliers[index])
-        budgets.append(
-            BudgetUse(
-                name=budget.name,
-                used=float(budget.metric.value(report)),
-                limit=budget.limit,
-                unit=budget.metric.unit,
-                shadow_price=elasticity * objective / budget.limit,
-                shadow_price_unit=f"{problem.objective.unit}/{budget.metric.unit}",
-                elasticity=elasticity,
-                relaxed_elasticity=None if relaxed_multipliers is None else float(relaxed_multipliers[index]),
-            )
+    budgets = [
+        BudgetUse(
+            name=budget.name,
+            used=float(budget.metric.value(report)),
+            limit=budget.limit,
+            unit=budget.metric.unit,
+            shadow_price=float(multipliers[i]) * objective / budget.limit,
+            shadow_price_unit=f"{problem.objective.unit}/{budget.metric.unit}",
+            elasticity=float(multipliers[i]),
+            relaxed_elasticity=None if relaxed_multipliers is None else float(relaxed_multipliers[i]),
         )
-    return Solution(problem, outcome, objective, design, budgets, built, certificate, report, clash)
+        for i, budget in enumerate(problem.budgets)
+    ]
+    return Solution(
+        problem, outcome, objective, design, budgets, exact.design, certificate, report, exact.chip, infeasibility
+    )
 
 
 def _design_value(variable: Variable, value: float) -> DesignValue:
-    width = math.log(variable.upper / variable.lower) or 1.0
-    if variable.whole:
+    width = math.log(variable.upper / variable.lower)
+    if variable.integer:
         value = float(round(value))
     near_lower = math.log(value / variable.lower) <= _NEAR_BOUND * width
     near_upper = math.log(variable.upper / value) <= _NEAR_BOUND * width
-    bound = "lower" if near_lower else "upper" if near_upper else None
+    bound = None if not width else "lower" if near_lower else "upper" if near_upper else None  # a frozen value has none
     return DesignValue(value, variable.unit, variable.lower, variable.upper, bound, variable.box_meaning)

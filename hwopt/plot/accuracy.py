@@ -1,7 +1,6 @@
 """Measured against predicted, one point a run."""
 
-from __future__ import annotations
-
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,33 +20,28 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
     **Arguments:** `result` of `hwopt.validate`; `path` of the image to write.
     """
     rows = [row for row in result["rows"] if row["status"] == "scored" and row["counts"]]
-    names = sorted({row["accelerator"] for row in rows}, key=lambda n: -sum(row["accelerator"] == n for row in rows))
+    names = [name for name, _ in Counter(row["accelerator"] for row in rows).most_common()]
+    last = len(_COLOURS) - 1
     with figure() as (drawn, (axes,)):
-        for low, high, shade in ((0.75, 1 / 0.75, 0.08), (0.9, 1 / 0.9, 0.14)):
-            axes.axhspan(low, high, color="black", alpha=shade, linewidth=0)
+        for low, shade in ((0.75, 0.08), (0.9, 0.14)):
+            axes.axhspan(low, 1 / low, color="black", alpha=shade, linewidth=0)
         axes.axhline(1.0, color="black", linewidth=0.8)
         for index, name in enumerate(names):
             own = [row for row in rows if row["accelerator"] == name]
             # Times and rates both become speed relative to measured, so above one means predicted too fast.
-            speed = [
-                row["measured"] / row["predicted"] if row["metric"] in _TIMES else row["predicted"] / row["measured"]
-                for row in own
-            ]
-            shown = name if index < len(_COLOURS) - 1 else "others" if index == len(_COLOURS) - 1 else None
-            colour = _COLOURS[min(index, len(_COLOURS) - 1)]
+            rate = [row["predicted"] / row["measured"] for row in own]
+            speed = [1 / x if row["metric"] in _TIMES else x for x, row in zip(rate, own, strict=True)]
+            shown, colour = name if index < last else "others" if index == last else None, _COLOURS[min(index, last)]
             chips = np.array([row["chips"] for row in own], float)
             spread = 1.0 + 0.06 * np.sin(np.arange(len(own)))  # rows of equal size would hide each other
             axes.scatter(chips * spread, speed, s=9, alpha=0.6, color=colour, label=shown, linewidth=0)
         axes.set(xscale="log", yscale="log", xlabel="chips in the run", ylabel="predicted speed / measured speed")
         axes.set_ylim(0.3, 3.0)
-        axes.set_yticks([0.33, 0.5, 0.75, 0.9, 1.0, 1.1, 1.33, 2.0, 3.0])
-        axes.set_yticklabels(["0.33", "0.5", "0.75", "0.9", "1", "1.1", "1.33", "2", "3"])
+        ticks = (0.33, 0.5, 0.75, 0.9, 1.0, 1.1, 1.33, 2.0, 3.0)
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
         summary = result["summary"]
-        axes.set_title(
-            f"{len(rows)} runs, constants {summary['constants']}: "
-            f"median error {100 * summary['median_abs_error']:.1f} % over {summary['cells']} cells",
-            fontsize=10,
-        )
+        error = f"median error {100 * summary['median_abs_error']:.1f} % over {summary['cells']} cells"
+        axes.set_title(f"{len(rows)} runs, constants {summary['constants']}: {error}", fontsize=10)
         axes.legend(ncols=2, fontsize=8, loc="lower right", markerscale=2)
         save(drawn, path)

@@ -1,7 +1,5 @@
 """What bounds the best design that two variables allow: a map of bottlenecks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,13 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
     """
     codes, objective = values(dataset, "map_bottleneck"), values(dataset, "map_objective").astype(float)
     x, y = (_edges(dataset, name) for name in ("map_x_edges", "map_y_edges"))
-    held = np.isfinite(objective) & (codes >= 0)
-    if not held.any():
-        raise NothingToDraw("nothing to draw: no cell of the map holds a possible design")
-    found, counts = np.unique(codes[held], return_counts=True)
+    filled = np.isfinite(objective) & (codes >= 0)
+    if not filled.any():
+        raise NothingToDraw("no cell of the map holds a possible design")
+    largest, counts = np.unique(codes[filled], return_counts=True)
     known = parts(dataset, "map_bottleneck")
-    names = [known.get(int(code), f"part {int(code)}") for code in found]
+    names = [known.get(int(code), f"part {int(code)}") for code in largest]
+    least = np.where(filled, objective, np.nan)
     shown = [_axis(dataset, name, at, edges) for at, (name, edges) in enumerate((("x", x), ("y", y)))]
     metric = quantity(dataset, str(dataset.attrs.get("objective", "objective")), objective)
     with figure(figsize=(8.6, 5.0)) as (drawn, (axes,)):
@@ -40,10 +39,10 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 
-        places = np.ma.masked_where(~held, np.searchsorted(found, codes).clip(0, found.size - 1))
+        places = np.ma.masked_where(~filled, np.searchsorted(largest, codes).clip(0, largest.size - 1))
         colours = ListedColormap([part_colour(name) for name in names])
         across, up = shown[0].scaled(x), shown[1].scaled(y)
-        axes.pcolormesh(across, up, places, cmap=colours, vmin=-0.5, vmax=found.size - 0.5, rasterized=True)
+        axes.pcolormesh(across, up, places, cmap=colours, vmin=-0.5, vmax=largest.size - 0.5, rasterized=True)
         for axis, edges, each in ((axes.xaxis, across, shown[0]), (axes.yaxis, up, shown[1])):
             set_range(axis, float(edges[0]), float(edges[-1]))
             axis.set_label_text(each.label)
@@ -51,15 +50,15 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
         keys: list[Any] = [
             Patch(color=part_colour(names[at]), label=f"{names[at].removesuffix('_s').replace('_', ' ')}  {share}")
             for at in np.argsort(-counts, kind="stable")
-            if (share := _percent(float(counts[at] / held.sum())))
+            if (share := _percent(float(counts[at] / filled.sum())))
         ]
-        if not held.all():
-            label = f"no possible design  {_percent(float(np.mean(~held)))} of the map"
+        if not filled.all():
+            label = f"no possible design  {_percent(float(np.mean(~filled)))} of the map"
             keys.append(Patch(facecolor="white", edgecolor="0.6", label=label))
-        if _contours(axes, across, up, metric, np.where(held, objective, np.nan)):
+        if _contours(axes, across, up, metric, least):
             keys.append(Line2D([], [], color="black", linewidth=1.0, label=f"{metric.label}, smoothed"))
         (star,) = axes.plot([], [], "*", color="white", markeredgecolor="black", markersize=11, linestyle="none")
-        star.set_label(f"least {metric.words}: {metric.text(float(np.nanmin(np.where(held, objective, np.nan))))}")
+        star.set_label(f"least {metric.words}: {metric.text(float(np.nanmin(least)))}")
         title = "largest part of the step,\nshare of cells with a design"
         drawn.legend(
             handles=[*keys, star], loc="outside right upper", fontsize=8.5, title=title, title_fontsize=8.5,
@@ -73,7 +72,7 @@ def _edges(dataset: Any, name: str) -> np.ndarray:
     """Edges of cells on one axis."""
     edges = values(dataset, name).astype(float)
     if not (np.isfinite(edges).all() and edges[0] > 0 and (np.diff(edges) > 0).all()):
-        raise NothingToDraw("nothing to draw: a side of the map has no width")
+        raise NothingToDraw("a side of the map has no width")
     return edges
 
 
@@ -110,14 +109,12 @@ def _smoothed(objective: np.ndarray) -> np.ndarray:
 
     Cells without a design stay so and weigh nothing.
     """
-    held = np.isfinite(objective)
-    logs, weights = np.where(held, np.log(np.where(held, objective, 1.0)), 0.0), held.astype(float)
+    filled = np.isfinite(objective)
+    logs, weights = np.where(filled, np.log(np.where(filled, objective, 1.0)), 0.0), filled.astype(float)
+    blurred = lambda line: np.convolve(line, _BINOMIAL, "full")[2:-2]
     for axis in (0, 1):
-        logs, weights = (
-            np.apply_along_axis(lambda line: np.convolve(line, _BINOMIAL, "full")[2:-2], axis, each)
-            for each in (logs, weights)
-        )
-    return np.where(held, np.exp(logs / np.where(held, weights, 1.0)), np.nan)
+        logs, weights = (np.apply_along_axis(blurred, axis, each) for each in (logs, weights))
+    return np.where(filled, np.exp(logs / np.where(filled, weights, 1.0)), np.nan)
 
 
 def _percent(share: float) -> str:

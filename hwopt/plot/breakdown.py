@@ -1,7 +1,5 @@
 """Where the time of a step goes in the best designs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +25,16 @@ def plot_breakdown(dataset: Any, path: str | Path, top: int = 6) -> None:
     **Raises:** `NothingToDraw` without a best design; `UserError` where the file cannot be written.
     """
     seconds = values(dataset, "best_breakdown_s", "there is no best design").astype(float)
-    ranks = [at for at in range(len(seconds)) if np.isfinite(seconds[at]).all() and seconds[at].sum() > 0][:top]
-    if not ranks:
-        raise NothingToDraw("nothing to draw: there is no best design")
+    ranks = np.flatnonzero(np.isfinite(seconds).all(axis=1) & (seconds.sum(axis=1) > 0))[:top]
+    if not ranks.size:
+        raise NothingToDraw("there is no best design")
     known, seconds = meanings(dataset, "best_breakdown_s", "best_bottleneck", "bottleneck"), seconds[ranks]
-    shares = seconds / seconds.sum(axis=1, keepdims=True)
-    large = shares.max(axis=0) >= _SMALL
+    steps = seconds.sum(axis=1)
+    large = (seconds / steps[:, None]).max(axis=0) >= _SMALL
     bars = [(known.get(at, f"part {at}"), seconds[:, at]) for at in map(int, np.flatnonzero(large))]
     if seconds[:, ~large].sum() > 0:
         bars.append(("other", seconds[:, ~large].sum(axis=1)))
-    step = fitted("time of a step", "s", seconds.sum(axis=1))
+    step = fitted("time of a step", "s", steps)
     with figure(figsize=(8.6, 1.5 + 0.52 * max(len(ranks), 3))) as (drawn, (axes,)):
         left = np.zeros(len(ranks))
         for name, lasting in bars:
@@ -46,8 +44,8 @@ def plot_breakdown(dataset: Any, path: str | Path, top: int = 6) -> None:
                 range(len(ranks)), long, left=left, height=0.74, color=colour, edgecolor="white", linewidth=0.6,
                 label=name.removesuffix("_s").replace("_", " "),
             )  # fmt: skip
-            for at in np.flatnonzero(lasting >= _READABLE * seconds.sum(axis=1).max()):
-                share = f"{100 * lasting[at] / seconds[at].sum():.0f} %"
+            for at in np.flatnonzero(lasting >= _READABLE * steps.max()):
+                share = f"{100 * lasting[at] / steps[at]:.0f} %"
                 middle = left[at] + long[at] / 2
                 axes.text(middle, at, share, ha="center", va="center", fontsize=7.5, color=ink_on(colour))
             left = left + long
@@ -59,11 +57,11 @@ def plot_breakdown(dataset: Any, path: str | Path, top: int = 6) -> None:
         save(drawn, path)
 
 
-def _labels(dataset: Any, ranks: list[int]) -> list[str]:
+def _labels(dataset: Any, ranks: np.ndarray) -> list[str]:
     """Rank and objective of each bar."""
     name = str(dataset.attrs.get("objective", ""))
     if f"best_{name}" not in dataset:
         return [str(rank + 1) for rank in ranks]
-    found = values(dataset, f"best_{name}").astype(float)[ranks]
-    shown = quantity(dataset, name, found)
-    return [f"{rank + 1}:  {shown.text(float(value), 4)}" for rank, value in zip(ranks, found, strict=True)]
+    objective = values(dataset, f"best_{name}").astype(float)[ranks]
+    shown = quantity(dataset, name, objective)
+    return [f"{rank + 1}:  {shown.text(float(value), 4)}" for rank, value in zip(ranks, objective, strict=True)]

@@ -1,7 +1,5 @@
 """How much of each budget the best designs use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +23,18 @@ def plot_budgets(dataset: Any, path: str | Path, top: int = 10) -> None:
     """
     budgets = [each for each in limits(dataset) if each.used.size and np.isfinite(each.used[0]) and each.limit > 0]
     if not budgets:
-        raise NothingToDraw("nothing to draw: the question has no budget, or there is no best design")
+        raise NothingToDraw("the question has no budget, or there is no best design")
     count = min(top, int(np.isfinite(budgets[0].used).sum()))
+    shares_of = [each.used[:count] / each.limit for each in budgets]
+    over = [bool(shares[0] > 1 + _ROUNDING) for shares in shares_of]
     with figure(figsize=(8.2, 1.5 + 0.55 * max(len(budgets), 2))) as (drawn, (axes,)):
-        for place, each in enumerate(budgets):
-            shares = each.used[:count] / each.limit
-            over = bool(shares[0] > 1 + _ROUNDING)
-            look = {"color": OVER, "hatch": "////", "edgecolor": "white"} if over else {"color": WITHIN}
-            axes.barh(place, 100 * min(shares[0], _LONGEST), height=0.6, **look)
-            for share in shares[1:][np.isfinite(shares[1:]) & (shares[1:] <= _LONGEST)]:
+        for place, (first, *others) in enumerate(shares_of):
+            look = {"color": OVER, "hatch": "////", "edgecolor": "white"} if over[place] else {"color": WITHIN}
+            axes.barh(place, 100 * min(first, _LONGEST), height=0.6, **look)
+            for share in filter(lambda x: x <= _LONGEST, others):
                 colour = OVER if share > 1 + _ROUNDING else "black"
                 axes.plot([100 * share] * 2, [place - 0.38, place + 0.38], color=colour, linewidth=1.0, alpha=0.7)
-        longest = min(_LONGEST, max(1.0, *(float(np.nanmax(each.used[:count] / each.limit)) for each in budgets)))
+        longest = min(_LONGEST, max(1.0, float(np.nanmax(shares_of))))
         axes.axvline(100.0, color="black", linestyle="--", linewidth=1.1)
         axes.set_xlim(0, 100 * longest * 1.03)
         axes.set_yticks(range(len(budgets)), [plain(each.words) for each in budgets])
@@ -44,10 +42,10 @@ def plot_budgets(dataset: Any, path: str | Path, top: int = 10) -> None:
         beside.set_yticks(range(len(budgets)), [_text(each) for each in budgets], fontsize=8.5)
         beside.tick_params(length=0)
         beside.spines["right"].set_visible(False)
-        for label, each in zip(beside.get_yticklabels(), budgets, strict=True):
-            label.set_color(OVER if each.used[0] > each.limit * (1 + _ROUNDING) else "black")
+        for label, is_over in zip(beside.get_yticklabels(), over, strict=True):
+            label.set_color(OVER if is_over else "black")
         set_bars(axes, len(budgets), 2)
-        cut = any(each.used[0] > _LONGEST * each.limit for each in budgets)
+        cut = any(shares[0] > _LONGEST for shares in shares_of)
         axes.set_xlabel("share of the budget used (%)" + (f", bars cut at {100 * _LONGEST:.0f} %" if cut else ""))
         after = f"; ticks: the {count - 1} after it" if count > 1 else ""
         axes.set_title(heading(dataset, f"budgets of {best_words(dataset, 1)}{after}"), fontsize=11)

@@ -1,7 +1,5 @@
 """What figures read from a sweep's dataset: codes with names, budgets with metrics, the best designs."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.plot.style import NothingToDraw, plain
+from hwopt.report.layout import budget_words
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,7 @@ class Limit:
 
     @property
     def words(self) -> str:
-        """`power budget` for `power_budget_w`: the unit stands with the number."""
-        stem, found, _ = self.name.partition("_budget")
-        return f"{stem}{' budget' if found else ''}".replace("_", " ")
+        return budget_words(self.name)
 
 
 def values(dataset: Any, name: str, missing: str | None = None) -> np.ndarray:
@@ -35,23 +32,22 @@ def values(dataset: Any, name: str, missing: str | None = None) -> np.ndarray:
     **Raises:** `NothingToDraw` where the dataset lacks it or it is empty; `missing` says so in other words.
     """
     if name not in dataset or 0 in dataset[name].shape:
-        raise NothingToDraw(f"nothing to draw: {missing or f'the dataset holds no {name}'}")
+        raise NothingToDraw(missing or f"the dataset holds no {name}")
     return np.asarray(dataset[name].values)
 
 
-def listed(dataset: Any, key: str) -> list[str]:
-    """Names in a root attribute of space separated ones."""
-    return str(dataset.attrs.get(key, "")).split()
+def listed(of: Any, key: str) -> list[str]:
+    """Names in an attribute of space separated ones, of a dataset or an array."""
+    return str(of.attrs.get(key, "")).split()
 
 
 def meanings(dataset: Any, *names: str) -> dict[int, str]:
     """Code -> name, by the CF attributes of the first of the variables that has them."""
     for name in names:
-        attrs = dataset[name].attrs if name in dataset else {}
-        if attrs.get("flag_meanings"):
-            words = str(attrs["flag_meanings"]).split()
-            codes = attrs.get("flag_values")
-            return dict(zip(range(len(words)) if codes is None else map(int, np.ravel(codes)), words, strict=False))
+        words = listed(dataset[name], "flag_meanings") if name in dataset else []
+        if words:
+            codes = np.ravel(dataset[name].attrs.get("flag_values", range(len(words))))
+            return dict(zip(map(int, codes), words, strict=False))
     return {}
 
 
@@ -64,20 +60,11 @@ def limits(dataset: Any) -> list[Limit]:
     """The question's budgets; none where it has none or the dataset does not tell."""
     if not all(name in dataset and dataset[name].size for name in ("budget_limit", "best_used")):
         return []
-    bounds, used = values(dataset, "budget_limit").astype(float), values(dataset, "best_used").astype(float)
-    names = meanings(dataset, "budget_limit", "best_used")
-    units = str(dataset["budget_limit"].attrs.get("budget_units", "")).split()
-    stated = str(dataset["budget_limit"].attrs.get("budget_metrics", "")).split()
-    return [
-        Limit(
-            name=names.get(at, f"budget {at + 1}"),
-            unit=units[at] if at < len(units) else "",
-            limit=float(bound),
-            used=used[:, at],
-            metric=stated[at] if at < len(stated) else _metric_of(dataset, used[:, at]),
-        )
-        for at, bound in enumerate(bounds)
-    ]
+    bounds, used = dataset["budget_limit"], values(dataset, "best_used").astype(float).T
+    names = meanings(dataset, "budget_limit", "best_used").values()
+    metrics = listed(bounds, "budget_metrics") or [_metric_of(dataset, each) for each in used]
+    columns = zip(names, listed(bounds, "budget_units"), bounds.values.astype(float), used, metrics, strict=True)
+    return [Limit(name, unit, float(bound), each, metric) for name, unit, bound, each, metric in columns]
 
 
 def _metric_of(dataset: Any, used: np.ndarray) -> str:

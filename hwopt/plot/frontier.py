@@ -1,7 +1,5 @@
 """What budgets buy: the certified optimum over one or two of them, and what more of one is worth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +29,10 @@ def plot_frontier(dataset: Any, path: str | Path) -> None:
     name = str(dataset.attrs.get("objective", ""))
     objective = values(dataset, name, "the dataset holds no frontier")
     if not np.isfinite(objective).any():
-        raise NothingToDraw("nothing to draw: no point of the frontier is feasible")
+        raise NothingToDraw("no point of the frontier is feasible")
     budgets = [str(each) for each in dataset[name].dims if dataset.sizes[each] > 1]
     if len(budgets) not in (1, 2):
-        raise NothingToDraw(
-            f"nothing to draw: a frontier over {len(budgets)} budgets; choose levels so that one or two are left"
-        )
+        raise NothingToDraw(f"a frontier over {len(budgets)} budgets; choose levels so that one or two are left")
     shown = dataset.squeeze()
     if len(budgets) == 1:
         _curve(shown, name, budgets[0], path)
@@ -51,31 +47,28 @@ def _curve(dataset: Any, name: str, budget: str, path: str | Path) -> None:
     price = fitted("shadow price", str(prices.attrs.get("units", "")).replace("USD", "$"), prices.values)
     x, goal, bound = across.scaled(dataset[budget]), up.scaled(dataset[name]), up.scaled(dataset["lower_bound"])
     worth = price.scaled(prices)
-    found, proved = np.isfinite(goal), dataset["certified"].values > 0
+    feasible, proved = np.isfinite(goal), dataset["certified"].values > 0
+    none, unknown = ~feasible & proved, ~feasible & ~proved
     room = 0.04 * (x[-1] - x[0])
     with figure(2, 1, figsize=(7.6, 5.8), sharex=True, height_ratios=(1.6, 1.0)) as (drawn, (above, below)):
         for axes, y in ((above, goal), (below, worth)):
             axes.plot(x, y, "-", color=WITHIN, linewidth=1.2)
             within = f"certified within {100 * float(np.nanmax(dataset['gap'].values, initial=0.0)):.2g} %"
-            for held, face, words in ((proved, WITHIN, within), (~proved, "white", "not certified")):
-                if (found & held).any():
+            for some, face, words in ((proved, WITHIN, within), (~proved, "white", "not certified")):
+                if (some := some & feasible).any():
                     look: Any = {"color": WITHIN, "markerfacecolor": face, "label": f"best design, {words}"}
-                    axes.plot(x[found & held], y[found & held], "o", markersize=5, clip_on=False, zorder=4, **look)
-            if (~found & proved).any():
-                end = x[~found & proved].max()
+                    axes.plot(x[some], y[some], "o", markersize=5, clip_on=False, zorder=4, **look)
+            if none.any():
                 look = {"facecolor": "none", "edgecolor": PALE, "hatch": _HATCH, "linewidth": 0.0}
-                axes.axvspan(x[0] - room, end, label="no design holds it, proved", **look)
-        if (~found & ~proved).any():
-            at = x[~found & ~proved]
+                axes.axvspan(x[0] - room, x[none].max(), label="no design holds it, proved", **look)
+        if unknown.any():
             look = {"color": OVER, "clip_on": False, "transform": above.get_xaxis_transform()}
-            above.plot(at, np.zeros(at.size), "x", label="no design found", **look)
+            above.plot(x[unknown], np.zeros(unknown.sum()), "x", label="no design found", **look)
         if np.isfinite(bound).any():
-            _between(above, x[found], goal[found], bound[found])
+            _between(above, x[feasible], goal[feasible], bound[feasible])
         most = np.nanmax(worth)
-        below.set_ylim(0.0, 1.12 * most if most > 0 else 1.0)
-        below.set_xlim(x[0] - room, x[-1] + room)
-        below.set_xlabel(across.label)
-        below.set_ylabel(price.label)
+        below.set(ylim=(0.0, 1.12 * most if most > 0 else 1.0), xlim=(x[0] - room, x[-1] + room))
+        below.set(xlabel=across.label, ylabel=price.label)
         drawn.align_ylabels()
         above.set_ylabel(up.label)
         above.legend(fontsize=8.5)
@@ -96,30 +89,29 @@ def _map(dataset: Any, name: str, right: str, upward: str, path: str | Path) -> 
     across, up, goal = (quantity(dataset, each, dataset[each].values) for each in (right, upward, name))
     x, y = across.scaled(dataset[right]), up.scaled(dataset[upward])
     shown = dataset.transpose(upward, right)
-    values_, proved = goal.scaled(shown[name]), shown["certified"].values > 0
-    found = np.isfinite(values_)
+    objective, proved = goal.scaled(shown[name]), shown["certified"].values > 0
+    feasible = np.isfinite(objective)
     with figure(figsize=(8.0, 5.4)) as (drawn, (axes,)):
         from matplotlib.patches import Patch
 
         edges = _edges(x), _edges(y)
-        mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(values_), cmap="viridis_r", rasterized=True)
+        mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(objective), cmap="viridis_r", rasterized=True)
         bar = drawn.colorbar(mesh, ax=axes, pad=0.02)
         bar.set_label(goal.label)
         keys = []
-        for held, hatch, colour, label in (
-            (~found & proved, _HATCH, "0.55", "no design holds them, proved"),
-            (~found & ~proved, "xx", OVER, "no design found"),
-            (found & ~proved, "..", "white", "best design, not certified"),
+        for cells, hatch, colour, label in (
+            (~feasible & proved, _HATCH, "0.55", "no design holds them, proved"),
+            (~feasible & ~proved, "xx", OVER, "no design found"),
+            (feasible & ~proved, "..", "white", "best design, not certified"),
         ):
-            if held.any():
-                _hatched(axes, edges, held, hatch, colour)
+            if cells.any():
+                _hatched(axes, edges, cells, hatch, colour)
                 face = "0.7" if colour == "white" else "white"
                 keys.append(Patch(facecolor=face, edgecolor=colour, hatch=hatch, linewidth=0.0, label=label))
-        if values_.size <= _CELLS_WITH_NUMBERS:
-            _numbers(axes, mesh, x, y, values_)
+        if objective.size <= _CELLS_WITH_NUMBERS:
+            _numbers(axes, mesh, x, y, objective)
         axes.grid(visible=False)
-        axes.set_xlabel(across.label)
-        axes.set_ylabel(up.label)
+        axes.set(xlabel=across.label, ylabel=up.label)
         if keys:
             axes.legend(handles=keys, fontsize=8.5, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(keys))
         title = heading(dataset, f"what {across.words} and {up.words} buy", 60)
@@ -133,13 +125,13 @@ def _edges(levels: np.ndarray) -> np.ndarray:
     return np.concatenate([[2 * levels[0] - middle[0]], middle, [2 * levels[-1] - middle[-1]]])
 
 
-def _hatched(axes: Any, edges: tuple[np.ndarray, np.ndarray], held: np.ndarray, hatch: str, colour: str) -> None:
+def _hatched(axes: Any, edges: tuple[np.ndarray, np.ndarray], some: np.ndarray, hatch: str, colour: str) -> None:
     """Hatches cells, seamlessly: one path for each row's neighbours."""
     from matplotlib.collections import PolyCollection
 
     across, up = edges
     outlines = []
-    for row, cells in enumerate(held):
+    for row, cells in enumerate(some):
         steps = np.flatnonzero(np.diff(np.concatenate([[False], cells, [False]]).astype(int)))
         for first, last in steps.reshape(-1, 2):
             low, high, left, right = up[row], up[row + 1], across[first], across[last]

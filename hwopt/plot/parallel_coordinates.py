@@ -1,7 +1,5 @@
 """What the best designs have in common: a line a design over all variables."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from dataclasses import dataclass
@@ -49,14 +47,14 @@ def plot_parallel_coordinates(dataset: Any, path: str | Path) -> None:
     """
     name = str(dataset.attrs.get("objective", ""))
     objective = values(dataset, f"best_{name}", "there is no best design").astype(float)
-    held = np.isfinite(objective) & (objective > 0)
-    if not held.any():
-        raise NothingToDraw("nothing to draw: there is no best design")
-    found = [_axis(dataset, each, held) for each in listed(dataset, "variables") if f"best_{each}" in dataset]
-    axes_of = [each for each in found if each is not None and each.high > each.low * (1 + 1e-9)]
+    shown = np.isfinite(objective) & (objective > 0)
+    if not shown.any():
+        raise NothingToDraw("there is no best design")
+    variables = [_axis(dataset, each, shown) for each in listed(dataset, "variables") if f"best_{each}" in dataset]
+    axes_of = [each for each in variables if each is not None and each.high > each.low * (1 + 1e-9)]
     if not axes_of:
-        raise NothingToDraw("nothing to draw: no variable moves")
-    axes_of.append(_between(quantity(dataset, name, objective[held]), objective[held], None, None))
+        raise NothingToDraw("no variable moves")
+    axes_of.append(_between(quantity(dataset, name, objective[shown]), objective[shown], None, None))
     width = max(6.0, 1.4 + 0.98 * len(axes_of))
     with figure(figsize=(width, 5.0)) as (drawn, (axes,)):
         heights = np.array([each.height(each.values) for each in axes_of])
@@ -67,22 +65,18 @@ def plot_parallel_coordinates(dataset: Any, path: str | Path) -> None:
         axes.set_xticks(range(len(axes_of)), words, fontsize=8)
         axes.tick_params(axis="x", length=0)
         axes.get_xticklabels()[-1].set_fontweight("bold")
-        axes.set(
-            xlim=(-0.012 * len(axes_of), len(axes_of) - 1 + max(0.045 * len(axes_of), 0.1)),
-            ylim=(-0.03, 1.03),
-            yticks=[],
-        )
+        right = len(axes_of) - 1 + max(0.045 * len(axes_of), 0.1)
+        axes.set(xlim=(-0.012 * len(axes_of), right), ylim=(-0.03, 1.03), yticks=[])
         axes.grid(visible=False)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_visible(False)
-        text = best_words(dataset, int(held.sum())) + ("; bold: the first" if held.sum() > 1 else "")
+        axes.spines[["left", "bottom"]].set_visible(False)
+        text = best_words(dataset, int(shown.sum())) + ("; bold: the first" if shown.sum() > 1 else "")
         axes.set_title(heading(dataset, text, int(10 * width)), fontsize=11)
         save(drawn, path)
 
 
-def _axis(dataset: Any, name: str, held: np.ndarray) -> _Axis | None:
-    """The axis of a variable; none where a log axis cannot show it."""
-    own = values(dataset, f"best_{name}").astype(float)[held]
+def _axis(dataset: Any, name: str, shown: np.ndarray) -> _Axis | None:
+    """The axis of a variable of the designs `shown`; none where a log axis cannot show it."""
+    own = values(dataset, f"best_{name}").astype(float)[shown]
     if not (np.isfinite(own) & (own > 0)).all():
         return None
     low, high = (attribute(dataset, name, end) for end in ("lower", "upper"))
@@ -103,13 +97,15 @@ def _lines(axes: Any, heights: np.ndarray) -> None:
 
     colours = matplotlib.colormaps["viridis"]
     count = heights.shape[1]
-    for at in range(count - 1, -1, -1):
-        best = at == 0
-        look: Any = {"linewidth": 1.0, "alpha": 0.75 if count < 30 else 0.45}
-        if best:
-            look = {"linewidth": 3.2, "path_effects": [withStroke(linewidth=5.0, foreground="white"), Normal()]}
+    bold: Any = {
+        "linewidth": 3.2,
+        "path_effects": [withStroke(linewidth=5.0, foreground="white"), Normal()],
+        "zorder": 4,
+    }
+    thin: Any = {"linewidth": 1.0, "alpha": 0.75 if count < 30 else 0.45, "zorder": 2}
+    for at in reversed(range(count)):
         colour = colours(_DARK * float(heights[-1, at])) if count > 1 else colours(0.0)
-        axes.plot(range(len(heights)), heights[:, at], color=colour, zorder=4 if best else 2, **look)
+        axes.plot(range(len(heights)), heights[:, at], color=colour, **(thin if at else bold))
     if count > 1:
         ramp = colours(np.linspace(0.0, _DARK, 64))[:, None, :]
         last, half = len(heights) - 1, 0.0022 * len(heights)
@@ -120,19 +116,12 @@ def _vertical(axes: Any, place: int, each: _Axis, tick: float) -> None:
     """One axis with its ticks, of length `tick`."""
     axes.plot([place, place], [0, 1], color="0.25", linewidth=0.9, zorder=3)
     low, high = each.low / each.shown.factor, each.high / each.shown.factor
-    inner = (
-        []
-        if high <= low
-        else [value for value in ticks(low, high) if _CLOSEST < _share(value, low, high) < 1 - _CLOSEST]
-    )
+    height_of = lambda value: float(each.height(value * each.shown.factor))
+    inner = [value for value in ticks(low, high) if _CLOSEST < height_of(value) < 1 - _CLOSEST] if high > low else []
     for value in dict.fromkeys((low, *inner, high)):
-        height = float(each.height(value * each.shown.factor))
+        height = height_of(value)
         axes.plot([place, place + tick], [height, height], color="0.25", linewidth=0.9, zorder=6)
         axes.annotate(
             tick_text(value), (place, height), xytext=(5, 0), textcoords="offset points", fontsize=7.5, va="center",
             zorder=6, bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
         )  # fmt: skip
-
-
-def _share(value: float, low: float, high: float) -> float:
-    return math.log(value / low) / math.log(high / low)

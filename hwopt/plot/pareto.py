@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,9 @@ class _Designs:
     feasible: np.ndarray
     bottleneck: np.ndarray
 
-    def only(self, held: np.ndarray) -> _Designs:
-        columns = {name: column[held] for name, column in self.values.items()}
-        return _Designs(columns, self.feasible[held], self.bottleneck[held])
+    def only(self, some: np.ndarray) -> _Designs:
+        columns = {name: column[some] for name, column in self.values.items()}
+        return _Designs(columns, self.feasible[some], self.bottleneck[some])
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def plot_pareto(dataset: Any, path: str | Path) -> None:
     """
     names = [name for name in listed(dataset, "pareto") if f"front_{name}" in dataset][:_METRICS]
     if len(names) < 2:
-        raise NothingToDraw("nothing to draw: the dataset holds no front of two metrics")
+        raise NothingToDraw("the dataset holds no front of two metrics")
     front, cloud, best, side = _front(dataset, names), _cloud(dataset, names), _best(dataset, names), len(names) - 1
     size = (8.6, 4.8) if side == 1 else (2.0 + 3.6 * side, 1.4 + 2.9 * side)
     with figure(side, side, figsize=size) as (drawn, panels):
@@ -92,18 +93,14 @@ def plot_pareto(dataset: Any, path: str | Path) -> None:
 def _front(dataset: Any, names: list[str]) -> _Designs:
     """Points of the front that a log axis can show."""
     columns = {name: values(dataset, f"front_{name}", "the front is empty").astype(float) for name in names}
-    kept = np.logical_and.reduce([np.isfinite(column) & (column > 0) for column in columns.values()])
-    if not kept.any():
-        raise NothingToDraw("nothing to draw: the front is empty")
-    every = np.ones(kept.size)
-    feasible = values(dataset, "front_feasible") if "front_feasible" in dataset else every
-    codes = values(dataset, "front_bottleneck") if "front_bottleneck" in dataset else -every
-    known = parts(dataset, "front_bottleneck")
-    return _Designs(
-        {name: column[kept] for name, column in columns.items()},
-        feasible[kept] > 0,
-        np.array([known.get(int(code), "") for code in codes[kept]], dtype=object),
-    )
+    drawable = np.logical_and.reduce([np.isfinite(column) & (column > 0) for column in columns.values()])
+    if not drawable.any():
+        raise NothingToDraw("the front is empty")
+    ones, known = np.ones(drawable.size), parts(dataset, "front_bottleneck")
+    feasible = values(dataset, "front_feasible") if "front_feasible" in dataset else ones
+    codes = values(dataset, "front_bottleneck") if "front_bottleneck" in dataset else -ones
+    bottleneck = np.array([known.get(int(code), "") for code in codes], dtype=object)
+    return _Designs(columns, feasible > 0, bottleneck).only(drawable)
 
 
 def _cloud(dataset: Any, names: list[str]) -> _Designs | None:
@@ -136,15 +133,15 @@ def _axes(
     """Ranges that show the front near the budgets, the best design, the budgets, and the rows near all that."""
     on = {name: tuple(each for each in limits(dataset) if each.metric == name) for name in names}
     near = np.ones(front.feasible.size, bool)
-    for name in names:
-        if on[name]:
-            end = max(_FAR * max(each.limit for each in on[name]), 2.0 * front.values[name].min())
+    for name, budgets in on.items():
+        if budgets:
+            end = max(_FAR * max(each.limit for each in budgets), 2.0 * front.values[name].min())
             near &= front.values[name] <= end
     if not near.any():
         near[:] = True
-    made = []
-    for name in names:
-        must = [*front.values[name][near], *(each.limit for each in on[name]), *(best.values[name] if best else ())]
+    axes = []
+    for name, budgets in on.items():
+        must = [*front.values[name][near], *(each.limit for each in budgets), *(best.values[name] if best else ())]
         low, high = float(np.min(must)), float(np.max(must))
         if cloud:
             behind = cloud.values[name]
@@ -153,8 +150,8 @@ def _axes(
                 low, high = min(low, float(np.quantile(behind, 0.001))), max(high, float(np.quantile(behind, 0.98)))
         room = max((high / low) ** 0.06, 1.05)
         shown = quantity(dataset, name, [low, high])
-        made.append(_Axis(name, shown, low / room / shown.factor, high * room / shown.factor, on[name]))
-    return made
+        axes.append(_Axis(name, shown, low / room / shown.factor, high * room / shown.factor, budgets))
+    return axes
 
 
 def _panel(
@@ -163,8 +160,8 @@ def _panel(
     """One pair of metrics."""
     if cloud:
         across, up = (each.of(cloud) for each in pair)
-        for held, colour in ((~cloud.feasible, PALER), (cloud.feasible, PALE)):
-            axes.scatter(across[held], up[held], s=3, color=colour, linewidths=0, zorder=1, rasterized=True)
+        for some, colour in ((~cloud.feasible, PALER), (cloud.feasible, PALE)):
+            axes.scatter(across[some], up[some], s=3, color=colour, linewidths=0, zorder=1, rasterized=True)
     x, y = (each.of(front) for each in pair)
     order = np.lexsort((y, x))
     least = np.minimum.accumulate(y[order])
@@ -173,9 +170,9 @@ def _panel(
     area = 34.0 if x.size <= 100 else 14.0
     for name in _names(front):
         for filled in (False, True):
-            held = (front.bottleneck == name) & (front.feasible == filled)
+            some = (front.bottleneck == name) & (front.feasible == filled)
             look = {"facecolors": part_colour(name) if filled else "white", "edgecolors": part_colour(name)}
-            axes.scatter(x[held], y[held], s=area, linewidths=1.1, zorder=4, **look)
+            axes.scatter(x[some], y[some], s=area, linewidths=1.1, zorder=4, **look)
     if best:
         colour = part_colour(best.bottleneck[0]) if best.bottleneck[0] else "white"
         place = [each.of(best) for each in pair]
@@ -217,28 +214,26 @@ def _counted(seen: np.ndarray) -> str:
 
 def _names(front: _Designs) -> list[str]:
     """Bottlenecks that occur, the most frequent first."""
-    found, counts = np.unique(front.bottleneck.astype(str), return_counts=True)
-    return [str(found[at]) for at in np.lexsort((found, -counts))]
+    counts = Counter(front.bottleneck.astype(str))
+    return sorted(counts, key=lambda name: (-counts[name], name))
 
 
 def _keys(axes: Any, front: _Designs, cloud: _Designs | None, best: _Designs | None, feasible: bool) -> list[Any]:
     """Entries of the legend."""
-
-    def key(label: str, **look: Any) -> Any:
-        (made,) = axes.plot([], [], linestyle="none", label=label, **look)
-        return made
-
     keys = []
+
+    def add(label: str, marker: str = "o", **look: Any) -> None:
+        keys.extend(axes.plot([], [], linestyle="none", label=label, marker=marker, **look))
+
     for name in filter(None, _names(front)):
-        keys.append(key(name.removesuffix("_s").replace("_", " "), marker="o", color=part_colour(name)))
+        add(name.removesuffix("_s").replace("_", " "), color=part_colour(name))
     if not front.feasible.all():
-        hollow = {"markerfacecolor": "white", "markeredgecolor": "0.35", "marker": "o"}
-        keys.append(key("over a budget", **hollow))
+        add("over a budget", markerfacecolor="white", markeredgecolor="0.35")
     if best:
-        star = {"marker": "*", "markersize": 11, "markerfacecolor": "white", "markeredgecolor": "black"}
-        keys.append(key("best design" if feasible else "nearest to the limits", **star))
+        words = "best design" if feasible else "nearest to the limits"
+        add(words, "*", markersize=11, markerfacecolor="white", markeredgecolor="black")
     if cloud and cloud.feasible.any():
-        keys.append(key("other designs that hold all limits", marker="o", markersize=4, color=PALE))
+        add("other designs that hold all limits", markersize=4, color=PALE)
     if cloud and not cloud.feasible.all():
-        keys.append(key("other designs over a budget", marker="o", markersize=4, color=PALER))
+        add("other designs over a budget", markersize=4, color=PALER)
     return keys

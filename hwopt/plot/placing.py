@@ -1,7 +1,5 @@
 """Names beside points, none over another."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,13 +17,8 @@ def settle(axes: Any) -> None:
 
 
 def place_labels(
-    axes: Any,
-    x: np.ndarray,
-    y: np.ndarray,
-    names: Sequence[str],
-    line: tuple[np.ndarray, np.ndarray],
-    size: float = 8.0,
-) -> list[Any]:
+    axes: Any, x: np.ndarray, y: np.ndarray, names: Sequence[str], line: tuple[np.ndarray, np.ndarray]
+) -> None:
     """Writes each name at the nearest place where it covers no name, no point, no text, not the `line`, rather below it.
 
     Call `settle` first. A name that finds no free place stands where it covers least.
@@ -36,17 +29,14 @@ def place_labels(
 
     scale = axes.figure.dpi / 72.0
     frame = axes.get_window_extent()
-    others = [text for text in axes.texts if text.get_text()]
-    if axes.get_legend() is not None:
-        others.append(axes.get_legend())
+    others = [*(text for text in axes.texts if text.get_text()), *filter(None, [axes.get_legend()])]
     taken = [_box(each.get_window_extent()) for each in others]
     points = axes.transData.transform(np.column_stack([x, y]))
     bar = axes.transData.transform(np.column_stack(line))
     solid = np.vstack([points, bar])
-    made: list[Any] = [None] * len(names)
     for at in sorted(range(len(names)), key=lambda at: (-points[at, 1], points[at, 0], names[at])):
         text = axes.annotate(
-            names[at], (x[at], y[at]), xytext=(0, 0), textcoords="offset points", fontsize=size, zorder=6,
+            names[at], (x[at], y[at]), xytext=(0, 0), textcoords="offset points", fontsize=8.0, zorder=6,
             ha="center", va="center", path_effects=[withStroke(linewidth=2.0, foreground="white")],
         )  # fmt: skip
         extent = text.get_window_extent()
@@ -64,8 +54,6 @@ def place_labels(
             ends = np.array([points[at], np.clip(points[at], box[:2], box[2:])])
             axes.plot(*axes.transData.inverted().transform(ends).T, color="0.5", linewidth=0.7, zorder=3.5)
         taken.append(box)
-        made[at] = text
-    return made
 
 
 def _cost(box: np.ndarray, taken: list[np.ndarray], solid: np.ndarray, frame: Any) -> float:

@@ -1,7 +1,5 @@
 """Quantities as an axis shows them: words, a unit that fits the numbers, ticks without powers of ten."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -61,10 +59,8 @@ def quantity(dataset: Any, name: str, values: Any) -> Quantity:
 
 def attribute(dataset: Any, name: str, key: str) -> Any:
     """An attribute of a variable or metric wherever the dataset holds it; none: `None`."""
-    for held in (name, f"front_{name}", f"best_{name}"):
-        if held in dataset and dataset[held].attrs.get(key) not in (None, ""):
-            return dataset[held].attrs[key]
-    return None
+    stated = (dataset[each].attrs.get(key) for each in (name, f"front_{name}", f"best_{name}") if each in dataset)
+    return next((each for each in stated if each not in (None, "")), None)
 
 
 def fitted(words: str, unit: str, values: Any) -> Quantity:
@@ -92,11 +88,11 @@ def ticks(low: float, high: float) -> list[float]:
 
     decades = math.log10(high / low)
     if decades < 0.5:
-        found = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        values = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     else:
         subs = next(subs for most, subs in _SUBS if decades < most)
-        found = LogLocator(subs=subs, numticks=9).tick_values(low, high)
-    return [float(each) for each in found if low * (1 - 1e-9) <= each <= high * (1 + 1e-9)]
+        values = LogLocator(subs=subs, numticks=9).tick_values(low, high)
+    return [float(each) for each in values if low * (1 - 1e-9) <= each <= high * (1 + 1e-9)]
 
 
 def set_range(axis: Any, low: float, high: float, fontsize: float | None = None) -> None:

@@ -1,7 +1,5 @@
 """What a chip can do and what its kernels get: a roofline."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +23,12 @@ def plot_roofline(dataset: Any, path: str | Path) -> None:
     peak, bandwidth = (
         float(values(dataset, f"roofline_{end}").ravel()[0]) for end in ("peak_flops_per_s", "hbm_bytes_per_s")
     )
-    known = meanings(dataset, "roofline_intensity", "roofline_flops_per_s")
-    held = np.isfinite(intensity) & np.isfinite(attained) & (intensity > 0) & (attained > 0)
-    if not held.any() or not (np.isfinite([peak, bandwidth]).all() and min(peak, bandwidth) > 0):
-        raise NothingToDraw("nothing to draw: no kernel of the best design is known")
-    names = [known.get(int(at), f"kernel {at + 1}").replace("_", " ") for at in np.flatnonzero(held)]
-    x, y, ridge = intensity[held], attained[held], peak / bandwidth
+    words_of = meanings(dataset, "roofline_intensity", "roofline_flops_per_s")
+    drawable = np.isfinite(intensity) & np.isfinite(attained) & (intensity > 0) & (attained > 0)
+    if not drawable.any() or not (np.isfinite([peak, bandwidth]).all() and min(peak, bandwidth) > 0):
+        raise NothingToDraw("no kernel of the best design is known")
+    names = [words_of.get(int(at), f"kernel {at + 1}").replace("_", " ") for at in np.flatnonzero(drawable)]
+    x, y, ridge = intensity[drawable], attained[drawable], peak / bandwidth
     rate, traffic = fitted("attained", "FLOP/s", [*y, peak]), fitted("HBM", "B/s", [bandwidth])
     with figure(figsize=(7.6, 4.8)) as (drawn, (axes,)):
         low, high = min(x.min(), ridge) / 2.5, max(x.max(), ridge) * 2.5

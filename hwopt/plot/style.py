@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class NothingToDraw(UserError):
-    """The data that a figure shows is missing or empty."""
+    """The data that a figure shows is missing or empty. **Arguments:** `why`."""
+
+    def __init__(self, why: str):
+        super().__init__(f"nothing to draw: {why}")
 
 
 _SETTINGS: Any = {

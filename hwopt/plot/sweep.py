@@ -1,7 +1,5 @@
 """All figures of a sweep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,12 +24,14 @@ FIGURES: Mapping[str, Callable[[Any, Path], None]] = {
 """Name of the file -> what draws it."""
 
 
-def save_figures(dataset: Any, folder: str | Path) -> list[Path]:
+def save_figures(
+    dataset: Any, folder: str | Path, figures: Mapping[str, Callable[[Any, Path], None]] = FIGURES
+) -> list[Path]:
     """Writes each figure that the dataset has data for, as PNG.
 
-    **Arguments:** `dataset` of a sweep; `folder` to write to, made if it is missing.
+    **Arguments:** `dataset` of a sweep; `folder` to write to, made if it is missing; `figures`: name of the file -> what draws it.
 
-    **Returns:** paths of the files written, in the order of `FIGURES`.
+    **Returns:** paths of the files written, in the order of `figures`.
 
     **Raises:** `UserError` where a file cannot be written.
     """
@@ -41,7 +41,7 @@ def save_figures(dataset: Any, folder: str | Path) -> list[Path]:
     except OSError as error:
         raise UserError(f"folder {folder}: cannot be made ({error})") from None
     written = []
-    for name, draw in FIGURES.items():
+    for name, draw in figures.items():
         path = folder / f"{name}.png"
         try:
             draw(dataset, path)

@@ -1,7 +1,5 @@
 """What the uncertainty of each input is worth: a tornado."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -15,34 +13,34 @@ _LOW, _HIGH = "#1f77b4", "#d62728"
 _UNSTATED_ALPHA = 0.4
 
 
-def plot_tornado(found: Sensitivity, path: str | Path, top: int = 15) -> None:
+def plot_tornado(answer: Sensitivity, path: str | Path, top: int = 15) -> None:
     """Relative change of the optimum at the low and the high end of each input's range, the largest on top.
 
     Pale bars: no range is stated, 10 % to both sides (temperatures 5 K). Hatched: no hardware holds the budgets there with
-    these whole numbers, so the bar is the elasticity's.
+    these integers, so the bar is the elasticity's.
 
-    **Arguments:** `found` of `hwopt.sensitivity`; `path` of the image to write; `top`: how many inputs.
+    **Arguments:** `answer` of `hwopt.sensitivity`; `path` of the image to write; `top`: how many inputs.
 
     **Raises:** `UserError` where nothing is known of the optimum, or the file cannot be written.
     """
-    rows = [each for each in found.parameters if not each.input.is_asked and math.isfinite(each.elasticity)]
-    rows = sorted(rows, key=lambda each: -max(abs(value) for value, _ in _bars(each)))[:top]
+    rows = [each for each in answer.parameters if not each.input.is_asked and math.isfinite(each.elasticity)]
+    rows = sorted(rows, key=lambda each: -max(abs(change) for change, _ in _bars(each)))[:top]
     if not rows:
-        raise UserError(f"figure {path}: nothing to draw: {found.unknown or 'no input moves the optimum'}")
-    objective = found.problem.objective
+        raise UserError(f"figure {path}: nothing to draw: {answer.unknown or 'no input moves the optimum'}")
+    objective = answer.problem.objective
     with figure(figsize=(10.0, 1.6 + 0.36 * len(rows))) as (drawn, (axes,)):
         for place, each in enumerate(rows):
-            for (value, held), colour in zip(_bars(each), (_LOW, _HIGH), strict=True):
+            for (change, holds), colour in zip(_bars(each), (_LOW, _HIGH), strict=True):
                 alpha = 0.9 if each.range.stated else _UNSTATED_ALPHA
-                look = {"color": colour} if held else {"facecolor": "white", "edgecolor": colour, "hatch": "////"}
-                axes.barh(place, 100 * value, height=0.72, alpha=alpha, linewidth=0.8, **look)
+                look = {"color": colour} if holds else {"facecolor": "white", "edgecolor": colour, "hatch": "////"}
+                axes.barh(place, 100 * change, height=0.72, alpha=alpha, linewidth=0.8, **look)
         axes.axvline(0.0, color="black", linewidth=0.8)
         axes.set_yticks(range(len(rows)), [_label(each) for each in rows], fontsize=8.5)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
-        value = plain(pretty(found.objective, objective.unit))
-        axes.set_xlabel(f"change of the best {objective.name}, % of {value}\nwhole numbers and plan fixed")
-        axes.set_title(f"{found.problem.name}: which assumption moves the optimum", fontsize=11)
+        value = plain(pretty(answer.objective, objective.unit))
+        axes.set_xlabel(f"change of the best {objective.name}, % of {value}\nintegers and plan fixed")
+        axes.set_title(f"{answer.problem.name}: which assumption moves the optimum", fontsize=11)
         keys = [
             axes.barh(0, 0, color=_LOW, label="low end"),
             axes.barh(0, 0, color=_HIGH, label="high end"),
@@ -55,13 +53,11 @@ def plot_tornado(found: Sensitivity, path: str | Path, top: int = 15) -> None:
 
 def _bars(each: Parameter) -> list[tuple[float, bool]]:
     """Effects at both ends, and whether a design holds there; else what the elasticity makes of it."""
-    made = []
-    for effect, end in zip(each.effect, (each.range.low, each.range.high), strict=True):
-        if math.isfinite(effect):
-            made.append((effect, True))
-        else:
-            made.append((each.elasticity * (end - each.input.value) / each.input.value, False))
-    return made
+    value, ends = each.input.value, (each.range.low, each.range.high)
+    return [
+        (effect, True) if math.isfinite(effect) else (each.elasticity * (end - value) / value, False)
+        for effect, end in zip(each.effect, ends, strict=True)
+    ]
 
 
 def _label(each: Parameter) -> str:

@@ -1,7 +1,5 @@
 """Colours with a meaning: the parts of a step look the same in every figure and on every page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 PARTS: Mapping[str, str] = {

@@ -1,17 +1,20 @@
 """A frontier of certified optima, as one screen and as JSON."""
 
-from __future__ import annotations
-
-import itertools
 from typing import Any
 
-from hwopt.report.documents import number
-from hwopt.report.layout import heading, wrapped
+import numpy as np
+
+from hwopt.report.layout import heading, store_lines, wrapped
+from hwopt.report.parts import number
 from hwopt.units import pretty
 
-_DESIGN = ("chips", "tp", "pp")
+DESIGN = ("chips", "tp", "pp")
+"""What is said of a design."""
+
 _MOST_LINES = 40
 _NOTHING = 1e-6  # elasticity of a budget that does not bind
+
+Point = dict[str, Any]
 
 
 def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -20,18 +23,17 @@ def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, 
     **Arguments:** `dataset` of `hwopt.frontier`; `out`: folder of its store; `figures`: files drawn from it.
     """
     budgets, objective = list(dataset.sizes), str(dataset.attrs["objective"])
-    names = [str(name) for name in dataset.data_vars if name not in ("feasible", "certified")]
+    names = [str(name) for name in dataset.data_vars if name not in ("feasible", "certified", objective)]
     points = []
-    for place in itertools.product(*(range(count) for count in dataset.sizes.values())):
-        at = dict(zip(budgets, place, strict=True))
-        held = dataset.isel(at)
+    for place in np.ndindex(*dataset.sizes.values()):
+        values = dataset.isel(dict(zip(budgets, place, strict=True)))
         points.append(
             {
-                "budgets": {name: float(dataset[name][i]) for name, i in at.items()},
-                "feasible": bool(held["feasible"] > 0),
-                "certified": bool(held["certified"] > 0),
-                "objective": number(float(held[objective])),
-                **{name: number(float(held[name])) for name in names if name != objective},
+                "budgets": {name: float(values[name]) for name in budgets},
+                "feasible": bool(values["feasible"] > 0),
+                "certified": bool(values["certified"] > 0),
+                "objective": number(values[objective]),
+                **{name: number(values[name]) for name in names},
             }
         )
     return {
@@ -47,32 +49,46 @@ def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, 
 
 def frontier_screen(dataset: Any, out: str | None = None, figures: tuple[str, ...] = ()) -> str:
     """One screen for a frontier; arguments as in `frontier_document`."""
-    found = frontier_document(dataset, out, figures)
-    objective, units = found["objective"], found["budgets"]
-    lines = [wrapped(found["question"], ""), *heading(f"Least {objective['name']} under each budget, proved")]
-    for each in found["points"][:_MOST_LINES]:
+    document = frontier_document(dataset, out, figures)
+    objective, units, points = document["objective"], document["budgets"], document["points"]
+    lines = [wrapped(document["question"], ""), *heading(f"Least {objective['name']} under each budget, proved")]
+    for each in points[:_MOST_LINES]:
         under = "  ".join(f"{pretty(limit, units[name]):>10}" for name, limit in each["budgets"].items())
         if not each["feasible"]:
-            proof = "proved: no design holds it" if each["certified"] else "no design found"
-            lines.append(f"  {under}   {proof}")
+            lines.append(f"  {under}   {'proved: no design holds it' if each['certified'] else 'no design found'}")
             continue
-        worth = "  ".join(worth_words(name, each, objective, unit) for name, unit in units.items())
-        gap = each["gap"] if each["certified"] else None
+        gap = gap_of(each)
         proof = "not proved" if gap is None else f"gap {100 * gap:.1g} %"
-        design = ", ".join(f"{name} {each[name]:,.0f}" for name in _DESIGN if each.get(name) is not None)
+        worth, design = "  ".join(worths(document, each)), design_words(each)
         lines.append(f"  {under}   {pretty(each['objective'], objective['unit'], 5):>10}  {proof}  {worth}  {design}")
-    if len(found["points"]) > _MOST_LINES:
-        lines.append(f"  and {len(found['points']) - _MOST_LINES} more points")
+    if len(points) > _MOST_LINES:
+        lines.append(f"  and {len(points) - _MOST_LINES} more points")
     if out:
-        lines += ["", f'Store: {out}, which xarray.open_zarr("{out}") opens; the same command goes on or reads it.']
+        lines += store_lines(out)
     if figures:
         lines.append(wrapped(f"Figures: {', '.join(figures)}", ""))
     return "\n".join(lines)
 
 
-def worth_words(name: str, point: dict[str, Any], objective: dict[str, str], unit: str) -> str:
-    """What one more unit of a budget saves."""
+def gap_of(point: Point) -> float | None:
+    """The proved gap of a point; None where it is not certified."""
+    return point["gap"] if point["certified"] else None
+
+
+def design_words(point: Point) -> str:
+    """The design of a point."""
+    return ", ".join(f"{name} {point[name]:,.0f}" for name in DESIGN if point.get(name) is not None)
+
+
+def worths(document: dict[str, Any], point: Point) -> list[str]:
+    """What one more unit of each budget saves at a point."""
+    return [_worth(name, point, document["objective"]["unit"], unit) for name, unit in document["budgets"].items()]
+
+
+def _worth(name: str, point: Point, objective_unit: str, unit: str) -> str:
     price = point[f"shadow_price_{name}"]
+    if price is None:
+        return f"price of {name} not known"
     if price * point["budgets"][name] < _NOTHING * point["objective"]:
         return f"{name} does not bind"
-    return f"one more {unit} saves {pretty(price, objective['unit'] + '/' + unit)}"
+    return f"one more {unit} saves {pretty(price, f'{objective_unit}/{unit}')}"

@@ -1,11 +1,10 @@
 """The catalogue as lists and cards: every number with its unit, kind and source."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hwopt import catalog
-from hwopt.catalog.schema import Record
+from hwopt.catalog.schema import Quantity, Record
+from hwopt.errors import UserError, suggest
 from hwopt.units import pretty
 
 
@@ -19,8 +18,6 @@ def kinds() -> tuple[dict[str, Any], str]:
 def entries(kind: str) -> tuple[dict[str, Any], str]:
     """Entries of one kind, with their titles."""
     if kind not in catalog.kinds:
-        from hwopt.errors import UserError, suggest
-
         raise UserError(f"unknown kind '{kind}' of catalogue entry: {suggest(kind, catalog.kinds)}")
     titles = {name: catalog.record(kind, name).title for name in catalog.names(kind)}
     width = max(map(len, titles), default=0)
@@ -29,20 +26,30 @@ def entries(kind: str) -> tuple[dict[str, Any], str]:
 
 def entry(record: Record) -> tuple[dict[str, Any], str]:
     """One entry: text, then a row a number."""
-    quantities = {
-        name: {key: value for key, value in (("value", q.value), ("unit", q.unit), ("low", q.low), ("high", q.high),
-               ("kind", q.kind), ("source", record.citation(name)), ("note", q.note)) if value not in (None, "")}
-        for name, q in record.quantities.items()
-    }  # fmt: skip
+    quantities = {name: _quantity(q, record.citation(name)) for name, q in record.quantities.items()}
     document = {"slug": record.slug, "title": record.title, "text": dict(record.text), "quantities": quantities}
     lines = [f"{record.title}  ({record.kind} {record.slug})"]
-    lines += [f"  {name}: {_words(value)}" for name, value in record.text.items() if value and name not in ("title",)]
-    width = max(map(len, record.quantities), default=0)
+    lines += [f"  {name}: {_words(value)}" for name, value in record.text.items() if value and name != "title"]
     lines.append("")
+    width = max(map(len, record.quantities), default=0)
     for name, q in record.quantities.items():
         spread = f" [{q.low:g} .. {q.high:g}]" if q.low is not None and q.high is not None else ""
         lines.append(f"  {name:<{width}}  {pretty(q.value, '', 6)} {q.unit}{spread}  {q.kind}: {record.citation(name)}")
     return document, "\n".join(lines)
+
+
+def _quantity(q: Quantity, source: str) -> dict[str, Any]:
+    """What is known of a number."""
+    said = {
+        "value": q.value,
+        "unit": q.unit,
+        "low": q.low,
+        "high": q.high,
+        "kind": q.kind,
+        "source": source,
+        "note": q.note,
+    }
+    return {key: value for key, value in said.items() if value not in (None, "")}
 
 
 def _words(value: Any) -> str:

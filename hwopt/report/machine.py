@@ -1,75 +1,197 @@
-"""Lines that the screens of training and of serving share: time, what is violated, chip, racks, power, constants."""
-
-from __future__ import annotations
+"""One machine in words: what it does, its memory, heat, racks, power, failures, and where time and money go."""
 
 import math
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 from hwopt.evidence.intervals import Interval
-from hwopt.model.report import Report
-from hwopt.model.serving.report import ServingReport
-from hwopt.report.layout import bar, heading
-from hwopt.report.parts import breakdown_shares
+from hwopt.model.report import Report, ServingReport, TrainingReport, over_words
+from hwopt.report.layout import fact, heading, part_lines
+from hwopt.report.parts import breakdown_shares, shares
 from hwopt.units import pretty
 
+_MEMORY = {"cache": "KV cache"}
+"""Parts of memory whose name is not that of their field."""
 
-def time_parts(report: Report | ServingReport) -> list[str]:
-    """Parts of a step, largest first."""
-    lines = heading(f"Where a step of {pretty(float(report.step_time_s), 's')} goes")
-    lines += [
-        f"  {name:<14} {pretty(seconds, 's'):>10}  {bar(share)} {100 * share:5.1f} %"
-        for name, seconds, share in breakdown_shares(report)
-    ]
-    hidden = float(report.hidden_s)
-    return (
-        [*lines, f"  hidden under other work: {pretty(hidden, 's')} of communication"]
-        if hidden > 1e-6 * float(report.step_time_s)
-        else lines
-    )
+Parts = Sequence[tuple[str, str, float]]
+"""Parts of a whole as (name, amount, share)."""
 
 
-def violations_text(report: Report | ServingReport) -> list[str]:
-    """Violated constraints, each with its amount."""
-    phrases = {
-        "memory": "needs {over} more memory than a chip has",
-        "chips": "uses a number of chips {over} off the cluster's",
-        "demand": "answers fewer requests than arrive: {over} more arrive",
-        "stages": "has {over} more pipeline chunks than layers",
-        "tensor_parallel": "splits attention {over} finer than there are heads",
-        "experts": "splits experts {over} finer than there are",
-        "replicas": "needs {over} more chips a stage to hold one copy of its experts",
-        "batch": "needs a global batch {over} larger to fill every replica",
-        "context": "splits the sequence {over} finer than its tokens",
-        "cooling": "draws {over} more than its cooling or power cap allows even at the lowest clock",
-        "pool": "offloads {over} more than the memory pool holds",
-        "sites": "has {over} fewer replicas than there are sites",
-        "rack_cables": "fills a rack with {over} more cables than it has room to bend",
-        "rack_power": "fills a rack to {over} more power than it can feed or cool",
-        "rack_weight": "fills a rack to {over} more weight than the floor carries",
-        "failures": "loses {over} more time to failures than there is: the job does not get ahead",
-    }
-    return [phrases[name].format(over=f"{100 * over:.3g} %") for name, over in report.violations().items()]
+class Fact(NamedTuple):
+    """A name, what is said of it, and its parts where it has any that are shown as bars."""
+
+    name: str
+    text: str
+    parts: Parts = ()
 
 
-def surroundings(r: Report | ServingReport) -> list[str]:
-    """Chip, racks and power of a concrete report."""
-    slowed = "" if float(r.clock_margin) >= -1e-9 else ", slowed by its power cap or cooling"
+class Split(NamedTuple):
+    """What goes where: `parts` largest first, and a `note`."""
+
+    title: str
+    parts: Parts
+    note: str = ""
+
+
+def fact_lines(facts: Sequence[Fact]) -> list[str]:
+    """Facts as lines of a screen."""
     return [
-        f"  chip           {pretty(float(r.chip_power_w), 'W')} at full load, "
-        f"{float(r.junction_temperature_k) - 273.15:.1f} degC, {float(r.heat_flux_w_per_m2) / 1e4:.0f} W/cm2, "
-        f"clock {float(r.clock_ratio):.3f} of nominal{slowed}",
-        f"  racks          {math.ceil(float(r.racks) - 1e-9):,} of {pretty(float(r.rack_power_w), 'W')} at full load, "
-        f"{float(r.floor_area_m2):,.0f} m2",
-        f"  power          {pretty(float(r.power_w), 'W')} on average at the meter, "
-        f"{pretty(float(r.peak_power_w), 'W')} at full load, PUE {float(r.pue):.3f}",
+        line
+        for name, text, parts in facts
+        for line in (fact(name, text), *part_lines((f"  {part}", amount, share) for part, amount, share in parts))
     ]
 
 
-def interval_line(report: Report | ServingReport, around: Interval | None, constants: str) -> str:
-    """Line of `interval_words`."""
-    return f"  constants      {interval_words(report, around, constants)}"
+@singledispatch
+def conditions(report: Any) -> list[Fact]:
+    """Throughput, latencies, utilisation, memory, heat, power and failures of a concrete report."""
+    raise TypeError(f"nothing is said of a {type(report).__name__}")
 
 
-def interval_words(report: Report | ServingReport, around: Interval | None, constants: str) -> str:
+@conditions.register
+def _(report: TrainingReport) -> list[Fact]:
+    each, checkpoint = float(report.mean_time_between_failures_s), float(report.checkpoint_interval_s)
+    failures = f"one in {pretty(each, 's')}, a checkpoint every {pretty(checkpoint, 's', 3)}"
+    return _machine(report, failures, f" ({report.mfu_convention})")
+
+
+@conditions.register
+def _(report: ServingReport) -> list[Fact]:
+    failures = f"one of a replica in {pretty(float(report.mean_time_between_failures_s), 's')}"
+    return [*_throughput(report), *_latencies(report), *_machine(report, failures)]
+
+
+@singledispatch
+def memory(report: Any) -> list[Fact]:
+    """What fills a chip's memory."""
+    raise TypeError(f"nothing is said of the memory of a {type(report).__name__}")
+
+
+@memory.register
+def _(report: TrainingReport) -> list[Fact]:
+    used, outside = float(report.memory_per_chip_bytes), float(report.pool_per_chip_bytes)
+    parts = [f"{name} {pretty(value, 'B', 3)}" for name, value in _memory_parts(report).items() if value > 0.001 * used]
+    pool = [Fact("memory pool", f"{pretty(outside, 'B')} a chip")] if outside else []
+    return [Fact("memory", f"{_memory(report, 'a chip')}: {', '.join(parts)}"), *pool]
+
+
+@memory.register
+def _(report: ServingReport) -> list[Fact]:
+    capacity, parts = float(report.memory_capacity_bytes), _memory_parts(report)
+    rows = [(name, pretty(value, "B", 3), value / capacity) for name, value in parts.items()]
+    return [Fact("memory", _memory(report, "on the fullest chip"), rows)]
+
+
+def _memory(report: Report, where: str) -> str:
+    used, capacity = float(report.memory_per_chip_bytes), float(report.memory_capacity_bytes)
+    return f"{pretty(used, 'B')} of {pretty(capacity, 'B')} {where} ({100 * used / capacity:.0f} %)"
+
+
+def _memory_parts(report: Report) -> dict[str, float]:
+    parts = {name.removesuffix("_bytes"): float(value) for name, value in report.memory._asdict().items()}
+    return {_MEMORY.get(name, name): value for name, value in parts.items()}
+
+
+def _machine(report: Report, failures: str, convention: str = "") -> list[Fact]:
+    """Utilisation, memory, chip, racks, power and failures."""
+    rate = pretty(float(report.model_flops_per_chip_per_s), "FLOP/s")
+    kelvin, flux = float(report.junction_temperature_k), float(report.heat_flux_w_per_m2)
+    slowed = "" if float(report.clock_margin) >= -1e-9 else ", slowed by its power cap or cooling"
+    clock = f"clock {float(report.clock_ratio):.3f} of nominal{slowed}"
+    chip, rack, mean, peak = (
+        pretty(float(power), "W")
+        for power in (report.chip_power_w, report.rack_power_w, report.power_w, report.peak_power_w)
+    )
+    racks, floor = math.ceil(float(report.racks) - 1e-9), float(report.floor_area_m2)
+    return [
+        Fact(
+            "utilisation",
+            f"MFU {100 * float(report.mfu):.1f} %, HFU {100 * float(report.hfu):.1f} %, {rate} a chip{convention}",
+        ),
+        *memory(report),
+        Fact("chip", f"{chip} at full load, {kelvin - 273.15:.1f} degC, {flux / 1e4:.0f} W/cm2, {clock}"),
+        Fact("racks", f"{racks:,} of {rack} at full load, {floor:,.0f} m2"),
+        Fact("power", f"{mean} on average at the meter, {peak} at full load, PUE {float(report.pue):.3f}"),
+        Fact("failures", f"{failures}, {100 * float(report.goodput):.1f} % of the time useful"),
+    ]
+
+
+def _throughput(report: ServingReport) -> list[Fact]:
+    requests, each = pretty(float(report.requests_per_s), "request/s"), float(report.time_per_output_token_s)
+    rates = [pretty(float(rate), "token/s") for rate in (report.tokens_per_s, report.tokens_per_s_per_chip, 1.0 / each)]
+    if math.isnan(each):
+        return [Fact("throughput", f"{rates[0]}, {rates[1]} a chip; {requests}")]
+    users = f"{float(report.users):,.0f} at a time, {1e6 * float(report.users_per_w):,.0f} a MW"
+    return [Fact("throughput", "{}, {} a chip, {} a user; ".format(*rates) + requests), Fact("users", users)]
+
+
+def _latencies(report: ServingReport) -> list[Fact]:
+    """Times that users see, those of them that the machine has."""
+    first, each = float(report.time_to_first_token_s), float(report.time_per_output_token_s)
+    moved, facts = float(report.kv_transfer_s), []
+    if not math.isnan(first):
+        moving = f", {pretty(moved, 's', 3)} of it to move keys and values" if moved > 0.0 else ""
+        facts.append(Fact("first token", f"{pretty(first, 's')} after the request{moving}"))
+    if not math.isnan(each):
+        least = float(report.floor_time_s) * each / float(report.step_time_s)
+        floor = f"{pretty(least, 's')} ({each / least:.2f} times the floor)"
+        facts.append(Fact("next tokens", f"{pretty(each, 's')} each; reading weights and cache alone takes {floor}"))
+    if facts and not math.isnan(whole := float(report.request_time_s)):
+        facts.append(Fact("whole answer", pretty(whole, "s")))
+    return facts
+
+
+def violations_text(report: Any) -> list[str]:
+    """Violated constraints, each with its amount."""
+    return [over_words(name, over) for name, over in report.violations().items()]
+
+
+def time_split(report: Report) -> Split:
+    """Parts of a step."""
+    step, hidden = float(report.step_time_s), float(report.hidden_s)
+    parts = [(name, pretty(seconds, "s"), share) for name, seconds, share in breakdown_shares(report)]
+    note = f"hidden under other work: {pretty(hidden, 's')} of communication" if hidden > 1e-6 * step else ""
+    return Split(f"Where a step of {pretty(step, 's')} goes", parts, note)
+
+
+def time_lines(report: Report) -> list[str]:
+    """Parts of a step, largest first."""
+    title, parts, note = time_split(report)
+    return [*heading(title), *part_lines(parts), *([f"  {note}"] if note else [])]
+
+
+def money_split(report: Report) -> Split:
+    """Parts of the cost."""
+    what, spent = _paid(report)
+    spending = report.spending._asdict()
+    parts = shares(spending, sum(map(float, spending.values())))
+    return Split(f"Where the money goes ({what})", [(name, pretty(x * spent, "USD"), x) for name, _, x in parts])
+
+
+def money_lines(report: Report) -> list[str]:
+    """Parts of the cost, largest first."""
+    title, parts, _ = money_split(report)
+    return [*heading(title), *part_lines(parts, 22, 12)]
+
+
+@singledispatch
+def _paid(report: Any) -> tuple[str, float]:
+    """What is paid for, in words, and how much, USD."""
+    raise TypeError(f"no money of a {type(report).__name__}")
+
+
+@_paid.register
+def _(report: TrainingReport) -> tuple[str, float]:
+    return "cost of the cluster during the run", float(report.run_cost_usd)
+
+
+@_paid.register
+def _(report: ServingReport) -> tuple[str, float]:
+    return "cost of a million tokens", 1e6 * float(report.cost_per_token_usd)
+
+
+def interval_words(report: Report, around: Interval | None, constants: str) -> str:
     """Which constants, and where a measured step time would lie."""
     if around is None:
         return f"{constants}: no interval"

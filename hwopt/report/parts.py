@@ -1,12 +1,10 @@
-"""Parts of a report that training and serving share, ready for JSON."""
-
-from __future__ import annotations
+"""What documents and screens have in common: finite numbers, parts of a whole by their size."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from hwopt.model.report import Report
-from hwopt.model.serving.report import ServingReport
 
 
 def number(value: Any) -> float | None:
@@ -15,20 +13,18 @@ def number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def parts_document(report: Report | ServingReport, feasible: bool) -> dict[str, Any]:
-    """Where time and memory go, and every margin; null for the time of a plan that is not `feasible`."""
-    times = {name: number(value) if feasible else None for name, value in report.breakdown._asdict().items()}
-    return {
-        "breakdown": times,
-        "hidden_s": number(report.hidden_s) if feasible else None,
-        "memory": {name: number(value) for name, value in report.memory._asdict().items()},
-        "bottleneck": report.bottleneck_name() if feasible else None,
-        "margins": {name: number(getattr(report.margins, name)) for name in report.margins.__dataclass_fields__},
-    }
+def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
+    """Finite numbers by name, and nulls."""
+    return {name: number(value) for name, value in values.items()}
 
 
-def breakdown_shares(report: Report | ServingReport) -> list[tuple[str, float, float]]:
+def shares(parts: Mapping[str, Any], whole: float, least: float = 0.0) -> list[tuple[str, float, float]]:
+    """Parts as (name, value, share of the `whole`), largest first, without those of no more than a `least` share."""
+    values = {name.removesuffix("_s"): float(value) for name, value in parts.items()}
+    large = [(name, value, value / whole) for name, value in values.items() if value > least * whole]
+    return sorted(large, key=lambda part: -part[1])
+
+
+def breakdown_shares(report: Report) -> list[tuple[str, float, float]]:
     """Parts of the step as (name, seconds, share), largest first, parts below a thousandth left out."""
-    step = float(report.step_time_s)
-    parts = [(name.removesuffix("_s"), float(value)) for name, value in report.breakdown._asdict().items()]
-    return sorted(((n, s, s / step) for n, s in parts if s > 1e-3 * step), key=lambda part: -part[1])
+    return shares(report.breakdown._asdict(), float(report.step_time_s), 1e-3)

@@ -1,20 +1,16 @@
-"""What an optimum hangs on, as a screen and as JSON."""
-
-from __future__ import annotations
+"""Sensitivities of an optimum, as a screen and as JSON."""
 
 import math
-import textwrap
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from hwopt.plan import Plan, TrainingAndServing
-from hwopt.report.documents import any_plan_document, number
-from hwopt.report.layout import heading
-from hwopt.report.screens import plan_line
-from hwopt.report.serving_screens import serving_plan_line
+from hwopt.design.metrics import METRICS
+from hwopt.report.layout import MODEL_ONLY, heading, wrapped
+from hwopt.report.parts import number, numbers
+from hwopt.report.plan_words import plan_document, plan_line
 from hwopt.study.sensitivity import Sensitivity
-from hwopt.study.sensitivity.elasticities import metric_unit
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sensitivity.study import Parameter
 from hwopt.units import pretty
@@ -27,53 +23,47 @@ _METRICS = 6
 
 _WIDTH = 46
 
+Rows: TypeAlias = Iterable[tuple[str, Iterable[float]]]
 
-def sensitivity_document(found: Sensitivity) -> dict[str, Any]:
+
+def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
     """An answer of `sensitivity`. Elasticities are percent by percent; `effect` is the optimum's relative change at the ends
-    of the range, null where no hardware holds the budgets there with these whole numbers.
+    of the range, null where no hardware holds the budgets there with these integers.
     """
-    problem, optimum = found.problem, found.optimum
+    problem, optimum, metrics = answer.problem, answer.optimum, answer.elasticities.metrics
+    goal, bounds = problem.objective, optimum.bounds if optimum else {}
     return {
         "question": problem.question,
-        "objective": {
-            "name": problem.objective.name,
-            "value": number(found.objective),
-            "unit": problem.objective.unit,
-        },
-        "plan": any_plan_document(found.built.plan, serves=False),
-        "chips": number(found.built.cluster.chips),
-        "design": {name: number(value) for name, value in optimum.design.items()} if optimum else None,
-        "scope": _scope(found),
-        "parameters": [_parameter(each) for each in found.parameters],
+        "objective": {"name": goal.name, "value": number(answer.objective), "unit": goal.unit},
+        "plan": plan_document(answer.report, answer.built.plan),
+        "chips": number(answer.built.cluster.chips),
+        "design": numbers(optimum.design) if optimum else None,
+        "scope": _scope(answer),
+        "parameters": [_parameter(each) for each in answer.parameters],
         "budgets": [
             {
                 "name": each.name,
                 "used": number(each.used),
                 "limit": each.limit,
                 "unit": each.unit,
-                "elasticity": each.elasticity,
-                "shadow_price": each.shadow_price,
-                "shadow_price_unit": f"{problem.objective.unit}/{each.unit}",
-                "design_elasticities": _numbers(each.design),
+                "elasticity": number(each.elasticity),
+                "shadow_price": number(each.shadow_price),
+                "shadow_price_unit": f"{goal.unit}/{each.unit}",
+                "design_elasticities": numbers(each.design),
             }
-            for each in found.budgets
+            for each in answer.budgets
         ],
-        "bounds": {name: {"side": side, "elasticity": e} for name, (side, e) in optimum.bounds.items()}
-        if optimum
-        else {},
+        "bounds": {name: {"side": side, "elasticity": elasticity} for name, (side, elasticity) in bounds.items()},
         "nearly_active": optimum.nearly_active if optimum else None,
         "metrics": {
-            name: {"value": number(value), "unit": metric_unit(name), "elasticities": found.elasticities.of(name)}
-            for name, value in found.elasticities.metrics.items()
+            name: {"value": number(value), "unit": METRICS[name].unit, "elasticities": answer.elasticities.of(name)}
+            for name, value in metrics.items()
         },
     }
 
 
-def _numbers(values: dict[str, float]) -> dict[str, float | None]:
-    return {name: number(value) for name, value in values.items()}
-
-
 def _parameter(each: Parameter) -> dict[str, Any]:
+    low, high = each.effect
     return {
         "name": each.input.name,
         "value": each.input.value,
@@ -86,20 +76,17 @@ def _parameter(each: Parameter) -> dict[str, Any]:
         "kind": each.range.kind or None,
         "source": each.range.source or None,
         "swing": number(each.swing),
-        "effect": {"low": number(each.effect[0]), "high": number(each.effect[1]), "solved_again": each.solved},
-        "design_elasticities": _numbers(each.design),
+        "effect": {"low": number(low), "high": number(high), "solved_again": each.solved},
+        "design_elasticities": numbers(each.design),
     }
 
 
-def _scope(found: Sensitivity) -> str:
-    if found.unknown:
-        return f"Sensitivities of the optimum are not known: {found.unknown}"
-    text = "Whole numbers and plan fixed; hardware re-optimised; exact for small changes."
-    if found.optimum and found.optimum.nearly_active:
-        text += (
-            f" {found.optimum.nearly_active} constraints are about to bind or let go: to one side other numbers hold."
-        )
-    return text
+def _scope(answer: Sensitivity) -> str:
+    if answer.unknown:
+        return f"Sensitivities of the optimum are not known: {answer.unknown}"
+    text = "Integers and plan fixed; hardware re-optimised; exact for small changes."
+    near = answer.optimum.nearly_active if answer.optimum else 0
+    return f"{text} {near} constraints are about to bind or let go: to one side other numbers hold." if near else text
 
 
 def _short(name: str) -> str:
@@ -114,100 +101,101 @@ def _value(value: float, unit: str, digits: int = 4) -> str:
     return shown if len(shown) <= 15 else f"{value:.{digits}g} {unit}".strip()
 
 
-def _slope(each: Input, elasticity: float) -> str:
-    """An elasticity; of a temperature the percents for one kelvin, because percents of an absolute one mean little."""
-    return f"{100 * elasticity / each.value:+.3f}/K" if each.is_temperature else f"{elasticity:+.4f}"
-
-
 def effect_words(effect: float) -> str:
     """The relative change of an optimum."""
     return "no design" if effect == float("inf") else f"{100 * effect:+.2f} %"
 
 
-def _budgets(found: Sensitivity) -> list[str]:
+def _line(label: str, cells: Iterable[str]) -> str:
+    """A row of a table, its cells padded already."""
+    return f"  {label:<{_WIDTH}} {' '.join(cells)}"
+
+
+def _budgets(answer: Sensitivity) -> list[str]:
     lines = heading("Budgets: % of the objective by % of the limit")
-    unit = found.problem.objective.unit
-    for each in found.budgets:
-        used = f"{100 * each.used / each.limit:.2f} %"
-        price = (
-            f"one more {each.unit} saves {each.shadow_price:.4g} {unit}" if -each.elasticity > _SHOWN else "not binding"
-        )
-        lines.append(
-            f"  {each.name:<{_WIDTH}} {pretty(each.limit, each.unit):>12}  {each.elasticity:+9.4f}  {used} used, {price}"
-        )
-    if found.optimum:
-        lines += [
-            f"  {name + ', ' + side + ' bound of its box':<{_WIDTH}} {'':>12}  {e:+9.4f}"
-            for name, (side, e) in found.optimum.bounds.items()
-        ]
-    return lines
+    unit = answer.problem.objective.unit
+    for each in answer.budgets:
+        saves = f"one more {each.unit} saves {each.shadow_price:.4g} {unit}"
+        price = saves if -each.elasticity > _SHOWN else "not binding"
+        used = f"{100 * each.used / each.limit:.2f} % used, {price}"
+        lines.append(_line(each.name, [f"{pretty(each.limit, each.unit):>12}  {each.elasticity:+9.4f}  {used}"]))
+    bounds = answer.optimum.bounds if answer.optimum else {}
+    return lines + [
+        _line(f"{name}, {side} bound of its box", [f"{'':>12}  {elasticity:+9.4f}"])
+        for name, (side, elasticity) in bounds.items()
+    ]
 
 
 def parameter_words(each: Parameter) -> tuple[str, str, str, str, str]:
-    """Name, value, elasticity, low and high end of an input's range."""
-    low, high = (_value(end, each.input.unit, 3) for end in (each.range.low, each.range.high))
-    slope = _slope(each.input, each.elasticity)
-    return _short(each.input.name), _value(each.input.value, each.input.unit), slope, low, high
+    """Name, value, elasticity, low and high end of an input's range.
+
+    The elasticity to a temperature is in percents for one kelvin, because percents of an absolute one mean little.
+    """
+    value, unit = each.input.value, each.input.unit
+    low, high = (_value(end, unit, 3) for end in (each.range.low, each.range.high))
+    slope = f"{100 * each.elasticity / value:+.3f}/K" if each.input.is_temperature else f"{each.elasticity:+.4f}"
+    return _short(each.input.name), _value(value, unit), slope, low, high
 
 
 def _row(each: Parameter) -> str:
     mark = "~" if each.kinked or not each.solved else " "
     name, value, slope, low, high = parameter_words(each)
-    return (
-        f"  {name:<{_WIDTH}} {value:>16} {slope:>10}{mark}"
-        f" {low + ' .. ' + high:>30} {effect_words(each.effect[0]):>10} {effect_words(each.effect[1]):>10}  {each.range.kind}"
+    ends = (f"{effect_words(effect):>10}" for effect in each.effect)
+    return _line(
+        name, [f"{value:>16}", f"{slope:>10}{mark}", f"{low + ' .. ' + high:>30}", *ends, f" {each.range.kind}"]
     )
 
 
-def _assumptions(found: Sensitivity, top: int) -> list[str]:
+def _assumptions(answer: Sensitivity, top: int) -> list[str]:
     """Parameters with stated ranges by what those are worth, and the others by elasticity."""
-    ranked = found.ranked()[:top]
-    asked = [each for each in found.parameters if each.input.is_asked]
-    rest = [each for each in found.parameters if not each.range.stated and not each.input.is_asked]
-    head = f"  {'':<{_WIDTH}} {'value':>16} {'% by %':>10}  {'range':>30} {'at low':>10} {'at high':>10}"
-    lines = []
-    for title, rows in (
-        ("Which assumption to check again: by elasticity times what the catalogue states of its uncertainty", ranked),
-        ("Without a stated range (10 % to both sides, temperatures 5 K)", rest[: top // 2]),
-        ("What is asked for (10 % to both sides)", asked[: top // 2]),
-    ):
-        if rows:
-            lines += [*heading(title), head, *(_row(each) for each in rows)]
-    if any(each.kinked or not each.solved for each in found.parameters):
+    asked = [each for each in answer.parameters if each.input.is_asked]
+    rest = [each for each in answer.parameters if not each.range.stated and not each.input.is_asked]
+    head = _line("", [f"{'value':>16} {'% by %':>10}  {'range':>30} {'at low':>10} {'at high':>10}"])
+    uncertain = "Which assumption to check again: by elasticity times what the catalogue states of its uncertainty"
+    groups = {
+        uncertain: answer.ranked()[:top],
+        "Without a stated range (10 % to both sides, temperatures 5 K)": rest[: top // 2],
+        "What is asked for (10 % to both sides)": asked[: top // 2],
+    }
+    lines = [line for title, rows in groups.items() if rows for line in (*heading(title), head, *map(_row, rows))]
+    if any(each.kinked or not each.solved for each in answer.parameters):
         lines.append("  ~ another elasticity to the other side, or none there; or ends by elasticity alone")
-    if any(math.inf in each.effect for each in found.parameters):
+    if any(math.inf in each.effect for each in answer.parameters):
         lines.append(
-            "  no design: these whole numbers of chips and plan hold the budgets there with no hardware; others may"
+            "  no design: these integers of chips and plan hold the budgets there with no hardware; others may"
         )
     return lines
 
 
-def _design(found: Sensitivity, top: int) -> list[str]:
+def _per_percent(each: Input) -> tuple[str, float]:
+    """An input's name, and what turns elasticities to it into those that are shown: to a temperature, percents by K."""
+    name = _short(each.name)
+    return (f"{name}, by K", 100.0 / each.value) if each.is_temperature else (name, 1.0)
+
+
+def _table(title: str, columns: Sequence[str], now: Iterable[str], rows: Rows, width: int) -> list[str]:
+    """Elasticities of `columns`, their values `now` in the first row; a row is a label and numbers."""
+    padded = lambda cells: (f"{each:>{width}}" for each in cells)
+    lines = [*heading(title), _line("", padded(columns)), _line("now", padded(now))]
+    return lines + [_line(label, padded(map(_elasticity, numbers))) for label, numbers in rows]
+
+
+def _design(answer: Sensitivity, top: int) -> list[str]:
     """How the continuous design answers: to budgets that bind, and to what matters most."""
-    if found.optimum is None or not found.optimum.design:
+    if answer.optimum is None or not answer.optimum.design:
         return []
-    names = list(found.optimum.design)
-    rows = [(each.name, each.design, 1.0) for each in found.budgets if -each.elasticity > _SHOWN]
-    for each in found.ranked()[:top]:
-        scale = 100.0 / each.input.value if each.input.is_temperature else 1.0
-        rows.append((_short(each.input.name) + (", by K" if each.input.is_temperature else ""), each.design, scale))
-    columns = [_column(name) for name in names]
-    width = max(10, *map(len, columns))
-    units = {each.name: each.unit for each in found.problem.variables}
-    now = (
-        _value(found.optimum.design[name], units[name] if units[name] in ("B", "B/s", "Hz", "m2") else "")
-        for name in names
-    )
-    lines = heading("How the best design answers: % by %")
-    lines.append(f"  {'':<{_WIDTH}} " + " ".join(f"{each:>{width}}" for each in columns))
-    lines.append(f"  {'now':<{_WIDTH}} " + " ".join(f"{each:>{width}}" for each in now))
-    for label, design, scale in rows:
-        shown = (f"{_answer(scale * design[name]):>{width}}" for name in names)
-        lines.append(f"  {label:<{_WIDTH}} " + " ".join(shown))
-    return lines
+    design = answer.optimum.design
+    rows = [(each.name, [each.design[x] for x in design]) for each in answer.budgets if -each.elasticity > _SHOWN]
+    for each in answer.ranked()[:top]:
+        label, scale = _per_percent(each.input)
+        rows.append((label, [scale * each.design[name] for name in design]))
+    columns = [_column(name) for name in design]
+    units = {each.name: each.unit if each.unit in ("B", "B/s", "Hz", "m2") else "" for each in answer.problem.variables}
+    now = (_value(value, units[name]) for name, value in design.items())
+    return _table("How the best design answers: % by %", columns, now, rows, max(10, *map(len, columns)))
 
 
-def _answer(elasticity: float) -> str:
+def _elasticity(elasticity: float) -> str:
     """How far a variable of the design moves; a dot where it stays."""
     if math.isnan(elasticity):
         return "not unique"
@@ -219,43 +207,34 @@ def _column(name: str) -> str:
     return name.replace("bandwidth_bytes_per_s", "B/s").replace("capacity_bytes", "B").replace("_", " ")
 
 
-def _metrics(found: Sensitivity, top: int) -> list[str]:
-    """A table of metrics by inputs, all else held."""
-    held = found.elasticities
-    names = list(held.metrics)[:_METRICS]
-    scale = np.array([100.0 / each.value if each.is_temperature else 1.0 for each in held.inputs])
-    table = np.nan_to_num(held.table[: len(names)] * scale)
-    rows = np.argsort(-np.abs(table).max(axis=0), kind="stable")[:top]
-    lines = heading("Metrics at this design, nothing re-optimised: % by %")
-    lines.append(f"  {'':<{_WIDTH}} " + " ".join(f"{name:>18}" for name in names))
-    lines.append(
-        f"  {'now':<{_WIDTH}} " + " ".join(f"{pretty(held.metrics[name], metric_unit(name)):>18}" for name in names)
-    )
-    for row in rows:
-        label = _short(held.inputs[row].name) + (", by K" if held.inputs[row].is_temperature else "")
-        lines.append(f"  {label:<{_WIDTH}} " + " ".join(f"{_answer(x):>18}" for x in table[:, row]))
-    return lines
+def _metrics(answer: Sensitivity, top: int) -> list[str]:
+    """A table of metrics by inputs, all else fixed."""
+    fixed = answer.elasticities
+    names = list(fixed.metrics)[:_METRICS]
+    labels, scales = zip(*map(_per_percent, fixed.inputs), strict=True)
+    table = np.nan_to_num(fixed.table[: len(names)] * np.array(scales))
+    order = np.argsort(-np.abs(table).max(axis=0), kind="stable")[:top]
+    now = (pretty(fixed.metrics[name], METRICS[name].unit) for name in names)
+    rows = [(labels[place], table[:, place]) for place in order]
+    return _table("Metrics at this design, nothing re-optimised: % by %", names, now, rows, 18)
 
 
-def _plan_words(plan: Plan | TrainingAndServing) -> str:
-    if isinstance(plan, TrainingAndServing):
-        return f"{plan_line(plan.training)}; it serves by {serving_plan_line(plan.serving)}"
-    return plan_line(plan)
-
-
-def sensitivity_screen(found: Sensitivity, top: int = 12) -> str:
+def sensitivity_screen(answer: Sensitivity, top: int = 12) -> str:
     """One screen for `sensitivity`: budgets, assumptions, how the design answers, metrics.
 
     **Arguments:** `top`: how many rows of each.
     """
-    problem = found.problem
+    goal, chips = answer.problem.objective, float(answer.built.cluster.chips)
     lines = [
-        problem.question,
-        f"{problem.objective.name} = {pretty(found.objective, problem.objective.unit, 6)} with "
-        f"{float(found.built.cluster.chips):,.0f} chips; plan {_plan_words(found.built.plan)}",
-        textwrap.fill(_scope(found), 118),
+        answer.problem.question,
+        f"{goal.name} = {pretty(answer.objective, goal.unit, 6)} with {chips:,.0f} chips; "
+        f"plan {plan_line(answer.report, answer.built.plan)}",
+        wrapped(_scope(answer), ""),
+        *_budgets(answer),
+        *_assumptions(answer, top),
+        *_design(answer, top // 2),
+        *_metrics(answer, top),
+        "",
+        f"{MODEL_ONLY.capitalize()}; constants: {answer.problem.provenance.mode}.",
     ]
-    lines += [*_budgets(found), *_assumptions(found, top), *_design(found, top // 2)]
-    lines += _metrics(found, top)
-    lines += ["", "Constants from literature, not fitted: a statement about the model, not about silicon."]
     return "\n".join(lines)

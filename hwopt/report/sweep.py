@@ -1,6 +1,4 @@
-"""What a sweep found, as one screen: the best variants, what stops the others, the front, where files are."""
-
-from __future__ import annotations
+"""What a sweep says, as one screen: the best variants, what stops the others, the front, where files are."""
 
 import json
 import math
@@ -9,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.report.layout import bar, budget_line, design_line, heading, listed, wrapped
+from hwopt.model.report import declared_margins
+from hwopt.report.layout import bar, budget_line, design_line, heading, listed, store_lines, wrapped
 from hwopt.report.sweep_document import Document, sweep_document
-from hwopt.study.sweep.attributes import words
-from hwopt.units import pretty
+from hwopt.units import label, pretty
 
 _METHODS = {
     "sobol": "scrambled Sobol sequence",
@@ -21,22 +19,11 @@ _METHODS = {
     "table": "a table",
 }
 
-_STOPS = {
-    "memory": "memory of a chip",
-    "stages": "pipeline chunks beyond layers",
-    "tensor_parallel": "tensor parallelism beyond heads",
-    "experts": "expert parallelism beyond experts",
-    "replicas": "chips too few for a copy of the experts",
-    "batch": "global batch too small to fill every replica",
-    "context": "sequence split beyond its tokens",
-    "cooling": "chip hotter than its cooling allows at the lowest clock",
-    "rack_power": "rack power",
-    "rack_weight": "rack weight",
-    "failures": "failures: the run does not get ahead",
+_STOPS = {name: each.stop for name, each in declared_margins().items()} | {
     "clock": "clock that cooling or power cap does not sustain",
     "reticle": "die beyond the reticle",
     "shoreline": "interfaces beyond the die's edge",
-    "bounds": "outside its box, or not whole",
+    "bounds": "outside its box, or no integer",
 }  # constraint of every design -> what fails; budgets speak for themselves
 
 _FRACTIONS = frozenset({"mfu", "hfu", "goodput"})
@@ -48,37 +35,37 @@ __all__ = ["sweep_document", "sweep_screen"]
 
 def sweep_screen(dataset: Any, out: str | None = None, figures: Sequence[str] = ()) -> str:
     """One screen for `sweep`; arguments as in `sweep_document`."""
-    found = sweep_document(dataset, out, figures)
-    lines = [*_evaluated(found), *_cases(found), *_best_lines(found)]
-    if not found["feasible"]:
+    document = sweep_document(dataset, out, figures)
+    lines = [*_evaluated(document), *_cases(document), *_best_lines(document)]
+    if not document["feasible"]:
         fields = json.loads(str(dataset.attrs["configuration"]))["fields"]
-        lines += _what_to_try(found, str(dataset.attrs["title"]), fields)
-    lines += [*_binding(found), *_slopes(found), *_front_lines(found), *_files(found)]
+        to_try = hints(document, str(dataset.attrs["title"]), fields)
+        lines += [*heading("What to try"), *(wrapped(hint, "  - ", "    ") for hint in to_try)]
+    lines += [*_binding(document), *_slopes(document), *_front_lines(document), *_files(document)]
     return "\n".join(lines)
 
 
-def _evaluated(found: Document) -> list[str]:
-    cases, count = len(found["cases"]), found["evaluated"]
-    of_cases = f" in {cases} cases of {found['samples']:,}" if cases > 1 else ""
-    rows = [
-        ("possible", found["possible"], "all but budgets holds"),
-        ("feasible", found["feasible_count"], "budgets hold too"),
-    ]
-    if found["nonfinite"]:
-        rows.append(("not finite", found["nonfinite"], "counted as impossible"))
-    asked = found["question"] + (f" (the first of {cases} cases)" if cases > 1 else "")
-    what = f"{count:,} variant{'s' * (count != 1)}{of_cases}: {method_words(found)}, {found['dtype']}"
+def _evaluated(document: Document) -> list[str]:
+    cases, count = len(document["cases"]), document["evaluated"]
+    of_cases = f" in {cases} cases of {document['samples']:,}" if cases > 1 else ""
+    rows = {
+        "possible": (document["possible"], "all but budgets holds"),
+        "feasible": (document["feasible_count"], "budgets hold too"),
+        **({"not finite": (document["nonfinite"], "counted as impossible")} if document["nonfinite"] else {}),
+    }
+    asked = document["question"] + (f" (the first of {cases} cases)" if cases > 1 else "")
+    what = f"{count:,} variant{'s' * (count != 1)}{of_cases}: {method_words(document)}, {document['dtype']}"
     return [
         wrapped(asked, ""),
         *heading(what),
-        *(f"  {name:<12} {value:>13,}  {percent(value / count):>9}  {meaning}" for name, value, meaning in rows),
+        *(f"  {name:<12} {n:>13,}  {percent(n / count):>9}  {meaning}" for name, (n, meaning) in rows.items()),
     ]
 
 
-def method_words(found: Document) -> str:
+def method_words(document: Document) -> str:
     """How variants were chosen."""
-    drawn = f", seed {found['seed']}" if found["method"] in ("sobol", "lhs") else ""
-    return f"{_METHODS[found['method']]}{drawn}"
+    drawn = f", seed {document['seed']}" if document["method"] in ("sobol", "lhs") else ""
+    return f"{_METHODS[document['method']]}{drawn}"
 
 
 def percent(share: float) -> str:
@@ -86,93 +73,93 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %" if share == 0 or share >= 1e-4 else f"{100 * share:.2g} %"
 
 
-def _cases(found: Document) -> list[str]:
-    if not found["by_case"]:
+def ranked_cases(document: Document) -> list[tuple[str, str, str, str]]:
+    """Cases with their least objective, the share of possible variants and how many are feasible; the best first."""
+    ranked = sorted(document["by_case"] or [], key=lambda each: (each["objective"] is None, each["objective"] or 0.0))
+    least = lambda value: "none feasible" if value is None else shown("", value, document["objective"]["unit"])
+    possible = lambda each: percent(each["possible"] / each["evaluated"])
+    return [(each["case"], least(each["objective"]), possible(each), f"{each['feasible_count']:,}") for each in ranked]
+
+
+def _cases(document: Document) -> list[str]:
+    ranked = ranked_cases(document)
+    if not ranked:
         return []
-    objective = found["objective"]
-    ranked = sorted(found["by_case"], key=lambda each: math.inf if each["objective"] is None else each["objective"])
-    width = max(len(each["case"]) for each in ranked[:_CASES])
-    lines = heading(f"By case: least {objective['name']} of the feasible variants")
-    for each in ranked[:_CASES]:
-        best = "none feasible" if each["objective"] is None else shown("", each["objective"], objective["unit"])
-        lines.append(
-            f"  {each['case']:<{width}}  {best:>14}   {percent(each['possible'] / each['evaluated']):>8} possible, "
-            f"{each['feasible_count']:,} feasible"
-        )
+    width = max(len(case) for case, *_ in ranked[:_CASES])
+    lines = heading(f"By case: least {document['objective']['name']} of the feasible variants") + [
+        f"  {case:<{width}}  {best:>14}   {possible:>8} possible, {feasible} feasible"
+        for case, best, possible, feasible in ranked[:_CASES]
+    ]
     return [*lines, f"  and {len(ranked) - _CASES} more cases"] if len(ranked) > _CASES else lines
 
 
-def _best_lines(found: Document) -> list[str]:
-    if not found["best"]:
+def _best_lines(document: Document) -> list[str]:
+    if not document["best"]:
         return ["", "No variant has finite numbers: nothing to show."]
-    best, objective = found["best"][0], found["objective"]
-    of_case = f", {best['case']}" if len(found["cases"]) > 1 else ""
-    if found["feasible"]:
+    best, objective = document["best"][0], document["objective"]
+    of_case = f", {best['case']}" if len(document["cases"]) > 1 else ""
+    if document["feasible"]:
         lines = heading(f"Best: variant {best['variant']:,}{of_case}")
     else:
         lines = ["", wrapped("No variant holds every limit." + broken(best), "")]
         lines += heading(f"Nearest to the limits: variant {best['variant']:,}{of_case}")
     lines.append(f"  {objective['name']} = {pretty(best['objective'], objective['unit'], 6)}")
-    if (held := found["optimum"]) is not None:
-        above = "" if held["best_above"] is None else f"; this is {100 * held['best_above']:.2g} % above"
-        bound = (
-            ""
-            if held["lower_bound"] is None
-            else f", proved: not below {pretty(held['lower_bound'], objective['unit'], 6)}"
-        )
-        lines.append(f"  certified optimum {pretty(held['objective'], objective['unit'], 6)}{bound}{above}")
+    if (optimum := document["optimum"]) is not None:
+        lower, above = optimum["lower_bound"], optimum["best_above"]
+        words = f"  certified optimum {pretty(optimum['objective'], objective['unit'], 6)}"
+        words += "" if lower is None else f", proved: not below {pretty(lower, objective['unit'], 6)}"
+        lines.append(words + ("" if above is None else f"; this is {100 * above:.2g} % above"))
     for name, each in best["design"].items():
         if each["value"] is not None:
             lines.append(design_line(name, each["value"], each["unit"], each["lower"], each["upper"]))
-    others = [
-        f"{words(name)} {shown(name, each['value'], each['unit'])}"
-        for name, each in best["metrics"].items()
-        if name != objective["name"] and each["value"] is not None
+    lines.append(listed([f"{label(name, unit)} {text}" for name, unit, text in other_metrics(document)]))
+    return lines + [
+        budget_line(each["name"], each["used"], each["limit"], each["unit"], "<- over" if _is_over(each) else "")
+        for each in best["budgets"]
     ]
-    lines.append(listed(others))
-    for each in best["budgets"]:
-        over = "<- over" if each["used"] > each["limit"] * (1 + _OVER) else ""
-        lines.append(budget_line(each["name"], each["used"], each["limit"], each["unit"], over))
-    return lines
+
+
+def other_metrics(document: Document) -> list[tuple[str, str, str]]:
+    """Name, unit and value in words of the best variant's metrics besides the objective."""
+    return [
+        (name, each["unit"], shown(name, each["value"], each["unit"]))
+        for name, each in document["best"][0]["metrics"].items()
+        if name != document["objective"]["name"] and each["value"] is not None
+    ]
+
+
+def _is_over(budget: Document) -> bool:
+    return budget["used"] > budget["limit"] * (1 + _OVER)
 
 
 def broken(best: Document) -> str:
     """What the nearest variant breaks, in words."""
     over = [
-        f"{each['name']} by {_excess(each)}" for each in best["budgets"] if each["used"] > each["limit"] * (1 + _OVER)
+        f"{each['name']} by {100 * (each['used'] / each['limit'] - 1):.3g} %"
+        for each in best["budgets"]
+        if _is_over(each)
     ]
-    if not best["possible"]:
-        over.insert(0, _STOPS.get(str(best["binding"]), str(best["binding"])))
-    return " The nearest breaks " + ", ".join(over) + "." if over else ""
+    words = [*([] if best["possible"] else [stop_words(best["binding"])]), *over]
+    return f" The nearest breaks {', '.join(words)}." if words else ""
 
 
-def _excess(each: Document) -> str:
-    return f"{100 * (each['used'] / each['limit'] - 1):.3g} %"
-
-
-def hints(found: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
+def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
     """What to try where no variant holds every limit. **Arguments:** name of the question and its fields."""
-    near = found["best"][0] if found["best"] and found["best"][0]["possible"] else None
-    made = []
+    near = document["best"][0] if document["best"] and document["best"][0]["possible"] else None
+    tries = []
     if near:
-        over = [each for each in near["budgets"] if each["used"] > each["limit"] * (1 + _OVER)]
-        flags = [
-            f"--{each['name'].replace('_', '-')} {_rounded_up(each['used'])}" for each in over if each["name"] in fields
-        ]
-        if flags and len(flags) == len(over):
-            made.append(f"looser budgets: this variant is feasible with {' '.join(flags)}")
-    drawn = found["method"] in ("sobol", "lhs")
+        over = {each["name"]: each["used"] for each in near["budgets"] if _is_over(each)}
+        flags = [f"--{name.replace('_', '-')} {_rounded_up(used)}" for name, used in over.items()]
+        if over and all(name in fields for name in over):
+            tries.append(f"looser budgets: this variant is feasible with {' '.join(flags)}")
+    drawn = document["method"] in ("sobol", "lhs")
     if drawn:
-        made.append(f"more variants: --samples {10 * found['samples']:,}".replace(",", "_"))
-    made.append(
-        f"hwopt optimize {title}, same budgets: proves the best design, or says which budgets clash"
+        tries.append(f"more variants: --samples {10 * document['samples']:,}".replace(",", "_"))
+    tries.append(
+        f"hwopt optimize {title}, same budgets: proves the best design, or says which budgets conflict"
         + ("; --within 1.1 sweeps the 10 % around it" if drawn else "")
     )
-    return made
-
-
-def _what_to_try(found: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
-    return [*heading("What to try"), *(wrapped(hint, "  - ", "    ") for hint in hints(found, title, fields))]
+    return tries
 
 
 def _rounded_up(value: float) -> str:
@@ -181,21 +168,26 @@ def _rounded_up(value: float) -> str:
     return f"{math.ceil(value / size * (1 + _OVER)) * size:.3g}"
 
 
-def _binding(found: Document) -> list[str]:
+def _binding(document: Document) -> list[str]:
     lines = []
-    if found["bottlenecks"]:
+    if document["bottlenecks"]:
         lines += heading("What bounds a step: share of the possible variants by the largest part")
-        largest = list(found["bottlenecks"].items())
+        largest = list(document["bottlenecks"].items())
         lines += [f"  {name:<20} {bar(share)} {100 * share:5.1f} %" for name, share in largest[:_PARTS]]
-    stops = [text for outcome in ("impossible", "over_budget") if (text := _stops(found, outcome))]
-    return lines + heading("What stops variants: the constraint furthest beyond its limit") + stops if stops else lines
+    stopped = [listed(parts[:_STOPPED], f"  {outcome}: ", "    ") for outcome, parts in stops(document)]
+    return [*lines, *heading(STOPS), *stopped] if stopped else lines
 
 
-def _stops(found: Document, outcome: str) -> str:
-    """The most frequent limits of the variants of an outcome, in words."""
-    shares = list(found["stops"][outcome].items())
-    parts = [f"{stop_words(name)} {100 * share:.3g} %" for name, share in shares[:_STOPPED]]
-    return listed(parts, f"  {outcome.replace('_', ' ')}: ", "    ") if parts else ""
+STOPS = "What stops variants: the constraint furthest beyond its limit"
+
+
+def stops(document: Document) -> list[tuple[str, list[str]]]:
+    """Outcomes of variants that are not feasible, each with what stops them, the most frequent first."""
+    return [
+        (outcome.replace("_", " "), [f"{stop_words(name)} {100 * share:.3g} %" for name, share in shares.items()])
+        for outcome, shares in document["stops"].items()
+        if shares and outcome != "feasible"
+    ]
 
 
 def stop_words(constraint: str) -> str:
@@ -203,31 +195,33 @@ def stop_words(constraint: str) -> str:
     return _STOPS.get(constraint, constraint)
 
 
-def _slopes(found: Document) -> list[str]:
-    slopes = {name: each for name, each in (found["elasticities"] or {}).items() if each["median"] is not None}
-    if not slopes:
-        return []
-    ranked = sorted(slopes.items(), key=lambda each: -max(abs(each[1]["low"]), abs(each[1]["high"])))
-    lines = heading(
-        f"% of {found['objective']['name']} by % of each input: median [first .. last decile] of possible variants"
-    )
-    return lines + [
-        f"  {name:<32} {x['median']:+.3f}   [{x['low']:+.3f} .. {x['high']:+.3f}]" for name, x in ranked[:_PARTS]
+def ranked_slopes(document: Document) -> list[tuple[str, float, float, float]]:
+    """Inputs with the median, the first and the last decile of their elasticities, the largest first."""
+    known = [
+        (name, *each.values()) for name, each in (document["elasticities"] or {}).items() if each["median"] is not None
     ]
+    return sorted(known, key=lambda each: -max(map(abs, each[2:])))
 
 
-def _front_lines(found: Document) -> list[str]:
-    front = found["front"]
+def _slopes(document: Document) -> list[str]:
+    name = document["objective"]["name"]
+    lines = [
+        f"  {of:<32} {middle:+.3f}   [{low:+.3f} .. {high:+.3f}]"
+        for of, middle, low, high in ranked_slopes(document)[:_PARTS]
+    ]
+    title = f"% of {name} by % of each input: median [first .. last decile] of possible variants"
+    return [*heading(title), *lines] if lines else []
+
+
+def _front_lines(document: Document) -> list[str]:
+    front = document["front"]
     if not front:
         return []
-    held = [place for place, each in enumerate(front) if each["feasible"]]
-    names = list(front[0]["metrics"])
-    lines = heading(
-        f"Pareto front of {' and '.join(names)}, budgets on these left out: {len(front):,} variant{'s' * (len(front) != 1)}, "
-        f"{len(held):,} of them feasible"
-    )
-    several = len(found["cases"]) > 1
-    for place in chosen(len(front), held, _LINES):
+    feasible = [place for place, each in enumerate(front) if each["feasible"]]
+    names, count = " and ".join(front[0]["metrics"]), f"{len(front):,} variant{'s' * (len(front) != 1)}"
+    lines = heading(f"Pareto front of {names}, budgets on these left out: {count}, {len(feasible):,} of them feasible")
+    several = len(document["cases"]) > 1
+    for place in chosen(len(front), feasible, _LINES):
         each = front[place]
         metrics = "  ".join(f"{shown(name, x['value'], x['unit']):>11}" for name, x in each["metrics"].items())
         design = ", ".join(
@@ -262,15 +256,12 @@ def shown(name: str, value: float | None, unit: str) -> str:
     return pretty(value if value is not None else math.nan, "fraction" if name in _FRACTIONS else unit)
 
 
-def _files(found: Document) -> list[str]:
-    if not found["out"]:
+def _files(document: Document) -> list[str]:
+    if not document["out"]:
         return ["", "Nothing is kept: --out DIR writes every variant and figures of them."]
-    lines = [
-        "",
-        f'Store: {found["out"]}, which xarray.open_zarr("{found["out"]}") opens; the same command goes on or reads it.',
-    ]
-    if found["figures"]:
-        folder, _, _ = found["figures"][0].rpartition("/")
-        names = ", ".join(path.rpartition("/")[2] for path in found["figures"])
+    lines = store_lines(document["out"])
+    if document["figures"]:
+        folder, _, _ = document["figures"][0].rpartition("/")
+        names = ", ".join(path.rpartition("/")[2] for path in document["figures"])
         lines.append(wrapped(f"Figures: {folder}: {names}", ""))
     return lines

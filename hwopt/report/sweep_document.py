@@ -1,6 +1,4 @@
-"""What a sweep found, as JSON: counts, the best variants, what binds, the front."""
-
-from __future__ import annotations
+"""What a sweep says, as JSON: counts, the best variants, what binds, the front."""
 
 import json
 import math
@@ -9,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.report.documents import number
+from hwopt.report.parts import number, numbers, shares
 
 _SLOPES = 1 << 16
 """Variants whose elasticities are summed up."""
@@ -59,36 +57,39 @@ def _names(array: Any) -> dict[int, str]:
     return dict(zip(map(int, codes), str(array.attrs["flag_meanings"]).split(), strict=False))
 
 
+def _named(dataset: Any, key: str, place: int) -> str:
+    """The name that a coded variable has at a place."""
+    return _names(dataset[key])[int(dataset[key].values[place])]
+
+
 def _listed(dataset: Any, key: str) -> list[str]:
     return str(dataset.attrs.get(key, "")).split()
 
 
 def _quantities(dataset: Any, prefix: str, names: Sequence[str], place: int, *, boxes: bool = False) -> Document:
     """Numbers of one design with their units; `boxes`: and their bounds."""
-    made = {}
+    quantities = {}
     for name in names:
-        held = dataset[f"{prefix}_{name}"]
-        unit = held.attrs.get("units", "")
-        made[name] = {"value": number(held.values[place]), "unit": "" if unit == "1" else unit}
-        if boxes:
-            made[name] |= {end: number(held.attrs[end]) for end in ("lower", "upper")}
-    return made
+        array = dataset[f"{prefix}_{name}"]
+        unit, ends = array.attrs.get("units", ""), ("lower", "upper") if boxes else ()
+        value = {"value": number(array.values[place]), "unit": "" if unit == "1" else unit}
+        quantities[name] = value | {end: number(array.attrs[end]) for end in ends}
+    return quantities
 
 
 def _best(dataset: Any, rank: int) -> Document:
-    case, variant = int(dataset["best_case"][rank]), int(dataset["best_variant"][rank])
     metrics = _quantities(dataset, "best", _listed(dataset, "metrics"), rank)
     return {
-        "variant": variant,
-        "case": _names(dataset["best_case"])[case],
+        "variant": int(dataset["best_variant"][rank]),
+        "case": _named(dataset, "best_case", rank),
         "possible": bool(dataset["best_possible"][rank] > 0),
         "feasible": dataset.attrs["best_are"] == "feasible",
-        "violation": number(float(dataset["best_violation"][rank])),
+        "violation": number(dataset["best_violation"][rank]),
         "objective": metrics[dataset.attrs["objective"]]["value"],
         "design": _quantities(dataset, "best", _listed(dataset, "variables"), rank, boxes=True),
         "metrics": metrics,
-        "bottleneck": _names(dataset["best_bottleneck"])[int(dataset["best_bottleneck"][rank])],
-        "binding": _names(dataset["best_binding"])[int(dataset["best_binding"][rank])],
+        "bottleneck": _named(dataset, "best_bottleneck", rank),
+        "binding": _named(dataset, "best_binding", rank),
         "budgets": [
             {"name": name, "used": number(dataset["best_used"].values[rank, place]), "limit": limit, "unit": unit}
             for place, (name, limit, unit, _) in enumerate(budgets_of(dataset))
@@ -100,22 +101,18 @@ def budgets_of(dataset: Any) -> list[tuple[str, float, str, str]]:
     """Name, limit, unit and metric of each budget."""
     if "budget_limit" not in dataset:
         return []
-    held = dataset["budget_limit"]
-    units, metrics = (str(held.attrs[key]).split() for key in ("budget_units", "budget_metrics"))
-    return list(zip(_names(held).values(), map(float, held.values), units, metrics, strict=True))
+    limits = dataset["budget_limit"]
+    units, metrics = (str(limits.attrs[key]).split() for key in ("budget_units", "budget_metrics"))
+    return list(zip(_names(limits).values(), map(float, limits.values), units, metrics, strict=True))
 
 
 def best_breakdown(dataset: Any, rank: int) -> list[tuple[str, float, float]]:
     """Parts of the step of one of the best variants as (name, seconds, share), as `breakdown_shares`; none where not kept."""
     if "best_breakdown_s" not in dataset:
         return []
-    held = dataset["best_breakdown_s"]
-    seconds = np.asarray(held.values[rank], float)
-    step = seconds.sum()
-    parts = [
-        (name.removesuffix("_s"), float(value)) for name, value in zip(_names(held).values(), seconds, strict=True)
-    ]
-    return sorted(((n, s, s / step) for n, s in parts if s > 1e-3 * step), key=lambda part: -part[1])
+    breakdown = dataset["best_breakdown_s"]
+    seconds = np.asarray(breakdown.values[rank], float)
+    return shares(dict(zip(_names(breakdown).values(), seconds, strict=True)), seconds.sum(), 1e-3)
 
 
 def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
@@ -128,7 +125,7 @@ def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
             "evaluated": int(dataset.attrs["samples"]),
             "possible": int(dataset["possible_by_case"][place]),
             "feasible_count": int(dataset["feasible_by_case"][place]),
-            "objective": number(float(dataset["objective_by_case"][place])),
+            "objective": number(dataset["objective_by_case"][place]),
         }
         for place, name in enumerate(cases)
     ]
@@ -137,35 +134,33 @@ def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
 def _optimum(dataset: Any) -> Document | None:
     """The certified optimum that was sampled around, and how far above it the best variant is; None without one."""
     optima = json.loads(str(dataset.attrs.get("optima", "{}")))
-    case = _names(dataset["best_case"])[int(dataset["best_case"][0])] if dataset["best_case"].size else ""
-    if case not in optima or not optima[case]["feasible"]:
+    optimum = optima.get(_named(dataset, "best_case", 0)) if dataset["best_case"].size else None
+    if optimum is None or not optimum["feasible"]:
         return None
-    held, best = optima[case], float(dataset[f"best_{dataset.attrs['objective']}"][0])
+    best = float(dataset[f"best_{dataset.attrs['objective']}"][0])
     return {
-        "objective": number(held["objective"]),
-        "lower_bound": number(held["lower_bound"]),
-        "best_above": number(best / held["objective"] - 1.0) if dataset.attrs["best_are"] == "feasible" else None,
+        "objective": number(optimum["objective"]),
+        "lower_bound": number(optimum["lower_bound"]),
+        "best_above": number(best / optimum["objective"] - 1.0) if dataset.attrs["best_are"] == "feasible" else None,
     }
 
 
 def _front(dataset: Any) -> list[Document]:
     if "front_variant" not in dataset:
         return []
-    cases, parts = _names(dataset["front_case"]), _names(dataset["front_bottleneck"])
-    feasible, case, part, variant = (
-        dataset[f"front_{name}"].values for name in ("feasible", "case", "bottleneck", "variant")
-    )
-    held = dataset[[each for each in dataset if str(each).startswith("front_")]].load()
+    front = dataset[[each for each in dataset if str(each).startswith("front_")]].load()
+    cases, parts = _names(front["front_case"]), _names(front["front_bottleneck"])
+    columns = (front[f"front_{name}"].values for name in ("variant", "case", "feasible", "bottleneck"))
     return [
         {
-            "variant": int(variant[place]),
-            "case": cases[int(case[place])],
-            "feasible": bool(feasible[place] > 0),
-            "bottleneck": parts[int(part[place])],
-            "metrics": _quantities(held, "front", _listed(dataset, "pareto"), place),
-            "design": _quantities(held, "front", _listed(dataset, "variables"), place),
+            "variant": int(variant),
+            "case": cases[int(case)],
+            "feasible": bool(feasible > 0),
+            "bottleneck": parts[int(part)],
+            "metrics": _quantities(front, "front", _listed(dataset, "pareto"), place),
+            "design": _quantities(front, "front", _listed(dataset, "variables"), place),
         }
-        for place in range(len(variant))
+        for place, (variant, case, feasible, part) in enumerate(zip(*columns, strict=True))
     ]
 
 
@@ -181,13 +176,13 @@ def _elasticities(dataset: Any) -> dict[str, Document] | None:
     """Deciles over possible variants of percent of the objective by percent of each input; None where none were asked for."""
     if "elasticity" not in dataset:
         return None
-    held = dataset["elasticity"]
-    count = min(_SLOPES, held.sizes["variant"])
-    some = dataset["possible"][..., :count].values > 0
-    slopes = np.moveaxis(held[..., :count].values, -2, 0)[:, some].astype(float)
-    made = {}
-    for name, own in zip(_names(held).values(), slopes, strict=True):
+    elasticity = dataset["elasticity"]
+    count = min(_SLOPES, elasticity.sizes["variant"])
+    possible = dataset["possible"][..., :count].values > 0
+    slopes = np.moveaxis(elasticity[..., :count].values, -2, 0)[:, possible].astype(float)
+    deciles = {}
+    for name, own in zip(_names(elasticity).values(), slopes, strict=True):
         own = own[np.isfinite(own)]
         low, median, high = np.quantile(own, (0.1, 0.5, 0.9)) if own.size else (math.nan,) * 3
-        made[name] = {"median": number(median), "low": number(low), "high": number(high)}
-    return made
+        deciles[name] = numbers({"median": median, "low": low, "high": high})
+    return deciles

@@ -13,7 +13,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +20,21 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from hwopt.arguments import boxes_of, check_question, check_seconds, names_of, number_of
+from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError, suggest
-from hwopt.optim.certified import PROVED
-from hwopt.optim.lattices import lattice_of, without_lattice
+from hwopt.optim.certified import certified, values_of
 from hwopt.optim.optimize import optimize
-from hwopt.optim.solution import Solution
-from hwopt.study.sweep import Progress, attributes, opened
-from hwopt.study.sweep.specification import Specification, canonical, specification, usual_metrics
-from hwopt.study.sweep.store import Store, alone, same_sweep, writing
-from hwopt.study.sweep.summary import Summary, as_columns
+from hwopt.optim.solution import Outcome, Solution
+from hwopt.study.sweep import Progress
+from hwopt.study.sweep.attributes import number, of_metric, of_root, of_variable
+from hwopt.study.sweep.damage import resumed
+from hwopt.study.sweep.specification import Specification, canonical, usual_metrics
+from hwopt.study.sweep.store import Store, Summary, writing
+from hwopt.study.sweep.study import stored
+from hwopt.units import label
 
 if TYPE_CHECKING:
     import xarray
@@ -55,7 +58,7 @@ def frontier(
 ) -> xarray.Dataset:
     """The certified optimum of a design question under every combination of levels of some of its budgets.
 
-    Optima never grow worse with a looser budget: designs found under one are tried under all others, and bounds and proofs of
+    Optima never grow worse with a looser budget: designs of one level are tried at all others, and bounds and proofs of
     infeasibility are handed down to tighter ones.
 
     **Arguments:**
@@ -73,46 +76,69 @@ def frontier(
     **Raises:** `UserError` for what cannot be meant, a folder that holds something else, or a disk that fails.
     """
     with jax.enable_x64(True):
-        made = _frontier(objective, budgets, seconds, tuple(freeze), bounds or {})
-        if out is None:
-            store = _prepared(made, None)
-            _solve(made, store, progress)
-            return _loaded(store)[list(made.columns)]
-        folder = Path(out).expanduser().absolute()
-        with alone(folder):
-            store = _prepared(made, folder)
-            if not store.finished:
-                _solve(made, store, progress)
-        return opened(folder)[list(made.columns)]
+        grid = _Grid(objective, budgets, seconds, names_of("freeze", freeze), boxes_of(bounds or {}))
+
+        def complete(store: Store) -> None:
+            if jax.process_index() == 0:
+                _solve(grid, store, progress)
+
+        return stored(out, grid.store, complete)[list(grid.columns)]
 
 
-@dataclass(frozen=True)
-class _Frontier:
-    """A frontier, checked and complete. Points are numbered so that all looser ones come before any tighter one."""
+class _Grid:
+    """All combinations of levels of budgets, checked. Points are numbered so that all looser ones come before any tighter one.
 
-    spec: Specification  # of the question with its loosest budgets
-    levels: Mapping[str, list[float]]  # ascending
-    seconds: float
+    **Arguments:** as of `frontier`.
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(len(x) for x in self.levels.values())
+    **Raises:** `UserError` for whatever cannot be meant.
+    """
 
-    @cached_property
-    def places(self) -> np.ndarray:
-        """Levels of each point (point, budget), as places in `levels`: from the loosest to the tightest."""
-        return np.stack(np.unravel_index(np.arange(math.prod(self.shape))[::-1], self.shape), axis=1)
+    def __init__(
+        self,
+        objective: Any,
+        budgets: Mapping[str, Sequence[float]],
+        seconds: float,
+        freeze: tuple[str, ...],
+        bounds: Mapping[str, tuple[float, float]],
+    ):
+        self.seconds = check_seconds(seconds, "frontier")
+        check_question(objective, "frontier")
+        if not dataclasses.is_dataclass(objective) or isinstance(objective, Problem):
+            raise UserError(
+                "frontier: name a design question with budgets as fields, such as hwopt.objective('train_cost')"
+            )
+        if not isinstance(budgets, Mapping):
+            raise UserError("frontier: pass budgets as a dictionary, such as {'power_budget_w': [30e6, 60e6]}")
+        fields = {each.name for each in dataclasses.fields(objective)}
+        self.levels = {name: _levels(name, levels) for name, levels in budgets.items()}  # ascending
+        if not self.levels:
+            raise UserError("frontier: name a budget and its levels, such as power_budget_w")
+        for name in self.levels:
+            if name not in fields:
+                known = [field for field in fields if "budget" in field]
+                raise UserError(f"frontier: '{name}' is no field of the question: {suggest(name, known)}")
+        self.shape = tuple(len(x) for x in self.levels.values())
+        count = math.prod(self.shape)
+        if count > MOST_POINTS:
+            raise UserError(f"frontier: {count:,} combinations of levels; at most {MOST_POINTS:,}")
+        loosest: Any = dataclasses.replace(objective, **{name: x[-1] for name, x in self.levels.items()})  # pyright: ignore
+        self.spec = Specification(loosest, 1, bounds=bounds, freeze=freeze, dtype="float64")
+        self.loosest = self.spec.problem
+        limits = {each.name: each.limit for each in self.loosest.budgets}
+        for name, x in self.levels.items():
+            if limits.get(name) != x[-1]:
+                raise UserError(f"frontier: '{name}' is no budget of the question: {suggest(name, limits)}")
+        # Levels of each point (point, budget), as places in `levels`: from the loosest to the tightest.
+        self.places = np.stack(np.unravel_index(np.arange(count)[::-1], self.shape), axis=1)
 
     def limits(self, point: int) -> dict[str, float]:
         return {name: x[at] for (name, x), at in zip(self.levels.items(), self.places[point], strict=True)}
 
     def problem(self, point: int) -> Problem:
         """The question at a point: other limits and nothing else."""
-        problem, limits = self.spec.problem, self.limits(point)
-        return dataclasses.replace(
-            problem,
-            budgets=tuple(dataclasses.replace(b, limit=limits.get(b.name, b.limit)) for b in problem.budgets),
-        )
+        limits = self.limits(point)
+        budgets = (dataclasses.replace(each, limit=limits.get(each.name, each.limit)) for each in self.loosest.budgets)
+        return dataclasses.replace(self.loosest, budgets=tuple(budgets))
 
     def looser(self, point: int) -> np.ndarray:
         """Points before one whose budgets are nowhere tighter."""
@@ -126,121 +152,72 @@ class _Frontier:
     def metrics(self) -> tuple[Metric, ...]:
         """The objective, then the usual ones."""
         named = {each.name: each for each in self.spec.metrics}
-        problem = self.spec.problem
-        names = dict.fromkeys((problem.objective.name, *usual_metrics(problem.template.workload)))
-        return tuple(named[name] for name in names)
+        return tuple(named[n] for n in dict.fromkeys((self.loosest.objective.name, *usual_metrics(self.loosest))))
 
     @cached_property
     def columns(self) -> dict[str, dict[str, Any]]:
         """Attributes of each number of a point, by name."""
-        problem = self.spec.problem
         goal, *others = self.metrics
         unit = goal.unit or "1"
-        bound = {"units": unit, "long_name": f"lower bound of {attributes.words(goal.name)}"}
-        made: dict[str, dict[str, Any]] = {
-            goal.name: attributes.of_metric(goal),
-            "lower_bound": bound,
-            "gap": {"units": "1", "long_name": "relative distance from the lower bound"},
-            "feasible": {"units": "1", "long_name": "a design that holds all constraints was found"},
-            "certified": {"units": "1", "long_name": "the bound is proved, or that no design holds all constraints"},
+        columns = {
+            goal.name: of_metric(goal),
+            "lower_bound": number(f"lower bound of {label(goal.name, goal.unit)}", unit),
+            "gap": number("relative distance from the lower bound"),
+            "feasible": number("a design that holds all constraints was found"),
+            "certified": number("the bound is proved, or that no design holds all constraints"),
         }
-        for each in problem.budgets:
-            words = attributes.words(each.name)
-            price = {"units": f"{unit}/{each.metric.unit}", "long_name": f"shadow price of {words}"}
-            made[f"shadow_price_{each.name}"] = price
-            used = {"units": each.metric.unit, "long_name": f"{attributes.words(each.metric.name)} used of {words}"}
-            made[f"used_{each.name}"] = used
-        kept = (each for each in problem.variables if each.category != "rounding")
-        made |= {each.name: attributes.of_variable(each) for each in kept if each.name not in made}
-        return made | {each.name: attributes.of_metric(each) for each in others}
+        for each in self.loosest.budgets:
+            metric, words = each.metric, label(each.name, each.metric.unit)
+            used = f"{label(metric.name, metric.unit)} used of {words}"
+            columns[f"shadow_price_{each.name}"] = number(f"shadow price of {words}", f"{unit}/{metric.unit}")
+            columns[f"used_{each.name}"] = number(used, metric.unit)
+        for name, each in self.spec.variables.items():
+            columns.setdefault(name, of_variable(each))
+        return columns | {each.name: of_metric(each) for each in others}
 
     def numbers(self, solution: Solution) -> np.ndarray:
         """What is kept of an answer, in the order of `columns`."""
-        made = dict.fromkeys(self.columns, math.nan)
+        numbers = dict.fromkeys(self.columns, math.nan)
         proof = solution.certificate
-        proved = proof.lower_bound is not None if solution.feasible else solution.clash.startswith(PROVED)
-        made |= {"feasible": float(solution.feasible), "certified": float(proved)}
+        proved = proof.lower_bound is not None if solution.feasible else solution.outcome is Outcome.infeasible
+        numbers |= {"feasible": float(solution.feasible), "certified": float(proved)}
         if solution.feasible:
-            made |= {name: each.value for name, each in solution.design.items()}
+            numbers |= {name: each.value for name, each in solution.design.items()}
             for each in solution.budgets:
-                made |= {f"shadow_price_{each.name}": each.shadow_price, f"used_{each.name}": each.used}
-            made |= {each.name: float(each.value(solution.report)) for each in self.metrics}
+                numbers |= {f"shadow_price_{each.name}": each.shadow_price, f"used_{each.name}": each.used}
+            numbers |= {each.name: float(each.value(solution.report)) for each in self.metrics}
             if proof.lower_bound is not None:
-                made |= {"lower_bound": proof.lower_bound, "gap": proof.gap}
-        return np.array([made[name] for name in self.columns])
+                numbers |= {"lower_bound": proof.lower_bound, "gap": proof.gap}
+        return np.array([numbers[name] for name in self.columns])
 
     def column(self, numbers: np.ndarray, name: str) -> np.ndarray:
         """A number of all points (point,), where it can be changed."""
         return numbers[:, list(self.columns).index(name)]
 
-    def document(self) -> dict[str, Any]:
-        """Everything that decides the numbers, as plain data."""
-        whole = self.spec.document()
+    def store(self, folder: Path | None) -> Store:
+        """The store of the frontier, new or as it was left."""
+        whole, problem = self.spec.document(), self.loosest
         kept = ("objective", "fields", "bounds", "freeze", "metrics", "platform", "question")
-        return {name: whole[name] for name in kept} | {
-            "method": "frontier",
-            "budgets": dict(self.levels),
-            "seconds": self.seconds,
-        }
-
-    def attributes(self) -> dict[str, Any]:
-        """Attributes of the dataset."""
-        problem = self.spec.problem
-        return {
-            "title": problem.name,
-            "question": f"{problem.question}; and within less: {', '.join(self.levels)}",
-            "objective": problem.objective.name,
-            "objective_unit": problem.objective.unit,
-            "metrics": " ".join(each.name for each in self.metrics),
-            "variables": " ".join(v.name for v in problem.variables if v.category != "rounding"),
-            "budgets": " ".join(each.name for each in problem.budgets),
-            "method": "frontier",
-            "configuration": canonical(self.document()),
-            "versions": canonical(self.spec.versions()),
-            "sources": "\n".join(dict.fromkeys(problem.sources)),
-        }
-
-
-def _frontier(
-    objective: Any,
-    budgets: Mapping[str, Sequence[float]],
-    seconds: float,
-    freeze: tuple[str, ...],
-    bounds: Mapping[str, tuple[float, float]],
-) -> _Frontier:
-    """A frontier from what its caller says.
-
-    **Raises:** `UserError` for whatever cannot be meant.
-    """
-    if not seconds > 0:
-        raise UserError(f"frontier: seconds = {seconds} for each search must be positive")
-    if not dataclasses.is_dataclass(objective) or isinstance(objective, Problem):
-        raise UserError(
-            "frontier: name a design question with budgets as fields, such as hwopt.objective('train_cost')"
+        document = {name: whole[name] for name in kept}
+        document |= {"method": "frontier", "budgets": self.levels, "seconds": self.seconds}
+        if store := resumed(folder, canonical(document), canonical(self.spec.versions())):
+            return store
+        attrs = of_root(
+            self.spec,
+            document,
+            question=f"{problem.question}; and within less: {', '.join(self.levels)}",
+            metrics=" ".join(each.name for each in self.metrics),
+            budgets=" ".join(each.name for each in problem.budgets),
+            method="frontier",
         )
-    fields = {each.name for each in dataclasses.fields(objective)}
-    levels = {name: _levels(name, given) for name, given in budgets.items()}
-    if not levels:
-        raise UserError("frontier: name a budget and its levels, such as power_budget_w")
-    for name in levels:
-        if name not in fields:
-            known = [field for field in fields if "budget" in field]
-            raise UserError(f"frontier: '{name}' is no field of the question: {suggest(name, known)}")
-    count = math.prod(len(x) for x in levels.values())
-    if count > MOST_POINTS:
-        raise UserError(f"frontier: {count:,} combinations of levels; at most {MOST_POINTS:,}")
-    asked: Any = dataclasses.replace(objective, **{name: x[-1] for name, x in levels.items()})  # pyright: ignore
-    spec = specification(asked, 1, bounds=bounds, freeze=freeze, dtype="float64")
-    limits = {each.name: each.limit for each in spec.problem.budgets}
-    for name, x in levels.items():
-        if limits.get(name) != x[-1]:
-            raise UserError(f"frontier: '{name}' is no budget of the question: {suggest(name, limits)}")
-    return _Frontier(spec, levels, float(seconds))
+        integers = np.zeros(len(lattice_of(problem).names), np.int64)
+        example = {"numbers": np.zeros(len(self.columns)), "point": integers}
+        return Store.created(folder, attrs, {}, example, len(self.places))
 
 
-def _levels(name: str, given: Sequence[float]) -> list[float]:
+def _levels(name: str, levels: Sequence[float]) -> list[float]:
     """Levels, ascending."""
-    values = sorted(float(x) for x in np.ravel(given))
+    values = sorted(number_of(f"frontier: {name}", x) for x in np.ravel(np.asarray(levels, object)))
     if not values or not all(math.isfinite(x) and x > 0 for x in values):
         raise UserError(f"frontier: levels of '{name}' must be positive, finite numbers, one at least")
     if len(set(values)) < len(values):
@@ -248,97 +225,61 @@ def _levels(name: str, given: Sequence[float]) -> list[float]:
     return values
 
 
-def _prepared(made: _Frontier, folder: Path | None) -> Store:
-    """The store of a frontier, new or as it was left."""
-    attrs = made.attributes()
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise UserError(f"sweep: {folder} is a file; a frontier needs a folder")
-    if folder is None or not folder.exists() or not any(folder.iterdir()):
-        columns = lattice_of(made.spec.problem).COORDINATES
-        example = {"numbers": np.zeros(len(made.columns)), "point": np.zeros(len(columns), np.int64)}
-        return Store.created(folder, attrs, {}, example, len(made.places))
-    with writing(folder, lambda: "nothing was changed"):
-        store = Store.opened(folder)
-    held = store.attributes
-    differing = same_sweep(str(held.get("configuration", "{}")), attrs["configuration"])
-    if differing:
-        raise UserError(
-            f"sweep: {folder} holds another sweep (it differs in {', '.join(differing)}): choose another --out"
-        )
-    if not store.finished:
-        changed = ", ".join(same_sweep(str(held.get("versions", "{}")), attrs["versions"]))
-        if changed:
-            raise UserError(
-                f"sweep: {folder} was begun by other versions of {changed}: finish it with those, or choose another --out"
-            )
-        with writing(folder, lambda: "nothing was changed"):
-            store.sweep_up()
-    return store
-
-
-def _loaded(store: Store) -> xarray.Dataset:
-    """A store in memory as xarray reads it."""
-    import xarray
-
-    return xarray.open_zarr(store.group.store, consolidated=False, chunks=None).load()
-
-
-def _solve(made: _Frontier, store: Store, tell: Callable[[Progress], None] | None) -> None:
+def _solve(grid: _Grid, store: Store, tell: Callable[[Progress], None] | None) -> None:
     """Solve the points that are not done, in their order, and write the summary.
 
     A point depends on those before it and on nothing else, so that an interruption changes no number.
     """
     todo = np.flatnonzero(~store.done())
-    left = store.partials()
-    numbers, points = left["numbers"], left["point"]
-    goal, begun = made.column(numbers, made.metrics[0].name), time.monotonic()
+    partials = store.partials()
+    numbers, points = partials["numbers"], partials["point"]
+    goal, begun = grid.column(numbers, grid.metrics[0].name), time.monotonic()
 
     def kept() -> str:
         return f"{int(store.done().sum())} of {len(numbers)} points are kept"
 
     with writing(store.folder, kept):
-        for count, at in enumerate(todo, 1):
-            numbers[at], points[at] = _answer(made, int(at), numbers[:at], points[:at])
-            store.write(int(at), (), {}, {"numbers": numbers[at], "point": points[at]})
+        for count, at in enumerate(map(int, todo), 1):
+            numbers[at], points[at] = _answer(grid, at, numbers[:at], points[:at])
+            store.write(at, (), {}, {"numbers": numbers[at], "point": points[at]})
             if tell is not None:
                 best = float(np.nanmin(goal[: at + 1], initial=math.inf))
                 tell(Progress(count, len(todo), time.monotonic() - begun, best))
-        _improve(made, numbers, points)
-        _hand_down(made, numbers)
-        store.finish(as_columns(_summary(made, numbers)), {"finished": 1})
+        _improve(grid, numbers, points)
+        _hand_down(grid, numbers)
+        store.finish(_summary(grid, numbers), {"finished": 1})
 
 
-def _answer(made: _Frontier, at: int, numbers: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers and whole numbers of a point, from those of the points before it.
+def _answer(grid: _Grid, at: int, numbers: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and integers of a point, from those of the points before it.
 
     What a looser point proved infeasible is so here; a looser point's optimum that holds here too is the optimum here. Else a
-    search, from all designs found so far.
+    search, from all designs known so far.
     """
-    feasible, certified = (made.column(numbers, name) > 0 for name in ("feasible", "certified"))
-    looser = made.looser(at)
+    feasible, certified = (grid.column(numbers, name) > 0 for name in ("feasible", "certified"))
+    looser = grid.looser(at)
     proved = looser[certified[looser]]
     impossible = proved[~feasible[proved]]
     if len(impossible):
         return numbers[impossible[0]].copy(), points[impossible[0]].copy()
-    limits = made.limits(at)
-    used = np.stack([made.column(numbers, f"used_{name}") for name in limits], axis=1)
-    same = made.places[proved] == made.places[at]  # what binds there is used up to the last bit, or a bit more
+    limits = grid.limits(at)
+    used = np.stack([grid.column(numbers, f"used_{name}") for name in limits], axis=1)
+    same = grid.places[proved] == grid.places[at]  # what binds there is used up to the last bit, or a bit more
     holding = proved[(same | (used[proved] <= list(limits.values()))).all(axis=1)]
     if len(holding):
-        best = holding[np.argmin(made.column(numbers, made.metrics[0].name)[holding])]
+        best = holding[np.argmin(grid.column(numbers, grid.metrics[0].name)[holding])]
         return numbers[best].copy(), points[best].copy()
-    problem = made.problem(at)
-    solution = optimize(problem, seconds=made.seconds, designs=_designs(points), mending=False)
-    return _found(made, problem, solution)
+    problem = grid.problem(at)
+    solution = optimize(problem, seconds=grid.seconds, designs=_designs(points), explain=False)
+    return _stored(grid, problem, solution)
 
 
-def _found(made: _Frontier, problem: Problem, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers and whole numbers of an answer; zeros where there are none to start others from."""
-    whole = solution.feasible and not without_lattice(problem)
-    point = (
-        lattice_of(problem).point(solution.built) if whole else np.zeros(len(lattice_of(problem).COORDINATES), np.int64)
-    )
-    return made.numbers(solution), point
+def _stored(grid: _Grid, problem: Problem, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and integers of an answer; zeros where there are none to start others from."""
+    lattice = lattice_of(problem)
+    if solution.feasible and not without_lattice(problem):
+        return grid.numbers(solution), lattice.point(values_of(solution))
+    return grid.numbers(solution), np.zeros(len(lattice.names), np.int64)
 
 
 def _designs(points: np.ndarray) -> list[np.ndarray]:
@@ -346,44 +287,42 @@ def _designs(points: np.ndarray) -> list[np.ndarray]:
     return list(np.unique(points[points.any(axis=1)], axis=0))
 
 
-def _improve(made: _Frontier, numbers: np.ndarray, points: np.ndarray) -> None:
+def _improve(grid: _Grid, numbers: np.ndarray, points: np.ndarray) -> None:
     """Let no point be worse than a tighter one, as it may be within its gap: the tighter one's design under its own budgets."""
-    goal, certified = (made.column(numbers, name) for name in (made.metrics[0].name, "certified"))
+    goal, bound, proved = (grid.column(numbers, n) for n in (grid.metrics[0].name, "lower_bound", "certified"))
     for at in range(len(numbers) - 1, -1, -1):
-        tighter = made.tighter(at)
-        tighter = tighter[points[tighter].any(axis=1) & (certified[tighter] > 0)]
+        tighter = grid.tighter(at)
+        tighter = tighter[points[tighter].any(axis=1) & (proved[tighter] > 0)]
         if not len(tighter) or not goal[tighter].min() < np.nan_to_num(goal[at], nan=math.inf) * (1.0 - _SAME):
             continue
-        bound = made.column(numbers, "lower_bound")[at]
-        problem = made.problem(at)
-        # No second search: its one round bounds the designs that it is given.
-        found, point = _found(made, problem, optimize(problem, seconds=0.0, designs=_designs(points[tighter])))
-        if made.column(found[None], "feasible")[0] and not made.column(found[None], made.metrics[0].name)[0] > goal[at]:
-            numbers[at], points[at] = found, point
-            held = made.column(numbers, "lower_bound")
-            held[at] = np.fmax(held[at], bound)
+        problem, old = grid.problem(at), bound[at]
+        # No second search: the best of these designs.
+        solution = certified(problem, designs=_designs(points[tighter]), most_boxes=0, explain=False)
+        if solution.feasible and not solution.objective > goal[at]:
+            numbers[at], points[at] = _stored(grid, problem, solution)
+            bound[at] = np.fmax(bound[at], old)
 
 
-def _hand_down(made: _Frontier, numbers: np.ndarray) -> None:
+def _hand_down(grid: _Grid, numbers: np.ndarray) -> None:
     """Let every point have the best bound of all looser ones; a gap, and whether it is certified, follow."""
-    goal, bound = (made.column(numbers, name) for name in (made.metrics[0].name, "lower_bound"))
-    certified = made.column(numbers, "certified")
+    goal, bound = (grid.column(numbers, name) for name in (grid.metrics[0].name, "lower_bound"))
+    certified = grid.column(numbers, "certified")
     for at in map(int, np.flatnonzero(np.isfinite(goal))):
-        best = np.fmax.reduce(bound[[*made.looser(at), at]])
+        best = np.fmax.reduce(bound[[*grid.looser(at), at]])
         bound[at] = min(best, goal[at]) if np.isfinite(best) else best
         certified[at] = float(np.isfinite(best))
-    made.column(numbers, "gap")[:] = goal / bound - 1.0
+    grid.column(numbers, "gap")[:] = goal / bound - 1.0
 
 
-def _summary(made: _Frontier, numbers: np.ndarray) -> Summary:
-    """Arrays of the root: levels, and what was found at each point."""
-    dims = tuple(made.levels)
-    metrics = {each.name: each.metric for each in made.spec.problem.budgets}
-    held: Summary = {}
-    for name, x in made.levels.items():
-        attrs = {"units": metrics[name].unit, "long_name": attributes.words(name), "meaning": metrics[name].meaning}
-        held[name] = ((name,), np.array(x), attrs)
-    for name, attrs in made.columns.items():
-        values = made.column(numbers, name)[::-1].reshape(made.shape)
-        held[name] = (dims, values.astype(np.int8) if name in ("feasible", "certified") else values, attrs)
-    return held
+def _summary(grid: _Grid, numbers: np.ndarray) -> Summary:
+    """Arrays of the root: levels, and the answer at each point."""
+    metrics = {each.name: each.metric for each in grid.loosest.budgets}
+    arrays: Summary = {}
+    for name, x in grid.levels.items():
+        unit = metrics[name].unit
+        arrays[name] = (name, x, number(label(name, unit), unit) | {"meaning": metrics[name].meaning})
+    for name, attrs in grid.columns.items():
+        values = grid.column(numbers, name)[::-1].reshape(grid.shape)
+        flag = name in ("feasible", "certified")
+        arrays[name] = (" ".join(grid.levels), values.astype(np.int8) if flag else values, attrs)
+    return arrays

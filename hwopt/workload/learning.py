@@ -1,9 +1,8 @@
 """What a model learns from how many tokens in batches of what size: a published scaling law."""
 
-from __future__ import annotations
-
 import equinox as eqx
 
+from hwopt.quantity import exponent, quantity, ratio
 from hwopt.types import Scalar
 
 
@@ -15,15 +14,15 @@ class LossLaw(eqx.Module):
     b = 1 / 0.21, B_ref = 2e8). For b >= 0 the overhead `1 + B / B_crit` is log-log convex in batch, tokens and parameters.
     """
 
-    irreducible_loss: Scalar  # E
-    parameter_coefficient: Scalar  # A
-    parameter_exponent: Scalar  # alpha
-    token_coefficient: Scalar  # B
-    token_exponent: Scalar  # beta
-    critical_batch_tokens: Scalar  # B_ref, at the reference tokens and a loss of 1 nat where b > 0
-    critical_reference_tokens: Scalar  # D_ref
-    critical_token_exponent: Scalar  # a, below 1
-    critical_loss_exponent: Scalar  # b
-    repetition_epochs: Scalar  # R*, repetitions after which repeated data has given 1 - 1/e of what it can
-    moe_exponent: Scalar  # weight of all parameters against active ones, 0 to 1
-    replica_exponent: Scalar  # of the replicas that train apart: loss grows as M^r
+    irreducible_loss: Scalar = ratio("E")
+    parameter_coefficient: Scalar = ratio("A")
+    parameter_exponent: Scalar = exponent("alpha")
+    token_coefficient: Scalar = ratio("B")
+    token_exponent: Scalar = exponent("beta")
+    critical_batch_tokens: Scalar = quantity("token", "B_ref, at the reference tokens and a loss of 1 nat where b > 0")
+    critical_reference_tokens: Scalar = quantity("token", "D_ref")
+    critical_token_exponent: Scalar = exponent("a, below 1")
+    critical_loss_exponent: Scalar = exponent("b")
+    repetition_epochs: Scalar = ratio("R*, repetitions after which repeated data has given 1 - 1/e of what it can")
+    moe_exponent: Scalar = exponent("weight of all parameters against active ones, 0 to 1", most=1.0)
+    replica_exponent: Scalar = exponent("of the replicas that train apart: loss grows as M^r")

@@ -1,10 +1,9 @@
 """An inference service: what is asked of a machine that answers requests."""
 
-from __future__ import annotations
-
 import equinox as eqx
 import jax.numpy as jnp
 
+from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import PerPrecision, Scalar
 from hwopt.workload.transformer import Transformer
 
@@ -19,21 +18,21 @@ class Service(eqx.Module):
     """
 
     model: Transformer
-    input_tokens: Scalar  # of a prompt, mean
-    cached_fraction: Scalar  # share of the prompt whose keys and values are kept from earlier requests
-    output_tokens: Scalar  # of an answer, mean
-    prefills: Scalar  # 1: prompts are processed here, 0: elsewhere
-    decodes: Scalar  # 1: answers are generated here, 0: elsewhere
-    requests_per_s: Scalar  # that arrive; 0: as many as the machine answers
-    load: Scalar  # share of the time of chips for prompts alone that arriving prompts fill, below 1
-    drafted_tokens: Scalar  # guessed by a draft model and checked in one pass, 0: none
-    acceptance: Scalar  # chance that a guessed token is accepted
-    draft_fraction: Scalar  # time of a draft model's pass over the model's
-    gemm_precision: PerPrecision  # share of the layers' GEMM FLOPs in each format, adds up to 1
-    weight_bytes: Scalar  # stored weight of a layer
-    kv_bytes: Scalar  # stored element of keys and values
-    activation_bytes: Scalar  # element between kernels and chips
-    routing_imbalance: Scalar  # tokens of the busiest expert rank over the mean, >= 1
+    input_tokens: Scalar = quantity("token", "of a prompt, mean")
+    cached_fraction: Scalar = ratio("share of the prompt whose keys and values are kept from earlier requests")
+    output_tokens: Scalar = quantity("token", "of an answer, mean")
+    prefills: Scalar = switch("1: prompts are processed here, 0: elsewhere")
+    decodes: Scalar = switch("1: answers are generated here, 0: elsewhere")
+    requests_per_s: Scalar = quantity("1/s", "that arrive; 0: as many as the machine answers")
+    load: Scalar = ratio("share of the time of chips for prompts alone that arriving prompts fill, below 1")
+    drafted_tokens: Scalar = switch("guessed by a draft model and checked in one pass, 0: none")
+    acceptance: Scalar = ratio("chance that a guessed token is accepted")
+    draft_fraction: Scalar = ratio("time of a draft model's pass over the model's")
+    gemm_precision: PerPrecision = switch("share of the layers' GEMM FLOPs in each format, adds up to 1")
+    weight_bytes: Scalar = quantity("B", "stored weight of a layer")
+    kv_bytes: Scalar = quantity("B", "stored element of keys and values")
+    activation_bytes: Scalar = quantity("B", "element between kernels and chips")
+    routing_imbalance: Scalar = ratio("tokens of the busiest expert rank over the mean, >= 1")
 
     @property
     def new_tokens(self) -> Scalar:

@@ -1,9 +1,8 @@
 """A training run: what is asked of the cluster."""
 
-from __future__ import annotations
-
 import equinox as eqx
 
+from hwopt.quantity import computed, quantity, switch
 from hwopt.types import PerPrecision, Scalar
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.transformer import Transformer
@@ -14,16 +13,20 @@ class TrainingRun(eqx.Module):
 
     model: Transformer
     law: LossLaw
-    sequence_length: Scalar
-    global_batch_sequences: Scalar
-    tokens: Scalar  # of the whole run
-    unique_tokens: Scalar  # there are; a longer run sees them again, and learns less each time
-    gemm_precision: PerPrecision  # share of the layers' GEMM FLOPs in each format, adds up to 1
-    weight_bytes: Scalar  # stored compute copy of a weight
-    master_bytes: Scalar  # master copy of a weight, 0 where the compute copy is the master
-    moment_bytes: Scalar  # both optimizer moments of a weight
-    activation_bytes: Scalar  # stored activation element
-    causal_fraction: Scalar  # share of the score matrix computed (0.5: causal kernel, 1: full)
-    trainable_fraction: Scalar  # share of weights with gradients (1: all, small: LoRA)
-    input_bytes_per_token: Scalar  # read from storage: 4 as token numbers, hundreds as pixels
-    routing_imbalance: Scalar  # tokens of the busiest expert rank over the mean, >= 1
+    sequence_length: Scalar = quantity("token", "of a sample")
+    global_batch_sequences: Scalar = quantity("sequence", "of a step")
+    tokens: Scalar = quantity("token", "of the whole run", key="training_tokens")
+    unique_tokens: Scalar = computed("token", "there are; a longer run sees them again, and learns less each time")
+    gemm_precision: PerPrecision = switch("share of the layers' GEMM FLOPs in each format, adds up to 1", key="")
+    weight_bytes: Scalar = quantity("B", "stored compute copy of a weight", key="weight_bytes", default=2.0)
+    master_bytes: Scalar = quantity(
+        "B", "master copy of a weight, 0 where the compute copy is the master", key="master_bytes", default=4.0
+    )
+    moment_bytes: Scalar = quantity("B", "both optimizer moments of a weight", key="moment_bytes", default=8.0)
+    activation_bytes: Scalar = quantity("B", "stored activation element", key="activation_bytes", default=2.0)
+    causal_fraction: Scalar = computed("", "share of the score matrix computed (0.5: causal kernel, 1: full)")
+    trainable_fraction: Scalar = computed("", "share of weights with gradients (1: all, small: LoRA)")
+    input_bytes_per_token: Scalar = quantity(
+        "B", "read from storage: 4 as token numbers, hundreds as pixels", key="input_bytes"
+    )
+    routing_imbalance: Scalar = computed("", "tokens of the busiest expert rank over the mean, >= 1")

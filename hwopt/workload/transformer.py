@@ -1,11 +1,9 @@
 """The shape of a transformer, and its parameter counts in closed form."""
 
-from __future__ import annotations
-
 import equinox as eqx
-import jax.numpy as jnp
 
-from hwopt.types import Scalar
+from hwopt.quantity import quantity, ratio, switch
+from hwopt.types import Scalar, numpy_or_jax
 
 
 class Transformer(eqx.Module):
@@ -15,28 +13,32 @@ class Transformer(eqx.Module):
     floats, so a shape is differentiable like anything else.
     """
 
-    layers: Scalar
-    hidden: Scalar
-    ffn: Scalar  # inner width of a dense layer
-    mlp_matrices: Scalar  # 3: gated (gate, up, down), 2: plain
-    heads: Scalar
-    kv_heads: Scalar
-    qk_dim: Scalar  # width of one query or key head
-    v_dim: Scalar  # width of one value head
-    query_rank: Scalar  # MLA: rank of the query projection, 0: full
-    kv_rank: Scalar  # MLA: rank of the shared key-value latent, 0: none
-    rope_dim: Scalar  # MLA: width of the shared rotary key
-    vocab: Scalar
-    tied_embeddings: Scalar  # 1: the output head is the embedding
-    learned_positions: Scalar  # rows of a learned position table, 0: none
-    moe_layers: Scalar  # how many of the layers are MoE
-    experts: Scalar  # routed experts a MoE layer
-    experts_per_token: Scalar
-    shared_experts: Scalar
-    expert_ffn: Scalar
-    local_layers_fraction: Scalar  # share of layers with sliding-window or chunked attention
-    window_tokens: Scalar  # width of that window
-    parallel_layers: Scalar  # 1: attention and MLP read the same input and are added at once (PaLM, GPT-J, Falcon)
+    layers: Scalar = ratio("decoder layers")
+    hidden: Scalar = ratio("model width")
+    ffn: Scalar = ratio("inner width of a dense layer")
+    mlp_matrices: Scalar = switch("3: gated (gate, up, down), 2: plain")
+    heads: Scalar = ratio("query heads")
+    kv_heads: Scalar = ratio("key and value heads")
+    qk_dim: Scalar = ratio("width of one query or key head")
+    v_dim: Scalar = ratio("width of one value head")
+    query_rank: Scalar = ratio("MLA: rank of the query projection, 0: full", default=0.0)
+    kv_rank: Scalar = ratio("MLA: rank of the shared key-value latent, 0: none", default=0.0)
+    rope_dim: Scalar = ratio("MLA: width of the shared rotary key", default=0.0)
+    vocab: Scalar = ratio("entries of the embedding")
+    tied_embeddings: Scalar = switch("1: the output head is the embedding", most=1.0)
+    learned_positions: Scalar = ratio("rows of a learned position table, 0: none", default=0.0)
+    moe_layers: Scalar = ratio("how many of the layers are MoE", default=0.0)
+    experts: Scalar = ratio("routed experts a MoE layer", default=0.0)
+    experts_per_token: Scalar = switch("routed experts that a token meets", default=0.0)
+    shared_experts: Scalar = switch("experts that every token meets", default=0.0)
+    expert_ffn: Scalar = ratio("inner width of an expert", default=0.0)
+    local_layers_fraction: Scalar = ratio(
+        "share of layers with sliding-window or chunked attention", default=0.0, most=1.0
+    )
+    window_tokens: Scalar = quantity("token", "width of that window", default=1e9)
+    parallel_layers: Scalar = switch(
+        "1: attention and MLP read the same input and are added at once (PaLM, GPT-J, Falcon)", default=0.0, most=1.0
+    )
 
     @property
     def dense_layers(self) -> Scalar:
@@ -50,12 +52,13 @@ def attention_parameters(shape: Transformer) -> Scalar:
     `h r_q + r_q a d + h (r_kv + d_rope) + r_kv a (d - d_rope + d_v) + a d_v h`.
     """
     s = shape
-    query_inputs = jnp.where(s.query_rank > 0, s.query_rank, s.hidden)
+    where = numpy_or_jax(s.query_rank).where
+    query_inputs = where(s.query_rank > 0, s.query_rank, s.hidden)
     latent = s.hidden * (s.query_rank + s.kv_rank + s.rope_dim)
     query = query_inputs * s.heads * s.qk_dim
     grouped = s.hidden * s.kv_heads * (s.qk_dim + s.v_dim)
     uncompressed = s.kv_rank * s.heads * (s.qk_dim - s.rope_dim + s.v_dim)
-    key_value = jnp.where(s.kv_rank > 0, uncompressed, grouped)
+    key_value = where(s.kv_rank > 0, uncompressed, grouped)
     return latent + query + key_value + s.heads * s.v_dim * s.hidden
 
 

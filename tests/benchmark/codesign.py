@@ -90,7 +90,7 @@ def main() -> None:
             plan, proof = answer.plan, answer.certificate
             degrees = f"tp {plan.tp:.0f} pp {plan.pp:.0f} dp {plan.dp:.0f}"
             degrees += f" chunks {plan.virtual_stages:.0f} micro-batch {plan.micro_batch:.0f}"
-            designs = proof.scope.split(" whole-number")[0].split(" ")[-1]
+            designs = proof.scope.split(" integer")[0].split(" ")[-1]
             gap = "none" if proof.gap is None else f"{100 * proof.gap:.4f} %"
             bought = {name: each.value for name, each in answer.design.items()}
             dram = f"{bought['pool_capacity_bytes'] / 1e9:.0f} GB" if "pool_capacity_bytes" in bought else "-"
@@ -102,9 +102,7 @@ def main() -> None:
     print(
         "\nAll on h100-sxm with links, clock, bandwidth and racks as sold; global batch 3,072 (+-5 %) of 2,048 tokens; DDR at"
     )
-    print(
-        "100 GB/s an accelerator. gap: to the bound over all whole-number designs of the lattice; seconds: wall time,"
-    )
+    print("100 GB/s an accelerator. gap: to the bound over all integer designs of the lattice; seconds: wall time,")
     print("compiling included.")
 
 

@@ -2,7 +2,7 @@
 
     python tests/benchmark/fabrics.py > results/fabrics.md
 
-GPT-3 175B on 300 G tokens, each machine with about the peak of 1,536 H100 (chips of the form 3 x 2^k), best of all whole-number
+GPT-3 175B on 300 G tokens, each machine with about the peak of 1,536 H100 (chips of the form 3 x 2^k), best of all integer
 plans by cost. Constants are calibrated to published runs of GPUs and TPUs; Groq and Cerebras train by no measured constant.
 """
 
@@ -19,10 +19,10 @@ import numpy as np
 import hwopt
 from hwopt import catalog
 from hwopt.model.estimate import estimate
-from hwopt.model.report import Report
+from hwopt.model.report import TrainingReport
 from hwopt.optim.plan_search import best_plan
-from hwopt.plan import Plan
-from hwopt.report.screens import plan_line
+from hwopt.optim.plan_table import Candidate
+from hwopt.report.plan_words import plan_line
 from hwopt.units import pretty
 
 WORKLOAD, TOKENS, BATCH, LENGTH = "gpt3-175b", 300e9, 1536, 2048
@@ -37,7 +37,7 @@ class Machine:
     chip: str = "h100-sxm"
     chips: int = 0  # 0: as many as have the peak
     around: Mapping[str, Any] = field(default_factory=dict)
-    held: Mapping[str, float] = field(default_factory=dict)  # what all its plans have alike
+    common: Mapping[str, float] = field(default_factory=dict)  # what all its plans have alike
 
 
 NDR = {"fabric": "ndr-fat-tree"}
@@ -69,17 +69,17 @@ MACHINES = (
     Machine("TPU v5p, 3D torus pod", "tpu-v5p"),
     Machine("Trainium2, 2D torus of 16", "trainium2"),
     Machine("Groq LPU, weights resident in SRAM", "groq-lpu", chips=49152),
-    Machine("Cerebras WSE-2, weights streamed", "wse-2", held=STREAMED),
-    Machine("Cerebras WSE-3, weights streamed", "wse-3", held=STREAMED),
-    Machine("H100, optimizer in host DRAM over PCIe 5.0", around=NDR, held={"optimizer_offloaded": 1.0}),
-    Machine("H100, optimizer in DDR5 over CXL", around=NDR | {"pool": "cxl-ddr5"}, held={"optimizer_offloaded": 1.0}),
-    Machine("H100, states in a disaggregated pool", around=NDR | {"pool": "pooled-fabric"}, held=STREAMED),
+    Machine("Cerebras WSE-2, weights streamed", "wse-2", common=STREAMED),
+    Machine("Cerebras WSE-3, weights streamed", "wse-3", common=STREAMED),
+    Machine("H100, optimizer in host DRAM over PCIe 5.0", around=NDR, common={"optimizer_offloaded": 1.0}),
+    Machine("H100, optimizer in DDR5 over CXL", around=NDR | {"pool": "cxl-ddr5"}, common={"optimizer_offloaded": 1.0}),
+    Machine("H100, states in a disaggregated pool", around=NDR | {"pool": "pooled-fabric"}, common=STREAMED),
     Machine("H100, three sites of a region, synchronous", around=NDR | {"sites": 3, "lines": "metro"}),
     Machine("H100, three sites of a continent, synchronous", around=NDR | {"sites": 3, "lines": "continental"}),
     Machine("H100, three sites of a continent, 500 local steps", around=NDR | {"sites": 3, "lines": "continental"},
-            held={"local_steps": 500.0}),
+            common={"local_steps": 500.0}),
     Machine("H100, three sites over the internet, 500 local steps", around=NDR | {"sites": 3, "lines": "internet"},
-            held={"local_steps": 500.0}),
+            common={"local_steps": 500.0}),
 )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def run():
     return catalog.training_run(WORKLOAD, global_batch=BATCH, sequence_length=LENGTH, tokens=TOKENS)
 
 
-def bottleneck(report: Report) -> str:
+def bottleneck(report: TrainingReport) -> str:
     """The two largest parts of the step, with their shares."""
     parts = report.breakdown._asdict()
     names = sorted(parts, key=lambda each: -float(parts[each]))[:2]
@@ -109,13 +109,13 @@ def bottleneck(report: Report) -> str:
 def answer(machine: Machine):
     """The cheapest plan of a machine, or the one nearest to fitting."""
     cluster = catalog.cluster(machine.chip, chips_of(machine), **machine.around)
-    return best_plan(run(), cluster, "run_cost_usd", 0, machine.held)
+    return best_plan(run(), cluster, "run_cost_usd", 0, machine.common)
 
 
-def short(plan: Plan) -> str:
+def short(found: Candidate) -> str:
     """A plan without what is usual."""
     usual = ("cp=1", "virtual_stages=1", "zero=1", "recompute=none")
-    return " ".join(word for word in plan_line(plan).split(", ") if word not in usual)
+    return " ".join(word for word in plan_line(found.report, found.plan).split(", ") if word not in usual)
 
 
 def table() -> list[str]:
@@ -126,15 +126,15 @@ def table() -> list[str]:
     ]
     for machine in MACHINES:
         found = answer(machine)
-        plan, report = found.best.plan, found.best.report
+        report, plan = found.best.report, short(found.best)
         first = f"| {machine.name} | {chips_of(machine):,} |"
         if not found.feasible:
             why = ", ".join(f"{name} by {100 * over:.0f} %" for name, over in report.violations().items())
-            lines.append(f"{first} none fits; nearest {short(plan)} | - | - | over: {why} | - | - | - | - | - | - |")
+            lines.append(f"{first} none fits; nearest {plan} | - | - | over: {why} | - | - | - | - | - | - |")
             continue
         r = report
         lines.append(
-            f"{first} {short(plan)} | {pretty(float(r.step_time_s), 's', 3)} | {100 * float(r.mfu):.1f} % | "
+            f"{first} {plan} | {pretty(float(r.step_time_s), 's', 3)} | {100 * float(r.mfu):.1f} % | "
             f"{bottleneck(r)} | "
             f"{float(r.loss):.3f} | {float(r.run_time_s) / 86400:.1f} d | {float(r.run_cost_usd) / 1e6:.2f} M$ | "
             f"{1e6 * float(r.cost_per_token_usd):.2f} | {float(r.capex_usd) / 1e6:,.0f} M$ | {float(r.power_w) / 1e6:.2f} MW |"
@@ -142,7 +142,7 @@ def table() -> list[str]:
     return lines
 
 
-def estimated(cluster, plan: Mapping[str, Any], asked=None) -> Report:
+def estimated(cluster, plan: Mapping[str, Any], asked=None) -> TrainingReport:
     """The report of one plan."""
     asked = run() if asked is None else asked
     with jax.enable_x64(True):
@@ -303,7 +303,7 @@ calibrated constants. The walls of scale: `python -m tests.validation.walls`.
 
 The first table: GPT-3 175B, {TOKENS / 1e9:.0f} G tokens, {BATCH} sequences of {LENGTH} a step, bf16. Chips of every machine:
 3 x 2^k with a peak nearest to that of 1,536 H100, but where the name says otherwise. The plan is the cheapest of all
-whole-number ones; bottleneck: the two largest parts of the step; capital includes racks, network and building."""
+integer ones; bottleneck: the two largest parts of the step; capital includes racks, network and building."""
 
 
 def main() -> None:

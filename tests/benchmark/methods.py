@@ -24,13 +24,13 @@ from jaxtyping import Array
 from scipy.optimize import minimize
 
 from hwopt.convex import certificate
+from hwopt.design.exact import FEASIBLE
+from hwopt.design.lattices import lattice_of
+from hwopt.integers.boxes import Boxes
 from hwopt.optim.augmented_lagrangian import Settings, minimise_all
-from hwopt.optim.boxes import Boxes
 from hwopt.optim.branch_and_bound import bounded
-from hwopt.optim.exact import FEASIBLE
-from hwopt.optim.lattice import Lattice
-from hwopt.optim.optimize import BATCH, SAFETY, WHOLE, sobol_starts
 from hwopt.optim.quick_jit import quick_jit
+from hwopt.optim.relaxed import BATCH, INTEGER, SAFETY, sobol_starts
 from tests.benchmark.studies import UNLIMITED, Model, Question, batch_values, hardware_of, values
 
 SAMPLES = 1_000_000
@@ -252,7 +252,7 @@ def augmented_lagrangian(task: Task) -> Best:
     question, best = task.question, Best()
     starts = sobol_starts(question.problem, BATCH, SEED)
     flat, objective, limits = question.numbers
-    counts = (1, 1) if task.trial else WHOLE
+    counts = (1, 1) if task.trial else INTEGER
     found = _augmented(
         task.model, (flat, objective, limits + math.log1p(-SAFETY)), starts,
         np.broadcast_to(question.lower, starts.shape), np.broadcast_to(question.upper, starts.shape),
@@ -267,7 +267,7 @@ def certified(task: Task) -> Best:
     """Ours: the model read as a convex programme, solved, bounded by the certificate, checked by the exact model."""
     problem, best = task.question.problem, Best()
     point = task.question.point[None]
-    programme, answers, _ = bounded(problem, Lattice(problem), Boxes(point, point))
+    programme, answers, _ = bounded(problem, lattice_of(problem), Boxes.of_points(point))
     certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)
     task.batch(hardware_of(programme.names, answers.y[0], problem)[None], best)
     best.evaluations = int(answers.iterations[0])

@@ -2,12 +2,13 @@
 
     python tests/benchmark/serving.py > results/serving.md
 
-Every whole-number plan of each machine by the exact model (`hwopt plan --mode serve`'s lattice). Requests of 2,048 tokens in and
+Every integer plan of each machine by the exact model (`hwopt plan --mode serve`'s lattice). Requests of 2,048 tokens in and
 512 out. Constants are calibrated to published runs where there are any; Groq and Cerebras serve by no measured constant.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,8 @@ import numpy as np
 import hwopt
 from hwopt import catalog
 from hwopt.model.schedule import Breakdown
-from hwopt.optim.plan_blocks import in_blocks, reports
-from hwopt.optim.serving_plan_lattice import ServingPlanLattice, serving_lattice
+from hwopt.optim.plan_table import PlanTable, in_blocks, reports
+from hwopt.optim.serving_plans import serving_plans
 from hwopt.plot.style import figure, save
 from hwopt.workload.service import Service
 
@@ -57,21 +58,21 @@ MACHINES = (
 )
 
 
-def answers(service: Service, cluster: Any) -> tuple[ServingPlanLattice, np.ndarray, dict[str, np.ndarray]]:
+def answers(service: Service, cluster: Any) -> tuple[PlanTable, np.ndarray, dict[str, np.ndarray]]:
     """Every plan that fits, and what it gives."""
-    rows = serving_lattice(service, cluster)
+    plans = dataclasses.replace(serving_plans(service, cluster), block=BLOCK)
     names = ("feasible", "time_per_output_token_s", "cost_per_token_usd", "tokens_per_s_per_chip", "energy_per_token_j",
              "time_to_first_token_s", "bottleneck", "floor_time_s", "step_time_s")  # fmt: skip
 
-    def take(workload, machine, plans):
-        report = reports(workload, machine, plans)
+    def take(workload, machine, some):
+        report = reports(workload, machine, some)
         return [getattr(report, name) for name in names]
 
     with jax.enable_x64(True):
-        found = in_blocks(take, rows, np.arange(rows.count), service, cluster, block=BLOCK)
+        found = in_blocks(take, plans, np.arange(plans.count), service, cluster)
     table = dict(zip(names, found, strict=True))
     fits = np.flatnonzero(table["feasible"] > 0)
-    return rows, fits, {name: column[fits] for name, column in table.items()}
+    return plans, fits, {name: column[fits] for name, column in table.items()}
 
 
 def front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -81,10 +82,10 @@ def front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return order[np.r_[True, y[order][1:] < least[:-1]]]
 
 
-def plan_words(rows: ServingPlanLattice, index: int) -> str:
+def plan_words(plans: PlanTable, index: int) -> str:
     """Degrees that are not 1, and the batch."""
-    parts = [f"{name} {getattr(rows, name)[index]}" for name in ("tp", "pp", "ep") if getattr(rows, name)[index] > 1]
-    return ", ".join([*parts, f"batch {rows.batch[index]}"])
+    parts = [f"{name} {plans[name][index]}" for name in ("tp", "pp", "ep") if plans[name][index] > 1]
+    return ", ".join([*parts, f"batch {plans['batch'][index]}"])
 
 
 def speeds() -> list[str]:
@@ -103,7 +104,7 @@ def speeds() -> list[str]:
     with figure(figsize=(7.6, 4.6)) as (drawn, (axes,)):
         for machine in MACHINES:
             service = catalog.service("llama3.1-70b", precision=machine.precision)
-            rows, fits, table = answers(service, machine.cluster())
+            plans, fits, table = answers(service, machine.cluster())
             speed, price = 1.0 / table["time_per_output_token_s"], table["cost_per_token_usd"] * 1e6
             cells = []
             for least in SPEEDS:
@@ -112,7 +113,8 @@ def speeds() -> list[str]:
                 cells.append(f"{price[best]:.2f}" if best >= 0 else "-")
             top = int(np.argmax(speed))
             lines.append(
-                f"| {machine.name}, {machine.precision} | {' | '.join(cells)} | {speed[top]:,.0f} | {plan_words(rows, fits[top])} |"
+                f"| {machine.name}, {machine.precision} | {' | '.join(cells)} | {speed[top]:,.0f} "
+                f"| {plan_words(plans, fits[top])} |"
             )
             on = front(-speed, price)
             axes.plot(speed[on], price[on], "o-", markersize=2.5, label=machine.name, linewidth=1.4)
@@ -177,15 +179,15 @@ def domains() -> list[str]:
     service = catalog.service("deepseek-v3", precision="fp8")
     for domain in (4, 8, 16, 36, 72, 144):
         cluster = catalog.cluster("gb200", 144, domain=domain, stack=catalog.serving_stack("gb200"))
-        rows, fits, table = answers(service, cluster)
+        plans, fits, table = answers(service, cluster)
         pace = table["time_per_output_token_s"]
         held = np.flatnonzero(pace <= 0.05)
         best = held[np.argmin(table["cost_per_token_usd"][held])]
         fast = int(np.argmin(pace))
         part = PARTS[int(table["bottleneck"][best])]
         lines.append(
-            f"| {domain} | {table['cost_per_token_usd'][best] * 1e6:.2f} | {plan_words(rows, fits[best])} | {part} | "
-            f"{1.0 / pace[fast]:.0f} | {plan_words(rows, fits[fast])} |"
+            f"| {domain} | {table['cost_per_token_usd'][best] * 1e6:.2f} | {plan_words(plans, fits[best])} | {part} | "
+            f"{1.0 / pace[fast]:.0f} | {plan_words(plans, fits[fast])} |"
         )
     return lines
 

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from hwopt.optim.exact import FEASIBLE
+from hwopt.design.exact import FEASIBLE
 from tests.benchmark import methods
 from tests.benchmark.methods import METHODS, Best, Task, timed
 from tests.benchmark.studies import (
@@ -116,7 +116,7 @@ def number(value: float, form: str = ".1e") -> str:
 def table(questions: list[Question], optima: list[Known], scores: dict[str, list[Score]], seconds: float) -> str:
     """The figures of all methods, then of all studies."""
     lines = [
-        f"{len(questions)} studies with whole numbers fixed, {len(questions[0].lower)} continuous hardware variables; exact model,"
+        f"{len(questions)} studies with integers fixed, {len(questions[0].lower)} continuous hardware variables; exact model,"
         " float64",
         f"gap: relative, best feasible point (violation <= {FEASIBLE:g}) above the bound of the global optimum,",
         f"  known to {max(k.value - k.bound for k in optima):.0e}; below 0: by that tolerance. none: no feasible point",

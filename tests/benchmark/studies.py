@@ -1,10 +1,10 @@
-"""Ten studies whose global optimum is known: whole numbers at one design of the lattice, the hardware continuous.
+"""Ten studies whose global optimum is known: integers at one design of the lattice, the hardware continuous.
 
-With the whole numbers fixed the model reads exactly as one convex programme in the logarithms of five variables (HBM
+With the integers fixed the model reads exactly as one convex programme in the logarithms of five variables (HBM
 bandwidth and capacity, clock, bandwidth inside and outside the domain). Its optimum is known to `REFERENCE_GAP` by the bound
 of `hwopt.convex.certificate`, which shares no code with any solver. Budgets are such that two or more constraints bind.
 
-The whole numbers come from a few seconds of `hwopt.optim.branch_and_bound.search` on each question; any valid ones would do.
+The integers come from a few seconds of `hwopt.optim.branch_and_bound.search` on each question; any valid ones would do.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from jaxtyping import Array
 
 from hwopt.convex import certificate
 from hwopt.convex.interior_point import Status
+from hwopt.design.design import Design
+from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Form, Problem, evaluate
-from hwopt.design.variables import Design
 from hwopt.optim.certified import leaf
-from hwopt.optim.lattice import Lattice
 from hwopt.optim.quick_jit import quick_jit
 from objectives.carbon import Carbon
 from objectives.tokens_per_dollar import TokensPerDollar
@@ -43,10 +43,18 @@ REFERENCE_GAP = 1e-8
 AGREES = 1e-7
 """Relative difference at most between the programme's optimum and the exact model at its point."""
 
+ABSENT = -100.0
+"""A limit that does not apply, as solvers take it that calculate with every constraint."""
+
+COORDINATES = (
+    "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack", "hbm_stacks", "dies",
+)  # fmt: skip
+"""Order of a study's integers."""
+
 
 @dataclass(frozen=True)
 class Study:
-    """A question and the design of its lattice (`Lattice.COORDINATES`) at which its whole numbers stay."""
+    """A question and the design of its lattice (`COORDINATES`) at which its integers stay."""
 
     question: TrainingQuestion
     point: tuple[int, ...]
@@ -57,7 +65,9 @@ class Study:
 
     def numbers(self) -> Question:
         """The study for the shared model."""
-        return question_of(self.name, self.question.problem(), np.asarray(self.point))
+        problem = self.question.problem()
+        point = lattice_of(problem).point(dict(zip(COORDINATES, self.point, strict=True)))
+        return question_of(self.name, problem, point)
 
 
 STUDIES = (
@@ -122,18 +132,18 @@ STUDIES = (
 
 
 def hardware(problem: Problem, point: np.ndarray) -> Problem:
-    """The question with its whole numbers fixed: continuous hardware alone.
+    """The question with its integers fixed: continuous hardware alone.
 
     **Raises:** `SystemExit` where the point isn't one of the lattice.
     """
-    lattice = Lattice(problem)
+    lattice = lattice_of(problem)
     if not lattice.valid(point[None])[0]:
         raise SystemExit(f"{problem.question}: {point} is no design of its lattice any more; search for another")
     values = lattice.design(point)
     design = problem.template
     for each in problem.variables:
         if each.name in values:
-            design = each.put(design, np.float64(values[each.name]))
+            design = each.place.put(design, np.float64(values[each.name]))
     free = tuple(each for each in problem.variables if each.name not in values)
     template = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), design)
     return dataclasses.replace(problem, variables=free, template=template)
@@ -168,7 +178,7 @@ class Question:
 
 
 def question_of(name: str, problem: Problem, point: np.ndarray) -> Question:
-    """A problem at one whole-number design, for the shared model."""
+    """A problem at one integer design, for the shared model."""
     problem = hardware(problem, point)
     limits = np.full(len(USED), UNLIMITED)
     for budget in problem.budgets:
@@ -207,7 +217,9 @@ class Model:
 def model_of(problem: Problem) -> Model:
     """All used metrics as budgets of one form."""
     leaves, tree = jax.tree.flatten(problem.template)
-    form = dataclasses.replace(problem.form, objective=metric(USED[0]), budgets=tuple(metric(name) for name in USED))
+    form = dataclasses.replace(
+        problem.form, objective=metric(USED[0]), budgets=tuple((name, metric(name)) for name in USED)
+    )
     return Model(form, tree, tuple(np.shape(leaf) for leaf in leaves))
 
 
@@ -221,7 +233,8 @@ def values(model: Model, numbers: tuple, y: Array, temperature: Array | None = N
     flat, objective, limits = numbers
     held = evaluate(model.form, model.template(flat), y, jnp.ones(len(USED)), temperature).constraints
     used = held[: len(USED)]
-    return used @ objective, held.at[: len(USED)].set(used - limits)
+    limited = held.at[: len(USED)].set(used - limits)
+    return used @ objective, jnp.where(jnp.isneginf(limited), ABSENT, limited)
 
 
 @partial(quick_jit, static=("model",))
@@ -251,11 +264,11 @@ def known(question: Question) -> Known:
     **Raises:** `SystemExit` where the programme isn't solved, isn't exact or isn't proved.
     """
     problem = question.problem
-    programme, answers = leaf(problem, Lattice(problem), question.point)
+    programme, answers = leaf(problem, lattice_of(problem), question.point)
     constant = float(programme.constant[0])
     bound = float(certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)[0])
     value = float(answers.objective[0])
-    if programme.replaced or answers.status[0] != Status.solved or value - bound > REFERENCE_GAP:
+    if programme.relaxed or answers.status[0] != Status.solved or value - bound > REFERENCE_GAP:
         raise SystemExit(f"{question.name}: its optimum isn't known (gap {value - bound:.1e}, status {answers.status})")
     y = hardware_of(programme.names, answers.y[0], problem)
     multipliers = {

@@ -25,9 +25,8 @@ import hwopt
 from hwopt.study.sensitivity.inputs import template_inputs
 from hwopt.study.sweep.evaluator import CPU_OPTIONS
 from hwopt.study.sweep.reductions import Block
-from hwopt.study.sweep.run import Run, run
-from hwopt.study.sweep.specification import Specification, specification
-from hwopt.study.sweep.study import _prepared
+from hwopt.study.sweep.run import Run
+from hwopt.study.sweep.specification import Specification
 
 FOLDER = Path(__file__).parents[2] / "results" / "reference"
 
@@ -43,10 +42,10 @@ def question(gradients: bool, samples: int, rows: bool = False) -> Specification
     names: list[str] = []
     if gradients:
         problem = objective.problem()
-        names = [each.name for each in problem.variables if each.category != "rounding"]
+        names = [each.name for each in problem.variables if each.category != "lookup"]
         prices = [each.name for each in template_inputs(problem) if each.name.startswith("cluster.prices.")]
         names += prices[: GRADIENT_INPUTS - len(names)]
-    return specification(objective, samples, rows=rows or gradients, gradients=names)
+    return Specification(objective, samples, rows=rows or gradients, gradients=names)
 
 
 def timed(function: Callable[[], Any], repeats: int = REPEATS) -> float:
@@ -63,14 +62,13 @@ def end_to_end(spec: Specification, folder: Path | None = None) -> tuple[float, 
     """Seconds of starting (tracing, compiling, the first tile) and of evaluating, reducing and storing all variants."""
     begun = time.perf_counter()
     run_ = Run(spec)
-    store, edges = _prepared(run_, folder)
-    for evaluator in run_.evaluators:
-        reduction = run_.reduction(0, edges)
+    store = run_.store(folder)
+    for evaluator, reduction in zip(run_.evaluators, run_.reductions, strict=True):
         columns = evaluator(evaluator.starts([0])[0])
-        columns |= reduction.compiled_codes({name: columns[name] for name in reduction.coded})
-        Block(reduction).add(0, {name: columns[name] for name in reduction.counted}, 1)
+        block = Block(reduction)
+        block.finish(block.begin(0, columns | reduction.compiled_codes(columns), 1))
     started = time.perf_counter()
-    run(run_, store, edges, None)
+    run_.complete(store, None)
     return started - begun, time.perf_counter() - started
 
 
@@ -125,7 +123,7 @@ def work(spec: Specification) -> dict[str, float]:
     run_ = Run(spec)
     evaluator = run_.evaluators[0]
     program = evaluator.program
-    shapes = [jax.ShapeDtypeStruct((spec.tile,), np.dtype(spec.kind))] * len(program.variables)
+    shapes = [jax.ShapeDtypeStruct((spec.tile,), np.dtype(spec.dtype))] * len(program.variables)
     compiled = (
         jax.jit(program.evaluated, compiler_options=CPU_OPTIONS if spec.platform == "cpu" else None)
         .lower(*shapes)
@@ -188,7 +186,7 @@ def table(quick: bool) -> list[str]:
     device = jax.devices()[0]
     lines = [
         f"Sweeps of {made.problem.name}: {len(made.variables)} variables, {len(made.metrics)} metrics, "
-        f"{len(made.constraints)} constraints, {made.kind}",
+        f"{len(made.constraints)} constraints, {made.dtype}",
         f"{processor()}, {os.cpu_count()} cores (load {os.getloadavg()[0]:.1f}); {len(jax.devices())} x {device.device_kind}; "
         f"jax {version('jax')}",
         "forward: sampling, model, constraints and reductions (counts, histograms, best, Pareto front, bottleneck map), no rows;",

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from hwopt.optim.exact import FEASIBLE
+from hwopt.design.exact import FEASIBLE
 from tests.benchmark.studies import AGREES, REFERENCE_GAP, STUDIES, batch_values, known, model_of
 
 

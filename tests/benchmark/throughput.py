@@ -1,6 +1,6 @@
 """Certified solves a second, beside SciPy's SLSQP: `python tests/benchmark/throughput.py`.
 
-A thousand instances of one question, each the continuous hardware of one whole-number design (a random point of the lattice)
+A thousand instances of one question, each the continuous hardware of one integer design (a random point of the lattice)
 under its own budgets and prices. All are read and solved as one batch; each answer has a lower bound, each infeasible
 instance a proof. SLSQP gets the exact model's values and exact gradients, compiled, one instance at a time.
 
@@ -29,16 +29,17 @@ from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import infeasible
 from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.signomial import Algebra, number
+from hwopt.design.design import Design
+from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Form, Problem, Values, evaluate
-from hwopt.design.variables import Design
-from hwopt.optim.boxes import Boxes
-from hwopt.optim.lattice import Lattice
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.enumeration import divisors
+from hwopt.integers.system import System
+from hwopt.optim.canonicalize import canonicalize, free_values
 from hwopt.optim.quick_jit import quick_jit
-from hwopt.optim.reading import programme_of, read_design
-from hwopt.optim.whole_plans import divisors
 from objectives.train_cost import TrainCost
 from tests.benchmark.methods import Best, slsqp, values_and_slopes
-from tests.benchmark.studies import model_of, question_of
+from tests.benchmark.studies import COORDINATES, model_of, question_of
 
 FILE = Path(__file__).parents[2] / "results" / "reference" / "solver_throughput.txt"
 
@@ -67,7 +68,7 @@ class Instances:
     """Fixed plans with budgets and prices of their own."""
 
     problem: Problem
-    lattice: Lattice
+    lattice: System
     points: np.ndarray  # (instance, coordinate)
     prices: list[np.ndarray]  # factors, (instance, ...) for each of `PRICED`
     limits: np.ndarray  # (instance, budget)
@@ -89,7 +90,7 @@ class Instances:
         return jax.tree.leaves(eqx.tree_at(where, held, scaled))
 
     def one(self, i: int) -> Problem:
-        """An instance as a problem of its own, whole numbers still free."""
+        """An instance as a problem of its own, integers still free."""
         leaves = [leaf[min(i, len(leaf) - 1)] for leaf in self.template()]
         budgets = tuple(
             dataclasses.replace(b, limit=float(x)) for b, x in zip(self.problem.budgets, self.limits[i], strict=True)
@@ -98,10 +99,11 @@ class Instances:
         return dataclasses.replace(self.problem, template=template, budgets=budgets)
 
 
-def random_points(lattice: Lattice, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Valid whole-number designs, different ones: degrees and counts log-uniform, batches filled."""
-    heads = round(float(lattice.problem.template.workload.model.heads))
-    batch = lattice.range("global_batch_sequences")
+def random_points(problem: Problem, lattice: System, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Valid integer designs, different ones: degrees and counts log-uniform, batches filled."""
+    model = problem.template.workload.model
+    heads, layers = round(float(model.heads)), round(float(model.layers))
+    batch = lattice.quantities["global_batch_sequences"]
     found: dict[tuple[int, ...], None] = {}
 
     def log_uniform(low: float, high: float) -> int:
@@ -110,15 +112,13 @@ def random_points(lattice: Lattice, count: int, rng: np.random.Generator) -> np.
     while len(found) < count:
         t = int(rng.choice([d for d in divisors(heads) if 4 <= d <= 32]))
         p, b = log_uniform(1, 32), log_uniform(1, 4)
-        v = log_uniform(1, min(16, (lattice.layers + 2) // p)) if p > 1 else 1
+        v = log_uniform(1, min(16, (layers + 2) // p)) if p > 1 else 1
         d = max(1, round(math.exp(rng.uniform(math.log(8_000), math.log(40_000))) / (t * p)))
-        m = int(rng.uniform(batch[0], batch[1]) // (d * b))
+        m = int(rng.uniform(batch.low, batch.high) // (d * b))
         g, n = log_uniform(1, 576 // t), log_uniform(4, 72)
-        found |= {
-            tuple(point): None
-            for point in [(t, 1, p, v, b, d, m, g, n, 1, 1)]
-            if m and lattice.valid(np.asarray([point]))[0]
-        }
+        point = lattice.point(dict(zip(COORDINATES, (t, 1, p, v, b, d, m, g, n, 1, 1), strict=True)))
+        if m and lattice.valid(point[None])[0]:
+            found[tuple(map(int, point))] = None
     return np.asarray(list(found)[:count], np.int64)
 
 
@@ -126,8 +126,8 @@ def instances(count: int = INSTANCES) -> Instances:
     """The same ones at every call."""
     rng = np.random.default_rng(SEED)
     problem = TrainCost().problem()
-    lattice = Lattice(problem)
-    points = random_points(lattice, count, rng)
+    lattice = lattice_of(problem)
+    points = random_points(problem, lattice, count, rng)
     shapes = [np.shape(getattr(problem.template.cluster.prices, name)) for name in PRICED]
     prices = [np.exp(rng.uniform(*np.log(PRICES), (count, *shape))) for shape in shapes]
     made = Instances(problem, lattice, points, prices, np.ones((count, len(problem.budgets))))
@@ -177,17 +177,17 @@ def read_and_solved(made: Instances) -> Solved:
     """The way of `hwopt.optim.branch_and_bound.bounded`, with a template and budgets for each instance."""
     times, cpu = [time.perf_counter()], time.process_time()
     algebra = Algebra()
-    values, ties = made.lattice.values(algebra, Boxes(made.points, made.points))
-    shares = {i: number(made.limits[:, i] / b.limit) for i, b in enumerate(made.problem.budgets)}
-    read = read_design(made.problem, algebra, values, len(made), shares, template=made.template())
-    programme = programme_of(read, ties)
+    values, ties = free_values(made.problem, made.lattice, algebra, Boxes.of_points(made.points))
+    shares = {b.name: number(made.limits[:, i] / b.limit) for i, b in enumerate(made.problem.budgets)}
+    canonical = canonicalize(made.problem, algebra, values, len(made), shares, template=made.template())
+    programme = canonical.programme(ties)
     times.append(time.perf_counter())
     structure, numbers = programme.structure, programme.numbers
     answers = solve(structure, numbers, tolerance=TOLERANCE)
     times.append(time.perf_counter())
     lower = certificate.lower_bound(structure, numbers, answers.y, answers.multipliers) + programme.constant
     proved = certificate.infeasibility(structure, numbers, answers.y, answers.multipliers) > 0
-    impossible = ~read.holds | ((answers.status == Status.infeasible) & proved)
+    impossible = ~canonical.holds | ((answers.status == Status.infeasible) & proved)
     unsure = np.flatnonzero((answers.status != Status.solved) & ~impossible)
     if len(unsure):
         impossible[unsure] |= infeasible(structure, numbers.take(unsure))
@@ -272,12 +272,12 @@ def ours(made: Instances, solved: Solved, first: float, off: float, violation: f
     sizes = len(programme.names), len(programme.labels), len(programme.structure.group)
     return [
         f"{len(made):,} instances: {made.problem.name} of {made.problem.question.split(': ')[1].split(';')[0]}",
-        f"  random whole-number designs; budgets {BUDGETS[0]:g}-{BUDGETS[1]:g} of what the datasheet's hardware needs, "
+        f"  random integer designs; budgets {BUDGETS[0]:g}-{BUDGETS[1]:g} of what the datasheet's hardware needs, "
         f"{len(PRICED)} prices x {PRICES[0]:g}-{PRICES[1]:g}",
         "  five continuous variables; as a convex programme {} variables, {} groups, {} terms; float64".format(*sizes),
         "",
         f"solved and bounded {done.sum():>6,}   gap median {np.median(gaps):.0e}, worst {gaps.max():.0e}; "
-        f"{len(programme.replaced)} terms replaced",
+        f"{len(programme.relaxed)} terms relaxed",
         f"proved infeasible  {infeasible_.sum():>6,}",
         f"open               {(~done & ~infeasible_).sum():>6,}",
         f"Newton iterations  {np.median(solved.answers.iterations):>6.0f} median, {solved.answers.iterations.max()} at most",

@@ -64,7 +64,9 @@ def output_names() -> list[str]:
 def _differentiable(vector):
     report = estimate(*from_vector(vector))
     leaves = jax.tree_util.tree_leaves_with_path(report)
-    return [(path, leaf) for path, leaf in leaves if path[-1].name not in ("bottleneck", "feasible")]
+    # A margin without a limit has no slope: 0 stands for it.
+    known = [(path, jnp.where(jnp.isinf(leaf), 0.0, leaf)) for path, leaf in leaves]
+    return [(path, leaf) for path, leaf in known if path[-1].name not in ("bottleneck", "feasible")]
 
 
 def output_scale(y: np.ndarray, names: list[str]) -> np.ndarray:

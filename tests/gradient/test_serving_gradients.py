@@ -62,7 +62,7 @@ def compiled(function, *examples):
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["serve", pytest.param("apart", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["serve", pytest.param("disaggregated", marks=pytest.mark.long)])
 def test_slopes_are_those_of_differences(mode):
     """To 1e-6 |e| + 1e-8, off the kinks; a degree of exactly 1 sits on one. Every fourth machine is told how many come."""
     service, cluster, plan = serving_cases(np.random.default_rng(80), BATCH, mode=mode)
@@ -100,7 +100,7 @@ def test_slopes_are_those_of_differences(mode):
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("mode", ["serve", "apart"])
+@pytest.mark.parametrize("mode", ["serve", "disaggregated"])
 def test_gradients_are_finite(mode):
     """In float32, of every output by every input."""
     cases = jax.tree.map(np.float32, serving_cases(np.random.default_rng(81), 300, mode=mode))

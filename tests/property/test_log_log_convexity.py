@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.model import carbon, cost, jitter, learning, power, rack, reliability, thermal
+from hwopt.model import cost, learning, power, rack, reliability, thermal
 from hwopt.model.estimate import estimate
-from hwopt.model.maximum import hard_maximum, soft_maximum
+from hwopt.model.maximum import expected_maximum_sigmas, hard_maximum, jitter_fraction, soft_maximum
 from hwopt.optim.quick_jit import quick_jit
 from tests.cases import count, random_cases, replace, take
 
@@ -253,7 +253,7 @@ def test_parts_of_the_cost_of_a_domain_inside_its_rack(part):
     bends = part not in ("electricity",)
 
     def usd(c):
-        return cost.cost_parts(c, cost.capital(c, inlet_w(c)), c.facility.host_power_w)[part]
+        return getattr(cost.spending(c, cost.capital(c, inlet_w(c)), c.facility.host_power_w), part)
 
     assert_convex(usd, clusters(calm()), *PRICES, bends=bends)
 
@@ -273,7 +273,7 @@ def test_parts_of_the_carbon(part):
              "facility__carbon_kg_per_j", "facility__host_power_w")  # fmt: skip
 
     def kilograms(c):
-        return carbon.carbon_parts(c, inlet_w(c), c.facility.host_power_w)[part]
+        return cost.carbon_parts(c, inlet_w(c), c.facility.host_power_w)[part]
 
     assert_convex(kilograms, clusters(calm()), *paths, *POWERS, bends=part != "electricity")
 
@@ -502,8 +502,8 @@ def test_chillers_are_not_convex_in_temperature():
 
 def test_expected_maximum_and_jitter_are_not_convex_in_chips():
     rows = quantities(57, chips=(2, 1e6))
-    assert_not_convex(lambda q: jitter.expected_maximum_sigmas(q.chips), rows, "chips")
-    assert_not_convex(lambda q: jitter.jitter_fraction(0.01, q.chips), rows, "chips")
+    assert_not_convex(lambda q: expected_maximum_sigmas(q.chips), rows, "chips")
+    assert_not_convex(lambda q: jitter_fraction(0.01, q.chips), rows, "chips")
 
 
 def test_goodput_itself_is_not_convex():

@@ -308,7 +308,7 @@ def test_users_are_tokens_a_second_times_their_time(mode):
 
 def test_users_of_two_groups_are_tokens_a_second_times_their_time():
     """Where prompts or links hold the machine back, fewer sequences are under way than it has room for."""
-    service, _, plan = cases = drawn(62, "apart")
+    service, _, plan = cases = drawn(62, "disaggregated")
     report = run_model(cases)
     expected = report.requests_per_s * without_first(service) * report.time_per_output_token_s
     np.testing.assert_allclose(report.users, expected, rtol=1e-9)
@@ -317,7 +317,7 @@ def test_users_of_two_groups_are_tokens_a_second_times_their_time():
     assert 10 < np.isclose(report.users, room).sum() < ROWS - 10
 
 
-@pytest.mark.parametrize("mode", ["serve", "prefill", "decode", "apart"])
+@pytest.mark.parametrize("mode", ["serve", "prefill", "decode", "disaggregated"])
 def test_a_machine_answers_the_requests_that_arrive(mode):
     """As many as it can where so many come; with fewer each costs more, and none takes less time."""
     service, cluster, plan = drawn(73, mode)
@@ -376,7 +376,7 @@ def test_tokens_of_a_prompt_meet_those_before_them_within_the_window():
 
 
 def test_two_groups_give_what_the_slower_one_gives():
-    service, cluster, plan = drawn(64, "apart")
+    service, cluster, plan = drawn(64, "disaggregated")
     cluster = replace(cluster, network__bandwidth_bytes_per_s=1e30, network__latency_s=0.0, network__latency_tail_s=0.0)
     cluster = replace(cluster, rack__floor_area_m2=1e-30)
     both = run_model((service, cluster, plan))
@@ -500,7 +500,7 @@ def unhurried(cluster):
     )
 
 
-@pytest.mark.parametrize("mode", ["serve", "prefill", "apart"])
+@pytest.mark.parametrize("mode", ["serve", "prefill", "disaggregated"])
 def test_logarithms_are_convex_in_those_of_the_hardware(mode):
     service, cluster, plan = drawn(70, mode, n=2 * ROWS)
     cluster, rng = unhurried(cluster), np.random.default_rng(71)

@@ -77,7 +77,7 @@ def spread(plan, rng):
 def test_equals_the_reference_where_replicas_share_weights(mode):
     rng = np.random.default_rng(170)
     service, cluster, plan = serving_cases(rng, CASES, mode=mode)
-    if mode == "apart":
+    if mode == "disaggregated":
         plan = type(plan)(prefill=spread(plan.prefill, rng), decode=spread(plan.decode, rng))
     else:
         plan = spread(plan, rng)
@@ -91,7 +91,7 @@ def test_equals_the_reference_where_replicas_share_weights(mode):
 def test_equals_the_reference_on_one_chip(mode):
     service, cluster, plan = serving_cases(np.random.default_rng(140), CASES, mode=mode)
     ones = dict.fromkeys(("tp", "pp", "dp", "ep", "expert_tp", "fullest_stage", "last_stage"), 1.0)
-    if mode == "apart":
+    if mode == "disaggregated":
         plan, chips = type(plan)(prefill=replace(plan.prefill, **ones), decode=replace(plan.decode, **ones)), 2.0
     else:
         plan, chips = replace(plan, **ones), 1.0
@@ -142,7 +142,7 @@ def occurring(service, cluster, plan):
 
 def test_two_groups_wait_for_either_and_for_links():
     """The prefill, the decode and the links each hold back some of the pairs."""
-    service, cluster, plan = serving_cases(np.random.default_rng(150), 400, mode="apart")
+    service, cluster, plan = serving_cases(np.random.default_rng(150), 400, mode="disaggregated")
     actual = mapped((service, cluster, plan))
     gain = sum(service.acceptance**i * (i <= service.drafted_tokens) for i in range(8))
     decoded = plan.decode.micro_batch * plan.decode.pp * plan.decode.dp * gain / actual["step_time_s"]

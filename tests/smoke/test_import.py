@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
+
+import hwopt
 
 HEAVY = ("pydantic", "xarray", "zarr", "matplotlib", "tyro", "rich", "pandas", "objectives")
 
@@ -24,3 +28,13 @@ print(sorted(changed), jax.numpy.ones(1).dtype)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[] float32"
+
+
+def test_type_checkers_see_the_names_that_there_are():
+    tree = ast.parse(Path(hwopt.__file__).read_text())
+    guarded = next(node for node in tree.body if isinstance(node, ast.If)).body
+    seen = {alias.asname or alias.name: node.module for node in guarded for alias in node.names}
+    assert seen == hwopt._WHERE
+    assert (Path(hwopt.__file__).parent / "py.typed").exists()
+    for name in hwopt._WHERE:
+        assert getattr(hwopt, name).__name__.endswith(name)

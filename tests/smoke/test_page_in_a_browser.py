@@ -77,7 +77,7 @@ def test_the_answer_of_optimize_is_seen(browser, reports, width, height, scheme)
     with opened(browser, reports / "optimize.html", width, height, scheme) as page:
         answer = page.locator(".answer .big").bounding_box()
         assert answer is not None and answer["y"] + answer["height"] < height  # without scrolling
-        for title in ("What binds", "The design", "What the answer hangs on", "How good is it"):
+        for title in ("What binds", "The design", "Sensitivities", "How good is it"):
             assert page.get_by_role("heading", name=title, exact=True).is_visible()
         assert page.get_by_role("row", name="chips").first.is_visible()
         assert page.locator(".budgets .bar").count() == 3

@@ -119,7 +119,7 @@ def test_estimate_screen_says_the_same(capsys):
         ([*ESTIMATE, "--plan", "tp=2,tp=2"], "twice"),
         ([*ESTIMATE, "--plan", "tp=-1"], "tp=-1"),
         ([*ESTIMATE, "--plan", "tp=nan"], "tp"),
-        ([*ESTIMATE, "--plan", "tp=1.5"], "whole"),
+        ([*ESTIMATE, "--plan", "tp=1.5"], "an integer"),
         ([*ESTIMATE, "--plan", "tp=1,ep=4"], "dense"),
         ([*ESTIMATE, "--plan", "tp=1,recompute=ful"], "full"),
         ([*ESTIMATE, "--plan", "tp=1,zero=7"], "zero"),

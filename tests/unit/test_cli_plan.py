@@ -101,7 +101,7 @@ def test_nothing_fits(capsys):
         ([*PLAN, "--export", "megatorn"], "'megatron'"),
         ([*PLAN, "--objective", "step_time"], "'step_time_s'"),
         ([*PLAN, "--top", "0"], "--top"),
-        ([*PLAN, "--top", "1.5"], "whole"),
+        ([*PLAN, "--top", "1.5"], "integer"),
         ([*PLAN, "--top", "100000"], "at most"),
         ([*PLAN, "--plan", "tp=8"], "--plan"),
         ([*PLAN, "--precison", "bf16"], "--precision"),

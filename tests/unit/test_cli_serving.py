@@ -1,6 +1,5 @@
 """`hwopt estimate` and `hwopt plan` of a service as scripts see them."""
 
-import dataclasses
 import json
 import math
 
@@ -10,7 +9,7 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.cli import main
-from hwopt.model.serving.report import ServingReport
+from hwopt.model.report import ServingReport, outputs
 from hwopt.plan import Disaggregated
 
 MACHINE = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "8", "--precision", "fp8"]
@@ -18,7 +17,7 @@ ESTIMATE = ["estimate", *MACHINE]
 SERVE = [*ESTIMATE, "--mode", "serve"]
 PLAN = ["plan", *MACHINE, "--mode", "serve"]
 
-METRICS = [field.name for field in dataclasses.fields(ServingReport)]
+METRICS = list(outputs(ServingReport))
 
 CONTRACT = (
     "step_time_s", "tokens_per_s", "mfu", "hfu", "model_flops_per_chip_per_s", "memory_per_chip_bytes",
@@ -212,16 +211,16 @@ def test_nothing_fits(capsys):
         (["plan", *MACHINE, "--disaggregate"], "--disaggregate"),
         ([*PLAN, "--export", "megatron"], "--export"),
         ([*PLAN, "--hold", "local_steps=2"], "--hold"),
-        ([*PLAN, "--objective", "run_cost_usd"], "none that a service has"),
+        ([*PLAN, "--objective", "run_cost_usd"], "none that this workload has"),
         ([*PLAN, "--objective", "cost_per_tokn_usd"], "cost_per_token_usd"),
         ([*PLAN, "--tpot-limit-s", "-1"], "--tpot-limit-s"),
         (["plan", *MACHINE, "--mode", "prefill", "--tpot-limit-s", "1"], "mode prefill"),
         (["plan", *MACHINE, "--mode", "decode", "--disaggregate"], "mode decode"),
-        (["plan", *MACHINE, "--objective", "time_to_first_token_s"], "none that a training run has"),
+        (["plan", *MACHINE, "--objective", "time_to_first_token_s"], "none that this workload has"),
         ([*SERVE, "--plan", "tp=3"], "heads"),
         ([*SERVE, "--plan", "tp=2,vpp=2"], "vpp"),
         ([*SERVE, "--plan", "tp=2,pp=2,dp=8"], "8 chips"),
-        ([*SERVE, "--plan", "batch=1.5"], "whole"),
+        ([*SERVE, "--plan", "batch=1.5"], "an integer"),
         ([*SERVE, "--plan", "ep=2"], "dense"),
         ([*SERVE, "--prefill-plan", "tp=2"], "three flags"),
         ([*SERVE, "--plan", "tp=2", "--prefill-plan", "tp=2", "--prefill-chips", "8"], "less than the 8 chips"),

@@ -130,7 +130,7 @@ def test_the_question_may_stand_behind_a_flag(before):
         (["trane_cost"], "train_cost"),
         (["--sampels", "5"], "--samples"),
         (["--samples", "0"], "--samples 0"),
-        (["--samples", "1.5"], "whole"),
+        (["--samples", "1.5"], "integer"),
         (["--samples", "nan"], "--samples nan"),
         (["--samples", "-3"], "--samples -3"),
         (["--samples", "many"], "--samples many"),

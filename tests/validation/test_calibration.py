@@ -96,7 +96,7 @@ def test_intervals_widen_for_what_is_unlike(held_out, table):
 @pytest.mark.slow
 def test_the_shipped_file_is_what_the_fit_gives(tmp_path):
     from hwopt.evidence.calibration.published import gather, save
-    from hwopt.evidence.calibration.table import accuracy_table, explanations
+    from tests.benchmark.accuracy import accuracy_table, explanations
 
     evidence = gather()
     save(evidence, tmp_path / "again.toml")

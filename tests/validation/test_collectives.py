@@ -47,7 +47,7 @@ def test_nearly_all_of_a_system_is_near():
 @pytest.mark.parametrize("name", collectives.TARGETS)
 def test_links_hold_what_the_fit_finds(name):
     target, link = collectives.TARGETS[name], catalog.record("links", name)
-    rows = [row for row in collectives.read() if row.system in target.systems]
+    rows = collectives.rows_of(target)
     found = collectives.fit_rows(rows, target.tier)
     assert link.si("efficiency") == pytest.approx(found.efficiency, rel=0.01)
     assert link.si("latency") == pytest.approx(found.latency_s, rel=0.02)
@@ -59,7 +59,7 @@ def test_links_hold_what_the_fit_finds(name):
 def test_the_ramp_of_theory_is_the_one_measured(name):
     """A free factor in place of 1 comes out near it."""
     target = collectives.TARGETS[name]
-    rows = [row for row in collectives.read() if row.system in target.systems]
+    rows = collectives.rows_of(target)
     assert collectives.fit_rows(rows, target.tier, ramp=None).ramp == pytest.approx(1.0, abs=0.3)
 
 

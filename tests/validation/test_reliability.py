@@ -8,8 +8,7 @@ import jax
 import pytest
 
 from hwopt.catalog.load import record
-from hwopt.catalog.reliability import reliability
-from hwopt.catalog.surroundings import storage
+from hwopt.catalog.peripherals import reliability, storage
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum
 

@@ -1,7 +1,5 @@
 """One's own runs: fits the constants to a file of them, and says how far that helps on runs it has not seen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +8,9 @@ import numpy as np
 from hwopt import catalog
 from hwopt.errors import UserError, suggest
 from hwopt.evidence.calibration.files import check_writable, write
-from hwopt.evidence.calibration.fit import Posterior, fit
-from hwopt.evidence.calibration.held_out import errors_over_cells, leave_out
+from hwopt.evidence.calibration.fit import Posterior, fit, leave_out
 from hwopt.evidence.calibration.observations import Observations, timed_runs
-from hwopt.evidence.intervals import COVERAGE, MEMORY
+from hwopt.evidence.intervals import COVERAGE
 from hwopt.evidence.validation.score import Scored
 from hwopt.hardware.calibration import CONSTANTS, Scopes
 
@@ -63,25 +60,31 @@ def calibrate(
     own = Observations.of(rows, by_cell=by_cell)
     scopes = Scopes(tuple(dict.fromkeys((*base.scopes.entries, *own.scopes.entries))))
     observations = Observations.of(rows, by_cell=by_cell, scopes=scopes)
-    mean = np.array([_shift(base, entry) for entry in scopes.entries])
-    sd = _only(scopes, only) if only else scopes.prior_sd
-    before = observations.log_predicted_s(mean)
-    posterior = fit(observations, start=mean, prior_mean=mean, prior_sd=sd)
-    result = {
-        "runs": len(rows),
-        "before": _errors(observations, before),
-        "after": _errors(observations, posterior.log_predicted_s),
-        "held_out": _held_out(observations, mean, sd, posterior),
-        "moved": _moved(scopes, mean, posterior),
-        "constants": str(constants),
-        "out": None if out is None else str(out),
-    }
+    shifts = dict(zip(base.scopes.entries, base.shifts, strict=True))
+    mean = np.array([shifts.get(entry, 0.0) for entry in scopes.entries])
+    prior = {"prior_mean": mean, "prior_sd": _only(scopes, only) if only else scopes.prior_sd}
+    posterior = fit(observations, start=mean, **prior)
+
+    def errors(predicted: np.ndarray) -> dict[str, float]:
+        of = observations.over_cells(predicted, every=True)
+        return {name: getattr(of, name) for name in ("cells", "median_abs_error", "mean_abs_error", "time_bias")}
+
+    groups = observations.sources if by_cell else np.array([" ".join(row.cell) for row in rows])
+    several = len(set(groups)) > 1
     if out is not None:
         residual = np.abs(posterior.log_predicted_s - observations.log_measured_s)
         title = f"{len(rows)} runs of {Path(path).name}, from {constants}"
         widths, note = _intervals(base, residual), "made by hwopt calibrate"
         write(out, catalog.Calibration(title, scopes, posterior.shifts, posterior.sd, {}, widths, note, len(rows)))
-    return result
+    return {
+        "runs": len(rows),
+        "before": errors(observations.log_predicted_s(mean)),
+        "after": errors(posterior.log_predicted_s),
+        "held_out": errors(leave_out(observations, groups, posterior, **prior)[0]) if several else None,
+        "moved": _moved(scopes, mean, posterior),
+        "constants": str(constants),
+        "out": None if out is None else str(out),
+    }
 
 
 def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.ndarray:
@@ -98,54 +101,22 @@ def _only(scopes: Scopes, names: Sequence[str]) -> np.ndarray:
     ])  # fmt: skip
 
 
-def _shift(base: catalog.Calibration, entry: tuple[str, str]) -> float:
-    return float(base.shifts[base.scopes.entries.index(entry)]) if entry in base.scopes.entries else 0.0
-
-
 def _intervals(base: catalog.Calibration, residual: np.ndarray) -> dict[str, float]:
     """The published widths around one's own runs: never narrower than what the fit leaves."""
     if "base" not in base.intervals:
         return {}
     own = float(np.log(max(np.quantile(residual, COVERAGE), 1e-3)))
-    return {
-        **base.intervals,
-        "base": max(own, float(base.intervals["base"]) - np.log(2.0)),
-        MEMORY: base.intervals[MEMORY],
-    }
-
-
-def _errors(observations: Observations, log_predicted_s: np.ndarray) -> dict[str, float]:
-    of = errors_over_cells(observations, log_predicted_s, every=True)
-    return {"cells": of.cells, "median_abs_error": of.median, "mean_abs_error": of.mean, "time_bias": of.time_bias}
-
-
-def _held_out(
-    observations: Observations, mean: np.ndarray, sd: np.ndarray, posterior: Posterior
-) -> dict[str, float] | None:
-    """Errors where each source, or each cell of the only one, is predicted by a fit to the others."""
-    groups = observations.sources
-    if len(set(groups)) == 1:
-        groups = np.array([" ".join(row.cell) for row in observations.rows])
-    if len(set(groups)) < 2:
-        return None
-    predicted, _ = leave_out(observations, groups, posterior, prior_mean=mean, prior_sd=sd)
-    return _errors(observations, predicted)
+    return {**base.intervals, "base": max(own, float(base.intervals["base"]) - np.log(2.0))}
 
 
 def _moved(scopes: Scopes, mean: np.ndarray, posterior: Posterior) -> list[dict]:
     """Shifts that changed, the most certain first."""
     change = posterior.shifts - mean
-    order = np.argsort(-np.abs(change) / posterior.sd)
+    order = [int(i) for i in np.argsort(-np.abs(change) / posterior.sd) if abs(change[i]) > 1e-3]
+    numbers = {"shift": posterior.shifts, "change": change, "sd": posterior.sd}
     return [
-        {
-            "constant": scopes.entries[i][0],
-            "scope": scopes.entries[i][1],
-            "shift": float(posterior.shifts[i]),
-            "change": float(change[i]),
-            "sd": float(posterior.sd[i]),
-        }
+        dict(zip(("constant", "scope"), scopes.entries[i], strict=True)) | {k: float(x[i]) for k, x in numbers.items()}
         for i in order
-        if abs(change[i]) > 1e-3
     ]
 
 
@@ -157,21 +128,16 @@ def screen(result: dict) -> str:
     lines = [
         f"{result['runs']} runs in {result['before']['cells']} cells; started at {result['constants']} constants",
         "",
+        f"{'error over cells':24}{'median':>9}{'mean':>9}{'bias':>9}",
     ]
-    lines.append(f"{'error over cells':24}{'median':>9}{'mean':>9}{'bias':>9}")
     named = {"before": "before", "after": "after, the same runs", "held_out": "after, each left out"}
     for key, label in named.items():
-        errors = result[key]
-        if errors is not None:
-            lines.append(
-                f"{label:25}{100 * errors['median_abs_error']:7.1f}%{100 * errors['mean_abs_error']:8.1f}%"
-                f"{100 * errors['time_bias']:+8.1f}%"
-            )
+        if of := result[key]:
+            median, mean, bias = (100 * of[name] for name in ("median_abs_error", "mean_abs_error", "time_bias"))
+            lines.append(f"{label:25}{median:7.1f}%{mean:8.1f}%{bias:+8.1f}%")
     lines += ["", "what moved most (shift in the logarithm, or of the odds of a fraction)"]
-    lines += [
-        f"  {entry['constant']:24}{entry['scope']:28}{entry['change']:+7.3f}  (sd {entry['sd']:.3f})"
-        for entry in result["moved"][:12]
-    ]
+    for entry in result["moved"][:12]:
+        lines.append(f"  {entry['constant']:24}{entry['scope']:28}{entry['change']:+7.3f}  (sd {entry['sd']:.3f})")
     if result["out"]:
         lines += ["", f"written to {result['out']}: use it with --constants {result['out']}"]
     return "\n".join(lines)

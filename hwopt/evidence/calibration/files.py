@@ -1,18 +1,26 @@
 """Writes a calibration as the data file that `hwopt.catalog.calibration` reads."""
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hwopt.catalog import Calibration
 from hwopt.errors import UserError
 
 
-def _beside(path: Path) -> Path:
-    """Where a file is written before it takes its place."""
-    return path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A file to write before it takes the place of `path`; gone in the end. Failures become one line."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield beside
+    except (OSError, ValueError) as failure:  # ValueError: a NUL in the name
+        raise UserError(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from None
+    finally:
+        with suppress(OSError, ValueError):
+            beside.unlink(missing_ok=True)
 
 
 def check_writable(path: str | Path) -> None:
@@ -22,16 +30,10 @@ def check_writable(path: str | Path) -> None:
     """
     if not isinstance(path, (str, os.PathLike)) or not str(path).strip():
         raise UserError(f"the calibration's file is named by its path, not by {path!r}")
-    path = Path(path)
-    try:
-        if path.is_dir():
-            raise UserError(f"cannot write {path}: it is a folder; name a .toml file in it")
-        _beside(path).touch()
-        _beside(path).unlink()
-    except UserError:
-        raise
-    except (OSError, ValueError) as failure:  # ValueError: a NUL in the name
-        raise UserError(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from None
+    if os.path.isdir(path):  # unlike Path.is_dir, says no to names that are too long
+        raise UserError(f"cannot write {path}: it is a folder; name a .toml file in it")
+    with _beside(Path(path)) as beside:
+        beside.touch()
 
 
 def write(path: str | Path, calibration: Calibration) -> None:
@@ -41,25 +43,14 @@ def write(path: str | Path, calibration: Calibration) -> None:
     """
     title, note = json.dumps(calibration.title), json.dumps(calibration.note)
     lines = [f"title = {title}", f"note = {note}", f"runs = {calibration.runs}", "", "[shifts]"]
-    lines += [
-        f'"{name}@{scope}" = {{ shift = {shift:.5f}, sd = {deviation:.5f} }}'
-        for (name, scope), shift, deviation in zip(
-            calibration.scopes.entries, calibration.shifts, calibration.sd, strict=True
-        )
-    ]
+    for (name, scope), shift, sd in zip(calibration.scopes.entries, calibration.shifts, calibration.sd, strict=True):
+        lines.append(f'"{name}@{scope}" = {{ shift = {shift:.5f}, sd = {sd:.5f} }}')
     if calibration.left_out:
-        rows = (
-            (json.dumps(source), ", ".join(f"{x:.4f}" for x in row))
-            for source, row in sorted(calibration.left_out.items())
-        )
-        lines += ["", "[left_out]", *(f"{source} = [{row}]" for source, row in rows)]
+        lines += ["", "[left_out]"]
+    for source, row in sorted(calibration.left_out.items()):
+        lines.append(f"{json.dumps(source)} = [{', '.join(f'{x:.4f}' for x in row)}]")
     if calibration.intervals:
         lines += ["", "[intervals]", *(f"{term} = {value:.4f}" for term, value in calibration.intervals.items())]
-    path = Path(path)
-    beside = _beside(path)
-    try:
+    with _beside(Path(path)) as beside:
         beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
         os.replace(beside, path)
-    except OSError as failure:
-        beside.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {failure.strerror or failure}") from None

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.columns import MeasuredRun
 from hwopt.evidence.validation.join import stacked
-from hwopt.evidence.validation.score import Cell, Scored, cells_of, mark_repeats
+from hwopt.evidence.validation.score import Cell, CellErrors, Scored, cell_errors, cells_of, mark_repeats
 from hwopt.evidence.validation.validate import score
 from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
 from hwopt.model.footprint import footprint
 from hwopt.model.maximum import hard_maximum
-from hwopt.model.parameters import held_parameters
+from hwopt.model.parameters import chip_weights
 from hwopt.model.schedule import step_time
 
 COUNTED_QUALITY = ("A", "A-", "B+")
@@ -38,7 +38,7 @@ def _log_step_time(inputs: Any, totals: Array) -> Array:
     def one(inputs: Any, total: Array) -> Array:
         workload, cluster, plan = inputs
         shifted = moved(cluster, {constant.name: total[i] for i, constant in enumerate(CONSTANTS)})
-        sharded = held_parameters(workload.model, plan)
+        sharded = chip_weights(workload.model, plan)
         _, outside = footprint(workload, plan, shifted.stack, sharded, hard_maximum)
         return jnp.log(step_time(workload, shifted, plan, sharded, outside, hard_maximum).step_s)
 
@@ -96,13 +96,9 @@ class Observations:
         runs), else every row does (one's own telemetry); `scopes` instead of those of the rows' machines.
         """
         cases = [row.case for row in rows if row.case is not None]
-        families = tuple(family_of(case.architecture) for case in cases)
-        scopes = scopes or Scopes.of(sorted(set(families)), sorted({case.stack for case in cases}))
-        kinds: dict[tuple[str, str], np.ndarray] = {}
-        membership = np.stack([
-            kinds.setdefault((family, case.stack), scopes.membership(family, case.stack))
-            for family, case in zip(families, cases, strict=True)
-        ])  # fmt: skip
+        families, stacks = tuple(family_of(case.architecture) for case in cases), [case.stack for case in cases]
+        scopes = scopes or Scopes.of(sorted(set(families)), sorted(set(stacks)))
+        membership = np.stack(list(map(cache(scopes.membership), families, stacks)))
         inputs = stacked([
             (case.workload, case.cluster, replace(case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
             for row, case in zip(rows, cases, strict=True)
@@ -140,6 +136,16 @@ class Observations:
         ratio = np.exp(log_predicted_s - self.log_measured_s)
         rate = np.array([row.metric.rate for row in self.rows])
         return np.where(rate, 1.0 / ratio, ratio) - 1.0
+
+    def over_cells(
+        self, log_predicted_s: np.ndarray, of: Sequence[bool] | None = None, *, every: bool = False
+    ) -> CellErrors:
+        """Errors over the cells of complete rows (or of `every` row), `of` some runs, that were predicted (not NaN)."""
+        chosen = [
+            [i for i in members if (every or complete(self.rows[i])) and (of is None or of[i])]
+            for members in self.cells.values()
+        ]
+        return cell_errors(chosen, self.errors(log_predicted_s), log_predicted_s - self.log_measured_s)
 
 
 def _cell_weights(rows: Sequence[Scored]) -> np.ndarray:

@@ -1,7 +1,5 @@
 """The shipped calibration: fits the published runs, and predicts each by constants that have not seen it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -10,17 +8,23 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.evidence.calibration.files import write
-from hwopt.evidence.calibration.fit import Posterior, fit
-from hwopt.evidence.calibration.held_out import GENERATIONS, across, leave_out
+from hwopt.evidence.calibration.fit import Posterior, across, fit, leave_out
 from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
 from hwopt.evidence.calibration.widths import fit_widths, half_widths, weighted_quantile
 from hwopt.evidence.intervals import MEMORY, TERMS, terms
 from hwopt.evidence.stacks import software_family
 from hwopt.evidence.validation.score import Scored, cells_of
 from hwopt.evidence.validation.validate import score
-from hwopt.hardware.calibration import FAMILY, STACK
 
-RUNS = files("hwopt") / "data" / "runs"
+RUNS = Path(str(files("hwopt") / "data" / "runs"))
+
+GENERATIONS = (
+    ("A100 from Hopper", ("hopper",), ("ampere",)),
+    ("Hopper from A100", ("ampere",), ("hopper",)),
+    ("Blackwell from both", ("ampere", "hopper"), ("blackwell",)),
+    ("TPU from GPUs", ("volta", "ampere", "hopper", "blackwell", "cdna"), ("tpu",)),
+)
+"""Name, families of chips fitted, families of chips predicted."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +43,19 @@ class Evidence:
 
 def gather() -> Evidence:
     """All fits. A minute or two."""
-    observations = Observations.of(timed_runs(Path(str(RUNS / "train.csv"))))
+    observations = Observations.of(timed_runs(RUNS / "train.csv"))
     everything = fit(observations)
     by_source, sources = leave_out(observations, observations.sources, everything)
     software = np.array([software_family(stack) for stack in observations.stacks])
     by_software, _ = leave_out(observations, software, everything)
     by_generation = {name: across(observations, fitted, predicted) for name, fitted, predicted in GENERATIONS}
-    features = known_features(observations)
-    widths = _widths(observations, features, by_source, by_software, list(by_generation.values()))
-    widths[MEMORY] = memory_width()
+    features = _known_features(observations)
+    widths = _widths(observations, features, by_source, by_software, *by_generation.values())
+    widths[MEMORY] = _memory_width()
     return Evidence(observations, everything, by_source, sources, by_software, by_generation, features, widths)
 
 
-def known_features(observations: Observations) -> np.ndarray:
+def _known_features(observations: Observations) -> np.ndarray:
     """Terms of each run's interval under the fit without its source: a family or a stack that only it ran is new."""
     literature = catalog.Calibration("", observations.scopes, np.zeros(len(observations.scopes.entries)))
     rows = []
@@ -72,19 +76,18 @@ def _widths(
     features: np.ndarray,
     by_source: np.ndarray,
     by_software: np.ndarray,
-    across_: list[np.ndarray],
+    *across_: np.ndarray,
 ) -> dict[str, float]:
     """Widths from sources left out, and what new software and new chips add from families and generations left out."""
-    new_stack, new_family = TERMS.index("new_stack"), TERMS.index("new_family")
     counted = np.array([float(not row.left_out) for row in observations.rows])
     errors, inputs, weights = [np.abs(by_source - observations.log_measured_s)], [features], [counted]
-    for predicted, term, weight in ((by_software, new_stack, 0.25), *((each, new_family, 0.25) for each in across_)):
+    for predicted, term in ((by_software, "new_stack"), *((each, "new_family") for each in across_)):
         known = np.isfinite(predicted)
         more = features[known].copy()
-        more[:, term] = 1.0
+        more[:, TERMS.index(term)] = 1.0
         errors.append(np.abs(predicted - observations.log_measured_s)[known])
         inputs.append(more)
-        weights.append(weight * counted[known])
+        weights.append(0.25 * counted[known])
     widths = fit_widths(np.concatenate(errors), np.concatenate(inputs), np.concatenate(weights))
     # The scale is set by sources left out alone: the case that users meet.
     ratio = np.abs(by_source - observations.log_measured_s) / half_widths(widths, features)
@@ -94,10 +97,10 @@ def _widths(
 
 def scored_literature(name: str) -> list[Scored]:
     """Rows of a shipped table, predicted with the constants of the literature."""
-    return score(Path(str(RUNS / name)), catalog.calibration(catalog.LITERATURE), cases=False).scored
+    return score(RUNS / name, catalog.calibration(catalog.LITERATURE), cases=False).scored
 
 
-def memory_width() -> float:
+def _memory_width() -> float:
     """Half width of a chip's peak memory: the quantile of errors of published measurements, every cell weighing the same."""
     rows = scored_literature("memory.csv")
     weights = np.zeros(len(rows))
@@ -111,10 +114,7 @@ def save(evidence: Evidence, path: Path) -> None:
     observations = evidence.observations
     fitted = int(np.sum(observations.weights > 0.0))
     cells = len({row.cell for row in observations.rows if complete(row) and not row.left_out})
-    families = ", ".join(
-        sorted({scope.split(":")[1] for _, scope in observations.scopes.entries if scope.startswith(FAMILY)})
-    )
-    stacks = len({scope for _, scope in observations.scopes.entries if scope.startswith(STACK)})
+    families, stacks = ", ".join(sorted(set(observations.families))), len(set(observations.stacks))
     title = f"{fitted} published training runs in {cells} cells, to November 2026"
     note = f"families of chips: {families}; {stacks} stacks; made by python tests/benchmark/accuracy.py"
     everything, left_out = evidence.everything, {source: each.shifts for source, each in evidence.sources.items()}

@@ -1,7 +1,5 @@
 """Widths of intervals: the quantile of held-out errors, by what makes a prediction uncertain."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """A row joined with the catalogue: workload, cluster and plan, and what had to be assumed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,8 +8,8 @@ import jax
 import numpy as np
 
 from hwopt import catalog
+from hwopt.catalog.chips import architecture
 from hwopt.evidence.columns import Measured, entry
-from hwopt.evidence.intervals import Interval
 from hwopt.evidence.validation import models
 from hwopt.evidence.validation.machines import Constants
 from hwopt.evidence.validation.reasons import Reason, Skip
@@ -59,7 +57,6 @@ class Kind:
     usual_stack: Callable[[Any, str, str], str]  # of a row on an accelerator of an architecture
     inputs: Callable[[Any, Transformer, str, str, str, list[str]], tuple]  # workload, machine, plan, `full_if_too_big`
     predict: Callable[[Sequence[Case]], list[Prediction]]
-    interval: Callable[[Case, catalog.Calibration | None], Interval | None]
 
 
 def join(row: Measured, kind: Kind, constants: Constants) -> Case:
@@ -69,29 +66,6 @@ def join(row: Measured, kind: Kind, constants: Constants) -> Case:
 
     **Raises:** `Skip` with one of the closed list of reasons.
     """
-    _check(row, kind)
-    accelerator = row.chip or entry("chips", row.gpu)
-    if accelerator is None:
-        raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}'")
-    text = catalog.record("chips", accelerator).text
-    if "unsupported" in text:
-        raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}' has no model yet")
-    architecture = str(text.get("architecture", ""))
-    assumed: list[str] = []
-    shape = models.shape(row, assumed)
-    row = kind.completed(row, assumed)
-    assumed += row.assumed
-    stack = row.stack or kind.usual_stack(row, accelerator, architecture)
-    if row.stack is None:
-        assumed.append("stack")
-    inputs = kind.inputs(row, shape, accelerator, architecture, stack, assumed)
-    workload, machine, plan, full_if_too_big = inputs
-    cluster = replace(constants(machine, row.source), chips=np.float64(row.num_gpus or 1))
-    unique = tuple(dict.fromkeys(assumed))
-    return Case(row, workload, cluster, plan, accelerator, architecture, stack, unique, full_if_too_big)
-
-
-def _check(row: Measured, kind: Kind) -> None:
     if row.repeats:
         raise Skip(Reason.REPEATED, f"line {row.repeats}")
     if row.quality.upper().startswith("C"):
@@ -100,6 +74,22 @@ def _check(row: Measured, kind: Kind) -> None:
         raise Skip(Reason.NO_MEASUREMENT)
     if what := kind.unsupported(row):
         raise Skip(Reason.UNSUPPORTED_METRIC, what)
+    accelerator = row.chip or entry("chips", row.gpu)
+    if accelerator is None:
+        raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}'")
+    record = catalog.record("chips", accelerator)
+    if "unsupported" in record.text:
+        raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}' has no model yet")
+    family, assumed = architecture(record), []
+    shape = models.shape(row, assumed)
+    row = kind.completed(row, assumed)
+    assumed += [*row.assumed, *(["stack"] if row.stack is None else [])]
+    stack = row.stack or kind.usual_stack(row, accelerator, family)
+    workload, machine, plan, full_if_too_big = kind.inputs(row, shape, accelerator, family, stack, assumed)
+    cluster = replace(constants(machine, row.source), chips=np.float64(row.num_gpus or 1))
+    return Case(
+        row, workload, cluster, plan, accelerator, family, stack, tuple(dict.fromkeys(assumed)), full_if_too_big
+    )
 
 
 def require(row: Measured, *names: str) -> None:

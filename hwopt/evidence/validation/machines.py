@@ -1,7 +1,5 @@
 """Machines of measured rows: chips, links and software with a row's settings, under the constants of a mode."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import replace

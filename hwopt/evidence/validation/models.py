@@ -1,7 +1,5 @@
 """From a row to a transformer's shape: the row's columns first, the catalogue for what they leave open."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 
@@ -34,9 +32,7 @@ _FAMILIES = {
 """Habits of the families that the column `model_family` names."""
 
 
-@cache
-def _published(slug: str) -> Transformer:
-    return catalog.transformer(slug)
+_published = cache(catalog.transformer)
 
 
 def shape(row: Measured, assumed: list[str]) -> Transformer:
@@ -106,20 +102,12 @@ def _inferred(row: Measured, assumed: list[str]) -> Transformer:
     if not row.params_B or row.reduced_depth:
         assumed.append("mlp_matrices")
         return choices[0]
-    off = [abs(np.log(float(_count(choice)) / (row.params_B * 1e9))) for choice in choices]
+    off = [abs(np.log(float(total_parameters(choice)) / (row.params_B * 1e9))) for choice in choices]
     best = int(np.argmin(off))
     # The habit wins unless the count clearly says otherwise.
     return choices[best] if off[best] < 0.08 and off[0] - off[best] > 0.04 else choices[0]
 
 
 @cache
-def _counted(values: tuple[float, ...]) -> float:
-    return float(total_parameters(Transformer(*(np.float64(value) for value in values))))
-
-
-def _count(model: Transformer) -> float:
-    return _counted(tuple(float(getattr(model, name)) for name in _FIELDS))
-
-
 def _transformer(**values: float) -> Transformer:
-    return Transformer(**{name: np.float64(values.get(name, 0.0)) for name in _FIELDS})
+    return Transformer(**{name: catalog.leaf(values.get(name, 0.0)) for name in _FIELDS})

@@ -1,7 +1,5 @@
 """Why a row is not scored: a short closed list."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

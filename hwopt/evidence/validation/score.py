@@ -1,16 +1,14 @@
 """Errors per cell: rows of one source, model and accelerator count together, and only their latest release."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hwopt.evidence.metrics import METRICS, Metric
+from hwopt.evidence.columns import METRICS, Metric
 from hwopt.evidence.validation.join import Case, Prediction
 from hwopt.evidence.validation.reasons import Reason
 
@@ -78,29 +76,21 @@ def mark_repeats(rows: Sequence[Scored]) -> None:
         for scored in group:
             if scored.row.release not in (None, latest):
                 scored.left_out = f"older release {'.'.join(map(str, scored.row.release))}"
-        counting = [scored for scored in group if not scored.left_out]
-        if any(scored.metric.direct for scored in counting):
-            for scored in counting:
-                if not scored.metric.direct:
-                    scored.left_out = "same run as a row that prints its time"
+        timed = any(scored.metric.direct and not scored.left_out for scored in group)
+        for scored in group:
+            if timed and not scored.metric.direct and not scored.left_out:
+                scored.left_out = "same run as a row that prints its time"
 
 
 def release_spread(rows: Sequence[Scored]) -> dict[str, float | int | None]:
     """How far releases of the same configuration differ, max over min less one: the band that no model can beat."""
     groups: dict[tuple, dict[tuple, float]] = defaultdict(dict)
     for scored in rows:
-        if scored.row.release is not None:
-            groups[(*_configuration(scored), scored.row.measured_metric)][scored.row.release] = (
-                scored.row.measured_value
-            )
+        if (row := scored.row).release is not None:
+            groups[(*_configuration(scored), row.measured_metric)][row.release] = row.measured_value
     spreads = [max(g.values()) / min(g.values()) - 1.0 for g in groups.values() if len(g) > 1]
-    if not spreads:
-        return {"configurations": 0, "median": None, "p90": None}
-    return {
-        "configurations": len(spreads),
-        "median": float(np.median(spreads)),
-        "p90": float(np.percentile(spreads, 90)),
-    }
+    median, p90 = (float(np.median(spreads)), float(np.percentile(spreads, 90))) if spreads else (None, None)
+    return {"configurations": len(spreads), "median": median, "p90": p90}
 
 
 def fit_baseline(rows: Sequence[Scored]) -> dict[str, float]:
@@ -132,20 +122,19 @@ def cells_of(rows: Sequence[Scored]) -> dict[Cell, list[int]]:
     return dict(cells)
 
 
-@dataclass(frozen=True)
-class CellErrors:
-    """Errors of some cells: of the rows of each cell, then over cells; NaN where there are none."""
+class CellErrors(NamedTuple):
+    """Errors of some cells: of the rows of each cell, then over cells; None where there are none."""
 
-    cells: int
-    rows: int
-    median: float  # over cells of the mean absolute error
-    mean: float
-    worst: float
-    signed: float  # mean over cells of the mean error of what was measured
-    time_bias: float  # mean over cells of predicted over measured time, less one; + is too slow
+    cells: int = 0
+    median_abs_error: float | None = None  # over cells of the mean absolute error
+    mean_abs_error: float | None = None
+    max_abs_error: float | None = None
+    mean_error: float | None = None  # mean over cells of the mean error of what was measured
+    time_bias: float | None = None  # mean over cells of predicted over measured time, less one; + is too slow
+    rows: int = 0
 
 
-def cell_errors(cells: Sequence[Sequence[int]], errors: np.ndarray, log_time_ratio: np.ndarray) -> CellErrors:
+def cell_errors(cells: Iterable[Sequence[int]], errors: np.ndarray, log_time_ratio: np.ndarray) -> CellErrors:
     """Errors over cells, each the rows at some indices; a row without an error (NaN) does not count, nor an empty cell.
 
     **Arguments:** `errors` (predicted - measured) / measured, and logarithms of predicted over measured time, by row.
@@ -153,31 +142,18 @@ def cell_errors(cells: Sequence[Sequence[int]], errors: np.ndarray, log_time_rat
     known = [[i for i in members if np.isfinite(errors[i])] for members in cells]
     known = [members for members in known if members]
     if not known:
-        return CellErrors(0, 0, *(math.nan,) * 5)
-    absolute = [float(np.mean(np.abs(errors[members]))) for members in known]
-    return CellErrors(
-        len(known), sum(map(len, known)), float(np.median(absolute)), float(np.mean(absolute)), max(absolute),
-        float(np.mean([np.mean(errors[members]) for members in known])),
-        float(np.expm1(np.mean([np.mean(log_time_ratio[members]) for members in known]))),
-    )  # fmt: skip
+        return CellErrors()
+    absolute, signed, log_time = (
+        [float(np.mean(of[members])) for members in known] for of in (np.abs(errors), errors, log_time_ratio)
+    )
+    over = (np.median(absolute), np.mean(absolute), max(absolute), np.mean(signed), np.expm1(np.mean(log_time)))
+    return CellErrors(len(known), *map(float, over), rows=sum(map(len, known)))
 
 
 def _over_cells(cells: Sequence[list[int]], errors: np.ndarray, log_time: np.ndarray, flat: np.ndarray) -> dict:
-    of, baseline = cell_errors(cells, errors, log_time), cell_errors(cells, flat, log_time)
-    return {
-        "cells": of.cells,
-        "median_abs_error": _known(of.median),
-        "mean_abs_error": _known(of.mean),
-        "max_abs_error": _known(of.worst),
-        "mean_error": _known(of.signed),
-        "time_bias": _known(of.time_bias),
-        "baseline_abs_error": _known(baseline.median),
-        "baseline_mean_abs_error": _known(baseline.mean),
-    }
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    of, baseline = cell_errors(cells, errors, log_time)._asdict(), cell_errors(cells, flat, log_time)
+    del of["rows"]
+    return of | {"baseline_abs_error": baseline.median_abs_error, "baseline_mean_abs_error": baseline.mean_abs_error}
 
 
 def _coverage(rows: Sequence[Scored]) -> float | None:

@@ -3,8 +3,6 @@
 # Rows that come this far have their blanks filled or were skipped; the checker cannot see that.
 # pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,11 +12,10 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt import catalog
+from hwopt.catalog import leaf
 from hwopt.catalog.chips import slot
 from hwopt.errors import UserError
-from hwopt.evidence.columns import MeasuredService
-from hwopt.evidence.intervals import serving_interval
-from hwopt.evidence.metrics import SERVING
+from hwopt.evidence.columns import SERVING, MeasuredService
 from hwopt.evidence.stacks import habits
 from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, require
 from hwopt.evidence.validation.machines import Machine
@@ -57,13 +54,10 @@ def completed(row: MeasuredService, assumed: list[str]) -> MeasuredService:
     require(row, "num_gpus", "input_tokens", "output_tokens", "batch")
     if row.num_gpus > 1 and not row.attention_data_parallel:
         require(row, "tp")
-    if row.pp is None:
-        assumed.append("pp")
-    if row.largest:
-        assumed.append("largest_batch")  # limits of the engine: `_batches`
+    open_ = {"pp": row.pp is None, "largest_batch": row.largest}  # the largest by limits of the engine: `_batches`
+    assumed += [name for name, is_open in open_.items() if is_open]
     row = replace(row, tp=1 if row.attention_data_parallel else row.tp or 1, pp=row.pp or 1, ep=row.ep or 1)
-    if row.num_gpus % (row.tp * row.pp):
-        split = row.tp * row.pp
+    if row.num_gpus % (split := row.tp * row.pp):
         raise Skip(Reason.INCONSISTENT_PLAN, f"tp x pp = {split} does not divide {row.num_gpus} chips")
     return row
 
@@ -71,21 +65,15 @@ def completed(row: MeasuredService, assumed: list[str]) -> MeasuredService:
 def _inputs(
     row: MeasuredService, shape: Transformer, accelerator: str, architecture: str, stack: str, assumed: list[str]
 ) -> tuple[Service, Machine, Plan, bool]:
-    shape = _padded(shape, row.tp, stack, assumed)
+    heads = float(shape.heads)
+    if heads % row.tp and habits(stack).pads_heads:
+        # Heads of zeros are added, so that all chips have as many.
+        assumed.append("padded_heads")
+        padded = leaf(math.ceil(heads / row.tp) * row.tp)
+        shape = replace(shape, heads=padded, kv_heads=padded if float(shape.kv_heads) == heads else shape.kv_heads)
     plan = _plan(row, shape)
     machine = Machine(accelerator, architecture, row.gpus_per_node, None, stack)
     return _service(row, shape, accelerator, assumed), machine, plan, False
-
-
-def _padded(shape: Transformer, tp: int, stack: str, assumed: list[str]) -> Transformer:
-    """The model with heads of zeros, so that all chips hold as many, where the stack adds them."""
-    heads = float(shape.heads)
-    if heads % tp == 0 or not habits(stack).pads_heads:
-        return shape
-    assumed.append("padded_heads")
-    padded = math.ceil(heads / tp) * tp
-    own = padded if float(shape.kv_heads) == heads else float(shape.kv_heads)
-    return replace(shape, heads=np.float64(padded), kv_heads=np.float64(own))
 
 
 def _plan(row: MeasuredService, shape: Transformer) -> Plan:
@@ -111,31 +99,22 @@ def _service(row: MeasuredService, shape: Transformer, accelerator: str, assumed
     weights = slot(row.weight_format or "bf16")
     products = slot(row.number_format or (weights if weights in native and weights != "int8" else "bf16"))
     narrow = PRECISION_BYTES[PRECISIONS.index(products)] < 2.0
-    open_ = (("weight_precision", row.weight_format), ("kv_precision", row.kv_format))
-    assumed += [name for name, stated_format in open_ if stated_format is None]
-    base = catalog.service(
-        "llama2-7b",
-        input_tokens=row.input_tokens,
-        output_tokens=row.output_tokens,
-        precision=products,
-        weights=weights,
-        kv=slot(row.kv_format or ("fp8" if narrow else "bf16")),
-    )
-    kept = row.kept_16_bit
-    if kept is None and weights == "fp4" and float(shape.kv_rank) > 0.0:
-        kept = "latents"
-        assumed.append("mixed_formats")
-    wide, stored = _shares_in_16_bit(shape, kept or "none")
+    kv = slot(row.kv_format or ("fp8" if narrow else "bf16"))
+    lengths = {"input_tokens": row.input_tokens, "output_tokens": row.output_tokens}
+    base = catalog.service("llama2-7b", **lengths, precision=products, weights=weights, kv=kv)
+    mixed = row.kept_16_bit is None and weights == "fp4" and float(shape.kv_rank) > 0.0
     spread = row.ep > 1 and float(shape.experts) > 0.0
-    if spread:
-        assumed.append("routing_imbalance")
+    open_ = {"weight_precision": row.weight_format is None, "kv_precision": row.kv_format is None}
+    open_ |= {"mixed_formats": mixed, "routing_imbalance": spread}
+    assumed += [name for name, is_open in open_.items() if is_open]
+    wide, stored = _shares_in_16_bit(shape, "latents" if mixed else row.kept_16_bit or "none")
     share = (1.0 - wide) * np.asarray(base.gemm_precision) + wide * np.array([float(x == "bf16") for x in PRECISIONS])
     return replace(
         base,
         model=shape,
         gemm_precision=share,
-        weight_bytes=np.float64((1.0 - stored) * float(base.weight_bytes) + stored * 2.0),
-        routing_imbalance=np.float64(_ROUTING_IMBALANCE if spread else 1.0),
+        weight_bytes=leaf((1.0 - stored) * float(base.weight_bytes) + stored * 2.0),
+        routing_imbalance=leaf(_ROUTING_IMBALANCE if spread else 1.0),
     )
 
 
@@ -175,7 +154,7 @@ def _passes(service: Service, cluster: Cluster, plan: Plan) -> dict[str, Array]:
             "tokens_per_s_per_chip": report.tokens_per_s_per_chip,
             "mfu": report.mfu,
             "memory": report.memory_per_chip_bytes,
-            "cache": report.memory.cache_bytes,
+            "cache": report.memory.cache_bytes,  # pyright: ignore[reportAttributeAccessIssue] of a service
             "capacity": report.memory_capacity_bytes,
         }
 
@@ -187,16 +166,15 @@ def _predict(cases: Sequence[Case]) -> list[Prediction]:
     answers: dict[int, Prediction] = {}
     for batched, largest in ((_at_batch, False), (_at_best_batch, True)):
         own = [i for i, case in enumerate(cases) if case.row.largest is largest]
-        if own:
-            answers |= zip(own, batched([cases[i] for i in own]), strict=True)
+        answers |= zip(own, batched([cases[i] for i in own]), strict=True)
     return [answers[i] for i in range(len(cases))]
 
 
 def _phase(case: Case, prefills: float) -> tuple[Service, Cluster, Plan]:
     """Prompts or answers of a static batch. A pipeline passes it in as many parts as it has stages, where it has that many."""
     part = max(case.row.batch / float(case.plan.dp) / float(case.plan.pp), 1.0)
-    service = replace(case.workload, prefills=np.float64(prefills), decodes=np.float64(1.0 - prefills))
-    return service, case.cluster, replace(case.plan, micro_batch=np.float64(part))
+    service = replace(case.workload, prefills=leaf(prefills), decodes=leaf(1.0 - prefills))
+    return service, case.cluster, replace(case.plan, micro_batch=leaf(part))
 
 
 def _at_batch(cases: Sequence[Case]) -> list[Prediction]:
@@ -259,10 +237,8 @@ def _whole_waves(requests: float, batch: float) -> float:
 def _at_best_batch(cases: Sequence[Case]) -> list[Prediction]:
     """The highest rate of all batches that fit, whole lengths reserved."""
     choices = [(i, batch) for i, case in enumerate(cases) for batch in _batches(case)]
-    inputs = [
-        (cases[i].workload, cases[i].cluster, replace(cases[i].plan, micro_batch=np.float64(batch)))
-        for i, batch in choices
-    ]
+    chosen = lambda case, batch: (case.workload, case.cluster, replace(case.plan, micro_batch=leaf(batch)))
+    inputs = [chosen(cases[i], batch) for i, batch in choices]
     best: dict[int, tuple[float, Prediction]] = {}
     for (i, batch), each in zip(choices, evaluate(_passes, inputs), strict=True):
         case = cases[i]
@@ -282,7 +258,4 @@ KIND = Kind(
     usual_stack=lambda row, accelerator, architecture: catalog.serving_stack(accelerator),
     inputs=_inputs,
     predict=_predict,
-    interval=lambda case, calibration: serving_interval(
-        case.workload, case.architecture, calibration, without=case.row.source
-    ),
 )

@@ -3,21 +3,17 @@
 # Rows that come this far have their blanks filled or were skipped; the checker cannot see that.
 # pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false, reportReturnType=false
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from hwopt import catalog
+from hwopt.catalog import leaf
 from hwopt.catalog.chips import slot
-from hwopt.evidence.columns import MeasuredRun
-from hwopt.evidence.intervals import interval
-from hwopt.evidence.metrics import ATTENTION, TRAINING
+from hwopt.evidence.columns import ATTENTION, TRAINING, MeasuredRun
 from hwopt.evidence.stacks import habits, training_stack
 from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, require
 from hwopt.evidence.validation.machines import Machine, Settings
@@ -42,28 +38,21 @@ def _unsupported(row: MeasuredRun) -> str:
 
 
 def completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
-    """The row with every degree and batch filled.
-
-    A column that the file lacks was not used (degree 1); a blank cell is an open question, answered where degrees,
-    chips and batch leave one answer.
+    """The row with every degree and batch filled: a column that the file lacks was not used (degree 1), a blank cell is
+    answered where degrees, chips and batch leave one answer.
 
     **Raises:** `Skip`.
     """
     require(row, "num_gpus", "seq_len", "global_batch_sequences")
+    if row.num_gpus > 1 and row.dp != row.num_gpus:
+        require(row, *(name for name in ("tp", "pp") if name in row.columns))
     open_ = [name for name in ("tp", "pp", "cp", "ep") if getattr(row, name) is None]
-    for name in open_:
-        if name in ("tp", "pp") and name in row.columns and row.num_gpus > 1 and row.dp != row.num_gpus:
-            require(row, name)
-    assumed += open_
+    assumed += [*open_, *(["dp"] if row.dp is None and "dp" in row.columns else [])]
     row = replace(row, **dict.fromkeys(open_, 1))
     split = row.tp * row.pp * row.cp
-    dp = row.dp
-    if dp is None:
-        if row.num_gpus % split:
-            raise _inconsistent(f"tp x pp x cp = {split} does not divide {row.num_gpus} chips")
-        dp = row.num_gpus // split
-        if "dp" in row.columns:
-            assumed.append("dp")
+    if row.dp is None and row.num_gpus % split:
+        raise _inconsistent(f"tp x pp x cp = {split} does not divide {row.num_gpus} chips")
+    dp = row.num_gpus // split if row.dp is None else row.dp
     if dp * split != row.num_gpus:
         raise _inconsistent(f"tp x pp x cp x dp = {dp * split} on {row.num_gpus} chips")
     ranks, experts = row.tp * row.cp * dp, row.moe_experts or 0
@@ -107,7 +96,7 @@ def _inputs(
     if metric.flops and row.flops_attention is None:
         assumed.append("flop_convention")
     if metric.memory:
-        to_si(1.0, row.unit or metric.unit)  # a unit that is none is refused here, with the row's line
+        to_si(1.0, row.unit or metric.unit)  # an unknown unit is refused here, with the row's line
     return workload, machine, plan, full_if_too_big
 
 
@@ -117,38 +106,45 @@ def _workload(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> Train
     name = slot(row.number_format or "bf16")
     wide = name in ("fp32", "tf32")
     tokens = row.global_batch_sequences * row.seq_len
-    values = {
-        "sequence_length": row.seq_len,
-        "global_batch_sequences": row.global_batch_sequences,
-        "tokens": tokens,
-        "unique_tokens": tokens,
-        "weight_bytes": 4.0 if wide else 2.0,
-        "master_bytes": 0.0 if wide else 4.0,
-        "moment_bytes": 8.0,
-        "activation_bytes": 4.0 if wide else 2.0,
-        "causal_fraction": 0.5 * min((row.document_tokens or row.seq_len) / row.seq_len, 1.0),
-        "trainable_fraction": 1.0 if row.trainable_fraction is None else row.trainable_fraction,
-        "routing_imbalance": 1.0,
-        "input_bytes_per_token": 4.0,
-    }
-    leaves = {key: np.float64(value) for key, value in values.items()}
-    share = np.array([float(entry == name) for entry in PRECISIONS])
-    return TrainingRun(model=shape, law=catalog.loss_law(), gemm_precision=share, **leaves)
+    stored = 4.0 if wide else 2.0
+    return TrainingRun(
+        model=shape,
+        law=catalog.loss_law(),
+        sequence_length=leaf(row.seq_len),
+        global_batch_sequences=leaf(row.global_batch_sequences),
+        tokens=leaf(tokens),
+        unique_tokens=leaf(tokens),
+        gemm_precision=leaf([float(entry == name) for entry in PRECISIONS]),
+        weight_bytes=leaf(stored),
+        master_bytes=leaf(0.0 if wide else 4.0),
+        moment_bytes=leaf(8.0),
+        activation_bytes=leaf(stored),
+        causal_fraction=leaf(0.5 * min((row.document_tokens or row.seq_len) / row.seq_len, 1.0)),
+        trainable_fraction=leaf(1.0 if row.trainable_fraction is None else row.trainable_fraction),
+        routing_imbalance=leaf(1.0),
+        input_bytes_per_token=leaf(4.0),
+    )
 
 
 def _plan(row: MeasuredRun, shape: Transformer, stack: str, assumed: list[str]) -> tuple[Plan, bool]:
     """The plan, and whether recomputation is turned on where memory is short."""
     habit, layers = habits(stack), int(shape.layers)
-    vpp = _virtual_stages(row, layers, assumed)
+    # Interleaved: as many chunks as there are layers; the embedding and the head stand for one each.
+    usual = max((layers + 2) // row.pp, 1) if row.interleaved else 1
+    vpp = 1 if row.pp == 1 else row.vpp or usual
+    assumed += ["vpp"] if row.pp > 1 and row.vpp is None else []
     if row.pp * vpp > layers + 2:
         raise _inconsistent(f"{row.pp} stages x {vpp} chunks for {layers} layers")
     fullest, last = stage_layers(layers, row.pp, vpp)
-    assumed += [said for said, cell in (("zero_stage", row.zero), ("recompute", row.recompute_layers)) if cell is None]
+    open_ = {
+        "zero_stage": row.zero,
+        "recompute": row.recompute_layers,
+        "seq_parallel": row.seq_parallel if row.tp > 1 else 0,
+    }
+    assumed += [name for name, cell in open_.items() if cell is None]
     zero = habit.zero if row.zero is None else row.zero
     again = float(habit.recompute == "full") if row.recompute_layers is None else row.recompute_layers
     parallel = habit.sequence_parallel if row.seq_parallel is None else row.seq_parallel
-    if row.seq_parallel is None and row.tp > 1:
-        assumed.append("seq_parallel")
     values = {
         "tp": row.tp, "pp": row.pp, "dp": row.dp, "cp": row.cp, "ep": row.ep,
         "expert_tp": _expert_tp(row, shape, assumed),
@@ -163,17 +159,7 @@ def _plan(row: MeasuredRun, shape: Transformer, stack: str, assumed: list[str]) 
     }  # fmt: skip
     # Who shards weights to save memory turns recomputation on before anything else.
     may_be_full = row.recompute_layers is None and (habit.recompute == "memory" or zero >= 3)
-    return Plan(**{key: np.float64(value) for key, value in values.items()}), may_be_full
-
-
-def _virtual_stages(row: MeasuredRun, layers: int, assumed: list[str]) -> int:
-    if row.pp == 1:
-        return 1
-    if row.vpp is not None:
-        return row.vpp
-    assumed.append("vpp")
-    # As many chunks as there are layers; the embedding and the head stand for one each.
-    return max((layers + 2) // row.pp, 1) if row.interleaved else 1
+    return Plan(**{key: leaf(value) for key, value in values.items()}), may_be_full
 
 
 def _expert_tp(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> int:
@@ -232,11 +218,8 @@ def steps(cases: Sequence[Case]) -> list[Step]:
     short = [i for i, case in enumerate(cases) if case.full_if_too_big and _missing(answers[i]) > 0.0]
 
     def again(shares: Sequence[float]) -> list[Step]:
-        recomputing = [
-            (*inputs[i][:2], replace(inputs[i][2], recompute_full=np.float64(share)))
-            for i, share in zip(short, shares, strict=True)
-        ]
-        return evaluate(_steps, recomputing)
+        plans = [replace(cases[i].plan, recompute_full=leaf(share)) for i, share in zip(short, shares, strict=True)]
+        return evaluate(_steps, [(*inputs[i][:2], plan) for i, plan in zip(short, plans, strict=True)])
 
     everything = again([1.0] * len(short))
     shares = [share_that_fits(answers[i], most) for i, most in zip(short, everything, strict=True)]
@@ -299,7 +282,4 @@ KIND = Kind(
     usual_stack=lambda row, accelerator, architecture: training_stack(architecture, row.year),
     inputs=_inputs,
     predict=_predict,
-    interval=lambda case, calibration: interval(
-        case.workload, case.architecture, case.stack, calibration, without=case.row.source
-    ),
 )

@@ -1,7 +1,5 @@
 """A file of measured runs in, every row accounted for out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +8,8 @@ from tqdm import tqdm
 from hwopt import catalog
 from hwopt.catalog import Calibration
 from hwopt.errors import UserError
-from hwopt.evidence.columns import Measured, MeasuredRun, MeasuredService
-from hwopt.evidence.metrics import METRICS
+from hwopt.evidence.columns import METRICS, Measured, MeasuredRun, MeasuredService
+from hwopt.evidence.intervals import interval
 from hwopt.evidence.rows import Measurements, read
 from hwopt.evidence.validation import serving, training
 from hwopt.evidence.validation.join import Case, Kind, Prediction, join
@@ -50,17 +48,15 @@ def score(path: str | Path, calibration: Calibration | None, *, cases: bool = Tr
     **Raises:** `UserError` for a file that cannot be read.
     """
     measurements, of_machines = read(path), constants(calibration)
-    kind = KINDS[measurements.kind]
+    kind, rows = KINDS[measurements.kind], measurements.rows
     outcomes: list[Scored | Skip] = []
-    with tqdm(total=len(measurements.rows), unit="row", delay=_PATIENCE_S, leave=False, disable=None) as progress:
-        for start in range(0, len(measurements.rows), _AT_ONCE):
-            joined = [
-                _joined(measurements.path, row, kind, of_machines)
-                for row in measurements.rows[start : start + _AT_ONCE]
-            ]
+    with tqdm(total=len(rows), unit="row", delay=_PATIENCE_S, leave=False, disable=None) as progress:
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows[start : start + _AT_ONCE]
+            joined = [_joined(measurements.path, row, kind, of_machines) for row in part]
             predictions = iter(kind.predict([case for case in joined if isinstance(case, Case)]))
             outcomes += [
-                _scored(each, next(predictions), kind, calibration, cases) if isinstance(each, Case) else each
+                _scored(each, next(predictions), calibration, cases) if isinstance(each, Case) else each
                 for each in joined
             ]
             progress.update(len(joined))
@@ -76,8 +72,8 @@ def _joined(path: Path, row: Measured, kind: Kind, of_machines: Constants) -> Ca
         raise UserError(f"{path}: row at line {row.line}: {error}") from None
 
 
-def _scored(case: Case, answer: Prediction, kind: Kind, calibration: Calibration | None, keep: bool) -> Scored:
-    around = kind.interval(case, calibration)
+def _scored(case: Case, answer: Prediction, calibration: Calibration | None, keep: bool) -> Scored:
+    around = interval(case.workload, case.architecture, case.stack, calibration, case.row.source)
     memory = METRICS[case.row.measured_metric].memory
     ends = None if around is None else (around.memories if memory else around.times)(answer.value)
     return Scored(case.row, case.accelerator, case.stack, answer, case.assumed, ends, case if keep else None)
@@ -103,21 +99,15 @@ def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED) ->
     """
     calibration = catalog.calibration(constants)
     scoring = score(path, calibration, cases=False)
-    measurements = scoring.measurements
-    totals = summary(
-        scoring.scored, [each.reason for each in scoring.outcomes if isinstance(each, Skip)], len(measurements.rows)
-    )
-    documents = [
-        _document(row, each, calibration) for row, each in zip(measurements.rows, scoring.outcomes, strict=True)
-    ]
+    measurements, outcomes = scoring.measurements, scoring.outcomes
+    rows, inferred = measurements.rows, list(measurements.inferred)
+    totals = summary(scoring.scored, [each.reason for each in outcomes if isinstance(each, Skip)], len(rows))
     mode = str(constants)
     if calibration is not None and calibration.scopes.entries:
         mode += ", chips alone" if measurements.kind is MeasuredService else ", sources held out"
-    columns = {
-        "columns": "inferred from text" if measurements.inferred else "stated",
-        "inferred": list(measurements.inferred),
-    }
-    return {"rows": documents, "summary": {"constants": mode} | columns | totals}
+    origin = {"constants": mode, "columns": "inferred from text" if inferred else "stated", "inferred": inferred}
+    documents = [_document(row, each, calibration) for row, each in zip(rows, outcomes, strict=True)]
+    return {"rows": documents, "summary": origin | totals}
 
 
 def _document(row: Measured, outcome: Scored | Skip, calibration: Calibration | None) -> dict:

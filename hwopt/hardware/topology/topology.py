@@ -1,14 +1,42 @@
-"""What every topology states, and what follows from it."""
-
-from __future__ import annotations
+"""What every topology states, and what follows from it: switches, cables, hops, price, power, latency."""
 
 import abc
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
 
-from hwopt.hardware.topology.parts import Parts
+from hwopt.quantity import quantity, ratio
 from hwopt.types import Scalar
+
+
+class Parts(eqx.Module):
+    """Parts of a fabric. Ports and links are those of an endpoint's rate, planes together."""
+
+    switch_port_usd: Scalar = quantity("USD", "of a switch, over its ports", key="port_price", default=0.0)
+    switch_port_w: Scalar = quantity("W", "of a switch, over its ports", key="port_power", default=0.0)
+    copper_cable_usd: Scalar = quantity("USD", "one cable", key="copper_price")
+    copper_cable_w: Scalar = quantity("W", "both ends", key="copper_power")
+    optical_link_usd: Scalar = quantity("USD", "modules of both ends and the fibre", key="optical_price")
+    optical_link_w: Scalar = quantity("W", "modules of both ends", key="optical_power")
+    nic_usd: Scalar = quantity("USD", "a link of an endpoint", key="nic_price")
+    nic_w: Scalar = quantity("W", "a link of an endpoint", key="nic_power")
+    host_copper_share: Scalar = ratio("of links between endpoint and switch, 0 to 1", key="host_copper", most=1.0)
+    local_copper_share: Scalar = ratio(
+        "of links one level up: leaf to spine, within a group, between direct neighbours", key="local_copper", most=1.0
+    )
+    global_copper_share: Scalar = ratio("of all links beyond", key="global_copper", most=1.0)
+    switch_latency_s: Scalar = quantity("s", "a switch, or an endpoint that passes on, port to port")
+    link_latency_s: Scalar = quantity("s", "a cable with the error correction and modules at its ends")
+    endpoint_latency_s: Scalar = quantity("s", "one end of a message, in the NIC")
+
+    def link_usd(self, copper_share: Scalar) -> Scalar:
+        """Mean price of a link: `c copper + (1 - c) optical`, USD."""
+        return copper_share * self.copper_cable_usd + (1.0 - copper_share) * self.optical_link_usd
+
+    def link_w(self, copper_share: Scalar) -> Scalar:
+        """Mean power of a link, both ends: `c copper + (1 - c) optical`, W."""
+        return copper_share * self.copper_cable_w + (1.0 - copper_share) * self.optical_link_w
 
 
 def others(endpoints: Scalar) -> Scalar:
@@ -92,24 +120,21 @@ class Topology(eqx.Module):
 
         **Arguments:** endpoints; the parts. **Returns:** USD.
         """
-        host, local, beyond = self.cables_by_level(endpoints)
-        cables = host * parts.link_usd(parts.host_copper_share)
-        cables += local * parts.link_usd(parts.local_copper_share)
-        cables += beyond * parts.link_usd(parts.global_copper_share)
-        nics = endpoints * self.links_per_endpoint(endpoints) * parts.nic_usd
-        return self.switch_ports(endpoints) * parts.switch_port_usd + cables + nics
+        return self._sum(endpoints, parts, parts.switch_port_usd, parts.link_usd, parts.nic_usd)
 
     def power_w(self, endpoints: Scalar, parts: Parts) -> Scalar:
-        """Power of the whole fabric: `ports port + sum_level cables link + n links NIC`.
+        """Power of the whole fabric, by the formula of `price_usd`.
 
         **Arguments:** endpoints; the parts. **Returns:** W.
         """
-        host, local, beyond = self.cables_by_level(endpoints)
-        cables = host * parts.link_w(parts.host_copper_share)
-        cables += local * parts.link_w(parts.local_copper_share)
-        cables += beyond * parts.link_w(parts.global_copper_share)
-        nics = endpoints * self.links_per_endpoint(endpoints) * parts.nic_w
-        return self.switch_ports(endpoints) * parts.switch_port_w + cables + nics
+        return self._sum(endpoints, parts, parts.switch_port_w, parts.link_w, parts.nic_w)
+
+    def _sum(
+        self, endpoints: Scalar, parts: Parts, port: Scalar, link: Callable[[Scalar], Scalar], nic: Scalar
+    ) -> Scalar:
+        shares = (parts.host_copper_share, parts.local_copper_share, parts.global_copper_share)
+        cables = sum(n * link(share) for n, share in zip(self.cables_by_level(endpoints), shares, strict=True))
+        return self.switch_ports(endpoints) * port + cables + endpoints * self.links_per_endpoint(endpoints) * nic
 
     def latency_s(self, endpoints: Scalar, parts: Parts) -> Scalar:
         """Time of an empty message between the endpoints farthest apart, on the wire: no software.

@@ -1,7 +1,5 @@
 """What one replica passes through the model at once."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hwopt.types import Scalar

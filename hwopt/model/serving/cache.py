@@ -1,7 +1,5 @@
 """Keys and values: what a token leaves behind in memory, and what a pass reads of it."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 
 from hwopt.model.maximum import above_zero, hard_maximum

@@ -1,16 +1,15 @@
 """Memory that serving takes of a chip, and what else a plan uses of what there is."""
 
-from __future__ import annotations
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.maximum import above_zero, hard_maximum
-from hwopt.model.parameters import expert_replicas, held_parameters, shard_ranks, table_parameters
+from hwopt.model.parameters import chip_weights, larger_layer, table_parameters
 from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
-from hwopt.model.serving.report import ServingFootprint
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
@@ -26,18 +25,33 @@ TABLE_BYTES = 2.0
 """An element of embedding and head, which stay 16 bit in narrow formats."""
 
 
+class ServingFootprint(NamedTuple):
+    """Bytes of the fullest chip's memory; the parts add up to the total."""
+
+    weights_bytes: Array
+    cache_bytes: Array  # keys and values of all sequences
+    working_bytes: Array  # activations and logits of a pass
+    reserve_bytes: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        return sum(self[1:], start=self[0])
+
+
+def draft_share(service: Service) -> Scalar:
+    """Weights and time of a draft model over the model's; 0 where nothing is drafted."""
+    return jnp.where(service.drafted_tokens > 0.0, service.draft_fraction, 0.0)
+
+
 def footprint(service: Service, cluster: Cluster, plan: Plan, batch: Batch, resident: Scalar) -> ServingFootprint:
     """Memory of the fullest chip. **Arguments:** `resident` tokens in the cache of a replica, mean over layers."""
     w, stack = service.model, cluster.stack
-    held = held_parameters(w, plan)
+    weights = chip_weights(w, plan)
     wider = above_zero(TABLE_BYTES - service.weight_bytes)
-    ranks, expert_ranks = (1.0 + plan.weights_sharded * (each - 1.0) for each in shard_ranks(plan))
-    weights = service.weight_bytes * (held.stage / ranks + held.stage_experts / expert_ranks)
-    weights = weights + wider * table_parameters(w, plan) / ranks
-    dense = jnp.where(w.dense_layers > 0, held.dense_layer, 0.0)
-    layer = hard_maximum(dense, jnp.where(w.moe_layers > 0, held.moe_layer + held.experts_layer, 0.0))
+    tables = table_parameters(w, plan) / (1.0 + plan.weights_sharded * (weights.ranks - 1.0))
+    weights_bytes = service.weight_bytes * weights.sharded(plan.weights_sharded) + wider * tables
+    layer = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
     whole = plan.weights_sharded * stack.layers_whole * layer * service.weight_bytes  # gathered: at work, and the next
-    drafts = jnp.where(service.drafted_tokens > 0.0, service.draft_fraction, 0.0)
     kept = resident * cache.held_token_bytes(service, plan, stack) * (w.layers / plan.pp) * plan.fullest_stage
     ffn = hard_maximum(w.ffn, w.expert_ffn * w.experts_per_token)
     row = service.activation_bytes * (4.0 * w.hidden + w.mlp_matrices * ffn / plan.tp)
@@ -45,21 +59,8 @@ def footprint(service: Service, cluster: Cluster, plan: Plan, batch: Batch, resi
     rows = batch.sequences * batch.queries + chunk
     working = whole + rows * row + LOGIT_BYTES * batch.sampled * w.vocab / plan.tp
     return ServingFootprint(
-        weights_bytes=weights * (1.0 + drafts),
+        weights_bytes=weights_bytes * (1.0 + draft_share(service)),
         cache_bytes=kept,
         working_bytes=working,
         reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (kept + working),
     )
-
-
-def shares_used(service: Service, cluster: Cluster, plan: Plan, memory: ServingFootprint) -> dict[str, Array]:
-    """What a plan uses of what there is, by margin."""
-    w = service.model
-    experts = jnp.where(w.experts > 0, w.experts, 1.0)
-    return {
-        "memory": memory.total_bytes / cluster.chip.hbm_capacity_bytes,
-        "stages": plan.pp / (w.layers + 2.0),
-        "tensor_parallel": plan.tp / w.heads,
-        "experts": plan.ep / experts,
-        "replicas": 1.0 / expert_replicas(plan),
-    }

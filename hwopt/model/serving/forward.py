@@ -1,26 +1,20 @@
 """One pass of a batch through the model: sequences that get their next tokens, prompts beside them, or either alone."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
-from hwopt.model.jitter import jitter_fraction
-from hwopt.model.layer import Exposed, direction, layer_kernels
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum
-from hwopt.model.parameters import held_parameters
-from hwopt.model.roofline import KernelTime, bf16_rate, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time
+from hwopt.model.layer import Exposed, all_layers, all_reduces_s, direction, dispatch_s, layer_kernels
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum, jitter_fraction, several
+from hwopt.model.parameters import Weights, chip_weights
+from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
-from hwopt.model.serving.exchange import exchanges_s, gather_s, spread_s
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
@@ -68,13 +62,18 @@ def active_experts(flow: work.Flow, plan: Plan) -> tuple[Scalar, Scalar]:
     return met, work.expert_rank_tokens(flow, plan) / met
 
 
-def _table(flow: work.Flow, plan: Plan, sampled: Scalar) -> work.Gemms:
+def _flow(service: Service, batch: Batch) -> work.Flow:
+    return work.Flow(service.model, batch.rows, service.activation_bytes, service.routing_imbalance)
+
+
+def _table(service: Service, plan: Plan, batch: Batch) -> work.Gemms:
     """The GEMM table of a pass: experts that are met, the head for sampled tokens alone."""
+    flow = _flow(service, batch)
     table = work.gemms(flow, plan)
     met, tokens = active_experts(flow, plan)
     experts, head = work.IN_EXPERTS, work.IN_HEAD
     return table._replace(
-        m=table.m * (1.0 - experts - head) + experts * tokens + head * sampled,
+        m=table.m * (1.0 - experts - head) + experts * tokens + head * batch.sampled,
         n_launched=table.n_launched * (1.0 - experts + experts * met),  # one grouped kernel fills and drains once
         count=table.count * (1.0 - experts) + experts * met,
     )
@@ -96,7 +95,7 @@ def attention_flops(w: Transformer, batch: Batch) -> tuple[Scalar, Scalar]:
 def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Batch, maximum: Maximum) -> KernelTime:
     """Attention core of one layer: reading the cache of sequences, and prompts as in training."""
     w = service.model
-    rate = bf16_rate(chip) * stack.attention_forward_efficiency
+    rate = wide_rate(chip, service) * stack.attention_forward_efficiency
     decoding, prompts = (flops / plan.tp for flops in attention_flops(w, batch))
     kept = cache.held_token_bytes(service, plan, stack)
     read = batch.sequences * cache.layer_mean(w, batch.context) * kept * cache.reads(w, plan, stack)
@@ -116,6 +115,51 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     return read_time.plus(of_prompts).plus(unfused)
 
 
+def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> tuple[Scalar, Scalar]:
+    """Tensor- and expert-parallel communication of one layer, before any overlap.
+
+    All-reduces of the activations after attention and after the MLP, once for both in parallel layers; outputs of experts and
+    shared experts are added up before. Where experts are spread, shared experts have their own, and experts that tensor ranks
+    share too. Dispatch and combine as in training.
+    """
+    w = flow.model
+    around, within = all_reduces_s(flow, cluster, plan, w.experts_per_token / plan.tp * plan.expert_tp)
+    whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
+    has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
+    mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
+    tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
+    return tp, dispatch_s(flow, cluster, plan, moe)
+
+
+def _spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
+    """Two all-to-alls of one layer where ranks keep keys and values by sequence: queries there, and what they met back.
+
+    `b q (a / t) (d + d_v) / 2` elements each, among the ranks that share a head; of latent attention `(2 r_kv + d_rope) / 2` a
+    head, since ranks multiply up to their own heads alone.
+
+    **Source:** Pope et al., arXiv 2211.05102, section 3.3.
+    """
+    w, stack = service.model, cluster.stack
+    width = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, w.qk_dim + w.v_dim)
+    sent = 0.5 * batch.sequences * batch.queries * (w.heads / plan.tp) * width * service.activation_bytes
+    group = cache.copies(w, plan)
+    each = collectives.all_to_all_s(cluster.network, sent, group, jnp.ones_like(group), stack.collective_launch_s)
+    decodes = jnp.where(batch.sequences > 0.0, 1.0, 0.0)
+    return 2.0 * stack.cache_sharded * decodes * each
+
+
+def _gather_s(service: Service, cluster: Cluster, plan: Plan, weights: Weights, moe: Scalar) -> Scalar:
+    """Gathering one layer's weights where they are spread over replicas, before any overlap; 0 where each holds its own."""
+    own, experts = collectives.ring_passes_s(
+        cluster.network,
+        jnp.stack([weights.layer(moe), weights.experts_layer]) * service.weight_bytes,
+        jnp.stack([weights.ranks, weights.expert_ranks]),
+        jnp.stack([plan.tp, plan.ep * plan.expert_tp]),
+        cluster.stack,
+    )
+    return plan.weights_sharded * (own + moe * experts) * (1.0 / cluster.stack.gather_efficiency)
+
+
 def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, batch: Batch) -> Exposed:
     """Embedding, output head and sampling of one micro-batch."""
     stack, w = cluster.stack, service.model
@@ -127,8 +171,7 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
     embedded = batch.rows * w.hidden * service.activation_bytes
     tp = collectives.all_reduce_s(cluster.network, embedded, plan.tp, one, launch)
     tp = tp + collectives.ring_pass_s(cluster.network, 2.0 * logits, plan.tp, one, launch, stack.logarithmic_passes)
-    zero = jnp.zeros_like(tp)
-    return Exposed(time.compute_s, time.memory_s, time.launch_s, tp, zero, zero, zero, zero, time.hbm_s)
+    return Exposed.of(time, tp_comm_s=tp)
 
 
 def pass_flops(w: Transformer, batch: Batch) -> Scalar:
@@ -142,8 +185,7 @@ def pass_gemms(
     service: Service, cluster: Cluster, plan: Plan, batch: Batch, maximum: Maximum
 ) -> tuple[work.Gemms, KernelTime]:
     """The GEMM table of a pass, and the time of each."""
-    flow = work.Flow(service.model, batch.rows, service.activation_bytes, service.routing_imbalance)
-    table = _table(flow, plan, batch.sampled)
+    table = _table(service, plan, batch)
     return table, gemm_time(table, service, cluster.chip, cluster.stack, maximum, service.weight_bytes)
 
 
@@ -156,59 +198,40 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
 
     **Returns:** s; `breakdown` adds up to `period_s`.
     """
-    stack, w = cluster.stack, service.model
-    flow = work.Flow(w, batch.rows, service.activation_bytes, service.routing_imbalance)
+    stack, w, flow = cluster.stack, service.model, _flow(service, batch)
     _, table = pass_gemms(service, cluster, plan, batch, maximum)
     attention = _attention(service, cluster.chip, stack, plan, batch, maximum)
-
-    held, spread = held_parameters(w, plan), spread_s(service, cluster, plan, batch)
+    weights, spread = chip_weights(w, plan), _spread_s(service, cluster, plan, batch)
 
     def layer(moe: Scalar) -> Exposed:
-        kernels = layer_kernels(flow, cluster, plan, moe, table, (attention, attention))
-        tp, ep = exchanges_s(flow, cluster, plan, moe)
-        tp = tp + spread
-        gather = gather_s(service, cluster, plan, held, moe)
-        return direction(cluster, kernels, (tp, jnp.zeros_like(tp), ep), gather, moe, maximum)
+        kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
+        tp, ep = _exchanges_s(flow, cluster, plan, moe)
+        comm = tp + spread, jnp.zeros_like(tp), ep
+        return direction(cluster, kernels, comm, _gather_s(service, cluster, plan, weights, moe), moe, maximum)
 
-    kinds = jnp.asarray(np.array([0.0, 1.0]), plan.pp.dtype)  # dense, MoE
-    each = jax.vmap(layer)(kinds).scaled(jnp.stack([w.dense_layers, w.moe_layers]))
-    layers = Exposed(*(jnp.sum(part) for part in each))
+    layers = all_layers(jnp.stack([w.dense_layers, w.moe_layers]), layer)
     head = _head(service, cluster, plan, table, batch)
     mean = layers.plus(head)
 
-    together = hard_maximum(plan.tp, plan.ep * plan.expert_tp)
+    chips_of_stage = hard_maximum(plan.tp, plan.ep * plan.expert_tp)
     message = batch.rows * w.hidden * service.activation_bytes / plan.tp
-    send = collectives.neighbour_send_s(cluster.network, message, plan.pp, together)
+    send = collectives.neighbour_send_s(cluster.network, message, plan.pp, chips_of_stage)
     sends = plan.pp * send
     latency = mean.total_s + sends
     stage = layers.total_s / plan.pp
     slowest = maximum(stage * plan.fullest_stage, stage * plan.last_stage + head.total_s) + send
-    several = 1.0 - above_zero(2.0 - plan.pp)
-    pace = maximum(latency, several * plan.pp * slowest)
-    jitter = pace * jitter_fraction(stack.jitter_sigma, together)
-    period = pace + jitter + stack.step_overhead_s
-    zero = jnp.zeros_like(period)
-    breakdown = Breakdown(
-        compute_s=mean.compute_s,
-        memory_bound_s=mean.memory_bound_s,
-        host_s=mean.host_s,
-        tp_comm_s=mean.tp_comm_s,
-        cp_comm_s=zero,
-        ep_comm_s=mean.ep_comm_s,
+    pace = maximum(latency, several(plan.pp) * plan.pp * slowest)
+    jitter = pace * jitter_fraction(stack.jitter_sigma, chips_of_stage)
+    breakdown = Breakdown.of(
+        mean,
         pp_comm_s=sends,
-        pp_bubble_s=zero,
         pp_imbalance_s=pace - latency,
-        dp_comm_s=mean.dp_comm_s,
-        optimizer_s=zero,
-        offload_s=zero,
-        input_s=zero,
-        sites_comm_s=zero,
         overhead_s=stack.step_overhead_s,
         jitter_s=jitter,
     )
     return PassTime(
         latency_s=latency + jitter + stack.step_overhead_s,
-        period_s=period,
+        period_s=pace + jitter + stack.step_overhead_s,
         breakdown=breakdown,
         hidden_s=mean.hidden_s,
         busy_s=(mean.compute_s + mean.memory_bound_s) / plan.pp,
@@ -225,14 +248,12 @@ def floor_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sca
     **Returns:** s.
     """
     w, chip = service.model, cluster.chip
-    flow = work.Flow(w, batch.rows, service.activation_bytes, service.routing_imbalance)
-    table = _table(flow, plan, batch.sampled)
+    table = _table(service, plan, batch)
     low = table.low_precision
-    bytes_ = jnp.where(table.n > 0, table.n * table.k * table.count, 0.0) * (
-        low * service.weight_bytes + (1.0 - low) * 2.0
-    )
+    element = low * service.weight_bytes + (1.0 - low) * 2.0
+    stored = jnp.where(table.n > 0, table.n * table.k * table.count, 0.0) * element
     dense = work.IN_EVERY_LAYER * w.layers + work.IN_DENSE_LAYER * w.dense_layers
     counts = dense + (work.IN_MOE_LAYER + work.IN_EXPERTS) * w.moe_layers + work.IN_HEAD
     kept = cache.held_token_bytes(service, plan, cluster.stack) * w.layers
     read = batch.sequences * cache.layer_mean(w, batch.context) * kept
-    return (jnp.sum(bytes_ * counts) + read) * hbm_seconds_per_byte(chip)
+    return (jnp.sum(stored * counts) + read) * hbm_seconds_per_byte(chip)

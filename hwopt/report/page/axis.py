@@ -50,13 +50,13 @@ def _round_numbers(low: float, high: float) -> list[float]:
     """Few multiples of powers of ten; even steps where the axis is short, fewer of them where it is long."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for subs in ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
-        found = [x * sub for x in powers for sub in subs if low <= x * sub <= high]
-        if len(found) <= _MOST:
+        numbers = [x * sub for x in powers for sub in subs if low <= x * sub <= high]
+        if len(numbers) <= _MOST:
             break
     else:
-        found = found[:: math.ceil(len(found) / _MOST)]
-    if len(found) >= _FEWEST:
-        return found
+        numbers = numbers[:: math.ceil(len(numbers) / _MOST)]
+    if len(numbers) >= _FEWEST:
+        return numbers
     width = (high - low) / 5.0
     size = 10.0 ** math.floor(math.log10(width))
     step = next((sub * size for sub in _STEPS if sub * size >= width), 10.0 * size)

@@ -1,34 +1,38 @@
 """Where a page goes: looked at before the long computing starts, written whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
+import glob
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from hwopt.arguments import path_of
 from hwopt.errors import UserError
+from hwopt.leftovers import removed_behind
+
+_LONG_S = 3600.0
 
 
-def writable(flag: str, text: str) -> Path:
+def writable(flag: str, text: str, example: str = "report.html") -> Path:
     """The file that a flag names, once a file can be written there; links are followed. Nothing that is there is touched.
+
+    **Arguments:** `example` of a name, for refusals.
 
     **Raises:** `UserError` where it cannot.
     """
-    path = Path(os.path.realpath(os.path.expanduser(text)))
-    if not text.strip() or path.is_dir():
-        raise UserError(f"{flag} '{text}': is a folder; name a file, such as report.html")
+    path = Path(os.path.realpath(path_of(flag, text)))
+    if path.is_dir():
+        raise UserError(f"{flag} '{text}': is a folder; name a file, such as {example}")
     if path.exists() and not path.is_file():
         raise UserError(f"{flag} {text}: is no ordinary file")
     if not path.parent.is_dir():
         raise UserError(f"{flag} {text}: there is no folder {path.parent}; make it first")
     if path.exists() and not os.access(path, os.W_OK):
         raise UserError(f"{flag} {text}: the file is there and must not be written over")
-    beside = _beside(path)
-    try:
+    _sweep_up(path)
+    with _beside(path, f"{flag} {text}") as beside:
         beside.touch()
-        beside.unlink()
-    except OSError as failure:
-        raise UserError(f"{flag} {text}: cannot be written ({failure.strerror or failure})") from None
     return path
 
 
@@ -37,16 +41,25 @@ def write(path: Path, text: str) -> None:
 
     **Raises:** `UserError` where it cannot be written.
     """
-    beside = _beside(path)
-    try:
+    with _beside(path, str(path)) as beside:
         beside.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         os.replace(beside, path)
+
+
+@contextlib.contextmanager
+def _beside(path: Path, what: str) -> Iterator[Path]:
+    """A file of this process's own in the same folder, so that the last step is a rename; it does not stay."""
+    beside = path.with_name(f".{path.name[:50]}.{os.getpid()}.partial")
+    try:
+        with removed_behind(beside.unlink):
+            yield beside
     except OSError as failure:
+        raise UserError(f"{what}: cannot be written ({failure.strerror or failure})") from None
+
+
+def _sweep_up(path: Path) -> None:
+    """Remove what killed processes left beside a file: an hour is longer than any page takes."""
+    for left in path.parent.glob(f".{glob.escape(path.name[:50])}.*.partial"):
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise UserError(f"{path}: cannot be written ({failure.strerror or failure})") from None
-
-
-def _beside(path: Path) -> Path:
-    """A file of this process's own in the same folder, so that the last step is a rename."""
-    return path.with_name(f".{path.name[:100]}.{os.getpid()}")
+            if time.time() - left.stat().st_mtime > _LONG_S:
+                left.unlink()

@@ -1,9 +1,8 @@
 """HTML from values: whatever is not markup already is escaped, so that names of users' files cannot become markup."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable
+from functools import partial
 from typing import TypeAlias
 
 Child: TypeAlias = "Html | str | Iterable[Child] | None"
@@ -29,19 +28,18 @@ def element(tag: str, /, *children: Child, **attributes: str | float | bool | No
     return Html(f"<{tag}{written}>{joined(*children)}</{tag}>")
 
 
+div, li, p, span = (partial(element, tag) for tag in ("div", "li", "p", "span"))
+
+
 def joined(*children: Child) -> Html:
     """Children one after the other, escaped where they are plain text."""
     return Html("".join(map(_child, children)))
 
 
 def _child(child: Child) -> str:
-    if child is None:
-        return ""
-    if isinstance(child, Html):
-        return str(child)
-    if isinstance(child, str):
-        return html.escape(child)
-    return joined(*child)
+    if child is None or isinstance(child, Html):
+        return child or ""
+    return html.escape(child) if isinstance(child, str) else joined(*child)
 
 
 def _attribute(key: str, value: str | float | bool | None) -> str:

@@ -1,121 +1,93 @@
 """The page of `sweep --frontier`: certified optima under levels of budgets, and what each budget is worth there."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from hwopt.report.frontier import frontier_document, worth_words
-from hwopt.report.page import pieces, sheet
+from hwopt.report.frontier import DESIGN, Point, design_words, frontier_document, gap_of, worths
+from hwopt.report.layout import MODEL_ONLY, budget_words
+from hwopt.report.page import pieces, points, sheet
 from hwopt.report.page.axis import Axis
-from hwopt.report.page.markup import Html, element
+from hwopt.report.page.markup import Child, Html
 from hwopt.report.page.pieces import words
-from hwopt.report.page.points import Point, chart
 from hwopt.units import pretty
 
 _MOST = 400
-_SHOWN = ("chips", "tp", "pp")
 
 
 def optima_page(dataset: Any, command: str, out: str | None = None, figures: tuple[str, ...] = ()) -> str:
     """One page for `sweep --frontier`; `command` that asked for it, other arguments as in `frontier_document`."""
-    found = frontier_document(dataset, out, figures)
-    name = str(dataset.attrs["title"])
-    goal = found["objective"]
-    sources = [each for each in str(dataset.attrs.get("sources", "")).split("\n") if each]
-    held = [each for each in found["points"] if each["feasible"]]
-    certified = sum(each["certified"] for each in found["points"])
-    count = len(found["points"])
-    kind = f"hwopt sweep {name} --frontier"
-    if held:
-        ends = [pretty(f(each["objective"] for each in held), goal["unit"], 4) for f in (min, max)]
-        big = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-    else:
-        big = "No design holds any level of the budgets"
-    answer = element(
-        "div",
-        element(
-            "p",
-            f"least {words(goal['name'])} over {', '.join(map(pieces.budget_words, found['budgets']))}",
-            class_="what",
-        ),
-        element("p", big, class_="big"),
-        element(
-            "p",
-            element(
-                "span",
-                "proved" if certified == count else "partly proved",
-                class_="badge" if certified == count else "badge open",
-            ),
-            f"{certified} of {count} points certified, {len(held)} of them feasible",
-            class_="proof",
-        ),
-    )
+    document = frontier_document(dataset, out, figures)
+    name, goal, budgets = str(dataset.attrs["title"]), document["objective"], document["budgets"]
+    feasible = [each for each in document["points"] if each["feasible"]]
+    certified, count = sum(each["certified"] for each in document["points"]), len(document["points"])
+    least = [each["objective"] for each in feasible]
+    ends = dict.fromkeys(pretty(end, goal["unit"], 4) for end in (min(least), max(least))) if least else {}
+    proved = "each certified point is within its gap of the least possible, or no design holds its budgets"
     return sheet.page(
-        kind,
-        found["question"],
-        sheet.header(kind, found["question"], answer),
-        *(_chart(found, budget, held) for budget in found["budgets"] if len(held) > 1),
-        _points(found),
-        sheet.section(
-            "How good is it",
-            pieces.terms(
-                [
-                    (
-                        "Proved",
-                        "each certified point is within its gap of the least possible, or no design holds its budgets",
-                    ),
-                    ("Of what", "a statement about the model, not about silicon"),
-                ]
-            ),
+        f"hwopt sweep {name} --frontier",
+        name,
+        document["question"],
+        sheet.answer(
+            f"least {words(goal['name'], goal['unit'])} over {', '.join(map(budget_words, budgets))}",
+            " to ".join(ends) or "No design holds any level of the budgets",
+            "proved" if certified == count else "partly proved",
+            certified == count,
+            f"{certified} of {count} points certified, {len(feasible)} of them feasible",
         ),
-        sheet.command_section(command),
-        sheet.sources_section(sources, name),
+        [
+            *(_chart(document, budget, feasible) for budget in budgets if len(feasible) > 1),
+            _points(document),
+            sheet.section("How good is it", pieces.terms([("Proved", proved), ("Of what", MODEL_ONLY)])),
+        ],
+        command,
+        [each for each in str(dataset.attrs.get("sources", "")).split("\n") if each],
     )
 
 
-def _chart(found: dict[str, Any], budget: str, held: list[dict[str, Any]]) -> Html | None:
+def _chart(document: dict[str, Any], budget: str, feasible: list[Point]) -> Html | None:
     """The objective over one budget; of several budgets the others are told by the points."""
-    goal, unit = found["objective"], found["budgets"][budget]
-    points = [
-        Point(each["budgets"][budget], each["objective"], "var(--within)", True, _said(found, each))
-        for each in held[:_MOST]
+    goal, unit = document["objective"], document["budgets"][budget]
+    drawn = [
+        points.Point(each["budgets"][budget], each["objective"], "var(--within)", True, _said(document, each))
+        for each in feasible[:_MOST]
     ]
-    if len({each.x for each in points}) < 2 or min(each.y for each in points) <= 0:
+    if len({each.x for each in drawn}) < 2 or min(each.y for each in drawn) <= 0:
         return None
-    across = Axis.over(pieces.budget_words(budget), unit, [each.x for each in points])
-    up = Axis.over(words(goal["name"]), goal["unit"], [each.y for each in points])
-    title = f"Least {words(goal['name'])} over {pieces.budget_words(budget)}"
+    up = Axis.over(words(goal["name"], goal["unit"]), goal["unit"], [each.y for each in drawn])
+    across = Axis.over(budget_words(budget), unit, [each.x for each in drawn])
+    title = f"Least {up.words} over {across.words}"
     caption = "Hover, touch or use the arrow keys to read a point."
-    if len(held) > _MOST:
-        caption += f" The first {_MOST} of {len(held):,} points are drawn."
-    return sheet.section(title, chart(title, (across, up), points, caption=caption, trace=len(found["budgets"]) == 1))
+    if len(feasible) > _MOST:
+        caption += f" The first {_MOST} of {len(feasible):,} points are drawn."
+    trace = len(document["budgets"]) == 1
+    return sheet.section(title, points.chart(title, (across, up), drawn, caption=caption, trace=trace))
 
 
-def _said(found: dict[str, Any], each: dict[str, Any]) -> str:
-    goal, units = found["objective"], found["budgets"]
-    lines = [f"{words(goal['name'])} {pretty(each['objective'], goal['unit'], 5)}"]
-    lines += [f"{pieces.budget_words(name)} {pretty(limit, units[name])}" for name, limit in each["budgets"].items()]
-    lines += [worth_words(name, each, goal, unit) for name, unit in units.items()]
-    design = ", ".join(f"{name} {each[name]:,.0f}" for name in _SHOWN if each.get(name) is not None)
-    return "\n".join([*lines, design])
+def _said(document: dict[str, Any], each: Point) -> str:
+    goal, units = document["objective"], document["budgets"]
+    lines = [f"{words(goal['name'], goal['unit'])} {pretty(each['objective'], goal['unit'], 5)}"]
+    lines += [f"{budget_words(name)} {pretty(limit, units[name])}" for name, limit in each["budgets"].items()]
+    return "\n".join([*lines, *worths(document, each), design_words(each)])
 
 
-def _points(found: dict[str, Any]) -> Html:
-    goal, units = found["objective"], found["budgets"]
-    rows = []
-    for each in found["points"][:_MOST]:
-        under = [pretty(limit, units[name]) for name, limit in each["budgets"].items()]
-        if not each["feasible"]:
-            rows.append(
-                [*under, "no design: proved" if each["certified"] else "no design found", "", "", *([""] * len(_SHOWN))]
-            )
-            continue
-        prices = "; ".join(worth_words(name, each, goal, unit) for name, unit in units.items())
-        gap = each["gap"] if each["certified"] else None
-        design = [f"{each[name]:,.0f}" if each.get(name) is not None else "" for name in _SHOWN]
-        proof = "not proved" if gap is None else f"{100 * gap:.1g} %"
-        rows.append([*under, prices, pretty(each["objective"], goal["unit"], 5), proof, *design])
-    heads = (*map(pieces.budget_words, units), "what more is worth", words(goal["name"]), "gap", *_SHOWN)
-    return sheet.section(
-        "Every point", pieces.table("points", heads, rows, "l" * (len(units) + 1) + "r" * (2 + len(_SHOWN)))
-    )
+def _points(document: dict[str, Any]) -> Html:
+    goal, units = document["objective"], document["budgets"]
+    heads = (*map(budget_words, units), "what more is worth", words(goal["name"], goal["unit"]), "gap", *DESIGN)
+    rows = [_row(document, each) for each in document["points"][:_MOST]]
+    table = pieces.table("points", heads, rows, "l" * (len(units) + 1) + "r" * (2 + len(DESIGN)))
+    return sheet.section("Every point", table)
+
+
+def _row(document: dict[str, Any], each: Point) -> list[Child]:
+    under = [pretty(limit, document["budgets"][name]) for name, limit in each["budgets"].items()]
+    if not each["feasible"]:
+        proof = "no design: proved" if each["certified"] else "no design found"
+        return [*under, proof, "", "", *([""] * len(DESIGN))]
+    gap, value = gap_of(each), pretty(each["objective"], document["objective"]["unit"], 5)
+    design = [f"{each[name]:,.0f}" if each.get(name) is not None else "" for name in DESIGN]
+    return [
+        *under,
+        "; ".join(worths(document, each)),
+        value,
+        "not proved" if gap is None else f"{100 * gap:.1g} %",
+        *design,
+    ]

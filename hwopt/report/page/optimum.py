@@ -1,20 +1,21 @@
-"""The page of `optimize`: the answer, what binds, the design, time and money, what it hangs on, how good it is."""
+"""The page of `optimize`: the answer, what binds, the design, time and money, sensitivities, how good it is."""
 
-from __future__ import annotations
-
+import math
 import shlex
 from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
 
 from hwopt.evidence.intervals import Interval
-from hwopt.model.serving.report import ServingReport
-from hwopt.model.serving.train_and_serve import BothReport
-from hwopt.optim.solution import DesignValue, Solution
-from hwopt.report import screens
-from hwopt.report.documents import number
-from hwopt.report.machine import interval_words
+from hwopt.hardware.cluster import Cluster
+from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServeReport
+from hwopt.optim.solution import Outcome, Solution
+from hwopt.report import machine, screens
+from hwopt.report.layout import MODEL_ONLY, budget_words
 from hwopt.report.page import pieces, sheet, swings
-from hwopt.report.page.markup import Html, element
-from hwopt.report.parts import breakdown_shares
+from hwopt.report.page.markup import Html, element, p
+from hwopt.report.parts import number
+from hwopt.report.plan_words import plan_lines
 from hwopt.study.sensitivity.study import Parameter
 from hwopt.units import pretty
 
@@ -24,178 +25,164 @@ def optimum_page(
     command: str,
     around: Interval | None = None,
     constants: str = "",
-    hangs_on: tuple[Sequence[Parameter], str] = ((), ""),
+    sensitivities: tuple[Sequence[Parameter], str] = ((), ""),
 ) -> str:
     """One page for `optimize`.
 
     **Arguments:** `solution`; the `command` that asked for it; `around`: the interval of the prediction; the mode of its
-    `constants`; `hangs_on`: of `owed`.
+    `constants`; `sensitivities`: of `hwopt.study.sensitivity.parameters_of`.
     """
-    problem = solution.problem
+    problem, machines = solution.problem, screens.machines(solution.report)
     return sheet.page(
         f"hwopt optimize {problem.name}",
+        problem.name,
         problem.question,
-        sheet.header(f"hwopt optimize {problem.name}", problem.question, _answer(solution), _tiles(solution)),
-        _budgets(solution),
-        _design(solution),
-        *(part for machine in screens.machines(solution) for part in _parts(*machine)),
-        _chip(solution),
-        swings.section_of(*hangs_on, problem.name) if solution.feasible else None,
-        *(_condition(title, report) for title, _, report in screens.machines(solution)),
-        _proof(solution, around, constants),
-        _front(solution, command) if solution.feasible else None,
-        sheet.command_section(command),
-        sheet.sources_section(problem.sources, problem.name),
+        [_answer(solution), _tiles(solution)],
+        [
+            _budgets(solution),
+            _design(solution),
+            *(_splits(title, report) for title, report in machines),
+            _chip(solution),
+            swings.section_of(*sensitivities, problem.name) if solution.feasible else None,
+            *(_conditions(title, report) for title, report in machines),
+            _proof(solution, around, constants),
+            _front(solution, command) if solution.feasible and len(machines) == 1 else None,
+        ],
+        command,
+        problem.sources,
     )
 
 
 def _answer(solution: Solution) -> Html:
-    """The objective, large, and what is proved of it; of an infeasible question what would mend it."""
-    goal, proof = solution.problem.objective, solution.certificate
-    shown = pretty(solution.objective, goal.unit, 4)
+    """The objective, large, and what is proved of it; of an infeasible question its smallest relaxation."""
+    goal, gap = solution.problem.objective, solution.certificate.gap
+    name, shown = pieces.words(goal.name, goal.unit), pretty(solution.objective, goal.unit, 4)
     if not solution.feasible:
-        return element(
-            "div",
-            element("p", "No design holds every budget", class_="big"),
-            element(
-                "div",
-                element("p", element("b", "Smallest relaxation: "), solution.clash) if solution.clash else None,
-                element(
-                    "p",
-                    f"Shown below is the least violated design ({pieces.words(goal.name)} {shown}), not an answer.",
-                ),
-                class_="mend",
-                role="note",
-            ),
-        )
-    proved = proof.gap is not None
-    badge = element("span", "proved" if proved else "local, not proved", class_="badge" if proved else "badge open")
-    within = f"within {100 * proof.gap:.2g} % of the least possible; " if proof.gap is not None else ""
-    binding = [pieces.budget_words(each.name) for each in solution.budgets if each.elasticity > screens.PRICED]
+        relaxation = solution.infeasibility and p(element("b", "Smallest relaxation: "), solution.infeasibility)
+        least = p(f"Shown below is the least violated design ({name} {shown}), not an answer.")
+        return sheet.refusal("No design holds every budget", relaxation, least)
+    within = "" if gap is None else f"within {100 * gap:.2g} % of the least possible; "
+    binding = [budget_words(each.name) for each in solution.budgets if each.elasticity > screens.PRICED]
     binds = f"what binds: {', '.join(binding)}" if binding else "no budget binds"
-    return element(
-        "div",
-        element("p", f"least {pieces.words(goal.name)}", class_="what"),
-        element("p", shown, class_="big"),
-        element("p", badge, within + binds, class_="proof"),
-        pieces.terms(screens.plans(solution)),
-    )
+    badge = "local, not proved" if gap is None else "proved"
+    plan = pieces.terms(plan_lines(solution.report, solution.plan))
+    return sheet.answer(f"least {name}", shown, badge, gap is not None, within + binds, plan)
 
 
 def _tiles(solution: Solution) -> Html:
     """The numbers that people ask for first."""
-    report = solution.report
-    cluster = solution.inputs.cluster
-    pairs = [("chips", f"{float(cluster.chips):,.0f}")]
-    if isinstance(report, BothReport):
-        counted = [(title, float(each.chips)) for title, each, _ in screens.machines(solution)]
-        pairs = [(f"chips, {title.removeprefix('The machine that ')}", f"{chips:,.0f}") for title, chips in counted]
-        pairs += [
-            ("run", pretty(float(report.run_time_s), "s")),
-            ("first token", pretty(float(report.time_to_first_token_s), "s", 3)),
-            ("next token", pretty(float(report.time_per_output_token_s), "s", 3)),
-        ]
-    elif isinstance(report, ServingReport):
-        first, each = float(report.time_to_first_token_s), float(report.time_per_output_token_s)
-        pairs += [("first token", pretty(first, "s", 3))] if first else []
-        pairs += [("next token", pretty(each, "s", 3))] if each else []
-        pairs += [
-            ("throughput", pretty(float(report.tokens_per_s), "token/s")),
-            ("a million tokens", pretty(1e6 * float(report.cost_per_token_usd), "USD", 3)),
-        ]
-    else:
-        pairs += [
-            ("run", pretty(float(report.run_time_s), "s")),
-            ("step", pretty(float(report.step_time_s), "s")),
-            ("MFU", pretty(float(report.mfu), "fraction", 3)),
-            ("cost of the run", pretty(float(report.run_cost_usd), "USD")),
-        ]
+    report, cluster = solution.report, solution.inputs.cluster
+    pairs = _asked_first(report, cluster, solution.plan)
     pairs += [("capital", pretty(float(report.capex_usd), "USD"))] if float(report.capex_usd) else []
     return pieces.tiles([*pairs, ("power, full load", pretty(float(report.peak_power_w), "W"))])
 
 
-def _budgets(solution: Solution) -> Html:
-    held = solution.feasible
-    bars = [
-        pieces.Bar(
-            each.name,
-            number(each.used),
-            each.limit,
-            each.unit,
-            screens.price_words(each) if held else "holds",
-            held and each.elasticity > screens.PRICED,
-        )
-        for each in solution.budgets
-    ]
-    note = "What one more unit of a budget saves is its shadow price, at these whole numbers." if held else ""
-    return sheet.section(
-        "What binds" if held else "What breaks", pieces.budgets(bars), note=f"The mark is the limit. {note}", wide=False
-    )
+@singledispatch
+def _asked_first(report: Any, cluster: Cluster, plan: Any) -> list[tuple[str, str]]:
+    raise TypeError(f"no tiles of a {type(report).__name__}")
 
 
-def _parts(title: str, cluster: object, report: object) -> list[Html]:
-    """Where time and money of a machine go, side by side."""
-    times = [(name, pretty(seconds, "s"), share) for name, seconds, share in breakdown_shares(report)]  # pyright: ignore
-    money = [(name, pretty(usd, "USD"), share) for name, usd, share in screens.money_parts(cluster, report)]  # pyright: ignore
-    hidden, step = float(report.hidden_s), float(report.step_time_s)  # pyright: ignore
-    note = f"Hidden under other work: {pretty(hidden, 's')} of communication." if hidden > 1e-6 * step else ""
-    of = f"{title}: w" if title else "W"
-    where = f"{of}here a step of {pretty(step, 's')} goes"
-    what = of + screens.money_title(report).removeprefix("W")  # pyright: ignore
+@_asked_first.register
+def _(report: TrainingReport, cluster: Cluster, plan: Any) -> list[tuple[str, str]]:
     return [
-        sheet.section(where, pieces.parts(where, times), note=note, wide=False),
-        sheet.section(what, pieces.parts(what, money), wide=False),
+        ("chips", f"{float(cluster.chips):,.0f}"),
+        ("run", pretty(float(report.run_time_s), "s")),
+        ("step", pretty(float(report.step_time_s), "s")),
+        ("MFU", pretty(float(report.mfu), "fraction", 3)),
+        ("cost of the run", pretty(float(report.run_cost_usd), "USD")),
     ]
+
+
+@_asked_first.register
+def _(report: ServingReport, cluster: Cluster, plan: Any) -> list[tuple[str, str]]:
+    return [
+        ("chips", f"{float(cluster.chips):,.0f}"),
+        *_latencies(report),
+        ("throughput", pretty(float(report.tokens_per_s), "token/s")),
+        ("a million tokens", pretty(1e6 * float(report.cost_per_token_usd), "USD", 3)),
+    ]
+
+
+@_asked_first.register
+def _(report: TrainServeReport, cluster: Cluster, plan: Any) -> list[tuple[str, str]]:
+    return [
+        ("chips, trains", f"{float(cluster.chips):,.0f}"),
+        ("chips, serves", f"{float(plan.serving.chips):,.0f}"),
+        ("run", pretty(float(report.run_time_s), "s")),
+        *_latencies(report),
+    ]
+
+
+def _latencies(report: ServingReport | TrainServeReport) -> list[tuple[str, str]]:
+    times = {"first token": report.time_to_first_token_s, "next token": report.time_per_output_token_s}
+    return [(name, pretty(float(time), "s", 3)) for name, time in times.items() if not math.isnan(time)]
+
+
+def _budgets(solution: Solution) -> Html:
+    priced = solution.feasible
+    bars = []
+    for each in solution.budgets:
+        worth, binds = screens.price_words(each) if priced else "holds", priced and each.elasticity > screens.PRICED
+        bars.append(pieces.Bar(each.name, number(each.used), each.limit, each.unit, worth, binds))
+    price = "What one more unit of a budget saves is its shadow price, at these integers." if priced else ""
+    title, note = "What binds" if priced else "What breaks", f"The mark is the limit. {price}"
+    return sheet.section(title, pieces.budgets(bars), note=note, wide=False)
+
+
+def _splits(title: str, report: Report) -> list[Html]:
+    """Where time and money of a machine go, side by side."""
+    return [_split(title, machine.time_split(report)), _split(title, machine.money_split(report))]
+
+
+def _split(machine_title: str, split: machine.Split) -> Html:
+    title = f"{machine_title}: w{split.title[1:]}" if machine_title else split.title
+    note = f"{split.note.capitalize()}." if split.note else ""
+    return sheet.section(title, pieces.parts(title, split.parts), note=note, wide=False)
 
 
 def _design(solution: Solution) -> Html:
-    rows = [_variable(name, each) for name, each in solution.design.items()]
-    return sheet.section(
-        "The design", pieces.table("the design", ("variable", "value", "lower", "upper"), rows), wide=False
-    )
-
-
-def _variable(name: str, each: DesignValue) -> list[Html | str]:
-    meaning = f": {each.box_meaning}" if each.box_meaning else ""
-    bound = f"at its {each.at_bound} bound{meaning}" if each.at_bound else ""
-    ends = (pieces.amount(end, each.unit, 3) for end in (each.lower, each.upper))
-    return [pieces.named(pieces.words(name), bound), pieces.amount(each.value, each.unit), *ends]
+    rows = [
+        [
+            pieces.named(pieces.words(name, each.unit), screens.bound_of(each)),
+            pieces.amount(each.value, each.unit),
+            *(pieces.amount(end, each.unit, 3) for end in (each.lower, each.upper)),
+        ]
+        for name, each in solution.design.items()
+    ]
+    table = pieces.table("the design", ("variable", "value", "lower", "upper"), rows)
+    return sheet.section("The design", table, wide=False)
 
 
 def _chip(solution: Solution) -> Html | None:
     lines = screens.chip_lines(solution)[3:]
-    return sheet.section("The chip", sheet.lines(*map(str.strip, lines))) if lines else None
+    return sheet.section("The chip", *(p(line.strip()) for line in lines)) if lines else None
 
 
-def _condition(title: str, report: object) -> Html:
+def _conditions(title: str, report: Report) -> Html:
     name = "utilisation, memory, heat, power, failures"
-    return sheet.section(
-        f"{title}: {name}" if title else name.capitalize(),
-        pieces.terms_of(screens.condition_lines(report)),  # pyright: ignore
-    )
+    terms = [
+        (each.name, "; ".join([each.text, *(f"{part} {much} {100 * share:.1f} %" for part, much, share in each.parts)]))
+        for each in machine.conditions(report)
+    ]
+    return sheet.section(f"{title}: {name}" if title else name.capitalize(), pieces.terms(terms))
 
 
 def _proof(solution: Solution, around: Interval | None, constants: str) -> Html:
     """The certificate in plain words."""
     proof = solution.certificate
     if not solution.feasible:
-        said = "Searched" if not solution.clash.startswith("Proved") else "Proved"
-        pairs = [(said, solution.clash or "no design found")]
+        said = "Proved" if solution.outcome is Outcome.infeasible else "Searched"
+        pairs = [(said, solution.infeasibility or "no design found")]
     elif proof.gap is not None:
         pairs = [("Proved", screens.bound_words(solution))]
     else:
-        pairs = [
-            ("Not proved", "no lower bound: another design may be better; this is the best that local search found")
-        ]
-    pairs += [
-        ("Scope", proof.scope),
-        ("Residuals", f"largest violation {proof.max_violation:.1e}, KKT residual {proof.kkt_residual:.1e}"),
-        ("Of what", "a statement about the model, not about silicon"),
-    ]
-    if solution.feasible and not isinstance(solution.report, BothReport) and constants:
-        pairs.append(("Constants", interval_words(solution.report, around, constants)))
-    elif constants:
-        pairs.append(("Constants", constants))
+        unproved = "no lower bound: another design may be better; this is the best that local search found"
+        pairs = [("Not proved", unproved)]
+    pairs += [("Scope", proof.scope), ("Residuals", screens.residuals(proof)), ("Of what", MODEL_ONLY)]
+    if constants:
+        is_one = solution.feasible and len(screens.machines(solution.report)) == 1
+        words = machine.interval_words(solution.report, around, constants) if is_one else constants
+        pairs.append(("Constants", words))
     return sheet.section("How good is it", pieces.terms(pairs))
 
 
@@ -205,13 +192,11 @@ _OF_OPTIMIZE = ("--report", "--regime", "--seconds")
 
 def _front(solution: Solution, command: str) -> Html | None:
     """How to get the front that this page has not: designs were bounded and thrown away, not listed."""
-    if isinstance(solution.report, BothReport):
-        return None  # a sweep has one machine
-    kept, given = [], iter(shlex.split(command)[2:])
-    for word in given:
+    kept, words = [], iter(shlex.split(command)[2:])
+    for word in words:
         name, valued, _ = word.partition("=")
         if name in _OF_OPTIMIZE and not valued:
-            next(given, None)
+            next(words, None)
         elif name not in (*_OF_OPTIMIZE, "--json", "--one-sided-prices"):
             kept.append(word)
     proved = solution.certificate.gap is not None
@@ -220,7 +205,7 @@ def _front(solution: Solution, command: str) -> Html | None:
     where = "what lies within 10 % of this design" if proved else "the whole box"
     return sheet.section(
         "A Pareto front around this design",
-        element("pre", element("code", again), tabindex="0", aria_label="command for the front"),
+        sheet.code(again, "command for the front"),
         note="The search discards designs without listing them, so this page has no front of its own. A sweep of "
         f"{where} draws one to hover over:",
     )

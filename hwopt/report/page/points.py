@@ -1,13 +1,11 @@
 """Points in a plane to hover over: the Pareto front of a sweep, optima over a budget."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwopt.report.page.axis import Axis
-from hwopt.report.page.markup import Child, Html, element, joined
+from hwopt.report.page.markup import Child, Html, div, element, li
 from hwopt.report.page.pieces import swatch
 
 _RADIUS = 5
@@ -64,20 +62,18 @@ def chart(
     return element(
         "figure",
         element("ul", *_keys(points, keys), class_="keys"),
-        element("div", drawing, class_="plot"),
-        element("div", class_="tip", role="status", hidden=True),
+        div(drawing, class_="plot"),
+        div(class_="tip", role="status", hidden=True),
         element("figcaption", caption) if caption else None,
         class_="points",
     )
 
 
 def _keys(points: Sequence[Point], keys: Sequence[tuple[str, str]]) -> list[Html]:
-    made = [element("li", swatch(shade), words) for shade, words in keys]
-    if any(each.best for each in points):
-        made.append(element("li", "\N{BLACK STAR} best design"))
-    if not all(each.holds for each in points):
-        made.append(element("li", "\N{WHITE CIRCLE} over a budget"))
-    return made
+    colours = [li(swatch(shade), words) for shade, words in keys]
+    best = [li("\N{BLACK STAR} best design")] if any(each.best for each in points) else []
+    over = [] if all(each.holds for each in points) else [li("\N{WHITE CIRCLE} over a budget")]
+    return [*colours, *best, *over]
 
 
 def _percent(value: float) -> str:
@@ -85,32 +81,20 @@ def _percent(value: float) -> str:
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, look: str) -> Html:
-    ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
-    return element("line", **{name: _percent(value) for name, value in ends.items()}, class_=look)
+    return element("line", x1=_percent(x1), y1=_percent(y1), x2=_percent(x2), y2=_percent(y2), class_=look)
 
 
 def _grid(across: Axis, up: Axis) -> list[Html]:
-    made = []
+    marks = []
     for count, (place, text) in enumerate(across.ticks()):
-        made += [
-            _line(place, 0, place, 100, "grid"),
-            element(
-                "text",
-                text,
-                x=_percent(place),
-                y="100%",
-                dy="1.5em",
-                text_anchor="middle",
-                class_="sparse" if count % 2 else None,
-            ),
-        ]
+        look = "sparse" if count % 2 else None
+        words = element("text", text, x=_percent(place), y="100%", dy="1.5em", text_anchor="middle", class_=look)
+        marks += [_line(place, 0, place, 100, "grid"), words]
     for place, text in up.ticks():
-        made += [
-            _line(0, 100 - place, 100, 100 - place, "grid"),
-            element("text", text, x="0", dx="-8", y=_percent(100 - place), dy=".35em", text_anchor="end"),
-        ]
+        words = element("text", text, x="0", dx="-8", y=_percent(100 - place), dy=".35em", text_anchor="end")
+        marks += [_line(0, 100 - place, 100, 100 - place, "grid"), words]
     return [
-        *made,
+        *marks,
         _line(0, 100, 100, 100, "axis"),
         _line(0, 0, 0, 100, "axis"),
         element("text", across.label, x="100%", y="100%", dy="3.1em", text_anchor="end", class_="soft"),
@@ -121,32 +105,25 @@ def _grid(across: Axis, up: Axis) -> list[Html]:
 def _steps(across: Axis, up: Axis, ordered: Sequence[Point]) -> list[Html]:
     """Right, then down: what a front lets one have."""
     places = [(across.place(each.x), 100 - up.place(each.y)) for each in ordered]
-    made = []
-    for (x1, y1), (x2, y2) in itertools.pairwise(places):
-        made += [_line(x1, y1, x2, y1, "trace"), _line(x2, y1, x2, y2, "trace")]
-    return made
+    return [
+        line
+        for (x1, y1), (x2, y2) in itertools.pairwise(places)
+        for line in (_line(x1, y1, x2, y1, "trace"), _line(x2, y1, x2, y2, "trace"))
+    ]
 
 
-def _limit(across: Axis, up: Axis, each: Limit) -> Html | None:
+def _limit(across: Axis, up: Axis, each: Limit) -> tuple[Html, Html] | None:
     axis = across if each.on_x else up
     if not axis.low <= each.value <= axis.high:
         return None
+    place = axis.place(each.value)
     if each.on_x:
-        place = across.place(each.value)
-        right = place < 60
-        words = element(
-            "text",
-            each.words,
-            x=_percent(place),
-            dx="6" if right else "-6",
-            y="96%",
-            text_anchor="start" if right else "end",
-            class_="halo",
-        )
-        return joined(_line(place, 0, place, 100, "limit"), words)
-    place = 100 - up.place(each.value)
-    words = element("text", each.words, x="99%", y=_percent(place), dy="-.5em", text_anchor="end", class_="halo")
-    return joined(_line(0, place, 100, place, "limit"), words)
+        dx, anchor = ("6", "start") if place < 60 else ("-6", "end")
+        words = element("text", each.words, x=_percent(place), dx=dx, y="96%", text_anchor=anchor, class_="halo")
+        return _line(place, 0, place, 100, "limit"), words
+    y = 100 - place
+    words = element("text", each.words, x="99%", y=_percent(y), dy="-.5em", text_anchor="end", class_="halo")
+    return _line(0, y, 100, y, "limit"), words
 
 
 def _point(across: Axis, up: Axis, each: Point, first: bool) -> Html:

@@ -1,12 +1,10 @@
 """The sheet that every page stands on: head, look, script, the order of what it says."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from hwopt.report.colours import MONEY, OTHER, OVER, PALE, PARTS, WITHIN, on_ground
-from hwopt.report.page.markup import Child, Html, element, joined, raw
+from hwopt.report.page.markup import Child, Html, div, element, li, p, raw, span
 
 _DARK = "#14181D"
 """Ground of a page in the dark."""
@@ -21,8 +19,16 @@ _SHADES = (
 )
 
 
-def page(kind: str, question: str, *sections: Child) -> str:
-    """A whole page. **Arguments:** `kind`: which command answered; `question`: what was asked."""
+def page(
+    kind: str, name: str, question: str, top: Child, sections: Iterable[Child], command: str, sources: Sequence[str]
+) -> str:
+    """A whole page.
+
+    **Arguments:** `kind`: which command answered; `name` of the question; `question`: what was asked; `top`: the answer to it;
+    `sections` below; the `command` that makes the page again; `sources` of its numbers.
+    """
+    from hwopt import __version__
+
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -34,50 +40,46 @@ def page(kind: str, question: str, *sections: Child) -> str:
         element("title", f"{kind}: {question}"),
         element("style", raw(_variables() + _resource("style.css"))),
     )
-    body = element("body", element("main", *sections), element("script", raw(_resource("points.js"))))
+    main = element(
+        "main",
+        element("header", p(kind, class_="kind"), element("h1", question), top),
+        sections,
+        section(
+            "The command that made this page",
+            code(command, "command"),
+            note=f"The same command makes the same page again, byte for byte (hwopt {__version__}).",
+        ),
+        section(
+            f"Sources behind these numbers ({len(sources)})",
+            element("ol", map(li, sources)),
+            note=f"As hwopt sources {name} prints them; every number with its own by hwopt catalog.",
+        ),
+    )
+    body = element("body", main, element("script", raw(_resource("points.js"))))
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
 def section(title: str, *children: Child, note: str = "", wide: bool = True) -> Html:
     """A titled part of the page; `note` stands small under the title; not `wide`: two stand side by side."""
-    return element(
-        "section",
-        element("h2", title),
-        element("p", note, class_="note") if note else None,
-        *children,
-        class_=None if wide else "half",
-    )
+    small = p(note, class_="note") if note else None
+    return element("section", element("h2", title), small, *children, class_=None if wide else "half")
 
 
-def header(kind: str, question: str, answer: Child, *more: Child) -> Html:
-    """What was asked and the answer to it."""
-    return element(
-        "header",
-        element("p", kind, class_="kind"),
-        element("h1", question),
-        element("div", answer, class_="answer"),
-        *more,
-    )
+def answer(what: str, shown: str, badge: str, proved: bool, proof: str, *more: Child) -> Html:
+    """The answer in large letters: `what` it is, what is `shown` of it, the `badge` of its `proof`, and `more`."""
+    mark = span(badge, class_="badge" if proved else "badge open")
+    return div(p(what, class_="what"), p(shown, class_="big"), p(mark, proof, class_="proof"), more, class_="answer")
 
 
-def command_section(command: str) -> Html:
-    """The words that make the page again."""
-    from hwopt import __version__
-
-    return section(
-        "The command that made this page",
-        element("pre", element("code", command), tabindex="0", aria_label="command"),
-        note=f"The same command makes the same page again, byte for byte (hwopt {__version__}).",
-    )
+def refusal(shown: str, *why: Child) -> Html:
+    """That there is no answer, in large letters, and `why`."""
+    note = div(why, class_="infeasible", role="note") if why else None
+    return div(p(shown, class_="big"), note, class_="answer")
 
 
-def sources_section(sources: Sequence[str], question: str) -> Html:
-    """References behind the numbers."""
-    return section(
-        f"Sources behind these numbers ({len(sources)})",
-        element("ol", *(element("li", each) for each in sources)),
-        note=f"As hwopt sources {question} prints them; every number with its own by hwopt catalog.",
-    )
+def code(command: str, label: str) -> Html:
+    """A command to copy; `label` for readers who do not see it."""
+    return element("pre", element("code", command), tabindex="0", aria_label=label)
 
 
 def _variables() -> str:
@@ -90,8 +92,3 @@ def _variables() -> str:
 def _resource(name: str) -> str:
     """A file that lies beside this one."""
     return files("hwopt.report.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def lines(*texts: str) -> Html:
-    """Paragraphs."""
-    return joined(*(element("p", text) for text in texts if text))

@@ -1,12 +1,10 @@
-"""What an optimum hangs on, as bars to both sides: each assumption from the low to the high end of what is known of it."""
-
-from __future__ import annotations
+"""Sensitivities of an optimum as bars to both sides: each assumption from the low to the high end of what is known of it."""
 
 import math
 from collections.abc import Sequence
 
 from hwopt.report.page import pieces, sheet
-from hwopt.report.page.markup import Html, element
+from hwopt.report.page.markup import Child, Html, div, element, li, p, span
 from hwopt.report.sensitivity import effect_words, parameter_words
 from hwopt.study.sensitivity.study import Parameter
 
@@ -16,47 +14,44 @@ _SHOWN = 1e-4  # changes below are left out
 
 
 def section_of(parameters: Sequence[Parameter], unknown: str, question: str) -> Html:
-    """**Arguments:** of `owed`: `parameters`, and why there are none; name of the `question`."""
-    title = "What the answer hangs on"
+    """**Arguments:** of `parameters_of`: `parameters`, and why there are none; name of the `question`."""
+    title = "Sensitivities"
     ranked = [each for each in parameters if each.range.stated and not each.input.is_asked and each.swing > _SHOWN]
     rows = ranked[:_ROWS]
     if not rows:
         reason = unknown or "no assumption with a stated range moves the optimum"
-        return sheet.section(
-            title, element("p", f"Shadow prices of budgets stand above; elasticities to assumptions do not: {reason}.")
-        )
-    longest = (
-        min(_CUT, max((abs(end) for each in rows for end in each.effect if math.isfinite(end)), default=_CUT)) or _CUT
-    )
+        absent = f"Shadow prices of budgets stand above; elasticities to assumptions do not: {reason}."
+        return sheet.section(title, p(absent))
+    ends = [abs(end) for each in rows for end in each.effect if math.isfinite(end)]
+    longest = min(_CUT, max(ends, default=_CUT)) or _CUT
     note = (
         "Assumptions by what their stated range is worth: the optimum at the low and at the high end of each range, and its "
-        "elasticity (% of the objective by % of the input); whole numbers and plan fixed, hardware re-optimised. No design: no "
-        f"hardware holds the budgets there with these whole numbers; others may. More of these: hwopt sensitivity {question}."
+        "elasticity (% of the objective by % of the input); integers and plan fixed, hardware re-optimised. No design: no "
+        f"hardware holds the budgets there with these integers; others may. More of these: hwopt sensitivity {question}."
     )
     heads = ("assumption, value in its range", "effect on the optimum", "at low", "at high", "% by %")
     table = pieces.table(title, heads, [_row(each, longest) for each in rows], "llrrr")
     keys = element(
         "ul",
-        element("li", pieces.swatch("var(--within)"), "the optimum gets better"),
-        element("li", pieces.swatch("var(--part-dp_comm)"), "it gets worse"),
-        element("li", element("i", class_="swatch none", aria_hidden="true"), "no design with these whole numbers"),
+        li(pieces.swatch("var(--within)"), "the optimum gets better"),
+        li(pieces.swatch("var(--part-dp_comm)"), "it gets worse"),
+        li(element("i", class_="swatch none", aria_hidden="true"), "no design with these integers"),
         class_="keys",
     )
     return sheet.section(title, keys, table, note=note)
 
 
-def _row(each: Parameter, longest: float) -> list[Html | str]:
+def _row(each: Parameter, longest: float) -> list[Child]:
     name, value, slope, low, high = parameter_words(each)
-    bars = [_bar(end, longest) for end in each.effect]
-    ends = [effect_words(end) for end in each.effect]
-    swing = element("div", *bars, class_="swing", aria_hidden="true")
-    return [pieces.named(name, f"{value} in {low} .. {high}, {each.range.kind}"), swing, *ends, slope]
+    swing = div((_bar(end, longest) for end in each.effect), class_="swing", aria_hidden="true")
+    stated = pieces.named(name, f"{value} in {low} .. {high}, {each.range.kind}")
+    return [stated, swing, *map(effect_words, each.effect), slope]
 
 
 def _bar(end: float, longest: float) -> Html:
     """From the middle to one side: better to the left, worse to the right, hatched where no design holds."""
     if not math.isfinite(end):
-        return element("span", class_="none", style="left:50%;width:50%")
+        return span(class_="none", style="left:50%;width:50%")
     width = 50.0 * min(abs(end) / longest, 1.0)
     left = 50.0 if end > 0 else 50.0 - width
-    return element("span", class_="worse" if end > 0 else None, style=f"left:{left:.2f}%;width:{width:.2f}%")
+    return span(class_="worse" if end > 0 else None, style=f"left:{left:.2f}%;width:{width:.2f}%")

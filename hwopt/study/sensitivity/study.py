@@ -1,16 +1,19 @@
-"""What an optimum hangs on: budgets, assumptions by how far their uncertainty moves it, and how the design would answer."""
-
-from __future__ import annotations
+"""Sensitivities of an optimum: to budgets, to assumptions by how far their uncertainty moves it, and how the design follows."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from hwopt.design.problem import Objective, Problem
-from hwopt.design.variables import Design, completed
-from hwopt.optim.lattices import lattice_of, without_lattice
+from hwopt.arguments import names_of, question_of
+from hwopt.catalog import leaf
+from hwopt.design.design import Design
+from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.metrics import metric_of
+from hwopt.design.problem import Objective, Problem, put
+from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.optimize import optimize
 from hwopt.optim.optimum_sensitivity import (
     NoOptimum,
@@ -21,9 +24,9 @@ from hwopt.optim.optimum_sensitivity import (
     point_of,
 )
 from hwopt.optim.solution import Solution
-from hwopt.study.sensitivity.elasticities import Elasticities, check_metrics, default_metrics, elasticities
-from hwopt.study.sensitivity.inputs import EXPONENTS, Input, template_inputs
-from hwopt.study.sensitivity.ranges import Range, range_of, records_of
+from hwopt.study.sensitivity.elasticities import Elasticities, default_metrics, elasticities
+from hwopt.study.sensitivity.inputs import Input, template_inputs
+from hwopt.study.sensitivity.ranges import Range, range_of
 
 NOTHING = 1e-7
 """Elasticity below which an input does nothing to an optimum: rounding of the solver."""
@@ -31,7 +34,7 @@ NOTHING = 1e-7
 
 @dataclass(frozen=True)
 class Parameter:
-    """One input of a question and what the optimum owes to it, whole numbers and plan fixed."""
+    """One input of a question and the optimum's sensitivity to it, integers and plan fixed."""
 
     input: Input
     elasticity: float  # of the optimum; NaN where it is not known
@@ -67,16 +70,17 @@ class BudgetPrice:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What the optimum of a question hangs on."""
+    """Sensitivities of the optimum of a question."""
 
     problem: Problem
     objective: float  # SI
     built: Design
+    report: Any  # of the answer that was examined
     parameters: tuple[Parameter, ...]  # stated ranges first, by swing; then the rest by elasticity
     budgets: tuple[BudgetPrice, ...]
     optimum: OptimumSensitivity | None  # None where the model cannot be read at the design; budgets are known then too
     unknown: str  # why there is no sensitivity of the optimum, where there is none
-    elasticities: Elasticities  # at the optimum's design, all else held
+    elasticities: Elasticities  # at the optimum's design, all else fixed
 
     def ranked(self) -> list[Parameter]:
         """Assumptions with a stated range, by what their uncertainty is worth; what is asked for is no assumption."""
@@ -93,28 +97,24 @@ def sensitivity(
 
     **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric.
     """
-    problem = objective if isinstance(objective, Problem) else objective.problem()
+    problem = question_of(objective, "sensitivity")
     workload = problem.template.workload
-    check_metrics(metrics, workload)
-    asked = [
-        problem.objective.name,
-        *(each.metric.name for each in problem.budgets),
-        *(metrics or default_metrics(workload)),
-    ]
+    more = names_of("metrics", metrics) or default_metrics(workload)
+    for name in more:
+        metric_of(name, workload)  # refuses unknown ones
+    names = dict.fromkeys((problem.objective.name, *(each.metric.name for each in problem.budgets), *more))
     solution = best(problem, seed, progress)
     point = point_of(solution)
-    inputs = template_inputs(problem)
-    found, unknown = None, ""
+    optimum, parameters, unknown = None, (), ""
     try:
-        found = _by_inputs(problem, point, inputs)
+        optimum, parameters = _by_inputs(problem, point)
     except NotKnown as reason:
         unknown = str(reason)
-    built = design_at(problem, point, found) if found else solution.built
-    at_design = elasticities(*built.inputs, project=built.project, metrics=list(dict.fromkeys(asked)))
-    parameters = _parameters(problem, point, inputs, found, objective) if found else ()
-    budgets = tuple(_budget(solution, found, at_design, i) for i in range(len(problem.budgets)))
-    value = found.objective if found else solution.objective
-    return Sensitivity(problem, value, built, parameters, budgets, found, unknown, at_design)
+    built = _design_at(problem, point, optimum) if optimum else solution.built
+    at_design = elasticities(*built.inputs, project=built.project, metrics=list(names))
+    budgets = _budgets(solution, optimum, at_design)
+    value = optimum.objective if optimum else solution.objective
+    return Sensitivity(problem, value, built, solution.report, parameters, budgets, optimum, unknown, at_design)
 
 
 def best(problem: Problem, seed: int, progress: bool) -> Solution:
@@ -122,60 +122,56 @@ def best(problem: Problem, seed: int, progress: bool) -> Solution:
     return optimize(problem, seed=seed, progress=progress)
 
 
-def design_at(problem: Problem, point: np.ndarray, found: OptimumSensitivity) -> Design:
-    """The design of an optimum: whole numbers of `point`, the rest as solved."""
-    values = lattice_of(problem).design(point) | found.design
-    design = problem.template
-    for each in problem.variables:
-        design = each.put(design, np.float64(values[each.name]))
-    return completed(design)
+def _design_at(problem: Problem, point: np.ndarray, optimum: OptimumSensitivity) -> Design:
+    """The design of an optimum: integers of `point`, the rest as solved."""
+    values = lattice_of(problem).design(point) | optimum.design
+    return put(problem.form, problem.template, [leaf(values[each.name]) for each in problem.variables])
 
 
-def owed(solution: Solution, objective: object) -> tuple[tuple[Parameter, ...], str]:
-    """What an answer that was found already owes to its inputs: the parameters of `sensitivity`, in seconds.
+def parameters_of(solution: Solution, deadline: Deadline | None = None) -> tuple[tuple[Parameter, ...], str]:
+    """Sensitivities to inputs of an answer that is there already: the parameters of `sensitivity`, in seconds.
 
     **Returns:** the parameters in the order of `Sensitivity.parameters`; else none, and why.
     """
-    problem = solution.problem
-    reason = without_lattice(problem)
-    if reason:
+    if reason := without_lattice(solution.problem):
         return (), reason
+
+    def work() -> tuple[tuple[Parameter, ...], str]:
+        try:
+            return _by_inputs(solution.problem, point_of(solution))[1], ""
+        except (NotKnown, NoOptimum) as failure:
+            return (), str(failure)
+
+    return by_deadline(deadline or Deadline(), work, lambda: ((), "there was no time left to solve for them"))
+
+
+def _by_inputs(problem: Problem, point: np.ndarray) -> tuple[OptimumSensitivity, tuple[Parameter, ...]]:
+    """The optimum's sensitivities; inputs that matter, with their ranges and what the ends of those do to the optimum."""
     inputs = template_inputs(problem)
-    try:
-        point = point_of(solution)
-        found = _by_inputs(problem, point, inputs)
-    except (NotKnown, NoOptimum) as failure:
-        return (), str(failure)
-    return _parameters(problem, point, inputs, found, objective), ""
-
-
-def _by_inputs(problem: Problem, point: np.ndarray, inputs: Sequence[Input]) -> OptimumSensitivity:
-    exponents = frozenset(each.place for each in inputs if each.field in EXPONENTS)
-    return optimum_sensitivity(problem, point, [each.place for each in inputs], exponents)
-
-
-def _parameters(
-    problem: Problem, point: np.ndarray, inputs: Sequence[Input], found: OptimumSensitivity, objective: object
-) -> tuple[Parameter, ...]:
-    """Inputs that matter, with their ranges and what the ends of those do to the optimum."""
-    records = records_of(objective)
-    ranges = [range_of(each, records) for each in inputs]
-    matters = [i for i, e in enumerate(found.elasticities) if not abs(e) < NOTHING]
+    exponents = frozenset(each.place for each in inputs if each.quantity.power)
+    optimum = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents)
+    ranges = [range_of(each, problem.provenance.records) for each in inputs]
+    matters = [i for i, e in enumerate(optimum.elasticities) if not abs(e) < NOTHING]
     factors = np.array([[ranges[i].low, ranges[i].high] for i in matters]).reshape(-1, 2)
     factors /= np.array([inputs[i].value for i in matters])[:, None]
     try:
         effects = optima(problem, point, [inputs[i].place for i in matters], factors) - 1.0
     except NotKnown:
         effects = np.full(factors.shape, math.nan)
-    made = []
+    parameters = []
     for i, factor, effect in zip(matters, factors, effects, strict=True):
-        solved = not np.isnan(effect).any()
-        slope = found.elasticities[i]
+        slope = float(optimum.elasticities[i])
         straight = np.where(factor > 0, np.maximum(factor, 1e-300) ** slope - 1.0, -slope)
         low, high = (float(x) for x in np.where(np.isnan(effect), straight, effect))
-        design = dict(zip(found.design, map(float, found.design_elasticities[i]), strict=True))
-        made.append(Parameter(inputs[i], float(slope), bool(found.kinked[i]), ranges[i], (low, high), solved, design))
-    return tuple(sorted(made, key=_order))
+        solved, kinked = not np.isnan(effect).any(), bool(optimum.kinked[i])
+        design = _by_name(optimum, optimum.design_elasticities[i])
+        parameters.append(Parameter(inputs[i], slope, kinked, ranges[i], (low, high), solved, design))
+    return optimum, tuple(sorted(parameters, key=_order))
+
+
+def _by_name(optimum: OptimumSensitivity, elasticities: np.ndarray) -> dict[str, float]:
+    """Elasticities of the continuous variables by their names."""
+    return dict(zip(optimum.design, map(float, elasticities), strict=True))
 
 
 def _order(each: Parameter) -> tuple[bool, float]:
@@ -183,17 +179,15 @@ def _order(each: Parameter) -> tuple[bool, float]:
     return not each.range.stated, -size if math.isfinite(size) else 0.0
 
 
-def _budget(solution: Solution, found: OptimumSensitivity | None, held: Elasticities, index: int) -> BudgetPrice:
-    """The price of a budget: of the convex programme, or of the answer where that cannot be read."""
-    budget, objective = solution.problem.budgets[index], found.objective if found else solution.objective
-    elasticity = found.budgets[budget.name] if found else -solution.budgets[index].elasticity
-    design = dict(zip(found.design, map(float, found.design_by_budget[index]), strict=True)) if found else {}
-    return BudgetPrice(
-        budget.name,
-        held.metrics[budget.metric.name],
-        budget.limit,
-        budget.metric.unit,
-        elasticity,
-        -elasticity * objective / budget.limit,
-        design,
-    )
+def _budgets(
+    solution: Solution, optimum: OptimumSensitivity | None, at_design: Elasticities
+) -> tuple[BudgetPrice, ...]:
+    """Prices of budgets: of the convex programme, or of the answer where that cannot be read."""
+    prices, objective = [], optimum.objective if optimum else solution.objective
+    for i, each in enumerate(solution.problem.budgets):
+        used, unit = at_design.metrics[each.metric.name], each.metric.unit
+        elasticity = optimum.budgets[each.name] if optimum else -solution.budgets[i].elasticity
+        design = _by_name(optimum, optimum.design_by_budget[i]) if optimum else {}
+        price = -elasticity * objective / each.limit
+        prices.append(BudgetPrice(each.name, used, each.limit, unit, elasticity, price, design))
+    return tuple(prices)

@@ -1,55 +1,37 @@
-"""Names and units of a sweep's columns, as attributes that xarray carries."""
+"""Names and units of a store's arrays, and what its root says of itself, as attributes that xarray carries."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwopt.design.metrics import Metric
 from hwopt.design.variables import Variable
-from hwopt.study.sweep.program import OUTCOMES, PARTS
-from hwopt.study.sweep.specification import Specification
+from hwopt.study.sweep.program import PARTS
+from hwopt.study.sweep.specification import Specification, canonical
+from hwopt.units import label
+
+
+def number(long_name: str, unit: str = "") -> dict[str, Any]:
+    """Attributes of a number; of a ratio or a count without a unit."""
+    return {"units": unit or "1", "long_name": long_name}
 
 
 def flags(names: Sequence[str], long_name: str) -> dict[str, Any]:
     """Attributes of numbers that stand for names, by the CF conventions."""
-    return {
-        "units": "1",
-        "long_name": long_name,
-        "flag_values": list(range(len(names))),
-        "flag_meanings": " ".join(name.replace(" ", "_") for name in names),
-    }
+    meanings = " ".join(name.replace(" ", "_") for name in names)
+    return number(long_name) | {"flag_values": list(range(len(names))), "flag_meanings": meanings}
 
 
 def of_variable(each: Variable) -> dict[str, Any]:
     """Attributes of a design variable's column."""
-    return {
-        "units": each.unit or "1",
-        "long_name": words(each.name),
-        "role": "variable",
-        "category": each.category,
-        "lower": each.lower,
-        "upper": each.upper,
-    }
+    box = {"category": each.category, "lower": each.lower, "upper": each.upper}
+    return number(label(each.name, each.unit), each.unit) | {"role": "variable"} | box
 
 
 def of_metric(each: Metric) -> dict[str, Any]:
     """Attributes of a metric's column."""
-    return {"units": each.unit or "1", "long_name": words(each.name), "role": "metric", "meaning": each.meaning}
+    return number(label(each.name, each.unit), each.unit) | {"role": "metric", "meaning": each.meaning}
 
 
-_ENDS = (
-    "_flops_per_s", "_bytes_per_s", "_per_chip_bytes", "_bytes", "_usd", "_w", "_j", "_s", "_kg", "_m2", "_k", "_hz",
-)  # fmt: skip
-
-
-def words(name: str) -> str:
-    """A name without its unit, for an axis: `peak power` for `peak_power_w`."""
-    end = next((end for end in _ENDS if name.endswith(end)), "")
-    return (name.removesuffix(end) or name).replace("_", " ")
-
-
-OUTCOME = flags(OUTCOMES, "what becomes of a variant")
 BOTTLENECK = flags(PARTS, "largest part of a step")
 
 
@@ -61,3 +43,19 @@ def of_binding(spec: Specification) -> dict[str, Any]:
 def of_case(spec: Specification) -> dict[str, Any]:
     """Attributes of numbers of cases."""
     return flags([case.name for case in spec.cases], "combination of choices")
+
+
+def of_root(spec: Specification, document: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Attributes of a dataset: the question, the configuration behind every number, and `more`."""
+    problem = spec.problem
+    return {
+        "title": problem.name,
+        "question": problem.question,
+        "objective": problem.objective.name,
+        "objective_unit": problem.objective.unit,
+        "metrics": " ".join(each.name for each in spec.metrics),
+        "variables": " ".join(spec.variables),
+        "configuration": canonical(document),
+        "versions": canonical(spec.versions()),
+        "sources": "\n".join(dict.fromkeys(text for case in spec.cases for text in case.problem.sources)),
+    } | more

@@ -1,10 +1,7 @@
 """Tiles of variants on all devices of a process: points, model, judgement, each a compiled program of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,71 +25,40 @@ def tile_of(platform: str) -> int:
     return TILE.get(platform, TILE["gpu"])
 
 
-@dataclass(frozen=True)
 class Evaluator:
     """What becomes of a sampler's points under a question.
 
     Every device gets whole tiles of one size, so that the numbers do not depend on how many devices there are.
+
+    **Arguments:** `elasticities` where they are asked for; `devices`: all of this process by default.
     """
 
-    program: Program
-    sampler: Sampler
-    tile: int
-    kind: str = "float32"
-    slopes: Elasticities | None = None
-    devices: tuple[Any, ...] = ()
+    def __init__(
+        self,
+        program: Program,
+        sampler: Sampler,
+        tile: int,
+        dtype: str = "float32",
+        elasticities: Elasticities | None = None,
+        devices: tuple[Any, ...] = (),
+    ):
+        self.program, self.sampler, self.tile, self.dtype = program, sampler, tile, dtype
+        devices = devices or tuple(jax.local_devices())
+        self.tiles = len(devices)  # evaluated at a time
+        mesh = Mesh(np.asarray(devices), ("variant",))
+        each, all_ = NamedSharding(mesh, PartitionSpec("variant")), NamedSharding(mesh, PartitionSpec())
+        compiled = partial(jax.jit, compiler_options=CPU_OPTIONS if devices[0].platform == "cpu" else None)
+        self._tables = jax.device_put(sampler.tables(tile), all_)
+        self._points = compiled(self._designs, in_shardings=(all_, each))
+        self._model, self._judge = compiled(program.evaluated), compiled(program.judged)
+        self._elasticities = compiled(elasticities.evaluated) if elasticities is not None else None
 
-    @cached_property
-    def _devices(self) -> tuple[Any, ...]:
-        return self.devices or tuple(jax.local_devices())
-
-    @property
-    def tiles(self) -> int:
-        """Tiles evaluated at a time."""
-        return len(self._devices)
-
-    @cached_property
-    def _sharding(self) -> tuple[NamedSharding, NamedSharding]:
-        mesh = Mesh(np.asarray(self._devices), ("variant",))
-        return NamedSharding(mesh, PartitionSpec("variant")), NamedSharding(mesh, PartitionSpec())
-
-    def _jit(self, function: Any, **keywords: Any) -> Any:
-        options = CPU_OPTIONS if self._devices[0].platform == "cpu" else None
-        return jax.jit(function, compiler_options=options, **keywords)
-
-    @cached_property
-    def _tables(self) -> Array:
-        return jax.device_put(self.sampler.tables(self.tile), self._sharding[1])
-
-    @cached_property
-    def _points(self) -> Any:
-        space, names = self.program.space, self.sampler.names
-
-        def points(tables, starts):
-            columns = dict(zip(names, self.sampler.columns(tables, starts, np.dtype(self.kind)), strict=True))
-            shape = (starts.shape[0] * self.tile,)
-            if self.sampler.kind == "cube":
-                columns = space.drawn(columns)
-            elif self.sampler.kind == "wanted":
-                columns = space.nearest(columns)
-            else:
-                columns = space.as_given(columns)
-            return [jnp.broadcast_to(jnp.asarray(columns[name], self.kind), shape) for name in self.program.variables]
-
-        each, all_ = self._sharding
-        return self._jit(points, in_shardings=(all_, each))
-
-    @cached_property
-    def _model(self) -> Any:
-        return self._jit(lambda *designs: self.program.evaluated(*designs))
-
-    @cached_property
-    def _judge(self) -> Any:
-        return self._jit(self.program.judged)
-
-    @cached_property
-    def _slopes(self) -> Any:
-        return self._jit(self.slopes.evaluated) if self.slopes is not None else None
+    def _designs(self, tables: Array, starts: Array) -> list[Array]:
+        """Columns of the program's variables."""
+        space, names, shape = self.program.space, self.sampler.names, (starts.shape[0] * self.tile,)
+        placed = {"cube": space.drawn, "wanted": space.nearest, "values": space.as_listed}[self.sampler.kind]
+        columns = placed(dict(zip(names, self.sampler.columns(tables, starts, np.dtype(self.dtype)), strict=True)))
+        return [jnp.broadcast_to(jnp.asarray(columns[name], self.dtype), shape) for name in self.program.variables]
 
     def __call__(self, starts: np.ndarray) -> dict[str, Array]:
         """Tiles that begin as `Sampler.starts` says, one for each device: columns one tile after the other.
@@ -100,16 +66,16 @@ class Evaluator:
         **Returns:** columns of the variables, the metrics, and of `Program.judged`; `elasticity` (input, variant) where asked.
         """
         designs = self._points(self._tables, starts)
-        made = self._model(*designs)
+        evaluated = self._model(*designs)
         columns = dict(zip(self.program.variables, designs, strict=True))
-        columns |= dict(zip((each.name for each in self.program.metrics), made, strict=False))
-        columns |= self._judge(made)
-        if self._slopes is not None:
-            columns["elasticity"] = self._slopes(*designs)
+        columns |= dict(zip((each.name for each in self.program.metrics), evaluated, strict=False))
+        columns |= self._judge(evaluated)
+        if self._elasticities is not None:
+            columns["elasticity"] = self._elasticities(*designs)
         return columns
 
     def starts(self, firsts: Sequence[int]) -> list[np.ndarray]:
         """What each call needs for tiles from points `firsts`; the last tile again where devices are left over."""
-        held = [*firsts, *[firsts[-1]] * (-len(firsts) % self.tiles)]
-        made = self.sampler.starts(np.asarray(held, np.int64), self.tile)
-        return [made[i : i + self.tiles] for i in range(0, len(held), self.tiles)]
+        padded = [*firsts, *[firsts[-1]] * (-len(firsts) % self.tiles)]
+        starts = self.sampler.starts(np.asarray(padded, np.int64), self.tile)
+        return [starts[i : i + self.tiles] for i in range(0, len(padded), self.tiles)]

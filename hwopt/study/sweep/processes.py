@@ -1,15 +1,20 @@
-"""Several processes or hosts on one sweep, under JAX's own distributed runtime."""
+"""Processes at one store: strangers are kept out by a lock, those of one sweep take turns under JAX's distributed runtime."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import jax
 
 from hwopt.errors import UserError
+from hwopt.leftovers import removed_behind
 
 T = TypeVar("T")
+
+BESIDE = "..lock"
+"""What a lock's name has beyond its folder's: the longest of the names beside a store."""
 
 
 def join(coordinator: str | None = None, count: int | None = None, index: int | None = None) -> None:
@@ -46,3 +51,46 @@ def in_turn(prepare: Callable[[], T]) -> T:
     finally:  # also where it fails, so that the others meet the same failure and do not wait for ever
         if jax.process_index() == 0:
             wait("prepared")
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Holds a folder for one sweep; the lock of a killed process is free.
+
+    **Raises:** `UserError` where another process writes there.
+    """
+    path = folder.with_name(f".{folder.name}.lock")
+    handle = _locked(path, folder)
+    if handle is None:
+        yield
+        return
+    try:
+        with removed_behind(path.unlink):
+            yield
+    finally:
+        os.close(handle)
+
+
+def _locked(path: Path, folder: Path) -> int | None:
+    """A lock's handle; None where machine or file system have no locks."""
+    while True:
+        try:
+            import fcntl
+
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except (ImportError, OSError):
+            return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(path) and os.stat(path).st_ino == os.fstat(handle).st_ino:
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            raise UserError(
+                f"sweep: another process is writing to {folder}; wait for it, or choose another --out"
+            ) from None
+        except OSError:
+            os.close(handle)
+            return None
+        os.close(handle)  # its holder removed the file meanwhile

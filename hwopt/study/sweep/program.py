@@ -4,8 +4,6 @@ Columns are structures of arrays: one array for each number, over all variants. 
 fused into one program, everything that judges a variant computes the model again (measured: five times the arithmetic).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,22 +14,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from hwopt.design.design import Design
+from hwopt.design.exact import Exact, ExactModel
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem, put, values
-from hwopt.design.variables import Design
 from hwopt.jaxprs.straight_line import StraightLine, Symbol, straight_line
 from hwopt.model.estimate import estimate
-from hwopt.model.report import FEASIBILITY_TOLERANCE, Report
+from hwopt.model.report import FEASIBILITY_TOLERANCE, declared_margins
 from hwopt.model.schedule import Breakdown
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sweep.space import Space
-from hwopt.study.sweep.spaces import space_of
 
 PARTS = tuple(name.removesuffix("_s") for name in Breakdown._fields)
 """Parts of a step, in the order of a report's bottleneck."""
 
 OUTSIDE = "bounds"
-"""Name of the constraint that a design lies in its box and counts in whole numbers what is whole."""
+"""Name of the constraint that a design lies in its box and its integers are integers."""
 
 OUTCOMES = ("impossible", "over_budget", "feasible")
 """What becomes of a variant: not buildable as it stands, buildable but beyond a budget, all constraints hold."""
@@ -55,7 +53,7 @@ class Program:
 
     @cached_property
     def space(self) -> Space:
-        return space_of(self.problem)
+        return Space(self.problem)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -87,15 +85,13 @@ class Program:
         """
         metrics, used = evaluated[: len(self.metrics)], evaluated[len(self.metrics) + 1 :]
         finite = jnp.ones(used[0].shape, bool)
-        for each in (*metrics, *used):
+        for each in (metrics[place] for place in self._present):
             finite = finite & jnp.isfinite(each)
+        for each in used:
+            finite = finite & (each < jnp.inf)  # -inf: nothing is used
         budgets = len(self.problem.budgets)
-        # What no variable moves binds nowhere, though it may stand at its limit: experts of a dense model.
-        moving = [place for place in range(len(used)) if place not in self._fixed]
-        own, own_binding = self._worst(used, [place for place in moving if place >= budgets])
-        for place in self._fixed:
-            own = jnp.where(used[place] > FEASIBILITY_TOLERANCE, jnp.maximum(own, used[place]), own)
-        budget, budget_binding = self._worst(used, [place for place in moving if place < budgets])
+        own, own_binding = self._worst(used, range(budgets, len(used)))
+        budget, budget_binding = self._worst(used, range(budgets))
         free = [place for place, each in enumerate(self.problem.budgets) if each.metric.name not in self.pareto]
         contended, _ = self._worst(used, free)
         possible = (own <= FEASIBILITY_TOLERANCE) & finite
@@ -112,23 +108,41 @@ class Program:
         }
 
     def _worst(self, used: Sequence[Array], places: Sequence[int]) -> tuple[Array, Array]:
-        """Largest of some constraints, and its number."""
+        """Largest of some constraints, and its number.
+
+        What no variable moves binds nowhere while it holds, though it may stand at its limit: experts of a dense model; nor do
+        an equality (all chips are used), and lying in the box.
+        """
         names = self.numbered or self.constraints
         worst = jnp.full(used[0].shape, -jnp.inf, used[0].dtype)
         number = jnp.zeros(used[0].shape, jnp.int8)
         for place in places:
-            more = used[place] > worst
-            worst = jnp.where(more, used[place], worst)
+            each = used[place]
+            if place in self.never_near:
+                each = jnp.where(each > FEASIBILITY_TOLERANCE, each, -jnp.inf)
+            more = each > worst
+            worst = jnp.where(more, each, worst)
             number = jnp.where(more, jnp.int8(names.index(self.constraints[place])), number)
         return worst, number
 
     @cached_property
-    def _fixed(self) -> tuple[int, ...]:
-        """Places of constraints that no variable reaches."""
-        outputs = self._line.outputs[len(self.metrics) + 1 :]
-        return tuple(place for place, each in enumerate(outputs) if not isinstance(each, Symbol))
+    def _present(self) -> tuple[int, ...]:
+        """Places of metrics that the machine has: what a phase that is elsewhere would say is not a number."""
+        outputs = self._line.outputs[: len(self.metrics)]
+        return tuple(
+            place for place, each in enumerate(outputs) if isinstance(each, Symbol) or not np.isnan(np.asarray(each))
+        )
 
-    def _report(self, x: Array, template: Design) -> tuple[Design, Report]:
+    @cached_property
+    def never_near(self) -> frozenset[int]:
+        """Places of constraints that no variable reaches, of equalities, and of the box, which says no distance inside."""
+        declared, outputs = declared_margins(), self._line.outputs[len(self.metrics) + 1 :]
+        names = (name.rpartition(".")[2] for name in self.problem.constraints)
+        equalities = {place for place, name in enumerate(names) if name in declared and declared[name].equality}
+        fixed = {place for place, each in enumerate(outputs) if not isinstance(each, Symbol)}
+        return frozenset(equalities | fixed | {len(self.problem.constraints)})
+
+    def _report(self, x: Array, template: Design) -> tuple[Design, Any]:
         design = put(self.problem.form, template, list(x))
         return design, estimate(*design.inputs)
 
@@ -141,36 +155,18 @@ class Program:
 
         return straight_line(outputs, len(self.variables))
 
-    def exact(self, designs: Sequence[np.ndarray]) -> tuple[Design, Report, np.ndarray]:
+    def exact(self, designs: Sequence[np.ndarray]) -> tuple[Exact, np.ndarray]:
         """A few designs in float64, each with its whole report.
 
         **Arguments:** a column for each of `variables`.
 
-        **Returns:** designs and reports with a leading axis of variants, and the constraints' logarithms (variant, constraint).
+        **Returns:** the designs, and the constraints' logarithms (variant, constraint), the last that of the box.
         """
-        line, shapes, tree = self._whole_line
-        columns = line.on_numbers(*designs)
-        count, parts, at = len(designs[0]), [], 0
-        for shape in shapes:
-            size = int(np.prod(shape))
-            part = np.stack([np.broadcast_to(x, (count,)) for x in columns[at : at + size]], axis=-1)
-            parts.append(part.reshape(count, *shape))
-            at += size
-        design, report, used = jax.tree.unflatten(tree, parts)
+        exact = ExactModel(self.problem).designs(designs)
         with jax.enable_x64(True):
-            held = {name: jnp.asarray(x, jnp.float64) for name, x in zip(self.variables, designs, strict=True)}
-            outside = np.broadcast_to(np.asarray(self.space.outside(held)), (count,))
-        return design, report, np.column_stack([used, outside])
-
-    @cached_property
-    def _whole_line(self) -> tuple[StraightLine, list[tuple[int, ...]], Any]:
-        def outputs(x):
-            design, report = self._report(x, self.problem.template)
-            return design, report, values(self.problem.form, design, report, self.problem.limits).constraints
-
-        with jax.enable_x64(True):
-            leaves, tree = jax.tree.flatten(jax.eval_shape(outputs, np.zeros(len(self.variables))))
-        return straight_line(outputs, len(self.variables)), [each.shape for each in leaves], tree
+            columns = {name: jnp.asarray(x, jnp.float64) for name, x in zip(self.variables, designs, strict=True)}
+            outside = np.broadcast_to(np.asarray(self.space.outside(columns)), (len(designs[0]),))
+        return exact, np.column_stack([exact.constraints, outside])
 
 
 @dataclass(frozen=True)
@@ -182,10 +178,6 @@ class Elasticities:
 
     program: Program
     inputs: tuple[str | Input, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(each if isinstance(each, str) else each.name for each in self.inputs)
 
     @cached_property
     def _others(self) -> list[Input]:
@@ -215,10 +207,10 @@ class Elasticities:
         ]
 
         def total(moved):
-            held = list(columns)
+            inputs = list(columns)
             for place, column in zip(places, moved, strict=True):
-                held[place] = column
-            return jnp.sum(self._line(*held)[0])
+                inputs[place] = column
+            return jnp.sum(self._line(*inputs)[0])
 
         moved = [columns[place] for place in places]
         return jnp.stack([slope * x for slope, x in zip(jax.grad(total)(moved), moved, strict=True)])

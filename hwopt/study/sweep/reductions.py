@@ -4,12 +4,10 @@ A tile is reduced on the device that evaluated it (`Reduction.reduced`); what is
 Which tiles a block is made of changes nothing.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import NamedTuple
 
@@ -34,7 +32,7 @@ FRONT = 4096
 """Points of a block's Pareto front that can be kept."""
 
 REFERENCES = 16
-"""Points of the front so far that new ones are first held against."""
+"""Points of the front so far with which new ones are compared first."""
 
 FIRST = 4096
 """Variants of a block from which the first references are taken."""
@@ -66,7 +64,7 @@ class Edges:
 class Reduction:
     """What is counted, and between which bounds.
 
-    **Arguments:** `variables`: columns kept of the best and of the front; `objective`; `pareto`: metrics, all made small;
+    **Arguments:** `variables`: columns kept of the best and of the front; `objective`; `pareto`: metrics, all minimised;
     `histograms`: metric -> edges; `map_x`, `map_y`: variable and edges, None without a map; `constraints`: how many.
     """
 
@@ -78,23 +76,38 @@ class Reduction:
     map_y: tuple[str, Edges] | None
     constraints: int
 
+    @property
+    def lengths(self) -> dict[str, int]:
+        """How many codes of each kind there are: parts, constraints and bins, by outcome."""
+        kinds = {"part": len(PARTS), "constraint": self.constraints}
+        kinds |= {f"bin {name}": edges.count for name, edges in self.histograms.items()}
+        return {name: len(OUTCOMES) * count for name, count in kinds.items()}
+
+    @property
+    def cells(self) -> int:
+        """Cells of the map, 0 without one."""
+        return self.map_x[1].count * self.map_y[1].count if self.map_x and self.map_y else 0
+
     def codes(self, columns: Mapping[str, Array]) -> dict[str, Array]:
-        """Numbers by which variants are counted: bins by outcome, cells, and the rank of each variant."""
+        """Numbers by which variants are counted: those of `lengths`, cells, and the rank of each variant.
+
+        **Arguments:** `columns` of an evaluator; what is not read does not reach the device's program.
+        """
         outcome = columns["outcome"].astype(jnp.int32)
         objective = columns[self.objective]
         missed = (len(OUTCOMES) - 1 - outcome) * INFEASIBLE + columns["violation"]
         rank = jnp.where(outcome == OUTCOMES.index("feasible"), jnp.log(objective), missed).astype(jnp.float32)
-        made = {
+        codes = {
             "rank": jnp.where(columns["finite"], rank, jnp.inf),
             "part": outcome * len(PARTS) + columns["bottleneck"],
             "constraint": outcome * self.constraints + columns["binding"],
         }
         for name, edges in self.histograms.items():
-            made[f"bin {name}"] = outcome * edges.count + edges.number(columns[name])
+            codes[f"bin {name}"] = outcome * edges.count + edges.number(columns[name])
         if self.map_x and self.map_y:
             (x, of_x), (y, of_y) = self.map_x, self.map_y
-            made["cell"] = of_y.number(columns[y]) * of_x.count + of_x.number(columns[x])
-        return made
+            codes["cell"] = of_y.number(columns[y]) * of_x.count + of_x.number(columns[x])
+        return codes
 
     def reduced(self, columns: Mapping[str, Array], size: Array, references: Array) -> dict[str, Array]:
         """A tile reduced, for `Block.join`.
@@ -104,39 +117,31 @@ class Reduction:
         **Returns:** counts, the best rows, and rows that may be on the front: `front size` of them, more than `FRONT` where
         they did not fit.
         """
-        outcome = columns["outcome"]
+        outcome, finite = columns["outcome"], columns["finite"]
         counts = jnp.arange(outcome.shape[0]) < size
         possible = counts & (outcome > 0)
-
-        def counted(codes: Array, length: int) -> Array:
-            return jnp.bincount(jnp.where(counts, codes, length), length=length + 1)[:length]
-
-        made = {
-            "counts": jnp.stack([
-                jnp.sum(counts), jnp.sum(possible), jnp.sum(counts & (outcome == OUTCOMES.index("feasible"))),
-                jnp.sum(counts & ~columns["finite"]),
-            ]),
-            "part": counted(columns["part"], len(OUTCOMES) * len(PARTS)),
-            "constraint": counted(columns["constraint"], len(OUTCOMES) * self.constraints),
-        }  # fmt: skip
-        for name, edges in self.histograms.items():
-            made[f"bin {name}"] = counted(columns[f"bin {name}"], len(OUTCOMES) * edges.count)
+        feasible = counts & (outcome == OUTCOMES.index("feasible"))
+        reduced = {"counts": jnp.stack([jnp.sum(each) for each in (counts, possible, feasible, counts & ~finite)])}
+        for name, length in self.lengths.items():
+            codes = jnp.where(counts, columns[name], length)
+            reduced[name] = jnp.bincount(codes, length=length + 1)[:length]
         rank = jnp.where(counts, columns["rank"], jnp.inf)
         best = jax.lax.top_k(-rank, min(BEST, rank.shape[0]))[1]
-        made |= {"best rank": rank[best], "best place": best}
-        made |= {f"best {name}": columns[name][best] for name in self.variables}
-        if self.map_x and self.map_y:
-            made |= self._cells(columns, possible, self.map_x[1].count * self.map_y[1].count)
+        reduced |= {"best rank": rank[best], "best place": best}
+        reduced |= {f"best {name}": columns[name][best] for name in self.variables}
+        if self.cells:
+            reduced |= self._least(columns, possible)
         if self.pareto:
             left = self._promising([columns[name] for name in self.pareto], counts & columns["contends"], references)
-            held = jnp.nonzero(left, size=min(FRONT, left.shape[0]), fill_value=0)[0]
-            made |= {"front size": jnp.sum(left), "front place": held}
+            places = jnp.nonzero(left, size=min(FRONT, left.shape[0]), fill_value=0)[0]
+            reduced |= {"front size": jnp.sum(left), "front place": places}
             for name in ("outcome", "bottleneck", *self.variables, *self.pareto):
-                made[f"front {name}"] = columns[name][held]
-        return made
+                reduced[f"front {name}"] = columns[name][places]
+        return reduced
 
-    def _cells(self, columns: Mapping[str, Array], possible: Array, count: int) -> dict[str, Array]:
+    def _least(self, columns: Mapping[str, Array], possible: Array) -> dict[str, Array]:
         """Least objective of each cell, and the first bottleneck of the variants that have it."""
+        count = self.cells
         cell = jnp.where(possible, columns["cell"], count)
         objective = columns[self.objective].astype(jnp.float32)
         least = jnp.full(count + 1, jnp.inf, jnp.float32).at[cell].min(objective)
@@ -161,21 +166,6 @@ class Reduction:
         """`codes`, compiled."""
         return jax.jit(self.codes)
 
-    @property
-    def coded(self) -> tuple[str, ...]:
-        """Columns that `codes` reads."""
-        axes = [each[0] for each in (self.map_x, self.map_y) if each]
-        judged = ("outcome", "violation", "finite", "bottleneck", "binding")
-        return tuple(dict.fromkeys([self.objective, *self.histograms, *axes, *judged]))
-
-    @property
-    def counted(self) -> tuple[str, ...]:
-        """Columns that `reduced` reads."""
-        codes = ["rank", "part", "constraint", *(f"bin {name}" for name in self.histograms)]
-        codes += ["cell"] if self.map_x and self.map_y else []
-        own = (self.objective, "outcome", "finite", "bottleneck", "contends", *self.variables, *self.pareto)
-        return tuple(dict.fromkeys([*own, *codes]))
-
 
 class Tile(NamedTuple):
     """A tile that the device is counting."""
@@ -183,88 +173,61 @@ class Tile(NamedTuple):
     first: int  # number of its first variant
     size: int
     columns: Mapping[str, Array]
-    found: Mapping[str, Array]
+    reduced: Mapping[str, Array]
 
 
-@dataclass
 class Block:
-    """What is known of a block so far; `add` tiles, then `arrays`."""
+    """What is known of a block so far: `begin` and `finish` tiles, then `arrays`."""
 
-    reduction: Reduction
-    counts: np.ndarray = field(
-        default_factory=lambda: np.zeros(4, np.int64)
-    )  # evaluated, possible, feasible, not finite
-    _of_parts: np.ndarray = field(init=False)
-    _of_constraints: np.ndarray = field(init=False)
-    _bins: dict[str, np.ndarray] = field(init=False)
-    _cells: np.ndarray = field(init=False)
-    _best: dict[str, np.ndarray] = field(init=False)
-    _front: dict[str, np.ndarray] = field(init=False)
-    _dropped: int = 0
-
-    def __post_init__(self) -> None:
-        r, outcomes = self.reduction, len(OUTCOMES)
-        self._of_parts = np.zeros(outcomes * len(PARTS), np.int64)
-        self._of_constraints = np.zeros(outcomes * r.constraints, np.int64)
-        self._bins = {name: np.zeros(outcomes * edges.count, np.int64) for name, edges in r.histograms.items()}
-        cells = r.map_x[1].count * r.map_y[1].count if r.map_x and r.map_y else 0
-        self._cells = np.full(cells, _EMPTY, np.int64)
-        self._best = {"rank": np.zeros(0, np.float32), "variant": np.zeros(0, np.int64)}
-        self._best |= {name: np.zeros(0, np.float32) for name in r.variables}
-        self._front = {
-            "variant": np.zeros(0, np.int64),
-            "outcome": np.zeros(0, np.int8),
-            "bottleneck": np.zeros(0, np.int8),
-        }
-        self._front |= {name: np.zeros(0, np.float32) for name in (*r.variables, *r.pareto)}
-
-    def add(self, first: int, columns: Mapping[str, Array], size: int | None = None) -> None:
-        """Count a tile.
-
-        **Arguments:** `first`: number of its first variant; `columns` of evaluator and `Reduction.codes`; `size`: how many of
-        them count, all by default.
-        """
-        self.finish(self.begin(first, columns, len(columns["outcome"]) if size is None else size))
+    def __init__(self, reduction: Reduction):
+        self.reduction = reduction
+        lengths = {"counts": 4} | reduction.lengths  # evaluated, possible, feasible, not finite
+        self._sums = {name: np.zeros(length, np.int64) for name, length in lengths.items()}
+        self._cells = np.full(reduction.cells, _EMPTY, np.int64)
+        nothing, small, number = np.zeros(0, np.float32), np.zeros(0, np.int8), np.zeros(0, np.int64)
+        self._best = {"rank": nothing, "variant": number} | dict.fromkeys(reduction.variables, nothing)
+        self._front = {"variant": number, "outcome": small, "bottleneck": small}
+        self._front |= dict.fromkeys((*reduction.variables, *reduction.pareto), nothing)
 
     def begin(self, first: int, columns: Mapping[str, Array], size: int) -> Tile:
-        """Let the device count a tile, and wait for nothing; arguments as in `add`."""
+        """Let the device count a tile, and wait for nothing.
+
+        **Arguments:** `first`: number of its first variant; `columns` of evaluator and `Reduction.codes`; `size`: how many of
+        them count.
+        """
         if self.reduction.pareto and not len(self._front["variant"]):
             self._extend_front(first, columns, min(size, FIRST))
         return Tile(first, size, columns, self.reduction.compiled(columns, size, self.references()))
 
     def finish(self, tile: Tile) -> None:
         """Take what the device counted."""
-        self.join(tile.first, {name: np.asarray(x) for name, x in tile.found.items()})
-        if self.reduction.pareto and int(tile.found["front size"]) > FRONT:
+        self.join(tile.first, {name: np.asarray(x) for name, x in tile.reduced.items()})
+        if self.reduction.pareto and int(tile.reduced["front size"]) > FRONT:
             self._extend_front(tile.first, tile.columns, tile.size)
 
     def _extend_front(self, first: int, columns: Mapping[str, Array], size: int) -> None:
         """The front with the first rows of a tile, on the host."""
-        own = {name: np.asarray(columns[name][:size]) for name in self._front if name != "variant"}
         contending = np.flatnonzero(np.asarray(columns["contends"][:size]))
-        self._join_front({"variant": first + contending} | {name: x[contending] for name, x in own.items()})
+        own = {name: np.asarray(columns[name][:size])[contending] for name in self._front if name != "variant"}
+        self._join_front({"variant": first + contending} | own)
 
-    def join(self, first: int, found: Mapping[str, np.ndarray]) -> None:
+    def join(self, first: int, reduced: Mapping[str, np.ndarray]) -> None:
         """Count what `Reduction.reduced` left of a tile."""
-        r = self.reduction
-        self.counts += found["counts"]
-        self._of_parts += found["part"]
-        self._of_constraints += found["constraint"]
-        for name, bins in self._bins.items():
-            bins += found[f"bin {name}"]
+        for name, total in self._sums.items():
+            total += reduced[name]
         if len(self._cells):
             # The bits of a positive float32 ascend with it: one least integer holds the objective and its bottleneck.
-            bits = found["cell objective"].view(np.uint32).astype(np.int64)
-            cells = np.where(np.isfinite(found["cell objective"]), (bits << 8) | found["cell bottleneck"], _EMPTY)
-            np.minimum(self._cells, cells, out=self._cells)
-        own = np.isfinite(found["best rank"])
-        new = {"rank": found["best rank"][own], "variant": first + found["best place"][own].astype(np.int64)}
-        new |= {name: found[f"best {name}"][own] for name in r.variables}
+            least = reduced["cell objective"]
+            bits = (least.view(np.uint32).astype(np.int64) << 8) | reduced["cell bottleneck"]
+            np.minimum(self._cells, np.where(np.isfinite(least), bits, _EMPTY), out=self._cells)
+        own = np.isfinite(reduced["best rank"])
+        new = {name: reduced[f"best {name}"][own] for name in self._best if name != "variant"}
+        new["variant"] = first + reduced["best place"][own].astype(np.int64)
         self._best = best_of({name: np.concatenate([x, new[name]]) for name, x in self._best.items()})
-        size = int(found["front size"]) if r.pareto else 0
+        size = int(reduced["front size"]) if self.reduction.pareto else 0
         if 0 < size <= FRONT:
-            new = {"variant": first + found["front place"][:size].astype(np.int64)}
-            self._join_front(new | {name: found[f"front {name}"][:size] for name in self._front if name != "variant"})
+            new = {"variant": first + reduced["front place"][:size].astype(np.int64)}
+            self._join_front(new | {name: reduced[f"front {name}"][:size] for name in self._front if name != "variant"})
 
     def _join_front(self, new: Mapping[str, np.ndarray]) -> None:
         joined = {name: np.concatenate([x, new[name]]) for name, x in self._front.items()}
@@ -272,49 +235,55 @@ class Block:
 
     def references(self) -> np.ndarray:
         """Points of the front so far, (`REFERENCES`, axis), infinite where there are fewer: they dominate nothing."""
-        kinds = [self._front[name].dtype for name in self.reduction.pareto]
-        made = np.full((REFERENCES, len(kinds)), np.inf, np.result_type(np.float32, *kinds))
-        held = len(self._front["variant"])
-        if held:
-            places = np.linspace(0, held - 1, min(REFERENCES, held)).astype(int)
-            made[: len(places)] = np.stack([self._front[name][places] for name in self.reduction.pareto], axis=-1)
-        return made
+        columns, size = [self._front[name] for name in self.reduction.pareto], len(self._front["variant"])
+        points = np.full((REFERENCES, len(columns)), np.inf, np.result_type(np.float32, *columns))
+        places = _spread(size, REFERENCES)
+        for axis, column in enumerate(columns):
+            points[: len(places), axis] = column[places]
+        return points
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What is stored of the block, arrays of fixed shapes: NaN, -1 and 0 where there is nothing."""
-        r, outcomes = self.reduction, len(OUTCOMES)
-        front, size = self._front, len(self._front["variant"])
-        kept = np.unique(np.linspace(0, size - 1, min(size, FRONT)).astype(int))
-        made = {
-            "counts": self.counts,
-            "front_dropped": np.asarray(size - len(kept), np.int64),
-            "bottleneck_count": self._of_parts.reshape(outcomes, -1),
-            "binding_count": self._of_constraints.reshape(outcomes, -1),
+    def arrays(self, variables: Sequence[str] = ()) -> dict[str, np.ndarray]:
+        """What is stored of the block, arrays of fixed shapes: NaN, -1 and 0 where there is nothing.
+
+        **Arguments:** `variables`: those that values have a place for, by default those of the reduction.
+        """
+        pareto, front, best = self.reduction.pareto, self._front, self._best
+        variables = variables or self.reduction.variables
+        kept = _spread(len(front["variant"]), FRONT)
+        names = {"bottleneck_count": "part", "binding_count": "constraint"}
+        names |= {f"histogram_{name}": f"bin {name}" for name in self.reduction.histograms}
+        arrays = {stored: self._sums[name].reshape(len(OUTCOMES), -1) for stored, name in names.items()} | {
+            "counts": self._sums["counts"],
+            "front_dropped": np.asarray(len(front["variant"]) - len(kept), np.int64),
             "cells": self._cells,
-            "best_variant": _padded(self._best["variant"], BEST, -1),
-            "best_rank": _padded(self._best["rank"], BEST, np.nan),
-            "best_values": np.stack([_padded(self._best[name], BEST, np.nan) for name in r.variables], axis=-1),
+            "best_variant": _padded(best["variant"], BEST, -1),
+            "best_rank": _padded(best["rank"], BEST, np.nan),
+            "best_values": _values(best, variables, BEST),
         }
-        made |= {f"histogram_{name}": bins.reshape(outcomes, -1) for name, bins in self._bins.items()}
-        if r.pareto:
-            made |= {
-                "front_variant": _padded(front["variant"][kept], FRONT, -1),
-                "front_outcome": _padded(front["outcome"][kept], FRONT, -1),
-                "front_bottleneck": _padded(front["bottleneck"][kept], FRONT, -1),
-                "front_values": np.stack(
-                    [_padded(front[name][kept], FRONT, np.nan) for name in (*r.variables, *r.pareto)], axis=-1
-                ),
-            }
-        return made
+        if pareto:
+            front = {name: column[kept] for name, column in front.items()}
+            for name in ("variant", "outcome", "bottleneck"):
+                arrays[f"front_{name}"] = _padded(front[name], FRONT, -1)
+            arrays["front_values"] = _values(front, (*variables, *pareto), FRONT)
+        return arrays
 
 
 _EMPTY = np.iinfo(np.int64).max
 
 
+def _spread(size: int, most: int) -> np.ndarray:
+    """At most so many places of a column, evenly spread."""
+    return np.unique(np.linspace(0, size - 1, min(size, most)).astype(int))
+
+
 def _padded(column: np.ndarray, size: int, filling: float) -> np.ndarray:
-    made = np.full(size, filling, column.dtype)
-    made[: len(column)] = column
-    return made
+    return np.pad(column, (0, size - len(column)), constant_values=filling)
+
+
+def _values(columns: Mapping[str, np.ndarray], names: Sequence[str], size: int) -> np.ndarray:
+    """Columns side by side, (size, name), NaN where there are fewer rows and in those that are missing."""
+    missing = np.zeros(0, np.float32)
+    return np.stack([_padded(columns.get(name, missing), size, np.nan) for name in names], axis=-1)
 
 
 def best_of(columns: Mapping[str, np.ndarray], count: int = BEST) -> dict[str, np.ndarray]:

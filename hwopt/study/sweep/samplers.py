@@ -1,9 +1,7 @@
-"""Which variants a sweep evaluates: a numbered sequence of points, a tile of any part of which is made at once.
+"""Which variants a sweep evaluates: a numbered sequence of points, any tile of which is computed at once.
 
 A point depends on its number alone, so that blocks, devices, processes and interruptions leave the sequence as it is.
 """
-
-from __future__ import annotations
 
 import abc
 import math
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Array
+from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
 from hwopt.errors import UserError
@@ -25,9 +24,7 @@ class Sampler(abc.ABC):
 
     names: tuple[str, ...]  # of the columns
     count: int
-    kind: (
-        str  # "cube": points of the unit cube; "wanted": values to be rounded to designs; "values": designs as they are
-    )
+    kind: str  # "cube": points of the unit cube; "wanted": to be rounded to designs; "values": designs as they are
 
     @abc.abstractmethod
     def tables(self, tile: int) -> np.ndarray:
@@ -65,12 +62,11 @@ class Sobol(Sampler):
     def _bits(self, numbers: np.ndarray) -> np.ndarray:
         """Points by number, (dimension, point), without the shift."""
         gray = numbers ^ (numbers >> 1)
-        made = np.zeros((len(self.names), len(numbers)), np.uint32)
+        points = np.zeros((len(self.names), len(numbers)), np.uint32)
         for bit in range(32):
             chosen = (gray >> bit & 1).astype(bool)
-            if chosen.any():
-                made[:, chosen] ^= self._directions[:, bit : bit + 1]
-        return made
+            points[:, chosen] ^= self._directions[:, bit : bit + 1]
+        return points
 
     def tables(self, tile: int) -> np.ndarray:
         return self._bits(np.arange(tile, dtype=np.int64))
@@ -79,18 +75,14 @@ class Sobol(Sampler):
         return self._bits(firsts).T ^ self._shift
 
     def columns(self, tables: Array, starts: Array, kind: Any) -> list[Array]:
-        made = []
-        for d in range(len(self.names)):
-            bits = (starts[:, d, None] ^ tables[d][None, :]).reshape(-1)
-            if np.finfo(kind).nmant < 32:  # float32 holds 24 bits below 1
-                made.append((bits >> 8).astype(kind) * np.asarray(2.0**-24, kind))
-            else:
-                made.append(bits.astype(kind) * np.asarray(2.0**-32, kind))
-        return made
+        drop = 8 if np.finfo(kind).nmant < 32 else 0  # float32 holds 24 bits below 1
+        scale = np.asarray(2.0 ** (drop - 32), kind)
+        bits = [(starts[:, d, None] ^ tables[d][None, :]).reshape(-1) for d in range(len(self.names))]
+        return [(each >> drop if drop else each).astype(kind) * scale for each in bits]
 
 
 class _OnHost(Sampler):
-    """Points made in NumPy, a tile at a time."""
+    """Points computed in NumPy, a tile at a time."""
 
     def tables(self, tile: int) -> np.ndarray:
         return np.zeros(0, np.float32)
@@ -112,7 +104,7 @@ class LatinHypercube(_OnHost):
     """Every coordinate in as many strata as there are points, one point in each.
 
     Strata are permuted by a keyed permutation of numbers (a Feistel network that is walked until it ends below the count),
-    so that no list of all points is held.
+    so that no list of all points is kept.
 
     **Source:** McKay, Beckman and Conover 1979; Black and Rogaway 2002 for permutations of any size.
     """
@@ -124,26 +116,26 @@ class LatinHypercube(_OnHost):
         self._keys = np.random.default_rng(seed).integers(0, 2**63, (len(self.names), 5), dtype=np.uint64)
 
     def points(self, numbers: np.ndarray) -> np.ndarray:
-        made = np.empty((len(self.names), len(numbers)))
-        for row, keys in zip(made, self._keys, strict=True):
+        points = np.empty((len(self.names), len(numbers)))
+        for row, keys in zip(points, self._keys, strict=True):
             jitter = (_mixed(numbers.astype(np.uint64) ^ keys[4]) >> np.uint64(11)).astype(float) * 2.0**-53
             row[:] = (permuted(numbers, self.count, keys[:4]) + jitter) / self.count
-        return np.minimum(made, np.nextafter(np.float32(1.0), np.float32(0.0)))
+        return np.minimum(points, np.nextafter(np.float32(1.0), np.float32(0.0)))
 
 
 def permuted(numbers: np.ndarray, count: int, keys: np.ndarray) -> np.ndarray:
     """A permutation of 0 to count - 1 that the keys choose, at some numbers."""
     half = np.uint64(max(1, math.ceil((count - 1).bit_length() / 2)))
     mask = (np.uint64(1) << half) - np.uint64(1)
-    made = numbers.astype(np.uint64)
-    todo = np.arange(len(made))
+    places = numbers.astype(np.uint64)
+    todo = np.arange(len(places))
     while len(todo):
-        left, right = made[todo] >> half, made[todo] & mask
+        left, right = places[todo] >> half, places[todo] & mask
         for key in keys:
             left, right = right, left ^ (_mixed(right ^ key) & mask)
-        made[todo] = (left << half) | right
-        todo = todo[made[todo] >= count]
-    return made.astype(np.int64)
+        places[todo] = (left << half) | right
+        todo = todo[places[todo] >= count]
+    return places.astype(np.int64)
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
@@ -154,21 +146,18 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 
 class Grid(_OnHost):
-    """Every combination of given levels, the last variable's changing fastest."""
+    """Every combination of levels, the last variable's changing fastest."""
 
     kind = "wanted"
 
-    def __init__(self, levels: Mapping[str, Sequence[float]]):
+    def __init__(self, levels: Mapping[str, ArrayLike]):
         self.names = tuple(levels)
         self._levels = [np.asarray(each, float) for each in levels.values()]
         self.count = math.prod(len(each) for each in self._levels)
 
     def points(self, numbers: np.ndarray) -> np.ndarray:
-        made, rest = np.empty((len(self.names), len(numbers))), numbers
-        for row, levels in zip(made[::-1], self._levels[::-1], strict=True):
-            row[:] = levels[rest % len(levels)]
-            rest = rest // len(levels)
-        return made
+        places = np.unravel_index(numbers, [len(each) for each in self._levels])
+        return np.stack([levels[place] for levels, place in zip(self._levels, places, strict=True)])
 
 
 class Table(_OnHost):
@@ -176,15 +165,10 @@ class Table(_OnHost):
 
     kind = "values"
 
-    def __init__(self, columns: Mapping[str, Sequence[float]]):
+    def __init__(self, columns: Mapping[str, ArrayLike]):
         self.names = tuple(columns)
         self._columns = np.stack([np.asarray(each, float) for each in columns.values()])
         self.count = self._columns.shape[1]
 
     def points(self, numbers: np.ndarray) -> np.ndarray:
         return self._columns[:, numbers]
-
-
-def levels(low: float, high: float, count: int) -> np.ndarray:
-    """So many levels from `low` to `high`, equal ratios apart."""
-    return np.geomspace(low, high, count)

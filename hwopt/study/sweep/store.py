@@ -1,8 +1,9 @@
 """A sweep on disk: Zarr arrays that xarray opens, written block by block, resumable after any interruption.
 
 The root holds what users read: rows, where they are kept, and at the end the summary. The group `blocks` holds each block's
-counts, best variants and front, and in `done` whether it is complete, which is written last. A block that is not done is
-computed again and written over, so that a store ends the same bit for bit whatever happened to it.
+counts, best variants and front, size and checksum of its files (behind the last block: of the summary's), and in `done`
+whether it is complete, which is written last. A block that is not done is computed again and written over, so that a store
+ends the same bit for bit whatever happened to it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import json
 import os
 import shutil
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -23,23 +26,47 @@ from zarr.codecs import BloscCodec
 from zarr.storage import MemoryStore
 
 from hwopt.errors import UserError
+from hwopt.leftovers import pause, removed_behind
 
-BLOCKS, DONE = "blocks", "done"
+BLOCKS, DONE, CHECKSUM = "blocks", "done", "checksum"
+
+ROWS = "variant"
+"""The dimension of what is kept of every variant."""
 
 _SMALL = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
 """Compression of everything but rows: those are noise to a compressor, which would take a third of the time."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """An array of the root."""
+Summary = dict[str, tuple[str, Any, dict[str, Any]]]
+"""Name -> dimensions with blanks between, numbers, attributes."""
+
+
+@contextlib.contextmanager
+def writing(folder: Path | None, kept: Callable[[], str]) -> Iterator[None]:
+    """Failures of a disk as one line that says what is left."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"sweep: {folder} cannot be written ({error.strerror or error}); {kept()}; run the same command again to go on"
+        ) from error
+
+
+def damaged(folder: Path | None, what: str) -> UserError:
+    """The error of a store that cannot be repaired."""
+    return UserError(
+        f"sweep: {folder} is damaged ({what}): remove that folder and run the same command again, or choose another --out"
+    )
+
+
+class Column(NamedTuple):
+    """An array of a store; what is not written is NaN, or -1 of rows that are codes and 0 of other integers."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     dtype: Any
-    fill: float
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Any] = {}
 
 
 @dataclass
@@ -63,39 +90,32 @@ class Store:
         **Arguments:** `folder` (None: in memory), which must not exist or be empty; `rows`: arrays of the root; `partial`:
         an example of what each block leaves.
         """
-        target: Any = MemoryStore()
-        aside = None
-        if folder is not None:
-            aside = folder.with_name(f".{folder.name}.new")
-            target = str(aside)
-        with writing(folder, lambda: "nothing is written yet"):
+        aside = None if folder is None else folder.with_name(f".{folder.name}.new")
+
+        def remove() -> None:  # also what a killed process left
             if aside is not None:
-                shutil.rmtree(aside, ignore_errors=True)  # of a killed process
+                shutil.rmtree(aside, ignore_errors=True)
+
+        with writing(folder, lambda: "nothing is written yet"), removed_behind(remove):
+            remove()
+            if aside is not None:
                 aside.parent.mkdir(parents=True, exist_ok=True)
+            target: Any = MemoryStore() if aside is None else str(aside)
             group = zarr.open_group(target, mode="w", zarr_format=3, attributes=dict(attributes))
-            for name, column in rows.items():
-                _array(group, name, column)
-            inner = group.create_group(BLOCKS)
-            for name, example in partial.items():
-                filling = np.nan if np.issubdtype(example.dtype, np.floating) else 0
-                _array(
-                    inner,
-                    name,
-                    Column(
-                        ("block", *(f"{name}_{axis}" for axis in range(example.ndim))),
-                        (blocks, *example.shape),
-                        (1, *example.shape),
-                        example.dtype,
-                        filling,
-                        {},
-                    ),
-                )
-            _array(inner, DONE, Column(("block",), (blocks,), (1,), np.dtype(np.int8), 0, {}))
-            if folder is not None and aside is not None:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()  # an empty one may stand in the way
-                os.replace(aside, folder)
-        return Store(group, None) if folder is None else Store.opened(folder)
+            inner = {DONE: Column(("block",), (blocks,), (1,), np.int8)}
+            inner[CHECKSUM] = Column(("block", "size_and_crc32"), (blocks + 1, 2), (1, 2), np.uint64)
+            for name, x in partial.items():
+                dims = ("block", *(f"{name}_{axis}" for axis in range(x.ndim)))
+                inner[name] = Column(dims, (blocks, *x.shape), (1, *x.shape), x.dtype)
+            for place, columns in ((group, rows), (group.create_group(BLOCKS), inner)):
+                for name, column in columns.items():
+                    _array(place, name, column)
+            if folder is None or aside is None:
+                return Store(group, None)
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # an empty one may stand in the way
+            os.replace(aside, folder)
+        return Store.opened(folder)
 
     @staticmethod
     def opened(folder: Path) -> Store:
@@ -105,19 +125,33 @@ class Store:
         """
         try:
             group = zarr.open_group(str(folder), mode="r+", zarr_format=3)
-            done = group[BLOCKS][DONE]  # pyright: ignore
+            _ = group[BLOCKS][DONE]  # pyright: ignore
         except PermissionError as error:
             raise UserError(f"sweep: {folder} cannot be written to ({error.strerror})") from None
         except Exception as error:  # zarr has many ways to say that this is no store of ours
+            kind = type(error).__name__
+            if (folder / BLOCKS / DONE).is_dir():
+                raise damaged(folder, f"its description cannot be read, {kind}") from None
             raise UserError(
-                f"sweep: {folder} holds something else than a sweep ({type(error).__name__}): choose another --out"
+                f"sweep: {folder} holds something else than a sweep ({kind}): choose another --out"
             ) from None
-        assert done is not None
         return Store(group, folder)
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        return dict(self.group.attrs)
+    def attribute(self, name: str) -> dict[str, Any]:
+        """An attribute that is a JSON object.
+
+        **Raises:** `UserError` where it cannot be read.
+        """
+        with contextlib.suppress(ValueError):
+            value = json.loads(str(self.group.attrs.get(name, "{}")))
+            if isinstance(value, dict):
+                return value
+        raise damaged(self.folder, f"its {name} cannot be read")
+
+    def differing(self, name: str, document: str) -> list[str]:
+        """Names of entries in which an attribute differs from what is asked, a JSON object each."""
+        stored, other = self.attribute(name), json.loads(document)
+        return sorted(each for each in stored.keys() | other.keys() if stored.get(each) != other.get(each))
 
     def array(self, path: str) -> Any:
         """An array of the root, or one of `blocks/`."""
@@ -125,33 +159,97 @@ class Store:
             self._open[path] = self.group[path]
         return self._open[path]
 
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return self.array(f"{BLOCKS}/{DONE}").shape[0]
+
     def done(self) -> np.ndarray:
         """Which blocks are complete (block,)."""
-        return np.asarray(self.array(f"{BLOCKS}/{DONE}")[:]) == 1
+        try:
+            return np.asarray(self.array(f"{BLOCKS}/{DONE}")[:]) == 1
+        except (ValueError, RuntimeError):  # of a codec
+            raise damaged(self.folder, "which of its blocks are done cannot be read") from None
 
     def write(
         self, block: int, region: Sequence[Any], rows: Mapping[str, np.ndarray], partial: Mapping[str, np.ndarray]
     ) -> None:
         """A block: rows at `region` (first and last axes), then what it leaves, then that it is done."""
         for name, values in rows.items():
-            array = self.array(name)
-            *case, variants = region
-            array[(*case, *(slice(None),) * (array.ndim - len(region)), variants)] = values
+            pause()
+            self.array(name)[(*region[:-1], ..., region[-1])] = values
         for name, values in partial.items():
+            pause()
             self.array(f"{BLOCKS}/{name}")[block] = values
+        self.seal(block)
         self.array(f"{BLOCKS}/{DONE}")[block] = 1
+
+    @cached_property
+    def has_checksums(self) -> bool:
+        """Whether blocks and summary have checksums; those of older stores have none."""
+        return f"{BLOCKS}/{CHECKSUM}" in self.group
+
+    def files(self, block: int) -> list[Path]:
+        """The files of a block on disk, but for those that say that it is done; what is all filling has none.
+
+        Behind the last block stands the summary: all arrays of the root but rows.
+        """
+        assert self.folder is not None
+        if block == self.blocks:
+            own = {BLOCKS, *self.of_blocks}
+            paths = (path for each in self.folder.iterdir() if each.name not in own for path in each.rglob("*"))
+            return sorted(path for path in paths if path.is_file() and path.name != "zarr.json")
+        files = []
+        for path in self.of_blocks:
+            array = self.array(path)
+            case, number = divmod(block, array.cdata_shape[-1])  # of rows
+            places = {"case": case, ROWS: number, "block": block}
+            files.append(self.file(path, [places.get(name, 0) for name in array.metadata.dimension_names]))
+        return files
+
+    @cached_property
+    def of_blocks(self) -> list[str]:
+        """Arrays of which every finished block has a part, sorted."""
+        rows = [name for name in self.group.array_keys() if is_rows(self.array(name))]
+        blocks: Any = self.group[BLOCKS]
+        return sorted(rows) + [f"{BLOCKS}/{name}" for name in sorted(set(blocks.array_keys()) - {DONE, CHECKSUM})]
+
+    def size(self, block: int) -> int:
+        """Bytes of a block's files, and one for each file."""
+        return sum(path.stat().st_size + 1 for path in self.files(block) if path.exists())
+
+    def checksum(self, block: int) -> int:
+        """CRC-32 of a block's files, in their order."""
+        code = 0
+        for path in self.files(block):
+            code = zlib.crc32(path.read_bytes() if path.exists() else b"no file", code)
+        return code
+
+    def seal(self, block: int) -> None:
+        """Write what a block's files are to be told from others by."""
+        if self.folder is not None and self.has_checksums:
+            self.array(f"{BLOCKS}/{CHECKSUM}")[block] = self.size(block), self.checksum(block)
+
+    def file(self, path: str, chunk: Sequence[int]) -> Path:
+        """The file of a chunk of an array."""
+        assert self.folder is not None
+        return self.folder / path / self.array(path).metadata.encode_chunk_key(tuple(chunk))
 
     def partials(self) -> dict[str, np.ndarray]:
         """What all blocks left, (block, ...) each."""
         blocks: Any = self.group[BLOCKS]
-        return {name: np.asarray(array[:]) for name, array in blocks.arrays() if name != DONE}
+        return {name: np.asarray(array[:]) for name, array in blocks.arrays() if name not in (DONE, CHECKSUM)}
 
-    def finish(self, summary: Mapping[str, tuple[Column, np.ndarray]], attributes: Mapping[str, Any]) -> None:
+    def finish(self, summary: Summary, attributes: Mapping[str, Any]) -> None:
         """Write the summary; arrays that are there already are replaced."""
-        for name, (column, values) in summary.items():
+        for name, (dims, numbers, attrs) in summary.items():
             if name in self.group:
                 del self.group[name]
+            values = np.asarray(numbers)
+            column = Column(tuple(dims.split()), values.shape, values.shape, values.dtype, attrs)
             _array(self.group, name, column)[...] = values
+        self._open.clear()
+        self.seal(self.blocks)
         self.group.attrs.update(dict(attributes))
 
         # One file with all descriptions, which xarray looks for first; Zarr's format 3 does not know it yet, and warns.
@@ -172,74 +270,22 @@ class Store:
                 path.unlink(missing_ok=True)
 
 
+def is_rows(array: Any) -> bool:
+    """Whether an array is of what is kept of every variant."""
+    return ROWS in (array.metadata.dimension_names or ())
+
+
 def _array(group: zarr.Group, name: str, column: Column) -> Any:
+    pause()
+    dims, shape, chunks, dtype, attributes = column
     return group.create_array(
         name,
-        shape=column.shape,
-        chunks=tuple(max(1, c) for c in column.chunks),
-        dtype=column.dtype,
-        fill_value=column.fill,
-        dimension_names=list(column.dims),
-        attributes=dict(column.attributes),
-        compressors=None if "variant" in column.dims else _SMALL,
+        shape=shape,
+        chunks=tuple(max(1, size) for size in chunks),
+        dtype=np.dtype(dtype),
+        fill_value=np.nan if np.dtype(dtype).kind == "f" else -1 if ROWS in dims else 0,
+        dimension_names=list(dims),
+        attributes=dict(attributes),
+        compressors=None if ROWS in dims else _SMALL,
         config={"write_empty_chunks": True},  # the same files whatever is in them, and no search for emptiness
     )
-
-
-@contextlib.contextmanager
-def writing(folder: Path | None, kept: Callable[[], str]) -> Iterator[None]:
-    """Failures of a disk as one line that says what is left."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"sweep: {folder} cannot be written ({error.strerror or error}); {kept()}; run the same command again to go on"
-        ) from error
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Holds a folder for one sweep; the lock of a killed process is free.
-
-    **Raises:** `UserError` where another process writes there.
-    """
-    path = folder.with_name(f".{folder.name}.lock")
-    handle = _locked(path, folder)
-    try:
-        yield
-    finally:
-        if handle is not None:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            os.close(handle)
-
-
-def _locked(path: Path, folder: Path) -> int | None:
-    """A lock's handle; None where machine or file system have no locks."""
-    while True:
-        try:
-            import fcntl
-
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except (ImportError, OSError):
-            return None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.exists(path) and os.stat(path).st_ino == os.fstat(handle).st_ino:
-                return handle
-        except BlockingIOError:
-            os.close(handle)
-            raise UserError(
-                f"sweep: another process is writing to {folder}; wait for it, or choose another --out"
-            ) from None
-        except OSError:
-            os.close(handle)
-            return None
-        os.close(handle)  # its holder removed the file meanwhile
-
-
-def same_sweep(stored: str, asked: str) -> list[str]:
-    """Names of entries in which two configurations differ."""
-    a, b = json.loads(stored), json.loads(asked)
-    return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from hwopt.arguments import path_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.study.sweep import processes
-from hwopt.study.sweep.reductions import Edges
-from hwopt.study.sweep.run import Progress, Run, example, finish, run
-from hwopt.study.sweep.specification import Optimum, Specification, canonical, specification
-from hwopt.study.sweep.store import Store, alone, same_sweep, writing
+from hwopt.study.sweep.damage import damage
+from hwopt.study.sweep.run import Progress, Run
+from hwopt.study.sweep.specification import Optimum, Specification
+from hwopt.study.sweep.store import Store
 
 if TYPE_CHECKING:
     import xarray
@@ -49,7 +49,7 @@ def sweep(
 ) -> xarray.Dataset:
     """Evaluates many variants of a design question.
 
-    Every variant is a whole-number design of the question's box, judged by the same model and constraints as `optimize`.
+    Every variant is an integer design of the question's box, judged by the same model and constraints as `optimize`.
 
     **Arguments:**
 
@@ -60,11 +60,11 @@ def sweep(
       rounded to the nearest design that can be built; `table`: a CSV file or columns by variable, designs as they are.
       Variables that neither names stay as the question's machine has them.
     - `choices`: field of the question -> values, every combination a case of its own: `{"chip": ["h100-sxm", "b200"]}`.
-    - `bounds`, `freeze`: as in `optimize`: boxes of one's own, variables or categories held.
-    - `within`: sample only the surroundings of the certified optimum, up to this ratio to both sides of each variable: 1.1 for
+    - `bounds`, `freeze`: as in `optimize`: boxes of one's own, variables or categories kept as they are.
+    - `within`: sample only the neighbourhood of the certified optimum, up to this ratio to both sides of each variable: 1.1 for
       10 %. Budgets that bind leave a question so few designs that uniform points of its whole box meet none.
     - `metrics` of each variant, in place of the usual ones; the objective and what budgets limit are always there.
-    - `pareto`: metrics of the front, all made small; `map_of`: two variables of the bottleneck map.
+    - `pareto`: metrics of the front, all minimised; `map_of`: two variables of the bottleneck map.
     - `gradients`: names of variables and inputs by which the objective is differentiated for each variant; True: all variables.
     - `rows`: keep every variant; by default up to 16.8 million. Without rows, counts, histograms, best variants, front and map
       are kept, and memory does not grow with `samples`.
@@ -75,133 +75,75 @@ def sweep(
 
     **Raises:** `UserError` for what cannot be meant, a folder that holds something else, or a disk that fails.
     """
-    spec = specification(
+    spec = Specification(
         objective, samples, method=method, seed=seed, grid=grid, table=table, choices=choices, bounds=bounds, freeze=freeze,
         within=within, optima=_optima(out), metrics=metrics, pareto=pareto, map_of=map_of, gradients=gradients, rows=rows,
         dtype=dtype, block=block,
     )  # fmt: skip
-    return swept(spec, out, devices=devices, progress=progress)
+    if out is None and jax.process_count() > 1:
+        raise UserError("sweep: several processes share a store: name a folder that all of them see (out, --out)")
+    run = Run(spec, tuple(devices))
+
+    def complete(store: Store) -> None:
+        run.complete(store, progress)
+        processes.wait("blocks")
+        if jax.process_index() == 0:
+            run.finish(store)
+
+    with jax.enable_x64(spec.dtype == "float64"):
+        return stored(out, run.store, complete)
 
 
 def _optima(out: str | Path | None) -> Callable[[str, Problem], Optimum]:
-    """Optima of questions with their proof: what the store remembers, else found anew.
+    """Optima of questions with their proof: what the store remembers, else solved for anew.
 
     A store of another question is refused later, by the numbers of its boxes.
     """
     known: dict[str, Any] = {}
     if out is not None:
-        with contextlib.suppress(UserError, ValueError):
-            known = json.loads(str(Store.opened(Path(out)).attributes.get("optima", "{}")))
+        with contextlib.suppress(UserError, OSError):
+            known = Store.opened(path_of("sweep: out", out)).attribute("optima")
 
     def optimum(name: str, problem: Problem) -> Optimum:
         if name in known:
-            held = known[name]
-            return Optimum(**held | {"lower_bound": math.nan if held["lower_bound"] is None else held["lower_bound"]})
+            bound = known[name]["lower_bound"]
+            return Optimum(**known[name] | {"lower_bound": math.nan if bound is None else bound})
         from hwopt.optim.optimize import optimize
 
-        found = optimize(problem)
-        proved = found.certificate.lower_bound
-        design = {name: each.value for name, each in found.design.items()}
-        return Optimum(design, found.objective, math.nan if proved is None else proved, found.feasible)
+        solution = optimize(problem)
+        bound = solution.certificate.lower_bound
+        design = {name: each.value for name, each in solution.design.items()}
+        return Optimum(design, solution.objective, math.nan if bound is None else bound, solution.feasible)
 
     return optimum
 
 
-def swept(
-    spec: Specification,
-    out: str | Path | None = None,
-    *,
-    devices: Sequence[Any] = (),
-    progress: Callable[[Progress], None] | None = None,
+def stored(
+    out: str | Path | None, prepare: Callable[[Path | None], Store], complete: Callable[[Store], None]
 ) -> xarray.Dataset:
-    """The dataset of a specification; arguments as in `sweep`."""
-    with jax.enable_x64(spec.kind == "float64"):
-        run_ = Run(spec, tuple(devices))
-        if out is None:
-            if jax.process_count() > 1:
-                raise UserError(
-                    "sweep: several processes share a store: name a folder that all of them see (out, --out)"
-                )
-            store, edges = _prepared(run_, None)
-            run(run_, store, edges, progress)
-            finish(run_, store, edges)
-            return _dataset(store)
-        folder = Path(out).expanduser().absolute()
-        first = jax.process_index() == 0
-        with alone(folder) if first else contextlib.nullcontext():
-            store, edges = processes.in_turn(lambda: _prepared(run_, folder))
-            if not store.finished:
-                run(run_, store, edges, progress)
-                processes.wait("blocks")
-                if first:
-                    finish(run_, store, edges)
-            processes.wait("summary")
-        return _dataset(Store.opened(folder))
+    """The dataset of a store, in memory or in a folder that nobody else writes to meanwhile.
 
-
-def _prepared(run_: Run, folder: Path | None) -> tuple[Store, dict[str, Edges]]:
-    """The store of a sweep, new or as it was left, and the bins it counts by."""
-    spec = run_.spec
-    configuration = canonical(spec.document())
-    versions = canonical(spec.versions())
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise UserError(f"sweep: {folder} is a file; a sweep needs a folder")
-    if folder is None or not folder.exists() or not any(folder.iterdir()):
-        edges = run_.pilot()
-        attrs = _attributes(spec, configuration, versions) | {
-            "edges": canonical({name: [x.low, x.high, x.count] for name, x in edges.items()})
-        }
-        store = Store.created(folder, attrs, run_.columns(), example(run_, edges), spec.blocks)
-        return store, edges
-    with writing(folder, lambda: "nothing was changed"):
-        store = Store.opened(folder)
-    held = store.attributes
-    differing = same_sweep(str(held.get("configuration", "{}")), configuration)
-    if differing:
-        raise UserError(
-            f"sweep: {folder} holds another sweep (it differs in {', '.join(differing)}): choose another --out"
-        )
-    if held.get("versions") != versions:
-        changed = ", ".join(same_sweep(str(held.get("versions", "{}")), versions))
+    **Arguments:** `prepare`: the store of a folder, new or as it was left; `complete`: what fills and finishes it.
+    """
+    if out is None:
+        store = prepare(None)
+        complete(store)
+        return _dataset(store)
+    folder = path_of("sweep: out", out, room=len(processes.BESIDE))
+    with processes.alone(folder) if jax.process_index() == 0 else contextlib.nullcontext():
+        store = processes.in_turn(lambda: prepare(folder))
         if not store.finished:
-            raise UserError(
-                f"sweep: {folder} was begun by other versions of {changed}: finish it with those, or choose another --out"
-            )
-    if jax.process_index() == 0 and not store.finished:
-        with writing(folder, lambda: "nothing was changed"):
-            store.sweep_up()
-    return store, {name: Edges(*x) for name, x in json.loads(str(held["edges"])).items()}
-
-
-def _attributes(spec: Specification, configuration: str, versions: str) -> dict[str, Any]:
-    problem = spec.problem
-    return {
-        "title": problem.name,
-        "question": problem.question,
-        "objective": problem.objective.name,
-        "objective_unit": problem.objective.unit,
-        "metrics": " ".join(each.name for each in spec.metrics),
-        "variables": " ".join(spec.variables),
-        "pareto": " ".join(spec.pareto),
-        "map_variables": " ".join(spec.map or ()),
-        "cases": " ".join(case.name for case in spec.cases),
-        "samples": spec.samples,
-        "method": spec.method,
-        "seed": spec.seed,
-        "dtype": spec.kind,
-        "configuration": configuration,
-        "versions": versions,
-        "optima": canonical({case.name: case.optimum._asdict() for case in spec.cases if case.optimum is not None}),
-        "sources": "\n".join(dict.fromkeys(text for case in spec.cases for text in case.problem.sources)),
-    }
+            complete(store)
+        processes.wait("summary")
+    return _dataset(Store.opened(folder))
 
 
 def _dataset(store: Store) -> xarray.Dataset:
     """A store as xarray reads it: loaded from memory, lazily from disk."""
     import xarray
 
-    made = xarray.open_zarr(store.group.store, chunks=None)
-    return made.load() if store.folder is None else made
+    dataset = xarray.open_zarr(store.group.store, chunks=None)
+    return dataset.load() if store.folder is None else dataset
 
 
 def opened(folder: str | Path) -> xarray.Dataset:
@@ -209,10 +151,12 @@ def opened(folder: str | Path) -> xarray.Dataset:
 
     **Raises:** `UserError` where the folder holds no sweep, or an unfinished one.
     """
-    store = Store.opened(Path(folder))
+    store = Store.opened(path_of("sweep:", folder))
     if not store.finished:
         done = store.done()
         raise UserError(
             f"sweep: {folder} is unfinished ({int(np.sum(done))} of {len(done)} blocks): run its command again"
         )
+    if wrong := damage(store):
+        raise UserError(f"sweep: {folder} is damaged ({wrong}): run its command again")
     return _dataset(store)

@@ -14,9 +14,11 @@ from functools import cache
 from typing import ClassVar
 
 from hwopt import catalog
+from hwopt.design.design import Design
 from hwopt.design.metrics import Metric, metric
 from hwopt.design.problem import Budget, Problem
-from hwopt.design.variables import KNOWN, Design, variable
+from hwopt.design.provenance import Provenance
+from hwopt.design.variables import KNOWN, variable
 
 DAY_S = 86400.0
 
@@ -67,12 +69,12 @@ class TimeIsMoney:
         plan = catalog.plan(run, 1, sequence_parallel="yes")
         names = ("chips", "tp", "pp", "virtual_stages", "micro_batch", "fullest_stage", "last_stage")
         batch = variable("global_batch_sequences", 0.95 * self.global_batch, 1.05 * self.global_batch)
-        behind = {
-            "workloads": self.workload,
-            "chips": self.chip,
-            "stacks": self.stack,
-            "sites": self.site,
-            "prices": "default",
+        records = {
+            "workload": catalog.record("workloads", self.workload),
+            "chip": catalog.record("chips", self.chip),
+            "stack": catalog.record("stacks", self.stack),
+            "site": catalog.record("sites", self.site),
+            "prices": catalog.record("prices", "default"),
         }
         return Problem(
             name="time_is_money",
@@ -81,5 +83,5 @@ class TimeIsMoney:
             variables=(*(KNOWN[name] for name in names), batch),
             budgets=(Budget("power_budget_w", metric("peak_power_w"), self.power_budget_w),),
             template=Design(run, cluster, plan),
-            sources=tuple(catalog.sources_of(*(catalog.record(*each) for each in behind.items()))),
+            provenance=Provenance(records, self.constants),
         )

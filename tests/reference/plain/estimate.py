@@ -11,10 +11,10 @@ import math
 from tests.reference.plain import pool, rack
 from tests.reference.plain.failures import failures
 from tests.reference.plain.flops import flops, micro_batches
-from tests.reference.plain.kernels import chip_rates
+from tests.reference.plain.kernels import chip_rates, wide_rate
 from tests.reference.plain.learning import fresh, loss
 from tests.reference.plain.memory import memory
-from tests.reference.plain.money import carbon, money
+from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN, per_format
 from tests.reference.plain.power import power
 from tests.reference.plain.sites import apart, one_site
@@ -39,7 +39,7 @@ def plan_margins(run, sites, plan) -> dict[str, float]:
 def memory_margins(cluster, used: float, pooled: float) -> dict[str, float]:
     return {
         "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(used),
-        "pool": math.log(cluster.pool.capacity_bytes / pooled) if pooled > 0 else 0.0,
+        "pool": math.log(cluster.pool.capacity_bytes / pooled) if pooled > 0 else math.inf,
     }
 
 
@@ -53,9 +53,10 @@ def cluster_margins(cluster, plan, rack_w: float, cooling: float, lost: float) -
 
 
 def peak_seconds_per_flop(run, chip) -> float:
-    """At the clock asked for."""
+    """Of the fastest of the run's formats, at the clock asked for."""
     peak = per_format(chip.peak_flops_per_s)
-    return sum(share / (peak[name] * chip.clock_ratio) for name, share in per_format(run.gemm_precision).items())
+    mixed = sum(share / (peak[name] * chip.clock_ratio) for name, share in per_format(run.gemm_precision).items())
+    return min(mixed, 1.0 / wide_rate(run, chip))
 
 
 def estimate(run, cluster, plan) -> dict[str, float]:
@@ -69,7 +70,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     used_bytes, pooled = sum(parts.values()), pool.held(site_run, site_plan, cluster.stack)
     total, active = parameters(run.model, per_token=False), parameters(run.model, per_token=True)
     needed, repeated = flops(run, plan, cluster.stack)
-    watts = power(cluster, point, time, needed + repeated, chip_rates(run, running)[0])
+    watts = power(cluster, point, time, needed + repeated, min(chip_rates(run, running)[:2]))
     capex, usd = money(cluster, watts["it_peak"], watts["average"])
     kilograms = carbon(cluster, watts["it_peak"], watts["average"])
     job = failures(run, cluster, point["kelvin"], total)
@@ -125,6 +126,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "bottleneck": float(largest),
         "feasible": float(all(value >= -1e-6 for value in limits.values())),
     }
-    for group, values in (("breakdown", time["parts"]), ("memory", parts), ("margins", limits)):
+    spent = spending(cluster, watts["it_peak"], watts["average"])
+    for group, values in (("breakdown", time["parts"]), ("memory", parts), ("margins", limits), ("spending", spent)):
         report |= {f"{group}.{name}": value for name, value in values.items()}
     return {name: float(value) for name, value in report.items()}

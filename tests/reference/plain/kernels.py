@@ -10,16 +10,28 @@ from tests.reference.plain.names import BYTES, FORMATS, per_format
 
 
 def chip_rates(run, cluster) -> tuple[float, float, float]:
-    """Seconds a FLOP in the run's formats and in 16 bit, and seconds a byte of HBM."""
+    """Seconds a FLOP in the run's formats and where it stays wide, and seconds a byte of HBM."""
     chip = cluster.chip
     peak, efficiency, share = (
         per_format(v) for v in (chip.peak_flops_per_s, chip.matmul_efficiency, run.gemm_precision)
     )
-    mixed = 0.0
+    mixed = wide = 0.0
     for name in FORMATS:
         mixed += share[name] / (peak[name] * efficiency[name] * chip.clock_ratio)
-    bf16 = 1.0 / (peak["bf16"] * efficiency["bf16"] * chip.clock_ratio)
-    return mixed, bf16, 1.0 / (chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency)
+        held = widened(name)
+        wide += share[name] / (peak[held] * efficiency[held] * chip.clock_ratio)
+    return mixed, wide, 1.0 / (chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency)
+
+
+def widened(name: str) -> str:
+    """The format of what stays wide in a run of a format: its own where that has more than 16 bit."""
+    return name if BYTES[name] > 2.0 else "bf16"
+
+
+def wide_rate(run, chip) -> float:
+    """Peak of what stays wide, without efficiency."""
+    peak, share = per_format(chip.peak_flops_per_s), per_format(run.gemm_precision)
+    return float(chip.clock_ratio) / sum(share[name] / peak[widened(name)] for name in FORMATS)
 
 
 def sixteen_bit_rate(chip) -> float:
@@ -35,7 +47,7 @@ class Gemm(NamedTuple):
     inner: float
     launched: float | None = None  # columns of the kernel that it is a part of, where that has more
     count: float = 1.0
-    low: bool = True  # in the run's format, else 16 bit
+    low: bool = True  # in the run's format, else wide
     of_experts: bool = False
     last: bool = False  # the layer's output comes out of it
     weight: float | None = None  # bytes of a stored weight, where it is another than the format's
@@ -74,9 +86,9 @@ def layer_gemms(run, plan, moe: bool):
 
 
 def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
-    stack, (mixed, bf16, byte_s) = cluster.stack, chip_rates(run, cluster)
+    stack, (mixed, wide, byte_s) = cluster.stack, chip_rates(run, cluster)
     rows, columns, inner, count = shape.rows, shape.columns, shape.inner, shape.count
-    element, flop_s = 2.0, bf16
+    element, flop_s = 2.0, wide
     if shape.low:
         element = sum(share * BYTES[name] for name, share in per_format(run.gemm_precision).items())
         flop_s = mixed
@@ -110,7 +122,7 @@ def attention_core(run, cluster, plan) -> tuple[tuple, tuple]:
     work = 2.0 * tokens * keys_met(run, computed_causal(run, stack)) * heads * width
     keys = heads if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
     streams = 2.0 * tokens * (heads + keys) * width
-    peak = sixteen_bit_rate(chip)
+    peak = wide_rate(run, chip)
     directions = []
     for again, efficiency, stream_passes, score_bytes, kernels in (
         (1.0, stack.attention_forward_efficiency, 1.0, 13.0, 1.0),

@@ -31,6 +31,36 @@ def money(cluster, it_peak_w: float, average_w: float) -> tuple[float, float]:
     return capital, a_second + price.margin * a_second
 
 
+def spending(cluster, it_peak_w: float, average_w: float) -> dict[str, float]:
+    """Dollars that a second of the cluster costs, by cause."""
+    chip, site, network, price = cluster.chip, cluster.facility, cluster.network, cluster.prices
+    wires = leaving_bandwidth(cluster) * cluster.rack.optics_usd_per_byte_per_s
+    wires += price.domain_usd_per_chip * float(network.size[0]) / price.reference_domain
+    for bandwidth, usd in zip(network.bandwidth_bytes_per_s, price.network_usd_per_byte_per_s, strict=True):
+        wires += float(bandwidth) * float(usd)
+    memory = chip.hbm_capacity_bytes * price.hbm_usd_per_byte
+    memory += chip.hbm_bandwidth_bytes_per_s * price.hbm_usd_per_byte_per_s
+    bought = {
+        "chips": price.chip_base_usd + memory,
+        "network": wires,
+        "hosts": price.host_usd,
+        "pool": pool_price(cluster.pool),
+        "racks": cluster.rack.price_usd / cluster.rack.chips,
+    }
+    bought = {name: usd * cluster.chips * (1.0 + price.spares_fraction) for name, usd in bought.items()}
+    built = cluster.chips * it_peak_w * (site.construction_usd_per_w + cluster.cooling.capital_usd_per_w)
+    built += (cluster.sites.count - 1.0) * cluster.sites.fixed_usd
+    a_second = {
+        name: usd / price.server_lifetime_s + usd * price.capital_rate_per_s / 2.0 for name, usd in bought.items()
+    }
+    a_second["upkeep"] = sum(bought.values()) * price.maintenance_per_s
+    a_second["building"] = built / site.construction_lifetime_s + built * price.capital_rate_per_s / 2.0
+    a_second["lines"] = lease(cluster.sites)
+    parts = {name: usd / price.occupancy for name, usd in a_second.items()}
+    parts["electricity"] = average_w * site.electricity_usd_per_j
+    return {name: usd + price.margin * usd for name, usd in parts.items()}
+
+
 def carbon(cluster, it_peak_w: float, average_w: float) -> float:
     """kgCO2e a second."""
     site, price = cluster.facility, cluster.prices

@@ -36,7 +36,7 @@ def usage_effectiveness(cluster) -> float:
 
 
 def power(cluster, point, step: dict, executed_flops: float, flop_s: float) -> dict[str, float]:
-    """Watts of one chip and at the meter; `flop_s` seconds a FLOP takes in large GEMMs at the sustained clock."""
+    """Watts of one chip and at the meter; `flop_s` seconds a FLOP takes at least in large GEMMs at the sustained clock."""
     step_s = step["step"]
     core = executed_flops / cluster.chips * flop_s / step_s
     full = at_the_inlet(cluster, point, 1.0, 1.0, 1.0)

@@ -6,10 +6,10 @@ import math
 
 from tests.reference.plain import rack
 from tests.reference.plain.estimate import peak_seconds_per_flop
-from tests.reference.plain.money import carbon, money
+from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.power import at_the_inlet, usage_effectiveness
-from tests.reference.plain.serving_state import apart, chips_of, together
+from tests.reference.plain.serving_state import chips_of, colocated, disaggregated
 from tests.reference.plain.thermal import operating_point
 from tests.reference.plain.weights import expert_replicas, parameters
 
@@ -37,7 +37,7 @@ def margins(service, cluster, state: dict, rack_w: float, cooling: float) -> dic
     ]
     return {
         **{name: min(limits[name] for limits in each) for name in each[0]},
-        "demand": math.log(state["interval"]) - math.log(state["between"]),
+        "demand": math.log(state["interval"]) - math.log(state["between"]) if service.requests_per_s > 0 else math.inf,
         "chips": -abs(math.log(cluster.chips / sum(chips_of(plan) for plan in state["plans"]))),
         "cooling": cooling,
         **rack.margins(cluster, rack_w),
@@ -57,12 +57,19 @@ def watts(cluster, point, state: dict) -> dict[str, float]:
     }
 
 
+def missing(service, plan) -> list[str]:
+    """Metrics that a machine of one phase, or of one group of chips, does not have."""
+    names = [] if hasattr(plan, "decode") else ["kv_transfer_s"]
+    names += [] if service.prefills else ["time_to_first_token_s", "request_time_s"]
+    return names if service.decodes else [*names, "time_per_output_token_s", "request_time_s", "users", "users_per_w"]
+
+
 def estimate(service, cluster, plan) -> dict[str, float]:
     """Every leaf of the report by name."""
     chip, chips = cluster.chip, cluster.chips
     point = operating_point(chip, cluster.cooling)
     running = rack.running(cluster, point["clock"])
-    state = apart(service, running, plan) if hasattr(plan, "decode") else together(service, running, plan)
+    state = (disaggregated if hasattr(plan, "decode") else colocated)(service, running, plan)
     draw = watts(cluster, point, state)
     pue, rack_w = draw["pue"], draw["full"] * cluster.rack.chips
     capex, usd = money(cluster, draw["full"], draw["average"])
@@ -125,6 +132,9 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "bottleneck": float(max(range(len(BREAKDOWN)), key=lambda i: parts[BREAKDOWN[i]])),
         "feasible": float(all(value >= -1e-6 for value in limits.values())),
     }
-    for group, values in (("breakdown", parts), ("memory", state["memory"]), ("margins", limits)):
+    report |= dict.fromkeys(missing(service, plan), math.nan)
+    spent = spending(cluster, draw["full"], draw["average"])
+    groups = (("breakdown", parts), ("memory", state["memory"]), ("margins", limits), ("spending", spent))
+    for group, values in groups:
         report |= {f"{group}.{name}": value for name, value in values.items()}
     return {name: float(value) for name, value in report.items()}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, send
 from tests.reference.plain.extremes import largest_of
-from tests.reference.plain.kernels import Gemm, chip_rates, gemm, layer_gemms, passes, sixteen_bit_rate
+from tests.reference.plain.kernels import Gemm, chip_rates, gemm, layer_gemms, passes, wide_rate
 from tests.reference.plain.layer import add, direction, layer_communication
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.rack import replaced
@@ -125,7 +125,7 @@ def attention_flops(w, batch: Batch) -> tuple[float, float]:
 
 def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float, float]:
     w, stack, byte_s = service.model, cluster.stack, chip_rates(service, cluster)[2]
-    rate = sixteen_bit_rate(cluster.chip) * stack.attention_forward_efficiency
+    rate = wide_rate(service, cluster.chip) * stack.attention_forward_efficiency
     of_sequences, of_prompts = attention_flops(w, batch)
     compute = of_sequences / plan.tp / rate
     traffic = cached_bytes_read(service, cluster, plan, batch) * times_read(w, stack, plan.tp) * byte_s
@@ -266,5 +266,5 @@ def one_pass(service, cluster, plan, batch: Batch) -> dict:
         "hidden": seconds["hidden_s"],
         "busy": (parts["compute_s"] + parts["memory_bound_s"]) / plan.pp,
         "hbm": (seconds["hbm_s"] + of_head["hbm_s"]) / plan.pp,
-        "arithmetic": flops(w, batch) * chip_rates(service, cluster)[0] / (plan.tp * plan.pp),
+        "arithmetic": flops(w, batch) * min(chip_rates(service, cluster)[:2]) / (plan.tp * plan.pp),
     }

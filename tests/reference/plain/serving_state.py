@@ -89,7 +89,7 @@ def instance(plan) -> float:
     return plan.pp * max(plan.tp * plan.cp, plan.ep * plan.expert_tp)
 
 
-def together(service, cluster, plan) -> dict:
+def colocated(service, cluster, plan) -> dict:
     """One group of chips for what the service does."""
     w, own, chips = service.model, plan.micro_batch, chips_of(plan)
     decodes, prefills = service.decodes == 1, service.prefills == 1
@@ -147,28 +147,28 @@ def transfer(service, cluster, plan) -> tuple[float, float]:
     return send(cluster, alone, everybody, 1.0), stream(cluster, shared, everybody, 1.0)
 
 
-def apart(service, cluster, plan) -> dict:
+def disaggregated(service, cluster, plan) -> dict:
     """Prompts on chips of their own."""
     w, gain = service.model, gained(service)
     decode, prefill = plan.decode, plan.prefill
-    own, together_with = decode.micro_batch, prefill.micro_batch
-    going, prompts = batch_of(service, own, 0.0), batch_of(service, 0.0, together_with)
+    own, prompts_a_pass = decode.micro_batch, prefill.micro_batch
+    going, prompts = batch_of(service, own, 0.0), batch_of(service, 0.0, prompts_a_pass)
     step, first = timed(service, cluster, decode, going), timed(service, cluster, prefill, prompts)
     generated = by_sequences(service, without_first=True)
     passes = generated / gain / own
     decoded = passes * step["period"] / decode.pp / decode.dp
-    prefilled = first["period"] / prefill.pp / prefill.dp / together_with / service.load
+    prefilled = first["period"] / prefill.pp / prefill.dp / prompts_a_pass / service.load
     travel, links = transfer(service, cluster, plan)
     between = max(decoded, prefilled, links)
     waiting = 0.5 * service.load / (1.0 - service.load) * first["period"] / prefill.pp
     resident = remembered(w, service.input_tokens + service.output_tokens / 2.0) * own * decode.pp
-    of_prompts = remembered(w, service.input_tokens) * together_with * prefill.pp
+    of_prompts = remembered(w, service.input_tokens) * prompts_a_pass * prefill.pp
     needs = (
         memory(service, cluster, decode, going, resident),
         memory(service, cluster, prefill, prompts, of_prompts),
     )
-    one, other = (chip_seconds(p, t, n) for p, t, n in ((decode, step, passes), (prefill, first, 1.0 / together_with)))
-    prompt_flops = flops(w, prompts) / together_with
+    one, other = (chip_seconds(p, t, n) for p, t, n in ((decode, step, passes), (prefill, first, 1.0 / prompts_a_pass)))
+    prompt_flops = flops(w, prompts) / prompts_a_pass
     return {
         "step": step,
         "floor": floor(service, cluster, decode, going),

@@ -122,7 +122,7 @@ def test_what_has_no_term_is_refused_by_name(tmp_path, kind, reason):
         (PLAIN, {"num_attention_heads": 0}, "'num_attention_heads' must be above zero"),
         (PLAIN, {"num_hidden_layers": 1e14}, "'num_hidden_layers' = 100000000000000.0 is more than any model has"),
         (PLAIN, {"num_hidden_layers": 10**400}, "'num_hidden_layers' = 1000"),
-        (PLAIN, {"num_hidden_layers": 32.5}, "whole number"),
+        (PLAIN, {"num_hidden_layers": 32.5}, "an integer"),
         (PLAIN, {"num_hidden_layers": True}, "must be a number, not True"),
         (PLAIN, {"vocab_size": float("nan")}, "'vocab_size' must be a number that is not negative"),
         (PLAIN, {"vocab_size": None}, "'vocab_size' is missing: it is null"),

@@ -19,9 +19,10 @@ from hwopt.convex.canonical import Programme, programme
 from hwopt.convex.interior_point import Status, solve
 from hwopt.convex.reader import read
 from hwopt.convex.signomial import Algebra
-from hwopt.optim.boxes import Boxes
+from hwopt.design.lattices import lattice_of
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.system import System
 from hwopt.optim.branch_and_bound import bounded
-from hwopt.optim.lattice import Lattice
 from tests.unit.convex.reading import value
 
 SAMPLES = 2000
@@ -174,7 +175,7 @@ def test_where_nothing_is_replaced_the_optimum_is_the_true_one(name):
     case = CASES[name]
     low, high = (np.array(each, float)[:, None] for each in (case.low, case.high))
     made = programme_of(case.function, low, high, Algebra())
-    assert not made.replaced, [str(each) for each in made.replaced]
+    assert not made.relaxed, [str(each) for each in made.relaxed]
     answers = solve(made.structure, made.numbers, tolerance=1e-10)
     assert answers.status[0] == Status.solved
     found = answers.objective[0] + made.constant[0]
@@ -314,27 +315,30 @@ def test_ranges_without_an_end_leave_the_other_problems_of_a_batch_alone():
 
 # The whole model: boxes of the default lattice around designs.
 
-GOOD = (16, 1, 8, 16, 1, 195, 11, 2, 25, 1, 1)
+GOOD = {
+    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 195, "micro_batches": 11, "groups": 2,
+    "chips_per_rack": 25, "hbm_stacks": 1, "dies": 1,
+}  # fmt: skip
 """A design of the default question that holds its budgets."""
 
 
-def designs_near(lattice: Lattice, random, count: int) -> np.ndarray:
-    """Valid whole-number designs around a good one."""
-    made = []
-    names = {name: i for i, name in enumerate(Lattice.COORDINATES)}
-    batch = lattice.range("global_batch_sequences")
-    while len(made) < count:
-        at = np.array(GOOD)
-        at[names["tp"]] = random.choice([8, 16, 32])
-        at[names["pp"]] = random.integers(4, 13)
-        at[names["virtual_stages"]] = random.integers(1, 128 // at[names["pp"]] + 1)
-        at[names["micro_batches"]] = random.integers(4, 33)
-        at[names["dp"]] = math.exp(random.uniform(*np.log(batch))) / at[names["micro_batches"]]
-        at[names["groups"]] = random.integers(1, 9)
-        at[names["chips_per_rack"]] = random.integers(8, 33)
-        if 1.5e4 < at[names["tp"]] * at[names["pp"]] * at[names["dp"]] < 4e4 and lattice.valid(at[None])[0]:
-            made.append(at)
-    return np.array(made)
+def designs_near(lattice: System, random, count: int) -> np.ndarray:
+    """Valid integer designs around a good one."""
+    points = []
+    batch = lattice.quantities["global_batch_sequences"]
+    while len(points) < count:
+        design = dict(GOOD)
+        design["tp"] = random.choice([8, 16, 32])
+        design["pp"] = random.integers(4, 13)
+        design["virtual_stages"] = random.integers(1, 128 // design["pp"] + 1)
+        design["micro_batches"] = random.integers(4, 33)
+        design["dp"] = math.floor(math.exp(random.uniform(*np.log([batch.low, batch.high]))) / design["micro_batches"])
+        design["groups"] = random.integers(1, 9)
+        design["chips_per_rack"] = random.integers(8, 33)
+        point = lattice.point(design)
+        if 1.5e4 < design["tp"] * design["pp"] * design["dp"] < 4e4 and lattice.valid(point[None])[0]:
+            points.append(point)
+    return np.array(points)
 
 
 @pytest.fixture(scope="module")
@@ -342,11 +346,11 @@ def question():
     with jax.enable_x64(True):
         problem = hwopt.objective("train_cost").problem()
     looser = replace(problem, budgets=tuple(replace(each, limit=1.3 * each.limit) for each in problem.budgets))
-    lattice = Lattice(looser)
+    lattice = lattice_of(looser)
     points = designs_near(lattice, np.random.default_rng(0), 250)
-    points = np.vstack([GOOD, points])
+    points = np.vstack([lattice.point(GOOD), points])
     made, answers, lower = bounded(looser, lattice, Boxes(points, points), tolerance=1e-9)
-    assert not made.replaced
+    assert not made.relaxed
     solved = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))[:20]
     assert len(solved) == 20
     return looser, lattice, points[solved], (answers.objective + made.constant)[solved]
@@ -357,13 +361,14 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
     problem, lattice, points, optima = question
     random = np.random.default_rng(1)
     widest = random.uniform(0.0, 1.2, points.shape) * (random.uniform(size=points.shape) < 0.7)
-    widest[:, :2] = 0.0  # boxes have one degree of tensor and expert parallelism
+    widest[:, [lattice.at["tp"], lattice.at["ep"]]] = 0.0  # boxes have one degree of tensor and expert parallelism
     before = np.full(len(points), -np.inf)
     for share in (1.0, 0.5, 0.1, 0.0):
         low = np.floor(points * np.exp(-share * widest) + 1e-9).clip(1).astype(np.int64)
         high = np.ceil(points * np.exp(share * widest) - 1e-9).astype(np.int64)
-        low, high = np.maximum(low, lattice.roots().low.min(0)), np.minimum(high, lattice.roots().high.max(0))
-        boxes, left = lattice.shrunk(Boxes(low, high))
+        initial = lattice.initial_boxes()
+        low, high = np.maximum(low, initial.low.min(0)), np.minimum(high, initial.high.max(0))
+        boxes, left = lattice.propagate(Boxes(low, high))
         assert len(left) == len(points)
         assert ((boxes.low <= points) & (points <= boxes.high)).all()
         _, answers, lower = bounded(problem, lattice, boxes, tolerance=1e-9)

@@ -318,7 +318,7 @@ def test_exact_sides_need_no_replacement():
         count = len(inspect.signature(function).parameters)
         (output,), algebra = read_function(function, [()] * count, low=0.3, high=3.0)
         made = programme(algebra, output.ravel()[0], {}, 1)
-        assert not made.replaced, inspect.getsource(function)
+        assert not made.relaxed, inspect.getsource(function)
 
 
 # Where, and what of.

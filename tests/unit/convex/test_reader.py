@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.convex.reader import Comparison, Unreadable
+from hwopt.convex.reader import Comparison, NotDGP
 from hwopt.convex.signomial import Algebra
 from tests.unit.convex.reading import read_function, value
 
@@ -224,7 +224,7 @@ def test_comparisons_stay_open_where_neither_side_always_holds():
 REFUSED = [
     (lambda x: jnp.sin(x), "operation 'sin'"),
     (lambda x: jnp.floor(x), "operation 'floor'"),
-    (lambda x: x.astype(int), "a whole number"),
+    (lambda x: x.astype(int), "an integer"),
     (lambda x: jnp.argmax(x), "operation 'argmax'"),
     (lambda x: x[jnp.argmax(jnp.ones(3))] + x[(x[0] > 1).astype(int)], "a place that depends"),
     (lambda x: x.at[jnp.array([1, 7])].get(mode="fill"), "outside"),
@@ -239,13 +239,13 @@ REFUSED = [
 
 @pytest.mark.parametrize("function, what", REFUSED, ids=[what for _, what in REFUSED])
 def test_what_has_no_meaning_is_refused_with_its_line(function, what):
-    with pytest.raises(Unreadable, match=what) as caught:
+    with pytest.raises(NotDGP, match=what) as caught:
         read_function(function, [(3,)], 0.5, 3.0)
     assert str(caught.value).startswith(f"{__file__}:{inspect.getsourcelines(function)[1]} ")
 
 
 def test_places_that_depend_on_the_plan_are_refused():
-    with pytest.raises(Unreadable, match="plan"):
+    with pytest.raises(NotDGP, match="plan"):
         read_function(lambda x, i: x[i], [(3,)], 0.5, 3.0, known=[np.array([0, 1])])
     (read,), algebra = read_function(lambda x, i: x[i], [(3,)], 0.5, 3.0, known=[np.array([1])])
     assert algebra.range(read[()])[0] == 0.5

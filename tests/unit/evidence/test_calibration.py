@@ -14,8 +14,7 @@ from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.calibration import calibrate, screen
 from hwopt.evidence.calibration.files import check_writable, write
-from hwopt.evidence.calibration.fit import fit
-from hwopt.evidence.calibration.held_out import across, errors_over_cells, leave_out
+from hwopt.evidence.calibration.fit import across, fit, leave_out
 from hwopt.evidence.calibration.observations import Observations
 from hwopt.evidence.calibration.widths import fit_widths, half_widths
 from hwopt.evidence.intervals import FLOORS, TERMS
@@ -124,7 +123,7 @@ def test_across_predicts_only_what_was_asked(observed):
     predicted = across(observed, ("ampere", "hopper"), ("blackwell",))
     blackwell = np.array(observed.families) == "blackwell"
     assert np.all(np.isfinite(predicted[blackwell])) and np.all(np.isnan(predicted[~blackwell]))
-    assert errors_over_cells(observed, predicted).cells == 2
+    assert observed.over_cells(predicted).cells == 2
 
 
 def test_widths_hold_what_they_say_and_never_narrow():
@@ -160,7 +159,7 @@ def test_several_sources_weigh_by_cell_and_are_left_out_whole(tmp_path, monkeypa
     words = ("SimuMax", "Korthikanti", "fms-fsdp")
     path = _subset(tmp_path, lambda row: any(word in row["source"] for word in words))
     left_out = []
-    module = importlib.import_module("hwopt.evidence.calibration.held_out")
+    module = importlib.import_module("hwopt.evidence.calibration.fit")
     real = module.fit
 
     def watched(observed, weights=None, **given):

@@ -92,5 +92,7 @@ def test_rows_without_an_error_and_cells_without_rows_do_not_count():
     errors = np.array([0.1, np.nan, -0.3])
     of = cell_errors([[0, 1], [2], [1], []], errors, np.log1p(errors))
     assert (of.cells, of.rows) == (2, 2)
-    assert (of.median, of.mean, of.worst, of.signed) == pytest.approx((0.2, 0.2, 0.3, -0.1))
-    assert np.isnan(cell_errors([], errors, errors).mean)
+    assert (of.median_abs_error, of.mean_abs_error, of.max_abs_error, of.mean_error) == pytest.approx(
+        (0.2, 0.2, 0.3, -0.1)
+    )
+    assert cell_errors([], errors, errors).mean_abs_error is None

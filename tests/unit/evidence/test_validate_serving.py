@@ -9,9 +9,9 @@ import pytest
 
 from hwopt import catalog
 from hwopt.errors import UserError
-from hwopt.evidence.calibration.serving_widths import half_widths
-from hwopt.evidence.intervals import serving_interval
+from hwopt.evidence.intervals import interval
 from hwopt.evidence.validation import Reason, screen, validate
+from tests.benchmark.serving_widths import half_widths
 
 COLUMNS = (
     "id,source,model_name,gpu,num_gpus,tp,pp,ep,weight_precision,kv_precision,batch,input_tokens,output_tokens,metric,value,"
@@ -121,13 +121,13 @@ def test_no_interval_without_calibrated_constants(answer, constants):
 
 def test_the_interval_holds_the_prediction_and_is_wider_with_experts():
     held = catalog.calibration()
-    dense = serving_interval(catalog.service("llama2-7b"), "ampere", held)
-    moe = serving_interval(catalog.service("mixtral-8x7b"), "ampere", held)
-    unseen = serving_interval(catalog.service("llama2-7b"), "cdna3", held)
+    dense = interval(catalog.service("llama2-7b"), "ampere", "", held)
+    moe = interval(catalog.service("mixtral-8x7b"), "ampere", "", held)
+    unseen = interval(catalog.service("llama2-7b"), "cdna3", "", held)
     assert dense is not None and moe is not None and unseen is not None
     assert 0.05 < dense.time < moe.time < 1.0
     assert unseen.time > dense.time
-    assert serving_interval(catalog.service("llama2-7b"), "ampere", None) is None
+    assert interval(catalog.service("llama2-7b"), "ampere", "", None) is None
 
 
 def test_serving_stacks_move_with_chips_alone():

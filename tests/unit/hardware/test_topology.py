@@ -12,7 +12,7 @@ import pytest
 
 from hwopt.errors import UserError
 from hwopt.hardware.topology import Crossbar, Dragonfly, FatTree, FullMesh, Parts, Torus
-from hwopt.hardware.topology.fat_tree import MOST_LEVELS
+from hwopt.hardware.topology.switched import MOST_LEVELS
 
 
 def real(value) -> jax.Array:

@@ -1,4 +1,4 @@
-"""A chip in the making becomes a chip like any other, with a price and links."""
+"""A parametric chip becomes a chip like any other, with a price and links."""
 
 from __future__ import annotations
 

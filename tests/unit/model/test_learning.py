@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize_scalar
 
-from hwopt.catalog.learning import loss_law
 from hwopt.catalog.names import data_root, names
+from hwopt.catalog.workloads import loss_law
 from hwopt.errors import UserError
 from hwopt.model import learning as model
 from hwopt.optim.quick_jit import quick_jit

@@ -12,8 +12,8 @@ from scipy.special import betainc, roots_genlaguerre
 from scipy.stats import binom
 
 from hwopt.catalog.load import record
-from hwopt.catalog.manufacture import process
 from hwopt.catalog.names import data_root, names
+from hwopt.catalog.silicon import process
 from hwopt.errors import UserError
 from hwopt.hardware.process import Dies, Package, Process
 from hwopt.model.manufacture import (
@@ -461,7 +461,7 @@ def test_newer_processes_cost_and_emit_more_a_wafer():
 @pytest.mark.parametrize(
     ("key", "line", "complaint"),
     [
-        ("stack_bond_yield", 'stack_bond_yield = { value = 1.5, unit = "1", {} }', "must not be above 1"),
+        ("stack_bond_yield", 'stack_bond_yield = { value = 1.5, unit = "1", {} }', "must not exceed 1"),
         ("edge_exclusion", 'edge_exclusion = { value = 200, unit = "mm", {} }', "leaves nothing of a wafer"),
         ("fab_yield", 'fab_yield = { value = 0, unit = "1", {} }', "the model divides by it"),
         ("wafer_price", 'wafer_prize = { value = 1, unit = "USD", {} }', "did you mean 'wafer_price'"),

@@ -9,10 +9,9 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from hwopt.catalog.names import data_root, names
-from hwopt.catalog.reliability import reliability
+from hwopt.catalog.peripherals import reliability
 from hwopt.errors import UserError
-from hwopt.hardware.reliability import Reliability
-from hwopt.hardware.storage import Storage
+from hwopt.hardware.peripherals import Reliability, Storage
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum, soft_maximum
 from hwopt.optim.quick_jit import quick_jit

@@ -14,7 +14,7 @@ from hwopt.catalog.load import data_root
 from hwopt.catalog.names import names
 from hwopt.catalog.silicon import chip_design, technology
 from hwopt.errors import UserError
-from hwopt.hardware.chip_design import ChipDesign
+from hwopt.hardware.chip_project import ChipDesign
 from hwopt.model.silicon import areas, chip, flop_energy_j, margins, transistors_per_flop
 from hwopt.model.thermal import rated_power_w
 from hwopt.optim.quick_jit import quick_jit

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from hwopt.optim.augmented_lagrangian import Settings, minimise, projected_gradient
+from hwopt.optim.augmented_lagrangian import Settings, minimise_all, projected_gradient
 
 COUNTS = Settings(outer=np.asarray(24), inner=np.asarray(260))
 
@@ -15,6 +15,13 @@ COUNTS = Settings(outer=np.asarray(24), inner=np.asarray(260))
 def float64():
     with jax.enable_x64(True):
         yield
+
+
+def minimise(values, start, lower, upper, settings, **keywords):
+    """One problem as a batch of one."""
+    alone = lambda y, temperature, _: values(y, temperature)
+    found = minimise_all(alone, start[None], lower[None], upper[None], jnp.zeros(1), settings, **keywords)
+    return jax.tree.map(lambda leaf: leaf[0], found)
 
 
 def solve(values, start, lower, upper, **keywords):

@@ -15,13 +15,14 @@ from scipy.optimize import differential_evolution, linprog, minimize
 
 import hwopt
 from hwopt.convex.interior_point import Status
+from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import METRICS
 from hwopt.design.problem import Form, Problem, evaluate
-from hwopt.optim.boxes import Boxes
+from hwopt.integers import counting
+from hwopt.integers.boxes import Boxes
 from hwopt.optim.branch_and_bound import bounded
 from hwopt.optim.certified import leaf
-from hwopt.optim.lattice import Lattice
-from tests.unit.convex.test_canonical import designs_near
+from tests.unit.convex.test_canonical import GOOD, designs_near
 
 QUESTIONS = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
 LIMITED = (
@@ -52,7 +53,7 @@ def with_limits(problem: Problem, limits) -> Problem:
 def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
     """Designs of a question's lattice that can hold its budgets."""
     problem = problem_of(name)
-    lattice = Lattice(problem)
+    lattice = lattice_of(problem)
     points = designs_near(lattice, np.random.default_rng(3), 250)
     _, answers, lower = bounded(problem, lattice, Boxes(points, points))
     held = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))
@@ -61,8 +62,8 @@ def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
 
 def leaf_of(problem: Problem, point: np.ndarray):
     """Programme, answers, logarithm of the optimum."""
-    programme, answers = leaf(problem, Lattice(problem), point)
-    assert not programme.replaced
+    programme, answers = leaf(problem, lattice_of(problem), point)
+    assert not programme.relaxed
     assert answers.status[0] == Status.solved
     return programme, answers, float(answers.objective[0] + programme.constant[0])
 
@@ -73,7 +74,7 @@ def leaf_of(problem: Problem, point: np.ndarray):
 @cache
 def compiled(places: tuple):
     """Logarithms of all metrics of interest and all margins, and their slopes: one program for all questions."""
-    form = Form(places, METRICS["run_cost_usd"], tuple(METRICS[name] for name in LIMITED))
+    form = Form(places, METRICS["run_cost_usd"], tuple((name, METRICS[name]) for name in LIMITED))
 
     def both(template, y):
         values = lambda y: evaluate(form, template, y, jnp.ones(len(LIMITED)), None).constraints
@@ -83,11 +84,11 @@ def compiled(places: tuple):
 
 
 class Exact:
-    """The exact model of a question at whole numbers that are fixed, in the logarithms of what stays free."""
+    """The exact model of a question at integers that are fixed, in the logarithms of what stays free."""
 
     def __init__(self, problem: Problem, point: np.ndarray):
-        self.problem, design = problem, Lattice(problem).design(point)
-        self.whole = np.array([math.log(design.get(each.name, 1.0)) for each in problem.variables])
+        self.problem, design = problem, lattice_of(problem).design(point)
+        self.integers = np.array([math.log(design.get(each.name, 1.0)) for each in problem.variables])
         self.free = [i for i, each in enumerate(problem.variables) if each.name not in design]
         box = [problem.variables[i] for i in self.free]
         self.bounds = np.log([[each.lower, each.upper] for each in box])
@@ -101,7 +102,7 @@ class Exact:
     def _of(self, x, which: int) -> np.ndarray:
         key = x.tobytes()
         if self._last[0] != key:
-            y = self.whole.copy()
+            y = self.integers.copy()
             y[self.free] = x
             with jax.enable_x64(True):
                 made = compiled(self.problem.form.places)(self.problem.template, jnp.asarray(y))
@@ -276,6 +277,10 @@ def test_prices_are_what_solving_again_says(index):
 
 # Whole lattices.
 
+COORDINATES = (
+    "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack", "hbm_stacks", "dies",
+)  # fmt: skip
+
 
 def narrowed(problem: Problem, **boxes: tuple[float, float]) -> Problem:
     made = [v.bounded(*boxes[v.name]) if v.name in boxes else v for v in problem.variables]
@@ -290,12 +295,12 @@ def tiny(name: str = "train_cost") -> Problem:
 
 
 def enumerated(problem: Problem) -> np.ndarray:
-    """Every whole-number design, by trying all."""
+    """Every integer design, by trying all, in the order of `COORDINATES`."""
     box = {each.name: (each.lower, each.upper) for each in problem.variables}
     layers = int(problem.template.workload.model.layers)
-    whole = lambda name: range(math.ceil(box[name][0]), math.floor(box[name][1]) + 1)
-    made = []
-    for t, p, v, b, n in product(*map(whole, ("tp", "pp", "virtual_stages", "micro_batch", "chips_per_rack"))):
+    integers = lambda name: range(math.ceil(box[name][0]), math.floor(box[name][1]) + 1)
+    rows = []
+    for t, p, v, b, n in product(*map(integers, ("tp", "pp", "virtual_stages", "micro_batch", "chips_per_rack"))):
         if int(problem.template.workload.model.heads) % t or p * v > layers + 2 or (v > 1 and p == 1):
             continue
         domains = [g for g in range(1, 600) if box["scale_up_domain"][0] <= t * g <= box["scale_up_domain"][1]]
@@ -304,8 +309,8 @@ def enumerated(problem: Problem) -> np.ndarray:
                 continue
             for m in range(1, int(box["global_batch_sequences"][1]) // (d * b) + 1):
                 if d * b * m >= box["global_batch_sequences"][0] and (v == 1 or m >= p):
-                    made += [(t, 1, p, v, b, d, m, g, n, 1, 1) for g in domains]
-    return np.array(made)
+                    rows += [(t, 1, p, v, b, d, m, g, n, 1, 1) for g in domains]
+    return np.array(rows)
 
 
 @pytest.mark.slow
@@ -313,9 +318,9 @@ def enumerated(problem: Problem) -> np.ndarray:
 def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
     problem = tiny(name)
     problem = with_limits(problem, [1.2 * each.limit for each in problem.budgets])
-    points = enumerated(problem)
-    lattice = Lattice(problem)
-    assert len(points) == lattice.count()
+    lattice = lattice_of(problem)
+    points = enumerated(problem)[:, [COORDINATES.index(name) for name in lattice.names]]
+    assert len(points) == counting.count(lattice)
     assert lattice.valid(points).all()
     optima = []
     for point in points:
@@ -357,7 +362,8 @@ def test_evolution_finds_nothing_better():
     free = [n for n in names if n.endswith(("_per_s", "_bytes", "_ratio"))]
     form = Form(problem.form.places, problem.objective, problem.form.budgets)
     at = jax.jit(jax.vmap(lambda y: evaluate(form, problem.template, y, problem.limits, None)))
-    design = Lattice(problem).design(np.array([16, 1, 8, 16, 1, 195, 11, 2, 25, 1, 1]))
+    lattice = lattice_of(problem)
+    design = lattice.design(lattice.point(GOOD))
     best = [math.inf]
     boxed = [i for i, name in enumerate(names) if not name.endswith("_stage")]  # those follow from the plan
 
@@ -388,6 +394,4 @@ def test_evolution_finds_nothing_better():
 
 
 def test_coordinates_are_as_enumerated():
-    assert Lattice.COORDINATES[:9] == (
-        "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack"
-    )  # fmt: skip
+    assert sorted(COORDINATES) == sorted(lattice_of(problem_of("train_cost")).names)

@@ -11,12 +11,12 @@ from scipy.optimize import minimize
 
 import hwopt
 from hwopt.cli import main
+from hwopt.design.exact import FEASIBLE
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
 from hwopt.optim.certified import with_one_sided_prices
-from hwopt.optim.exact import FEASIBLE
 from hwopt.optim.quick_jit import quick_jit
-from hwopt.optim.whole_plans import divisors, whole_designs
+from hwopt.optim.rounding import rounding_candidates
 from hwopt.report.documents import solution_document
 from hwopt.report.screens import solution_screen
 
@@ -58,7 +58,7 @@ def test_json_has_the_contract(solution):
     assert math.isclose(sum(document["report"]["breakdown"].values()), document["report"]["step_time_s"], rel_tol=1e-12)
 
 
-def test_what_is_whole_is_whole_and_divides(solution):
+def test_integers_are_integers_and_divide(solution):
     plan, run, cluster = solution.inputs.plan, solution.inputs.workload, solution.inputs.cluster
     for name in ("tp", "pp", "dp", "virtual_stages", "micro_batch"):
         assert float(getattr(plan, name)) == round(float(getattr(plan, name))), name
@@ -76,19 +76,19 @@ def test_estimating_the_answer_again_returns_the_same(solution):
 
 @pytest.mark.slow
 def test_an_independent_solver_finds_nothing_better_with_the_same_plan(solution):
-    """SciPy's SLSQP on the exact model, whole numbers fixed, from the answer and from points around it."""
+    """SciPy's SLSQP on the exact model, integers fixed, from the answer and from points around it."""
     problem = solution.problem
     with jax.enable_x64(True):
         values = quick_jit(lambda y: evaluate(problem.form, problem.template, y, problem.limits, None))
         slopes = quick_jit(jax.jacfwd(lambda y: evaluate(problem.form, problem.template, y, problem.limits, None)))
         plan = solution.plan
-        fixed = {each.name: solution.design[each.name].value for each in problem.variables if each.whole}
+        fixed = {each.name: solution.design[each.name].value for each in problem.variables if each.integer}
         fixed |= {"fullest_stage": float(plan.fullest_stage), "last_stage": float(plan.last_stage)}
         free = [i for i, each in enumerate(problem.variables) if each.name not in fixed]
-        whole = np.array([math.log(fixed.get(each.name, 1.0)) for each in problem.variables])
+        held = np.array([math.log(fixed.get(each.name, 1.0)) for each in problem.variables])
 
         def full(x):
-            y = whole.copy()
+            y = held.copy()
             y[free] = x
             return jnp.asarray(y)
 
@@ -164,7 +164,7 @@ def test_bad_levers_are_refused_in_one_line(arguments, named, capsys):
 @pytest.mark.long
 @pytest.mark.slow
 def test_both_prices_of_a_budget(solution):
-    """Whole numbers free again: a little less costs at least as much as a little more saves."""
+    """Integers free again: a little less costs at least as much as a little more saves."""
     small = hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL | {"tp": (16, 16), "chips_per_rack": (28, 30)})
     with jax.enable_x64(True):
         priced = with_one_sided_prices(small)
@@ -181,15 +181,15 @@ def test_infeasible_question_exits_1_and_says_what_would_mend_it(capsys):
     assert main(["optimize", "--capex-budget-usd", "8e8", "--bounds", boxes, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["feasible"] is False
-    assert document["clash"].startswith("Proved")
-    assert "clash" in document["clash"] and "capex_budget_usd" in document["clash"]
+    assert document["message"].startswith("Infeasible, proved")
+    assert "conflict" in document["infeasibility"] and "capex_budget_usd" in document["infeasibility"]
     assert document["certificate"]["max_violation"] > 1e-3
     # What is shown breaks the budgets by what would mend them, and nothing else.
     over = max(each["used"] / each["limit"] for each in document["budgets"])
     assert document["certificate"]["max_violation"] == pytest.approx(math.log(over), rel=1e-6)
 
 
-def test_whole_designs_are_valid():
+def test_rounding_candidates_are_valid():
     with jax.enable_x64(True):
         problem = hwopt.objective("train_cost").problem()
     relaxed = {each.name: math.sqrt(each.lower * each.upper) for each in problem.variables}
@@ -201,7 +201,7 @@ def test_whole_designs_are_valid():
         "virtual_stages": 3.3,
         "scale_up_domain": 70.0,
     }
-    designs = whole_designs(problem, relaxed)
+    designs = rounding_candidates(problem, relaxed)
     assert len(designs) > 100
     box = {each.name: each for each in problem.variables}
     for design in designs:
@@ -213,10 +213,6 @@ def test_whole_designs_are_valid():
         assert design["scale_up_domain"] % design["tp"] == 0
         for name in ("chips", "scale_up_domain", "global_batch_sequences", "tp", "pp"):
             assert box[name].lower * (1 - 1e-9) <= design[name] <= box[name].upper * (1 + 1e-9), name
-
-
-def test_divisors():
-    assert divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,18 @@ import pytest
 
 import hwopt
 from hwopt.convex.interior_point import Status
+from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.optim.boxes import Boxes
+from hwopt.integers.boxes import Boxes
 from hwopt.optim.branch_and_bound import bounded
-from hwopt.optim.lattice import Lattice
 from hwopt.optim.optimum_sensitivity import NoOptimum, _solved_again, optima, optimum_sensitivity
 from hwopt.study.sensitivity.inputs import template_inputs
 
-POINT = np.array([16, 1, 8, 16, 1, 229, 9, 1, 29, 1, 1])
+DESIGN = {
+    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 229, "micro_batches": 9, "groups": 1,
+    "chips_per_rack": 29, "hbm_stacks": 1, "dies": 1,
+}  # fmt: skip
 """A good design of the default question: 29,312 chips, tp 16, pp 8."""
 
 POWER_W = 40e6
@@ -36,15 +39,20 @@ def inputs(problem):
     return template_inputs(problem)
 
 
+def point_of(problem: Problem) -> np.ndarray:
+    """`DESIGN` on the lattice of a question."""
+    return lattice_of(problem).point(DESIGN)
+
+
 @pytest.fixture(scope="module")
 def found(problem, inputs):
-    return optimum_sensitivity(problem, POINT, [each.place for each in inputs])
+    return optimum_sensitivity(problem, point_of(problem), [each.place for each in inputs])
 
 
 def solved(problem: Problem) -> tuple[float, dict[str, float]]:
-    """Logarithm of the optimum at `POINT`, and the continuous design, as the search sees them."""
-    box = Boxes(POINT[None], POINT[None])
-    programme, answers, _ = bounded(problem, Lattice(problem), box, math.inf, tolerance=1e-10)
+    """Logarithm of the optimum at `DESIGN`, and the continuous design, as the search sees them."""
+    box = Boxes.of_points(point_of(problem)[None])
+    programme, answers, _ = bounded(problem, lattice_of(problem), box, math.inf, tolerance=1e-10)
     assert answers.status[0] == Status.solved
     names = {each.name for each in problem.variables}
     design = {name: y for name, y in zip(programme.names, answers.y[0], strict=True) if name in names}
@@ -93,7 +101,7 @@ def test_every_elasticity_equals_solving_again(problem, inputs, found):
     """All inputs, 0.01 % to each side: closer than where another constraint begins to bind."""
     step = 1e-4
     factors = np.tile([1 - step, 1 + step], (len(inputs), 1))
-    ends = np.log(optima(problem, POINT, [each.place for each in inputs], factors))
+    ends = np.log(optima(problem, point_of(problem), [each.place for each in inputs], factors))
     slopes = (ends[:, 1] - ends[:, 0]) / math.log((1 + step) / (1 - step))
     known = np.isfinite(slopes)
     assert known.sum() >= len(inputs) - 1  # one layer less is a plan with more stages than layers
@@ -135,13 +143,11 @@ def test_prices_share_out_the_cost(inputs, found):
 def test_a_design_that_breaks_a_budget_has_no_sensitivity():
     tight = hwopt.objective("train_cost", capex_budget_usd=1.2e9).problem()
     with pytest.raises(NoOptimum, match="no hardware holds the budgets"):
-        optimum_sensitivity(tight, POINT, [])
+        optimum_sensitivity(tight, point_of(tight), [])
 
 
 def test_a_point_off_the_lattice_is_refused(problem):
-    off = POINT.copy()
-    off[0] = 3  # heads are 128
-    off[2] = 200  # more stages than layers
+    off = lattice_of(problem).point(DESIGN | {"tp": 3, "pp": 200})  # heads are 128; more stages than layers
     with pytest.raises(UserError, match="no design of its lattice"):
         optimum_sensitivity(problem, off, [])
 
@@ -150,12 +156,14 @@ def test_what_cannot_be_read_together_is_solved_again(problem, inputs, found):
     """As the exponents of a loss law are; shown on inputs that can be read together too."""
     for name in ("cluster.chip.hbm_efficiency", "cluster.prices.chip_base_usd"):
         i = [each.name for each in inputs].index(name)
-        assert _solved_again(problem, POINT, inputs[i].place) == pytest.approx(found.elasticities[i], rel=1e-3)
+        assert _solved_again(problem, point_of(problem), inputs[i].place) == pytest.approx(
+            found.elasticities[i], rel=1e-3
+        )
 
 
 def test_a_budget_that_no_hardware_touches_holds_or_does_not():
-    """What whole numbers alone decide is a number, not a constraint: the wafers of 24,960 chips."""
+    """What integers alone decide is a number, not a constraint: the wafers of 24,960 chips."""
     wide, tight = (hwopt.objective("train_cost", wafers_budget=count).problem() for count in (1e4, 10.0))
-    assert optimum_sensitivity(wide, POINT, []).budgets["wafers_budget"] == 0.0
+    assert optimum_sensitivity(wide, point_of(wide), []).budgets["wafers_budget"] == 0.0
     with pytest.raises(NoOptimum):
-        optimum_sensitivity(tight, POINT, [])
+        optimum_sensitivity(tight, point_of(tight), [])

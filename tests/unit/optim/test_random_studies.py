@@ -12,11 +12,12 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.convex import interior_point
+from hwopt.design.exact import FEASIBLE
+from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
 from hwopt.optim.certified import certified
-from hwopt.optim.exact import FEASIBLE
-from hwopt.optim.lattice import Lattice
+from hwopt.optim.solution import Outcome
 
 OBJECTIVES = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
 WORKLOADS = {"llama3.1-405b": 405e9, "llama3.1-70b": 70e9, "llama3.1-8b": 8e9, "gpt3-175b": 175e9, "opt-175b": 175e9}
@@ -25,7 +26,7 @@ RATES = {"h100-sxm": 4e14, "b200": 9e14, "mi300x": 4e14, "a100-80": 1.5e14, "gb2
 
 
 def random_study(rng: np.random.Generator, small: bool):
-    """A question and boxes for some of its variables; `small` ones leave fewer whole numbers free."""
+    """A question and boxes for some of its variables; `small` ones leave fewer integers free."""
     while True:
         objective, workload, chip = (str(rng.choice(list(x))) for x in (OBJECTIVES, WORKLOADS, RATES))
         tokens, days = 10 ** rng.uniform(11.5, 13.2), 10 ** rng.uniform(0.3, 1.9)
@@ -65,13 +66,13 @@ def random_study(rng: np.random.Generator, small: bool):
 
 def none_of_many_designs_holds(problem, rng, count=4096) -> bool:
     """No design drawn at random from the lattice and the box is feasible by the exact model."""
-    lattice = Lattice(problem)
+    lattice = lattice_of(problem)
     points = rng.uniform(problem.lower, problem.upper, (count, len(problem.variables)))
     names = [each.name for each in problem.variables]
-    roots = lattice.roots()
+    initial = lattice.initial_boxes()
     for row in points:
-        root = rng.integers(len(roots))
-        point = np.round(np.exp(rng.uniform(np.log(roots.low[root]), np.log(roots.high[root])))).astype(np.int64)
+        box = rng.integers(len(initial))
+        point = np.round(np.exp(rng.uniform(np.log(initial.low[box]), np.log(initial.high[box])))).astype(np.int64)
         for name, value in lattice.design(point).items() if lattice.valid(point[None])[0] else ():
             row[names.index(name)] = math.log(value)
     values = jax.vmap(lambda y: evaluate(problem.form, problem.template, y, problem.limits, None).constraints.max())
@@ -96,7 +97,11 @@ def solved(seed: int, count: int, small: bool) -> tuple[int, int, int]:
                     assert 0 <= proof.gap <= 1e-4, label
                     proved += 1
             else:
-                said = "infeasible over" if solution.clash.startswith("Proved") else "no design found, unproved"
+                said = (
+                    "infeasible, proved, over"
+                    if solution.outcome is Outcome.infeasible
+                    else "no design found, unproved"
+                )
                 assert proof.scope.startswith(said), label
                 assert proof.max_violation > FEASIBLE, label
                 if not small and index % 5 == 0:

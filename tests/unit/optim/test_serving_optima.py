@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.design.exact import ExactModel
+from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
-from hwopt.optim.exact import exact
-from hwopt.optim.lattices import lattice_of
+from hwopt.integers.counting import count
+from hwopt.optim.certified import values_of
+from hwopt.optim.solution import Outcome
 from objectives.serve_cost import ServeCost
 from objectives.serve_latency import ServeLatency
 from objectives.train_and_serve import TrainAndServe
@@ -28,8 +31,8 @@ TINY = {
         ServeCost(workload="mixtral-8x7b", requests_per_s=50.0),
         {"tp": (1, 4), "ep": (1, 8), "pp": (1, 1), "batch": (30, 33), "replicas": (4, 16)},
     ),
-    "apart": (
-        ServeCost(split="apart", requests_per_s=50.0),
+    "disaggregated": (
+        ServeCost(split="disaggregated", requests_per_s=50.0),
         {"tp": (2, 4), "pp": (1, 1), "batch": (90, 92), "replicas": (5, 7), "prefill_tp": (1, 2), "prefill_pp": (1, 1),
          "prefill_batch": (1, 2), "prefill_replicas": (10, 24)},
     ),
@@ -37,29 +40,29 @@ TINY = {
 
 
 LONG = (pytest.mark.slow, pytest.mark.long)
-MARKS = {"experts": (pytest.mark.slow,), "fast": LONG, "apart": LONG}
+MARKS = {"experts": (pytest.mark.slow,), "fast": LONG, "disaggregated": LONG}
 
 
 def tiny(name: str):
-    """A question with its machine as it is, and few whole numbers."""
+    """A question with its machine as it is, and few integers."""
     question, boxes = TINY[name]
     problem = question.problem().frozen(MACHINE)
     return problem.narrowed({key: (float(low), float(high)) for key, (low, high) in boxes.items()})
 
 
 def every_design(problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Objective and violation of every whole-number design, by the exact model: their numbers, both as logarithms."""
+    """Every integer design, with its objective and violation by the exact model, both as logarithms."""
     lattice = lattice_of(problem)
     ranges = {}
-    for name in lattice.COORDINATES:
-        roots = lattice.roots()
-        ranges[name] = range(int(lattice.column(roots, name)[0].min()), int(lattice.column(roots, name)[1].max()) + 1)
+    for name in lattice.names:
+        low, high = lattice.column(lattice.initial_boxes(), name)
+        ranges[name] = range(int(low.min()), int(high.max()) + 1)
     points = np.array(list(itertools.product(*ranges.values())))
     points = points[lattice.valid(points)]
     table = [lattice.design(point) for point in points]
     logs = np.array([[math.log(row.get(v.name, v.lower)) for v in problem.variables] for row in table])
-    answers = exact(problem, logs, len(logs))
-    return points, np.asarray(answers.objective), np.asarray(answers.violation)
+    answers = ExactModel(problem).at(logs)
+    return points, answers.objective, answers.violation
 
 
 @pytest.mark.slow
@@ -67,7 +70,7 @@ def every_design(problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_no_design_of_a_tiny_lattice_is_better(name):
     problem = tiny(name)
     points, objective, violation = every_design(problem)
-    assert len(points) == lattice_of(problem).count() > 20
+    assert len(points) == count(lattice_of(problem)) > 20
     solution = hwopt.optimize(problem)
     held = violation <= FEASIBLE
     assert solution.feasible == held.any()
@@ -79,7 +82,7 @@ def test_no_design_of_a_tiny_lattice_is_better(name):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_whole_numbers_there_and_back():
+def test_integers_there_and_back():
     """A design's numbers are those it was built from."""
     for name in TINY:
         problem = tiny(name)
@@ -89,13 +92,14 @@ def test_whole_numbers_there_and_back():
             design = problem.template
             for each in problem.variables:
                 value = lattice.design(point).get(each.name, each.lower)
-                design = each.put(design, np.float64(value))
-            assert (lattice.point(design) == point).all()
+                design = each.place.put(design, np.float64(value))
+            values = {each.name: float(each.place.get(design)) for each in problem.variables}
+            assert (lattice.point(values) == point).all()
 
 
 @pytest.fixture(scope="module")
 def cheapest():
-    """The default question with a few whole numbers, hardware free."""
+    """The default question with a few integers, hardware free."""
     problem = ServeCost().problem()
     boxes = {"tp": (2, 4), "pp": (1, 1), "batch": (36, 44), "replicas": (30, 45), "chips_per_rack": (20, 26)}
     problem = problem.narrowed({key: (float(a), float(b)) for key, (a, b) in boxes.items()})
@@ -109,28 +113,29 @@ def test_no_random_design_is_better(cheapest):
     problem, solution = cheapest
     rng = np.random.default_rng(1)
     lattice = lattice_of(problem)
-    point = lattice.point(solution.built)
-    whole = lattice.design(point)
+    integers = lattice.design(lattice.point(values_of(solution)))
     held = np.array([math.log(solution.design[v.name].value) if v.name in solution.design else 0.0
                      for v in problem.variables])  # fmt: skip
-    free = np.array([v.name not in whole for v in problem.variables])
+    free = np.array([v.name not in integers for v in problem.variables])
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     tried = np.clip(held + free * rng.normal(0.0, 0.05, (3000, len(held))), lower, upper)
-    answers = exact(problem, tried, len(tried))
-    good = np.asarray(answers.violation) <= FEASIBLE
+    answers = ExactModel(problem).at(tried)
+    good = answers.violation <= FEASIBLE
     assert good.sum() > 10
-    assert np.exp(np.asarray(answers.objective)[good].min()) >= solution.certificate.lower_bound * (1 - 1e-9)
+    assert np.exp(answers.objective[good].min()) >= solution.certificate.lower_bound * (1 - 1e-9)
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_price_of_a_budget_is_what_the_next_one_saves(cheapest):
-    """One more millisecond a token: the objective falls by the shadow price, whole numbers as they are."""
+    """One more millisecond a token: the objective falls by the shadow price, integers as they are."""
     problem, solution = cheapest
-    point = lattice_of(problem).design(lattice_of(problem).point(solution.built))
-    same = problem.narrowed({name: (value, value) for name, value in point.items() if not name.endswith("_stage")})
+    lattice = lattice_of(problem)
+    names = {each.name for each in problem.variables if each.integer}
+    point = lattice.design(lattice.point(values_of(solution)))
+    same = problem.narrowed({name: (value, value) for name, value in point.items() if name in names})
     at = [each.name for each in problem.budgets].index("tpot_budget_s")
-    # A limit that binds at these whole numbers.
+    # A limit that binds at these integers.
     binding = solution.budgets[at].used * 0.99
     objectives, prices = [], []
     for factor in (0.999, 1.0, 1.001):
@@ -153,7 +158,7 @@ def test_what_no_machine_can_do():
     boxes = {"tp": (8.0, 8.0), "pp": (1.0, 1.0), "batch": (1.0, 8.0), "replicas": (1.0, 64.0)}
     solution = hwopt.optimize(problem.narrowed(boxes))
     assert not solution.feasible
-    assert "Proved" in solution.clash and "tpot_budget_s" in solution.clash
+    assert solution.outcome is Outcome.infeasible and "tpot_budget_s" in solution.infeasibility
 
 
 @pytest.mark.long
@@ -186,9 +191,10 @@ def test_one_chip_that_trains_and_serves():
     parts = float(report.run_cost_usd) + 1e12 * float(report.cost_per_token_usd)
     assert math.isclose(solution.objective, parts, rel_tol=1e-9)
     lattice = lattice_of(problem)
-    whole = lattice.design(lattice.point(solution.built))
-    assert all(solution.design[name].value == value for name, value in whole.items() if name in solution.design)
-    assert lattice.valid(lattice.point(solution.built)[None]).all()
+    point = lattice.point(values_of(solution))
+    integers = lattice.design(point)
+    assert all(solution.design[name].value == value for name, value in integers.items() if name in solution.design)
+    assert lattice.valid(point[None]).all()
 
 
 def test_two_machines_are_no_sweep():
@@ -199,7 +205,7 @@ def test_two_machines_are_no_sweep():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"split": "aside"}, "together or apart"),
+        ({"split": "aside"}, "colocated or disaggregated"),
         ({"requests_per_s": -1.0}, "must not be negative"),
         ({"load": 1.0}, "below 1"),
         ({"workload": "llama-9"}, "llama"),

@@ -10,8 +10,9 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
+from hwopt.optim.plan_pairs import splits
 from hwopt.optim.plan_search import fitting_chips
-from hwopt.optim.serving_plan_lattice import ladder, splits
+from hwopt.optim.serving_plans import ladder
 from hwopt.plan import Disaggregated
 
 OBJECTIVES = ("cost_per_token_usd", "energy_per_token_j", "time_per_output_token_s")
@@ -148,13 +149,13 @@ def test_batches_are_powers_of_two_and_those_between():
 @pytest.mark.parametrize(
     ("asked", "mode", "named"),
     [
-        ({"objective": "run_cost_usd"}, "serve", "none that a service has"),
+        ({"objective": "run_cost_usd"}, "serve", "none that this workload has"),
         ({"objective": "time_to_frist_token_s"}, "serve", "time_to_first_token_s"),
         ({"objective": "time_per_output_token_s"}, "prefill", "mode prefill has none"),
         ({"limits": {FIRST: 1.0}}, "decode", "mode decode has none"),
         ({"limits": {"power_w": 1.0}}, "serve", "'power_w' is no limit"),
         ({"limits": {FIRST: 0.0}}, "serve", "positive"),
-        ({"held": {"local_steps": 2.0}}, "serve", "local_steps"),
+        ({"common": {"local_steps": 2.0}}, "serve", "local_steps"),
         ({"disaggregate": True}, "decode", "one of them alone"),
         ({"disaggregate": True, "objective": "power_w"}, "serve", "'power_w' is no objective of two groups"),
     ],
@@ -169,7 +170,7 @@ def test_a_training_run_has_no_limits_and_no_groups():
     for asked, named in (({"limits": {FIRST: 1.0}}, "limits"), ({"disaggregate": True}, "disaggregate")):
         with pytest.raises(UserError, match=named):
             hwopt.best_plan(run, machine, **asked)
-    with pytest.raises(UserError, match="none that a training run has"):
+    with pytest.raises(UserError, match="none that this workload has"):
         hwopt.best_plan(run, machine, FIRST)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.optim.plan_lattice import lattice
+from hwopt.optim.training_plans import training_plans
 from hwopt.plan import Plan, stage_layers
 from hwopt.report.megatron import VERSION, chunk_layers, layout, megatron_document, megatron_settings, megatron_text
 
@@ -65,9 +65,9 @@ def test_chunks_and_layouts_hold_every_layer_once(layers):
 def settings(request):
     chip, chips, asked = CASES[request.param]
     run, cluster = catalog.training_run(request.param, **asked), catalog.cluster(chip, chips)
-    rows = lattice(run, cluster)
+    rows = training_plans(run, cluster)
     index = np.random.default_rng(1).choice(rows.count, 300, replace=False)
-    plans = rows.at(index, run)
+    plans = rows.at(index)
     each = [Plan(**{name: leaf[i] for name, leaf in vars(plans).items()}) for i in range(len(index))]
     return run, chips, [(plan, megatron_settings(run, plan)) for plan in each]
 

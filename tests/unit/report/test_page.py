@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.design.provenance import Provenance
 from hwopt.report.colours import PARTS, contrast, on_ground
 from hwopt.report.page.axis import Axis
 from hwopt.report.page.front import MOST_POINTS
@@ -18,7 +19,7 @@ from hwopt.report.page.optima import optima_page
 from hwopt.report.page.optimum import optimum_page
 from hwopt.report.page.variants import variants_page
 from hwopt.report.sweep_document import sweep_document
-from hwopt.study.sensitivity import owed
+from hwopt.study.sensitivity import parameters_of
 from hwopt.units import pretty
 
 EVIL = "<script>alert('x')</script>&\""
@@ -61,9 +62,8 @@ def read(page):
 
 @pytest.fixture(scope="module")
 def answer():
-    objective = hwopt.objective("train_cost")
-    solution = hwopt.optimize(objective, bounds=SMALL | {"chips_per_rack": (28, 30)})
-    return solution, owed(solution, objective)
+    solution = hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL | {"chips_per_rack": (28, 30)})
+    return solution, parameters_of(solution)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +74,9 @@ def swept():
 
 @pytest.fixture(scope="module")
 def pages(answer, swept):
-    solution, hangs_on = answer
+    solution, sensitivities = answer
     return {
-        "optimize": optimum_page(solution, "hwopt optimize", None, "calibrated", hangs_on),
+        "optimize": optimum_page(solution, "hwopt optimize", None, "calibrated", sensitivities),
         "sweep": variants_page(swept, "hwopt sweep train_time"),
     }
 
@@ -147,19 +147,21 @@ def test_the_page_of_a_sweep_says_what_was_found(swept, pages):
 
 
 def test_the_same_answer_makes_the_same_bytes(answer, swept, pages):
-    solution, hangs_on = answer
-    assert optimum_page(solution, "hwopt optimize", None, "calibrated", hangs_on) == pages["optimize"]
+    solution, sensitivities = answer
+    assert optimum_page(solution, "hwopt optimize", None, "calibrated", sensitivities) == pages["optimize"]
     assert variants_page(swept, "hwopt sweep train_time") == pages["sweep"]
     for page in pages.values():
         assert not re.search(r"20\d\d-\d\d-\d\d[ T]\d\d:", page) and "/tmp/" not in page
 
 
 def test_what_users_wrote_is_escaped(answer, swept):
-    solution, hangs_on = answer
+    solution, sensitivities = answer
     budgets = [dataclasses.replace(each, name=EVIL, unit=EVIL) for each in solution.budgets]
-    problem = dataclasses.replace(solution.problem, question=EVIL, sources=(EVIL,))
+    problem = dataclasses.replace(solution.problem, question=EVIL, provenance=Provenance(further=(EVIL,)))
     evil = dataclasses.replace(solution, problem=problem, budgets=budgets)
-    page = optimum_page(evil, shlex.join(["hwopt", "optimize", "train_cost", "--chip", EVIL]), None, EVIL, hangs_on)
+    page = optimum_page(
+        evil, shlex.join(["hwopt", "optimize", "train_cost", "--chip", EVIL]), None, EVIL, sensitivities
+    )
     attrs = {"question": EVIL, "sources": EVIL, "title": EVIL}
     marked = swept.assign_attrs(attrs)
     case = swept["front_case"].attrs | {"flag_meanings": "cooling=<script>alert(1)</script> other"}
@@ -175,13 +177,15 @@ def test_what_users_wrote_is_escaped(answer, swept):
 
 def test_an_infeasible_answer_says_what_would_mend_it(answer):
     solution, _ = answer
-    clash = "Proved: these clash. All of them relaxed by +28.8 % mend it."
+    relaxation = "These budgets conflict. All of them relaxed by +28.8 % make one do."
     budgets = [dataclasses.replace(each, used=1.25 * each.limit) for each in solution.budgets]
     outcome = type(solution.outcome).infeasible
-    page = optimum_page(dataclasses.replace(solution, outcome=outcome, clash=clash, budgets=budgets), "hwopt optimize")
+    page = optimum_page(
+        dataclasses.replace(solution, outcome=outcome, infeasibility=relaxation, budgets=budgets), "hwopt optimize"
+    )
     text = "".join(read(page).text)
-    assert "No design holds every budget" in text and clash in text and text.count("over by 25 %") == len(budgets)
-    assert "What the answer hangs on" not in text and "saves" not in text
+    assert "No design holds every budget" in text and relaxation in text and text.count("over by 25 %") == len(budgets)
+    assert "Sensitivities" not in text and "saves" not in text
 
 
 def test_a_local_answer_does_not_claim_a_proof(answer):

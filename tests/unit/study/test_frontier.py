@@ -13,6 +13,7 @@ import xarray
 import hwopt
 from hwopt.errors import UserError
 from hwopt.study import frontier as room
+from hwopt.study.sweep import opened
 from hwopt.study.sweep.store import Store
 
 BOUNDS = {
@@ -72,10 +73,10 @@ def test_nothing_holds_the_tightest(whole):
     corner = whole[0].isel(power_budget_w=0)
     assert (corner.feasible == 0).all() and (corner.certified == 1).all()
     asked = question(power_budget_w=28e6, capex_budget_usd=2e9)
-    solution = hwopt.optimize(asked, bounds=BOUNDS, mending=False)
+    solution = hwopt.optimize(asked, bounds=BOUNDS, explain=False)
     assert not solution.feasible
-    assert solution.certificate.scope.startswith("infeasible over")
-    assert solution.clash.startswith("Proved: ")
+    assert solution.certificate.scope.startswith("infeasible, proved, over")
+    assert solution.headline.startswith("Infeasible, proved: ") and solution.infeasibility
 
 
 def test_prices_are_slopes(whole):
@@ -121,7 +122,7 @@ def test_an_interrupted_frontier_ends_the_same(whole, tmp_path):
         with pytest.raises(Killed):
             hwopt.frontier(question(), BUDGETS, out=out, bounds=BOUNDS, progress=kill_at(count))
     with pytest.raises(UserError, match="unfinished"):
-        room.opened(out)
+        opened(out)
     store = Store.opened(out)
     done = int(store.done().sum())
     assert done == 5
@@ -158,7 +159,7 @@ def test_another_question_is_refused(whole, tmp_path):
 def test_no_point_stays_worse_than_a_tighter_one(whole):
     """As a search may leave it within its gap: here by far more, so that it shows."""
     with jax.enable_x64(True):
-        made = room._frontier(question(), BUDGETS, np.inf, (), BOUNDS)
+        made = room._Grid(question(), BUDGETS, np.inf, (), BOUNDS)
         left = Store.opened(whole[1]).partials()
         numbers, points = left["numbers"], left["point"]
         goal = made.column(numbers, "run_cost_usd")

@@ -13,19 +13,22 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.cli import main
+from hwopt.design.design import completed
+from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import numbers
-from hwopt.design.variables import completed
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
-from hwopt.optim.lattice import Lattice
 from hwopt.optim.optimum_sensitivity import NotKnown, point_of
 from hwopt.plot.tornado import plot_tornado
 from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
 from hwopt.study.sensitivity import study
-from hwopt.study.sensitivity.inputs import inputs_of, overwritten, template_inputs, unit_of
-from hwopt.study.sensitivity.ranges import _found, range_of, records_of
+from hwopt.study.sensitivity.inputs import inputs_of, overwritten, template_inputs
+from hwopt.study.sensitivity.ranges import _entry, range_of
 
-POINT = np.array([16, 1, 8, 16, 1, 229, 9, 1, 29, 1, 1])
+DESIGN = {
+    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 229, "micro_batches": 9, "groups": 1,
+    "chips_per_rack": 29, "hbm_stacks": 1, "dies": 1,
+}  # fmt: skip
 """A good design of the default question."""
 
 
@@ -35,15 +38,19 @@ def question():
 
 
 def answer(objective, seed=0, progress=False, feasible=True):
-    """What `optimize` would say, as far as `sensitivity` asks: the whole numbers of `POINT`."""
+    """What `optimize` would say, as far as `sensitivity` asks: the integers of `DESIGN`."""
     problem = objective if hasattr(objective, "template") else objective.problem()
-    built = problem.template
-    for name, value in Lattice(problem).design(POINT).items():
-        built = Lattice(problem).variables[name].put(built, np.float64(value))
+    lattice, built = lattice_of(problem), problem.template
+    integers = lattice.design(lattice.point(DESIGN))
+    for each in problem.variables:
+        if each.name in integers:
+            built = each.place.put(built, np.float64(integers[each.name]))
     budgets = [SimpleNamespace(elasticity=0.25) for _ in problem.budgets]
+    built = completed(built)
     return SimpleNamespace(
-        feasible=feasible, built=completed(built), problem=problem, objective=1e6, budgets=budgets, clash="They clash."
-    )
+        feasible=feasible, built=built, problem=problem, objective=1e6, budgets=budgets, infeasibility="They clash.",
+        report=estimate(*built.inputs),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +134,13 @@ def test_a_drawn_chips_numbers_are_inputs():
         ("hidden", ""),
     ],
 )
-def test_units_follow_from_names(field, unit):
-    assert unit_of(field) == unit
+def test_units_are_declared(question, field, unit):
+    units = {
+        each.unit
+        for each in inputs_of(question.problem().template)
+        if each.name.endswith((f".{field}", f".{field}[core]"))
+    }
+    assert units == {unit}
 
 
 def test_what_variables_set_is_no_input(question):
@@ -151,12 +163,13 @@ DERIVED = {
 def test_ranges_are_those_of_the_number_itself(fields):
     """The entry found for an input states the input's value, unless it follows from it in a known way."""
     question = hwopt.objective("train_cost", constants="literature", **fields)
-    records, stated = records_of(question), 0
-    for each in template_inputs(question.problem()):
+    problem, stated = question.problem(), 0
+    records = problem.provenance.records
+    for each in template_inputs(problem):
         spread = range_of(each, records)
         assert 0 <= spread.low * (1 - 1e-9) <= each.value <= spread.high * (1 + 1e-9), each.name
         stated += spread.stated
-        state = _found(each, records)
+        state = _entry(each, records)
         if state is not None and each.name not in DERIVED and not each.name.startswith("project."):
             quantity = state[0].quantities[state[1]]
             value = quantity.si + (273.15 if quantity.unit == "degC" else 0.0)
@@ -165,10 +178,11 @@ def test_ranges_are_those_of_the_number_itself(fields):
 
 
 def test_a_range_carries_its_source(question):
-    by_name = {each.name: each for each in template_inputs(question.problem())}
-    spread = range_of(by_name["cluster.prices.hbm_usd_per_byte"], records_of(question))
+    problem = question.problem()
+    by_name, records = {each.name: each for each in template_inputs(problem)}, problem.provenance.records
+    spread = range_of(by_name["cluster.prices.hbm_usd_per_byte"], records)
     assert (spread.low, spread.high) == pytest.approx((10e-9, 30e-9)) and spread.kind == "estimate" and spread.source
-    unstated = range_of(by_name["workload.tokens"], records_of(question))
+    unstated = range_of(by_name["workload.tokens"], records)
     assert not unstated.stated and unstated.high == pytest.approx(1.1 * 15.6e12)
 
 
@@ -196,7 +210,7 @@ def test_the_design_holds_its_budgets(found):
     for each in found.budgets:
         assert each.used <= each.limit * (1 + 1e-6)
         assert each.shadow_price == pytest.approx(-each.elasticity * found.objective / each.limit)
-    assert np.array_equal(point_of(answer(found.problem)), POINT)
+    assert np.array_equal(point_of(answer(found.problem)), lattice_of(found.problem).point(DESIGN))
 
 
 def test_json_is_strict_and_complete(found):

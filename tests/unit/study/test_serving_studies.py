@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import put
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import question_interval
-from hwopt.optim.lattices import lattice_of
-from hwopt.study.sweep.spaces import space_of
+from hwopt.study.sweep.space import Space
 from objectives.serve_cost import ServeCost
 
 SMALL = {"tp": (2.0, 4.0), "pp": (1.0, 1.0), "batch": (38.0, 42.0), "chips_per_rack": (22.0, 24.0)}
 QUESTIONS = {
     "dense": ServeCost(),
     "experts": ServeCost(workload="deepseek-v3", chip="h200"),
-    "apart": ServeCost(split="apart"),
+    "disaggregated": ServeCost(split="disaggregated"),
 }
 
 LONG = (pytest.mark.slow, pytest.mark.long)
@@ -33,7 +33,7 @@ LONG = (pytest.mark.slow, pytest.mark.long)
     "name", [pytest.param(n, marks=(pytest.mark.slow,) if n == "dense" else LONG) for n in QUESTIONS]
 )
 def test_a_sweep_says_what_the_model_says(name):
-    """Rows of a sweep in single precision: the exact model's to 1e-4, and whole designs."""
+    """Rows of a sweep in single precision: the exact model's to 1e-4, and integer designs."""
     question = QUESTIONS[name]
     dataset = hwopt.sweep(question, samples=512, seed=3)
     problem = question.problem()
@@ -41,7 +41,7 @@ def test_a_sweep_says_what_the_model_says(name):
     rng = np.random.default_rng(0)
     for row in rng.choice(512, 12, replace=False):
         held = {n: float(dataset[n].values[row]) for n in names if n in dataset}
-        stages = space_of(problem).as_given({n: np.float64(x) for n, x in held.items()})
+        stages = Space(problem).as_listed({n: np.float64(x) for n, x in held.items()})
         with jax.enable_x64(True):
             design = put(problem.form, problem.template, [np.float64(stages[n]) for n in names])
             report = hwopt.estimate(*design.inputs)
@@ -49,18 +49,19 @@ def test_a_sweep_says_what_the_model_says(name):
             assert math.isclose(float(dataset[metric].values[row]), float(getattr(report, metric)), rel_tol=1e-4)
         if dataset["possible"].values[row] > 0:
             lattice = lattice_of(problem)
-            assert lattice.valid(lattice.point(design)[None]).all()
+            values = {each.name: float(each.place.get(design)) for each in problem.variables}
+            assert lattice.valid(lattice.point(values)[None]).all()
 
 
 def test_points_outside_are_marked():
     """Replicas that do not hold whole sets of experts, degrees that do not divide, domains of broken groups."""
     problem = QUESTIONS["experts"].problem()
-    space = space_of(problem)
+    space = Space(problem)
     good = space.completed({"tp": 4.0, "ep": 32.0, "replicas": 16.0, "scale_up_domain": 8.0, "batch": 8.0, "pp": 1.0})
-    made = space.as_given({name: np.float64(value) for name, value in good.items()})
+    made = space.as_listed({name: np.float64(value) for name, value in good.items()})
     assert float(space.outside(made)) < 1.0
     for name, value in (("replicas", 12.0), ("ep", 24.0), ("tp", 3.0), ("scale_up_domain", 10.0), ("batch", 8.5)):
-        broken = space.as_given({n: np.float64(x) for n, x in (good | {name: value}).items()})
+        broken = space.as_listed({n: np.float64(x) for n, x in (good | {name: value}).items()})
         assert float(space.outside(broken)) >= 1.0, name
 
 
@@ -73,8 +74,8 @@ def test_sensitivities_are_those_of_the_optimum():
     assert found.optimum is not None, found.unknown
     by = {each.input.name: each for each in found.parameters}
     each = by["cluster.prices.chip_base_usd"]
-    point = lattice_of(problem).design(lattice_of(problem).point(found.built))
-    same = problem.narrowed({n: (x, x) for n, x in point.items() if not n.endswith("_stage")})
+    integers = {each.name: float(each.place.get(found.built)) for each in problem.variables if each.integer}
+    same = problem.narrowed({name: (value, value) for name, value in integers.items()})
     answers = []
     for factor in (0.99, 1.01):
         leaves, tree = jax.tree.flatten(same.template)
@@ -107,7 +108,7 @@ def test_intervals_of_an_answer():
     boxes = {"tp": (4.0, 4.0), "pp": (1.0, 1.0), "batch": (60.0, 60.0), "replicas": (40.0, 40.0)}
     problem = ServeCost(requests_per_s=10.0).problem().frozen(("chip", "network", "facility")).narrowed(boxes)
     solution = hwopt.optimize(problem)
-    around = question_interval(ServeCost(), solution)
+    around = question_interval(solution)
     assert around is not None and 0.02 < around.time < 1.0
 
 

@@ -32,9 +32,9 @@ def h100(chips: int = CHIPS, **around: Any):
 
 
 @functools.cache
-def _best(chip: str, chips: int, batch: float, precision: str, objective: str, held: tuple, around: tuple):
+def _best(chip: str, chips: int, batch: float, precision: str, objective: str, common: tuple, around: tuple):
     cluster = h100(chips, **dict(around)) if chip == "h100-sxm" else catalog.cluster(chip, chips, **dict(around))
-    return best(gpt3(batch, precision), cluster, objective=objective, held=dict(held))
+    return best(gpt3(batch, precision), cluster, objective=objective, common=dict(common))
 
 
 def best_of(
@@ -42,8 +42,8 @@ def best_of(
     objective: str = "step_time_s", local_steps: float = 1.0, **around: Any,
 ):  # fmt: skip
     """The best plan of GPT-3 on a machine, found once."""
-    held = (("local_steps", local_steps),) if local_steps > 1.0 else ()
-    return _best(chip, chips, batch, precision, objective, held, tuple(sorted(around.items())))
+    common = (("local_steps", local_steps),) if local_steps > 1.0 else ()
+    return _best(chip, chips, batch, precision, objective, common, tuple(sorted(around.items())))
 
 
 def speed(found) -> float:

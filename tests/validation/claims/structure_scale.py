@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model import jitter, learning
+from hwopt.model import learning
+from hwopt.model.maximum import expected_maximum_sigmas
 from hwopt.workload.transformer import total_parameters
 from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either
 from tests.validation.claims.machines import best, estimate
@@ -219,7 +220,7 @@ def density() -> Finding:
 @claim("B36", "003:38", "stragglers cause long tails")
 def stragglers() -> Finding:
     sigma = 100.0 * float(h100().stack.jitter_sigma)
-    many, few = (float(jitter.expected_maximum_sigmas(np.float64(chips))) for chips in (16384, 8))
+    many, few = (float(expected_maximum_sigmas(np.float64(chips))) for chips in (16384, 8))
     spread = math.pi / math.sqrt(6.0) / math.sqrt(2.0 * math.log(16384))  # of the maximum, Gumbel's limit
     return Finding(
         f"{many * sigma:.1f} % of a step on 16,384 chips, {few * sigma:.1f} % on 8",

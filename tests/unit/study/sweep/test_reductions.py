@@ -69,8 +69,7 @@ def block(made, columns, cuts, first=0):
                 name: jnp.asarray(np.append(x[begin:end], np.resize(x, TILE - end + begin)))
                 for name, x in columns.items()
             }
-            tile |= made.compiled_codes({name: tile[name] for name in made.coded})
-            held.add(first + begin, {name: tile[name] for name in made.counted}, end - begin)
+            held.finish(held.begin(first + begin, tile | made.compiled_codes(tile), end - begin))
     return held.arrays()
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import qmc
 
 from hwopt.errors import UserError
-from hwopt.study.sweep.samplers import MOST_SOBOL, Grid, LatinHypercube, Sobol, Table, levels, permuted
+from hwopt.study.sweep.samplers import MOST_SOBOL, Grid, LatinHypercube, Sobol, Table, permuted
 
 NAMES = [f"x{i}" for i in range(7)]
 
@@ -139,8 +139,3 @@ def test_a_table_is_as_listed():
     table = Table({"a": [3.0, 1.0], "b": [2.0, 2.0]})
     assert table.count == 2
     np.testing.assert_array_equal(tiles(table, [0], 4), [[3, 2], [1, 2], [1, 2], [1, 2]])
-
-
-def test_levels():
-    np.testing.assert_allclose(levels(2.0, 32.0, 5), [2, 4, 8, 16, 32])
-    np.testing.assert_allclose(levels(2.0, 32.0, 1), [2])

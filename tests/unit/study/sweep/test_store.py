@@ -7,6 +7,7 @@ import filecmp
 import json
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,7 +24,8 @@ import zarr
 import hwopt
 from hwopt.errors import UserError
 from hwopt.study.sweep import opened
-from hwopt.study.sweep.store import Store, alone
+from hwopt.study.sweep.processes import alone
+from hwopt.study.sweep.store import Store
 from objectives.train_cost import TrainCost
 
 SAMPLES, BLOCK = 400_000, 32_768
@@ -113,8 +115,6 @@ def whole(tmp_path_factory):
 
 def cut(whole, folder, blocks=5):
     """A copy of a finished store that looks as if its process had been killed after some blocks."""
-    import shutil
-
     shutil.copytree(whole, folder)
     store = Store.opened(folder)
     for name in list(store.group.array_keys()):
@@ -259,11 +259,15 @@ def test_another_sweep(whole):
 def test_other_versions(whole, tmp_path):
     folder = tmp_path / "cut"
     store = cut(whole, folder)
-    versions = json.loads(store.attributes["versions"])
+    versions = json.loads(store.group.attrs["versions"])
     store.group.attrs["versions"] = json.dumps(versions | {"jax": "0.1.0"})
     refused("begun by other versions of jax: finish it with those", sweep, folder)
     # A finished one may be read by any.
-    store.group.attrs["finished"] = 1
+    folder = shutil.copytree(whole, tmp_path / "finished")
+    path = folder / "zarr.json"
+    document = json.loads(path.read_text())
+    document["attributes"]["versions"] = json.dumps(versions | {"jax": "0.1.0"})
+    path.write_text(json.dumps(document))
     assert sweep(folder).sizes["variant"] == SAMPLES
 
 

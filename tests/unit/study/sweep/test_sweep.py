@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import json
 import math
@@ -13,19 +14,20 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.design.metrics import numbers
-from hwopt.design.problem import place
+from hwopt.design.lattices import lattice_of
+from hwopt.design.metrics import Metric, numbers
+from hwopt.design.problem import Budget, place
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.lattice import Lattice
 from hwopt.plan import stage_layers
 from hwopt.study.sensitivity.inputs import template_inputs
-from hwopt.study.sweep.given import level_range
-from hwopt.study.sweep.program import OUTCOMES, PARTS
+from hwopt.study.sweep.evaluator import TILE
+from hwopt.study.sweep.program import OUTCOMES, PARTS, Program
 from hwopt.study.sweep.reductions import BEST, CELLS, Edges
 from hwopt.study.sweep.samplers import LatinHypercube, Sobol
-from hwopt.study.sweep.specification import Optimum, specification
-from hwopt.study.sweep.training_space import TrainingSpace
+from hwopt.study.sweep.space import Space
+from hwopt.study.sweep.specification import Optimum, Specification
+from hwopt.study.sweep.user_points import level_range
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 
@@ -83,8 +85,9 @@ def table(tmp_path_factory):
 
 def design_at(problem, dataset, row, **changed):
     """A variant as the model takes it, by the way that `optimize` goes."""
-    held = {each.name: float(dataset[each.name][row]) for each in problem.variables if each.category != "rounding"}
-    stages = stage_layers(Lattice(problem).layers, round(held["pp"]), round(held["virtual_stages"]))
+    held = {each.name: float(dataset[each.name][row]) for each in problem.variables if each.category != "lookup"}
+    layers = round(float(problem.template.workload.model.layers))
+    stages = stage_layers(layers, round(held["pp"]), round(held["virtual_stages"]))
     held |= dict(zip(("fullest_stage", "last_stage"), stages, strict=True)) | changed
     with jax.enable_x64(True):
         return place(
@@ -105,14 +108,15 @@ def chosen(dataset, count):
     return np.concatenate(rows)
 
 
-def whole(problem, dataset, row):
+def on_lattice(problem, dataset, row):
     """Whether a variant is one of the lattice, and its degrees divide what they split."""
-    lattice, design = Lattice(problem), design_at(problem, dataset, row)
+    lattice, design = lattice_of(problem), design_at(problem, dataset, row)
     exact = [
         float(design.plan.dp), float(design.workload.global_batch_sequences / (design.plan.dp * design.plan.micro_batch)),
         float(design.cluster.network.size[0] / design.plan.tp), float(design.workload.model.heads / design.plan.tp),
     ]  # fmt: skip
-    return all(abs(x - round(x)) < 1e-6 for x in exact) and bool(lattice.valid(lattice.point(design)[None])[0])
+    values = {each.name: float(each.place.get(design)) for each in problem.variables}
+    return all(abs(x - round(x)) < 1e-6 for x in exact) and bool(lattice.valid(lattice.point(values)[None])[0])
 
 
 @pytest.mark.parametrize("name", ["float32", "float64"])
@@ -130,12 +134,12 @@ def test_flags_are_what_the_constraints_say(problem, swept, exact, name):
     dataset = swept if name == "float32" else exact
     for row in chosen(dataset, 12):
         report = report_at(problem, dataset, row)
-        own = max(-float(getattr(report.margins, n)) for n in report.BOUNDS if n != "clock")
+        own = max(-float(margin) for margin in report.margins_by_name().values())
         own = max(own, -float(report.clock_margin))
         budgets = max(math.log(float(b.metric.value(report)) / b.limit) for b in problem.budgets)
         if min(abs(own - FEASIBILITY_TOLERANCE), abs(budgets)) < 1e-5:
             continue  # on the edge, which rounding decides
-        possible = own <= FEASIBILITY_TOLERANCE and whole(problem, dataset, row)
+        possible = own <= FEASIBILITY_TOLERANCE and on_lattice(problem, dataset, row)
         assert bool(dataset["possible"][row]) is possible
         assert bool(dataset["feasible"][row]) is (possible and budgets <= FEASIBILITY_TOLERANCE)
         if dataset["possible"][row]:
@@ -169,7 +173,7 @@ def test_gradients_are_central_differences(problem, exact):
 
 def test_float64_and_hypercube(problem, exact):
     assert exact["run_cost_usd"].dtype == exact["clock_ratio"].dtype == exact["elasticity"].dtype == np.float64
-    space = TrainingSpace(problem)
+    space = Space(problem)
     with jax.enable_x64(True):
         points = LatinHypercube(space.coordinates, 300, 7).points(np.arange(300))
         columns = space.drawn(dict(zip(space.coordinates, jnp.asarray(points), strict=True)))
@@ -182,7 +186,7 @@ def test_float64_and_hypercube(problem, exact):
 
 
 def test_sobol_rows(problem, swept):
-    space = TrainingSpace(problem)
+    space = Space(problem)
     sampler = Sobol(space.coordinates, SAMPLES, 0)
     tables, starts = jnp.asarray(sampler.tables(4096)), jnp.asarray(sampler.starts(np.array([0]), 4096))
     columns = space.drawn(
@@ -276,8 +280,8 @@ def test_the_map_is_that_of_the_rows(swept):
 def test_the_same_again_and_another_seed(swept):
     again = hwopt.sweep(QUESTION, SAMPLES, bounds=BOUNDS)
     assert again.identical(swept)
-    other = specification(QUESTION, SAMPLES, bounds=BOUNDS, seed=1)
-    tables = [spec.sampler(0) for spec in (specification(QUESTION, SAMPLES, bounds=BOUNDS), other)]
+    other = Specification(QUESTION, SAMPLES, bounds=BOUNDS, seed=1)
+    tables = [spec.sampler(0) for spec in (Specification(QUESTION, SAMPLES, bounds=BOUNDS), other)]
     first, second = (each.starts(np.array([0]), 64) for each in tables)
     assert (first != second).all() and other.document()["seed"] == 1
 
@@ -296,7 +300,7 @@ def test_every_number_has_a_unit_and_a_name(name, request):
 def test_the_configuration_repeats_the_sweep(swept):
     document = json.loads(swept.attrs["configuration"])
     assert document["bounds"] == {name: list(x) for name, x in BOUNDS.items()} and document["seed"] == 0
-    again = specification(TrainCost(**document["fields"]), document["samples"], bounds=document["bounds"])
+    again = Specification(TrainCost(**document["fields"]), document["samples"], bounds=document["bounds"])
     assert json.loads(json.dumps(again.document())) == document
     assert set(json.loads(swept.attrs["versions"])) == {"hwopt", "jax", "numpy"}
 
@@ -330,12 +334,12 @@ def test_tables_are_taken_as_they_are(table):
     path, dataset = table
     for name, column in TABLE.items():
         np.testing.assert_array_equal(dataset[name], np.float32(column))
-    present = TrainingSpace(QUESTION.problem()).completed({})
+    present = Space(QUESTION.problem()).completed({})
     np.testing.assert_allclose(dataset["hbm_capacity_bytes"], present["hbm_capacity_bytes"], rtol=1e-6)
     # Three does not divide the heads; a hundred chips are no whole replicas.
     assert dataset["possible"].values[[1, 3]].tolist() == [0, 0]
-    of_mapping = specification(QUESTION, table=TABLE)
-    assert of_mapping.table == specification(QUESTION, table=str(path)).table
+    of_mapping = Specification(QUESTION, table=TABLE)
+    assert of_mapping.table == Specification(QUESTION, table=str(path)).table
 
 
 def test_what_cannot_be_built_is_not_best(table):
@@ -382,8 +386,8 @@ def test_free_shapes():
 def test_all_is_held():
     """No coordinate has room: every variant is the same design."""
     problem = QUESTION.problem()
-    held = {name: (x, x) for name, x in TrainingSpace(problem).completed({}).items()}
-    assert TrainingSpace(problem.narrowed(held)).coordinates == ()
+    held = {name: (x, x) for name, x in Space(problem).completed({}).items()}
+    assert Space(problem.narrowed(held)).coordinates == ()
     made = hwopt.sweep(QUESTION, 3, bounds=held)
     assert len(np.unique(made["run_cost_usd"])) == 1 and made.sizes["variant"] == 3
 
@@ -395,9 +399,9 @@ def test_without_rows():
 
 def test_around_an_optimum():
     problem = QUESTION.problem()
-    design = {name: float(x) for name, x in TrainingSpace(problem).completed({"tp": 8.0}).items()}
+    design = {name: float(x) for name, x in Space(problem).completed({"tp": 8.0}).items()}
     found = Optimum(design, 1.0, math.nan, True)
-    spec = specification(QUESTION, 10, within=1.1, optima=lambda name, asked: found)
+    spec = Specification(QUESTION, 10, within=1.1, optima=lambda name, asked: found)
     boxes = {each.name: (each.lower, each.upper) for each in spec.problem.variables}
     assert boxes["chips"] == pytest.approx((16384 / 1.1, 16384 * 1.1))
     assert boxes["tp"][0] == pytest.approx(8 / 1.1) and spec.document()["within"] == 1.1
@@ -405,7 +409,31 @@ def test_around_an_optimum():
 
 def test_level_ranges():
     np.testing.assert_allclose(level_range("1:8:4"), [1, 2, 4, 8])
+    np.testing.assert_allclose(level_range("2:32:5"), [2, 4, 8, 16, 32])
+    np.testing.assert_allclose(level_range("2:32:1"), [2])
     assert level_range("1|2|5") == [1, 2, 5] and level_range("3") == [3]
+
+
+def test_blocks_are_whole_tiles(monkeypatch):
+    """Also where a device's tile is larger than a block with rows would be."""
+    monkeypatch.setattr("hwopt.study.sweep.specification.tile_of", lambda platform: TILE["gpu"])
+    for asked in ({}, {"rows": False}, {"block": 1}):
+        assert Specification(QUESTION, 1 << 21, **asked).block % TILE["gpu"] == 0
+
+
+def test_a_budget_that_no_variable_moves():
+    """Beyond its limit it makes a variant one over budget that it binds; else it binds nowhere."""
+    problem = QUESTION.problem()
+    five = Metric("five", "1", lambda report: jnp.asarray(5.0), "a number")
+    for limit, outcome in ((4.0, "over_budget"), (6.0, "feasible")):
+        budgets = (*problem.budgets, Budget("five_budget", five, limit))
+        program = Program(dataclasses.replace(problem, budgets=budgets), (problem.objective,))
+        used = {name: jnp.full(3, -1.0) for name in program.constraints} | {
+            "five_budget": jnp.full(3, math.log(5.0 / limit))
+        }
+        judged = program.judged([jnp.ones(3), jnp.zeros(3), *used.values()])
+        assert (judged["outcome"] == OUTCOMES.index(outcome)).all()
+        assert (judged["binding"] == program.constraints.index("five_budget")).all() == (outcome == "over_budget")
 
 
 ASKED = {"samples": 10}
@@ -465,7 +493,7 @@ REFUSED = {
 def test_what_cannot_be_meant_is_refused_in_one_line(name):
     asked, match = REFUSED[name]
     with pytest.raises(UserError) as caught:
-        spec = specification(QUESTION, asked.get("samples"), **{k: v for k, v in asked.items() if k != "samples"})
+        spec = Specification(QUESTION, asked.get("samples"), **{k: v for k, v in asked.items() if k != "samples"})
         assert spec.blocks > 0
         for number in range(len(spec.cases)):
             spec.sampler(number)
@@ -486,5 +514,5 @@ def test_what_cannot_be_meant_is_refused_in_one_line(name):
 def test_files_that_are_no_tables(text, match, tmp_path):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(UserError, match=match) as caught:
-        specification(QUESTION, table=tmp_path / "a.csv")
+        Specification(QUESTION, table=tmp_path / "a.csv")
     assert "\n" not in str(caught.value)

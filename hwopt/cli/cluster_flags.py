@@ -1,0 +1,73 @@
+"""Flags of a workload on a cluster of stated size, and the modes that have them."""
+
+from hwopt.cli.flags import Flag, Modes
+from hwopt.cli.kinds import INTEGER, NOT_NEGATIVE, POSITIVE, SHARE, TEXT, one_of
+
+TRAINING = Modes(("train",), "training")
+SERVICE = Modes(("serve", "prefill", "decode"), "a service")
+DISAGGREGATED = Modes(("serve",), "disaggregated serving")
+PREFILL, DECODE = Modes(("serve", "prefill"), "prefill"), Modes(("serve", "decode"), "decode")
+
+_MODE = Flag("--mode", ", ".join(_MODES := (*TRAINING.names, *SERVICE.names)), one_of(*_MODES), "train")
+_PRECISION = Flag("--precision", "format of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32", TEXT, "bf16")
+CONSTANTS = Flag(
+    "--constants",
+    "calibrated (to published runs, the default), literature, speed-of-light, or a .toml of hwopt calibrate",
+    TEXT,
+    "calibrated",
+)
+
+MACHINE = (
+    Flag("--stack", "software stack (default: the chip's, for training or serving)", TEXT),
+    CONSTANTS,
+    Flag("--site", "site of the facility", TEXT, "us-average"),
+    Flag("--cooling", "cooling technology (default: what the chip's servers are built for)", TEXT),
+    Flag("--fabric", "topology outside the scale-up domain (default: the chip's own links)", TEXT),
+    Flag("--pool", "memory beyond HBM (default: the hosts')", TEXT),
+    Flag("--storage", "storage of data", TEXT, "shared-flash"),
+    Flag("--reliability", "failures of the fleet", TEXT, "fleet-mean"),
+    Flag("--prices", "price list: default, hyperscale, on-premise, rented, at-cost", TEXT, "default"),
+    Flag("--domain", "chips of the scale-up domain (default: the chip's)", INTEGER),
+    Flag("--rack-chips", "chips in a rack (default: as many as its power, weight and cables allow)", INTEGER),
+    Flag("--latency-tail-s", "mean of the tail of a step's latency outside the domain, s (default: the link's)", NOT_NEGATIVE),
+    Flag("--bandwidth-spread", "relative spread of what links outside the domain deliver (default: the link's)", NOT_NEGATIVE),
+    Flag("--scale-out-bytes-per-s", "scale-out bandwidth per chip and direction, B/s (default: the chip's)", POSITIVE),
+    Flag("--sites", "sites that share the chips equally", INTEGER, 1, TRAINING),
+    Flag("--lines", "WAN links between sites (default continental)", TEXT, None, TRAINING),
+)  # fmt: skip
+"""Arguments of `catalog.cluster`."""
+
+RUN = (
+    _PRECISION,
+    Flag("--global-batch", "sequences a step (default: the workload's)", INTEGER, None, TRAINING),
+    Flag("--seq-len", "tokens a sequence (default: the workload's)", INTEGER, None, TRAINING, ("--sequence-length",),
+         field="sequence_length"),
+    Flag("--tokens", "tokens of the whole run (default: the workload's)", POSITIVE, None, TRAINING),
+)  # fmt: skip
+"""Arguments of `catalog.training_run`."""
+
+REQUESTS = (
+    _MODE,
+    _PRECISION,
+    Flag("--input-tokens", "tokens of a mean prompt (default 2048)", NOT_NEGATIVE, None, SERVICE),
+    Flag("--output-tokens", "tokens of a mean answer (default 512)", NOT_NEGATIVE, None, SERVICE),
+    Flag("--weights", "format of stored weights (default: --precision)", TEXT, None, SERVICE),
+    Flag("--kv", "format of keys and values (default: 8 bit where GEMMs are narrower than 16, else theirs)", TEXT, None, SERVICE),
+    Flag("--cached-fraction", "share of prompt tokens in the prefix cache (default 0)", SHARE, None,
+         SERVICE),
+    Flag("--requests-per-s", "requests that arrive, and pay for the machine (default: as many as it answers)", NOT_NEGATIVE, None,
+         SERVICE),
+    Flag("--load", "utilisation of chips that only prefill (default 0.7)", SHARE, None, SERVICE),
+    Flag("--drafted-tokens", "tokens a step of speculative decoding by a draft model (default 0)", NOT_NEGATIVE, None, SERVICE),
+    Flag("--acceptance", "acceptance probability of a drafted token (default 0.8)", SHARE, None, SERVICE),
+    Flag("--draft-fraction", "time of a draft model's pass over the model's (default 0.05)", SHARE, None, SERVICE),
+)  # fmt: skip
+"""Arguments of `catalog.service`."""
+
+CLUSTER = (
+    Flag("--workload", "a name of the catalogue, a .toml or a Hugging Face config.json", TEXT, needed=True),
+    Flag("--chip", "a name of the catalogue or a .toml file", TEXT, needed=True),
+    Flag("--chips", "accelerators in the job", INTEGER, needed=True),
+    *dict.fromkeys((*MACHINE, *RUN, *REQUESTS)),
+)
+"""All of them."""

@@ -1,0 +1,47 @@
+"""`hwopt estimate`: time, memory, power and money of one cluster under one plan; 1 where the plan does not fit."""
+
+import argparse
+
+from hwopt.cli.cluster_flags import CLUSTER, DISAGGREGATED
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import INTEGER, SETTINGS
+from hwopt.cli.output import show
+
+FLAGS = (
+    *CLUSTER,
+    Flag("--plan", "tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; of a service tp, pp, dp, ep, expert_tp, "
+         "batch; default: the fastest that fits, of a service the cheapest; disaggregated, that of decode", SETTINGS),
+    Flag("--prefill-plan", "plan of the chips for prefill: tp=4,batch=1", SETTINGS, modes=DISAGGREGATED),
+    Flag("--prefill-chips", "how many of the chips these are", INTEGER, modes=DISAGGREGATED),
+)  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    from hwopt.cli.work import work_of
+
+    work = work_of(options, FLAGS)
+    import jax
+    import numpy as np
+
+    from hwopt.model.estimate import estimate
+    from hwopt.optim.plan_search import best_plan
+    from hwopt.optim.quick_jit import quick_jit
+    from hwopt.report.documents import report_document
+    from hwopt.report.plan_words import plan_document
+    from hwopt.report.screens import estimate_screen
+
+    cluster, plan = work.cluster(options.chips), work.plan()
+    if plan is None:
+        plan, report, _ = best_plan(work.workload, cluster, alternatives=0).best
+    else:
+        with jax.enable_x64(True):
+            report = jax.tree.map(np.asarray, quick_jit(estimate)(work.workload, cluster, plan))
+    around = work.interval(plan), options.constants
+    plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
+    show(
+        options,
+        lambda: work.document | plan_and_report(),
+        lambda: estimate_screen(report, plan, work.title, *around),
+    )
+    return 0 if bool(report.feasible) else 1

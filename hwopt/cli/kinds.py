@@ -1,0 +1,113 @@
+"""Kinds of values: what the text of a flag stands for, and how it is refused."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple
+
+from hwopt.errors import UserError, suggest
+from hwopt.units import MULTIPLIERS
+
+
+class Kind(NamedTuple):
+    """What the text of a flag stands for."""
+
+    metavar: str  # for it in help
+    read: Callable[[str, str], Any]  # flag and text -> value
+
+
+def number(flag: str, text: str, *, integer: bool = False, least: float | None = None, most: float = inf) -> Any:
+    """A positive, finite number, or one from `least` to `most`."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise UserError(f"{flag} {text}: not a number{_instead(flag, text)}") from None
+    if not (0 < value < inf if least is None else least <= value < inf):
+        wanted = "positive, finite number" if least is None else f"finite number of at least {least:g}"
+        raise UserError(f"{flag} {text}: must be a {wanted}{_instead(flag, text) if value == inf else ''}")
+    if value > most:
+        raise UserError(f"{flag} {text}: at most {most:g}")
+    if not integer:
+        return value
+    if value != int(value):
+        raise UserError(f"{flag} {text}: must be an integer")
+    return int(text) if text.strip().isdecimal() else int(value)  # seeds may be longer than a float
+
+
+def _instead(flag: str, text: str) -> str:
+    """What to write in place of no limit, or of a number with its unit."""
+    parts = re.fullmatch(r"([+-]?\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?)\s*([A-Za-z$%][A-Za-z$%/()]*)", text.strip())
+    if parts is None:
+        return "; for no limit write one that does not bind, such as 1e15" if "budget" in flag else ""
+    factor, unit = MULTIPLIERS.get(parts[2], (0.0, ""))
+    if not factor:
+        return f": write it in SI units (seconds, watts, bytes, USD) and without '{parts[2]}'"
+    return f": write it in {unit} and without the unit, {float(parts[1]) * factor:.12g}"
+
+
+def names(flag: str, text: str) -> list[str]:
+    """Names between commas."""
+    listed: list[str] = []
+    for name in (each.strip() for each in text.split(",")):
+        if not name:
+            raise UserError(f"{flag} {text}: there is no name before or behind a comma")
+        if name in listed:
+            raise UserError(f"{flag} {text}: '{name}' stands twice")
+        listed.append(name)
+    return listed
+
+
+def entries(example: str, flag: str, text: str) -> dict[str, str]:
+    """`name=value` between commas."""
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, value = (each.strip() for each in part.partition("="))
+        if not (name and value):
+            raise UserError(f"{flag} {part.strip() or text}: write {example}")
+        if name in values:
+            raise UserError(f"{flag}: '{name}' stands twice")
+        values[name] = value
+    return values
+
+
+def boxes(flag: str, text: str) -> dict[str, tuple[float, float]]:
+    """`name=low:high` between commas as boxes; one number is a box of no width."""
+    by_name, example = {}, "name=low:high, such as tp=8:16"
+    for name, box in entries(example, flag, text).items():
+        ends = box.split(":")
+        if len(ends) > 2:
+            raise UserError(f"{flag} {name}={box}: write {example}")
+        low, high = (number(f"{flag} {name}", end) for end in (ends[0], ends[-1]))
+        if low > high:
+            raise UserError(f"{flag} {name}={box}: reversed, write {name}={ends[1]}:{ends[0]}")
+        by_name[name] = (low, high)
+    return by_name
+
+
+def one_of(*known: str) -> Kind:
+    """One of some words."""
+
+    def read(flag: str, text: str) -> str:
+        if text not in known:
+            raise UserError(f"{flag} {text}: {suggest(text, known)}")
+        return text
+
+    return Kind("WORD", read)
+
+
+def integer(**limits: float) -> Kind:
+    """An integer within limits, as of `number`."""
+    return Kind("N", partial(number, integer=True, **limits))
+
+
+POSITIVE = Kind("X", number)
+NOT_NEGATIVE = Kind("X", partial(number, least=0.0))
+SHARE = Kind("SHARE", partial(number, least=0.0, most=1.0))
+INTEGER, NATURAL = integer(), integer(least=0)
+TEXT = Kind("NAME", lambda flag, text: text)
+PATH = Kind("FILE", lambda flag, text: text)
+SETTINGS = Kind("NAME=VALUE", lambda flag, text: text)
+NAMES = Kind("A,B", names)
+BOXES = Kind("NAME=LOW:HIGH", boxes)
+SWITCH = Kind("", lambda flag, text: not flag.startswith("--no-"))

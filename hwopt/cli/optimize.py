@@ -1,0 +1,65 @@
+"""`hwopt optimize`: the best cluster for a design question under its budgets; 1 where none holds them."""
+
+import argparse
+import math
+import time
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import BOXES, NAMES, POSITIVE, SWITCH, one_of
+from hwopt.cli.output import is_watched, show
+from hwopt.cli.paths import REPORT, page_path
+from hwopt.cli.question import SEED, asked_objective
+
+FREEZE = Flag("--freeze", "variables or categories to keep as they are: scale_up_domain,chip,network", NAMES, ())
+BOUNDS = Flag("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32", BOXES, {})
+
+FLAGS = (
+    FREEZE,
+    BOUNDS,
+    Flag("--regime", "certified (proved over integers) or relaxed (quick look); default certified",
+         one_of("certified", "relaxed"), "certified"),
+    Flag("--one-sided-prices", "prices of each budget 1 %% down and up, integers free again", SWITCH, False),
+    Flag("--seconds", "answer by then, whatever is under way: the best so far, with an honest gap (default: no limit)",
+         POSITIVE, math.inf),
+    SEED,
+    REPORT,
+)  # fmt: skip
+
+
+_LEAST_S = 1e-3
+"""What is left of a search whose time was over before it began: a first look."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    objective = asked_objective(options)
+    path = page_path(options)
+    from hwopt.evidence.intervals import question_interval
+    from hwopt.optim.deadline import Deadline
+    from hwopt.optim.optimize import optimize
+    from hwopt.report.documents import solution_document
+    from hwopt.report.screens import solution_screen
+
+    deadline = Deadline(options.began + options.seconds - time.monotonic())
+    solution = optimize(
+        objective,
+        seed=options.seed,
+        progress=is_watched(options),
+        regime=options.regime,
+        seconds=max(deadline.left, _LEAST_S),
+        freeze=options.freeze,
+        bounds=options.bounds,
+    )
+    if options.one_sided_prices and solution.certificate.gap is not None:
+        from hwopt.optim.certified import with_one_sided_prices
+
+        solution = with_one_sided_prices(solution, deadline=deadline)
+    around = question_interval(solution), solution.problem.provenance.mode
+    if path is not None:
+        from hwopt.report.page.files import write
+        from hwopt.report.page.optimum import optimum_page
+        from hwopt.study.sensitivity import parameters_of
+
+        write(path, optimum_page(solution, options.command_line, *around, parameters_of(solution, deadline)))
+    show(options, lambda: solution_document(solution, *around), lambda: solution_screen(solution, *around))
+    return 0 if solution.feasible else 1

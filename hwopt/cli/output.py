@@ -1,0 +1,84 @@
+"""What commands say: a screen or one JSON object, a bar of progress, and what is kept where somebody stops them."""
+
+import argparse
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import SWITCH
+from hwopt.errors import UserError
+from hwopt.units import pretty
+
+JSON = Flag("--json", "print one JSON object on standard output, nothing else there", SWITCH, False)
+
+behind = ""
+"""What stays of what goes on now, in words."""
+
+
+def say(text: str) -> None:
+    """Print on standard output, so that a full disk is met here.
+
+    **Raises:** `UserError` where it cannot be written; `BrokenPipeError` where its reader has left.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as failure:
+        raise UserError(f"cannot write standard output: {failure.strerror or failure}") from None
+
+
+def show(options: argparse.Namespace, document: Callable[[], Any], screen: Callable[[], str]) -> None:
+    """An answer as strict JSON where that is asked for, else as a screen of text."""
+    say(json.dumps(document(), indent=2, allow_nan=False) if options.json else screen())
+
+
+@contextlib.contextmanager
+def interruptible(words: str) -> Iterator[None]:
+    """Says what is kept where somebody stops what goes on here."""
+    global behind
+    behind = f": {words}"
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted{behind}") from None
+    finally:
+        behind = ""
+
+
+def is_watched(options: argparse.Namespace) -> bool:
+    """Whether somebody sees a bar of progress: a terminal, and no JSON."""
+    return not options.json and sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextlib.contextmanager
+def bar(options: argparse.Namespace, objective: Any, first: bool = True) -> Iterator[Callable[[Any], None] | None]:
+    """A bar on standard error: variants done, a second, time left, the best objective so far in its unit.
+
+    **Arguments:** `first` of the processes that share a sweep. **Returns:** what takes `Progress`; None where nobody watches.
+    """
+    if not (first and is_watched(options)):
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    unit = objective.problem().objective.unit
+    with tqdm(desc="sweep: compiling", bar_format="{desc}", mininterval=0.25, leave=False, dynamic_ncols=True) as meter:
+
+        def tell(progress: Any) -> None:
+            if meter.total is None:
+                meter.total = progress.total
+                meter.set_description_str("sweep", refresh=False)
+                meter.bar_format = "{desc} {percentage:3.0f}% |{bar:20}| {n:,}/{total:,} variants{postfix}"
+            rate = progress.per_second
+            pace = f"{rate / 1e6:.2f} M/s" if rate >= 1e6 else f"{rate:,.0f}/s"
+            left = math.ceil((progress.total - progress.done) / rate) if rate else math.inf
+            best = f"best {pretty(progress.best, unit)}" if math.isfinite(progress.best) else "none feasible yet"
+            meter.set_postfix_str(f"{pace}, {pretty(left, 's', 3)} left, {best}", refresh=False)
+            meter.update(progress.done - meter.n)
+
+        yield tell

@@ -1,0 +1,90 @@
+"""Where commands write: pages, figures and stores, looked at before anything long starts."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import PATH
+from hwopt.cli.output import show
+from hwopt.errors import UserError
+
+REPORT = Flag(
+    "--report",
+    "also write the answer as one page that stands alone: design, budgets, front, proof, sources",
+    PATH._replace(metavar="FILE.html"),
+)
+
+_IMAGES = (".png", ".pdf", ".svg", ".svgz", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps")
+_FIGURES = ".figures"
+
+
+def page_path(options: argparse.Namespace) -> Path | None:
+    """The page of `--report`, which can be written; None without the flag."""
+    from hwopt.report.page.files import writable
+
+    return None if options.report is None else writable("--report", options.report)
+
+
+def figure_path(options: argparse.Namespace) -> Path | None:
+    """The image of `--figure`, likewise."""
+    from hwopt.report.page.files import writable
+
+    path = None if options.figure is None else writable("--figure", options.figure, "figure.png")
+    if path is not None and path.suffix and path.suffix.lower() not in _IMAGES:
+        raise UserError(
+            f"--figure {options.figure}: end its name in {', '.join(_IMAGES[:3])} or another format of images"
+        )
+    return path
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a study of many designs goes: its store, figures beside it, its page; None for what is not asked for.
+
+    **Raises:** `UserError` for what can name no folder of its own, and where a file stands in the way of figures.
+    """
+
+    options: argparse.Namespace
+    folder: Path | None
+    figures: Path | None
+    page: Path | None
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> "Outputs":
+        """Those that the flags `--out`, `--no-figures` and `--report` name."""
+        from hwopt.arguments import path_of
+
+        folder = figures = None
+        if options.out is not None:
+            folder = path_of("--out", options.out, room=len(_FIGURES))
+            if not folder.name:
+                raise UserError(f"--out '{options.out}': name a folder of its own, such as runs/first")
+        if folder is not None and options.figures:
+            figures = folder.with_name(folder.name + _FIGURES)
+            if figures.exists() and not figures.is_dir():
+                raise UserError(
+                    f"--out {options.out}: figures go to {figures}, which is a file; move it, or add --no-figures"
+                )
+        return cls(options, folder, figures, page_path(options))
+
+    def write(
+        self,
+        dataset: Any,
+        draw: Callable[[Any, Path], Sequence[Path]],
+        page_of: Callable[..., str],
+        document_of: Callable[..., Any],
+        screen_of: Callable[..., str],
+    ) -> None:
+        """Figures and page of a study's dataset, then its screen or JSON. Paths are said as the user wrote them."""
+        from hwopt.report.page.files import write
+
+        drawn, out = (), None if self.options.out is None else str(Path(self.options.out))
+        if self.figures is not None and out is not None:
+            beside = Path(out).parent / self.figures.name
+            drawn = tuple(str(beside / path.name) for path in draw(dataset, self.figures))
+        if self.page is not None:
+            write(self.page, page_of(dataset, self.options.command_line, out, drawn))
+        show(self.options, lambda: document_of(dataset, out, drawn), lambda: screen_of(dataset, out, drawn))

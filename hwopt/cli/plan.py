@@ -1,0 +1,60 @@
+"""`hwopt plan`: the best integer plan of a cluster, by exhaustion; 1 where none fits and holds the limits."""
+
+import argparse
+
+from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, TRAINING
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import POSITIVE, SETTINGS, SWITCH, TEXT, integer, number, one_of
+from hwopt.cli.output import show
+
+EXPORTS = ("megatron",)
+"""Frameworks whose launch settings can be printed."""
+
+FLAGS = (
+    *CLUSTER,
+    Flag("--objective", "metric to make least: step_time_s (default), run_cost_usd, ...; of a service cost_per_token_usd "
+         "(default), ...", TEXT),
+    Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: 0 offloaded, 1 step)", SETTINGS,
+         modes=TRAINING),
+    Flag("--top", "how many of the next best plans to list", integer(most=1000), 5),
+    Flag("--export", f"print only launch settings for a framework: {', '.join(EXPORTS)}", one_of(*EXPORTS), modes=TRAINING),
+    Flag("--ttft-limit-s", "limit of the time to first token, s (default: no limit)", POSITIVE, modes=PREFILL),
+    Flag("--tpot-limit-s", "limit of the time per output token, s (default: no limit)", POSITIVE, modes=DECODE),
+    Flag("--disaggregate", "prefill and decode on separate groups of chips", SWITCH, False, modes=DISAGGREGATED),
+)  # fmt: skip
+
+_LIMITS = {"ttft_limit_s": "time_to_first_token_s", "tpot_limit_s": "time_per_output_token_s"}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    from hwopt import catalog
+    from hwopt.cli.work import work_of
+    from hwopt.optim.plan_search import best_plan, fitting_chips
+    from hwopt.report import megatron
+    from hwopt.report.plans import plan_screen, plan_search_document
+
+    work = work_of(options, FLAGS)
+    common = {} if options.hold is None else catalog.parse_plan(options.hold)
+    search = best_plan(
+        work.workload,
+        work.cluster(options.chips),
+        options.objective,
+        options.top,
+        {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
+        limits={metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None},
+        disaggregate=options.disaggregate,
+    )
+    if search.feasible and options.export is not None:
+        settings = megatron.megatron_settings(work.workload, search.best.plan)
+        document = lambda: megatron.megatron_document(settings)
+        screen = lambda: megatron.megatron_text(settings, work.title)
+    else:
+        fitting = None
+        if not (search.feasible or options.disaggregate) and list(search.best.report.violations()) == ["memory"]:
+            fitting = fitting_chips(work.workload, work.cluster, options.chips)
+        around = (fitting, work.interval(search.best.plan), options.constants)
+        document = lambda: plan_search_document(search, *around)
+        screen = lambda: plan_screen(search, work.title, *around)
+    show(options, lambda: work.document | document(), screen)
+    return 0 if search.feasible else 1

@@ -1,0 +1,37 @@
+"""`hwopt sensitivity`: how the best cluster of a design question answers to assumptions; 1 where none holds its budgets."""
+
+import argparse
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import INTEGER, NAMES, PATH
+from hwopt.cli.output import is_watched, show
+from hwopt.cli.paths import figure_path
+from hwopt.cli.question import SEED, asked_objective
+
+FLAGS = (
+    Flag("--figure", "also draw what each input's range is worth to this image file", PATH),
+    Flag("--metrics", "numbers of the report to tabulate: step_time_s,mfu,...", NAMES, ()),
+    Flag("--top", "how many inputs to list", INTEGER, 12),
+    SEED,
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    figure, objective = figure_path(options), asked_objective(options)
+    from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
+    from hwopt.study.sensitivity import NoOptimum, sensitivity
+
+    try:
+        answer = sensitivity(objective, metrics=options.metrics, seed=options.seed, progress=is_watched(options))
+    except NoOptimum as reason:
+        message = str(reason)
+        show(options, lambda: {"feasible": False, "message": message}, lambda: message)
+        return 1
+    if figure is not None:
+        from hwopt.plot.tornado import plot_tornado
+
+        plot_tornado(answer, figure)
+    constants = {"constants": answer.problem.provenance.mode}
+    show(options, lambda: sensitivity_document(answer) | constants, lambda: sensitivity_screen(answer, options.top))
+    return 0

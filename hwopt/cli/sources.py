@@ -1,0 +1,39 @@
+"""`hwopt catalog` and `hwopt sources`: entries with their sources, and the references behind a design question."""
+
+import argparse
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import TEXT
+from hwopt.cli.output import show
+from hwopt.cli.question import asked_objective
+
+CATALOG = (
+    Flag("kind", "chips, links, workloads, stacks, cooling, ...; without it, all kinds", TEXT),
+    Flag("name", "an entry, or a file of your own", TEXT),
+)
+
+
+def catalog(options: argparse.Namespace) -> int:
+    """Kinds of entries, entries of a kind, or one entry."""
+    from hwopt import catalog
+    from hwopt.report import listings
+
+    if options.kind is None:
+        document, text = listings.kinds()
+    elif options.name is None:
+        document, text = listings.entries(options.kind)
+    else:
+        document, text = listings.entry(catalog.record(options.kind, options.name))
+    show(options, lambda: document, lambda: text)
+    return 0
+
+
+def sources(options: argparse.Namespace) -> int:
+    """The references behind exactly the numbers of a question."""
+    problem = asked_objective(options).problem()
+    show(
+        options,
+        lambda: {"question": problem.question, "sources": list(problem.sources)},
+        lambda: "\n".join([problem.question, "", *(f"- {text}" for text in problem.sources)]),
+    )
+    return 0

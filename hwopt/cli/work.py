@@ -1,0 +1,113 @@
+"""The work of a cluster, as the flags describe it: a training run or a service. What differs between them is told here.
+
+It loads the catalogue: commands import it when they run.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hwopt import catalog
+from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
+from hwopt.cli.flags import Flag, foreign
+from hwopt.errors import UserError
+from hwopt.evidence.intervals import Interval, machine_interval
+from hwopt.plan import Disaggregated
+from hwopt.report.service import requests_line, service_document
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is asked of a cluster."""
+
+    options: argparse.Namespace
+    workload: Any
+    plan: Callable[[], Any]  # of the flags; None where the best one is to be searched
+    stack: str | None  # where no flag names one; None for the chip's own
+    measured: Interval | None  # how far a measured cluster of this kind may lie from the prediction
+    requests: dict[str, Any]  # what is asked besides workload and cluster, as JSON
+    words: str  # and in words
+
+    def cluster(self, chips: int) -> Any:
+        """The cluster, with some number of chips."""
+        values: dict[str, Any] = {"stack": self.stack} | _values(self.options, MACHINE)
+        return catalog.cluster(self.options.chip, chips, **values)
+
+    def interval(self, plan: Any) -> Interval | None:
+        """The interval of a prediction; None for disaggregated plans: none was measured."""
+        return None if plan.disaggregated else self.measured
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What is asked, as JSON."""
+        return {
+            name: getattr(self.options, name) for name in ("workload", "chip", "chips", "precision")
+        } | self.requests
+
+    @property
+    def title(self) -> str:
+        """What is asked, in words."""
+        options = self.options
+        cluster = f"{options.workload} on {options.chips:,} x {options.chip}"
+        return f"{cluster}, {options.precision}, site {options.site}{self.words}"
+
+
+def work_of(options: argparse.Namespace, flags: Iterable[Flag]) -> Work:
+    """The work of a command's mode.
+
+    **Raises:** `UserError` for flags that other modes have, and for formats that the chip does not compute in.
+    """
+    if stranger := foreign(options, flags, options.mode):
+        flag, modes = stranger
+        others = " or ".join(filter(None, (", ".join(modes.names[:-1]), modes.names[-1])))
+        raise UserError(
+            f"{flag} is a flag of {modes.words}, not of mode {options.mode}: leave it out, or use --mode {others}"
+        )
+    catalog.check_precision(options.chip, options.precision)
+    return _training(options) if options.mode in TRAINING.names else _serving(options)
+
+
+def _values(options: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any]:
+    """What flags say, by the name of the argument that each stands for."""
+    values = {each.attribute: getattr(options, each.attribute) for each in flags}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _training(options: argparse.Namespace) -> Work:
+    run = catalog.training_run(options.workload, **_values(options, RUN))
+
+    def plan() -> Any:
+        words = options.plan
+        return words and catalog.plan(run, options.chips, sites=options.sites, **catalog.parse_plan(words))
+
+    measured = machine_interval(run, options.chip, options.stack, catalog.calibration(options.constants))
+    return Work(options, run, plan, None, measured, {}, "")
+
+
+def _serving(options: argparse.Namespace) -> Work:
+    service = catalog.service(options.workload, **_values(options, REQUESTS))
+    stack = catalog.serving_stack(options.chip)
+    return Work(
+        options,
+        service,
+        lambda: _serving_plan(options, service),
+        stack,
+        machine_interval(service, options.chip, stack, catalog.calibration(options.constants)),
+        service_document(service, options.mode),
+        f", mode {options.mode}\n{requests_line(service)}",
+    )
+
+
+def _serving_plan(options: argparse.Namespace, service: Any) -> Any:
+    decode, prefill, apart = options.plan, options.prefill_plan, options.prefill_chips
+    of = lambda text, chips: catalog.serving_plan(service, chips, **catalog.parse_serving_plan(text))
+    if prefill is None and apart is None:
+        return decode and of(decode, options.chips)
+    if prefill is None or apart is None or decode is None:
+        raise UserError("two groups of chips take three flags: --plan (of decode), --prefill-plan and --prefill-chips")
+    if apart >= options.chips:
+        raise UserError(
+            f"--prefill-chips {apart}: must be less than the {options.chips} chips: the others generate answers"
+        )
+    return Disaggregated(prefill=of(prefill, apart), decode=of(decode, options.chips - apart))

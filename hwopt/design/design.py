@@ -1,0 +1,92 @@
+"""One point of a design space: the inputs of the model, and the project of the chip where it is drawn."""
+
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from hwopt.hardware.chip_project import ChipProject
+from hwopt.hardware.cluster import Cluster
+from hwopt.model.chip_project import installed
+from hwopt.plan import Disaggregated, Plan, TrainServePlan
+from hwopt.workload.service import Service
+from hwopt.workload.train_serve import TrainServe
+from hwopt.workload.training import TrainingRun
+
+
+class Inputs(NamedTuple):
+    """The three inputs of `estimate`, as one tree."""
+
+    workload: Any  # TrainingRun, Service or TrainServe
+    cluster: Cluster
+    plan: Any  # of the workload's kind
+
+
+class Design(NamedTuple):
+    """What design variables act on: the inputs of `estimate`, and the project of the chip where it is drawn."""
+
+    workload: Any
+    cluster: Cluster
+    plan: Any
+    project: ChipProject | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs(*self[:3])
+
+
+def completed(design: Design) -> Design:
+    """A design whose variables are set, with what follows from them.
+
+    A drawn chip is built and installed. In training `dp = N / (t p c)`: the plan always uses every chip; a machine
+    that serves has the chips of its replicas. Experts of dense degree are split like the rest of the layer.
+    """
+    if design.project is not None:
+        design = design._replace(cluster=installed(design.cluster, design.project))
+    return _completed(design.workload, design)
+
+
+@singledispatch
+def _completed(workload: Any, design: Design) -> Design:
+    raise TypeError(f"no design of a {type(workload).__name__}")
+
+
+@_completed.register
+def _(workload: TrainingRun, design: Design) -> Design:
+    plan = _with_experts(design.plan)
+    dp = design.cluster.chips / (plan.tp * plan.pp * plan.cp)
+    return design._replace(plan=eqx.tree_at(lambda p: p.dp, plan, dp))
+
+
+@_completed.register
+def _(workload: Service, design: Design) -> Design:
+    plan = design.plan
+    if plan.disaggregated:
+        plan = Disaggregated(_with_experts(plan.prefill), _with_experts(plan.decode))
+    else:
+        plan = _with_experts(plan)
+    return design._replace(cluster=eqx.tree_at(lambda c: c.chips, design.cluster, plan.chips), plan=plan)
+
+
+@_completed.register
+def _(workload: TrainServe, design: Design) -> Design:
+    training = completed(training_part(design)._replace(project=None))
+    serving = completed(serving_part(design))
+    return design._replace(plan=TrainServePlan(training.plan, serving.plan))
+
+
+def training_part(design: Design) -> Design:
+    """The machine that trains, of two of the same chips."""
+    return Design(design.workload.training, design.cluster, design.plan.training, design.project)
+
+
+def serving_part(design: Design) -> Design:
+    """The machine that serves, of two of the same chips."""
+    return Design(design.workload.service, design.cluster, design.plan.serving)
+
+
+def _with_experts(plan: Plan) -> Plan:
+    """Experts split like the rest of the layer where they are not spread."""
+    expert_tp = jnp.where(jnp.asarray(plan.ep) > 1, plan.expert_tp, plan.tp)
+    return eqx.tree_at(lambda p: p.expert_tp, plan, expert_tp)

@@ -1,0 +1,265 @@
+"""The integer designs of a question, declared: of what trains, of what serves, or of both; and what they cover in words.
+
+Training: degrees, schedule, replicas, domains, racks, stacks, dies, with
+
+    chips = t p c d,   global batch = d b m,   domain = t g,
+
+so that a plan always uses every chip, every replica gets the same work, and domains hold whole tensor-parallel groups.
+Serving: replicas of one or two groups of chips, their plans and batches.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial, reduce, singledispatch
+from typing import Any, NamedTuple
+
+from hwopt.design.design import Design, serving_part, training_part
+from hwopt.design.problem import Problem
+from hwopt.design.variables import SERVE, Ranges, Variable, count_of
+from hwopt.integers.enumeration import divisors
+from hwopt.integers.relations import Allowed, Divides, Lookup, Product, Relation, When, at_least, at_most
+from hwopt.integers.system import Integer, Look, Piece, Role, System, integer
+from hwopt.plan import stage_layers
+from hwopt.workload.service import Service
+from hwopt.workload.train_serve import TrainServe
+from hwopt.workload.training import TrainingRun
+
+AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
+
+
+class _Machine(NamedTuple):
+    """One machine of a question: which lattice declares its integers, over which ranges."""
+
+    system: Callable[[Ranges], System]
+    words: Mapping[str, str]  # what each variable counts
+    fixed: Callable[[Ranges], list[str]]  # what does not vary, in words
+    ranges: Ranges
+    label: str = ""  # where there are two
+
+    @property
+    def scope(self) -> str:
+        ranges, of = self.ranges, self.ranges.of
+        free = [words for name, words in self.words.items() if ranges.frees(name) and of(name)[0] < of(name)[1]]
+        fixed = ", ".join((*self.fixed(ranges), AS_ASKED))
+        return f"{self.label}{', '.join(free) or 'one'}; fixed: {fixed}; the rest continuous"
+
+
+def lattice_of(problem: Problem) -> System:
+    """The integer designs of a question."""
+    return reduce(_both, (each.system(each.ranges) for each in _machines(problem)))
+
+
+def _both(first: System, second: System) -> System:
+    """The points of two systems at once."""
+    looks = tuple({**one, **other} for one in first.looks for other in second.looks)
+    return System(
+        first.coordinates + second.coordinates, first.relations + second.relations,
+        first.lookups + second.lookups, looks, first.pieces + second.pieces,
+    )  # fmt: skip
+
+
+def scope_of(problem: Problem) -> str:
+    """What the integer designs of a question cover, and what is fixed, in words."""
+    return "; ".join(each.scope for each in _machines(problem))
+
+
+def without_lattice(problem: Problem) -> str:
+    """Why a question's designs are not all on a lattice; empty where they are."""
+    system = lattice_of(problem)
+    known = {*system.names, *system.quantities}
+    strange = [each.name for each in problem.variables if each.integer and each.name not in known]
+    strange += ["layers"] if "layers" in system.names else []
+    return f"integers {', '.join(dict.fromkeys(strange))} are not branched on" if strange else ""
+
+
+_LOOKED_AT_STAGES = tuple(2**k for k in range(8))
+_LOOKED_AT_MICRO_BATCHES = (1, 2)
+
+
+def _training_system(ranges: Ranges) -> System:
+    """The integers of a training run on a machine."""
+    run, cluster, plan, _ = ranges.template
+    of, sites, context = ranges.of, count_of(cluster.sites.count), count_of(plan.cp)
+    experts = max(count_of(run.model.experts), 1)
+    layers = None if ranges.frees("layers") else count_of(run.model.layers)
+    most_chunks = layers + 2.0 if layers else Allowed(("layers",), lambda x: x["layers"] + 2.0)
+    relations: list[Relation] = [
+        Product(("tp", "pp", "dp"), (), *of("chips"), coefficient=context, name="chips", follows="dp"),
+        Product(("dp", "micro_batch", "micro_batches"), (), *of("global_batch_sequences"),
+                name="global_batch_sequences", follows="micro_batches"),
+        Product(("tp", "groups"), (), *of("scale_up_domain"), name="scale_up_domain", follows="groups"),
+        at_most(("pp", "virtual_stages"), most_chunks),  # embedding and head may fill a chunk each
+        When("virtual_stages", 2, at_least(("pp",), 2.0)),
+        When("virtual_stages", 2, at_most(("pp",), 1.0, over=("micro_batches",))),
+        Divides(("ep",), ("tp", "dp"), sites, context),  # whole sets of experts at each site
+        Divides((), ("dp",), sites),
+    ]  # fmt: skip
+    shape = () if layers else (integer("layers", of("layers"), rounding=-1),)
+    most_batch = of("global_batch_sequences")[1]
+    coordinates = (
+        integer("tp", of("tp"), among=_tensor_degrees(ranges), role=Role.root, near=3),
+        integer("ep", of("ep"), among=divisors(experts), role=Role.root, pseudo_cost=0.05),
+        *shape,
+        integer("pp", of("pp"), pseudo_cost=0.02, near=8),
+        integer("micro_batch", of("micro_batch"), pseudo_cost=0.01, near=2),
+        integer("dp", (1, of("chips")[1]), role=Role.count, pseudo_cost=0.08, reach=(1, 3), fills=True),
+        integer("micro_batches", (1, most_batch), role=Role.count, pseudo_cost=0.06, reach=(0, 2), near=2),
+        integer("virtual_stages", of("virtual_stages"), pseudo_cost=0.005, near=3),
+        integer("groups", (1, max(1.0, of("scale_up_domain")[1])), pseudo_cost=0.15, sided=True, near=2),
+        *_hardware_integers(of),
+    )
+    stages = ("pp", "virtual_stages") if layers else ("layers", "pp", "virtual_stages")
+    lookup = Lookup(("fullest_stage", "last_stage"), stages, partial(stage_layers, layers) if layers else stage_layers)
+    pieces = _pieces(ranges)
+    coordinates += tuple(Integer(each.name, 1, len(each.edges) - 1, role=Role.root) for each in pieces)
+    return System(coordinates, tuple(relations), (lookup,), _looks(of, layers) if layers else (), pieces)
+
+
+def _hardware_integers(of: Any) -> tuple[Integer, ...]:
+    """What a rack and a package count."""
+    package = (integer(name, of(name), rounding=1) for name in ("hbm_stacks", "dies"))  # memory and reticle still do
+    return (integer("chips_per_rack", of("chips_per_rack"), sided=True, rounding=-1), *package)
+
+
+def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
+    """Degrees that split heads evenly, and the sequence where it is split too; powers of two where the width is free."""
+    workload, _, plan, _ = ranges.template
+    heads = count_of(workload.model.heads)
+    if ranges.frees("hidden"):
+        low, high = ranges.of("hidden")
+        scaled = float(workload.model.heads) * low / float(workload.model.hidden)
+        degrees = divisors(round(scaled)) if low == high else [2**k for k in range(12)]
+    else:
+        degrees = divisors(heads)
+    group = plan.groups[prefix]
+    if not float(group.sequence_parallel):
+        return degrees
+    sequence, context = count_of(workload.sequence_length), count_of(group.cp)
+    return [t for t in degrees if t == 1 or sequence % (t * context) == 0]
+
+
+def _pieces(ranges: Ranges) -> tuple[Piece, ...]:
+    """Tokens below and above those that there are: beyond, a run sees some of them again."""
+    if not ranges.frees("tokens"):
+        return ()
+    (low, high), unique = ranges.of("tokens"), float(ranges.template.workload.unique_tokens)
+    return (Piece("tokens", (low, unique, high)),) if low < unique < high else ()
+
+
+def _looks(of: Any, layers: int) -> tuple[Look, ...]:
+    """Common plans: stages in powers of two, chunks one or as many as fit, small micro-batches."""
+    most = int(of("virtual_stages")[1])
+    return tuple(
+        {"pp": stages, "virtual_stages": chunks, "micro_batch": size}
+        for stages in _LOOKED_AT_STAGES
+        for chunks in dict.fromkeys((1, min(most, max(1, (layers + 2) // stages)) if stages > 1 else 1))
+        for size in _LOOKED_AT_MICRO_BATCHES
+    )
+
+
+_TRAINING_WORDS = {
+    "tp": "tensor parallel degrees that divide the heads and the sequence",
+    "ep": "expert parallel degrees that divide the experts", "pp": "any number of stages, uneven ones too",
+    "virtual_stages": "chunks a stage", "micro_batch": "micro-batches", "chips": "replicas",
+    "global_batch_sequences": "full batches", "scale_up_domain": "domains of whole groups",
+    "chips_per_rack": "chips in a rack", "hbm_stacks": "HBM stacks", "dies": "dies",
+}  # fmt: skip
+"""What each variable of a machine that trains counts, where it is free."""
+
+
+def _training_fixed(ranges: Ranges) -> list[str]:
+    """What a question about training does not vary, in words."""
+    run, cluster, plan, _ = ranges.template
+    sites = count_of(cluster.sites.count)
+    recompute = "full" if float(plan.recompute_full) else "selective" if float(plan.recompute_attention) else "no"
+    sharding = "ZeRO-3" if float(plan.weights_sharded) else "ZeRO-2" if float(plan.gradients_sharded) else "ZeRO-1"
+    offloaded = [name for name in ("weights", "optimizer", "activations") if float(getattr(plan, f"{name}_offloaded"))]
+    words = [f"context parallel degree {count_of(plan.cp)}"]
+    words += ["undivided experts where they are spread"] if count_of(run.model.experts) else []
+    words += ["sequence parallelism"] if float(plan.sequence_parallel) else []
+    words += [sharding, f"{recompute} recomputation", f"{' and '.join(offloaded) or 'nothing'} offloaded"]
+    words += [f"the same replicas at each of {sites} sites"] if sites > 1 else []
+    return words
+
+
+_SEQUENCES = {"role": Role.count, "pseudo_cost": 0.3, "near": 2}
+"""Of a replica they are many; prompts that share a pass are few."""
+
+
+def _serving_system(ranges: Ranges) -> System:
+    """The integers of a service on a machine; of one of two machines (a prefix) those of its plan alone."""
+    of, p, groups = ranges.of, ranges.prefix, ranges.template.plan.groups
+    layers = count_of(ranges.template.workload.model.layers)
+    experts = max(count_of(ranges.template.workload.model.experts), 1)
+    coordinates: list[Integer] = []
+    relations: list[Relation] = []
+    lookups: list[Lookup] = []
+    stages_of = partial(stage_layers, layers, virtual_stages=1.0)
+    for group in groups:
+        g, (batches, cost) = p + group, ({}, 0.1) if group else (_SEQUENCES, 0.02)
+        coordinates += [
+            integer(g + "tp", of(group + "tp"), among=_tensor_degrees(ranges, group), role=Role.root, near=3),
+            integer(g + "ep", of(group + "ep"), among=divisors(experts), role=Role.root, near=2),
+            integer(g + "pp", of(group + "pp")),
+            integer(g + "batch", of(group + "batch"), **batches),
+            integer(g + "replicas", of(group + "replicas"), role=Role.count, pseudo_cost=cost, near=2),
+        ]
+        relations += [
+            at_most((g + "pp",), layers + 2.0),
+            Divides((g + "ep",), (g + "tp", g + "replicas")),  # replicas hold whole sets of experts
+        ]
+        lookups.append(Lookup((g + "fullest_stage", g + "last_stage"), (g + "pp",), stages_of))
+    if not p:  # the domain, racks and chips of two machines are those of the one that trains
+        domain = of("scale_up_domain")
+        coordinates += [integer("groups", (1, max(1.0, domain[1])), sided=True, near=2), *_hardware_integers(of)]
+        relations.append(Product(("tp", "groups"), (), *domain, name="scale_up_domain", follows="groups"))
+    first = {p + "prefill_pp": 1, p + "prefill_batch": 1} if "prefill_" in groups else {}
+    looks = tuple({p + "pp": count, **first} for count in ((1,) if p else (1, 2, 4, 8)))
+    return System(tuple(coordinates), tuple(relations), tuple(lookups), looks)
+
+
+_SERVING_WORDS = {
+    "tp": "tensor parallel degrees that divide the heads", "ep": "expert parallel degrees that divide the experts",
+    "pp": "any number of stages, uneven ones too", "batch": "sequences a replica", "replicas": "replicas",
+    "prefill_tp": "the same of the chips for prompts", "scale_up_domain": "domains of whole groups",
+    "chips_per_rack": "chips in a rack", "hbm_stacks": "HBM stacks", "dies": "dies",
+}  # fmt: skip
+"""The same of a machine that serves."""
+
+
+def _serving_fixed(ranges: Ranges) -> list[str]:
+    """What a question about serving does not vary, in words."""
+    service, plan = ranges.template.workload, ranges.template.plan
+    words = ["prompts on chips of their own" if plan.disaggregated else "prompts beside answers", "whole heads a chip"]
+    words += ["undivided experts where they are spread"] if count_of(service.model.experts) else []
+    return [*words, "weights in place", "layers spread evenly"]
+
+
+_TRAINING = (_training_system, _TRAINING_WORDS, _training_fixed)
+_SERVING = (_serving_system, _SERVING_WORDS, _serving_fixed)
+
+
+def _machines(problem: Problem) -> list[_Machine]:
+    return _machines_of(problem.template.workload, problem.template, {each.name: each for each in problem.variables})
+
+
+@singledispatch
+def _machines_of(workload: Any, template: Design, variables: Mapping[str, Variable]) -> list[_Machine]:
+    raise TypeError(f"no lattice of {type(workload).__name__}")
+
+
+@_machines_of.register
+def _(workload: TrainingRun, template: Design, variables: Mapping[str, Variable]) -> list[_Machine]:
+    return [_Machine(*_TRAINING, Ranges(variables, template))]
+
+
+@_machines_of.register
+def _(workload: Service, template: Design, variables: Mapping[str, Variable]) -> list[_Machine]:
+    return [_Machine(*_SERVING, Ranges(variables, template))]
+
+
+@_machines_of.register
+def _(workload: TrainServe, template: Design, variables: Mapping[str, Variable]) -> list[_Machine]:
+    return [
+        _Machine(*_TRAINING, Ranges(variables, training_part(template)), "training: "),
+        _Machine(*_SERVING, Ranges(variables, serving_part(template), SERVE), "serving: "),
+    ]

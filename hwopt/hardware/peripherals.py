@@ -1,0 +1,63 @@
+"""What stands beside chips and network: memory beyond HBM, storage, lines between sites; and how often all of it fails."""
+
+import equinox as eqx
+
+from hwopt.quantity import quantity, ratio, switch
+from hwopt.types import Scalar
+
+
+class MemoryPool(eqx.Module):
+    """A second tier of memory. What a plan offloads waits here and is fetched ahead of its use."""
+
+    capacity_bytes: Scalar = quantity("B", "per chip")
+    bandwidth_bytes_per_s: Scalar = quantity("B/s", "of a chip's way to it, per direction, as measured")
+    update_bandwidth_bytes_per_s: Scalar = quantity(
+        "B/s", "of the memory itself per chip, where optimizers update what they hold"
+    )
+    power_w_per_byte: Scalar = quantity("W/B", "drawn by what it holds")
+    energy_j_per_byte: Scalar = quantity(
+        "J/B", "of moving a byte to the chip; the link draws it at full rate all the time"
+    )
+    usd_per_byte: Scalar = quantity("USD/B", "0 where the host's price holds it", key="price")
+    usd_per_byte_per_s: Scalar = quantity("USD/(B/s)", "of the link to it", key="bandwidth_price")
+    carbon_kg_per_byte: Scalar = quantity("kg/B", "of making it; 0 where the host's holds it")
+
+
+class Storage(eqx.Module):
+    """Rates of storage and of the input pipeline, per chip."""
+
+    checkpoint_bytes_per_s_per_chip: Scalar = quantity(
+        "B/s", "written or read back", key="checkpoint_bandwidth", follows="storage_bandwidth"
+    )
+    input_bytes_per_s_per_chip: Scalar = quantity(
+        "B/s", "training data read, decoded and handed to a chip", key="input_bandwidth"
+    )
+
+
+class Sites(eqx.Module):
+    """Sites with equal shares of the cluster. Each holds whole replicas of the model; only gradients travel between them."""
+
+    count: Scalar = switch("1: everything in one place", key="")
+    bandwidth_bytes_per_s: Scalar = quantity("B/s", "of one site to all others, per direction")
+    latency_s: Scalar = quantity("s", "one way, protocol and distance")
+    efficiency: Scalar = ratio("rate of a large exchange over bandwidth", most=1.0)
+    bytes_per_parameter: Scalar = quantity("B", "exchanged: 4 in fp32, 0.5 quantised to 4 bit")
+    overlap: Scalar = ratio("share of the time between exchanges that can hide one: 0 blocking, 1 streamed", most=1.0)
+    lease_usd_per_byte: Scalar = quantity("USD/B", "of a second of a line of 1 B/s")
+    fixed_usd: Scalar = quantity(
+        "USD", "of another site: land, grid connection, entry, staff over its life", key="site_price"
+    )
+
+
+class Reliability(eqx.Module):
+    """Interruptions of a job by its chips and what surrounds them, and the way out."""
+
+    failures_per_chip_s: Scalar = quantity(
+        "1/s", "interruptions of a job from every cause, per chip, at the reference junction", key="failures"
+    )
+    hardware_share: Scalar = ratio("of them, the part that is chip hardware and grows with temperature", most=1.0)
+    failure_growth_per_k: Scalar = quantity("1/K", "of that part, exp(growth (T - reference))")
+    reference_junction_k: Scalar = quantity("K", "junction temperature at which failures are counted")
+    restart_s: Scalar = quantity("s", "detect, replace, start again, warm up; without reading the checkpoint")
+    snapshot_bandwidth_bytes_per_s: Scalar = quantity("B/s", "chip to host memory, while the job waits")
+    snapshot_overhead_s: Scalar = quantity("s", "of a save whatever its size: barrier, serialising")

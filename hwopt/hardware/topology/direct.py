@@ -1,0 +1,106 @@
+"""Direct topologies, in which endpoints pass traffic on: the torus and the full mesh."""
+
+import jax.numpy as jnp
+
+from hwopt.hardware.topology.topology import Topology, others
+from hwopt.quantity import ratio
+from hwopt.types import Scalar
+
+
+class Direct(Topology):
+    """Endpoints pass traffic on: there is no switch, and one tier."""
+
+    @property
+    def switched(self) -> Scalar:
+        return jnp.zeros_like(self.largest)
+
+    @property
+    def core_bandwidth_ratio(self) -> Scalar:
+        return jnp.ones_like(self.largest)
+
+    def switches(self, endpoints: Scalar) -> Scalar:
+        return jnp.zeros_like(endpoints)
+
+    def switch_ports(self, endpoints: Scalar) -> Scalar:
+        return jnp.zeros_like(endpoints)
+
+    def inner(self, endpoints: Scalar) -> Scalar:
+        return self.largest
+
+
+class Torus(Direct):
+    """A torus of D axes and equal sides `m = n^(1/D)`, ends joined, no switch; a ring is D = 1.
+
+    For n endpoints of 2D links each: links `D n`; cut `2 n / m`; farthest pair `D m / 2` links; mean over all pairs
+    `D m / 4`, an endpoint with itself included. All exact where m is even; an odd side has `1/2` less of the farthest and
+    `1 / (4 m)` less of the mean an axis. A side of 2 has two links between its two endpoints.
+
+    **Source:** Dally and Towles, Principles and Practices of Interconnection Networks, 2004; a TPU v4 pod of 4,096 = 16^3
+    has 512 links across the cut.
+    """
+
+    axes: Scalar = ratio("D", key="dimensions")
+
+    @property
+    def dimensions(self) -> Scalar:
+        return self.axes
+
+    @property
+    def largest(self) -> Scalar:
+        return jnp.inf * jnp.ones_like(self.axes)
+
+    def side(self, endpoints: Scalar) -> Scalar:
+        """Endpoints along an axis, `n^(1/D)`."""
+        return endpoints ** (1.0 / self.axes)
+
+    def cables_by_level(self, endpoints: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        none = 0.0 * endpoints
+        return none, self.axes * endpoints, none
+
+    def bisection_links(self, endpoints: Scalar) -> Scalar:
+        return 2.0 * endpoints / self.side(endpoints)
+
+    def worst_hops(self, endpoints: Scalar) -> Scalar:
+        return self.axes * self.side(endpoints) / 2.0
+
+    def mean_hops(self, endpoints: Scalar) -> Scalar:
+        return self.axes * self.side(endpoints) / 4.0 * endpoints / others(endpoints)
+
+    def links_per_endpoint(self, endpoints: Scalar) -> Scalar:
+        return 2.0 * self.axes * jnp.ones_like(endpoints)
+
+
+class FullMesh(Direct):
+    """A link between any two endpoints, no switch.
+
+    For n endpoints: links `n (n - 1) / 2`, cut `n^2 / 4` (of even n), one hop. Only an all-to-all uses all links of an
+    endpoint at once: two endpoints share one.
+
+    **Source:** Dally and Towles, Principles and Practices of Interconnection Networks, 2004.
+    """
+
+    ports: Scalar = ratio("links an endpoint has room for")
+
+    @property
+    def dimensions(self) -> Scalar:
+        return jnp.ones_like(self.ports)
+
+    @property
+    def largest(self) -> Scalar:
+        return self.ports + 1.0
+
+    def cables_by_level(self, endpoints: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        none = 0.0 * endpoints
+        return none, endpoints * (endpoints - 1.0) / 2.0, none
+
+    def bisection_links(self, endpoints: Scalar) -> Scalar:
+        return endpoints**2 / 4.0
+
+    def worst_hops(self, endpoints: Scalar) -> Scalar:
+        return jnp.ones_like(endpoints)
+
+    def mean_hops(self, endpoints: Scalar) -> Scalar:
+        return jnp.ones_like(endpoints)
+
+    def links_per_endpoint(self, endpoints: Scalar) -> Scalar:
+        return endpoints - 1.0

@@ -1,0 +1,259 @@
+"""Topologies of switches: the crossbar, the fat tree, the dragonfly."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from hwopt.errors import UserError
+from hwopt.hardware.topology.topology import Topology, others
+from hwopt.quantity import ratio
+from hwopt.types import Scalar
+
+MOST_LEVELS = 16
+"""Levels looked at: 16 of radix 8 reach 8.6e9 endpoints. An assumption no fabric comes near."""
+
+_FAR = 1e30  # stands for any number of endpoints beyond float32's comfort
+
+
+class Switched(Topology):
+    """Switches carry the traffic; an endpoint has one link."""
+
+    @property
+    def dimensions(self) -> Scalar:
+        return jnp.ones_like(self.largest)
+
+    @property
+    def switched(self) -> Scalar:
+        return jnp.ones_like(self.largest)
+
+    def links_per_endpoint(self, endpoints: Scalar) -> Scalar:
+        return jnp.ones_like(endpoints)
+
+
+class Crossbar(Switched):
+    """One switch between all endpoints; with P planes, P switches of `radix P` ports, each for a P-th of the rate.
+
+    For n endpoints: switches `n / k`, cables `n`, cut `n / 2`, one hop.
+
+    **Source:** an NVLink domain: `n links / radix` chips, 72 GPUs of 18 links on 18 switches of 72 (k = 4, P = 18).
+    """
+
+    radix: Scalar = ratio("k: ports of an endpoint's whole rate")
+    planes: Scalar = ratio("P", default=1.0)
+
+    @property
+    def largest(self) -> Scalar:
+        return self.radix * self.planes
+
+    @property
+    def core_bandwidth_ratio(self) -> Scalar:
+        return jnp.ones_like(self.radix)
+
+    def switches(self, endpoints: Scalar) -> Scalar:
+        return endpoints / self.radix
+
+    def switch_ports(self, endpoints: Scalar) -> Scalar:
+        return endpoints * jnp.ones_like(self.radix)
+
+    def cables_by_level(self, endpoints: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        none = 0.0 * endpoints
+        return endpoints + none, none, none
+
+    def bisection_links(self, endpoints: Scalar) -> Scalar:
+        return endpoints / 2.0
+
+    def worst_hops(self, endpoints: Scalar) -> Scalar:
+        return jnp.ones_like(endpoints)
+
+    def mean_hops(self, endpoints: Scalar) -> Scalar:
+        return jnp.ones_like(endpoints)
+
+    def inner(self, endpoints: Scalar) -> Scalar:
+        return self.largest
+
+
+class FatTree(Switched):
+    """A folded Clos of L levels of k-port switches, `s` times more bandwidth down than up at the leaf.
+
+    With s = 1 and L levels: at most `N_L = 2 (k/2)^L` endpoints, `(2L - 1) (k/2)^(L-1)` switches, `L N_L` cables, a cut of
+    `N_L / 2`, `2L - 1` switches on the longest path. Three levels are the k-ary fat tree: `k^3/4` endpoints on `5 k^2/4`
+    switches; two are leaf and spine: `k^2/2` on `3k/2`. In general a leaf has `d = k s/(1 + s)` endpoints and `d/s` links
+    up, so `N_L = 2s/(1 + s) 2 (k/2)^L` (`N_1 = k`), and n endpoints take
+
+        switches  n (s + 2L - 2) / (s k)     cables  n (1 + (L - 1)/s)     cut  n / (2s)
+
+    (`n/k`, `n` and `n/2` at L = 1). P planes cut each link into P of a P-th of the rate: P trees, each of `k P` ports a
+    switch over all endpoints; the radix in all reaches is `k P`, the number of switches is as before. R rails are R trees,
+    each over `n/R` endpoints, so reaches grow by R; what goes from rail to rail changes rails inside a server, and the cut
+    is through the servers' halves, not between rails.
+
+    **Source:** Leiserson, Fat-Trees, IEEE Trans. Computers 1985; Al-Fares, Loukissas, Vahdat, SIGCOMM 2008 (k-ary);
+    planes: DeepSeek-AI, Insights into DeepSeek-V3, ISCA 2025; rails: NVIDIA, DGX SuperPOD reference architecture (recalled).
+    """
+
+    radix: Scalar = ratio("k: ports of an endpoint's whole rate")
+    oversubscription: Scalar = ratio("s", default=1.0)
+    rails: Scalar = ratio("R", default=1.0)
+    planes: Scalar = ratio("P", default=1.0)
+
+    @property
+    def largest(self) -> Scalar:
+        return jnp.inf * jnp.ones_like(self.radix)
+
+    @property
+    def core_bandwidth_ratio(self) -> Scalar:
+        return 1.0 / self.oversubscription
+
+    def reach(self, levels: int) -> Scalar:
+        """Most endpoints that so many levels connect: `R 2s/(1 + s) 2 (k P/2)^L`, at one level `R k P`."""
+        if levels == 1:
+            return self.rails * self.radix * self.planes
+        return 2.0 * self.pod(levels)
+
+    def pod(self, levels: int = 2) -> Scalar:
+        """Endpoints below one switch of the level above: `R d P (k P/2)^(levels - 1)`, half of `reach` from two on."""
+        leaf = self.radix * self.planes * self.oversubscription / (1.0 + self.oversubscription)
+        below = self.rails * leaf
+        for _ in range(levels - 1):
+            below = below * (self.radix * self.planes / 2.0)
+        return below
+
+    def levels(self, endpoints: Scalar) -> Scalar:
+        """The least integer number of levels that reaches `endpoints`, up to `MOST_LEVELS`.
+
+        Steps up where a level is full; its gradient is zero. `levels_smooth` is its twin.
+        """
+        half = jax.lax.stop_gradient(self.radix * self.planes / 2.0)
+        needed = jnp.ones_like(endpoints)
+        reach = jax.lax.stop_gradient(self.reach(1))
+        for level in range(1, MOST_LEVELS):
+            needed = needed + jnp.where(endpoints > reach, 1.0, 0.0)
+            reach = jax.lax.stop_gradient(self.reach(2)) if level == 1 else jnp.minimum(reach * half, _FAR)
+        return needed
+
+    def levels_smooth(self, endpoints: Scalar) -> Scalar:
+        """Levels as a smooth number: `ln(n/R (1 + s)/(4s)) / ln(k P/2)`, `ln(n/2) / ln(k/2)` of a plain tree; at least 1.
+
+        Equals `levels` where levels are just full (from two on), lies below it elsewhere. Kinks at 1.
+        """
+        share = endpoints / self.rails * (1.0 + self.oversubscription) / (4.0 * self.oversubscription)
+        return jnp.maximum(jnp.log(share) / jnp.log(self.radix * self.planes / 2.0), 1.0)
+
+    def switches(self, endpoints: Scalar) -> Scalar:
+        return self.switch_ports(endpoints) / self.radix
+
+    def switch_ports(self, endpoints: Scalar) -> Scalar:
+        above = self.levels(endpoints) - 1.0
+        return endpoints * jnp.where(above > 0.0, 1.0 + 2.0 * above / self.oversubscription, 1.0)
+
+    def cables_by_level(self, endpoints: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        above = self.levels(endpoints) - 1.0
+        up = endpoints / self.oversubscription
+        return endpoints + 0.0 * up, up * jnp.minimum(above, 1.0), up * jnp.maximum(above - 1.0, 0.0)
+
+    def bisection_links(self, endpoints: Scalar) -> Scalar:
+        half = endpoints / 2.0
+        return jnp.where(self.levels(endpoints) > 1.0, half / self.oversubscription, half)
+
+    def worst_hops(self, endpoints: Scalar) -> Scalar:
+        return 2.0 * self.levels(endpoints) - 1.0
+
+    def mean_hops(self, endpoints: Scalar) -> Scalar:
+        """`sum_l (2l - 1) (S_l - S_(l-1)) / (n - 1)`, S_l the endpoints that meet at level l or below; of one rail."""
+        rail, levels = endpoints / self.rails, self.levels(endpoints)
+        half = self.radix * self.planes / 2.0
+        leaf = jnp.minimum(self.pod(1) / self.rails, rail)
+        inside = jnp.where(levels > 1.0, leaf, rail)
+        total = inside - 1.0
+        for level in range(2, MOST_LEVELS + 1):
+            meets = jnp.where(levels > level, jnp.minimum(inside * half, rail), rail)
+            total = total + (2.0 * level - 1.0) * (meets - inside)
+            inside = meets
+        return total / others(rail)
+
+    def inner(self, endpoints: Scalar) -> Scalar:
+        """What has full bandwidth: two levels of a tree with s = 1, a leaf of each rail where s is more.
+
+        Two levels connect `reach(2)` where that is all, half of it, `pod(2)`, where a third level is above; a leaf
+        `reach(1)` where it is alone, `pod(1)` where it has links up. Steps there.
+        """
+        full = jnp.where(endpoints > self.reach(2), self.pod(2), self.reach(2))
+        leaf = jnp.where(endpoints > self.reach(1), self.pod(1), self.reach(1))
+        return jnp.where(self.oversubscription > 1.0, leaf, full)
+
+
+class Dragonfly(Switched):
+    """Groups of `a` routers with p endpoints, a link to each router of the group and h global links each.
+
+    Ports used: `p + a - 1 + h`. At most `g = a h + 1` groups, one link between any two: `N = a p (a h + 1)` endpoints on
+    `N / p` routers, with `N (a - 1)/(2p)` cables inside groups and `N h/(2p)` between them. It is balanced at
+    `a = 2p = 2h`. A minimal path passes at most 4 routers (3 cables between them: local, global, local), on average
+    `4 - 2/a` between groups of the full size; where fewer groups share more links, that is a bound. Groups cut into halves,
+    links spread evenly over groups: `g^2 a h / (4 (g - 1))` links; one group: `(n/p)^2 / 4`.
+
+    **Source:** Kim, Dally, Scott, Abts, Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA 2008.
+    """
+
+    hosts: Scalar = ratio("p: endpoints of a router")
+    routers: Scalar = ratio("a: of a group")
+    global_links: Scalar = ratio("h: of a router")
+    radix: Scalar = ratio("ports of a router, idle ones included")
+
+    @classmethod
+    def balanced(cls, radix: float) -> Dragonfly:
+        """The largest balanced dragonfly of routers with `radix` ports: `p = h = floor((radix + 1)/4)`, `a = 2p`.
+
+        **Raises:** `UserError` for fewer than 3 ports.
+        """
+        if radix < 3.0:
+            raise UserError(f"a dragonfly needs routers of at least 3 ports, not {radix:g}")
+        hosts = jnp.asarray(math.floor((radix + 1.0) / 4.0), float)
+        return cls(hosts=hosts, routers=2.0 * hosts, global_links=hosts, radix=jnp.asarray(radix, float))
+
+    @property
+    def group(self) -> Scalar:
+        """Endpoints of a group, `a p`."""
+        return self.routers * self.hosts
+
+    @property
+    def largest(self) -> Scalar:
+        return self.group * (self.routers * self.global_links + 1.0)
+
+    @property
+    def core_bandwidth_ratio(self) -> Scalar:
+        return jnp.minimum(self.global_links / self.hosts, 1.0)
+
+    def switches(self, endpoints: Scalar) -> Scalar:
+        return endpoints / self.hosts
+
+    def switch_ports(self, endpoints: Scalar) -> Scalar:
+        return self.switches(endpoints) * self.radix
+
+    def cables_by_level(self, endpoints: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        """Global cables appear where a group is full; a kink there inside groups."""
+        routers = self.switches(endpoints)
+        local = routers * jnp.maximum(jnp.minimum(routers, self.routers) - 1.0, 0.0) / 2.0
+        beyond = jnp.where(endpoints > self.group, routers * self.global_links / 2.0, 0.0)
+        return endpoints + 0.0 * routers, local, beyond
+
+    def bisection_links(self, endpoints: Scalar) -> Scalar:
+        """Steps where a group is full; counts two groups at least beyond."""
+        groups = jnp.maximum(endpoints / self.group, 2.0)
+        between = groups**2 * self.routers * self.global_links / (4.0 * (groups - 1.0))
+        return jnp.where(endpoints > self.group, between, self.switches(endpoints) ** 2 / 4.0)
+
+    def worst_hops(self, endpoints: Scalar) -> Scalar:
+        """1 within a router, 2 within a group, 4 beyond: steps where each is full."""
+        beyond = jnp.where(endpoints > self.group, 4.0, 2.0)
+        return jnp.where(endpoints > self.hosts, beyond, 1.0)
+
+    def mean_hops(self, endpoints: Scalar) -> Scalar:
+        router, group = jnp.minimum(endpoints, self.hosts), jnp.minimum(endpoints, self.group)
+        beyond = (4.0 - 2.0 / self.routers) * (endpoints - group)
+        return (router - 1.0 + 2.0 * (group - router) + beyond) / others(endpoints)
+
+    def inner(self, endpoints: Scalar) -> Scalar:
+        return self.group * jnp.ones_like(endpoints)

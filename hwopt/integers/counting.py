@@ -1,0 +1,134 @@
+"""How many points a system has: most coordinates in closed form, only those that several relations share one by one."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.relations import Divides, Relation, When, inward
+from hwopt.integers.system import Integer, Role, System
+
+_GRID = 400_000
+"""Points of the shared coordinates that are looked at in one go: what a processor's cache holds takes half the time."""
+
+
+def count(system: System) -> float:
+    """Valid points of a system.
+
+    Conditions are resolved into cases; in each, values of the coordinates that keep the others apart are gone through, and
+    what is left to each of the others multiplies.
+    """
+    boxes = system.initial_boxes()
+    return sum(
+        _count(case, boxes[i : i + 1]) for case in _cases(system) for i in range(len(boxes)) if len(case.coordinates)
+    )
+
+
+def _cases(system: System) -> Iterator[System]:
+    """Systems without conditions that share out the points of one with."""
+    conditions = sorted({(r.name, r.least) for r in system.relations if isinstance(r, When)})
+    for above in itertools.product((False, True), repeat=len(conditions)):
+        forced = dict(zip(conditions, above, strict=True))
+        relations: list[Relation] = []
+        ends = {each.name: each.ends for each in system.coordinates}
+        for relation in system.relations:
+            if not isinstance(relation, When):
+                relations.append(relation)
+            elif forced[relation.name, relation.least]:
+                relations.append(relation.then)
+        for (name, least), is_above in forced.items():
+            low, high = ends[name]
+            ends[name] = (max(low, least), high) if is_above else (low, min(high, least - 1))
+        if all(low <= high for low, high in ends.values()):
+            pairs = zip(system.coordinates, ends.values(), strict=True)
+            yield System(tuple(replace(each, lower=low, upper=high) for each, (low, high) in pairs), tuple(relations))
+
+
+def _count(system: System, box: Boxes) -> float:
+    """Valid points of one box of a system without conditions."""
+    low = np.maximum(box.low, [[each.ends[0] for each in system.coordinates]])
+    high = np.minimum(box.high, [[each.ends[1] for each in system.coordinates]])
+    tight, _ = system.propagate(Boxes(low, high))
+    if not len(tight):
+        return 0.0
+    shared = _shared(system, tight)
+    return sum(_in_slice(system, part, shared) for part in _slices(system, tight, shared))
+
+
+def _shared(system: System, box: Boxes) -> list[str]:
+    """Coordinates whose values, once known, leave no two others in one relation: few values first."""
+    width = {name: int((box.high - box.low)[0, column]) + 1 for name, column in system.at.items()}
+    ties = [[name for name in r.needs if width[name] > 1] for r in system.relations]
+    # What a relation leaves to these is no range of multiples: they are gone through.
+    listed = {
+        name
+        for r in system.relations
+        for name in (r.divisor if isinstance(r, Divides) else set(r.needs) - set(r.names))
+    }
+    shared = [name for name in system.names if name in listed and width[name] > 1]
+    while True:
+        ties = [[name for name in tie if name not in shared] for tie in ties]
+        ties = [tie for tie in ties if len(set(tie)) > 1]
+        if not ties:
+            break
+        uses = {name: sum(name in tie for tie in ties) for tie in ties for name in tie}
+        shared.append(min(uses, key=lambda name: (-uses[name], width[name])))
+    return sorted(shared, key=lambda name: width[name])
+
+
+def _slices(system: System, box: Boxes, shared: Sequence[str]) -> Iterator[Boxes]:
+    """Boxes whose grids of shared coordinates are small: one for each value of some of them."""
+    pending = [(box, 0)]
+    while pending:
+        part, done = pending.pop()
+        widths = [float((part.high - part.low)[0, system.at[name]] + 1) for name in shared]
+        if (np.prod(widths) <= _GRID and (done or len(shared) < 3)) or done == len(shared):
+            yield part
+            continue
+        column = system.at[shared[done]]
+        values = np.arange(part.low[0, column], part.high[0, column] + 1)
+        low, high = (np.repeat(end, len(values), axis=0) for end in (part.low, part.high))
+        low[:, column] = high[:, column] = values
+        tight, _ = system.propagate(Boxes(low, high))
+        pending += [(tight[i : i + 1], done + 1) for i in range(len(tight))]
+
+
+def _in_slice(system: System, box: Boxes, shared: Sequence[str]) -> float:
+    """Valid points of a box: a grid of the shared coordinates, times what each of the others may be there."""
+    ends = {name: (int(box.low[0, column]), int(box.high[0, column])) for name, column in system.at.items()}
+    grid = [_values(system.by_name[name], *ends[name]) for name in shared]
+    mesh = [axis.ravel() for axis in np.meshgrid(*grid, indexing="ij")] if grid else []
+    size = len(mesh[0]) if mesh else 1
+    lows: dict[str, Any] = {name: float(low) for name, (low, _) in ends.items()}
+    highs: dict[str, Any] = {name: float(high) for name, (_, high) in ends.items()}
+    for name, axis in zip(shared, mesh, strict=True):
+        lows[name] = highs[name] = axis
+    points = np.ones(size)
+    with np.errstate(all="ignore"):
+        for relation in system.relations:
+            if all(name in shared or ends[name][0] == ends[name][1] for name in relation.needs):
+                points = points * relation.holds(lows)
+        for each in system.coordinates:
+            if each.name not in shared and ends[each.name][0] < ends[each.name][1]:
+                points = points * _values_left(system, each, lows, highs)
+    return float(points.sum())
+
+
+def _values(each: Integer, low: int, high: int) -> np.ndarray:
+    """Values of a coordinate between two ends."""
+    values = range(low, high + 1) if each.values is None else [x for x in each.values if low <= x <= high]
+    return np.asarray(values, float)
+
+
+def _values_left(system: System, each: Integer, lows: dict[str, Any], highs: dict[str, Any]) -> np.ndarray:
+    """How many values the relations leave a coordinate where all others that it meets are known."""
+    least, most = system.bounds(each.name, lows, highs)
+    step = system.steps(each.name, lows, highs)
+    if each.values is not None and each.role is not Role.root:
+        fits = [(least <= value) & (value <= most) & (value % step == 0) for value in each.values]
+        return np.sum(fits, axis=0, dtype=float)
+    first, last = inward(least, most, step)
+    return np.maximum(0.0, last - first + 1.0)

@@ -1,0 +1,83 @@
+"""Every point of a system, as columns: each coordinate in turn, a row for each value that the relations leave it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hwopt.errors import UserError
+from hwopt.integers.relations import LARGEST, Product
+from hwopt.integers.system import Integer, System
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
+    return sorted({*small, *(number // i for i in small)})
+
+
+def enumerated(system: System, most: float = np.inf, too_many: str = "") -> dict[str, np.ndarray]:
+    """All valid points, columns of 32-bit integers by coordinate; the last coordinate runs fastest.
+
+    **Raises:** `UserError` with the text `too_many` where there are more than `most`.
+    """
+    rows: dict[str, np.ndarray] = {}
+    count = 1
+    for each in system.coordinates:
+        row, value = _candidates(system, each, rows, count)
+        rows = {name: column[row] for name, column in rows.items()} | {each.name: value}
+        keep = np.ones(len(row), bool)
+        with np.errstate(all="ignore"):
+            for relation in system.relations:
+                if each.name in relation.needs and rows.keys() >= set(relation.needs):
+                    keep &= relation.holds({name: rows[name].astype(float) for name in relation.needs})
+        if not keep.all():
+            rows = {name: column[keep] for name, column in rows.items()}
+        count = int(keep.sum())
+        if count > most:
+            raise UserError(too_many)
+    return rows
+
+
+def _candidates(
+    system: System, each: Integer, rows: Mapping[str, np.ndarray], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values of a coordinate for each row: the row that each belongs to, and the value."""
+    met = [relation for relation in system.relations if each.name in relation.names]
+    ends = {name: system.by_name[name].ends for name in {each.name}.union(*(relation.needs for relation in met))}
+    lows, highs = (
+        {name: rows[name].astype(float) if name in rows else np.full(count, float(x[end])) for name, x in ends.items()}
+        for end in (0, 1)
+    )
+    divided = np.zeros(count, np.int64)
+    with np.errstate(all="ignore"):
+        least, most = system.bounds(each.name, lows, highs)
+        for relation in met:
+            if isinstance(relation, Product) and relation.is_fixed and each.name in relation.factors:
+                quotient = np.full(count, relation.high) / relation.coefficient
+                for name in (factor for factor in relation.factors if factor in rows):
+                    quotient = quotient / rows[name]
+                divided = np.gcd(divided, np.rint(quotient).astype(np.int64))
+    keys = np.stack([least, np.minimum(most, LARGEST), divided], axis=1).astype(np.int64)
+    unique, which = np.unique(keys, axis=0, return_inverse=True)
+    lists = [_values(each, *map(int, key)) for key in unique]
+    lengths = np.array([len(x) for x in lists], np.int64)
+    starts, which = np.cumsum(lengths) - lengths, which.ravel()
+    sizes = lengths[which]
+    row = np.repeat(np.arange(count), sizes)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(starts[which], sizes)
+    return row, np.concatenate([*lists, np.zeros(0, np.int64)])[place].astype(np.int32)
+
+
+def _values(each: Integer, least: int, most: int, divided: int) -> np.ndarray:
+    """Values between two ends; where the product of several coordinates is fixed, those that divide what is left."""
+    if least > most:
+        return np.zeros(0, np.int64)
+    if each.values is not None:
+        values = np.asarray(each.values, np.int64)
+    elif divided:
+        values = np.asarray(divisors(divided), np.int64)
+    else:
+        return np.arange(least, most + 1)
+    if divided:
+        values = values[divided % np.maximum(values, 1) == 0]
+    return values[(values >= least) & (values <= most)]

@@ -1,0 +1,265 @@
+"""What ties integers together: products within limits, one product that divides another, and what holds from a value on.
+
+A relation is declared once. Bounds of one coordinate where the others are known or lie in ranges, validity of points, the
+constraint that a relaxation keeps, and the steps in which a coordinate moves all follow from it. Columns are arrays of
+floating numbers by coordinate, NumPy's or JAX's.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from hwopt.types import numpy_or_jax
+
+Columns = Mapping[str, Any]
+"""Arrays of one shape, or numbers, by the name of a coordinate."""
+
+SLIP = 1e-9
+"""Relative rounding of bounds on products of integers in float64."""
+
+LARGEST = 10**15
+"""Upper end of a coordinate that nothing limits."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A limit that other coordinates set: `function` of columns, which must grow with each of `of`."""
+
+    of: tuple[str, ...]
+    function: Callable[[Columns], Any]
+
+    def __call__(self, columns: Columns) -> Any:
+        return self.function(columns)
+
+
+Limit = float | Allowed
+"""A number, or what other coordinates allow."""
+
+
+def product(columns: Columns, names: Sequence[str]) -> Any:
+    """The product of some columns; 1 of none."""
+    return math.prod((columns[name] for name in names), start=1.0)
+
+
+class Relation(ABC):
+    """What some coordinates have to do with each other; abstract."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Coordinates that it ties."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Coordinates that must be known to say whether it holds."""
+        return self.names
+
+    @abstractmethod
+    def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
+        """Least and most of one coordinate where all others lie between `low` and `high`."""
+
+    @abstractmethod
+    def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
+        """Where it holds.
+
+        **Arguments:** `slip`: relative rounding of the columns; `slack`: how far a quotient may be from an integer besides
+        (0: the columns are integers, exactly).
+        """
+
+    def monomials(self) -> tuple[Product, ...]:
+        """What of it is a product within limits, wherever it is in force: what a convex relaxation keeps."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Product(Relation):
+    """`low <= coefficient x prod(factors) / prod(over) <= high`.
+
+    **Arguments:** `name` of the quantity that it is, where it is one; `follows`: the factor that a wanted value of that
+    quantity decides, the others known.
+    """
+
+    factors: tuple[str, ...]
+    over: tuple[str, ...] = ()
+    low: Limit = 0.0
+    high: Limit = math.inf
+    coefficient: float = 1.0
+    name: str = ""
+    follows: str = ""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return (*self.factors, *self.over)
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        return (*self.names, *(name for end in (self.low, self.high) if isinstance(end, Allowed) for name in end.of))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is a product of integers that is one number."""
+        return not self.over and self.low == self.high and self.low != 0.0
+
+    def value(self, columns: Columns, without: str = "") -> Any:
+        """The product itself, or what one of its factors is multiplied by."""
+        return self.range(columns, columns, without)[0]
+
+    def range(self, low: Columns, high: Columns, without: str = "") -> tuple[Any, Any]:
+        """Least and most of the product, or of what it is without one coordinate, between `low` and `high`."""
+        factors, over = ([name for name in names if name != without] for names in (self.factors, self.over))
+        return (
+            self.coefficient * product(low, factors) / product(high, over),
+            self.coefficient * product(high, factors) / product(low, over),
+        )
+
+    def ends(self, columns: Columns) -> tuple[Any, Any]:
+        """Its limits."""
+        low, high = (end(columns) if isinstance(end, Allowed) else end for end in (self.low, self.high))
+        return low, high
+
+    def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
+        least, most = self.ends(low)[0], self.ends(high)[1]
+        smallest, largest = self.range(low, high, name)
+        from_below = isinstance(self.low, Allowed) or least > 0.0
+        from_above = isinstance(self.high, Allowed) or most < math.inf
+        if name in self.factors:
+            return least / largest if from_below else 0.0, most / smallest if from_above else math.inf
+        return smallest / most if from_above else 0.0, largest / least if from_below else math.inf
+
+    def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
+        value, (least, most) = self.value(columns), self.ends(columns)
+        return (value >= least * (1.0 - slip) - slack) & (value <= most * (1.0 + slip) + slack)
+
+    def impossible(self, low: Columns, high: Columns) -> Any:
+        """Where no value between `low` and `high` holds it."""
+        smallest, largest = self.range(low, high)
+        return (largest < self.ends(low)[0] * (1.0 - SLIP)) | (smallest > self.ends(high)[1] * (1.0 + SLIP))
+
+    def monomials(self) -> tuple[Product, ...]:
+        return (self,)
+
+
+def inward(least: Any, most: Any, step: Any = 1.0) -> tuple[Any, Any]:
+    """The first and last multiple of a step between two ends that were computed in float64, over the step."""
+    return np.ceil(least / step * (1.0 - SLIP)), np.floor(np.minimum(most, LARGEST) / step * (1.0 + SLIP))
+
+
+def at_most(factors: Sequence[str], high: Limit, over: Sequence[str] = ()) -> Product:
+    """A product, or a quotient of products, with an upper limit."""
+    return Product(tuple(factors), tuple(over), high=high)
+
+
+def at_least(factors: Sequence[str], low: Limit, over: Sequence[str] = ()) -> Product:
+    """A product, or a quotient of products, with a lower limit."""
+    return Product(tuple(factors), tuple(over), low=low)
+
+
+def equal(factors: Sequence[str], over: Sequence[str]) -> Product:
+    """Two products that are the same."""
+    return Product(tuple(factors), tuple(over), low=1.0, high=1.0)
+
+
+@dataclass(frozen=True)
+class Divides(Relation):
+    """`constant x prod(divisor)` divides `prod(dividend) x multiple`."""
+
+    divisor: tuple[str, ...]
+    dividend: tuple[str, ...]
+    constant: int = 1
+    multiple: int = 1
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return (*self.divisor, *self.dividend)
+
+    @cached_property
+    def _bound(self) -> Product:
+        """What divides is no larger."""
+        return Product(self.divisor, self.dividend, high=1.0, coefficient=self.constant / self.multiple)
+
+    def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
+        return self._bound.bounds(name, low, high)
+
+    def step(self, name: str, columns: Columns) -> Any:
+        """What a factor of the dividend is a multiple of, all other coordinates known; NumPy columns alone."""
+        divisor = self.constant * product(columns, self.divisor)
+        others = self.multiple * product(columns, [each for each in self.dividend if each != name])
+        if numpy_or_jax(divisor, others) is jnp:
+            raise TypeError("steps of columns that are traced are looked up: completion.step_of")
+        divisor, others = (np.asarray(each, float).astype(np.int64) for each in (divisor, others))
+        return divisor // np.gcd(divisor, others)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the step is the divisor itself, whatever else there is."""
+        return len(self.dividend) == 1 and self.multiple == 1
+
+    def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
+        divisor = self.constant * product(columns, self.divisor)
+        dividend = self.multiple * product(columns, self.dividend)
+        if slack == 0.0:
+            return np.mod(dividend, divisor) == 0.0
+        return near_integer(dividend / divisor, slip, slack)
+
+    def monomials(self) -> tuple[Product, ...]:
+        return (self._bound,)
+
+
+def near_integer(value: Any, slip: float, slack: float) -> Any:
+    """Where columns are integers of at least 1, up to rounding."""
+    near = numpy_or_jax(value).round(value)
+    return (abs(value - near) <= slack + slip * value) & (near >= 1.0)
+
+
+@dataclass(frozen=True)
+class When(Relation):
+    """A product's limits, in force where a coordinate is `least` or more."""
+
+    name: str
+    least: int
+    then: Product
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.then.names)
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        return (self.name, *self.then.needs)
+
+    def in_force(self, columns: Columns) -> Any:
+        """Where it is, for sure of ranges where `columns` are their lower ends."""
+        return columns[self.name] >= self.least * (1.0 - SLIP)
+
+    def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
+        if name == self.name:
+            never = self.then.impossible(low, high)
+            return 0.0, numpy_or_jax(never).where(never, self.least - 1.0, math.inf)
+        forced = self.in_force(low)
+        least, most = self.then.bounds(name, low, high)
+        where = numpy_or_jax(forced, least, most).where
+        return where(forced, least, 0.0), where(forced, most, math.inf)
+
+    def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
+        return (columns[self.name] < self.least - max(slack, 0.5)) | self.then.holds(columns, slip, slack)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Numbers that follow from coordinates: `names` are what `function` makes of the columns `of`, elementwise."""
+
+    names: tuple[str, ...]
+    of: tuple[str, ...]
+    function: Callable[..., tuple[Any, ...]]
+
+    def values(self, columns: Columns) -> dict[str, Any]:
+        """The numbers by name."""
+        return dict(zip(self.names, self.function(*(columns[name] for name in self.of)), strict=True))

@@ -1,0 +1,114 @@
+"""A system of integers over boxes, as signomials: what a convex programme knows of them."""
+
+import math
+
+import numpy as np
+
+from hwopt.convex.signomial import Algebra, Kind, Signomial, number
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.relations import SLIP, Lookup, Product, When
+from hwopt.integers.system import System
+
+FIXED_SLACK = 1e-4
+"""Room that a fixed product of integers gets in a relaxation, which an interior point needs; points have none."""
+
+_WIDE = 1.001  # ratio of limits from which they leave an interior point room of their own
+
+
+def relaxed(system: System, algebra: Algebra, boxes: Boxes) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
+    """Coordinates, named products and look-ups over boxes, ranges for integers; and what ties them, not above 1.
+
+    **Returns:** quantities by name, and ties by label. A tie that no corner of any box breaks is left out.
+    """
+    values = _coordinates(system, algebra, boxes)
+    corners = [system.columns(end.astype(float)) for end in (boxes.low, boxes.high)]
+    atoms = dict(values)
+    for each in system.quantities.values():
+        values[each.name] = _quotient(algebra, each, atoms)
+    ties: dict[str, Signomial] = {}
+    for index, relation in enumerate(system.relations):
+        for each in (relation.then,) if isinstance(relation, When) else relation.monomials():
+            in_force = relation.in_force(corners[0]).astype(float) if isinstance(relation, When) else None
+            ties |= _ties(algebra, each, each.name or f"relation {index}", atoms, corners, in_force)
+    for lookup in system.lookups:
+        values |= _hulls(system, algebra, lookup, boxes)
+    for piece in system.pieces:
+        low, high = system.column(boxes, piece.name)
+        edges = np.asarray(piece.edges)
+        values[piece.variable] = algebra.variable(piece.variable, edges[low - 1], edges[high])
+    return values, ties
+
+
+def _coordinates(system: System, algebra: Algebra, boxes: Boxes) -> dict[str, Signomial]:
+    """The coordinates over boxes: numbers where all are points."""
+    values: dict[str, Signomial] = {}
+    for name in system.names:
+        low, high = (x.astype(float) for x in system.column(boxes, name))
+        fixed = bool((low == high).all())
+        values[name] = number(low) if fixed else algebra.variable(name, low, high)
+        if not fixed:
+            algebra.narrow.add(len(algebra.atoms) - 1)
+    return values
+
+
+def _quotient(algebra: Algebra, each: Product, atoms: dict[str, Signomial]) -> Signomial:
+    value = number(each.coefficient)
+    for name in each.factors:
+        value = algebra.times(value, atoms[name])
+    for name in each.over:
+        value = algebra.over(value, atoms[name])
+    return value
+
+
+def _ties(
+    algebra: Algebra,
+    each: Product,
+    label: str,
+    atoms: dict[str, Signomial],
+    corners: list[dict[str, np.ndarray]],
+    in_force: np.ndarray | None,
+) -> dict[str, Signomial]:
+    """Both limits of a product as what must not exceed 1. **Arguments:** `in_force`: 1 or 0 a box, None for always."""
+    least, most = each.ends(corners[0])[0], each.ends(corners[1])[1]
+    smallest, largest = each.range(corners[0], corners[1])
+    wide = math.isinf(float(np.max(most))) or bool(np.all(most > _WIDE * np.asarray(least)))
+    slack = SLIP if wide else FIXED_SLACK
+    force = np.ones(len(smallest)) if in_force is None else in_force
+    value = _quotient(algebra, each, atoms)
+    ties: dict[str, Signomial] = {}
+    if (force * (smallest < least)).any():
+        ties[f"least {label}"] = algebra.times(number(force), algebra.over(number(least * (1.0 - slack)), value))
+    if (force * (largest > most)).any():
+        ties[f"most {label}"] = algebra.times(number(force), algebra.over(value, number(most * (1.0 + slack))))
+    return {name: tie for name, tie in ties.items() if tie.constant is None}
+
+
+def _hulls(system: System, algebra: Algebra, lookup: Lookup, boxes: Boxes) -> dict[str, Signomial]:
+    """Numbers of a look-up over boxes: known where all are points, else by their ranges over what is valid there."""
+    ends = [np.stack(system.column(boxes, name), axis=1) for name in lookup.of]
+    corners, where = np.unique(np.concatenate(ends, axis=1), axis=0, return_inverse=True)
+    ranges = np.array([_range(system, lookup, corner.reshape(-1, 2)) for corner in corners])  # (corner, name, end)
+    values: dict[str, Signomial] = {}
+    for i, name in enumerate(lookup.names):
+        low, high = ranges[where.ravel(), i, 0], ranges[where.ravel(), i, 1]
+        if (low == high).all():
+            values[name] = number(low)
+            continue
+        values[name] = algebra.atom(Kind.hull, (), low, high, name)
+        algebra.narrow.add(len(algebra.atoms) - 1)
+    return values
+
+
+def _range(system: System, lookup: Lookup, corner: np.ndarray) -> np.ndarray:
+    """Least and most of each number of a look-up between two corners, (name, 2); 1 where nothing there is valid."""
+    known, key = system.lookup_ranges, (lookup.names, corner.tobytes())
+    if key not in known:
+        axes = [np.arange(low, high + 1, dtype=float) for low, high in corner]
+        grid = dict(zip(lookup.of, (x.ravel() for x in np.meshgrid(*axes, indexing="ij")), strict=True))
+        valid = np.ones(len(next(iter(grid.values()))), bool)
+        for relation in system.relations:
+            if set(relation.needs) <= set(lookup.of):
+                valid &= relation.holds(grid)
+        numbers = lookup.function(*(grid[name][valid] for name in lookup.of))
+        known[key] = np.array([(x.min(), x.max()) if valid.any() else (1.0, 1.0) for x in map(np.asarray, numbers)])
+    return known[key]

@@ -1,0 +1,30 @@
+"""The GEMMs that a workload runs, with what each computes, moves and takes."""
+
+from functools import singledispatch
+from typing import Any
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.model import work
+from hwopt.model.maximum import hard_maximum
+from hwopt.model.roofline import KernelTime, gemm_time
+from hwopt.model.serving.forward import pass_gemms
+from hwopt.model.serving.steady_state import steady_pass
+from hwopt.workload.service import Service
+from hwopt.workload.training import TrainingRun
+
+
+@singledispatch
+def kernels(workload: Any, cluster: Cluster, plan: Any) -> tuple[work.Gemms, KernelTime]:
+    """GEMMs of a micro-batch forward, or of a pass that serves, and their times."""
+    raise TypeError(f"no kernels of a {type(workload).__name__}")
+
+
+@kernels.register
+def _(workload: TrainingRun, cluster: Cluster, plan: Any) -> tuple[work.Gemms, KernelTime]:
+    table = work.gemms(work.flow(workload, plan), plan)
+    return table, gemm_time(table, workload, cluster.chip, cluster.stack, hard_maximum)
+
+
+@kernels.register
+def _(workload: Service, cluster: Cluster, plan: Any) -> tuple[work.Gemms, KernelTime]:
+    return pass_gemms(workload, cluster, *steady_pass(workload, plan), hard_maximum)

@@ -1,0 +1,133 @@
+"""What a machine is whatever runs on it, as every report states it; and the operating state it is in, found or given."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.model import cost, power, rack
+from hwopt.model.footprint import Footprint
+from hwopt.model.report import FEASIBILITY_TOLERANCE, ServingMargins, TrainingMargins
+from hwopt.model.roofline import fastest_peak
+from hwopt.model.schedule import Breakdown
+from hwopt.model.serving.footprint import ServingFootprint
+from hwopt.model.thermal import OperatingPoint, lifted_point, operating_point
+from hwopt.types import Scalar
+from hwopt.workload.service import Service
+from hwopt.workload.training import TrainingRun
+
+
+class Lifted(eqx.Module):
+    """What the model finds as roots and as a minimum, given."""
+
+    junction_k: Scalar  # at full load
+    useful_tokens: Scalar  # what vanishing batches would need for the run's loss
+    checkpoint_interval_s: Scalar
+
+
+class LiftedMargins(eqx.Module):
+    """Signed logarithmic margins of what is given: all zero or more is a state that the cluster and the run can hold."""
+
+    heat: Scalar  # junction temperature over the one that its power leads to
+    learning: Scalar  # fresh tokens processed over those that the useful ones take
+    storage: Scalar  # time between saves over what storage takes for one
+
+
+class Machine(NamedTuple):
+    """A cluster at its operating point."""
+
+    cluster: Cluster
+    point: OperatingPoint
+    heat_margin: Scalar  # as of `LiftedMargins`; 1 where the point is the model's own
+    it_peak_w: Scalar  # of one chip with its share of all else
+    pue: Scalar
+    capital: cost.Capital
+
+
+def machine(cluster: Cluster, given: Lifted | None) -> Machine:
+    """Power, PUE and capital of a cluster. **Arguments:** `cluster` as it is asked for; its state, where it is `given`."""
+    if given is None:
+        point, margin = operating_point(cluster.chip, cluster.cooling), jnp.ones_like(cluster.chips)
+    else:
+        point, margin = lifted_point(cluster.chip, cluster.cooling, given.junction_k)
+    it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
+    return Machine(
+        cluster,
+        point,
+        margin,
+        it_peak_w,
+        power.pue(cluster.facility, cluster.cooling),
+        cost.capital(cluster, it_peak_w),
+    )
+
+
+def outputs(
+    it: Machine,
+    workload: TrainingRun | Service,
+    *,
+    parameters: Scalar,
+    active_parameters: Scalar,
+    tokens_per_s: Scalar,
+    useful_flops_per_s: Scalar,
+    executed_over_useful: Scalar,
+    memory: Footprint | ServingFootprint,
+    breakdown: Breakdown,
+    margins: TrainingMargins | ServingMargins,
+) -> dict[str, Any]:
+    """What every report states in the same way. **Arguments:** `useful_flops_per_s` of a chip; `margins` all of them."""
+    cluster, point, chip = it.cluster, it.point, it.cluster.chip
+    metered = it.pue * it.it_peak_w
+    mfu = useful_flops_per_s / fastest_peak(chip, workload)
+    parts = jnp.stack(list(breakdown))
+    fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
+    return {
+        "tokens_per_s": tokens_per_s,
+        "tokens_per_s_per_chip": tokens_per_s / cluster.chips,
+        "mfu": mfu,
+        "hfu": mfu * executed_over_useful,
+        "model_flops_per_chip_per_s": useful_flops_per_s,
+        "memory": memory,
+        "memory_per_chip_bytes": memory.total_bytes,
+        "memory_capacity_bytes": chip.hbm_capacity_bytes,
+        "clock_ratio": point.clock_ratio,
+        "clock_margin": point.clock_margin,
+        "junction_temperature_k": point.junction_k,
+        "heat_flux_w_per_m2": point.power_w / chip.silicon_area_m2,
+        "chip_power_w": point.power_w,
+        "rack_power_w": cluster.rack.chips * it.it_peak_w,
+        "racks": rack.racks(cluster),
+        "floor_area_m2": rack.floor_area_m2(cluster),
+        "pue": it.pue,
+        "peak_power_w": cluster.chips * metered,
+        "site_power_w": cluster.chips / cluster.sites.count * metered,
+        "capex_usd": cost.capex_usd(cluster, it.capital),
+        "silicon_area_m2": chip.silicon_area_m2,
+        "hbm_stacks": cluster.chips * chip.hbm_stacks,
+        "package_area_m2": cluster.chips * chip.package_area_m2,
+        "wafers": cluster.chips * chip.wafers,
+        "parameters": parameters,
+        "active_parameters": active_parameters,
+        "breakdown": breakdown,
+        "bottleneck": jnp.argmax(parts, axis=0).astype(parts.dtype),
+        "margins": margins,
+        "feasible": jnp.all(fits).astype(parts.dtype),
+    }
+
+
+def margins(it: Machine) -> dict[str, Scalar]:
+    """The margins of a machine that say nothing of the work."""
+    cluster = it.cluster
+    return {
+        "cooling": it.point.cooling_margin,
+        "rack_power": jnp.log(rack.rack_limit_w(cluster) / (cluster.rack.chips * it.it_peak_w)),
+        "rack_cables": rack.cables_margin(cluster),
+        "rack_weight": jnp.log(cluster.rack.weight_limit_kg / rack.rack_weight_kg(cluster)),
+    }
+
+
+def running(cluster: Cluster, point: OperatingPoint) -> Cluster:
+    """The cluster at its sustained clock, with the distances its racks put between chips."""
+    where = lambda c: (c.chip.clock_ratio, c.network)
+    return eqx.tree_at(where, cluster, (point.clock_ratio, rack.spread_out(cluster)))

@@ -1,0 +1,110 @@
+"""A training run on a cluster under a plan: time, memory, power, money, carbon and what is learned."""
+
+import jax.numpy as jnp
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.model import cost, learning, machine, power, sites, work
+from hwopt.model.footprint import footprint
+from hwopt.model.machine import Lifted, LiftedMargins
+from hwopt.model.maximum import Maximum
+from hwopt.model.parameters import chip_weights, splits
+from hwopt.model.reliability import failures
+from hwopt.model.report import TrainingMargins, TrainingReport
+from hwopt.model.roofline import fastest_seconds_per_flop
+from hwopt.model.schedule import step_time
+from hwopt.plan import Plan
+from hwopt.types import Scalar
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import active_parameters, total_parameters
+
+
+def training_report(
+    run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum, given: Lifted | None
+) -> tuple[TrainingReport, LiftedMargins]:
+    """A training run. **Arguments:** what the model would find as roots and as a minimum, where it is `given`."""
+    it = machine.machine(cluster, given)
+    point, always = it.point, jnp.ones_like(it.heat_margin)
+    parameters, met = total_parameters(run.model), active_parameters(run.model)
+    equivalent = learning.dense_equivalent_parameters(run.law, met, parameters)
+    fresh_tokens = learning.repeated_tokens(run.law, run.unique_tokens, run.tokens / run.unique_tokens)
+    batch_tokens = work.batch_tokens(run)
+    if given is None:
+        useful_tokens, enough = learning.effective_tokens(run.law, equivalent, fresh_tokens, batch_tokens), always
+        stops = failures(run, cluster, point.junction_k, parameters, maximum)
+    else:
+        useful_tokens = given.useful_tokens
+        enough = learning.useful_margin(run.law, equivalent, useful_tokens, fresh_tokens, batch_tokens)
+        stops = failures(run, cluster, point.junction_k, parameters, maximum, given.checkpoint_interval_s)
+
+    part, here, local = sites.one_site(run, cluster, plan)
+    active = machine.running(here, point)
+    weights = chip_weights(part.model, local)
+    memory, outside = footprint(part, local, cluster.stack, weights, maximum)
+    time = step_time(part, active, local, weights, outside, maximum)
+
+    tokens_per_s = batch_tokens / time.step_s
+    model_flops = work.step_model_flops(run)
+    executed_flops = model_flops + work.recompute_flops(run, plan, cluster.stack)
+    # A product with 1/N: the slope of a quotient of 1e24 FLOP leaves float32 where cost is asked for its gradient. Energy follows
+    # the arithmetic done, as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
+    gemm_s = executed_flops * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
+    activity = power.Activity(*(part / time.step_s for part in (gemm_s, time.hbm_s, time.busy_s)))
+    # At the meter, N PUE IT: at full load the budget of a site, on average what the bill counts.
+    average_w = cluster.chips * it.pue * power.it_w(cluster, point, activity)
+    useful_tokens_per_s = tokens_per_s * stops.goodput
+    spending = cost.spending(cluster, it.capital, average_w)
+    usd_per_s = sum(spending)
+    kg_per_s = sum(cost.carbon_parts(cluster, it.it_peak_w, average_w).values())
+    run_time = run.tokens / useful_tokens_per_s
+    plan_margins = _plan_margins(run, cluster, plan, memory.total_bytes, outside.total_bytes)
+    common = machine.outputs(
+        it,
+        run,
+        parameters=parameters,
+        active_parameters=met,
+        tokens_per_s=tokens_per_s,
+        useful_flops_per_s=model_flops / cluster.chips / time.step_s,
+        executed_over_useful=executed_flops / model_flops,
+        memory=memory,
+        breakdown=time.breakdown,
+        margins=TrainingMargins(**machine.margins(it), **plan_margins, failures=stops.margin),
+    )
+    report = TrainingReport(
+        **common,
+        step_time_s=time.step_s,
+        hidden_s=time.hidden_s,
+        pool_per_chip_bytes=outside.total_bytes,
+        power_w=average_w,
+        spending=spending,
+        goodput=stops.goodput,
+        mean_time_between_failures_s=stops.mtbf_s,
+        checkpoint_interval_s=stops.interval_s,
+        energy_per_token_j=average_w / useful_tokens_per_s,
+        carbon_per_token_kg=kg_per_s / useful_tokens_per_s,
+        cost_per_token_usd=usd_per_s / useful_tokens_per_s,
+        run_time_s=run_time,
+        run_cost_usd=usd_per_s * run_time,
+        run_energy_j=average_w * run_time,
+        run_carbon_kg=kg_per_s * run_time,
+        loss=learning.loss_apart(run.law, equivalent, useful_tokens, sites.replicas_apart(cluster, plan)),
+    )
+    keeps_up = always if given is None else jnp.log(stops.interval_s / stops.drain_s)
+    return report, LiftedMargins(it.heat_margin, enough, keeps_up)
+
+
+def _plan_margins(
+    run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scalar, pool_bytes: Scalar
+) -> dict[str, Scalar]:
+    """Logarithmic margins of what makes a plan one. **Arguments:** bytes of a chip's own memory and of its share of the pool."""
+    taken = splits(run.model, plan, copies=cluster.sites.count) | {
+        "memory": (cluster.chip.hbm_capacity_bytes, memory_bytes),
+        "sites": (plan.dp, cluster.sites.count),
+        "batch": (run.global_batch_sequences, plan.dp * plan.micro_batch),
+        "context": (run.sequence_length, plan.cp),
+    }
+    offloads = pool_bytes > 0
+    room = jnp.log(cluster.pool.capacity_bytes / jnp.where(offloads, pool_bytes, 1.0))
+    return {name: jnp.log(most / used) for name, (most, used) in taken.items()} | {
+        "pool": jnp.where(offloads, room, jnp.inf),
+        "chips": -jnp.abs(jnp.log(cluster.chips / plan.chips)),
+    }

@@ -1,0 +1,148 @@
+"""A design question as convex programmes: the model's own jaxpr in canonical form, integers in ranges or fixed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from hwopt.convex.canonical import Programme, programme, ratio
+from hwopt.convex.reader import read
+from hwopt.convex.signomial import Algebra, Signomial, number
+from hwopt.design.problem import Form, Problem, own_margins, put
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.relaxation import relaxed
+from hwopt.integers.system import System
+from hwopt.model.estimate import Lifted, lifted_estimate
+
+LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
+"""Boxes of what the model finds as roots and is a variable here: wider than any design's."""
+
+TOLERANCE = 1e-9
+"""Relative violation up to which what is known of a design holds."""
+
+_GOAL = "objective"
+_LEARNING = "learning"
+
+
+@cache
+def _traced(form: Form, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxpr, tuple[str, ...]]:
+    """The jaxpr of a form and its outputs' names: objective, budgets over their limits, margins as logarithms not above 0."""
+    scalar: Any = jax.ShapeDtypeStruct((), np.float64)
+    values = {name: scalar for name, _, _ in form.places}
+    lifted = Lifted(*[scalar] * len(LIFTED))
+    with jax.enable_x64(True):
+        template = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes])
+        limits = [scalar] * len(form.budgets)
+        names: list[str] = []
+
+        def outputs(template, values, lifted, limits):
+            design = put(form, template, [values[name] for name, _, _ in form.places])
+            report, state = lifted_estimate(*design.inputs, lifted)
+            margins = own_margins(design, report) | {
+                "heat": state.heat,
+                _LEARNING: state.learning,
+                "storage": state.storage,
+            }
+            result = {_GOAL: form.objective.value(report)}
+            result |= {name: each.value(report) / limits[i] for i, (name, each) in enumerate(form.budgets)}
+            result |= {name: -margin for name, margin in margins.items()}
+            names[:] = result
+            return list(result.values())
+
+        jaxpr = jax.make_jaxpr(outputs)(template, values, lifted, limits)
+    return jaxpr, tuple(names)
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """Outputs of the model at nodes: signomials, or numbers where nothing is free."""
+
+    algebra: Algebra
+    objective: Signomial
+    constraints: dict[str, Signomial]
+    holds: np.ndarray  # (node,) whether the constraints that are numbers hold
+    nodes: int
+
+    def programme(self, extra: Mapping[str, Signomial] | None = None, goal: Signomial | None = None) -> Programme:
+        """The convex programme, with `extra` constraints (not above 1) and perhaps another `goal`."""
+        constraints = self.constraints | dict(extra or {})
+        return programme(self.algebra, goal or self.objective, constraints, self.nodes)
+
+
+def free_values(
+    problem: Problem, system: System, algebra: Algebra, boxes: Boxes
+) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
+    """The problem's variables over boxes of integers, and the constraints (not above 1) that tie the integers together.
+
+    A variable whose box is a point is a number.
+    """
+    values, ties = relaxed(system, algebra, boxes)
+    for each in problem.variables:
+        if each.name not in values:
+            fixed = each.lower == each.upper
+            values[each.name] = number(each.lower) if fixed else algebra.variable(each.name, each.lower, each.upper)
+    names = {each.name for each in problem.variables}
+    return {name: value for name, value in values.items() if name in names}, ties
+
+
+def canonicalize(
+    problem: Problem,
+    algebra: Algebra,
+    values: Mapping[str, Signomial],
+    nodes: int,
+    elastic: Mapping[str, Any] | None = None,
+    template: Sequence[np.ndarray] | None = None,
+) -> Canonical:
+    """The question at some nodes.
+
+    **Arguments:** `values` of the problem's variables by name, in the algebra's atoms or numbers; `elastic`: name of a budget ->
+    monomial by which its limit may be exceeded; `template`: leaves of the problem's template, one for each node
+    (node, *shape), where they are not the same for all.
+
+    **Raises:** `NotDGP` where the model has no form as a geometric programme.
+    """
+    leaves, tree = jax.tree.flatten(problem.template)
+    jaxpr, names = _traced(problem.form, tree, tuple(np.shape(leaf) for leaf in leaves))
+    lifted = [_scalar(algebra.variable(name, *box)) for name, box in LIFTED.items()]
+    free = [_scalar(values[name]) for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
+    limits = [np.asarray([each.limit]) for each in problem.budgets]
+    known = [np.asarray(leaf, np.float64)[None] for leaf in leaves] if template is None else template
+    learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
+    wanted = [name != _LEARNING or learns for name in names]
+    results = read(jaxpr, [*known, *free, *lifted, *limits], algebra, wanted)
+    outputs = {name: value for name, value in zip(names, results, strict=True) if value is not None}
+    objective = outputs.pop(_GOAL)
+    objective = objective[()] if objective.dtype == object else number(objective)
+    budgets = {each.name for each in problem.budgets}
+    constraints: dict[str, Signomial] = {}
+    holds = np.ones(nodes, bool)
+    for name, value in outputs.items():
+        share = _share(value, algebra, is_share=name in budgets)
+        if elastic and name in elastic:
+            share = algebra.over(share, elastic[name])
+        if share.constant is not None:
+            holds &= np.broadcast_to(share.constant <= 1.0 + TOLERANCE, (nodes,))
+        elif not any(share.same(other) for other in constraints.values()):
+            constraints[name] = share
+    return Canonical(algebra, objective, constraints, holds, nodes)
+
+
+def _scalar(value: Signomial) -> np.ndarray:
+    """An argument of the reader: numbers as known ones."""
+    if value.constant is not None:
+        return value.constant
+    element = np.empty((), object)
+    element[()] = value
+    return element
+
+
+def _share(value: np.ndarray, algebra: Algebra, is_share: bool) -> Signomial:
+    """What must not exceed 1. **Arguments:** `is_share`: whether it is that already, not its logarithm."""
+    if value.dtype != object:
+        return number(value if is_share else np.exp(value))
+    inner = value[()]
+    return inner if is_share and isinstance(inner, Signomial) else ratio(inner, algebra)

@@ -1,0 +1,140 @@
+"""Plans of a fixed cluster as columns: evaluated in blocks, ranked, and what an answer holds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from hwopt.design.metrics import Metric
+from hwopt.hardware.cluster import Cluster
+from hwopt.model.estimate import estimate
+from hwopt.optim.quick_jit import quick_jit
+
+MOST_PLANS = 20_000_000
+"""Plans that are enumerated at most: 2 GB of memory, half a minute."""
+
+_BITS = 40  # objectives equal to so many bits are one: the rest is rounding
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """Plans as columns of integers; the plainest of those that differ in sharding alone comes first.
+
+    **Arguments:** `columns` by name; `keys` of columns: those in which two plans differ that are other plans, not the same with
+    another sharding or batch; `build` makes plans, shape (plan,) a leaf, of columns; `block`: how many are evaluated at a time,
+    the last block padded, so that one compiled function serves all.
+    """
+
+    columns: Mapping[str, np.ndarray]
+    keys: Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
+    build: Callable[[Mapping[str, np.ndarray]], Any]
+    block: int = 16384
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    @property
+    def count(self) -> int:
+        """How many plans there are."""
+        return len(next(iter(self.columns.values())))
+
+    def _rows(self, index: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: column[index] for name, column in self.columns.items()}
+
+    def at(self, index: np.ndarray) -> Any:
+        """Plans by index."""
+        return self.build(self._rows(index))
+
+    def distinct(self, ranked: np.ndarray, wanted: int) -> np.ndarray:
+        """The first `wanted` that differ in some key, of plans by index, best first. **Returns:** indices."""
+        chosen = ranked[:0]
+        for first in range(0, len(ranked), self.block):
+            some = np.concatenate([chosen, ranked[first : first + self.block]])
+            keys = np.stack(self.keys(self._rows(some)), axis=1)
+            chosen = some[np.sort(np.unique(keys, axis=0, return_index=True)[1])][:wanted]
+            if len(chosen) == wanted:
+                break
+        return chosen
+
+
+class Candidate(NamedTuple):
+    """A plan and what the exact model says about it."""
+
+    plan: Any  # of the workload's kind
+    report: Any
+    objective: float
+
+
+@dataclass(frozen=True)
+class PlanSearch:
+    """The best plan of a cluster over a lattice. Where none fits, `best` is the one closest to fitting."""
+
+    objective: Metric
+    best: Candidate
+    alternatives: list[Candidate]  # the next best that fit, other degrees each
+    examined: int  # plans of the lattice
+    fitting: int
+    scope: str
+    lower_bound: float | None  # of the objective over the lattice: no plan of it is better than the best one
+    limits: Mapping[str, float] = field(default_factory=dict)  # metrics of a service that may not be more
+    missed: Mapping[str, float] = field(default_factory=dict)  # limits that the best plan misses, by a fraction of each
+
+    @property
+    def feasible(self) -> bool:
+        """Whether any plan fits."""
+        return self.fitting > 0
+
+    @property
+    def gap(self) -> float | None:
+        """Best objective less the lower bound, over the bound: 0 by exhaustion; None where no plan fits."""
+        if self.lower_bound is None or self.best.objective == self.lower_bound:
+            return None if self.lower_bound is None else 0.0
+        return self.best.objective / self.lower_bound - 1.0
+
+
+def _mapped(workload: Any, cluster: Cluster, plans: Any) -> Any:
+    return jax.vmap(lambda plan: estimate(workload, cluster, plan))(plans)
+
+
+@quick_jit
+def reports(workload: Any, cluster: Cluster, plans: Any) -> Any:
+    """Reports of plans, whole: one program serves every objective and the answer's own report."""
+    return _mapped(workload, cluster, plans)
+
+
+@quick_jit
+def room(workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, Array]:
+    """Feasibility and memory margins of plans; the compiler drops all else of the model, step time above all."""
+    report = _mapped(workload, cluster, plans)
+    return report.feasible, report.margins.memory
+
+
+def in_blocks(
+    function: Callable, plans: PlanTable, index: np.ndarray, workload: Any, cluster: Cluster
+) -> list[np.ndarray]:
+    """A function's answers for plans by index, each of shape (plan,).
+
+    **Arguments:** `function` of (workload, cluster, plans); `index` of one plan or more.
+    """
+    parts = []
+    for first in range(0, len(index), plans.block):
+        some = index[np.minimum(np.arange(first, first + plans.block), len(index) - 1)]
+        parts.append([np.asarray(part) for part in function(workload, cluster, plans.at(some))])
+    return [np.concatenate(each)[: len(index)] for each in zip(*parts, strict=True)]
+
+
+def candidates(goal: Metric, plans: PlanTable, index: np.ndarray, workload: Any, cluster: Cluster) -> list[Candidate]:
+    """Plans by index with their whole reports, as NumPy; no more than a block."""
+    some = plans.at(index[np.minimum(np.arange(plans.block), len(index) - 1)])
+    whole = jax.tree.map(np.asarray, reports(workload, cluster, some))
+    each = [jax.tree.map(lambda leaf, place=place: leaf[place], (some, whole)) for place in range(len(index))]
+    return [Candidate(plan, report, float(goal.value(report))) for plan, report in each]
+
+
+def without_rounding(values: np.ndarray) -> np.ndarray:
+    """Values without the bits that rounding orders."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(np.ldexp(mantissa, _BITS)), exponent - _BITS)

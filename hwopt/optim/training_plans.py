@@ -1,0 +1,152 @@
+"""Every integer plan that trains on a fixed cluster: the lattice declared, and its rows as plans."""
+
+from collections.abc import Mapping
+from functools import cache
+from operator import itemgetter
+
+import numpy as np
+
+from hwopt.catalog.load import leaf
+from hwopt.design.variables import count_of
+from hwopt.errors import UserError, suggest
+from hwopt.hardware.cluster import Cluster
+from hwopt.integers.enumeration import divisors, enumerated
+from hwopt.integers.relations import Divides, Product, Relation, When, at_least, at_most, equal
+from hwopt.integers.system import System, integer
+from hwopt.optim.plan_table import MOST_PLANS, PlanTable
+from hwopt.plan import Plan, stage_layers
+from hwopt.workload.training import TrainingRun
+
+LEAST_CONTEXT_TOKENS = 1024
+"""Tokens of a sequence that context parallelism leaves a chip at least: below, its ring passes outlast their attention."""
+
+NONE, SELECTIVE, FULL = 0, 1, 2
+"""Values of the column `recompute`."""
+
+COMMON = {"weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "activations_offloaded": 0.0, "local_steps": 1.0}
+"""What all plans of a search have alike, and what it is unless a caller says otherwise."""
+
+_KEYS = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch")
+"""Recomputing or sharding more is no new plan."""
+
+
+def contexts(sequence: int) -> list[int]:
+    """Context parallel degrees: powers of two that leave a chip enough tokens, in two equal halves (causal balance)."""
+    powers = (2**i for i in range(1, 20))
+    return [1, *(c for c in powers if sequence % (2 * c) == 0 and sequence >= c * LEAST_CONTEXT_TOKENS)]
+
+
+def training_plan_system(run: TrainingRun, cluster: Cluster) -> System:
+    """The integers of a plan on a fixed cluster.
+
+    `N = t p d c`, t divides the heads, `d b` the batch, e the experts; `e t_e` divides `t c d` of a site, t_e divides t;
+    interleaving has at least as many micro-batches as stages; chunks are no more than layers, embedding and head; one rank has
+    nothing to shard, and ZeRO-3 no pipeline.
+    """
+    chips, batch, sites = (count_of(x) for x in (cluster.chips, run.global_batch_sequences, cluster.sites.count))
+    heads, experts, layers = (count_of(x) for x in (run.model.heads, run.model.experts, run.model.layers))
+    relations: list[Relation] = [
+        Product(("tp", "cp", "pp", "dp"), (), chips, chips),
+        Product(("dp", "micro_batch", "micro_batches"), (), batch, batch),
+        Divides((), ("dp",), sites),
+        Divides(("expert_tp",), ("tp",)) if experts else equal(("expert_tp",), ("tp",)),
+        Divides(("ep", "expert_tp"), ("tp", "cp", "dp"), sites),
+        at_most(("pp", "virtual_stages"), layers + 2.0),
+        When("virtual_stages", 2, at_least(("pp",), 2.0)),
+        When("virtual_stages", 2, at_most(("pp",), 1.0, over=("micro_batches",))),
+        When("pp", 2, at_most(("zero",), 2.0)),
+    ]
+    if not experts:  # they may have replicas even where nothing else has
+        relations.append(When("zero", 2, at_least(("dp", "cp"), 2.0)))
+    coordinates = (
+        integer("tp", (1, chips), among=divisors(heads)),
+        integer("cp", (1, chips), among=contexts(count_of(run.sequence_length))),
+        integer("pp", (1, layers + 2)),
+        integer("dp", (1, chips)),
+        integer("ep", (1, max(experts, 1)), among=divisors(max(experts, 1))),
+        integer("expert_tp", (1, heads)),
+        integer("micro_batch", (1, batch)),
+        integer("micro_batches", (1, batch)),
+        integer("virtual_stages", (1, layers + 2)),
+        integer("recompute", (NONE, FULL)),
+        integer("zero", (1, 3)),
+    )
+    return System(coordinates, tuple(relations))
+
+
+def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, float] | None = None) -> PlanTable:
+    """Every valid plan of a lattice; `scope` says which.
+
+    **Arguments:** `common`: values of `COMMON`, the same for all.
+
+    **Raises:** `UserError` where nothing divides, where there are more plans than one can wait for, and for an unknown name or
+    a value that cannot be.
+    """
+    alike = COMMON | dict(common or {})
+    for name, value in alike.items():
+        if name not in COMMON:
+            raise UserError(f"'{name}' is not the same for all plans of a search: {suggest(name, COMMON)}")
+        if name == "local_steps" and (value < 1.0 or value != round(value)):
+            raise UserError(f"local_steps = {value:g} must be an integer of at least 1")
+        if name != "local_steps" and not 0.0 <= value <= 1.0:
+            raise UserError(f"{name} = {value:g} must lie between 0 and 1")
+    chips, batch = count_of(cluster.chips), count_of(run.global_batch_sequences)
+
+    too_many = (
+        f"more than {MOST_PLANS:,} plans split {chips:,} chips and a batch of {batch:,} sequences: choose a batch or "
+        "a number of chips with fewer factors, or give a plan with --plan to hwopt estimate"
+    )
+    rows = enumerated(training_plan_system(run, cluster), MOST_PLANS, too_many)
+    if not len(rows["tp"]):
+        raise UserError(
+            f"no plan divides {chips:,} chips, {count_of(run.model.heads)} heads and a global batch of {batch:,} sequences: "
+            "choose chips with small factors or another batch"
+        )
+    sequence, layers = count_of(run.sequence_length), count_of(run.model.layers)
+    return PlanTable(rows, itemgetter(*_KEYS), lambda columns: _plans(columns, sequence, layers, alike))
+
+
+def _plans(rows: Mapping[str, np.ndarray], sequence: int, layers: int, common: Mapping[str, float]) -> Plan:
+    """Plans, float64, shape (plan,) a leaf; layers as even as whole ones go, 1F1B, sequence parallel where the sequence divides."""
+    stages = _stages(layers)[:, rows["pp"], rows["virtual_stages"]]
+    ones = np.ones(len(rows["tp"]))
+    columns = {name: rows[name] for name in _KEYS} | {
+        "fullest_stage": stages[0],
+        "last_stage": stages[1],
+        "sequence_parallel": (rows["tp"] > 1) & (sequence % (rows["tp"] * rows["cp"]) == 0),
+        "optimizer_sharded": ones,
+        "gradients_sharded": rows["zero"] >= 2,
+        "weights_sharded": rows["zero"] >= 3,
+        "shard_groups": ones,
+        "recompute_full": rows["recompute"] == FULL,
+        "recompute_attention": rows["recompute"] == SELECTIVE,
+        "bubble_fraction": ones,
+        **{name: value * ones for name, value in common.items()},
+    }
+    return Plan(**{name: leaf(column) for name, column in columns.items()})
+
+
+@cache
+def _stages(layers: int) -> np.ndarray:
+    """(fullest, last) of `stage_layers` for every shape of a pipeline, shape (2, pp, virtual stages)."""
+    counts = np.arange(1.0, layers + 3.0)
+    table = np.full((2, layers + 3, layers + 3), np.nan)
+    table[:, 1:, 1:] = stage_layers(layers, counts[:, None], counts[None, :])
+    return table
+
+
+def scope(run: TrainingRun, cluster: Cluster, plans: int) -> str:
+    """Which plans the search covers, in a sentence."""
+    layers, chips, batch = (count_of(x) for x in (run.model.layers, cluster.chips, run.global_batch_sequences))
+    degrees, experts = contexts(count_of(run.sequence_length)), count_of(run.model.experts)
+    words = [
+        f"global over {plans:,} plans: every tp x pp x dp x cp = {chips:,} chips with tp dividing the {count_of(run.model.heads)} "
+        f"heads, cp in {{{', '.join(map(str, degrees))}}} and dp x micro-batch x micro-batches = {batch:,} sequences",
+        f"every ep that divides the {experts} experts and expert_tp that divides tp" if experts else "",
+        f"every number of chunks a stage within the {layers} layers, embedding and head (interleaving where micro-batches "
+        "are at least pp)",
+        "recompute none, selective or full",
+        "ZeRO-1, ZeRO-2, and ZeRO-3 where pp = 1",
+        "layers spread evenly, 1F1B schedules, sequence parallel",
+    ]
+    return "; ".join(filter(None, words))

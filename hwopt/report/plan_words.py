@@ -1,0 +1,100 @@
+"""Plans in the words that `--plan` takes, and as dictionaries."""
+
+from collections.abc import Mapping
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
+from hwopt.plan import Plan
+
+_OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
+
+_OF_SERVING = {"tp": "tp", "pp": "pp", "dp": "dp", "ep": "ep", "expert_tp": "expert_tp", "batch": "micro_batch"}
+"""Words of a service's `--plan`, and the fields of a plan."""
+
+
+@singledispatch
+def plan_document(report: Any, plan: Any) -> dict[str, Any]:
+    """A plan in the words of `--plan`, integers as integers. **Arguments:** `report` of what it runs; the `plan`."""
+    raise TypeError(f"no words for the plan of a {type(report).__name__}")
+
+
+@singledispatch
+def plan_lines(report: Any, plan: Any) -> list[tuple[str, str]]:
+    """A plan in the words of `--plan` by what it does: several lines where it has several machines or groups of chips."""
+    raise TypeError(f"no words for the plan of a {type(report).__name__}")
+
+
+def plan_line(report: Any, plan: Any) -> str:
+    """A plan in one line."""
+    said = plan_lines(report, plan)
+    return said[0][1] if len(said) == 1 else "; ".join(f"{what} {words}" for what, words in said)
+
+
+def integral(values: Mapping[str, Any]) -> dict[str, float | int]:
+    """Numbers by name, integers as integers."""
+    numbers = {name: float(np.asarray(value)) for name, value in values.items()}
+    return {name: int(value) if value.is_integer() else value for name, value in numbers.items()}
+
+
+@plan_document.register
+def _(report: TrainingReport, plan: Plan) -> dict[str, Any]:
+    return integral(vars(plan))
+
+
+@plan_document.register
+def _(report: ServingReport, plan: Any) -> dict[str, Any]:
+    if not plan.disaggregated:
+        return _serving_document(plan)
+    groups = {"prefill": plan.prefill, "decode": plan.decode}
+    return {name: _serving_document(each) | {"chips": round(float(each.chips))} for name, each in groups.items()}
+
+
+@plan_document.register
+def _(report: TrainServeReport, plan: Any) -> dict[str, Any]:
+    return {
+        "training": plan_document(report.training, plan.training),
+        "serving": plan_document(report.serving, plan.serving),
+    }
+
+
+def _serving_document(plan: Plan) -> dict[str, Any]:
+    return integral({name: getattr(plan, field) for name, field in _OF_SERVING.items()})
+
+
+@plan_lines.register
+def _(report: TrainingReport, plan: Plan) -> list[tuple[str, str]]:
+    values = plan_document(report, plan)
+    shown = ["tp", "pp", "dp", *(name for name in ("cp", "ep") if values[name] != 1)]
+    shown += [*(["expert_tp"] if values["ep"] != 1 else []), "virtual_stages", "micro_batch"]
+    words = [f"{name}={values[name]}" for name in shown]
+    words += [f"{name}={values[name]:g}" for name in _OFFLOADED if values[name]]
+    words += [f"local_steps={values['local_steps']:g}"] if values["local_steps"] != 1 else []
+    zero = int(values["optimizer_sharded"] + values["gradients_sharded"] + values["weights_sharded"])
+    full, attention = values["recompute_full"], values["recompute_attention"]
+    recompute = "full" if full == 1 else f"{full:g}" if full else "selective" if attention else "none"
+    return [("plan", ", ".join([*words, f"zero={zero}", f"recompute={recompute}"]))]
+
+
+@plan_lines.register
+def _(report: ServingReport, plan: Any) -> list[tuple[str, str]]:
+    document = plan_document(report, plan)
+    if not plan.disaggregated:
+        return [("plan", _serving_words(document))]
+    return [
+        (what, f"{_serving_words(document[group])} on {document[group]['chips']:,} chips")
+        for what, group in (("prompts", "prefill"), ("answers", "decode"))
+    ]
+
+
+@plan_lines.register
+def _(report: TrainServeReport, plan: Any) -> list[tuple[str, str]]:
+    training, serving = plan_line(report.training, plan.training), plan_line(report.serving, plan.serving)
+    return [("trains", training), ("serves", serving)]
+
+
+def _serving_words(values: dict[str, Any]) -> str:
+    shown = ["tp", "pp", "dp", *(["ep", "expert_tp"] if values["ep"] != 1 else []), "batch"]
+    return ", ".join(f"{name}={values[name]}" for name in shown)

@@ -1,0 +1,53 @@
+"""Answers are what they were, but for mends that are named; and what is committed comes out again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hwopt.cli import main
+from tests.benchmark.questions import FIRST_EDITION, MENDS, NOW, QUESTIONS, answer, differences, lines
+
+QUICK = ("estimate_405b", "estimate_too_big", "serve_70b", "sources")
+AGAIN = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow, pytest.mark.long]) for name in QUESTIONS]
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_only_named_mends_differ_from_the_first_edition(name):
+    assert [str(each) for each in differences(name, read(FIRST_EDITION)[name], read(NOW)[name])] == []
+
+
+def test_every_mend_is_seen():
+    """None is named that no answer needs."""
+    before, now = read(FIRST_EDITION), read(NOW)
+    for mend in MENDS:
+        others = tuple(each for each in MENDS if each is not mend)
+        assert (
+            mend.question == "inference|train_round2"
+            or mend.path.startswith(r"^\.summary")
+            or any(next(differences(name, before[name], now[name], others), None) for name in QUESTIONS)
+        ), mend
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_it_comes_out_again(name, capsys):
+    if name in QUICK:
+        code = main([*QUESTIONS[name].split(), "--json"])
+        found = {"exit": code} | json.loads(capsys.readouterr().out)
+    else:
+        found = answer(QUESTIONS[name])
+    assert [str(each) for each in differences(name, read(NOW)[name], found, ())] == []
+
+
+def test_differences_are_seen():
+    before = {"a": 1.0, "b": [1, {"c": "x"}], "d": None}
+    seen = list(differences("train_cost", before, {"a": 1.01, "b": [1, {"c": "y"}], "e": 0}, ()))
+    assert [each.path for each in seen] == [".a", ".b[1].c", ".d", ".e"]
+    assert not list(differences("train_cost", {"a": 1.0}, {"a": 1.0 + 1e-6}, ()))
+    assert list(differences("estimate_405b", {"a": 1.0}, {"a": 1.0 + 1e-6}, ()))
+    assert json.loads(lines({"x": before, "y": {}})) == {"x": before, "y": {}}

@@ -1,0 +1,157 @@
+"""Slips of those who call hwopt from Python: each once a raw AttributeError or a silent answer, now one line of `UserError`."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.errors import UserError
+from objectives.train_cost import TrainCost
+
+
+def refused(match: str, call, *arguments, **named) -> None:
+    with pytest.raises(UserError, match=match) as caught:
+        call(*arguments, **named)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["optimize", "sweep", "sensitivity", "frontier"])
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("train_cost", r"pass hwopt\.objective\('train_cost'\)"),
+        (None, "None is no design question"),
+        (3, "3 is no design question"),
+        (TrainCost, r"TrainCost is a class: .* TrainCost\(\)"),
+        (TrainCost(power_budget_w="40e6"), "power_budget_w = '40e6' must be a number, without quotes"),
+        (TrainCost(power_budget_w=None), "power_budget_w = None must be a number"),
+    ],
+)
+def test_what_is_no_question(call, objective, said):
+    more = {"frontier": ({},), "sweep": (10,)}.get(call, ())
+    refused(rf"^{call}: .*{said}", getattr(hwopt, call), objective, *more)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"seconds": -1}, "seconds = -1 must be above zero"),
+        ({"seconds": 0}, "seconds = 0 must be above zero"),
+        ({"seconds": math.nan}, "seconds = nan must be above zero"),
+        ({"seconds": "5"}, "seconds = '5' must be a number, without quotes"),
+        ({"seconds": None}, "seconds = None"),
+        ({"seed": "x"}, "seed = 'x' must be an integer"),
+        ({"seed": 1.5}, "seed = 1.5"),
+        ({"seed": True}, "seed = True"),
+        ({"freeze": "chip"}, r"freeze = 'chip': pass a list of names, such as \['chip'\]"),
+        ({"freeze": None}, "freeze = None"),
+        ({"freeze": [3]}, "freeze: 3 is no name"),
+        ({"bounds": {"tp": 8}}, "bounds of 'tp' = 8: pass a lower and an upper one"),
+        ({"bounds": {"tp": ("a", "b")}}, "bounds of 'tp' = 'a' must be a number"),
+        ({"bounds": {"tp": (16, 8)}}, "bounds of 'tp' = 16:8 leave no room: reversed, write 8:16"),
+        ({"bounds": ["tp"]}, "pass a dictionary"),
+        ({"bounds": "tp=8:8"}, "pass a dictionary"),
+        ({"regime": None}, "unknown regime 'None': known: certified"),
+    ],
+)
+def test_levers_of_optimize(named, said):
+    refused(said, hwopt.optimize, hwopt.objective("train_cost"), **named)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"freeze": "chip"}, "pass a list"),
+        ({"bounds": {"tp": 8}}, "a lower and an upper"),
+        ({"grid": "chips"}, "grid: pass a dictionary"),
+        ({"choices": ["chip"]}, "choices: pass a dictionary"),
+        ({"choices": {"chip": "b200"}}, r"choices: chip = 'b200': pass a list of names, such as \['b200'\]"),
+        ({"table": {"chips": None}}, "table: a CSV file, or a dictionary"),
+        ({"metrics": "mfu"}, "metrics = 'mfu': pass a list"),
+        ({"pareto": "mfu"}, "pareto = 'mfu': pass a list"),
+        ({"map_of": "chips"}, "map = 'chips': pass a list"),
+        ({"gradients": "chips"}, "gradients = 'chips': pass a list"),
+        ({"within": "1.1"}, "within = '1.1' must be a number, without quotes"),
+        ({"out": 3}, "sweep: out 3: name a file or a folder"),
+        ({"out": ""}, "sweep: out '': name a file or a folder"),
+        ({"out": "a\0b"}, "sweep: out a.b: cannot be used .embedded null byte"),
+        ({"out": "a" * 300}, "File name too long"),
+    ],
+)
+def test_levers_of_sweep(named, said):
+    samples = () if {"grid", "table"} & named.keys() else (10,)
+    refused(said, hwopt.sweep, hwopt.objective("train_cost"), *samples, **named)
+
+
+def test_budgets_of_a_frontier():
+    question = hwopt.objective("train_cost")
+    refused("frontier: pass budgets as a dictionary", hwopt.frontier, question, None)
+    refused("frontier: power_budget_w = 'a' must be a number", hwopt.frontier, question, {"power_budget_w": ["a"]})
+    refused("frontier: seconds = nan", hwopt.frontier, question, {"power_budget_w": [4e7]}, seconds=math.nan)
+
+
+RUN = catalog.training_run("llama3.1-8b")
+CLUSTER = catalog.cluster("h100-sxm", 64)
+PLAN = catalog.plan(RUN, 64, tp=8)
+
+
+@pytest.mark.parametrize("temperature", [-1, -1.0, np.float32(-1), jnp.float32(-1), math.nan, math.inf, "x", True])
+def test_temperatures_that_are_none(temperature):
+    """-1 once gave a step of 0.02 s."""
+    refused("^temperature = ", hwopt.estimate, RUN, CLUSTER, PLAN, temperature=temperature)
+
+
+def test_a_traced_temperature_passes():
+    slope = jax.grad(lambda t: hwopt.estimate(RUN, CLUSTER, PLAN, temperature=t).step_time_s)(0.01)
+    assert math.isfinite(slope) and slope > 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ((None, None, None), "estimate: workload must be a TrainingRun .* as hwopt.catalog.training_run .* makes it"),
+        (("llama3.1-8b", "h100-sxm", "tp=8"), "not 'llama3.1-8b'"),
+        ((CLUSTER, RUN, PLAN), "workload must be .* not hwopt.hardware.cluster.Cluster"),
+        ((RUN, PLAN, CLUSTER), "cluster must be a Cluster, as hwopt.catalog.cluster makes it"),
+        ((RUN, CLUSTER, {"tp": 8}), "plan must be a Plan .* as hwopt.catalog.plan makes it, not {'tp': 8}"),
+        ((RUN, CLUSTER, jax.tree.map(str, PLAN)), "plan.tp = '8.0' must be a real number"),
+    ],
+)
+def test_inputs_of_the_model(inputs, said):
+    refused(said, hwopt.estimate, *inputs)
+    if inputs[2] is not None and not hasattr(inputs[2], "tp"):
+        refused("^elasticities: ", hwopt.elasticities, *inputs)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_half_precision_is_taken_up(wide):
+    """Every leaf a floating array: bfloat16 once ended in a TypeError of a library of special functions."""
+    halves = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), (RUN, CLUSTER, PLAN))
+    with jax.enable_x64(wide):
+        whole, half = hwopt.estimate(RUN, CLUSTER, PLAN), hwopt.estimate(*halves)
+    assert half.step_time_s.dtype == (jnp.float64 if wide else jnp.float32)
+    assert math.isclose(half.step_time_s, whole.step_time_s, rel_tol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: catalog.service("llama3.1-8b", load="x"), "load = 'x' must be a number"),
+        (lambda: catalog.service("llama3.1-8b", drafted_tokens=None), "drafted_tokens = None"),
+        (lambda: catalog.service("llama3.1-8b", mode=[]), "known: decode, prefill, serve"),
+        (lambda: catalog.plan(None, 64), "plan: workload must be a TrainingRun"),
+        (lambda: catalog.plan(catalog.service("llama3.1-8b"), 64), "plan: workload must be a TrainingRun"),
+        (lambda: catalog.parse_plan(""), "plan: '' says nothing"),
+        (lambda: catalog.parse_plan(" , "), "says nothing"),
+        (lambda: catalog.parse_serving_plan(None), "plan: None says nothing"),
+        (lambda: catalog.record(None, "x"), "unknown kind of catalogue entry 'None'"),
+    ],
+)
+def test_the_catalogue(call, said):
+    refused(said, call)

@@ -1,0 +1,231 @@
+"""The engine of declared integers against brute force: validity, propagation, splits, enumeration, counts, completion."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.design.lattices import lattice_of
+from hwopt.integers.boxes import Boxes, joined
+from hwopt.integers.completion import broken, completed
+from hwopt.integers.counting import count
+from hwopt.integers.enumeration import divisors, enumerated
+from hwopt.integers.relations import Allowed, Divides, Lookup, Product, When, at_least, at_most, equal
+from hwopt.integers.system import Integer, Piece, Role, System, integer
+from hwopt.optim.branch_and_bound import search
+from hwopt.study.sweep.space import Space
+
+
+def coordinates(rng, names="abcde"):
+    """A handful of coordinates: ranges, few values, roots, counts."""
+    found = []
+    for name in names[: rng.integers(3, len(names) + 1)]:
+        low = int(rng.integers(1, 4))
+        high = low + int(rng.integers(0, 9))
+        among = sorted(map(int, rng.choice(np.arange(1, 14), rng.integers(1, 5), replace=False)))
+        role = list(Role)[rng.integers(3)]
+        found.append(Integer(name, low, high, tuple(among) if rng.random() < 0.3 else None, role))
+    return tuple(found)
+
+
+def relation(rng, names):
+    """A relation of some of the coordinates."""
+    some = list(rng.permutation(names))
+    kind = rng.integers(6)
+    if kind == 0:
+        return Product(
+            tuple(some[:2]), tuple(some[2:3]), low=float(rng.integers(0, 4)), high=float(rng.integers(4, 40))
+        )
+    if kind == 1:
+        return Divides((some[0],), tuple(some[1:3]), int(rng.integers(1, 3)), int(rng.integers(1, 3)))
+    if kind == 2:
+        return When(some[0], int(rng.integers(2, 6)), at_least((some[1],), 2.0))
+    if kind == 3:
+        return at_most((some[0], some[1]), Allowed((some[2],), lambda x, name=some[2]: 3.0 * x[name] + 2.0))
+    if kind == 4:
+        return equal((some[0],), (some[1],)) if rng.random() < 0.3 else at_most((some[0],), 1.0, over=(some[1],))
+    return When(some[0], 2, at_most((some[1],), 1.0, over=(some[2],)))
+
+
+def random_system(seed):
+    rng = np.random.default_rng(seed)
+    own = coordinates(rng)
+    names = [each.name for each in own]
+    return System(own, tuple(relation(rng, names) for _ in range(rng.integers(1, 4)))), rng
+
+
+def brute(system):
+    """All valid points, tried one by one."""
+    every = [system.values_of(each) for each in system.coordinates]
+    points = np.array(list(itertools.product(*every)), np.int64).reshape(-1, len(every))
+    return points[system.valid(points)] if len(points) else points
+
+
+SEEDS = range(150)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_enumeration_and_counts_are_those_of_brute_force(seed):
+    system, _ = random_system(seed)
+    points = brute(system)
+    rows = enumerated(system)
+    table = np.stack([rows[name] for name in system.names], axis=1)
+    assert {tuple(row) for row in table} == {tuple(row) for row in points}
+    assert len(table) == len(points) == count(system)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_propagation_and_splits_lose_no_point(seed):
+    system, rng = random_system(seed)
+    points = brute(system)
+    boxes = system.initial_boxes()
+    assert inside(boxes, points).all()
+    for _ in range(4):
+        wide = np.flatnonzero(~boxes.points)
+        if not len(wide):
+            break
+        columns = np.array([rng.choice(np.flatnonzero(boxes.low[i] < boxes.high[i])) for i in wide])
+        parts, parents = system.split(boxes[wide], columns, int(rng.integers(2, 4)))
+        assert (parts.low >= boxes.low[wide][parents]).all() and (parts.high <= boxes.high[wide][parents]).all()
+        boxes = joined([boxes[np.flatnonzero(boxes.points)], parts])
+        assert inside(boxes, points).all()
+    single = boxes[boxes.points]
+    kept = system.valid(single.low)
+    assert {tuple(row) for row in single.low[kept]} <= {tuple(row) for row in points}
+
+
+def inside(boxes, points):
+    """Which points lie in some box."""
+    at = (boxes.low[None] <= points[:, None]) & (points[:, None] <= boxes.high[None])
+    return at.all(axis=2).any(axis=1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_boxes_of_points_are_kept_or_dropped_as_they_are_valid(seed):
+    """Propagation of a box that is a point says whether it is one, but for what a step alone decides."""
+    system, _ = random_system(seed)
+    points = brute(system)
+    _, left = system.propagate(Boxes.of_points(points))
+    assert len(left) == len(points)
+
+
+def test_completion_draws_points_and_says_which_are_none():
+    """Whole columns under jit: what is drawn keeps its relations wherever the ranges leave room."""
+    system = System(
+        (
+            integer("t", (1, 64), among=divisors(48)),
+            integer("d", (1, 1e4)),
+            integer("m", (1, 1e4)),
+            integer("p", (1, 12)),
+        ),
+        (
+            Product(("t", "d"), (), 64.0, 4096.0, name="chips", follows="d"),
+            Product(("d", "m"), (), 100.0, 5000.0, name="batch", follows="m"),
+            at_most(("p",), 10.0),
+        ),
+        (Lookup(("double",), ("p",), lambda p: (2.0 * p,)),),
+    )
+    rng = np.random.default_rng(0)
+    cube = {"t": jnp.asarray(rng.random(4096)), "p": jnp.asarray(rng.random(4096))}
+    wanted = {"chips": jnp.asarray(rng.uniform(64, 4096, 4096)), "batch": jnp.asarray(rng.uniform(100, 5000, 4096))}
+    drawn = jax.jit(lambda cube, wanted: completed(system, wanted, cube))(cube, wanted)
+    points = np.stack([np.asarray(drawn[name]) for name in system.names], axis=1)
+    assert (points == np.round(points)).all() and (points >= 1).all()
+    chips = points[:, 0] * points[:, 1]
+    ends = (chips + points[:, 0] > 4096) | (chips - points[:, 0] < 64)
+    away = np.abs(chips - wanted["chips"])
+    assert (away <= points[:, 0] / 2 + 1e-3)[~ends].all() and (away <= points[:, 0]).all()  # the nearest inside the box
+    missed = np.stack([np.asarray(each) & np.ones(4096, bool) for each in broken(system, drawn)]).any(axis=0)
+    assert not missed.any()
+    off = broken(system, {name: drawn[name] + 0.4 * (name == "p") for name in system.names})
+    assert np.stack([np.asarray(each) & np.ones(4096, bool) for each in off]).any(axis=0).all()
+    looked_up = system.quantities_at(drawn)
+    np.testing.assert_allclose(np.asarray(looked_up["double"]), 2.0 * points[:, 3])
+    np.testing.assert_allclose(np.asarray(looked_up["chips"]), chips)
+
+
+def test_a_coordinate_with_no_value_in_its_range_has_no_point():
+    system = System((integer("t", (33, 40), among=divisors(128)), integer("d", (1, 4))), ())
+    assert not len(system.initial_boxes()) and count(system) == 0 and not len(enumerated(system)["t"])
+    assert not system.valid(np.array([[34, 1]])).any()
+
+
+def test_pieces_hold_their_variable():
+    system = System((Integer("x_piece", 1, 2, role=Role.root),), (), pieces=(Piece("x", (1.0, 10.0, 100.0)),))
+    assert len(system.initial_boxes()) == 2
+    assert [system.point({"x": value})[0] for value in (1.0, 10.0, 10.1, 100.0)] == [1, 1, 2, 2]
+    assert system.without_pieces().names == ()
+
+
+def test_an_unknown_coordinate_is_refused_where_it_is_declared():
+    with pytest.raises(ValueError, match="names q, which is no coordinate"):
+        System((integer("t", (1, 2)),), (at_most(("t", "q"), 4.0),))
+
+
+# Relations that are not shipped, one line each.
+
+MORE = {
+    "a rack holds whole domains": (
+        Divides(("tp", "groups"), ("chips_per_rack",)),
+        lambda design: design["chips_per_rack"] % design["scale_up_domain"] == 0,
+    ),
+    "tensor parallelism fits the KV heads": (
+        Divides(("tp",), (), multiple=8),
+        lambda design: 8 % design["tp"] == 0,
+    ),
+    "stacks come in pairs": (
+        Divides((), ("micro_batches",), constant=2),
+        lambda design: design["global_batch_sequences"] / (design["chips"] / design["tp"] / design["pp"]) % 2 == 0,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def question():
+    boxes = {"tp": (4.0, 16.0), "pp": (1.0, 4.0), "micro_batch": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
+             "chips_per_rack": (16.0, 32.0), "scale_up_domain": (8.0, 32.0)}  # fmt: skip
+    asked = hwopt.objective("train_cost", workload="llama3.1-70b", time_budget_s=60 * 86400.0, power_budget_w=4e7)
+    return asked.problem().narrowed(boxes)
+
+
+@pytest.fixture(scope="module")
+def free(question):
+    with jax.enable_x64(True):
+        return search(question, lattice_of(question), tolerance=3e-2)
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_a_further_relation_is_one_line(question, free, name):
+    """Bounds, counts, draws and the proof follow from the declaration."""
+    added, holds = MORE[name]
+    plain = lattice_of(question)
+    system = replace(plain, relations=(*plain.relations, added))
+    assert 0 < count(system) < count(plain)
+    with jax.enable_x64(True):
+        result = search(question, system, tolerance=3e-2)
+    assert result.complete and result.gap <= 3e-2
+    best = system.design(result.point)
+    assert holds(best) and system.valid(result.point[None])[0]
+    assert result.value >= free.proved_bound - 1e-9  # less to choose from is no cheaper
+    space = Space(question)
+    space.__dict__["system"] = system.without_pieces()
+    rng = np.random.default_rng(1)
+    drawn = space.drawn({each: jnp.asarray(rng.random(512)) for each in space.coordinates})
+    inside_box = np.asarray(space.outside(drawn)) == 0.0
+    held = [
+        holds({key: float(np.broadcast_to(x, 512)[i]) for key, x in drawn.items()}) for i in np.flatnonzero(inside_box)
+    ]
+    assert all(held)
+
+
+def test_the_default_lattice_has_as_many_designs_as_it_says():
+    """The closed form of the first edition's count, number by number."""
+    assert count(lattice_of(hwopt.objective("train_cost").problem())) == 169_287_399_792
+    assert math.isfinite(count(lattice_of(hwopt.objective("train_and_serve").problem())))

@@ -1,0 +1,166 @@
+"""Attacks on lower bounds: true designs in their boxes' rows, leaves inside bounded boxes, neighbours of answers."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.convex.interior_point import Status
+from hwopt.convex.signomial import Algebra, Kind
+from hwopt.design.exact import FEASIBLE, ExactModel
+from hwopt.design.lattices import lattice_of
+from hwopt.integers.boxes import Boxes
+from hwopt.optim.branch_and_bound import bounded, search
+from hwopt.optim.canonicalize import canonicalize, free_values
+from hwopt.optim.certified import SHARP
+from tests.unit.convex.reading import value
+
+QUESTIONS = {
+    "default": ("train_cost", {"power_budget_w": 6e7, "capex_budget_usd": 2.2e9}, {}),
+    "experts": ("tokens_per_dollar", {"workload": "deepseek-v3", "chip": "b200"}, {"pp": (1, 16)}),
+    "serving": ("serve_cost", {}, {"pp": (1, 4)}),
+    "disaggregated": ("serve_cost", {"split": "disaggregated"}, {"pp": (1, 2), "prefill_pp": (1, 2)}),
+    "both": ("train_and_serve", {}, {"pp": (1, 8), "serve_pp": (1, 2), "chips_per_rack": (8, 32)}),
+    "energy": ("train_energy", {"chip": "gb200", "cooling": "air"}, {}),
+}
+SLOW = [
+    name if name in ("default", "disaggregated") else pytest.param(name, marks=(pytest.mark.slow, pytest.mark.long))
+    for name in QUESTIONS
+]
+
+
+class Case:
+    """A question, some leaves of its lattice that hold its budgets, and their optima."""
+
+    def __init__(self, name: str, count: int):
+        objective, fields, boxes = QUESTIONS[name]
+        with jax.enable_x64(True):
+            problem = hwopt.objective(objective, **fields).problem()
+            self.problem = problem.narrowed({n: (float(a), float(b)) for n, (a, b) in boxes.items()})
+            self.lattice = lattice_of(self.problem)
+            self.model = ExactModel(self.problem).prepare()
+            self.rng = np.random.default_rng(7)
+            found = search(self.problem, self.lattice, most_boxes=600, tolerance=1e-3)
+            assert found.point is not None, name
+            self.best = found
+            self.points, self.designs, self.optima = [], [], []
+            tried = np.array([found.point, *self.near(found.point, 30 * count)])
+            programme, answers, _ = bounded(self.problem, self.lattice, Boxes.of_points(tried), tolerance=SHARP)
+            for i in np.flatnonzero((answers.status == Status.solved) & ~programme.inexact())[:count]:
+                design = dict(zip(programme.names, np.exp(answers.y[i]), strict=True)) | self.lattice.design(tried[i])
+                self.points.append(tried[i])
+                self.designs.append({key: x for key, x in design.items() if key})
+                self.optima.append(float(answers.objective[i] + programme.constant[i]))
+        assert len(self.points) >= max(2, count // 3), len(self.points)
+
+    def near(self, point, count):
+        """Valid points a step or two from one, in one to three coordinates."""
+        rows = []
+        for _ in range(20 * count):
+            row = point.copy()
+            for column in self.rng.choice(len(row), self.rng.integers(1, 4), replace=False):
+                row[column] = max(
+                    1, round(row[column] * self.rng.choice([0.5, 0.8, 1, 1, 1.25, 2]) + self.rng.integers(-2, 3))
+                )
+            rows.append(row)
+        rows = np.unique(np.array(rows), axis=0)
+        rows = rows[self.lattice.valid(rows)]
+        return self.rng.permutation(rows)[:count]
+
+    def boxes_around(self, count):
+        """Boxes of the lattice with a leaf inside, each propagated; and the number of that leaf."""
+        which = self.rng.integers(len(self.points), size=count)
+        inside = np.array(self.points)[which]
+        low = np.maximum(1, np.round(inside * self.rng.choice([1.0, 0.9, 0.5, 0.1], inside.shape))).astype(np.int64)
+        high = np.round(inside * self.rng.choice([1.0, 1.1, 2.0, 10.0], inside.shape)).astype(np.int64)
+        roots = self.lattice.initial_boxes()
+        parts = []
+        for i in range(count):
+            root = np.flatnonzero((roots.low <= inside[i]).all(1) & (inside[i] <= roots.high).all(1))[0]
+            parts.append((np.maximum(low[i], roots.low[root]), np.minimum(high[i], roots.high[root])))
+        boxes, left = self.lattice.propagate(Boxes(*map(np.array, zip(*parts, strict=True))))
+        assert len(left) == count  # each holds its leaf
+        assert (boxes.low <= inside).all() and (inside <= boxes.high).all()
+        return boxes, which
+
+    def variables(self, design):
+        """The design's values by the names of atoms, what the model's roots come to among them."""
+        names = [each.name for each in self.problem.variables]
+        lower = {each.name: each.lower for each in self.problem.variables}
+        exact = self.model.at(np.log([[design.get(name, lower[name]) for name in names]])).one(0)
+        report = exact.report
+        hottest = getattr(report, "training", report)
+        return lower | design | {
+            "junction_k": float(hottest.junction_temperature_k),
+            "checkpoint_interval_s": float(getattr(hottest, "checkpoint_interval_s", 1.0)),
+            "useful_tokens": 1.0,
+        }, exact  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SLOW)
+def case(request):
+    return Case(request.param, 6)
+
+
+def test_true_designs_break_no_row_of_their_boxes(case):
+    """Every atom at its true value: the row of each definition, each constraint and the objective allow it."""
+    boxes, which = case.boxes_around(12)
+    checked = 0
+    with jax.enable_x64(True):
+        for i in range(len(boxes)):
+            algebra = Algebra()
+            values, ties = free_values(case.problem, case.lattice, algebra, boxes[i : i + 1])
+            programme = canonicalize(case.problem, algebra, values, 1).programme(ties)
+            own, exact = case.variables(case.designs[which[i]])
+            given = [np.asarray([own[each.name]]) for each in algebra.atoms if each.kind is Kind.variable]
+            _, atoms = value([], algebra, given)
+            y = np.full(programme.structure.exponents.shape[1], np.nan)
+            for atom, column in programme.columns.items():
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    y[column] = np.log(atoms[atom][0])
+            form, numbers = programme.structure, programme.numbers
+            known = np.isfinite(y)
+            inside = (y >= numbers.lower[0] - 1e-6) & (y <= numbers.upper[0] + 1e-6)
+            assert inside[known].all(), [programme.names[c] for c in np.flatnonzero(known & ~inside)]
+            for k, target in enumerate(form.target):
+                at = np.flatnonzero((form.group == k) & np.isfinite(numbers.constants[0]))
+                needs = (form.exponents[at] != 0).any(axis=0)
+                if not len(at) or not known[needs].all() or (target >= 0 and not known[target]):
+                    continue
+                z = np.where(needs, y, 0.0)
+                total = np.exp(form.exponents[at] @ np.nan_to_num(z) + numbers.constants[0, at]).sum()
+                row = math.log(total) if target < 0 else total + numbers.offsets[0, k] - y[target]
+                assert row <= 2e-6 * (1.0 + abs(y[target]) if target >= 0 else 1.0), programme.labels[k]
+                checked += 1
+            goal = form.objective != 0
+            if known[goal].all():
+                assert form.objective[goal] @ y[goal] + programme.constant[0] <= float(exact.objective) + 2e-6
+    assert checked > 200
+
+
+def test_no_leaf_is_below_the_bound_of_a_box_that_holds_it(case):
+    boxes, which = case.boxes_around(40)
+    with jax.enable_x64(True):
+        _, _, lower = bounded(case.problem, case.lattice, boxes)
+    assert (np.array(case.optima)[which] - lower).min() >= -1e-6
+
+
+def test_no_neighbour_of_an_answer_is_better_than_proved(case):
+    """Designs next to the answer, hardware optimised for each: feasible ones of the exact model are not below the bound."""
+    points = case.near(case.best.point, 60)
+    names = [each.name for each in case.problem.variables]
+    lower = {each.name: each.lower for each in case.problem.variables}
+    with jax.enable_x64(True):
+        programme, answers, _ = bounded(case.problem, case.lattice, Boxes.of_points(points), tolerance=SHARP)
+        rows = []
+        for y, point in zip(answers.y, points, strict=True):
+            design = dict(zip(programme.names, np.exp(y), strict=True)) | case.lattice.design(point)
+            rows.append([design.get(name, lower[name]) for name in names])
+        exact = case.model.at(np.log(rows))
+    better = (exact.violation <= FEASIBLE) & (exact.objective < case.best.proved_bound - 1e-6)
+    assert len(points) >= 20
+    assert not better.any(), points[better]
