@@ -29,7 +29,9 @@ def started(tmp_path):
     def start(*arguments: str, **more) -> subprocess.Popen:
         environment = os.environ | {"PYTHONPATH": str(Path(hwopt.__file__).parents[1])} | more.pop("env", {})
         more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path} | more
+        heard = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under `nohup` a process would be born deaf to it
         processes.append(subprocess.Popen([sys.executable, "-m", "hwopt.cli", *arguments], env=environment, **more))
+        signal.signal(signal.SIGHUP, heard)
         return processes[-1]
 
     yield start
