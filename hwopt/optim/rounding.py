@@ -20,7 +20,7 @@ SHARES = (0.25, 0.5, 0.75, 0.95)
 MOST = 128
 """Integer designs that it tries at each place."""
 
-FOLLOWED = 4096
+FOLLOWED = 256
 """Integer designs that those are drawn from: the ones of two machines multiply, and a first look is for when time is over."""
 
 
