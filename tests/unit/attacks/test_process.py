@@ -29,9 +29,11 @@ def started(tmp_path):
     def start(*arguments: str, **more) -> subprocess.Popen:
         environment = os.environ | {"PYTHONPATH": str(Path(hwopt.__file__).parents[1])} | more.pop("env", {})
         more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path} | more
-        heard = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under `nohup` a process would be born deaf to it
+        # Under `nohup`, and in the background of a shell's script, a process would be born deaf to these.
+        heard = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGINT)}
         processes.append(subprocess.Popen([sys.executable, "-m", "hwopt.cli", *arguments], env=environment, **more))
-        signal.signal(signal.SIGHUP, heard)
+        for number, handler in heard.items():
+            signal.signal(number, handler)
         return processes[-1]
 
     yield start
