@@ -289,7 +289,10 @@ class System:
         return replace(self, coordinates=tuple(each for each in self.coordinates if each.name not in pieces), pieces=())
 
     def coordinates_at(self, values: Columns) -> dict[str, Any]:
-        """Columns of coordinates from columns of whatever names them: themselves, or the products that they follow from."""
+        """Columns of coordinates from columns of whatever names them: themselves, or the products that they follow from.
+
+        A product that has no column is at its lower limit: a machine's own, where a question does not vary it.
+        """
         columns: dict[str, Any] = {}
         followed = {each.follows: each for each in self.quantities.values()}
         for each in self.coordinates:
@@ -297,7 +300,8 @@ class System:
                 columns[each.name] = values[each.name]
             elif each.name in followed:
                 quantity = followed[each.name]
-                columns[each.name] = values[quantity.name] / quantity.value(columns, each.name)
+                whole = values[quantity.name] if quantity.name in values else quantity.ends(columns)[0]
+                columns[each.name] = whole / quantity.value(columns, each.name)
             else:
                 columns[each.name] = each.ends[0]
         for piece in self.pieces:

@@ -77,7 +77,10 @@ def compiled(places: tuple):
     form = Form(places, METRICS["run_cost_usd"], tuple((name, METRICS[name]) for name in LIMITED))
 
     def both(template, y):
-        values = lambda y: evaluate(form, template, y, jnp.ones(len(LIMITED)), None).constraints
+        def values(y):
+            used = evaluate(form, template, y, jnp.ones(len(LIMITED)), None).constraints
+            return jnp.where(jnp.isneginf(used), -100.0, used)  # limits that do not apply: SciPy wants numbers
+
         return values(y), jax.jacfwd(values)(y)
 
     return jax.jit(both)
