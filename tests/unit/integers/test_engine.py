@@ -164,6 +164,13 @@ def test_pieces_hold_their_variable():
     assert system.without_pieces().names == ()
 
 
+def test_a_product_without_a_column_is_what_the_machine_has():
+    """A user's question that does not vary the domain: once a missing key."""
+    domain = Product(("t", "g"), (), 16, 16, name="domain", follows="g")
+    system = System((integer("t", (1, 8)), integer("g", (1, 16))), (domain,))
+    assert system.coordinates_at({"t": 4.0})["g"] == 4.0 == system.coordinates_at({"t": 4.0, "domain": 16.0})["g"]
+
+
 def test_an_unknown_coordinate_is_refused_where_it_is_declared():
     with pytest.raises(ValueError, match="names q, which is no coordinate"):
         System((integer("t", (1, 2)),), (at_most(("t", "q"), 4.0),))
