@@ -21,9 +21,6 @@ from hwopt.model.estimate import estimate
 from hwopt.model.manufacture import Bill
 from hwopt.model.silicon import Areas
 
-FEASIBLE = 1e-6
-"""Largest relative violation of an answer that counts as feasible."""
-
 
 class DrawnChip(NamedTuple):
     """What a chip that is drawn takes and costs to make."""

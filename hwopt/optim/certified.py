@@ -13,12 +13,13 @@ from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme
 from hwopt.convex.interior_point import Answers
 from hwopt.convex.signomial import Algebra, Signomial
-from hwopt.design.exact import FEASIBLE, Exact, ExactModel, logarithms
+from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.counting import count
 from hwopt.integers.system import System
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.branch_and_bound import MOST_BOXES, SearchResult, bounded, search
 from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.rounding import first_look
@@ -179,9 +180,9 @@ def _judged(question: _Question, best: _Best) -> Solution:
     result, objective = question.result, float(best.exact.objective)
     agrees = abs(objective - best.objective) <= AGREES
     bound = min(result.proved_bound, objective)
-    proved = best.violation <= FEASIBLE and agrees and math.isfinite(bound)
+    proved = best.violation <= FEASIBILITY_TOLERANCE and agrees and math.isfinite(bound)
     covered = question.covered
-    if best.violation > FEASIBLE or not agrees:
+    if best.violation > FEASIBILITY_TOLERANCE or not agrees:
         scope = f"not proved: the exact model and its convex form differ at the answer; searched {covered}"
     elif result.complete:
         scope = f"global over {covered}; {result.boxes:,} convex programmes bounded"
@@ -195,7 +196,7 @@ def _judged(question: _Question, best: _Best) -> Solution:
         lower_bound=math.exp(bound) if proved else None,
         gap=math.expm1(objective - bound) if proved else None,
     )
-    if best.violation > FEASIBLE:
+    if best.violation > FEASIBILITY_TOLERANCE:
         return best.solution(question, proof, Outcome.not_found)
     return best.solution(question, proof, Outcome.proved if result.complete and proved else Outcome.best_found)
 
@@ -207,7 +208,7 @@ def _cut_short(question: _Question) -> Solution:
         return _infeasible(question, explain=False)
     if result.point is None:
         best = _nearest(question)
-        if best.violation > FEASIBLE:
+        if best.violation > FEASIBILITY_TOLERANCE:
             text = "The time was over before a design was found that holds all budgets."
             return _unmet(question, best, False, text)
     else:
@@ -289,6 +290,6 @@ def _misfits(problem: Problem, nearest: _Best) -> str:
     broken = [
         name
         for name, used in zip(problem.constraints[own], nearest.exact.constraints[own], strict=True)
-        if used > FEASIBLE
+        if used > FEASIBILITY_TOLERANCE
     ]
     return ", ".join(broken) or "memory, heads, layers, racks, requests that arrive"

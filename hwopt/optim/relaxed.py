@@ -15,8 +15,9 @@ import optax
 from scipy.stats import qmc
 from tqdm.auto import tqdm
 
-from hwopt.design.exact import FEASIBLE, Exact, ExactModel, logarithms
+from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.problem import Problem, evaluate
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise_all
 from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.quick_jit import quick_jit
@@ -149,7 +150,7 @@ class _Relaxed:
             bar.update()
         exact = self.model.at(final.y)
         pick = best_of(exact.objective, exact.violation)
-        feasible = bool(chosen) and exact.violation[pick] <= FEASIBLE
+        feasible = bool(chosen) and exact.violation[pick] <= FEASIBILITY_TOLERANCE
         infeasibility = "" if feasible or self.deadline.over else self.minimal_relaxations(relaxed.y[best])
         agreeing = (np.abs(relaxed.objective - relaxed.objective[best]) < 1e-2) & (relaxed.constraints.max(1) < 1e-3)
         scope = (
@@ -164,7 +165,7 @@ class _Relaxed:
     def cut_short(self) -> Solution:
         """The best of a first look: nothing better is known in time."""
         y, exact = first_look(self.problem, self.model)
-        feasible = bool(exact.violation <= FEASIBLE)
+        feasible = bool(exact.violation <= FEASIBILITY_TOLERANCE)
         none = np.full(len(self.problem.budgets), math.nan)
         text = "" if feasible else "The time was over before a design was found that holds all budgets."
         scope = "best of a first look, stopped before a relaxed optimum was known"

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwopt.design.exact import FEASIBLE, Exact, ExactModel, logarithms
+from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
-from hwopt.integers.relations import SLIP
+from hwopt.integers.relations import SLIP, Columns
 from hwopt.integers.system import Integer, System
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 
 SPREAD = 13
 """Values of a count that fills what is left, between the least and the most that it may be."""
@@ -17,33 +18,31 @@ SPREAD = 13
 SHARES = (0.25, 0.5, 0.75, 0.95)
 """Places in the box, from its lower to its upper end, around which a first look tries integer designs."""
 
-MOST = 128
+MOST = 1024
 """Integer designs that it tries at each place."""
-
-FOLLOWED = 256
-"""Integer designs that those are drawn from: the ones of two machines multiply, and a first look is for when time is over."""
 
 
 def first_look(problem: Problem, model: ExactModel) -> tuple[np.ndarray, Exact]:
-    """The best of a few hundred designs spread over the box, the least violated where none holds; without a compiler.
+    """The best of a few thousand designs spread over the box, the least violated where none holds; without a compiler.
 
     **Returns:** its variables in logarithms, and what the exact model says of it.
     """
-    rng, rows = np.random.default_rng(0), []
+    rng, tables = np.random.default_rng(0), []
     for share in SHARES:
         y = problem.lower + share * (problem.upper - problem.lower)
         values = {each.name: math.exp(at) for each, at in zip(problem.variables, y, strict=True)}
-        others, lattice, points = _points(problem, values, FOLLOWED)
-        for i in rng.permutation(len(points))[:MOST]:
-            design = others | lattice.design(points[i])
-            rows.append([design.get(name, value) for name, value in values.items()])
-    points = logarithms(rows or [np.exp(0.5 * (problem.lower + problem.upper))])
+        others, lattice, points = _points(problem, values)
+        points = points[rng.permutation(len(points))[:MOST]]
+        design = values | others | lattice.quantities_at(lattice.columns(points.astype(float)))
+        tables.append(np.stack([np.broadcast_to(design[name], len(points)) for name in values], axis=1))
+    rows = np.concatenate(tables)
+    points = logarithms(rows if len(rows) else [np.exp(0.5 * (problem.lower + problem.upper))])
     exact = model.at(points)
     best = best_of(exact.objective, exact.violation)
     return points[best], exact.one(best)
 
 
-def best_of(objective: np.ndarray, violation: np.ndarray, tolerance: float = FEASIBLE) -> int:
+def best_of(objective: np.ndarray, violation: np.ndarray, tolerance: float = FEASIBILITY_TOLERANCE) -> int:
     """Lowest feasible objective, else the least violated design; those that are not numbers come last."""
     feasible = violation <= tolerance
     if feasible.any():
@@ -60,19 +59,13 @@ def rounding_candidates(problem: Problem, relaxed: Mapping[str, float]) -> list[
     **Arguments:** `relaxed` values by variable name, SI. **Returns:** values of all integer variables and look-ups.
     """
     others, lattice, points = _points(problem, relaxed)
-    names = {each.name for each in problem.variables}
-    return [
-        others | {name: value for name, value in lattice.design(point).items() if name in names} for point in points
-    ]
+    columns = lattice.quantities_at(lattice.columns(points.astype(float)))
+    table = {each.name: columns[each.name] for each in problem.variables if each.name in columns}
+    return [others | {name: float(column[row]) for name, column in table.items()} for row in range(len(points))]
 
 
-def _points(
-    problem: Problem, relaxed: Mapping[str, float], most: int | None = None
-) -> tuple[dict[str, float], System, np.ndarray]:
-    """Values of integers that the lattice does not hold, the lattice, and its points (point, coordinate).
-
-    **Arguments:** `most` points that are followed at a time, spread evenly over all; None for no limit.
-    """
+def _points(problem: Problem, relaxed: Mapping[str, float]) -> tuple[dict[str, float], System, np.ndarray]:
+    """Values of integers that the lattice does not hold, the lattice, and its points (point, coordinate)."""
     lattice = lattice_of(problem)
     known = {*lattice.names, *lattice.quantities}
     others = [each for each in problem.variables if each.integer and each.name not in known]
@@ -83,40 +76,55 @@ def _points(
         shape[each.name] = min(max(below, first), last) * each.step
     if shape:
         lattice = lattice_of(problem.narrowed({name: (value, value) for name, value in shape.items()}))
-    points = _nearest(lattice, relaxed, most)
+    points = _nearest(lattice, relaxed)
     return shape, lattice, points[lattice.valid(points)]
 
 
-def _nearest(lattice: System, relaxed: Mapping[str, float], most: int | None) -> np.ndarray:
+def _nearest(lattice: System, relaxed: Mapping[str, float]) -> np.ndarray:
     """Points (point, coordinate) from the values next to relaxed ones."""
     ends = {each.name: float(each.ends[0]) for each in lattice.coordinates}
     wanted = {name: float(quantity.ends(ends)[0]) for name, quantity in lattice.quantities.items()} | dict(relaxed)
-    rows: list[dict[str, float]] = [{}]
+    columns: dict[str, np.ndarray] = {}
+    count = 1
     for each in sorted(lattice.coordinates, key=lambda c: (c.fills, lattice.at[c.name])):
-        rows = [row | {each.name: value} for row in rows for value in _values(lattice, each, row, wanted)]
-        rows = rows[:: math.ceil(len(rows) / most) or 1] if most else rows
-    return np.array([[row[name] for name in lattice.names] for row in rows], np.int64).reshape(-1, len(lattice.names))
+        rows, values = _values(lattice, each, columns, wanted, count)
+        columns = {name: column[rows] for name, column in columns.items()} | {each.name: values}
+        count = len(rows)
+    return np.stack([columns[name] for name in lattice.names], axis=1).astype(np.int64)
 
 
-def _values(lattice: System, each: Integer, row: Mapping[str, float], wanted: Mapping[str, float]) -> list[float]:
-    """A coordinate's values to try, the others of a row known. **Arguments:** `wanted` values of coordinates and products."""
-    target = float(lattice.coordinates_at(dict(wanted) | dict(row))[each.name])
+def _values(
+    lattice: System, each: Integer, columns: Columns, wanted: Mapping[str, float], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A coordinate's values to try beside each of `count` rows of others that are known; by row, the best first.
+
+    **Arguments:** `wanted` values of coordinates and products. **Returns:** numbers of the rows, and the values.
+    """
+    target = np.broadcast_to(lattice.coordinates_at({**wanted, **columns})[each.name], count)[:, None]
     lows, highs = (
-        {c.name: np.array([row.get(c.name, c.ends[end])], float) for c in lattice.coordinates} for end in (0, 1)
+        {c.name: columns.get(c.name, np.full(count, c.ends[end], float)) for c in lattice.coordinates} for end in (0, 1)
     )
     with np.errstate(all="ignore"):
-        (least,), (most,) = lattice.bounds(each.name, lows, highs)
-        (step,) = lattice.steps(each.name, lows, highs).astype(float)
-    if each.values is not None:
-        known = [float(value) for value in each.values if least <= value <= most]
-        return sorted(known, key=lambda value: abs(math.log(value / target)))[: each.near]
-    first, last = math.ceil(least / step - SLIP), math.floor(most / step + SLIP)
-    if first > last:
-        return []
-    if each.fills:
-        return sorted({step * round(first + (last - first) * k / (SPREAD - 1)) for k in range(SPREAD)})
-    target = min(max(target / step, first), last)
-    near = {-1: [math.floor(target + 1e-6)], 1: [math.ceil(target - 1e-4 * target)], 0: []}[each.rounding]
-    around = range(max(first, round(target) - each.near), min(last, round(target) + each.near) + 1)
-    near = near or sorted(around, key=lambda value: abs(math.log(value / target)))[: each.near]
-    return [step * min(max(value, first), last) for value in near]
+        least, most = (np.broadcast_to(end, count)[:, None] for end in lattice.bounds(each.name, lows, highs))
+        step = lattice.steps(each.name, lows, highs).astype(float)[:, None]
+        first, last = np.ceil(least / step - SLIP), np.floor(most / step + SLIP)
+        if each.values is not None:
+            step, tried = 1.0, np.array([each.values], float)
+            first, last = least, most
+        elif each.fills:
+            tried = np.rint(first + (last - first) * np.arange(SPREAD) / (SPREAD - 1))
+        else:
+            target = np.clip(target / step, first, last)
+            around = np.rint(target) + np.arange(-each.near, each.near + 1)
+            tried = {-1: np.floor(target + 1e-6), 1: np.ceil(target - 1e-4 * target), 0: around}[each.rounding]
+            tried = np.clip(tried, first, last) if each.rounding else tried
+        allowed = (first <= tried) & (tried <= last)
+        if each.fills:
+            allowed &= np.diff(tried, axis=1, prepend=-1.0) > 0
+        else:
+            tried = np.broadcast_to(tried, allowed.shape)
+            distance = np.where(allowed, abs(np.log(tried / target)), np.inf)
+            order = np.argsort(distance, axis=1, kind="stable")[:, : each.near]
+            tried, allowed = (np.take_along_axis(table, order, axis=1) for table in (tried, allowed))
+    rows, places = np.nonzero(allowed)
+    return rows, np.broadcast_to(step * tried, allowed.shape)[rows, places]

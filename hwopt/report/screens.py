@@ -4,9 +4,8 @@ import math
 from functools import singledispatch
 from typing import Any
 
-from hwopt.design.exact import FEASIBLE
 from hwopt.evidence.intervals import Interval
-from hwopt.model.report import Report, TrainingReport, TrainServeReport
+from hwopt.model.report import FEASIBILITY_TOLERANCE, Report, TrainingReport, TrainServeReport
 from hwopt.optim.solution import BudgetUse, Certificate, DesignValue, Solution
 from hwopt.report.documents import chip_document
 from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, fact, heading
@@ -70,7 +69,7 @@ def _(report: TrainingReport) -> tuple[list[str], list[str]]:
 
 def price_words(budget: BudgetUse) -> str:
     """What a budget is worth, in words."""
-    if budget.used > budget.limit * (1.0 + FEASIBLE):
+    if budget.used > budget.limit * (1.0 + FEASIBILITY_TOLERANCE):
         return "exceeded"
     if budget.one_sided is not None:
         less, more = budget.one_sided

@@ -1,8 +1,8 @@
 """Ways to solve one study, all on the same exact model in float64: `hwopt.design.problem.evaluate`, compiled and vmapped.
 
 Every method is told the box, and may ask for the objective and all constraints of any point, and for exact gradients. What
-counts is the best point it evaluated that holds every constraint to `FEASIBLE`. Optuna and pymoo are no dependencies of this
-project: `pip install optuna pymoo`.
+counts is the best point it evaluated that holds every constraint to `FEASIBILITY_TOLERANCE`. Optuna and pymoo are no
+dependencies of this project: `pip install optuna pymoo`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from jaxtyping import Array
 from scipy.optimize import minimize
 
 from hwopt.convex import certificate
-from hwopt.design.exact import FEASIBLE
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.augmented_lagrangian import Settings, minimise_all
 from hwopt.optim.branch_and_bound import bounded
 from hwopt.optim.quick_jit import quick_jit
@@ -63,7 +63,7 @@ class Best:
     y: np.ndarray | None = field(default=None, repr=False)
 
     def see(self, points: np.ndarray, objective: np.ndarray, violation: np.ndarray) -> None:
-        held = np.where((violation <= FEASIBLE) & np.isfinite(objective), objective, np.inf)
+        held = np.where((violation <= FEASIBILITY_TOLERANCE) & np.isfinite(objective), objective, np.inf)
         self.feasible += int(np.isfinite(held).sum())
         at = int(np.argmin(held))
         if held[at] < self.value:
@@ -166,7 +166,7 @@ def _penalised(model: Model, numbers: tuple, starts: Array, lower: Array, upper:
                 return objective + penalty, (objective, constraints.max())
 
             gradient, (objective, violation) = jax.grad(penalised, has_aux=True)(x)
-            better = (violation <= FEASIBLE) & (objective < best)
+            better = (violation <= FEASIBILITY_TOLERANCE) & (objective < best)
             best_x, best = jnp.where(better, x, best_x), jnp.where(better, objective, best)
             updates, state = adam.update(gradient, state)
             return jnp.clip(x - rate * updates, 0.0, 1.0), state, best_x, best

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from hwopt.design.exact import FEASIBLE
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from tests.benchmark import methods
 from tests.benchmark.methods import METHODS, Best, Task, timed
 from tests.benchmark.studies import (
@@ -101,10 +101,10 @@ def _checked(model: Model, questions: list[Question], optima: list[Known], score
     """The reference itself: the exact model at its point, and no method below its bound by more than tolerance explains."""
     for i, (question, optimum) in enumerate(zip(questions, optima, strict=True)):
         objective, violation = (float(x[0]) for x in batch_values(model, question.numbers, optimum.y[None]))
-        assert abs(objective - optimum.value) <= AGREES and violation <= FEASIBLE, (question.name, objective, violation)
-        worth = FEASIBLE * sum(
-            optimum.multipliers.values()
-        )  # what all constraints exceeded by the tolerance would gain
+        assert abs(objective - optimum.value) <= AGREES, (question.name, objective)
+        assert violation <= FEASIBILITY_TOLERANCE, (question.name, violation)
+        # What all constraints exceeded by the tolerance would gain.
+        worth = FEASIBILITY_TOLERANCE * sum(optimum.multipliers.values())
         for name, held in scores.items():
             assert held[i].gap >= -1.01 * worth - REFERENCE_GAP, (question.name, name, held[i].gap, worth)
 
@@ -118,7 +118,7 @@ def table(questions: list[Question], optima: list[Known], scores: dict[str, list
     lines = [
         f"{len(questions)} studies with integers fixed, {len(questions[0].lower)} continuous hardware variables; exact model,"
         " float64",
-        f"gap: relative, best feasible point (violation <= {FEASIBLE:g}) above the bound of the global optimum,",
+        f"gap: relative, best feasible point (violation <= {FEASIBILITY_TOLERANCE:g}) above the bound of the global optimum,",
         f"  known to {max(k.value - k.bound for k in optima):.0e}; below 0: by that tolerance. none: no feasible point",
         "seconds: median of a study after compiling; compile: once for all studies, first runs less later ones",
         "",

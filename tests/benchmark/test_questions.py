@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hwopt.cli import main
-from tests.benchmark.questions import FIRST_EDITION, MENDS, NOW, QUESTIONS, answer, differences, lines
+from tests.benchmark.questions import FIRST_EDITION, MENDS, NOW, QUESTIONS, Mend, answer, differences, lines
 
 QUICK = ("estimate_405b", "estimate_too_big", "serve_70b", "sources")
 AGAIN = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow, pytest.mark.long]) for name in QUESTIONS]
@@ -42,6 +42,19 @@ def test_it_comes_out_again(name, capsys):
     else:
         found = answer(QUESTIONS[name])
     assert [str(each) for each in differences(name, read(NOW)[name], found, ())] == []
+
+
+def test_a_mend_excuses_no_more_than_it_says():
+    mends = (Mend("plan_moe", "", "why", 0.01),)
+    before = {"exit": 0, "objective": {"value": 1.0}, "plan": 8}
+    assert not list(differences("plan_moe", before, {"exit": 0, "objective": {"value": 1.009}, "plan": 4}, mends))
+    assert [
+        each.path
+        for each in differences("plan_moe", before, {"exit": 2, "objective": {"value": 1.02}, "plan": 4}, mends)
+    ] == [
+        ".exit",
+        ".objective.value",
+    ]
 
 
 def test_differences_are_seen():

@@ -11,9 +11,10 @@ import pytest
 import hwopt
 from hwopt.convex.interior_point import Status
 from hwopt.convex.signomial import Algebra, Kind
-from hwopt.design.exact import FEASIBLE, ExactModel
+from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.branch_and_bound import bounded, search
 from hwopt.optim.canonicalize import canonicalize, free_values
 from hwopt.optim.certified import SHARP
@@ -161,6 +162,6 @@ def test_no_neighbour_of_an_answer_is_better_than_proved(case):
             design = dict(zip(programme.names, np.exp(y), strict=True)) | case.lattice.design(point)
             rows.append([design.get(name, lower[name]) for name in names])
         exact = case.model.at(np.log(rows))
-    better = (exact.violation <= FEASIBLE) & (exact.objective < case.best.proved_bound - 1e-6)
+    better = (exact.violation <= FEASIBILITY_TOLERANCE) & (exact.objective < case.best.proved_bound - 1e-6)
     assert len(points) >= 20
     assert not better.any(), points[better]

@@ -17,11 +17,12 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.design.exact import FEASIBLE, ExactModel, logarithms
+from hwopt.design.exact import ExactModel, logarithms
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget
 from hwopt.errors import UserError
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.solution import Outcome
 from hwopt.report.documents import solution_document
@@ -197,7 +198,7 @@ def check(seed: int) -> Outcome:
         for _, exact in attacks:
             if exact is None:
                 continue
-            held = exact.violation <= FEASIBLE
+            held = exact.violation <= FEASIBILITY_TOLERANCE
             sound(exact.report, exact.report.feasible > 0, label)
             if held.any():
                 assert outcome is not Outcome.infeasible, label

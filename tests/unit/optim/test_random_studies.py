@@ -12,10 +12,10 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.convex import interior_point
-from hwopt.design.exact import FEASIBLE
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.certified import certified
 from hwopt.optim.solution import Outcome
 
@@ -76,7 +76,7 @@ def none_of_many_designs_holds(problem, rng, count=4096) -> bool:
         for name, value in lattice.design(point).items() if lattice.valid(point[None])[0] else ():
             row[names.index(name)] = math.log(value)
     values = jax.vmap(lambda y: evaluate(problem.form, problem.template, y, problem.limits, None).constraints.max())
-    return bool((np.asarray(jax.jit(values)(jnp.asarray(points))) > FEASIBLE).all())
+    return bool((np.asarray(jax.jit(values)(jnp.asarray(points))) > FEASIBILITY_TOLERANCE).all())
 
 
 def solved(seed: int, count: int, small: bool) -> tuple[int, int, int]:
@@ -103,7 +103,7 @@ def solved(seed: int, count: int, small: bool) -> tuple[int, int, int]:
                     else "no design found, unproved"
                 )
                 assert proof.scope.startswith(said), label
-                assert proof.max_violation > FEASIBLE, label
+                assert proof.max_violation > FEASIBILITY_TOLERANCE, label
                 if not small and index % 5 == 0:
                     assert none_of_many_designs_holds(problem, rng), label
     return feasible, proved, interior_point.traces() - before

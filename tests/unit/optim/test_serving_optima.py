@@ -21,7 +21,7 @@ from objectives.serve_cost import ServeCost
 from objectives.serve_latency import ServeLatency
 from objectives.train_and_serve import TrainAndServe
 
-FEASIBLE = 1e-6
+FEASIBILITY_TOLERANCE = 1e-6
 MACHINE = ("chip", "network", "facility")
 
 TINY = {
@@ -74,7 +74,7 @@ def test_no_design_of_a_tiny_lattice_is_better(name):
     points, objective, violation = every_design(problem)
     assert len(points) == count(lattice_of(problem)) > 20
     solution = hwopt.optimize(problem)
-    held = violation <= FEASIBLE
+    held = violation <= FEASIBILITY_TOLERANCE
     assert solution.feasible == held.any()
     best = np.exp(objective[held].min())
     assert math.isclose(solution.objective, best, rel_tol=1e-4)
@@ -122,7 +122,7 @@ def test_no_random_design_is_better(cheapest):
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     tried = np.clip(held + free * rng.normal(0.0, 0.05, (3000, len(held))), lower, upper)
     answers = ExactModel(problem).at(tried)
-    good = answers.violation <= FEASIBLE
+    good = answers.violation <= FEASIBILITY_TOLERANCE
     assert good.sum() > 10
     assert np.exp(answers.objective[good].min()) >= solution.certificate.lower_bound * (1 - 1e-9)
 
