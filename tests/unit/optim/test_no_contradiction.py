@@ -166,6 +166,9 @@ def near(problem, lattice, points, y):
     return y[kept], ExactModel(problem).at(y[kept]) if kept.any() else None
 
 
+ROUNDING = 1e-9
+"""Relative violation of a design that holds its constraints."""
+
 ESTIMATE = quick_jit(hwopt.estimate)
 EXPECTED = {Outcome.proved, Outcome.best_found, Outcome.local, Outcome.infeasible, Outcome.not_found}
 
@@ -198,10 +201,13 @@ def check(seed: int) -> Outcome:
         for _, exact in attacks:
             if exact is None:
                 continue
-            held = exact.violation <= FEASIBILITY_TOLERANCE
             sound(exact.report, exact.report.feasible > 0, label)
-            if held.any():
+            if (exact.violation <= FEASIBILITY_TOLERANCE).any():
                 assert outcome is not Outcome.infeasible, label
+            # What lies within the tolerance may beat the bound by what the tolerance is worth: 7e-4 of the objective where a
+            # junction may be a thousandth of a kelvin above its coolant.
+            held = exact.violation <= ROUNDING
+            if held.any():
                 assert np.exp(exact.objective[held]).min() >= bound * (1.0 - 3e-6), label
         again = ESTIMATE(*solution.inputs)
     assert bool(again.feasible) == document["report"]["feasible"], label
