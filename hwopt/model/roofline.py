@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum, pick
+from hwopt.model.maximum import Maximum, above_zero, pick
 from hwopt.model.work import IN_EXPERTS, Gemms, PerGemm, gemm_bytes_per_element
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS, Elementwise, Scalar
@@ -78,6 +78,10 @@ def wide_rate(chip: Chip, run: TrainingRun | Service) -> Scalar:
     return chip.clock_ratio / _wide(run, 1.0 / chip.peak_flops_per_s)
 
 
+_EQUAL = 1e-6
+"""Relative difference of two rates up to which they are one: rounding of float32."""
+
+
 def fastest_peak(chip: Chip, run: TrainingRun | Service) -> Scalar:
     """Dense peak of the run's formats at the clock asked for, FLOP/s: what an MFU divides by.
 
@@ -85,7 +89,10 @@ def fastest_peak(chip: Chip, run: TrainingRun | Service) -> Scalar:
     that no run is above it.
     """
     mix = chip.clock_ratio / jnp.sum(run.gemm_precision / chip.peak_flops_per_s)
-    return hard_maximum(mix, wide_rate(chip, run))
+    wide = wide_rate(chip, run)
+    return pick(
+        wide > mix * (1.0 + _EQUAL), wide, mix
+    )  # equal where one format does all: then its gradient is the mix's
 
 
 def fastest_seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> Scalar:

@@ -103,9 +103,10 @@ def test_elasticities_lie_between_the_one_sided_slopes(sampled):
 @pytest.mark.slow
 @pytest.mark.long
 def test_forward_mode_equals_reverse_mode(sampled):
+    """To 1e-8 where a slope is 0: what cancels exactly in one mode leaves rounding in the other (idle time of equal stages)."""
     s = sampled
     pushed = elasticities(values(s["x"]), forward(s["x"]), s["x"], OUTPUTS)
-    np.testing.assert_allclose(pushed, s["exact"], rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(pushed, s["exact"], rtol=1e-9, atol=1e-8)
 
 
 @pytest.mark.parametrize(
