@@ -17,6 +17,8 @@ from jax.extend import core
 
 from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
 from hwopt.jaxprs.interpreter import Interpreter
+from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
+from hwopt.jaxprs.straight_line import StraightLine, Symbol
 
 
 class NotDGP(ValueError):
@@ -100,6 +102,30 @@ def read(
         return _Reader(algebra).run(jaxpr, arguments, wanted)
 
 
+def read_line(line: StraightLine, arguments: Sequence[np.ndarray | Signomial], algebra: Algebra) -> list[Any]:
+    """Outputs of scalar operations: what `read` says of the jaxpr that they were, in a quarter of the time.
+
+    **Arguments:** `arguments` in the order of its inputs: known numbers (node,) or signomials.
+
+    **Returns:** for each output known numbers (node,), a signomial or a logarithm; None where the line leaves it out.
+
+    **Raises:** `NotDGP`.
+    """
+    reader = _Reader(algebra)
+    values: dict[int, Any] = dict(zip(map(id, line.inputs), arguments, strict=True))
+
+    def value(element: Any) -> Any:
+        if isinstance(element, Symbol):
+            return values[id(element)]
+        return None if element is None else np.asarray(element)[None]
+
+    with np.errstate(all="ignore"):
+        for symbol in line.operations:
+            parts = [value(each) for each in symbol.arguments]
+            values[id(symbol)] = reader.symbol(symbol, parts)
+    return [value(each) for each in line.outputs]
+
+
 class _Reader(Interpreter):
     def __init__(self, algebra: Algebra):
         super().__init__()
@@ -107,6 +133,18 @@ class _Reader(Interpreter):
 
     def lifted(self, value: np.ndarray) -> Signomial:
         return number(value)
+
+    def symbol(self, symbol: Symbol, arguments: Sequence[Any]) -> Any:
+        """A scalar operation of a straight line."""
+        self.origin = symbol.origin
+        if all(isinstance(each, np.ndarray) for each in arguments):
+            if symbol.name not in NUMBERS:
+                raise self.unreadable()
+            return on_numbers(symbol.name, list(arguments), dict(symbol.params))
+        elements = tuple(number(each) if isinstance(each, np.ndarray) else each for each in arguments)
+        if symbol.name == "mul" and elements[0] is elements[1]:
+            return self.element("square", elements[:1], {})
+        return self.element(symbol.name, elements, dict(symbol.params))
 
     def element(self, name: str, arguments: tuple, params: dict) -> Any:
         self.algebra.origin = self.origin

@@ -65,7 +65,7 @@ class ExactModel:
         leaves, tree = jax.tree.flatten(self.problem.template)
         closed, shapes = _traced(self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves))
         limits = [np.asarray([each.limit for each in self.problem.budgets])]
-        return straightened(closed, [*leaves, *limits], len(self.problem.variables)), shapes
+        return straightened(closed, [*leaves, *limits]), shapes
 
     def prepare(self) -> ExactModel:
         """The same, traced."""

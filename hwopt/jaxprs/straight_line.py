@@ -8,9 +8,11 @@ variants, which compilers fuse and vectorise; for the training model less than h
 What is dropped is dropped for good: `x * 0` is 0, also where x is not finite.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -19,7 +21,8 @@ import numpy as np
 from jax.extend import core
 from jaxtyping import Array
 
-from hwopt.jaxprs.interpreter import Interpreter
+from hwopt.jaxprs.arrays import objects
+from hwopt.jaxprs.interpreter import Interpreter, Origin
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
 
 SAFE = (1e-30, 1e30)
@@ -38,6 +41,7 @@ class Symbol:
     arguments: tuple[Any, ...]  # symbols and NumPy scalars
     primitive: Any = None
     params: tuple[tuple[str, Any], ...] = ()
+    origin: Origin = ()  # the equation that it came from first
 
     def __repr__(self) -> str:
         return f"Symbol({self.name})"  # not its arguments: each would write out all that it is made of
@@ -95,26 +99,34 @@ def straight_line(function: Callable[[Array], Any], count: int) -> StraightLine:
     """
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(function)(np.zeros(count))
-    return straightened(closed, (), count)
+    return straightened(closed, ())
 
 
-def straightened(closed: core.ClosedJaxpr, constants: Sequence[np.ndarray], count: int) -> StraightLine:
+def straightened(
+    closed: core.ClosedJaxpr, constants: Sequence[np.ndarray], wanted: Sequence[bool] | None = None
+) -> StraightLine:
     """A jaxpr in float64 as scalar operations.
 
-    **Arguments:** `closed`, whose last input is a vector (`count`,); `constants`: all inputs before that.
+    **Arguments:** `constants`: values of the first inputs; the elements of all others are what the operations begin with;
+    `wanted`: which outputs, all by default.
 
-    **Returns:** the operations; outputs are the elements of the jaxpr's outputs in order.
+    **Returns:** the operations; outputs are the elements of the jaxpr's outputs in order, None where not wanted.
 
     **Raises:** as `straight_line`.
     """
-    inputs = tuple(Symbol("input", (i,)) for i in range(count))
-    column = np.empty(count, object)
-    column[:] = inputs
+    shapes = [aval.shape for aval in closed.in_avals[len(constants) :]]
+    ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
+    inputs = tuple(Symbol("input", (i,)) for i in range(ends[-1]))
+    free = [objects(list(inputs[i:j]), shape) for (i, j), shape in zip(pairwise(ends), shapes, strict=True)]
     known = [np.asarray(value, np.float64)[None] for value in constants]
     simplifier = _Simplifier()
     with jax.enable_x64(True), np.errstate(all="ignore"):
-        values = simplifier.run(closed, [*known, column], [True] * len(closed.jaxpr.outvars))
-        outputs = tuple(element for value in values for element in simplifier.as_objects(value).ravel())
+        values = simplifier.run(closed, [*known, *free], wanted or [True] * len(closed.jaxpr.outvars))
+        outputs = tuple(
+            element
+            for value in values
+            for element in ((None,) if value is None else simplifier.as_objects(value).ravel())
+        )
     return StraightLine(inputs, _ordered(outputs), outputs)
 
 
@@ -224,7 +236,7 @@ class _Simplifier(Interpreter):
     def kept(self, name: str, arguments: tuple, primitive: Any, params: tuple = ()) -> Symbol:
         key = (name, params, *(_key(each) for each in arguments))
         if key not in self.known:
-            self.known[key] = Symbol(name, arguments, primitive, params)
+            self.known[key] = Symbol(name, arguments, primitive, params, self.origin)
         return self.known[key]
 
     # Rules: a simpler element, or None.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
@@ -10,12 +10,14 @@ import numpy as np
 from jax.extend import core
 
 from hwopt.convex.canonical import Programme, programme, ratio
-from hwopt.convex.reader import read
+from hwopt.convex.reader import read, read_line
 from hwopt.convex.signomial import Algebra, Signomial, number
 from hwopt.design.problem import Form, Problem, own_margins, put
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import relaxed
 from hwopt.integers.system import System
+from hwopt.jaxprs.arrays import objects
+from hwopt.jaxprs.straight_line import StraightLine, straightened
 from hwopt.model.estimate import Lifted, lifted_estimate
 
 LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
@@ -55,6 +57,14 @@ def _traced(form: Form, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxpr, tup
 
         jaxpr = jax.make_jaxpr(outputs)(template, values, lifted, limits)
     return jaxpr, tuple(names)
+
+
+@lru_cache(maxsize=32)
+def _line(form: Form, tree: Any, shapes: tuple, numbers: tuple[bytes, ...], wanted: tuple[bool, ...]) -> StraightLine:
+    """The same as scalar operations for one machine: leaves of the template are constants."""
+    jaxpr, _ = _traced(form, tree, shapes)
+    leaves = [np.frombuffer(leaf, np.float64).reshape(shape) for leaf, shape in zip(numbers, shapes, strict=True)]
+    return straightened(jaxpr, leaves, wanted)
 
 
 @dataclass(frozen=True)
@@ -106,17 +116,23 @@ def canonicalize(
     **Raises:** `NotDGP` where the model has no form as a geometric programme.
     """
     leaves, tree = jax.tree.flatten(problem.template)
-    jaxpr, names = _traced(problem.form, tree, tuple(np.shape(leaf) for leaf in leaves))
-    lifted = [_scalar(algebra.variable(name, *box)) for name, box in LIFTED.items()]
-    free = [_scalar(values[name]) for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
-    limits = [np.asarray([each.limit]) for each in problem.budgets]
-    known = [np.asarray(leaf, np.float64)[None] for leaf in leaves] if template is None else template
+    shapes = tuple(np.shape(leaf) for leaf in leaves)
+    jaxpr, names = _traced(problem.form, tree, shapes)
+    lifted = [algebra.variable(name, *box) for name, box in LIFTED.items()]
+    free = [values[name] for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
+    limits = [number(each.limit) for each in problem.budgets]
+    arguments = [_argument(each) for each in (*free, *lifted, *limits)]
     learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
-    wanted = [name != _LEARNING or learns for name in names]
-    results = read(jaxpr, [*known, *free, *lifted, *limits], algebra, wanted)
+    wanted = tuple(name != _LEARNING or learns for name in names)
+    if template is None:
+        numbers = tuple(np.asarray(leaf, np.float64).tobytes() for leaf in leaves)
+        results = read_line(_line(problem.form, tree, shapes, numbers, wanted), arguments, algebra)
+    else:
+        results = read(jaxpr, [*template, *map(_as_array, arguments)], algebra, wanted)
+        results = [each[()] if each is not None and each.dtype == object else each for each in results]
     outputs = {name: value for name, value in zip(names, results, strict=True) if value is not None}
     objective = outputs.pop(_GOAL)
-    objective = objective[()] if objective.dtype == object else number(objective)
+    objective = number(objective) if isinstance(objective, np.ndarray) else objective
     budgets = {each.name for each in problem.budgets}
     constraints: dict[str, Signomial] = {}
     holds = np.ones(nodes, bool)
@@ -131,18 +147,17 @@ def canonicalize(
     return Canonical(algebra, objective, constraints, holds, nodes)
 
 
-def _scalar(value: Signomial) -> np.ndarray:
+def _argument(value: Signomial) -> Signomial | np.ndarray:
     """An argument of the reader: numbers as known ones."""
-    if value.constant is not None:
-        return value.constant
-    element = np.empty((), object)
-    element[()] = value
-    return element
+    return value if value.constant is None else value.constant
 
 
-def _share(value: np.ndarray, algebra: Algebra, is_share: bool) -> Signomial:
+def _as_array(value: Signomial | np.ndarray) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else objects([value], ())
+
+
+def _share(value: Any, algebra: Algebra, is_share: bool) -> Signomial:
     """What must not exceed 1. **Arguments:** `is_share`: whether it is that already, not its logarithm."""
-    if value.dtype != object:
+    if isinstance(value, np.ndarray):
         return number(value if is_share else np.exp(value))
-    inner = value[()]
-    return inner if is_share and isinstance(inner, Signomial) else ratio(inner, algebra)
+    return value if is_share and isinstance(value, Signomial) else ratio(value, algebra)
