@@ -12,15 +12,19 @@ programme is therefore always a relaxation: its optimum bounds the true one from
 be replaced, or where the ranges are points.
 """
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.convex.reader import Logarithm, where_of
+from hwopt.convex.recording import guessed, somewhere
 from hwopt.convex.signomial import ROUNDING, SMALLEST, Algebra, Atom, Key, Kind, Signomial, multiplied, raised
 
 SLACK = 1e-9
@@ -89,6 +93,54 @@ class Programme:
         return [i for i, each in enumerate(self.labels) if each == label]
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A batch of programmes, as columns: each of its numbers one a node, or one for all nodes."""
+
+    structure: Structure
+    numbers: tuple[Any, ...]  # columns: constants of terms, offsets of groups, lower and upper ends of variables
+    constant: Any
+    labels: tuple[str, ...]
+    columns: dict[int, int]
+    names: tuple[str, ...]
+    relaxed: list[Relaxed]
+
+    def programme(self, nodes: int) -> Programme:
+        """The programmes of so many nodes."""
+        tables = (_table(columns, nodes) for columns in self.numbers)
+        constant = np.broadcast_to(self.constant, (nodes,)).copy()
+        return Programme(
+            self.structure, Numbers(*tables), constant, self.labels, self.columns, self.names, self.relaxed
+        )
+
+    @property
+    def nodes(self) -> list[Any]:
+        """All that is one number a node, in an order of its own."""
+        return [
+            *(each for columns in self.numbers for each in columns),
+            self.constant,
+            *(r.nodes for r in self.relaxed),
+        ]
+
+    def with_nodes(self, values: np.ndarray) -> Draft:
+        """The same of other nodes. **Arguments:** `values` (number, node), truth values as 1 and 0, in the order of `nodes`."""
+        ends = np.cumsum([0, *map(len, self.numbers)])
+        constant, *marks = values[ends[-1] :]
+        return replace(
+            self,
+            numbers=tuple(values[i:j] for i, j in pairwise(ends)),
+            constant=constant,
+            relaxed=[replace(each, nodes=mark != 0) for each, mark in zip(self.relaxed, marks, strict=True)],
+        )
+
+
+def _table(columns: Sequence[Any], nodes: int) -> np.ndarray:
+    table = np.empty((nodes, len(columns)))
+    for i, column in enumerate(columns):
+        table[:, i] = column
+    return table
+
+
 def ratio(output: Any, algebra: Algebra) -> Signomial:
     """What must not exceed 1, of a constraint that is read as a logarithm not above 0."""
     if isinstance(output, Logarithm):
@@ -133,7 +185,7 @@ class Builder:
         """
         if len(e.terms) != 2:
             return
-        (p, c), (n, d) = sorted(e.terms.items(), key=lambda term: -float(np.min(term[1])))
+        (p, c), (n, d) = sorted(e.terms.items(), key=lambda term: -guessed(term[1]).min())
         if not ((c > 0).all() and (d <= 0).all()):
             return
         quotient = multiplied(n, raised(p, -1.0))
@@ -143,7 +195,7 @@ class Builder:
             low, high = (np.where(share == 0.0, 0.0, share * end) for end in (low, high))  # 0 of what has no end is 0
             least = np.minimum((1.0 - low) * low**slope, (1.0 - high) * high**slope)
             scale = np.where((high < 1.0) & (share > 0), c * least / share**slope, 0.0)
-        if scale.any() and np.isfinite(scale).all():
+        if somewhere(scale) and np.isfinite(scale).all():
             key = multiplied(multiplied(p, raised(quotient, -slope)), raised(bound, -1.0))
             self.add(Row({key: scale}, label, defines))
 
@@ -175,7 +227,7 @@ class Builder:
     def _size(self, key: Key, c: np.ndarray) -> float:
         """How large a negative term may be, mean over nodes, logarithmic."""
         high = np.minimum(-c, 1e300) * np.minimum(self.algebra.monomial_range(key)[1], 1e100)
-        return float(np.mean(np.log(np.maximum(high, 1e-300))))
+        return float(np.log(np.maximum(guessed(high), 1e-300)).mean())
 
     def _without(self, e: Signomial, negative: Key) -> Signomial | None:
         """The sum with a maximum at one of its parts, so that a negative term is gone; None where no part does that."""
@@ -242,13 +294,14 @@ class Builder:
             atom = self.algebra.atoms[index]
             self._note("a lower side without a leading term", origin, atom.low, atom.high)
             return
-        best, factor = None, None
+        best, factor, least = None, None, np.inf
         for key in leaders:
             inverse = Signomial({raised(key, -1.0): 1.0 / positive[key]})
             low, high = self.algebra.range(self.algebra.times(Signomial(positive), inverse))
             low = np.maximum(low, 1.0)  # the leading term alone
-            if factor is None or np.sum(np.log(high / low)) < np.sum(np.log(factor[1] / factor[0])):
-                best, factor = key, (low, high)
+            width = float(np.log(guessed(high / low)).sum())
+            if width < least:
+                best, factor, least = key, (low, high), width
         assert best is not None and factor is not None
         if len(positive) > 1:
             self._note("a sum that must be large", origin, *factor)
@@ -306,10 +359,10 @@ class Builder:
             self.relaxed.append(Relaxed(what, origin, nodes))
 
 
-def programme(algebra: Algebra, objective: Signomial, constraints: Mapping[str, Signomial], nodes: int) -> Programme:
+def draft(algebra: Algebra, objective: Signomial, constraints: Mapping[str, Signomial]) -> Draft:
     """The programme of minimising `objective` subject to `constraints <= 1`.
 
-    **Arguments:** `objective` positive; `constraints` by label; `nodes`: how many problems are read at once.
+    **Arguments:** `objective` positive; `constraints` by label.
     """
     builder = Builder(algebra)
     ((goal, scale),) = algebra.lifted(objective).terms.items()
@@ -319,7 +372,7 @@ def programme(algebra: Algebra, objective: Signomial, constraints: Mapping[str, 
     builder.finish()
     kept = {atom for atom, _ in goal}
     rows = _inlined(_without_free_sides(builder.rows, algebra, kept), algebra, kept)
-    return _arrays(rows, builder.relaxed, algebra, goal, scale, nodes)
+    return _drafted(rows, builder.relaxed, algebra, goal, scale)
 
 
 def _signs(terms: dict[Key, np.ndarray]) -> tuple[dict[Key, np.ndarray], dict[Key, np.ndarray]]:
@@ -411,41 +464,34 @@ def _inlined(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
     return rows
 
 
-def _arrays(
-    rows: list[Row], relaxed: list[Relaxed], algebra: Algebra, goal: Key, scale: np.ndarray, nodes: int
-) -> Programme:
+def _drafted(rows: list[Row], relaxed: list[Relaxed], algebra: Algebra, goal: Key, scale: np.ndarray) -> Draft:
     used = sorted({atom for row in rows for key in row.terms for atom, _ in key} | {atom for atom, _ in goal}
                   | {row.target for row in rows if row.target is not None})  # fmt: skip
     columns = {atom: column for column, atom in enumerate(used)}
-    count = sum(len(row.terms) for row in rows)
-    exponents, group = np.zeros((count, len(used))), np.zeros(count, int)
-    constants = np.full((nodes, count), -np.inf)
-    offsets = np.zeros((nodes, len(rows)))
-    target = np.full(len(rows), -1)
-    term = 0
-    for index, row in enumerate(rows):
-        if row.target is not None:
-            target[index] = columns[row.target]
-            offsets[:, index] = row.offset
-        for key, c in row.terms.items():
-            with np.errstate(divide="ignore"):
-                constants[:, term] = np.log(c)
-            group[term] = index
-            for atom, power in key:
-                exponents[term, columns[atom]] += power
-            term += 1
+    exponents = np.zeros((sum(len(row.terms) for row in rows), len(used)))
+    group = np.repeat(np.arange(len(rows)), [len(row.terms) for row in rows])
+    for term, key in enumerate(key for row in rows for key in row.terms):
+        for atom, power in key:
+            exponents[term, columns[atom]] += power
     objective = np.zeros(len(used))
     for atom, power in goal:
         objective[columns[atom]] = power
-    lower, upper = np.zeros((nodes, len(used))), np.zeros((nodes, len(used)))
-    for atom, column in columns.items():
-        of = algebra.atoms[atom]
+    with np.errstate(divide="ignore"):
+        constants = [np.log(c) for row in rows for c in row.terms.values()]
+        scale = np.log(scale)
+    lower, upper = [], []
+    for of in (algebra.atoms[atom] for atom in used):
         high = np.minimum(np.where(of.high > 0, of.high, 1.0), LARGEST)
         slack = 0.0 if of.kind is Kind.variable else SLACK
-        lower[:, column], upper[:, column] = np.log(_above_zero(of)) - slack, np.log(high) + slack
-    names = tuple(algebra.atoms[atom].name for atom in used)
-    structure = Structure(exponents, group, target, objective)
-    labels = tuple(row.label for row in rows)
-    with np.errstate(divide="ignore"):
-        constant = np.broadcast_to(np.log(scale), (nodes,)).copy()
-    return Programme(structure, Numbers(constants, offsets, lower, upper), constant, labels, columns, names, relaxed)
+        lower.append(np.log(_above_zero(of)) - slack)
+        upper.append(np.log(high) + slack)
+    target = np.array([-1 if row.target is None else columns[row.target] for row in rows])
+    return Draft(
+        structure=Structure(exponents, group, target, objective),
+        numbers=(constants, [row.offset for row in rows], lower, upper),
+        constant=scale,
+        labels=tuple(row.label for row in rows),
+        columns=columns,
+        names=tuple(algebra.atoms[atom].name for atom in used),
+        relaxed=relaxed,
+    )

@@ -21,30 +21,30 @@ def constraints(structure: Structure, numbers: Numbers, y: np.ndarray):
 
     **Arguments:** `y` (problem, variable), or one row for all.
     """
-    count = len(structure.target)
+    soft, target = structure.target < 0, np.maximum(structure.target, 0)
+    group = structure.group
+    present, first = np.unique(group, return_index=True)
+
+    def gathered(reduce: np.ufunc, terms: np.ndarray, nothing: float) -> np.ndarray:
+        """Terms by group."""
+        result = np.full((len(terms), len(soft)), nothing)
+        if len(present):
+            result[:, present] = reduce.reduceat(terms, first, axis=1)
+        return result
+
     z = numbers.constants + y @ structure.exponents.T
     size = np.where(np.isfinite(z), np.abs(numbers.constants) + np.abs(y) @ np.abs(structure.exponents).T, 0.0)
-    values = np.full((len(numbers), count), -np.inf)
-    weights = np.zeros_like(z)
-    rounded = np.zeros_like(values)
-    for k in range(count):
-        terms = np.flatnonzero(structure.group == k)
-        target = structure.target[k]
-        of = z[:, terms]
-        if target >= 0:
-            weights[:, terms] = np.exp(of)
-            values[:, k] = weights[:, terms].sum(axis=1) + numbers.offsets[:, k] - y[:, target]
-            rounded[:, k] = np.abs(numbers.offsets[:, k]) + np.abs(y[:, target])
-            rounded[:, k] += (weights[:, terms] * (1.0 + size[:, terms])).sum(axis=1)
-        elif len(terms):
-            top = of.max(axis=1)
-            some = np.isfinite(top)
-            shifted = np.exp(of - np.where(some, top, 0.0)[:, None])
-            total = np.where(some, shifted.sum(axis=1), 1.0)
-            values[:, k] = np.where(some, top + np.log(total), -np.inf)
-            weights[:, terms] = shifted / total[:, None]
-            rounded[:, k] = np.where(some, size[:, terms].max(axis=1) + 1.0, 0.0)
-    return values, weights, rounded
+    top = gathered(np.maximum, z, -np.inf)
+    some = soft & np.isfinite(top)
+    weights = np.exp(z - np.where(some, top, 0.0)[:, group])
+    total = gathered(np.add, weights, 0.0)
+    y = np.broadcast_to(y, (len(numbers), y.shape[-1]))
+    values = np.where(
+        soft, np.where(some, top + np.log(np.where(some, total, 1.0)), -np.inf), total + numbers.offsets - y[:, target]
+    )
+    of_targets = np.abs(numbers.offsets) + np.abs(y[:, target]) + gathered(np.add, weights * (1.0 + size), 0.0)
+    rounded = np.where(soft, np.where(some, gathered(np.maximum, size, 0.0) + 1.0, 0.0), of_targets)
+    return values, weights / np.where(some, total, 1.0)[:, group], rounded
 
 
 def _lagrangian(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray):
@@ -67,13 +67,14 @@ def _lagrangian(structure: Structure, numbers: Numbers, y: np.ndarray, multiplie
 
 
 def _bound(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray):
+    """The bound of each problem, and the slope of the tangent behind it."""
     with np.errstate(over="ignore", invalid="ignore"):
         value, gradient, size, gradient_size = _lagrangian(structure, numbers, y, multipliers, objective)
         to_lower, to_upper = numbers.lower - y, numbers.upper - y
         corner = np.minimum(gradient * to_lower, gradient * to_upper)
         reach = np.maximum(np.abs(to_lower), np.abs(to_upper))
         bound = value + corner.sum(axis=1) - MARGIN * (size + np.sum(gradient_size * reach, axis=1))
-    return np.where(np.isfinite(bound), bound, -np.inf)
+    return np.where(np.isfinite(bound), bound, -np.inf), gradient
 
 
 def lower_bound(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
@@ -86,7 +87,19 @@ def lower_bound(structure: Structure, numbers: Numbers, y: np.ndarray, multiplie
     negative ones count as zero.
     **Returns:** the bound of each problem; -inf where the arithmetic fails.
     """
-    return _bound(structure, numbers, y, multipliers, structure.objective)
+    return _bound(structure, numbers, y, multipliers, structure.objective)[0]
+
+
+def sloped_bound(
+    structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same, and by how much it rises where a variable keeps away from its better end: the slopes (problem, variable).
+
+    Where all y_j lie `distance` above lower_j and the slope is positive, the bound is higher by their product; where they lie
+    below upper_j and it is negative, by that of its opposite.
+    """
+    bound, slopes = _bound(structure, numbers, y, multipliers, structure.objective)
+    return bound, np.where(np.isfinite(slopes), slopes, 0.0)
 
 
 def infeasibility(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
@@ -95,7 +108,7 @@ def infeasibility(structure: Structure, numbers: Numbers, y: np.ndarray, multipl
     **Arguments:** as of `lower_bound`.
     **Returns:** a lower bound on min over the box of Σ λ_k g_k(y), which is not above zero at any feasible point.
     """
-    return _bound(structure, numbers, y, multipliers, np.zeros_like(structure.objective))
+    return _bound(structure, numbers, y, multipliers, np.zeros_like(structure.objective))[0]
 
 
 def violation(structure: Structure, numbers: Numbers, y: np.ndarray) -> np.ndarray:

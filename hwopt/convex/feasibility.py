@@ -26,8 +26,11 @@ def elastic(structure: Structure, numbers: Numbers) -> tuple[Structure, Numbers]
 
 def impossible(structure: Structure, numbers: Numbers, answers: Answers) -> np.ndarray:
     """Which solved programmes are proved to have no feasible point, by the elastic ones where answers do not say."""
-    proof = certificate.infeasibility(structure, numbers, answers.y, answers.multipliers)
-    proved = (answers.status == Status.infeasible) & (proof > 0)
+    proved = answers.status == Status.infeasible
+    claimed = np.flatnonzero(proved)
+    if len(claimed):
+        shown = numbers.take(claimed), answers.y[claimed], answers.multipliers[claimed]
+        proved[claimed] = certificate.infeasibility(structure, *shown) > 0
     unsure = np.flatnonzero(answers.status == Status.unresolved)
     if len(unsure):
         proved[unsure] = infeasible(structure, numbers.take(unsure))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import enum
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import jax
@@ -31,8 +31,8 @@ import numpy as np
 
 from hwopt.convex.programme import Numbers, Structure
 
-SLOTS = 64
-"""Programmes in work at a time."""
+SLOTS = (64, 16)
+"""Programmes in work at a time: many, and where no more are left."""
 STRIDE = 2
 """Iterations between two looks at which slots are done."""
 BOUNDARY = 0.995
@@ -66,6 +66,7 @@ class Status(enum.IntEnum):
     dropped = 2  # its optimum is proved to lie above the cutoff
     infeasible = 3  # proved to have no feasible point
     unresolved = 4  # none of these; point and multipliers are those of the best bound seen
+    open = 5  # its optimum lies below the cutoff, and is known well enough
 
 
 CLASS = (384, 48, 80, 384, 64, 384)
@@ -98,6 +99,18 @@ class Answers:
     iterations: np.ndarray  # (problem,) int
     residual: np.ndarray  # (problem,) largest of |projected gradient|, violation, |λ_k g_k|
 
+    @staticmethod
+    def none(y: np.ndarray, multipliers: np.ndarray) -> Answers:
+        """Problems that nobody worked on, with points and multipliers that bound them."""
+        count = len(y)
+        numbers = (np.full(count, np.inf), np.full(count, -np.inf), np.full(count, int(Status.dropped)))
+        return Answers(y.copy(), multipliers.copy(), *numbers, np.zeros(count, int), np.full(count, np.inf))
+
+    def put(self, rows: np.ndarray, answers: Answers) -> None:
+        """Answers of some problems in their places."""
+        for each in fields(self):
+            getattr(self, each.name)[rows] = getattr(answers, each.name)
+
 
 class _Frame(NamedTuple):
     """A structure, padded: NumPy outside the kernel, JAX within. "Curved" groups are all but single log-sum-exp terms."""
@@ -129,6 +142,7 @@ class _Slots(NamedTuple):
     free: Any  # (slot, variable) bool
     alive: Any  # (slot, group) bool
     cutoff: Any  # (slot,)
+    loose: Any  # (slot,) tolerance of what cannot be dropped
 
 
 class _State(NamedTuple):
@@ -246,7 +260,7 @@ def _frame(structure: Structure, problems: int) -> _Frame:
     )  # fmt: skip
 
 
-def _pool(structure: Structure, numbers: Numbers, frame: _Frame, cutoff: np.ndarray) -> _Slots:
+def _pool(structure: Structure, numbers: Numbers, frame: _Frame, cutoff: np.ndarray, loose: np.ndarray) -> _Slots:
     """All problems, padded, the box moved to [0, width]."""
     problem = len(numbers)
     term, variable = structure.exponents.shape
@@ -270,7 +284,7 @@ def _pool(structure: Structure, numbers: Numbers, frame: _Frame, cutoff: np.ndar
     alive = np.zeros((problem, k), bool)
     alive[:, :group] = bounded | (present @ frame.members[:term, :group] > 0)
     shift = numbers.lower @ structure.objective
-    return _Slots(constants, offsets, cap, width, width > FROZEN_WIDTH, alive, cutoff - shift)
+    return _Slots(constants, offsets, cap, width, width > FROZEN_WIDTH, alive, cutoff - shift, loose)
 
 
 def _values(frame: _Frame, slots: _Slots, y):
@@ -321,6 +335,8 @@ def _iterate(frame: _Frame, slots: _Slots, state: _State, tolerance) -> _State:
     residual = jnp.maximum(jnp.maximum(stationary, violation), jnp.max(jnp.abs(weighted), axis=1))
     solved = (objective - bound <= tolerance) & (violation <= tolerance)
     status = jnp.where(solved, Status.solved, _RUNNING)
+    enough = (objective - bound <= slots.loose) & (violation <= slots.loose) & (objective + slots.loose <= slots.cutoff)
+    status = jnp.where(enough & ~solved, Status.open, status)
     status = jnp.where(bound - 10 * ROUNDING * scale > slots.cutoff, Status.dropped, status)
     status = jnp.where(farkas > 1e-9 + 10 * ROUNDING * mass, Status.infeasible, status)
     status = jnp.where(running, status, state.status).astype(state.status.dtype)
@@ -455,13 +471,15 @@ def solve(
     cutoff: np.ndarray | float | None = None,
     start: np.ndarray | None = None,
     tolerance: float = 1e-9,
+    loose: np.ndarray | float = 0.0,
     iterations: int = 80,
 ) -> Answers:
     """Solve all programmes of a batch.
 
     **Arguments:** `cutoff` of each problem, or of all: one whose optimum is proved to lie above it is dropped. `start`:
     points to begin at (problem, variable); the middle of the box if None. `tolerance`: largest gap between objective and
-    bound, and largest violation, of a solved problem. `iterations`: after so many a problem is given up as unresolved.
+    bound, and largest violation, of a solved problem; `loose`: those of a problem whose optimum lies below the cutoff, where
+    that is all that matters, of each problem or of all. `iterations`: after so many a problem is given up as unresolved.
     **Returns:** answers, in the order of the problems.
     """
     problem, variable = numbers.lower.shape
@@ -469,7 +487,7 @@ def solve(
     empty = np.any(numbers.lower > numbers.upper, axis=1)
     frame = _frame(structure, problem)
     limit = np.broadcast_to(np.asarray(np.inf if cutoff is None else cutoff, float), (problem,))
-    pool = _pool(structure, numbers, frame, limit)
+    pool = _pool(structure, numbers, frame, limit, np.broadcast_to(np.asarray(loose, float), (problem,)))
     first = 0.5 * pool.width
     if start is not None:
         first[:, :variable] = start - numbers.lower
@@ -493,10 +511,11 @@ def solve(
 
 def _work(frame: _Frame, pool: _Slots, states: _State, todo: np.ndarray, tolerance: float, iterations: int) -> _State:
     """Send all problems of `todo` through the slots; returns `states` as they ended, which is overwritten."""
-    occupant = np.full(SLOTS, -1)
-    rows = np.zeros(SLOTS, int)
-    slots = _Slots(*(x[rows] for x in pool))
-    state = _State(*(x[rows] for x in states))
+    many, few = SLOTS
+    size = many if len(todo) > few else few
+    occupant = np.full(size, -1)
+    slots = _Slots(*(x[np.zeros(size, int)] for x in pool))
+    state = _State(*(x[np.zeros(size, int)] for x in states))
     state.status[:] = _IDLE
     following = 0
     with jax.enable_x64(True):
@@ -513,7 +532,12 @@ def _work(frame: _Frame, pool: _Slots, states: _State, todo: np.ndarray, toleran
             for of_pool, now in zip((*pool, *states), (*slots, *state), strict=True):
                 now[vacant] = of_pool[occupant[vacant]]
             state.status[occupant < 0] = _IDLE
-            if np.all(occupant < 0):
+            working = np.flatnonzero(occupant >= 0)
+            if not len(working):
                 return states
+            if len(working) <= few < len(occupant):  # none is waiting: go on in a small pool
+                kept = np.concatenate([working, np.flatnonzero(occupant < 0)])[:few]
+                occupant = occupant[kept]
+                slots, state = _Slots(*(x[kept] for x in slots)), _State(*(x[kept] for x in state))
             with _one_at_a_time:
                 state = _State(*(np.array(x) for x in _kernel(frame, slots, state, tolerance)))

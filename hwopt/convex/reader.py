@@ -15,6 +15,7 @@ import numpy as np
 from jax._src import source_info_util
 from jax.extend import core
 
+from hwopt.convex.recording import is_number
 from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
 from hwopt.jaxprs.interpreter import Interpreter
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
@@ -137,11 +138,11 @@ class _Reader(Interpreter):
     def symbol(self, symbol: Symbol, arguments: Sequence[Any]) -> Any:
         """A scalar operation of a straight line."""
         self.origin = symbol.origin
-        if all(isinstance(each, np.ndarray) for each in arguments):
+        if all(is_number(each) for each in arguments):
             if symbol.name not in NUMBERS:
                 raise self.unreadable()
             return on_numbers(symbol.name, list(arguments), dict(symbol.params))
-        elements = tuple(number(each) if isinstance(each, np.ndarray) else each for each in arguments)
+        elements = tuple(number(each) if is_number(each) else each for each in arguments)
         if symbol.name == "mul" and elements[0] is elements[1]:
             return self.element("square", elements[:1], {})
         return self.element(symbol.name, elements, dict(symbol.params))

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.convex.recording import as_nodes, somewhere
+
 Key = tuple[tuple[int, float], ...]
 """A monomial: (atom, exponent), ascending by atom. The empty one is 1."""
 
@@ -86,10 +88,10 @@ ZERO = Signomial({})
 ONE = Signomial({(): np.ones(1)})
 
 
-def number(value: np.ndarray | float) -> Signomial:
+def number(value: Any) -> Signomial:
     """A constant; one value a node or the same for all."""
-    value = np.atleast_1d(np.asarray(value, np.float64))
-    return Signomial({(): value}) if value.any() else ZERO
+    value = as_nodes(value)
+    return Signomial({(): value}) if somewhere(value) else ZERO
 
 
 def _exact(exponent: float) -> float:
@@ -194,7 +196,7 @@ class Algebra:
 
     def variable(self, name: str, low, high) -> Signomial:
         """A variable in a box, one a node or the same for all."""
-        return self.atom(Kind.variable, (), np.asarray(low, np.float64), np.asarray(high, np.float64), name)
+        return self.atom(Kind.variable, (), as_nodes(low), as_nodes(high), name)
 
     def gathered(self, a: Signomial) -> Signomial:
         """What depends on narrow atoms alone and holds differences, known by its range: exact at points.
@@ -323,7 +325,7 @@ class Algebra:
             c = c if sign == 1.0 else sign * c
             old = terms.get(key)
             total = c if old is None else _added(old, c)
-            if total.any():
+            if old is None or total.any():
                 terms[key] = total
             else:
                 del terms[key]
@@ -348,17 +350,22 @@ class Algebra:
         if len(a.terms) > len(b.terms):
             a, b = b, a
         terms: dict[Key, np.ndarray] = {}
+        merged: set[Key] = set()
         with np.errstate(invalid="ignore", over="ignore"):
             for key, c in a.terms.items():
                 for other, d in b.terms.items():
                     both, product = multiplied(key, other), c * d
-                    terms[both] = _added(terms[both], product) if both in terms else product
-        return Signomial({key: c for key, c in terms.items() if c.any()}, a.difference or b.difference)
+                    if both in terms:
+                        product = _added(terms[both], product)
+                        merged.add(both)
+                    terms[both] = product
+        kept = {key: c for key, c in terms.items() if (c.any() if key in merged else somewhere(c))}
+        return Signomial(kept, a.difference or b.difference)
 
     def where(self, mask: np.ndarray, yes: Signomial, no: Signomial) -> Signomial:
         """`yes` at the nodes of `mask`, else `no`, whatever the other one is there."""
         this, that = (
-            Signomial({k: m for k, c in a.terms.items() if (m := np.where(at, c, 0.0)).any()}, a.difference)
+            Signomial({k: m for k, c in a.terms.items() if somewhere(m := np.where(at, c, 0.0))}, a.difference)
             for at, a in ((mask, yes), (~mask, no))
         )
         return self.plus(this, that)

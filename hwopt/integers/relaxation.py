@@ -1,6 +1,6 @@
 """A system of integers over boxes, as signomials: what a convex programme knows of them."""
 
-import math
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,30 @@ FIXED_SLACK = 1e-4
 
 _WIDE = 1.001  # ratio of limits from which they leave an interior point room of their own
 
+Ends = dict[str, tuple[Any, Any]]
+"""Both ends of coordinates, look-ups and variables in pieces, by name: floating numbers, one a box."""
 
-def relaxed(system: System, algebra: Algebra, boxes: Boxes) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
+
+def ends_of(system: System, boxes: Boxes) -> Ends:
+    """What boxes say of each quantity by itself."""
+    low, high = boxes.low.astype(float), boxes.high.astype(float)
+    ends: Ends = {name: (low[:, column], high[:, column]) for name, column in system.at.items()}
+    for lookup in system.lookups:
+        ends |= _lookup_ends(system, lookup, boxes)
+    for piece in system.pieces:
+        first, last = system.column(boxes, piece.name)
+        edges = np.asarray(piece.edges)
+        ends[piece.variable] = edges[first - 1], edges[last]
+    return ends
+
+
+def relaxed(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
     """Coordinates, named products and look-ups over boxes, ranges for integers; and what ties them, not above 1.
 
     **Returns:** quantities by name, and ties by label. A tie that no corner of any box breaks is left out.
     """
-    values = _coordinates(system, algebra, boxes)
-    corners = [system.columns(end.astype(float)) for end in (boxes.low, boxes.high)]
+    values = {name: _narrow(algebra, Kind.variable, name, *ends[name]) for name in system.names}
+    corners = [{name: ends[name][side] for name in system.names} for side in (0, 1)]
     atoms = dict(values)
     for each in system.quantities.values():
         values[each.name] = _quotient(algebra, each, atoms)
@@ -30,25 +46,20 @@ def relaxed(system: System, algebra: Algebra, boxes: Boxes) -> tuple[dict[str, S
         for each in (relation.then,) if isinstance(relation, When) else relation.monomials():
             in_force = relation.in_force(corners[0]).astype(float) if isinstance(relation, When) else None
             ties |= _ties(algebra, each, each.name or f"relation {index}", atoms, corners, in_force)
-    for lookup in system.lookups:
-        values |= _hulls(system, algebra, lookup, boxes)
+    for name in (name for lookup in system.lookups for name in lookup.names):
+        values[name] = _narrow(algebra, Kind.hull, name, *ends[name])
     for piece in system.pieces:
-        low, high = system.column(boxes, piece.name)
-        edges = np.asarray(piece.edges)
-        values[piece.variable] = algebra.variable(piece.variable, edges[low - 1], edges[high])
+        values[piece.variable] = algebra.variable(piece.variable, *ends[piece.variable])
     return values, ties
 
 
-def _coordinates(system: System, algebra: Algebra, boxes: Boxes) -> dict[str, Signomial]:
-    """The coordinates over boxes: numbers where all are points."""
-    values: dict[str, Signomial] = {}
-    for name in system.names:
-        low, high = (x.astype(float) for x in system.column(boxes, name))
-        fixed = bool((low == high).all())
-        values[name] = number(low) if fixed else algebra.variable(name, low, high)
-        if not fixed:
-            algebra.narrow.add(len(algebra.atoms) - 1)
-    return values
+def _narrow(algebra: Algebra, kind: Kind, name: str, low: Any, high: Any) -> Signomial:
+    """What boxes make a point in the end: a number where it is one in all of them."""
+    if (low == high).all():
+        return number(low)
+    value = algebra.atom(kind, (), low, high, name)
+    algebra.narrow.add(len(algebra.atoms) - 1)
+    return value
 
 
 def _quotient(algebra: Algebra, each: Product, atoms: dict[str, Signomial]) -> Signomial:
@@ -71,9 +82,8 @@ def _ties(
     """Both limits of a product as what must not exceed 1. **Arguments:** `in_force`: 1 or 0 a box, None for always."""
     least, most = each.ends(corners[0])[0], each.ends(corners[1])[1]
     smallest, largest = each.range(corners[0], corners[1])
-    wide = math.isinf(float(np.max(most))) or bool(np.all(most > _WIDE * np.asarray(least)))
-    slack = SLIP if wide else FIXED_SLACK
-    force = np.ones(len(smallest)) if in_force is None else in_force
+    slack = np.where(most > _WIDE * least, SLIP, FIXED_SLACK)
+    force: Any = 1.0 if in_force is None else in_force
     value = _quotient(algebra, each, atoms)
     ties: dict[str, Signomial] = {}
     if (force * (smallest < least)).any():
@@ -83,20 +93,13 @@ def _ties(
     return {name: tie for name, tie in ties.items() if tie.constant is None}
 
 
-def _hulls(system: System, algebra: Algebra, lookup: Lookup, boxes: Boxes) -> dict[str, Signomial]:
-    """Numbers of a look-up over boxes: known where all are points, else by their ranges over what is valid there."""
+def _lookup_ends(system: System, lookup: Lookup, boxes: Boxes) -> Ends:
+    """Numbers of a look-up over boxes: their ranges over what is valid there."""
     ends = [np.stack(system.column(boxes, name), axis=1) for name in lookup.of]
     corners, where = np.unique(np.concatenate(ends, axis=1), axis=0, return_inverse=True)
     ranges = np.array([_range(system, lookup, corner.reshape(-1, 2)) for corner in corners])  # (corner, name, end)
-    values: dict[str, Signomial] = {}
-    for i, name in enumerate(lookup.names):
-        low, high = ranges[where.ravel(), i, 0], ranges[where.ravel(), i, 1]
-        if (low == high).all():
-            values[name] = number(low)
-            continue
-        values[name] = algebra.atom(Kind.hull, (), low, high, name)
-        algebra.narrow.add(len(algebra.atoms) - 1)
-    return values
+    low, high = ranges[where.ravel()].transpose(2, 1, 0)  # (name, box) each
+    return {name: (low[i], high[i]) for i, name in enumerate(lookup.names)}
 
 
 def _range(system: System, lookup: Lookup, corner: np.ndarray) -> np.ndarray:

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from hwopt.convex.canonical import Programme, programme, ratio
+from hwopt.convex.canonical import Draft, draft, ratio
 from hwopt.convex.reader import read, read_line
+from hwopt.convex.recording import is_number
 from hwopt.convex.signomial import Algebra, Signomial, number
 from hwopt.design.problem import Form, Problem, own_margins, put
-from hwopt.integers.boxes import Boxes
-from hwopt.integers.relaxation import relaxed
+from hwopt.integers.relaxation import Ends, relaxed
 from hwopt.integers.system import System
 from hwopt.jaxprs.arrays import objects
 from hwopt.jaxprs.straight_line import StraightLine, straightened
@@ -74,23 +74,21 @@ class Canonical:
     algebra: Algebra
     objective: Signomial
     constraints: dict[str, Signomial]
-    holds: np.ndarray  # (node,) whether the constraints that are numbers hold
-    nodes: int
+    holds: np.ndarray  # (node,) or one for all: whether the constraints that are numbers hold
 
-    def programme(self, extra: Mapping[str, Signomial] | None = None, goal: Signomial | None = None) -> Programme:
+    def draft(self, extra: Mapping[str, Signomial] | None = None, goal: Signomial | None = None) -> Draft:
         """The convex programme, with `extra` constraints (not above 1) and perhaps another `goal`."""
-        constraints = self.constraints | dict(extra or {})
-        return programme(self.algebra, goal or self.objective, constraints, self.nodes)
+        return draft(self.algebra, goal or self.objective, self.constraints | dict(extra or {}))
 
 
 def free_values(
-    problem: Problem, system: System, algebra: Algebra, boxes: Boxes
+    problem: Problem, system: System, algebra: Algebra, ends: Ends
 ) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
-    """The problem's variables over boxes of integers, and the constraints (not above 1) that tie the integers together.
+    """The problem's variables over ranges of integers, and the constraints (not above 1) that tie the integers together.
 
     A variable whose box is a point is a number.
     """
-    values, ties = relaxed(system, algebra, boxes)
+    values, ties = relaxed(system, algebra, ends)
     for each in problem.variables:
         if each.name not in values:
             fixed = each.lower == each.upper
@@ -103,7 +101,6 @@ def canonicalize(
     problem: Problem,
     algebra: Algebra,
     values: Mapping[str, Signomial],
-    nodes: int,
     elastic: Mapping[str, Any] | None = None,
     template: Sequence[np.ndarray] | None = None,
 ) -> Canonical:
@@ -132,19 +129,19 @@ def canonicalize(
         results = [each[()] if each is not None and each.dtype == object else each for each in results]
     outputs = {name: value for name, value in zip(names, results, strict=True) if value is not None}
     objective = outputs.pop(_GOAL)
-    objective = number(objective) if isinstance(objective, np.ndarray) else objective
+    objective = number(objective) if is_number(objective) else objective
     budgets = {each.name for each in problem.budgets}
     constraints: dict[str, Signomial] = {}
-    holds = np.ones(nodes, bool)
+    holds: Any = np.ones(1, bool)
     for name, value in outputs.items():
         share = _share(value, algebra, is_share=name in budgets)
         if elastic and name in elastic:
             share = algebra.over(share, elastic[name])
         if share.constant is not None:
-            holds &= np.broadcast_to(share.constant <= 1.0 + TOLERANCE, (nodes,))
+            holds = holds & (share.constant <= 1.0 + TOLERANCE)
         elif not any(share.same(other) for other in constraints.values()):
             constraints[name] = share
-    return Canonical(algebra, objective, constraints, holds, nodes)
+    return Canonical(algebra, objective, constraints, holds)
 
 
 def _argument(value: Signomial) -> Signomial | np.ndarray:
@@ -153,11 +150,11 @@ def _argument(value: Signomial) -> Signomial | np.ndarray:
 
 
 def _as_array(value: Signomial | np.ndarray) -> np.ndarray:
-    return value if isinstance(value, np.ndarray) else objects([value], ())
+    return objects([value], ()) if isinstance(value, Signomial) else value
 
 
 def _share(value: Any, algebra: Algebra, is_share: bool) -> Signomial:
     """What must not exceed 1. **Arguments:** `is_share`: whether it is that already, not its logarithm."""
-    if isinstance(value, np.ndarray):
+    if is_number(value):
         return number(value if is_share else np.exp(value))
     return value if is_share and isinstance(value, Signomial) else ratio(value, algebra)

@@ -20,8 +20,11 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.counting import count
 from hwopt.integers.system import System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.branch_and_bound import MOST_BOXES, SearchResult, bounded, search
+from hwopt.optim.bounding import bounded
+from hwopt.optim.branch_and_bound import MOST_BOXES, search
+from hwopt.optim.branching import SearchResult
 from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.programmes import Programmes
 from hwopt.optim.rounding import first_look
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 
@@ -127,8 +130,8 @@ def values_of(solution: Solution) -> dict[str, float]:
 
 def leaf(problem: Problem, lattice: System, point: np.ndarray) -> tuple[Programme, Answers]:
     """The programme of one integer design, solved sharply."""
-    programme, answers, _ = bounded(problem, lattice, Boxes.of_points(point[None]), tolerance=SHARP)
-    return programme, answers
+    known = bounded(Programmes(problem, lattice), Boxes.of_points(point[None]), tolerance=SHARP)
+    return known.programme, known.answers
 
 
 def _show(bar: tqdm, now: SearchResult) -> None:

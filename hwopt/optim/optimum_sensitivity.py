@@ -36,6 +36,7 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.integers.boxes import Boxes
+from hwopt.integers.relaxation import ends_of
 from hwopt.optim.canonicalize import canonicalize, free_values
 from hwopt.optim.certified import values_of
 from hwopt.optim.solution import Solution
@@ -212,12 +213,12 @@ def _read(problem: Problem, point: np.ndarray, template: list[np.ndarray]) -> tu
     if not lattice.valid(point[None]).all():
         raise UserError(f"problem '{problem.name}': {point.tolist()} is no design of its lattice")
     corners = np.repeat(point[None], nodes, axis=0)
-    values, ties = free_values(problem, lattice, algebra, Boxes.of_points(corners))
+    values, ties = free_values(problem, lattice, algebra, ends_of(lattice, Boxes.of_points(corners)))
     try:
-        canonical = canonicalize(problem, algebra, values, nodes, template=template)
+        canonical = canonicalize(problem, algebra, values, template=template)
     except NotDGP as reason:
         raise NotKnown(f"the model cannot be read as a convex programme there: {reason}") from None
-    return canonical.programme(ties), canonical.holds
+    return canonical.draft(ties).programme(nodes), np.broadcast_to(canonical.holds, (nodes,))
 
 
 def _solved(programme: Programme, holds: bool) -> Answers:

@@ -28,7 +28,8 @@ from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.augmented_lagrangian import Settings, minimise_all
-from hwopt.optim.branch_and_bound import bounded
+from hwopt.optim.bounding import bounded
+from hwopt.optim.programmes import Programmes
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.relaxed import BATCH, INTEGER, SAFETY, sobol_starts
 from tests.benchmark.studies import UNLIMITED, Model, Question, batch_values, hardware_of, values
@@ -267,7 +268,8 @@ def certified(task: Task) -> Best:
     """Ours: the model read as a convex programme, solved, bounded by the certificate, checked by the exact model."""
     problem, best = task.question.problem, Best()
     point = task.question.point[None]
-    programme, answers, _ = bounded(problem, lattice_of(problem), Boxes.of_points(point))
+    known = bounded(Programmes(problem, lattice_of(problem)), Boxes.of_points(point))
+    programme, answers = known.programme, known.answers
     certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)
     task.batch(hardware_of(programme.names, answers.y[0], problem)[None], best)
     best.evaluations = int(answers.iterations[0])

@@ -34,6 +34,7 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Form, Problem, Values, evaluate
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.enumeration import divisors
+from hwopt.integers.relaxation import ends_of
 from hwopt.integers.system import System
 from hwopt.optim.canonicalize import canonicalize, free_values
 from hwopt.optim.quick_jit import quick_jit
@@ -174,13 +175,13 @@ class Solved:
 
 
 def read_and_solved(made: Instances) -> Solved:
-    """The way of `hwopt.optim.branch_and_bound.bounded`, with a template and budgets for each instance."""
+    """The way of `hwopt.optim.bounding.bounded`, with a template and budgets for each instance."""
     times, cpu = [time.perf_counter()], time.process_time()
     algebra = Algebra()
-    values, ties = free_values(made.problem, made.lattice, algebra, Boxes.of_points(made.points))
+    values, ties = free_values(made.problem, made.lattice, algebra, ends_of(made.lattice, Boxes.of_points(made.points)))
     shares = {b.name: number(made.limits[:, i] / b.limit) for i, b in enumerate(made.problem.budgets)}
-    canonical = canonicalize(made.problem, algebra, values, len(made), shares, template=made.template())
-    programme = canonical.programme(ties)
+    canonical = canonicalize(made.problem, algebra, values, shares, template=made.template())
+    programme = canonical.draft(ties).programme(len(made))
     times.append(time.perf_counter())
     structure, numbers = programme.structure, programme.numbers
     answers = solve(structure, numbers, tolerance=TOLERANCE)

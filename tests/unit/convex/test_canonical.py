@@ -15,14 +15,15 @@ from scipy.optimize import minimize
 
 import hwopt
 from hwopt.convex import certificate
-from hwopt.convex.canonical import Programme, programme
+from hwopt.convex.canonical import Programme, draft
 from hwopt.convex.interior_point import Status, solve
 from hwopt.convex.reader import read
 from hwopt.convex.signomial import Algebra
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import System
-from hwopt.optim.branch_and_bound import bounded
+from hwopt.optim.bounding import bounded
+from hwopt.optim.programmes import Programmes
 from tests.unit.convex.reading import value
 
 SAMPLES = 2000
@@ -38,7 +39,7 @@ def programme_of(function: Callable, low: np.ndarray, high: np.ndarray, algebra:
     with jax.enable_x64(True):
         jaxpr = jax.make_jaxpr(lambda *x: [jnp.asarray(each) for each in function(x, jnp)])(*[1.0] * len(low))
     goal, *limits = (each[()] for each in read(jaxpr, variables, algebra))
-    return programme(algebra, goal, {f"limit {i}": each for i, each in enumerate(limits)}, low.shape[1])
+    return draft(algebra, goal, {f"limit {i}": each for i, each in enumerate(limits)}).programme(low.shape[1])
 
 
 # Functions of x and of where maximum, minimum and exp come from: objective, then what must not exceed 1.
@@ -349,7 +350,8 @@ def question():
     lattice = lattice_of(looser)
     points = designs_near(lattice, np.random.default_rng(0), 250)
     points = np.vstack([lattice.point(GOOD), points])
-    made, answers, lower = bounded(looser, lattice, Boxes(points, points), tolerance=1e-9)
+    known = bounded(Programmes(looser, lattice), Boxes(points, points), tolerance=1e-9)
+    made, answers, lower = known.programme, known.answers, known.lower
     assert not made.relaxed
     solved = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))[:20]
     assert len(solved) == 20
@@ -371,7 +373,8 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
         boxes, left = lattice.propagate(Boxes(low, high))
         assert len(left) == len(points)
         assert ((boxes.low <= points) & (points <= boxes.high)).all()
-        _, answers, lower = bounded(problem, lattice, boxes, tolerance=1e-9)
+        known = bounded(Programmes(problem, lattice), boxes, tolerance=1e-9)
+        answers, lower = known.answers, known.lower
         assert (answers.status == Status.solved).all()
         assert (lower <= optima + 1e-8).all()
         assert (lower >= before - 1e-6).all()

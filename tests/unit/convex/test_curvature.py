@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.convex.canonical import programme
+from hwopt.convex.canonical import draft
 from hwopt.convex.curvature import curvature, explain
 from hwopt.errors import UserError
 from tests.unit.convex.reading import read_function, value
@@ -317,7 +317,7 @@ def test_exact_sides_need_no_replacement():
             continue
         count = len(inspect.signature(function).parameters)
         (output,), algebra = read_function(function, [()] * count, low=0.3, high=3.0)
-        made = programme(algebra, output.ravel()[0], {}, 1)
+        made = draft(algebra, output.ravel()[0], {}).programme(1)
         assert not made.relaxed, inspect.getsource(function)
 
 

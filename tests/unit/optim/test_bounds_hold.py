@@ -14,10 +14,13 @@ from hwopt.convex.signomial import Algebra, Kind
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
+from hwopt.integers.relaxation import ends_of
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.branch_and_bound import bounded, search
+from hwopt.optim.bounding import bounded
+from hwopt.optim.branch_and_bound import search
 from hwopt.optim.canonicalize import canonicalize, free_values
 from hwopt.optim.certified import SHARP
+from hwopt.optim.programmes import Programmes
 from tests.unit.convex.reading import value
 
 QUESTIONS = {
@@ -43,6 +46,7 @@ class Case:
             problem = hwopt.objective(objective, **fields).problem()
             self.problem = problem.narrowed({n: (float(a), float(b)) for n, (a, b) in boxes.items()})
             self.lattice = lattice_of(self.problem)
+            self.programmes = Programmes(self.problem, self.lattice)
             self.model = ExactModel(self.problem).prepare()
             self.rng = np.random.default_rng(7)
             found = search(self.problem, self.lattice, most_boxes=600, tolerance=1e-3)
@@ -50,7 +54,8 @@ class Case:
             self.best = found
             self.points, self.designs, self.optima = [], [], []
             tried = np.array([found.point, *self.near(found.point, 30 * count)])
-            programme, answers, _ = bounded(self.problem, self.lattice, Boxes.of_points(tried), tolerance=SHARP)
+            known = bounded(self.programmes, Boxes.of_points(tried), tolerance=SHARP)
+            programme, answers = known.programme, known.answers
             for i in np.flatnonzero((answers.status == Status.solved) & ~programme.inexact())[:count]:
                 design = dict(zip(programme.names, np.exp(answers.y[i]), strict=True)) | self.lattice.design(tried[i])
                 self.points.append(tried[i])
@@ -114,8 +119,8 @@ def test_true_designs_break_no_row_of_their_boxes(case):
     with jax.enable_x64(True):
         for i in range(len(boxes)):
             algebra = Algebra()
-            values, ties = free_values(case.problem, case.lattice, algebra, boxes[i : i + 1])
-            programme = canonicalize(case.problem, algebra, values, 1).programme(ties)
+            values, ties = free_values(case.problem, case.lattice, algebra, ends_of(case.lattice, boxes[i : i + 1]))
+            programme = canonicalize(case.problem, algebra, values).draft(ties).programme(1)
             own, exact = case.variables(case.designs[which[i]])
             given = [np.asarray([own[each.name]]) for each in algebra.atoms if each.kind is Kind.variable]
             _, atoms = value([], algebra, given)
@@ -146,7 +151,7 @@ def test_true_designs_break_no_row_of_their_boxes(case):
 def test_no_leaf_is_below_the_bound_of_a_box_that_holds_it(case):
     boxes, which = case.boxes_around(40)
     with jax.enable_x64(True):
-        _, _, lower = bounded(case.problem, case.lattice, boxes)
+        lower = bounded(case.programmes, boxes).lower
     assert (np.array(case.optima)[which] - lower).min() >= -1e-6
 
 
@@ -156,7 +161,8 @@ def test_no_neighbour_of_an_answer_is_better_than_proved(case):
     names = [each.name for each in case.problem.variables]
     lower = {each.name: each.lower for each in case.problem.variables}
     with jax.enable_x64(True):
-        programme, answers, _ = bounded(case.problem, case.lattice, Boxes.of_points(points), tolerance=SHARP)
+        known = bounded(case.programmes, Boxes.of_points(points), tolerance=SHARP)
+        programme, answers = known.programme, known.answers
         rows = []
         for y, point in zip(answers.y, points, strict=True):
             design = dict(zip(programme.names, np.exp(y), strict=True)) | case.lattice.design(point)

@@ -20,8 +20,9 @@ from hwopt.design.metrics import METRICS
 from hwopt.design.problem import Form, Problem, evaluate
 from hwopt.integers import counting
 from hwopt.integers.boxes import Boxes
-from hwopt.optim.branch_and_bound import bounded
+from hwopt.optim.bounding import bounded
 from hwopt.optim.certified import leaf
+from hwopt.optim.programmes import Programmes
 from tests.unit.convex.test_canonical import GOOD, designs_near
 
 QUESTIONS = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
@@ -55,7 +56,8 @@ def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
     problem = problem_of(name)
     lattice = lattice_of(problem)
     points = designs_near(lattice, np.random.default_rng(3), 250)
-    _, answers, lower = bounded(problem, lattice, Boxes(points, points))
+    known = bounded(Programmes(problem, lattice), Boxes(points, points))
+    answers, lower = known.answers, known.lower
     held = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))
     return tuple(points[held[:count]])
 

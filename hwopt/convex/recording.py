@@ -1,0 +1,296 @@
+"""Arithmetic of nodes, recorded while it is done, and done again for other nodes without the Python that decided on it.
+
+Reading a question as a convex programme is bookkeeping in Python over small arrays, one number a node. Most of the time goes
+into the bookkeeping, which comes out alike for every batch of boxes: so it is done once, over boxes that hold all others, with
+arrays that write down what is done to them. A `Recording` does the arithmetic again for other boxes, many operations of a
+kind at a time.
+
+What a reading decides on the way it may decide only by `any` and `all` over nodes, of the kind "where this holds at every
+node, a simpler form will do". A recording remembers each `all` that was true and each `any` that was false, and `run`
+says at which nodes they still are. Where one is not, the recording says nothing about that node, and who asked reads anew.
+What is taken for granted at no node (an `all` that was false) is not asked again: the general form holds for every node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+BLOCK = 64
+"""Nodes at a time: their values stay in the cache."""
+
+
+class NotRecordable(TypeError):
+    """Something was done to nodes that cannot be done again: what follows from it would hold for these nodes alone."""
+
+
+class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array of nodes (node,) that writes down what is done to it."""
+
+    __slots__ = ("number", "tape", "value")
+
+    def __init__(self, tape: Tape, number: int, value: np.ndarray):
+        self.tape, self.number, self.value = tape, number, value
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise NotRecordable("nodes as a plain array")
+
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Recorded:
+        if method != "__call__" or settings:
+            raise NotRecordable(f"{function.__name__}.{method}")
+        if function is np.power and not isinstance(inputs[1], Recorded) and float(inputs[1]) in _POWERS:
+            return self.tape.done(_POWERS[float(inputs[1])], inputs[:1])
+        return self.tape.done(function, inputs)
+
+    def __array_function__(self, function: Callable, _: Any, inputs: tuple, settings: dict) -> Any:
+        if function not in _FUNCTIONS:
+            raise NotRecordable(function.__name__)
+        return _FUNCTIONS[function](*inputs, **settings)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    @property
+    def ndim(self) -> int:
+        return 1
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.value.dtype
+
+    def any(self) -> bool:
+        """Whether it holds at some node; that it holds at none is asked of other nodes again."""
+        holds = bool(self.value.any())
+        if not holds:
+            self.tape.ask(self.number, False)
+        return holds
+
+    def all(self) -> bool:
+        """Whether it holds at every node, which is asked of others again."""
+        holds = bool(self.value.all())
+        if holds:
+            self.tape.ask(self.number, True)
+        return holds
+
+    def astype(self, kind: Any) -> Recorded:
+        """Truth values as numbers; all else is one."""
+        if np.dtype(kind) == self.value.dtype:
+            return self
+        if np.dtype(kind) != np.float64:
+            raise NotRecordable(f"nodes as {kind}")
+        return self.tape.done(np.multiply, (self, 1.0))
+
+    def tobytes(self) -> Any:
+        """What equal arrays share: how they came about, since these nodes may be equal by chance."""
+        return (Recorded, self.number)
+
+    def __bool__(self) -> bool:
+        raise NotRecordable("a decision on nodes that is neither `any` nor `all`")
+
+
+def guessed(value: Any) -> np.ndarray:
+    """The numbers of these nodes, for a choice that is right for others too, only perhaps not the best."""
+    return value.value if isinstance(value, Recorded) else np.asarray(value)
+
+
+def somewhere(value: Any) -> bool:
+    """Whether it holds at some node, or may at others: a form that allows for it."""
+    return isinstance(value, Recorded) or bool(value.any())
+
+
+def is_number(value: Any) -> bool:
+    """Whether something is nodes, recorded or not."""
+    return isinstance(value, (np.ndarray, Recorded))
+
+
+_POWERS: dict[float, Callable] = {-1.0: np.reciprocal, 0.5: np.sqrt, 1.0: np.positive, 2.0: np.square}
+"""Powers that have a shorter way, as NumPy's own `**` takes it."""
+
+
+def as_nodes(value: Any) -> Any:
+    """Floating numbers, one a node or one for all."""
+    return value.astype(np.float64) if isinstance(value, Recorded) else np.atleast_1d(np.asarray(value, np.float64))
+
+
+def _where(condition: Any, yes: Any, no: Any) -> Any:
+    if not isinstance(condition, Recorded):
+        if np.all(condition) or not np.any(condition):
+            chosen = yes if np.all(condition) else no
+            return chosen if isinstance(chosen, Recorded) else np.atleast_1d(chosen)
+        raise NotRecordable("a choice by nodes that were not recorded")
+    return condition.tape.done(np.where, (condition, yes, no))
+
+
+def _nan_to_num(value: Recorded, nan: float = 0.0, posinf: float = np.inf) -> Any:
+    finite = np.where(value == np.inf, posinf, value)
+    return np.where(np.isnan(value), nan, finite)
+
+
+def _broadcast_to(value: Recorded, shape: tuple[int, ...]) -> Recorded:
+    if shape not in (value.shape, (1,)):
+        raise NotRecordable("another number of nodes")
+    return value
+
+
+_FUNCTIONS: dict[Callable, Callable] = {
+    np.where: _where,
+    np.nan_to_num: _nan_to_num,
+    np.broadcast_to: _broadcast_to,
+    np.atleast_1d: lambda value: value,
+    np.isneginf: lambda value: value == -np.inf,
+    np.clip: lambda value, low, high: np.minimum(np.maximum(value, low), high),
+    np.round: lambda value: np.rint(value),
+    np.any: lambda value: value.any(),
+    np.all: lambda value: value.all(),
+}
+
+
+def _negated(value: np.ndarray) -> np.ndarray:
+    return 1.0 - value
+
+
+_OF_BITS: dict[Callable, Callable] = {
+    np.logical_and: np.multiply, np.bitwise_and: np.multiply, np.logical_or: np.maximum, np.bitwise_or: np.maximum,
+    np.logical_not: _negated, np.invert: _negated,
+}  # fmt: skip
+"""What operations on truth values are on 1 and 0."""
+
+
+def _chosen(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
+    return np.where(condition != 0.0, yes, no)
+
+
+@dataclass
+class Tape:
+    """What was done to the nodes of one reading, in order."""
+
+    nodes: int
+    operations: list[tuple[Callable, tuple[int, ...]]] = field(default_factory=list)  # number -> function and arguments
+    constants: dict[int, float] = field(default_factory=dict)
+    inputs: list[int] = field(default_factory=list)
+    asked: dict[int, bool] = field(default_factory=dict)  # number -> what it must be at every node
+    _results: dict[Any, Recorded] = field(default_factory=dict, repr=False)
+    _numbers: dict[bytes, int] = field(default_factory=dict, repr=False)  # of constants
+
+    def input(self, value: np.ndarray) -> Recorded:
+        """Nodes with which a reading begins."""
+        number = self._new(np.positive, ())
+        self.inputs.append(number)
+        return Recorded(self, number, np.asarray(value, np.float64))
+
+    def _new(self, function: Callable, arguments: tuple[int, ...]) -> int:
+        self.operations.append((function, arguments))
+        return len(self.operations) - 1
+
+    def ask(self, number: int, holds: bool) -> None:
+        self.asked[number] = holds
+
+    def number_of(self, value: Any) -> int:
+        """The number of an argument; a constant gets one."""
+        if isinstance(value, Recorded):
+            return value.number
+        value = np.asarray(value, np.float64)
+        if value.size != 1:
+            raise NotRecordable("nodes that were not recorded")
+        key = value.tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = self._new(np.positive, ())
+            self.constants[self._numbers[key]] = float(value.ravel()[0])
+        return self._numbers[key]
+
+    def done(self, function: Callable, inputs: Sequence[Any]) -> Recorded:
+        """An operation on nodes, written down once for equal arguments."""
+        arguments = tuple(self.number_of(each) for each in inputs)
+        key = (function, arguments)
+        if key in self._results:
+            return self._results[key]
+        values = [each.value if isinstance(each, Recorded) else each for each in inputs]
+        if function in _OF_BITS and not all(np.asarray(each).dtype.kind == "b" for each in values):
+            raise NotRecordable("bits of numbers")
+        result = np.asarray(function(*values))
+        kept = _OF_BITS.get(function, _chosen if function is np.where else function)
+        result = np.broadcast_to(result if result.dtype.kind == "b" else result.astype(np.float64), (self.nodes,))
+        self._results[key] = Recorded(self, self._new(kept, arguments), result)
+        return self._results[key]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Operations of one kind that need none of each other: rows of the table that they fill, and those they take."""
+
+    function: Callable
+    rows: slice
+    arguments: tuple[np.ndarray, ...]
+
+
+class Recording:
+    """What a tape's outputs and questions need, ready to be run for other nodes.
+
+    **Arguments:** `outputs`: nodes recorded on the tape, or numbers.
+    """
+
+    def __init__(self, tape: Tape, outputs: Sequence[Any]):
+        wanted = [tape.number_of(each) for each in outputs]
+        needed = self._needed(tape, [*wanted, *tape.asked, *tape.inputs])
+        level = {number: 0 for number in needed if not tape.operations[number][1]}
+        for number in needed:  # ascending: after all that it needs
+            arguments = tape.operations[number][1]
+            if arguments:
+                level[number] = 1 + max(level[each] for each in arguments)
+        begins = [*tape.inputs, *(each for each in tape.constants if each in level)]
+        groups: dict[tuple[int, Any], list[int]] = {}
+        for number in needed:
+            function, arguments = tape.operations[number]
+            if arguments:
+                groups.setdefault((level[number], function), []).append(number)
+        row = {number: place for place, number in enumerate(begins)}
+        self._steps: list[_Step] = []
+        for (_, function), numbers in sorted(groups.items(), key=lambda each: each[0][0]):
+            rows = slice(len(row), len(row) + len(numbers))
+            row |= {number: rows.start + i for i, number in enumerate(numbers)}
+            arguments = zip(*(tape.operations[number][1] for number in numbers), strict=True)
+            self._steps.append(_Step(function, rows, tuple(np.array([row[x] for x in each]) for each in arguments)))
+        self._inputs = len(tape.inputs)
+        self._constants = np.array([tape.constants[each] for each in begins[self._inputs :]])
+        self._size = len(row)
+        self._outputs = np.array([row[number] for number in wanted], int)
+        self._must = np.array([row[number] for number, holds in tape.asked.items() if holds], int)
+        self._must_not = np.array([row[number] for number, holds in tape.asked.items() if not holds], int)
+
+    @staticmethod
+    def _needed(tape: Tape, wanted: Sequence[int]) -> list[int]:
+        seen: set[int] = set()
+        stack = list(wanted)
+        while stack:
+            number = stack.pop()
+            if number not in seen:
+                seen.add(number)
+                stack.extend(tape.operations[number][1])
+        return sorted(seen)
+
+    def run(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The outputs for other nodes.
+
+        **Arguments:** `inputs` (input, node) in the order of the tape's. **Returns:** outputs (output, node), truth values as 1
+        and 0; and at which nodes (node,) what the recording takes for granted holds.
+        """
+        count = inputs.shape[1]
+        results, holds = np.empty((len(self._outputs), count)), np.empty(count, bool)
+        with np.errstate(all="ignore"):
+            for start in range(0, count, BLOCK):
+                part = slice(start, min(start + BLOCK, count))
+                table = np.empty((self._size, part.stop - part.start))
+                table[: self._inputs] = inputs[:, part]
+                table[self._inputs : self._inputs + len(self._constants)] = self._constants[:, None]
+                for step in self._steps:
+                    table[step.rows] = step.function(*(table[each] for each in step.arguments))
+                results[:, part] = table[self._outputs]
+                holds[part] = (table[self._must] != 0).all(axis=0) & (table[self._must_not] == 0).all(axis=0)
+        return results, holds

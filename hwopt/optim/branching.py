@@ -1,0 +1,206 @@
+"""The state of a search over boxes of integer designs: what is best, what is open, where boxes are split."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from hwopt.convex.interior_point import Status
+from hwopt.integers.boxes import Boxes, joined
+from hwopt.integers.relations import LARGEST, SLIP
+from hwopt.integers.system import System
+from hwopt.optim.bounding import Bounded, Duals, bounded
+from hwopt.optim.deadline import Deadline
+from hwopt.optim.programmes import Programmes
+
+_BELIEF = 30.0
+"""How many splits seen weigh as much as the expectation."""
+
+LOOSE = 2e-3
+"""Gap to which the programme of a box is solved that must be split in any case."""
+
+PARTS = 2
+"""Parts into which a box is split along one coordinate."""
+
+
+@dataclass
+class SearchResult:
+    """Outcome of a search, also while it is under way. Objectives are logarithms."""
+
+    point: np.ndarray | None = None  # integers of the best design
+    value: float = math.inf
+    design: dict[str, float] = field(default_factory=dict)  # its continuous variables, as solved
+    bound: float = math.inf  # least bound of what was discarded
+    boxes: int = 0  # programmes bounded
+    infeasible: int = 0
+    rounds: int = 0
+    open_boxes: int = 0  # left when the search was cut short
+    open_bound: float = -math.inf  # least bound of all that is still open, while the search is under way
+    complete: bool = False  # nothing was left unlooked at
+
+    @property
+    def proved_bound(self) -> float:
+        """What no design is below."""
+        return self.bound if self.complete else min(self.bound, self.open_bound)
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between the best design and the bound."""
+        if not (math.isfinite(self.value) and math.isfinite(self.proved_bound)):
+            return math.inf
+        return math.expm1(max(0.0, self.value - self.proved_bound))
+
+
+class Split(NamedTuple):
+    """Boxes, the coordinate along which each was split, the pieces, and the number of each one's box."""
+
+    boxes: Boxes
+    columns: np.ndarray
+    pieces: Boxes
+    parents: np.ndarray
+
+
+@dataclass(frozen=True)
+class Open:
+    """Boxes that may hold something better."""
+
+    boxes: Boxes
+    bounds: np.ndarray  # of the objective's logarithm, their own or those of boxes that held them
+    lower: np.ndarray  # their own
+    slopes: np.ndarray  # (box, coordinate) of the tangents behind these
+    duals: Duals
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def of(self, rows: np.ndarray) -> Open:
+        return Open(self.boxes[rows], self.bounds[rows], self.lower[rows], self.slopes[rows], self.duals.of(rows))
+
+    def with_more(self, other: Open) -> Open:
+        pair = lambda a, b: np.concatenate([a, b])
+        return Open(
+            joined([self.boxes, other.boxes]), pair(self.bounds, other.bounds), pair(self.lower, other.lower),
+            pair(self.slopes, other.slopes), self.duals.with_more(other.duals),
+        )  # fmt: skip
+
+
+class OutOfTime(Exception):
+    """The deadline has come in the middle of something."""
+
+
+@dataclass
+class Search:
+    """A search under way."""
+
+    programmes: Programmes
+    tolerance: float
+    deadline: Deadline
+    result: SearchResult = field(default_factory=SearchResult)
+    seen: set[bytes] = field(default_factory=set)
+    gains: np.ndarray = field(init=False)
+    splits: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gains = _BELIEF * np.array([each.pseudo_cost for each in self.lattice.coordinates])
+        self.splits = np.full(len(self.lattice.names), _BELIEF)
+
+    @property
+    def lattice(self) -> System:
+        return self.programmes.lattice
+
+    @property
+    def cutoff(self) -> float:
+        """Bound from which a box is not worth more work."""
+        return self.result.value - math.log1p(self.tolerance)
+
+    def bound(self, boxes: Boxes, parents: Duals | None = None) -> Bounded:
+        """Boxes bounded against the best design known.
+
+        Points that were relaxed for the sake of the boxes read beside them are read again alone, best first.
+        """
+        if self.deadline.over:
+            raise OutOfTime
+        known = self._bounded(boxes, self.cutoff, parents)
+        lower = known.lower
+        doubtful = np.flatnonzero(boxes.points & known.programme.inexact() & np.isfinite(lower) & (len(boxes) > 1))
+        for i in doubtful[np.argsort(lower[doubtful], kind="stable")]:
+            if lower[i] >= self.cutoff or self.deadline.over:
+                break
+            lower[i] = max(lower[i], self._bounded(boxes[i : i + 1], math.inf).lower[0])
+        return known
+
+    def relaxed(self, boxes: Boxes, known: Bounded) -> np.ndarray:
+        """Where the programmes of boxes put their integers (box, coordinate), the middle where they do not mind."""
+        relaxed = np.sqrt(boxes.low.astype(float) * boxes.high)
+        for column, name in enumerate(known.programme.names):
+            if name in self.lattice.at:
+                relaxed[:, self.lattice.at[name]] = np.exp(known.answers.y[:, column])
+        return relaxed
+
+    def slopes(self, known: Bounded) -> np.ndarray:
+        """How fast bounds rise along the integers (box, coordinate): 0 along those that their programmes do not hold."""
+        slopes = np.zeros((len(known.lower), len(self.lattice.names)))
+        for column, name in enumerate(known.programme.names):
+            if name in self.lattice.at:
+                slopes[:, self.lattice.at[name]] = known.slopes[:, column]
+        return slopes
+
+    def _bounded(self, boxes: Boxes, cutoff: float, parents: Duals | None = None) -> Bounded:
+        """Boxes bounded; the best integer design among them is kept."""
+        self.result.boxes += len(boxes)
+        known = bounded(self.programmes, boxes, cutoff, loose=LOOSE, parents=parents)
+        programme, answers, lower = known.programme, known.answers, known.lower
+        good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower) & ~programme.inexact()
+        for i in np.flatnonzero(good):
+            value = float(answers.objective[i] + programme.constant[i])
+            if value < self.result.value:
+                pairs = zip(programme.names, answers.y[i], strict=True)
+                self.result.design = {name: math.exp(y) for name, y in pairs if name}
+                self.result.point, self.result.value = boxes.low[i].copy(), value
+        return known
+
+    def tightened(self, queue: Open) -> tuple[Boxes, np.ndarray]:
+        """Boxes without what their tangents put beyond the cutoff, and the numbers of those of which something is left.
+
+        A tangent that bounds a box by `lower` and rises by `slope` along a coordinate passes the cutoff after
+        `(cutoff - lower) / slope`, in logarithms.
+        """
+        boxes, slopes = queue.boxes, queue.slopes
+        room = (self.cutoff - queue.lower)[:, None]
+        with np.errstate(all="ignore"):
+            most = boxes.low * np.exp(np.where(slopes > 0, room / slopes, np.inf)) * (1.0 + SLIP)
+            least = boxes.high * np.exp(np.where(slopes < 0, room / slopes, -np.inf)) * (1.0 - SLIP)
+        high = np.minimum(boxes.high, np.floor(np.minimum(most, LARGEST))).astype(np.int64)
+        low = np.maximum(boxes.low, np.ceil(least)).astype(np.int64)
+        if math.isfinite(self.cutoff) and ((low > boxes.low) | (high < boxes.high)).any():
+            self.result.bound = min(self.result.bound, self.cutoff)
+            return self.lattice.propagate(Boxes(low, high))
+        return boxes, np.arange(len(boxes))
+
+    def fresh(self, boxes: Boxes) -> Boxes:
+        """Those that no dive has met."""
+        marks = [low.tobytes() + high.tobytes() for low, high in zip(boxes.low, boxes.high, strict=True)]
+        new = [i for i, mark in enumerate(marks) if mark not in self.seen and not self.seen.add(mark)]
+        return boxes[np.asarray(new, int)]
+
+    def split(self, boxes: Boxes) -> Split:
+        """Each box in parts along the coordinate that promises most."""
+        width = np.log(boxes.high / np.maximum(boxes.low, 1))
+        columns = (width * (self.gains / self.splits)).argmax(axis=1)
+        pieces, parents = self.lattice.split(boxes, columns, PARTS)
+        return Split(boxes, columns, pieces, parents)
+
+    def learn(self, split: Split, before: np.ndarray, after: np.ndarray) -> None:
+        """Count what bounds gained where boxes were split. **Arguments:** `before`, `after` of the pieces first."""
+        count = len(split.pieces)
+        limit = np.minimum(self.cutoff, before[:count] + 1.0)  # what lies beyond the cutoff is no gain
+        gain = np.maximum(np.minimum(after[:count], limit) - before[:count], 0.0)
+        pieces = np.maximum(np.bincount(split.parents, minlength=len(split.boxes)), 1)
+        gained = np.bincount(split.parents, gain, len(split.boxes)) / pieces
+        rows = np.arange(len(split.boxes))
+        width = np.log(split.boxes.high[rows, split.columns] / np.maximum(split.boxes.low[rows, split.columns], 1))
+        np.add.at(self.gains, split.columns, gained / np.maximum(width * (1.0 - 1.0 / PARTS), 1e-9))
+        np.add.at(self.splits, split.columns, 1.0)

@@ -1,0 +1,117 @@
+"""Dives: good integer designs around relaxed ones, which tell a search early what is not worth its while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.system import System
+from hwopt.optim.branching import Search
+
+CANDIDATES = 48
+"""Boxes that a dive starts from."""
+
+ROUNDS = 10
+"""Splits of counts in a dive: from thousands to single ones in halves."""
+
+WIDTH = 96
+"""Boxes that a dive keeps."""
+
+
+def dive(work: Search, boxes: Boxes) -> None:
+    """Look for good designs: all else rounded, then the lattice's counts branched alone.
+
+    **Arguments:** `boxes` with most degrees fixed.
+    """
+    lattice = work.lattice
+    counts = [lattice.at[name] for name in lattice.counts]
+    boxes = work.fresh(boxes)
+    if not len(boxes):
+        return
+    known = work.bound(boxes)
+    relaxed, lower = work.relaxed(boxes, known), known.lower
+    order = np.argsort(lower, kind="stable")[:CANDIDATES]
+    alive = order[np.isfinite(lower[order])]
+    if not len(alive):
+        return
+    boxes = work.fresh(lattice.propagate(rounded(lattice, boxes[alive], relaxed[alive]))[0])
+    for _ in range(ROUNDS):
+        if not len(boxes):
+            return
+        known = work.bound(boxes)
+        relaxed, lower = work.relaxed(boxes, known), known.lower
+        alive = np.flatnonzero(np.isfinite(lower) & (lower < work.cutoff) & ~boxes.points)
+        alive = alive[np.argsort(lower[alive], kind="stable")][:WIDTH]
+        if not len(alive):
+            return
+        some = alive[: CANDIDATES // 2]
+        leaves(work, counted(lattice, boxes[some], relaxed[some]))
+        narrow = boxes[alive]
+        widths = np.log(narrow.high[:, counts] / narrow.low[:, counts])
+        halves, _ = lattice.split(narrow, np.asarray(counts)[widths.argmax(axis=1)])
+        boxes = work.fresh(halves)
+
+
+def leaves(work: Search, points: Sequence[np.ndarray] | np.ndarray) -> None:
+    """Solve integer designs; points that are none are left out."""
+    if not len(points):
+        return
+    table = np.unique(np.asarray(points, np.int64), axis=0)
+    boxes = work.fresh(Boxes.of_points(table[work.lattice.valid(table)]))
+    if len(boxes):
+        work.bound(boxes)
+
+
+def around(lattice: System, boxes: Boxes, relaxed: np.ndarray, factor: float) -> Boxes:
+    """Boxes narrowed around relaxed points in everything but counts."""
+    shape = [column for name, column in lattice.at.items() if name not in lattice.counts]
+    low, high = boxes.low.copy(), boxes.high.copy()
+    low[:, shape] = np.clip(np.floor(relaxed[:, shape] / factor), low[:, shape], high[:, shape])
+    high[:, shape] = np.clip(np.ceil(relaxed[:, shape] * factor), low[:, shape], high[:, shape])
+    return Boxes(low, high)
+
+
+def rounded(lattice: System, boxes: Boxes, relaxed: np.ndarray) -> Boxes:
+    """Boxes with all but counts at integers next to relaxed points (box, coordinate): the nearest, and either side of some.
+
+    Each coordinate in its order, within what those before leave it.
+    """
+    counts = {lattice.at[name] for name in lattice.counts}
+    near = np.clip(np.round(relaxed), boxes.low, boxes.high).astype(np.int64)
+    wanted = [near]
+    for column in (c for c, each in enumerate(lattice.coordinates) if each.sided):
+        for side in (np.floor, np.ceil):
+            other = near.copy()
+            other[:, column] = np.clip(side(relaxed[:, column]), boxes.low[:, column], boxes.high[:, column])
+            wanted.append(other)
+    targets, rows = np.concatenate(wanted), np.tile(np.arange(len(boxes)), len(wanted))
+    low, high = boxes.low[rows].copy(), boxes.high[rows].copy()
+    for column in (c for c in range(len(lattice.names)) if c not in counts):
+        least, most = low[:, column].copy(), high[:, column].copy()
+        tight, left = lattice.propagate(Boxes(low, high))
+        least[left], most[left] = tight.low[:, column], tight.high[:, column]
+        low[:, column] = high[:, column] = np.clip(targets[:, column], least, most)
+    return Boxes(low, high)
+
+
+def counted(lattice: System, boxes: Boxes, relaxed: np.ndarray) -> np.ndarray:
+    """Designs with integer counts around relaxed points (box, coordinate) of boxes whose other coordinates are points."""
+    for name in sorted(lattice.counts, key=lambda name: lattice.by_name[name].fills):  # what fills up comes last
+        each, column = lattice.by_name[name], lattice.at[name]
+        boxes, left = lattice.propagate(boxes)
+        relaxed = relaxed[left]
+        lows, highs = (lattice.columns(end.astype(float)) for end in (boxes.low, boxes.high))
+        step = lattice.steps(name, lows, highs)
+        below, above = each.reach
+        values = [(np.floor(relaxed[:, column] / step) + k) * step for k in range(-below, above + 1)]
+        if each.fills:
+            most = boxes.high[:, column] // step * step
+            values += [most, most - step]
+        rows = np.tile(np.arange(len(boxes)), len(values))
+        low, high = boxes.low[rows].copy(), boxes.high[rows].copy()
+        chosen = np.clip(np.concatenate(values).astype(np.int64), low[:, column], high[:, column])
+        low[:, column] = high[:, column] = chosen
+        boxes, relaxed = Boxes(low, high), relaxed[rows]
+    return boxes.low[boxes.points]

@@ -1,0 +1,111 @@
+"""Convex programmes of a question's boxes: read once, and recorded for all boxes that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hwopt.convex.canonical import Draft, Programme
+from hwopt.convex.reader import NotDGP
+from hwopt.convex.recording import NotRecordable, Recording, Tape
+from hwopt.convex.signomial import Algebra, Signomial
+from hwopt.design.problem import Problem
+from hwopt.integers.boxes import Boxes, joined
+from hwopt.integers.relaxation import Ends, ends_of
+from hwopt.integers.system import System
+from hwopt.optim.canonicalize import canonicalize, free_values
+
+Elastic = Callable[[Algebra], tuple[Signomial, dict[str, Signomial]]]
+"""What is minimised in place of the objective, and by what each budget (by name) may be exceeded."""
+
+RECORDINGS = 4
+"""Recordings of points: the first few batches of them may each need a form of its own."""
+
+TRAILS = 64
+"""Ways from wide boxes to points that a recording is made beside."""
+
+
+@dataclass
+class Programmes:
+    """The programmes of one question."""
+
+    problem: Problem
+    lattice: System
+    elastic: Elastic | None = None
+    recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
+
+    def of(self, boxes: Boxes) -> tuple[Programme, np.ndarray]:
+        """The programmes of boxes, and where the constraints that are numbers hold (box,)."""
+        ends = ends_of(self.lattice, boxes)
+        points = bool(boxes.points.all())
+        if len(boxes) == 1:
+            return self._read(ends, 1)
+        for each in self.recordings:
+            known = each.programmes(ends) if each.points == points else None
+            if known is not None:
+                return known
+        if sum(each.points == points for each in self.recordings) < (RECORDINGS if points else 1):
+            recorded = self._recorded(boxes, points)
+            known = recorded and recorded.programmes(ends)
+            if recorded and known:
+                self.recordings.append(recorded)
+                return known
+        return self._read(ends, len(boxes))
+
+    def _draft(self, ends: Ends) -> tuple[Draft, np.ndarray]:
+        algebra = Algebra()
+        values, ties = free_values(self.problem, self.lattice, algebra, ends)
+        goal, budgets = (None, None) if self.elastic is None else self.elastic(algebra)
+        canonical = canonicalize(self.problem, algebra, values, budgets)
+        return canonical.draft(ties, goal), canonical.holds
+
+    def _read(self, ends: Ends, count: int) -> tuple[Programme, np.ndarray]:
+        draft, holds = self._draft(ends)
+        return draft.programme(count), np.broadcast_to(holds, (count,))
+
+    def _recorded(self, boxes: Boxes, points: bool) -> _Recorded | None:
+        """A reading of points, or of boxes beside those that hold all there are; None where it cannot be done again."""
+        every = boxes if points else joined([boxes, *_narrowing(self.lattice)])
+        tape = Tape(len(every))
+        ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in ends_of(self.lattice, every).items()}
+        try:
+            draft, holds = self._draft(ends)
+            return _Recorded(draft, Recording(tape, [*draft.nodes, holds]), points)
+        except (NotRecordable, NotDGP):
+            return None
+
+
+def _narrowing(lattice: System) -> list[Boxes]:
+    """Boxes that hold all others, and boxes within them down to points, halved where they are widest and followed at random.
+
+    What is open in a wide box is decided in narrow ones: a reading of both has a form for each.
+    """
+    rng = np.random.default_rng(0)
+    boxes = lattice.initial_boxes()
+    trail = [boxes]
+    boxes = boxes[rng.integers(len(boxes), size=TRAILS)] if len(boxes) else boxes
+    while len(boxes := boxes[~boxes.points]):
+        halves, parents = lattice.split(boxes, np.log(boxes.high / np.maximum(boxes.low, 1)).argmax(axis=1))
+        order = rng.permutation(len(halves))
+        _, first = np.unique(parents[order], return_index=True)
+        boxes = halves[order[first]]
+        trail.append(boxes)
+    return trail
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A reading that can be done again for other boxes."""
+
+    draft: Draft
+    recording: Recording
+    points: bool
+
+    def programmes(self, ends: Ends) -> tuple[Programme, np.ndarray] | None:
+        """The programmes of other boxes; None where they need a reading of their own."""
+        values, known = self.recording.run(np.stack([end for both in ends.values() for end in both]))
+        if not known.all():
+            return None
+        return self.draft.with_nodes(values[:-1]).programme(values.shape[1]), values[-1] != 0

@@ -1,0 +1,126 @@
+"""Programmes of boxes from a recording are those that a reading of the same boxes gives."""
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.convex.recording import Tape, guessed
+from hwopt.design.lattices import lattice_of
+from hwopt.integers.boxes import joined
+from hwopt.integers.relaxation import ends_of
+from hwopt.optim import programmes as room
+from hwopt.optim.bounding import bounded
+from hwopt.optim.programmes import Programmes
+
+QUESTIONS = {
+    "training": ("train_cost", {}),
+    "serving": ("serve_cost", {}),
+    "apart": ("serve_latency", {"split": "apart", "requests_per_s": 50.0}),
+    "experts": ("train_cost", {"workload": "mixtral-8x7b", "chip": "h200"}),
+    "both": ("train_and_serve", {}),
+}
+QUICK = ("training", "serving")
+
+
+def random_boxes(lattice, rng, trails):
+    """Boxes of the lattice at all depths down to points, halved along coordinates at random."""
+    boxes = lattice.initial_boxes()
+    boxes = boxes[rng.integers(len(boxes), size=trails)]
+    found = [boxes]
+    while len(boxes := boxes[~boxes.points]):
+        chances = rng.random(boxes.low.shape) * np.log(boxes.high / boxes.low)
+        halves, parents = lattice.split(boxes, chances.argmax(axis=1))
+        order = rng.permutation(len(halves))
+        boxes = halves[order[np.unique(parents[order], return_index=True)[1]]]
+        found.append(boxes)
+    return joined(found)
+
+
+SLOW = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in QUESTIONS]
+
+
+@pytest.fixture(scope="module", params=SLOW)
+def programmes(request):
+    objective, fields = QUESTIONS[request.param]
+    with jax.enable_x64(True):
+        problem = hwopt.objective(objective, **fields).problem()
+        return Programmes(problem, lattice_of(problem))
+
+
+def test_the_recording_equals_the_reading(programmes):
+    """10,000 random boxes: every number of their programmes to 1e-12, and the same marks of what is relaxed."""
+    lattice = programmes.lattice
+    boxes = random_boxes(lattice, np.random.default_rng(1), 500)
+    boxes = boxes[~boxes.points][:10_000]
+    assert len(boxes) > 5_000
+    with jax.enable_x64(True):
+        recorded = programmes._recorded(boxes[:2], points=False)
+        assert recorded is not None
+        ends = ends_of(lattice, boxes)
+        _, known = recorded.recording.run(np.stack([end for both in ends.values() for end in both]))
+        assert known.mean() > 0.98  # of others it says nothing, and they are read
+        boxes = boxes[known]
+        every = joined([boxes, *room._narrowing(lattice)])
+        tape = Tape(len(every))
+        ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in ends_of(lattice, every).items()}
+        draft, holds = programmes._draft(ends)
+        programme, again = recorded.programmes(ends_of(lattice, boxes)) or pytest.fail("boxes that it knows")
+    count = len(boxes)
+    rows = lambda values: np.stack([np.broadcast_to(guessed(each), (len(every),))[:count] for each in values], axis=1)
+    assert (rows([holds])[:, 0] == again).all()
+    assert draft.labels == programme.labels and draft.names == programme.names
+    assert (draft.structure.exponents == programme.structure.exponents).all()
+    numbers = programme.numbers
+    tables = (numbers.constants, numbers.offsets, numbers.lower, numbers.upper)
+    for read, repeated in zip(draft.numbers, tables, strict=True):
+        np.testing.assert_allclose(rows(read), repeated, rtol=1e-12, atol=1e-12)
+    for one, other in zip(draft.relaxed, programme.relaxed, strict=True):
+        assert (rows([one.nodes])[:, 0] == np.broadcast_to(other.nodes, (count,))).all()
+
+
+def test_bounds_are_those_of_a_reading(programmes):
+    """Solved, with programmes from a recording and from a reading: neither is below the other by more than rounding."""
+    boxes = random_boxes(programmes.lattice, np.random.default_rng(2), 12)
+    boxes = boxes[~boxes.points][::3][:64]
+
+    class Read(Programmes):
+        def _recorded(self, boxes, points):
+            return None
+
+    with jax.enable_x64(True):
+        one = bounded(programmes, boxes, tolerance=1e-9)
+        other = bounded(Read(programmes.problem, programmes.lattice), boxes, tolerance=1e-9)
+    assert any(not each.points for each in programmes.recordings)
+    assert (np.isinf(one.lower) == np.isinf(other.lower)).all()
+    finite = np.isfinite(one.lower)
+    assert finite.any()
+    np.testing.assert_allclose(one.lower[finite], other.lower[finite], atol=3e-3)
+
+
+def test_points_are_recorded_apart_from_boxes(programmes):
+    boxes = random_boxes(programmes.lattice, np.random.default_rng(3), 16)
+    points = boxes[boxes.points]
+    assert len(points) >= 2
+    with jax.enable_x64(True):
+        programme, _ = programmes.of(points)
+        alone, _ = programmes.of(points[:1])
+    assert len(programme.constant) == len(points)
+    assert alone.structure.exponents.shape[1] <= programme.structure.exponents.shape[1]
+
+
+def test_parents_bound_their_parts(programmes):
+    """What a box's answer puts beyond the cutoff in its parts is not solved, and is beyond it."""
+    lattice = programmes.lattice
+    boxes = random_boxes(lattice, np.random.default_rng(4), 8)
+    boxes = boxes[~boxes.points]
+    with jax.enable_x64(True):
+        whole = bounded(programmes, boxes)
+        halves, parents = lattice.split(boxes, np.log(boxes.high / boxes.low).argmax(axis=1))
+        free = bounded(programmes, halves)
+        finite = free.lower[np.isfinite(free.lower)]
+        cutoff = float(np.median(finite))
+        cut = bounded(programmes, halves, cutoff, parents=whole.duals.of(parents))
+    assert (cut.answers.iterations[free.lower < cutoff - 1e-6] > 0).all()
+    dropped = np.flatnonzero((cut.answers.iterations == 0) & np.isfinite(cut.lower))
+    assert (cut.lower[dropped] > cutoff).all() and (cut.lower[dropped] <= free.lower[dropped] + 1e-5).all()
