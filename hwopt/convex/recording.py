@@ -41,8 +41,9 @@ class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Recorded:
         if method != "__call__" or settings:
             raise NotRecordable(f"{function.__name__}.{method}")
-        if function is np.power and not isinstance(inputs[1], Recorded) and float(inputs[1]) in _POWERS:
-            return self.tape.done(_POWERS[float(inputs[1])], inputs[:1])
+        if function is np.power and not isinstance(inputs[1], Recorded) and np.size(inputs[1]) == 1:
+            shorter = _POWERS.get(np.asarray(inputs[1]).item())
+            return self.tape.done(shorter, inputs[:1]) if shorter else self.tape.done(function, inputs)
         return self.tape.done(function, inputs)
 
     def __array_function__(self, function: Callable, _: Any, inputs: tuple, settings: dict) -> Any:

@@ -14,7 +14,9 @@ def recorded(function, *columns):
 
 OPERATIONS = {
     "arithmetic": lambda a, b: (a + 2.0) * b - a / b + -a,
-    "powers": lambda a, b: a**2 + b**0.5 + a**-1.0 + b**1.7 + 2.0**a + a**1.0,
+    "powers": lambda a, b: (
+        a**2 + b**0.5 + a**-1.0 + b**1.7 + 2.0**a + a**1.0 + a ** np.array([1.3]) + a ** np.array([2.0]) + a**b
+    ),
     "functions": lambda a, b: (
         np.exp(-a) + np.log(b) + np.sqrt(a) + np.abs(a - b) + np.maximum(a, b) * np.minimum(a, 3.0)
     ),
