@@ -1,18 +1,32 @@
-"""What every test shares: compiled programs, kept between runs."""
+"""What every test shares: compiled programs, kept between runs, and how they are compiled."""
 
 from __future__ import annotations
 
 import os
 
-import jax
-
-# jaxtyping's import hook is left out: it would check the constructors too, where annotations promise a jax Array and
-# the catalogue rightly passes NumPy float64, which is cast at the boundary only.
+from tests.compiling import QUICK, THOROUGH
 
 
 def pytest_configure(config):
-    # Tests compile many small programs. jax does not lock its cache on disk, so each worker keeps its own.
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-    jax.config.update("jax_compilation_cache_dir", str(config.rootpath / ".pytest_cache" / "jax" / worker))
+    before = os.environ.get("XLA_FLAGS")
+    os.environ["XLA_FLAGS"] = f"{before or ''} {QUICK}"
+    import jax
+
+    # Workers share the cache: jax does not lock it, and compiles again what it finds half written.
+    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    jax.devices()  # reads the flags
+    if before is None:
+        del os.environ["XLA_FLAGS"]
+    else:
+        os.environ["XLA_FLAGS"] = before
+
+    from hwopt.convex import interior_point
+
+    if jax.default_backend() == "cpu":
+        interior_point._kernel = jax.jit(interior_point._advance, compiler_options=THOROUGH)
+
+
+# jaxtyping's import hook is left out: it would check the constructors too, where annotations promise a jax Array and
+# the catalogue rightly passes NumPy float64, which is cast at the boundary only.

@@ -21,12 +21,9 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.cli.work import work_of
 
     work = work_of(options, FLAGS)
-    import jax
-    import numpy as np
-
+    from hwopt.jaxprs.kept import estimated
     from hwopt.model.estimate import estimate
     from hwopt.optim.plan_search import best_plan
-    from hwopt.optim.quick_jit import quick_jit
     from hwopt.report.documents import report_document
     from hwopt.report.plan_words import plan_document
     from hwopt.report.screens import estimate_screen
@@ -35,8 +32,7 @@ def run(options: argparse.Namespace) -> int:
     if plan is None:
         plan, report, _ = best_plan(work.workload, cluster, alternatives=0).best
     else:
-        with jax.enable_x64(True):
-            report = jax.tree.map(np.asarray, quick_jit(estimate)(work.workload, cluster, plan))
+        report = estimated(estimate, work.workload, cluster, plan)
     around = work.interval(plan), options.constants
     plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
     show(

@@ -1,6 +1,6 @@
 """Designs by the exact model: hard maxima, integers as integers. The last word on what a solver or a sweep found.
 
-The model is traced once for all questions of a form and run in NumPy, so that nothing waits for a compiler.
+The model is traced once for all questions of a form, kept on disk and run in NumPy, so that nothing waits for a compiler.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend import core
 
 from hwopt.design.design import Design
 from hwopt.design.problem import Form, Problem, put, values
-from hwopt.jaxprs.straight_line import StraightLine, straightened
+from hwopt.jaxprs.kept import Traced, traced
 from hwopt.model.chip_project import areas, bill
 from hwopt.model.estimate import estimate
 from hwopt.model.manufacture import Bill
@@ -61,28 +60,20 @@ class ExactModel:
         self.problem = problem
 
     @cached_property
-    def _line(self) -> tuple[StraightLine, Any]:
+    def _traced(self) -> Traced:
         leaves, tree = jax.tree.flatten(self.problem.template)
-        closed, shapes = _traced(self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves))
-        limits = [np.asarray([each.limit for each in self.problem.budgets])]
-        return straightened(closed, [*leaves, *limits]), shapes
+        general = _general(self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves))
+        limits = [each.limit for each in self.problem.budgets]
+        return general.known([*(x for leaf in leaves for x in np.ravel(leaf)), *limits])
 
     def prepare(self) -> ExactModel:
         """The same, traced."""
-        _ = self._line
+        _ = self._traced
         return self
 
     def designs(self, columns: Sequence[np.ndarray]) -> Exact:
         """Some designs. **Arguments:** a column for each of the problem's variables, SI."""
-        line, shapes = self._line
-        numbers = line.on_numbers(*columns)
-        count, leaves, at = len(columns[0]), [], 0
-        for each in jax.tree.leaves(shapes):
-            size = int(np.prod(each.shape))
-            part = np.stack([np.broadcast_to(x, (count,)) for x in numbers[at : at + size]], axis=-1)
-            leaves.append(part.reshape(count, *each.shape))
-            at += size
-        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+        return self._traced(columns, len(columns[0]))
 
     def at(self, points: np.ndarray) -> Exact:
         """Designs at points (design, variable) in logarithms, integers rounded: `exp(log(n))` misses them by the last bit."""
@@ -92,8 +83,8 @@ class ExactModel:
 
 
 @cache
-def _traced(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> tuple[core.ClosedJaxpr, Exact]:
-    """The jaxpr of a form's designs and reports, and the shapes of what it returns."""
+def _general(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> Traced:
+    """Designs and reports of a form, of the template's leaves, limits and variables."""
 
     def outputs(leaves: list[Any], limits: Any, x: Any) -> Exact:
         design = put(form, jax.tree.unflatten(tree, leaves), list(x))
@@ -101,7 +92,6 @@ def _traced(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> tuple
         chip = None if project is None else DrawnChip(bill(project), areas(project))
         return Exact(design, report, chip, *values(form, design, report, limits))
 
-    with jax.enable_x64(True):
-        number = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)
-        arguments = [number(*shape) for shape in shapes], number(len(form.budgets)), number(len(form.places))
-        return jax.make_jaxpr(outputs, return_shape=True)(*arguments)
+    number = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)
+    arguments = [number(*shape) for shape in shapes], number(len(form.budgets)), number(len(form.places))
+    return traced(outputs, *arguments, key=(form, jax.tree.unflatten(tree, shapes)))

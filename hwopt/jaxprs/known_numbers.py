@@ -1,11 +1,12 @@
 """JAX's operations on known numbers, node by node: what a jaxpr does where no variable reaches."""
 
+import math
 import operator
 from collections.abc import Callable
+from importlib import import_module
 
 import jax
 import numpy as np
-from scipy import special
 
 from hwopt.jaxprs.arrays import Known
 
@@ -31,6 +32,24 @@ def on_numbers(name: str, inputs: list[Known], params: dict) -> Known:
 
 def _simple(function: Callable) -> Callable:
     return lambda *x, p: function(*x)
+
+
+def _special(name: str) -> Callable:
+    """A function of `scipy.special`; of a few numbers that of `math`, since loading SciPy takes a fifth of a second."""
+    few = getattr(math, _OF_MATH.get(name, ""), None)
+
+    def run(x, p):
+        if few is None or not isinstance(x, np.ndarray) or x.size > FEW:
+            return getattr(import_module("scipy.special"), name)(x)
+        return np.array([few(each) for each in x.ravel()]).reshape(x.shape)
+
+    return run
+
+
+_OF_MATH = {"erf": "erf", "erfc": "erfc"}
+
+FEW = 256
+"""Numbers that are worked out one by one."""
 
 
 def _divided(a, b):
@@ -74,12 +93,13 @@ NUMBERS: dict[str, Callable] = {
     **{name: _simple(function) for name, function in {
         "add": operator.add, "add_any": operator.add, "sub": operator.sub, "div": _divided, "rem": np.fmod,
         "mul": lambda a, b: a & b if a.dtype == bool else a * b, "max": np.maximum, "min": np.minimum, "neg": np.negative,
-        "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "logistic": special.expit, "erf": special.erf,
-        "erfc": special.erfc, "lgamma": special.gammaln, "digamma": special.digamma, "is_finite": np.isfinite,
+        "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "is_finite": np.isfinite,
         "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
         "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "clamp": lambda low, x, high: np.clip(x, low, high),
         "select_n": lambda c, *cases: np.where(c.astype(bool), cases[1], cases[0]) if len(cases) == 2 else np.choose(c, cases),
     }.items()},
+    **{name: _special(function) for name, function in {
+        "logistic": "expit", "erf": "erf", "erfc": "erfc", "lgamma": "gammaln", "digamma": "digamma"}.items()},
     **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"), _simple(lambda a: a)),
     "round": _rounded,
     "integer_pow": lambda a, p: np.power(a, p["y"]),

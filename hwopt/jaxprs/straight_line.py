@@ -8,6 +8,8 @@ variants, which compilers fuse and vectorise; for the training model less than h
 What is dropped is dropped for good: `x * 0` is 0, also where x is not finite.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,6 +77,24 @@ class StraightLine:
 
         with np.errstate(all="ignore"):
             return self._values([np.asarray(x, np.float64) for x in columns], lambda x: np.asarray(x)[None], operation)
+
+    def with_known(self, numbers: Sequence[float]) -> StraightLine:
+        """The same with its first inputs known, and what follows from them alone worked out."""
+        simplifier = _Simplifier()
+        results: dict[int, Element] = {id(each): np.float64(x) for each, x in zip(self.inputs, numbers, strict=False)}
+        free = tuple(Symbol("input", (i,)) for i in range(len(self.inputs) - len(numbers)))
+        results |= {id(old): new for old, new in zip(self.inputs[len(numbers) :], free, strict=True)}
+        value = lambda element: results[id(element)] if isinstance(element, Symbol) else element
+        with np.errstate(all="ignore"):
+            for symbol in self.operations:
+                results[id(symbol)] = simplifier.again(symbol, tuple(map(value, symbol.arguments)))
+        outputs = tuple(map(value, self.outputs))
+        return StraightLine(free, _ordered(outputs), outputs)
+
+    def only(self, outputs: Sequence[int]) -> StraightLine:
+        """The same with some of its outputs, and what these need."""
+        chosen = tuple(self.outputs[i] for i in outputs)
+        return StraightLine(self.inputs, _ordered(chosen), chosen)
 
     def _values(self, columns: Sequence[Any], constant: Callable, operation: Callable) -> list[Any]:
         """The outputs, from how a constant is seen and an operation carried out."""
@@ -157,14 +177,14 @@ def _run(symbol: Symbol, arguments: list[Any], kind: Any) -> Array:
     if symbol.name == "convert_element_type":
         to = dict(symbol.params)["new_dtype"]
         return arguments[0].astype(kind if np.issubdtype(to, np.floating) else jax.dtypes.canonicalize_dtype(to))
-    if symbol.name in _FUNCTIONS:
-        return _FUNCTIONS[symbol.name](*arguments)
+    if symbol.name in FUNCTIONS:
+        return FUNCTIONS[symbol.name](*arguments)
     shape = jnp.broadcast_shapes(*(jnp.shape(each) for each in arguments))
     wide = [jnp.broadcast_to(jnp.asarray(each), shape) for each in arguments]
     return symbol.primitive.bind(*wide, **dict(symbol.params))
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
     "neg": lambda a: -a, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
@@ -226,12 +246,21 @@ class _Simplifier(Interpreter):
         return self.kept(name, arguments, equation.primitive, tuple(sorted(params.items(), key=lambda item: item[0])))
 
     def simplified(self, name: str, *arguments: Element, primitive: Any = None) -> Element:
-        """An operation without parameters, simplified; one that is not in `_FUNCTIONS` comes with its primitive."""
+        """An operation without parameters, simplified; one that is not in `FUNCTIONS` comes with its primitive."""
         if not any(isinstance(each, Symbol) for each in arguments):
             return on_numbers(name, [np.asarray(each)[None] for each in arguments], {})[0]
         rule = _RULES.get(name)
         simpler = rule(self, *arguments) if rule else None
         return simpler if simpler is not None else self.kept(name, arguments, primitive)
+
+    def again(self, symbol: Symbol, arguments: tuple) -> Element:
+        """An operation once more, of which some arguments are known now."""
+        self.origin = symbol.origin
+        if not any(isinstance(each, Symbol) for each in arguments):
+            return on_numbers(symbol.name, [np.asarray(each)[None] for each in arguments], dict(symbol.params))[0]
+        if symbol.params or symbol.name not in _RULES:
+            return self.kept(symbol.name, arguments, symbol.primitive, symbol.params)
+        return self.simplified(symbol.name, *arguments, primitive=symbol.primitive)
 
     def kept(self, name: str, arguments: tuple, primitive: Any, params: tuple = ()) -> Symbol:
         key = (name, params, *(_key(each) for each in arguments))
@@ -251,8 +280,8 @@ class _Simplifier(Interpreter):
     def _sub(self, a, b):
         if _is(b, 0.0):
             return a
-        if a is b and np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating):
-            return np.float64(0.0)
+        if a is b and (not self.origin or np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating)):
+            return np.float64(0.0)  # without an origin: read from disk, where numbers are all there is
         return self.simplified("neg", b) if _is(a, 0.0) else None
 
     def _mul(self, a: Element, b: Element) -> Element:

@@ -67,7 +67,22 @@ def bounded(
     **Arguments:** `loose`: gap that will do of a box below the cutoff, which is split in any case; `parents`: answers of boxes
     that hold these: what they put beyond the cutoff is not solved.
     """
-    programme, holds = programmes.of(boxes)
+    return solved(*programmes.of(boxes), boxes.points, cutoff, tolerance, loose, parents)
+
+
+def solved(
+    programme: Programme,
+    holds: np.ndarray,
+    points: np.ndarray,
+    cutoff: float = math.inf,
+    tolerance: float = 1e-7,
+    loose: float = 0.0,
+    parents: Duals | None = None,
+) -> Bounded:
+    """Bound boxes whose programmes are there.
+
+    **Arguments:** `holds`: where the constraints that are numbers hold; `points`: which boxes are points; others as `bounded`.
+    """
     structure, numbers = programme.structure, programme.numbers
     goal = cutoff - programme.constant
     settled = ~holds
@@ -76,10 +91,10 @@ def bounded(
         settled |= certificate.lower_bound(structure, numbers, y, parents.multipliers) > goal
         answers = Answers.none(y, parents.multipliers)
     else:
-        answers = Answers.none(numbers.lower, np.zeros((len(boxes), len(structure.target))))
+        answers = Answers.none(numbers.lower, np.zeros((len(holds), len(structure.target))))
     left = np.flatnonzero(~settled)
     if len(left):
-        enough = np.where(boxes.points[left], 0.0, loose)
+        enough = np.where(points[left], 0.0, loose)
         answers.put(left, solve(structure, numbers.take(left), cutoff=goal[left], tolerance=tolerance, loose=enough))
     lower, slopes = certificate.sloped_bound(structure, numbers, answers.y, answers.multipliers)
     none = ~holds | impossible(structure, numbers, answers)

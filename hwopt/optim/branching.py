@@ -12,7 +12,7 @@ from hwopt.convex.interior_point import Status
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
 from hwopt.integers.system import System
-from hwopt.optim.bounding import Bounded, Duals, bounded
+from hwopt.optim.bounding import Bounded, Duals, bounded, solved
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import Programmes
 
@@ -119,17 +119,24 @@ class Search:
     def bound(self, boxes: Boxes, parents: Duals | None = None) -> Bounded:
         """Boxes bounded against the best design known.
 
-        Points that were relaxed for the sake of the boxes read beside them are read again alone, best first.
+        Points that were relaxed for the sake of the boxes read beside them are read again as if alone.
         """
         if self.deadline.over:
             raise OutOfTime
-        known = self._bounded(boxes, self.cutoff, parents)
+        self.result.boxes += len(boxes)
+        known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE, parents=parents)
+        self._keep_best(boxes, known)
         lower = known.lower
-        doubtful = np.flatnonzero(boxes.points & known.programme.inexact() & np.isfinite(lower) & (len(boxes) > 1))
-        for i in doubtful[np.argsort(lower[doubtful], kind="stable")]:
-            if lower[i] >= self.cutoff or self.deadline.over:
+        doubtful = boxes.points & known.programme.inexact() & (lower < self.cutoff) & (len(boxes) > 1)
+        rows = np.flatnonzero(doubtful)
+        for some, programme, holds in self.programmes.alone(boxes[rows]):
+            if self.deadline.over:
                 break
-            lower[i] = max(lower[i], self._bounded(boxes[i : i + 1], math.inf).lower[0])
+            points = boxes[rows[some]]
+            self.result.boxes += len(points)
+            exact = solved(programme, holds, points.points, self.cutoff)
+            self._keep_best(points, exact)
+            lower[rows[some]] = np.maximum(lower[rows[some]], exact.lower)
         return known
 
     def relaxed(self, boxes: Boxes, known: Bounded) -> np.ndarray:
@@ -148,10 +155,8 @@ class Search:
                 slopes[:, self.lattice.at[name]] = known.slopes[:, column]
         return slopes
 
-    def _bounded(self, boxes: Boxes, cutoff: float, parents: Duals | None = None) -> Bounded:
-        """Boxes bounded; the best integer design among them is kept."""
-        self.result.boxes += len(boxes)
-        known = bounded(self.programmes, boxes, cutoff, loose=LOOSE, parents=parents)
+    def _keep_best(self, boxes: Boxes, known: Bounded) -> None:
+        """The best integer design among boxes is kept."""
         programme, answers, lower = known.programme, known.answers, known.lower
         good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower) & ~programme.inexact()
         for i in np.flatnonzero(good):
@@ -160,7 +165,6 @@ class Search:
                 pairs = zip(programme.names, answers.y[i], strict=True)
                 self.result.design = {name: math.exp(y) for name, y in pairs if name}
                 self.result.point, self.result.value = boxes.low[i].copy(), value
-        return known
 
     def tightened(self, queue: Open) -> tuple[Boxes, np.ndarray]:
         """Boxes without what their tangents put beyond the cutoff, and the numbers of those of which something is left.

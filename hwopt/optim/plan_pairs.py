@@ -15,7 +15,7 @@ from hwopt.model import power
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.thermal import operating_point
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable, in_blocks, reports, room, without_rounding
-from hwopt.optim.serving_plans import BLOCK, degree_words, serving_plans
+from hwopt.optim.serving_plans import degree_words, serving_plans
 from hwopt.plan import Disaggregated, Plan
 from hwopt.workload.service import Service
 
@@ -56,7 +56,6 @@ def pair_table(prefill: PlanTable, decode: PlanTable, rows: np.ndarray) -> PlanT
         dict(zip(tables, rows, strict=True)),
         lambda of: [table[name][of[group]] for group, table in tables.items() for name in _DEGREES],
         lambda of: Disaggregated(**{group: table.at(of[group]) for group, table in tables.items()}),
-        BLOCK,
     )
 
 
@@ -101,7 +100,7 @@ class Group:
         self.fitting = np.flatnonzero(self.margin >= -FEASIBILITY_TOLERANCE)
         self.measures = self._measured() if len(self.fitting) else {}
 
-    def _room(self, service: Service, cluster: Cluster, plans: Plan) -> tuple[Array]:
+    def _room(self, service: Service, cluster: Cluster, plans: Plan) -> tuple[np.ndarray]:
         """Memory margins of plans, beside another group of the same degrees that holds nothing but weights."""
         empty = dataclasses.replace(plans, micro_batch=jnp.zeros_like(plans.tp))
         pair = Disaggregated(plans, empty) if self.prefills else Disaggregated(empty, plans)

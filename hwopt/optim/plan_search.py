@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -152,7 +151,7 @@ class _Ranking:
     def _evaluate(self, workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, ...]:
         report = reports(workload, cluster, plans)
         ratios = [getattr(report, name) / limit for name, limit in self.limits.items()]
-        worst = jnp.max(jnp.stack([jnp.zeros_like(report.feasible), *ratios]), axis=0)
+        worst = np.max([np.zeros_like(report.feasible), *ratios], axis=0)
         return self.goal.value(report), self.pace(report), report.feasible, worst
 
 

@@ -2,19 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array
 
 from hwopt.design.metrics import Metric
 from hwopt.hardware.cluster import Cluster
+from hwopt.jaxprs.kept import Traced, traced
 from hwopt.model.estimate import estimate
-from hwopt.optim.quick_jit import quick_jit
 
 MOST_PLANS = 20_000_000
 """Plans that are enumerated at most: 2 GB of memory, half a minute."""
+
+BLOCK = 4096
+"""Plans evaluated at a time."""
+
+REMEMBERED = 8
+"""Clusters whose model is remembered."""
 
 _BITS = 40  # objectives equal to so many bits are one: the rest is rounding
 
@@ -25,13 +31,13 @@ class PlanTable:
 
     **Arguments:** `columns` by name; `keys` of columns: those in which two plans differ that are other plans, not the same with
     another sharding or batch; `build` makes plans, shape (plan,) a leaf, of columns; `block`: how many are evaluated at a time,
-    the last block padded, so that one compiled function serves all.
+    few enough that what is computed on the way stays in the cache.
     """
 
     columns: Mapping[str, np.ndarray]
     keys: Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
     build: Callable[[Mapping[str, np.ndarray]], Any]
-    block: int = 16384
+    block: int = BLOCK
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.columns[name]
@@ -95,21 +101,43 @@ class PlanSearch:
         return self.best.objective / self.lower_bound - 1.0
 
 
-def _mapped(workload: Any, cluster: Cluster, plans: Any) -> Any:
-    return jax.vmap(lambda plan: estimate(workload, cluster, plan))(plans)
-
-
-@quick_jit
 def reports(workload: Any, cluster: Cluster, plans: Any) -> Any:
-    """Reports of plans, whole: one program serves every objective and the answer's own report."""
-    return _mapped(workload, cluster, plans)
+    """Reports of plans, whole, in NumPy: leaves (plan, ...)."""
+    return _modelled(workload, cluster, plans)(_columns(plans), len(_columns(plans)[0]))
 
 
-@quick_jit
-def room(workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, Array]:
-    """Feasibility and memory margins of plans; the compiler drops all else of the model, step time above all."""
-    report = _mapped(workload, cluster, plans)
-    return report.feasible, report.margins.memory
+def room(workload: Any, cluster: Cluster, plans: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Feasibility and memory margins of plans, without all else of the model, step time above all."""
+    chosen = _modelled(workload, cluster, plans, lambda report: (report.feasible, report.margins.memory))
+    return chosen(_columns(plans), len(_columns(plans)[0]))
+
+
+def _columns(plans: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(plans)]
+
+
+_models: dict[Any, Traced] = {}
+
+
+def _modelled(workload: Any, cluster: Cluster, plans: Any, part: Callable[[Any], Any] | None = None) -> Traced:
+    """The model of plans of one cluster: what no plan changes is worked out, and remembered for the last few clusters."""
+    known = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves((workload, cluster))]
+    tree = jax.tree.structure((workload, cluster, plans))
+    key = tree, tuple((leaf.shape, leaf.tobytes()) for leaf in known), part is None
+    if key not in _models:
+        number = lambda shape: jax.ShapeDtypeStruct(shape, np.float64)
+        shapes = [number(leaf.shape) for leaf in known] + [number(())] * len(jax.tree.leaves(plans))
+        model = _estimate(tree, tuple(shapes))
+        model = model if part is None else model.only(part)
+        while len(_models) >= REMEMBERED:
+            _models.pop(next(iter(_models)))
+        _models[key] = model.known([x for leaf in known for x in leaf.ravel()])
+    return _models[key]
+
+
+@lru_cache(maxsize=8)
+def _estimate(tree: Any, shapes: tuple[jax.ShapeDtypeStruct, ...]) -> Traced:
+    return traced(estimate, *jax.tree.unflatten(tree, shapes))
 
 
 def in_blocks(
@@ -121,15 +149,15 @@ def in_blocks(
     """
     parts = []
     for first in range(0, len(index), plans.block):
-        some = index[np.minimum(np.arange(first, first + plans.block), len(index) - 1)]
-        parts.append([np.asarray(part) for part in function(workload, cluster, plans.at(some))])
-    return [np.concatenate(each)[: len(index)] for each in zip(*parts, strict=True)]
+        some = plans.at(index[first : first + plans.block])
+        parts.append([np.asarray(part) for part in function(workload, cluster, some)])
+    return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
 
 def candidates(goal: Metric, plans: PlanTable, index: np.ndarray, workload: Any, cluster: Cluster) -> list[Candidate]:
     """Plans by index with their whole reports, as NumPy; no more than a block."""
-    some = plans.at(index[np.minimum(np.arange(plans.block), len(index) - 1)])
-    whole = jax.tree.map(np.asarray, reports(workload, cluster, some))
+    some = plans.at(index)
+    whole = reports(workload, cluster, some)
     each = [jax.tree.map(lambda leaf, place=place: leaf[place], (some, whole)) for place in range(len(index))]
     return [Candidate(plan, report, float(goal.value(report))) for plan, report in each]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,9 @@ Elastic = Callable[[Algebra], tuple[Signomial, dict[str, Signomial]]]
 RECORDINGS = 4
 """Recordings of points: the first few batches of them may each need a form of its own."""
 
+FORMS = 32
+"""Recordings of points read alone: others are read each time."""
+
 TRAILS = 64
 """Ways from wide boxes to points that a recording is made beside."""
 
@@ -35,13 +38,17 @@ class Programmes:
     lattice: System
     elastic: Elastic | None = None
     recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
+    forms: list[_Recorded] = field(default_factory=list)  # of points read alone
 
     def of(self, boxes: Boxes) -> tuple[Programme, np.ndarray]:
         """The programmes of boxes, and where the constraints that are numbers hold (box,)."""
         ends = ends_of(self.lattice, boxes)
         points = bool(boxes.points.all())
         if len(boxes) == 1:
-            return self._read(ends, 1)
+            if not points:
+                return self._read(ends, 1)
+            _, programme, holds = next(self.alone(boxes))
+            return programme, holds
         for each in self.recordings:
             known = each.programmes(ends) if each.points == points else None
             if known is not None:
@@ -53,6 +60,23 @@ class Programmes:
                 self.recordings.append(recorded)
                 return known
         return self._read(ends, len(boxes))
+
+    def alone(self, points: Boxes) -> Iterator[tuple[np.ndarray, Programme, np.ndarray]]:
+        """The programmes of points as each is read alone, in groups of one form: numbers of the points, and as `of`."""
+        left, tried = np.arange(len(points)), 0
+        while len(left):
+            if tried == len(self.forms):  # none of them is the first one's
+                recorded = self._recorded(points[left[:1]], True) if tried < FORMS else None
+                if recorded is None or recorded.programmes(ends_of(self.lattice, points[left[:1]])) is None:
+                    yield left[:1], *self._read(ends_of(self.lattice, points[left[:1]]), 1)
+                    left = left[1:]
+                    continue
+                self.forms.append(recorded)
+            known, programme, holds = self.forms[tried].some(ends_of(self.lattice, points[left]))
+            tried += 1
+            if known.any():
+                yield left[known], programme, holds
+                left = left[~known]
 
     def _draft(self, ends: Ends) -> tuple[Draft, np.ndarray]:
         algebra = Algebra()
@@ -105,7 +129,17 @@ class _Recorded:
 
     def programmes(self, ends: Ends) -> tuple[Programme, np.ndarray] | None:
         """The programmes of other boxes; None where they need a reading of their own."""
-        values, known = self.recording.run(np.stack([end for both in ends.values() for end in both]))
-        if not known.all():
-            return None
+        values, known = self._run(ends)
+        return self._filled(values) if known.all() else None
+
+    def some(self, ends: Ends) -> tuple[np.ndarray, Programme, np.ndarray]:
+        """Which of other boxes (box,) need no reading of their own, and the programmes of these."""
+        values, known = self._run(ends)
+        programme, holds = self._filled(values[:, known])
+        return known, programme, holds
+
+    def _run(self, ends: Ends) -> tuple[np.ndarray, np.ndarray]:
+        return self.recording.run(np.stack([end for both in ends.values() for end in both]))
+
+    def _filled(self, values: np.ndarray) -> tuple[Programme, np.ndarray]:
         return self.draft.with_nodes(values[:-1]).programme(values.shape[1]), values[-1] != 0

@@ -18,9 +18,6 @@ from hwopt.optim.plan_table import MOST_PLANS, PlanTable
 from hwopt.plan import Plan, stage_layers
 from hwopt.workload.service import Service
 
-BLOCK = 4096
-"""Plans evaluated at a time: lattices are small."""
-
 _DEGREES = ("tp", "pp", "dp", "ep", "expert_tp")
 """Another batch is no new plan."""
 
@@ -92,7 +89,7 @@ def serving_plans(service: Service, cluster: Cluster, chips: int | None = None) 
 
     too_many = f"more than {MOST_PLANS:,} plans serve on {total:,} chips: give one with --plan"
     rows = enumerated(serving_plan_system(service, cluster, total), MOST_PLANS, too_many)
-    return PlanTable(rows, itemgetter(*_DEGREES), lambda columns: _plans(columns, layers), BLOCK)
+    return PlanTable(rows, itemgetter(*_DEGREES), lambda columns: _plans(columns, layers))
 
 
 def _plans(rows: Mapping[str, np.ndarray], layers: int) -> Plan:

@@ -10,7 +10,7 @@ from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import joined
 from hwopt.integers.relaxation import ends_of
 from hwopt.optim import programmes as room
-from hwopt.optim.bounding import bounded
+from hwopt.optim.bounding import bounded, solved
 from hwopt.optim.programmes import Programmes
 
 QUESTIONS = {
@@ -111,6 +111,23 @@ def test_points_are_recorded_apart_from_boxes(programmes):
         alone, _ = programmes.of(points[:1])
     assert len(programme.constant) == len(points)
     assert alone.structure.exponents.shape[1] <= programme.structure.exponents.shape[1]
+
+
+def test_points_in_groups_are_as_read_alone(programmes):
+    """Each once; no more is relaxed, and the bound is the same."""
+    boxes = random_boxes(programmes.lattice, np.random.default_rng(5), 48)
+    points = boxes[boxes.points][:24]
+    seen = []
+    with jax.enable_x64(True):
+        for rows, programme, holds in programmes.alone(points):
+            seen += rows.tolist()
+            together = solved(programme, holds, points[rows].points, tolerance=1e-9)
+            for place, row in enumerate(rows):
+                read, fits = programmes._read(ends_of(programmes.lattice, points[row : row + 1]), 1)
+                alone = solved(read, fits, np.ones(1, bool), tolerance=1e-9)
+                assert fits[0] == holds[place] and read.inexact()[0] == programme.inexact()[place]
+                np.testing.assert_allclose(alone.lower[0], together.lower[place], rtol=0.0, atol=1e-6)
+    assert sorted(seen) == list(range(len(points)))
 
 
 def test_parents_bound_their_parts(programmes):

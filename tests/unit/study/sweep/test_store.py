@@ -23,10 +23,11 @@ import zarr
 
 import hwopt
 from hwopt.errors import UserError
-from hwopt.study.sweep import opened
+from hwopt.study.sweep import evaluator, opened
 from hwopt.study.sweep.processes import alone
 from hwopt.study.sweep.store import Store
 from objectives.train_cost import TrainCost
+from tests.compiling import THOROUGH
 
 SAMPLES, BLOCK = 400_000, 32_768
 BLOCKS = -(-SAMPLES // BLOCK)
@@ -53,9 +54,20 @@ if coordinator:
     join(coordinator, int(count), int(index))
 import hwopt
 from objectives.train_cost import TrainCost
+from tests.compiling import THOROUGH
 tell = lambda progress: print(progress.done, flush=True)
 hwopt.sweep(TrainCost(**{QUESTION!r}), **{ASKED!r}, out=out, progress=tell)
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_as_in_other_processes():
+    """Bits depend on how a program is compiled."""
+    options = dict(evaluator.CPU_OPTIONS)
+    evaluator.CPU_OPTIONS.update(THOROUGH)
+    yield
+    evaluator.CPU_OPTIONS.clear()
+    evaluator.CPU_OPTIONS.update(options)
 
 
 def started(out, devices=1, coordinator="", count=1, index=0):
