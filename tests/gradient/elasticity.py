@@ -10,6 +10,7 @@ import numpy as np
 
 from hwopt.model.estimate import estimate
 from tests.cases import from_vector, input_names, random_cases, to_vectors
+from tests.compiling import THOROUGH
 
 INPUTS = input_names(random_cases(np.random.default_rng(0), 2))
 MAIN = (
@@ -97,7 +98,7 @@ def _compiled(function, widths: tuple[int, ...], dtype):
     jax.clear_caches()  # traces of NumPy constants cached under the other precision do not fit this one
     with jax.enable_x64(dtype == np.float64):
         rows = [jax.ShapeDtypeStruct((ROWS, width), dtype) for width in widths]
-        return jax.jit(jax.vmap(function)).lower(*rows).compile({"xla_disable_hlo_passes": "fusion"})
+        return jax.jit(jax.vmap(function)).lower(*rows).compile(THOROUGH | {"xla_disable_hlo_passes": "fusion"})
 
 
 ROWS = 4096

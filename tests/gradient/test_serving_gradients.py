@@ -9,6 +9,7 @@ import pytest
 
 from hwopt.model.estimate import estimate
 from tests.cases import replace
+from tests.compiling import THOROUGH
 from tests.serving_cases import serving_cases
 
 OUTPUTS = ("step_time_s", "time_to_first_token_s", "time_per_output_token_s", "tokens_per_s", "memory_per_chip_bytes",
@@ -57,7 +58,7 @@ BATCH = 32
 
 def compiled(function, *examples):
     """Without XLA's fusion pass, which takes most of the time and saves little of it."""
-    return jax.jit(jax.vmap(function)).lower(*examples).compile({"xla_disable_hlo_passes": "fusion"})
+    return jax.jit(jax.vmap(function)).lower(*examples).compile(THOROUGH | {"xla_disable_hlo_passes": "fusion"})
 
 
 @pytest.mark.long
