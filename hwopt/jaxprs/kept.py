@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import io
 import marshal
 import math
@@ -22,6 +23,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,8 +55,8 @@ class Traced(NamedTuple):
     def only(self, part: Callable[[Any], Any]) -> Traced:
         """The same returning a part of what it returns, with no operation that this does not need."""
         leaves, structure = jax.tree.flatten(self.shapes)
-        ends = np.cumsum([0, *(math.prod(each.shape) for each in leaves)])
-        places = [np.arange(i, j).reshape(each.shape) for i, j, each in zip(ends, ends[1:], leaves, strict=False)]
+        ends = pairwise(np.cumsum([0, *(math.prod(each.shape) for each in leaves)]))
+        places = [np.arange(i, j).reshape(each.shape) for (i, j), each in zip(ends, leaves, strict=True)]
         chosen = part(jax.tree.unflatten(structure, places))
         shapes = jax.tree.map(lambda place: jax.ShapeDtypeStruct(place.shape, np.float64), chosen)
         return Traced(self.line.only([i for place in jax.tree.leaves(chosen) for i in place.ravel()]), shapes)
@@ -139,11 +141,12 @@ def _ours(obj: Any) -> str:
 
 @functools.cache
 def _source() -> str:
-    """A digest of this package's source files and of what runs them."""
-    digest = hashlib.sha256(f"{sys.version} {jax.__version__} {np.__version__} {platform.machine()}".encode())
+    """A digest of this package's source files and of what runs them; packages need not be imported yet."""
+    versions = [getattr(sys.modules.get(name), "__version__", "") for name in ("jax", "jaxlib", "numpy", "equinox")]
+    digest = hashlib.sha256(f"{sys.version} {versions} {platform.machine()}".encode())
     for package in OWN:
-        module = sys.modules.get(package)
-        for root in module.__path__ if module else ():
+        found = importlib.util.find_spec(package)
+        for root in (found and found.submodule_search_locations) or ():
             for path in sorted(Path(root).rglob("*.py")):
                 status = path.stat()
                 digest.update(f"{path.relative_to(root)} {status.st_mtime_ns} {status.st_size}\n".encode())

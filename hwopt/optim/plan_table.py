@@ -103,41 +103,41 @@ class PlanSearch:
 
 def reports(workload: Any, cluster: Cluster, plans: Any) -> Any:
     """Reports of plans, whole, in NumPy: leaves (plan, ...)."""
-    return _modelled(workload, cluster, plans)(_columns(plans), len(_columns(plans)[0]))
+    return _modelled(workload, cluster, plans, _whole)
 
 
 def room(workload: Any, cluster: Cluster, plans: Any) -> tuple[np.ndarray, np.ndarray]:
     """Feasibility and memory margins of plans, without all else of the model, step time above all."""
-    chosen = _modelled(workload, cluster, plans, lambda report: (report.feasible, report.margins.memory))
-    return chosen(_columns(plans), len(_columns(plans)[0]))
+    return _modelled(workload, cluster, plans, _room)
 
 
-def _columns(plans: Any) -> list[np.ndarray]:
-    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(plans)]
+def _whole(report: Any) -> Any:
+    return report
 
 
-_models: dict[Any, Traced] = {}
+def _room(report: Any) -> Any:
+    return report.feasible, report.margins.memory
 
 
-def _modelled(workload: Any, cluster: Cluster, plans: Any, part: Callable[[Any], Any] | None = None) -> Traced:
-    """The model of plans of one cluster: what no plan changes is worked out, and remembered for the last few clusters."""
+def _modelled(workload: Any, cluster: Cluster, plans: Any, part: Callable[[Any], Any]) -> Any:
+    """A part of the reports of plans of one cluster."""
     known = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves((workload, cluster))]
-    tree = jax.tree.structure((workload, cluster, plans))
-    key = tree, tuple((leaf.shape, leaf.tobytes()) for leaf in known), part is None
-    if key not in _models:
-        number = lambda shape: jax.ShapeDtypeStruct(shape, np.float64)
-        shapes = [number(leaf.shape) for leaf in known] + [number(())] * len(jax.tree.leaves(plans))
-        model = _estimate(tree, tuple(shapes))
-        model = model if part is None else model.only(part)
-        while len(_models) >= REMEMBERED:
-            _models.pop(next(iter(_models)))
-        _models[key] = model.known([x for leaf in known for x in leaf.ravel()])
-    return _models[key]
+    columns = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(plans)]
+    shapes = (*(leaf.shape for leaf in known), *[()] * len(columns))
+    numbers = np.concatenate([leaf.ravel() for leaf in known]).tobytes()
+    model = _of_cluster(jax.tree.structure((workload, cluster, plans)), shapes, numbers, part)
+    return model(columns, len(columns[0]))
 
 
-@lru_cache(maxsize=8)
-def _estimate(tree: Any, shapes: tuple[jax.ShapeDtypeStruct, ...]) -> Traced:
-    return traced(estimate, *jax.tree.unflatten(tree, shapes))
+@lru_cache(maxsize=REMEMBERED)
+def _of_cluster(tree: Any, shapes: tuple, numbers: bytes, part: Callable[[Any], Any]) -> Traced:
+    """The model of plans of one cluster: what no plan changes is worked out."""
+    return _of_form(tree, shapes).only(part).known(np.frombuffer(numbers).tolist())
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _of_form(tree: Any, shapes: tuple) -> Traced:
+    return traced(estimate, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes]))
 
 
 def in_blocks(

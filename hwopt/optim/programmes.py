@@ -24,7 +24,7 @@ RECORDINGS = 4
 """Recordings of points: the first few batches of them may each need a form of its own."""
 
 FORMS = 32
-"""Recordings of points read alone: others are read each time."""
+"""Recordings of points read alone: others are read each time. A guard against forms without end, no measured optimum."""
 
 TRAILS = 64
 """Ways from wide boxes to points that a recording is made beside."""

@@ -12,7 +12,7 @@ cores): for the loops of a solver, which wait for the compiler as long as for th
 
 ONCE_OPTIONS = LOOP_OPTIONS | {"xla_backend_optimization_level": 0}
 """Without LLVM's optimisation besides, 64 gradients of a question compile in 9 s of processor time instead of 17 (32 by the
-compiler's own choice), and the search for a plan, compiled anew, takes 5 s instead of 7: what runs once waits for the compiler."""
+compiler's own choice): what runs once waits for the compiler."""
 
 
 def quick_jit(function: Callable, *, static: tuple[str, ...] = (), loops: bool = False) -> Callable[..., Any]:

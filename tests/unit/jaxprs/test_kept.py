@@ -86,6 +86,19 @@ def test_names_tell_functions_apart(folder):
     assert len(files(folder)) == 2
 
 
+def test_names_do_not_depend_on_what_is_imported():
+    """Sources of the objectives count in a process that has not met them yet."""
+    code = "import sys; {}; from hwopt.jaxprs import kept; print(kept._source(), 'objectives' in sys.modules)"
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code.format(first)], capture_output=True, text=True, check=True, cwd=ROOT
+        ).stdout.split()
+        for first in ("import equinox", "import equinox, objectives")
+    ]
+    assert [imported for _, imported in found] == ["False", "True"]
+    assert found[0][0] == found[1][0]
+
+
 def test_a_users_function_is_not_kept(folder):
     """Nobody knows what else it calls, which may change."""
     np.testing.assert_array_equal(kept.estimated(lambda x: x + 1.0, np.arange(3.0)), [1.0, 2.0, 3.0])
