@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tests.compiling import QUICK, THOROUGH
+from tests.compiling import QUICK
 
 
 def pytest_configure(config):
@@ -21,11 +21,6 @@ def pytest_configure(config):
         del os.environ["XLA_FLAGS"]
     else:
         os.environ["XLA_FLAGS"] = before
-
-    from hwopt.convex import interior_point
-
-    if jax.default_backend() == "cpu":
-        interior_point._kernel = jax.jit(interior_point._advance, compiler_options=THOROUGH)
 
 
 # jaxtyping's import hook is left out: it would check the constructors too, where annotations promise a jax Array and

@@ -40,7 +40,7 @@ def impossible(structure: Structure, numbers: Numbers, answers: Answers) -> np.n
 def infeasible(structure: Structure, numbers: Numbers) -> np.ndarray:
     """Which programmes are proved to have no feasible point, (problem,) truth values."""
     form, given = elastic(structure, numbers)
-    # Proved as soon as the bound passes 0, which the kernel tests in each iteration.
+    # Proved as soon as the bound passes 0, which each iteration tests.
     answers = solve(form, given, cutoff=0.0, tolerance=1e-6)
     bound = certificate.lower_bound(form, given, answers.y, answers.multipliers)
     # A group with a target may contradict the box: then the elastic programme itself has no feasible point.

@@ -8,11 +8,11 @@ from a start that need not be feasible, with Mehrotra's predictor and corrector.
 
     Σ_k λ_k ∇²g_k + Jᵀ Λ J + l / (y - lower) + u / (upper - y)
 
-where a log-sum-exp of weights p has ∇²g = Σ p_i A_i A_iᵀ - ∇g ∇gᵀ, and none of one term has any: all A_i A_iᵀ of a batch are
-one matrix product, and what remains is one small product for each programme. Derivatives of log-sum-exp are written
-out, so that no model is ever traced here: structures and numbers are arguments of one kernel, which compiles once for each
-class of sizes. Each iteration tests the tangent bound of `hwopt.convex.certificate` on the gradient that is there anyway:
-a programme that cannot beat `cutoff`, or has no feasible point at all, is dropped at once.
+where a log-sum-exp of weights p has ∇²g = Σ p_i A_i A_iᵀ - ∇g ∇gᵀ, and none of one term has any. Exponents, Jacobians and
+Newton matrices are mostly zeros, the same ones in all programmes of a structure: they are products of sparse matrices with
+columns of numbers, and one sparse Cholesky factor for all. That is NumPy and SciPy's: nothing is traced or compiled, so
+a new structure costs milliseconds. Each iteration tests the tangent bound of `hwopt.convex.certificate` on the gradient that
+is there anyway: a programme that cannot beat `cutoff`, or has no feasible point at all, is dropped at once.
 
 **Source:** Mehrotra, SIAM J. Optim. 2 (1992) 575; Wright, Primal-Dual Interior-Point Methods (1997); Boyd and Vandenberghe,
 Convex Optimization (2004), 11.7.
@@ -21,20 +21,21 @@ Convex Optimization (2004), 11.7.
 from __future__ import annotations
 
 import enum
-import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from scipy import sparse
 
 from hwopt.convex.programme import Numbers, Structure
+from hwopt.convex.sparse_cholesky import SparseCholesky
 
-SLOTS = (64, 16)
-"""Programmes in work at a time: many, and where no more are left."""
-STRIDE = 2
-"""Iterations between two looks at which slots are done."""
+SLOTS = 128
+"""Programmes in work at a time: enough that arithmetic outweighs calls, few enough for a cache."""
+REFILL = 8
+"""Slots are emptied and filled again when one in so many is done."""
 BOUNDARY = 0.995
 """Fraction of the way to the boundary that a step may go."""
 ABSENT = -1e9
@@ -56,7 +57,9 @@ DAMPING = 1e-12
 FLOOR = 0.1
 """Sum of the complementarity products at which centring stops, as a fraction of the tolerance."""
 ROUNDING = 1e-12
-"""Margin of bounds within the kernel, as a fraction of the sum of absolute values."""
+"""Margin of bounds within the iteration, as a fraction of the sum of absolute values."""
+STRUCTURES = 64
+"""Structures whose sparsity is remembered."""
 
 
 class Status(enum.IntEnum):
@@ -69,18 +72,8 @@ class Status(enum.IntEnum):
     open = 5  # its optimum lies below the cutoff, and is known well enough
 
 
-CLASS = (384, 48, 80, 384, 64, 384)
-"""Sizes of the smallest class: terms, variables, groups, pairs of variables that share a term,
-curved groups, entries of their Jacobian. Compiling costs seconds, padding milliseconds a batch."""
-
-MOST_CLASSES = 2
-"""Classes from which on a structure that fits one gets none of its own."""
-
-MANY = 900
-"""Problems of one batch from which a fitting class is worth compiling."""
-
 _RUNNING = 0
-_IDLE = -1
+_DONE = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,356 +105,343 @@ class Answers:
             getattr(self, each.name)[rows] = getattr(answers, each.name)
 
 
-class _Frame(NamedTuple):
-    """A structure, padded: NumPy outside the kernel, JAX within. "Curved" groups are all but single log-sum-exp terms."""
+class _Frame:
+    """What all programmes of a structure share: which numbers are there, and where they go.
 
-    exponents: Any  # (term, variable)
-    group: Any  # (term,) int
-    members: Any  # (term, group) 0 or 1
-    soft: Any  # (group,) bool: log-sum-exp
-    targets: Any  # (group, variable) 0 or 1
-    objective: Any  # (variable,)
-    straight: Any  # (group,) bool: log-sum-exp of one term
-    products: Any  # (pair, term) A_ij·A_ij'
-    unpack: Any  # (variable·variable,) int: pair of each entry of the Hessian
-    entries: Any  # (entry, term) A_ij of entry (group, j)
-    spread: Any  # (curved·variable,) int: entry of each entry of the curved groups' Jacobian
-    curved: Any  # (curved,) int
-    curved_weight: Any  # (curved,) 0 where padding
-    curved_targets: Any  # (curved, variable)
-    roof: Any  # () largest multiplier
+    Groups are ordered log-sum-exps first, then those with targets; terms by groups; variables by elimination.
+    """
+
+    def __init__(self, structure: Structure):
+        count, variables = len(structure.target), structure.exponents.shape[1]
+        self.groups = np.argsort(structure.target >= 0, kind="stable")
+        place = np.argsort(self.groups)
+        self.terms = np.argsort(place[structure.group], kind="stable")
+        self.group = place[structure.group][self.terms]
+        self.soft = int((structure.target < 0).sum())
+        self.soft_terms = int((self.group < self.soft).sum())
+        self.present, self.first = np.unique(self.group[: self.soft_terms], return_index=True)
+        sums = sparse.csr_array(
+            (np.ones(len(self.group)), (self.group, np.arange(len(self.group)))), (count, len(self.group))
+        )
+
+        touched = (sums @ (structure.exponents[self.terms] != 0)) > 0
+        bounded = np.arange(self.soft, count)
+        touched[bounded, structure.target[self.groups[bounded]]] = True
+        terms = np.bincount(self.group, minlength=count)
+        self.straight = (np.arange(count) < self.soft) & (terms <= 1)  # log-sum-exps of one term
+        self.factors = SparseCholesky(touched.T.astype(float) @ touched > 0)
+        self.variables = self.factors.order
+        entry, touched = self.factors.entry, touched[:, self.variables]
+        exponents = structure.exponents[np.ix_(self.terms, self.variables)]
+        self.target = np.argsort(self.variables)[structure.target[self.groups[bounded]]]
+        self.objective = structure.objective[self.variables]
+        self.roof = ROOF * max(1.0, np.abs(self.objective).max(initial=0.0))
+
+        self.exponents = sparse.csr_array(exponents)
+        self.by_variable = sparse.csr_array(exponents.T)
+        self.sums = sums
+        self.to_target = sparse.csr_array((np.ones(len(bounded)), (self.target, bounded)), (variables, count))
+        # Σ w_i A_i A_iᵀ: numbers of the matrix from weights of the terms.
+        term, row, column = _pairs(exponents != 0)
+        self.squares = sparse.csr_array(
+            (exponents[term, row] * exponents[term, column], (entry[row, column], term)),
+            (self.factors.entries, len(exponents)),
+        )
+        # J of all but straight groups: its numbers from weights of the terms; Jᵀ D J from their products.
+        curved = np.flatnonzero(~self.straight)
+        at, of = np.nonzero(touched[curved])
+        self.slope_group = curved[at]
+        number = np.full(touched.shape, -1)
+        number[self.slope_group, of] = np.arange(len(at))
+        term, variable = np.nonzero(exponents)
+        kept = ~self.straight[self.group[term]]
+        term, variable = term[kept], variable[kept]
+        self.slopes = sparse.csr_array(
+            (exponents[term, variable], (number[self.group[term], variable], term)), (len(at), len(exponents))
+        )
+        self.of_targets = np.zeros((len(at), 1))
+        self.of_targets[number[bounded, self.target]] = 1.0
+        group, row, column = _pairs(touched & ~self.straight[:, None])
+        into = entry[row, column]
+        sort = np.argsort(into, kind="stable")
+        self.left, self.right = number[group, row][sort], number[group, column][sort]
+        self.outer = sparse.csr_array(
+            (np.ones(len(into)), (into[sort], np.arange(len(into)))), (self.factors.entries, len(into))
+        )
 
 
-class _Slots(NamedTuple):
-    """Numbers of the programmes in work, the box moved to [0, width]."""
+def _pairs(present: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of a table, and all pairs (row of a matrix, column not after it) of what is present in each."""
+    row, column = np.nonzero(np.tril(np.ones((present.shape[1],) * 2, bool)))
+    each, pair = np.nonzero(present[:, row] & present[:, column])
+    return each, row[pair], column[pair]
 
-    constants: Any  # (slot, term)
-    offsets: Any  # (slot, group)
-    cap: Any  # (slot, group): exponentials go on as straight lines from here
-    width: Any  # (slot, variable)
-    free: Any  # (slot, variable) bool
-    alive: Any  # (slot, group) bool
-    cutoff: Any  # (slot,)
-    loose: Any  # (slot,) tolerance of what cannot be dropped
+
+_frame = lru_cache(maxsize=STRUCTURES)(_Frame)
+
+
+class _Given(NamedTuple):
+    """Numbers of programmes, a column each, the box moved to [0, width]."""
+
+    number: np.ndarray  # (problem,) which of all
+    constants: np.ndarray  # (term, problem)
+    offsets: np.ndarray  # (bounded group, problem)
+    cap: np.ndarray  # (bounded term, problem): exponentials go on as straight lines from here
+    width: np.ndarray  # (variable, problem)
+    there: np.ndarray  # (pair, problem) 1, or 0 of groups without terms and of constants
+    pairs: np.ndarray  # (problem,) how many are there
+    cutoff: np.ndarray  # (problem,)
+    loose: np.ndarray  # (problem,) tolerance of what cannot be dropped
 
 
 class _State(NamedTuple):
-    y: Any
-    slack: Any
-    excess: Any
-    multiplier: Any
-    at_lower: Any
-    at_upper: Any
-    damping: Any
-    merit: Any
-    pace: Any
-    status: Any
-    iteration: Any
-    best_y: Any
-    best_multiplier: Any
-    best_bound: Any
-    best_residual: Any
+    """Where programmes are, a column each.
 
-
-_traces = 0
-
-
-def traces() -> int:
-    """How often the kernel was traced in this process."""
-    return _traces
-
-
-class _Sizes(NamedTuple):
-    """Shapes of a frame: what the kernel is compiled for."""
-
-    terms: int
-    variables: int
-    groups: int
-    pairs: int  # of variables that share a term
-    curved: int  # groups
-    entries: int  # of the curved groups' Jacobian
-
-    def hold(self, other: _Sizes) -> bool:
-        return all(a >= b for a, b in zip(self, other, strict=True))
-
-    @property
-    def work(self) -> float:
-        """Multiplications of an iteration, about."""
-        return self.terms * (self.pairs + self.entries) + self.curved * self.variables**2 + self.variables**3
-
-
-_classes: list[_Sizes] = []
-
-
-def _class_of(need: _Sizes, problems: int) -> _Sizes:
-    """The smallest class of sizes that the kernel was compiled for and that holds a structure; else a new one.
-
-    Many small problems get a class of their own, which pays for its compiling.
+    Complementary pairs (near, far) are (s, λ), (e, R - λ), (y - lower, l), (upper - y, u), in this order; what is not there
+    is one.
     """
-    many = problems >= MANY and len(_classes) < MOST_CLASSES
-    fitting = [known for known in _classes if known.hold(need) and not (many and known.work > 2.0 * need.work)]
-    if fitting:
-        return min(fitting, key=lambda known: known.work)
-    # In quarters of the usual class, which is the least where problems are few.
-    quarters = zip(need, CLASS, strict=True)
-    rounded = _Sizes(
-        *(max(usual // 4 if many else usual, -(-4 * count // usual) * usual // 4) for count, usual in quarters)
-    )
-    _classes.append(rounded)
-    return rounded
+
+    y: np.ndarray  # (variable, problem)
+    slack: np.ndarray  # (2 groups, problem) s, e
+    multiplier: np.ndarray  # (group, problem) λ
+    at_box: np.ndarray  # (2 variables, problem) l, u
+    damping: np.ndarray
+    merit: np.ndarray
+    pace: np.ndarray
+    iteration: np.ndarray
+    best_y: np.ndarray
+    best_multiplier: np.ndarray
+    best_bound: np.ndarray
+    best_residual: np.ndarray
 
 
-def _frame(structure: Structure, problems: int) -> _Frame:
-    term, variable = structure.exponents.shape
-    group = len(structure.target)
-    members = np.zeros((term, group))
-    members[np.arange(term), structure.group] = 1.0
-    straight = (structure.target < 0) & (members.sum(axis=0) <= 1)
-    curved = np.flatnonzero(~straight)
-    touched = (members[:, curved].T @ (structure.exponents != 0)) > 0  # (curved, variable)
-    at, of = np.nonzero(touched)
-    rows, columns = np.tril_indices(variable)
-    products = (structure.exponents[:, rows] * structure.exponents[:, columns]).T
-    used = np.flatnonzero(np.any(products != 0, axis=1))
-    sizes = _class_of(_Sizes(term, variable, group + 1, len(used) + 1, len(curved), len(at) + 1), problems)
-    m, n, k = sizes.terms, sizes.variables, sizes.groups
+class _Judged(NamedTuple):
+    """What is known of programmes where they are, a column each."""
 
-    exponents = np.zeros((m, n))
-    exponents[:term, :variable] = structure.exponents
-    groups = np.full(m, k - 1)
-    groups[:term] = structure.group
-    wide = np.zeros((m, k))
-    wide[:term, :group] = members
-    target = np.full(k, -1)
-    target[:group] = structure.target
-    targets = (target[:, None] == np.arange(n)).astype(float)
-    objective = np.zeros(n)
-    objective[:variable] = structure.objective
-    flat = np.ones(k, bool)
-    flat[:group] = straight
-
-    where = np.full((n, n), sizes.pairs - 1)  # an empty pair
-    where[rows[used], columns[used]] = np.arange(len(used))
-    where = np.minimum(where, where.T)
-    packed = np.zeros((sizes.pairs, m))
-    packed[: len(used), :term] = products[used]
-
-    entries = np.zeros((sizes.entries, m))
-    entries[: len(at), :term] = members[:, curved[at]].T * structure.exponents[:, of].T
-    spread = np.full((sizes.curved, n), sizes.entries - 1)
-    spread[at, of] = np.arange(len(at))
-    padded = np.full(sizes.curved, k - 1)
-    padded[: len(curved)] = curved
-    weight = (np.arange(sizes.curved) < len(curved)).astype(float)
-    return _Frame(
-        exponents, groups, wide, target < 0, targets, objective, flat, packed, where.ravel(), entries,
-        spread.ravel(), padded, weight, targets[padded] * weight[:, None],
-        np.asarray(ROOF * max(1.0, np.abs(objective).max())),
-    )  # fmt: skip
+    status: np.ndarray
+    values: np.ndarray  # (group, problem) g
+    weights: np.ndarray  # (term, problem) of terms in the gradients
+    bend: np.ndarray  # (term, problem) in the curvatures
+    gradient: np.ndarray  # (variable, problem) of the Lagrangian
 
 
-def _pool(structure: Structure, numbers: Numbers, frame: _Frame, cutoff: np.ndarray, loose: np.ndarray) -> _Slots:
-    """All problems, padded, the box moved to [0, width]."""
-    problem = len(numbers)
-    term, variable = structure.exponents.shape
-    group = len(structure.target)
-    m, n = frame.exponents.shape
-    k = len(frame.soft)
-    constants = np.full((problem, m), ABSENT)
-    present = np.isfinite(numbers.constants)
-    moved = np.where(present, numbers.constants, 0.0) + numbers.lower @ structure.exponents.T
-    constants[:, :term] = np.where(present, moved, ABSENT)
-    width = np.zeros((problem, n))
-    width[:, :variable] = numbers.upper - numbers.lower
-    bounded = structure.target >= 0
-    t = np.maximum(structure.target, 0)
-    offsets = np.zeros((problem, k))
-    offsets[:, :group] = np.where(bounded, numbers.offsets - numbers.lower[:, t], 0.0)
+Columns = TypeVar("Columns", _Given, _State, _Judged)
+
+
+def _taken(columns: Columns, which: np.ndarray) -> Columns:
+    return type(columns)(*(each.take(which, axis=-1) for each in columns))
+
+
+def _joined(columns: Columns, more: Columns) -> Columns:
+    return type(columns)(*(np.concatenate(pair, axis=-1) for pair in zip(columns, more, strict=True)))
+
+
+def _columns(table: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """A table of problems (problem, number) with a column each, and its numbers in order."""
+    return np.ascontiguousarray(table[:, order].T)
+
+
+def _given(structure: Structure, numbers: Numbers, frame: _Frame, cutoff: np.ndarray, loose: np.ndarray) -> _Given:
+    """All programmes, the box moved to [0, width]."""
+    lower, upper = _columns(numbers.lower, frame.variables), _columns(numbers.upper, frame.variables)
+    constants = _columns(numbers.constants, frame.terms)
+    present = np.isfinite(constants)
+    moved = np.where(present, constants, 0.0) + frame.exponents @ lower
+    offsets = _columns(numbers.offsets, frame.groups[frame.soft :])
     # At a feasible point no exponential of the group exceeds the upper bound of its target less the offset.
-    cap = np.full((problem, k), 1e9)
-    room = np.where(bounded, numbers.upper[:, t] - numbers.offsets, 1.0)
-    cap[:, :group] = np.where(bounded, np.log(np.maximum(room, 1e-30)) + 0.5, 1e9)
-    alive = np.zeros((problem, k), bool)
-    alive[:, :group] = bounded | (present @ frame.members[:term, :group] > 0)
-    shift = numbers.lower @ structure.objective
-    return _Slots(constants, offsets, cap, width, width > FROZEN_WIDTH, alive, cutoff - shift, loose)
+    room = np.log(np.maximum(upper[frame.target] - offsets, 1e-30)) + 0.5
+    alive = (frame.sums @ present.astype(float)) > 0
+    alive[frame.soft :] = True
+    width = upper - lower
+    free = width > FROZEN_WIDTH
+    there = np.concatenate([alive, alive, free, free]).astype(float)
+    return _Given(
+        np.arange(len(numbers)), np.where(present, moved, ABSENT), offsets - lower[frame.target],
+        room[frame.group[frame.soft_terms :] - frame.soft], width, there, there.sum(axis=0),
+        cutoff - numbers.lower @ structure.objective, loose,
+    )  # fmt: skip
 
 
-def _values(frame: _Frame, slots: _Slots, y):
-    """Group values g, weights p of terms in the gradients, and weights of terms in the curvatures."""
-    z = y @ frame.exponents.T + slots.constants
-    # Within 100·log(terms) of the largest exponent of the group, which is near enough.
-    shift = 100.0 * jnp.log(jnp.maximum(jnp.exp(jnp.minimum(z / 100.0, 600.0)) @ frame.members, 1e-250))
-    shift = jnp.where(frame.soft & slots.alive, shift, 0.0)
-    above = z - slots.cap[:, frame.group]
-    power = jnp.exp(jnp.minimum(z, z - above) - shift[:, frame.group])
-    total = (power * (1.0 + jnp.maximum(above, 0.0))) @ frame.members
-    scale = jnp.where(frame.soft & slots.alive, total, 1.0)
-    bounded = total + slots.offsets - y @ frame.targets.T
-    g = jnp.where(slots.alive, jnp.where(frame.soft, shift + jnp.log(scale), bounded), 0.0)
-    p = power / scale[:, frame.group]
-    return g, p, jnp.where(above > 0.0, 0.0, p)
+def _begin(frame: _Frame, given: _Given, start: np.ndarray) -> _State:
+    """Fresh states: every product of a pair is one."""
+    y = np.clip(start, INSIDE * given.width, (1.0 - INSIDE) * given.width)
+    groups, count = len(frame.groups), y.shape[1]
+    ones = np.ones((groups, count))
+    free = given.there[2 * groups :] > 0
+    return _State(
+        y, np.concatenate([ones, ones / frame.roof]), ones, np.where(free, 1.0 / np.concatenate([y, given.width - y]), 1.0),
+        np.zeros(count), np.full(count, np.inf), np.ones(count), np.zeros(count, int),
+        y, np.zeros_like(ones), np.full(count, -np.inf), np.full(count, np.inf),
+    )  # fmt: skip
 
 
-def _iterate(frame: _Frame, slots: _Slots, state: _State, tolerance) -> _State:
-    """Judge the point, then take one step."""
-    y, running = state.y, state.status == _RUNNING
-    free, alive, width = slots.free, slots.alive, slots.width
-    g, p, bend = _values(frame, slots, y)
-    multiplier = state.multiplier
-    slack = jnp.where(state.iteration[:, None] == 0, jnp.maximum(-g, 1.0), state.slack)
+def _values(frame: _Frame, given: _Given, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group values g, weights of terms in the gradients, and weights of terms in the curvatures."""
+    weights = frame.exponents @ y
+    weights += given.constants
+    soft, terms = frame.soft, frame.soft_terms
+    alive = given.there[:soft]
+    shift = np.zeros_like(alive)
+    if terms:
+        shift[frame.present] = np.maximum.reduceat(weights[:terms], frame.first, axis=0)
+    shift *= alive
+    weights[:terms] -= shift.take(frame.group[:terms], axis=0)
+    above = np.maximum(weights[terms:] - given.cap, 0.0)
+    weights[terms:] -= above
+    np.exp(weights, out=weights)
+    bend = weights.copy()
+    bend[terms:] *= 1.0 + above
+    values = frame.sums @ bend
+    scale = values[:soft] + (1.0 - alive)
+    values[:soft] = shift + np.log(scale)
+    values[soft:] += given.offsets - y[frame.target]
+    weights[:terms] /= scale.take(frame.group[:terms], axis=0)
+    bend[:terms] = weights[:terms]
+    bend[terms:] = np.where(above > 0.0, 0.0, weights[terms:])
+    return values, weights, bend
 
-    def pull(v):  # Jᵀv
-        return (p * v[:, frame.group]) @ frame.exponents - v @ frame.targets
 
-    def push(d):  # J d
-        return (p * (d @ frame.exponents.T)) @ frame.members - d @ frame.targets.T
+def _pull(frame: _Frame, weights: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Jᵀ v."""
+    return frame.by_variable @ (weights * v.take(frame.group, axis=0)) - frame.to_target @ v
 
-    # The judgement.
-    constraint_gradient = pull(multiplier)
-    gradient = frame.objective + constraint_gradient
-    objective = y @ frame.objective
-    violation = jnp.max(g, axis=1, initial=0.0)
-    weighted = multiplier * g
 
-    def least(slope):  # of a tangent over the box
-        return jnp.sum(jnp.minimum(-slope * y, slope * (width - y)), axis=1)
+def _push(frame: _Frame, weights: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """J d."""
+    terms = frame.exponents @ d
+    terms *= weights
+    result = frame.sums @ terms
+    result[frame.soft :] -= d[frame.target]
+    return result
 
-    mass = jnp.sum(jnp.abs(weighted), axis=1) + jnp.sum(jnp.abs(constraint_gradient) * width, axis=1)
-    bound = objective + jnp.sum(weighted, axis=1) + least(gradient)
-    farkas = jnp.sum(weighted, axis=1) + least(constraint_gradient)
-    scale = mass + jnp.abs(objective)
-    stationary = jnp.max(jnp.abs(y - jnp.clip(y - gradient, 0.0, width)), axis=1)
-    residual = jnp.maximum(jnp.maximum(stationary, violation), jnp.max(jnp.abs(weighted), axis=1))
+
+def _judged(frame: _Frame, given: _Given, state: _State, tolerance: float) -> tuple[_Judged, _State]:
+    """How programmes stand where they are, and their states with the best that was seen."""
+    y, multiplier = state.y, state.multiplier
+    values, weights, bend = _values(frame, given, y)
+    of_constraints = _pull(frame, weights, multiplier)
+    gradient = frame.objective[:, None] + of_constraints
+    objective = frame.objective @ y
+    violation = values.max(axis=0, initial=0.0)
+    weighted = multiplier * values
+    total = weighted.sum(axis=0)
+
+    def least(slope: np.ndarray) -> np.ndarray:  # of a tangent over the box
+        return np.minimum(-slope * y, slope * (given.width - y)).sum(axis=0)
+
+    size = np.abs(weighted)
+    mass = size.sum(axis=0) + (np.abs(of_constraints) * given.width).sum(axis=0)
+    bound = objective + total + least(gradient)
+    farkas = total + least(of_constraints)
+    stationary = np.abs(y - np.clip(y - gradient, 0.0, given.width)).max(axis=0, initial=0.0)
+    residual = np.maximum(np.maximum(stationary, violation), size.max(axis=0, initial=0.0))
+
     solved = (objective - bound <= tolerance) & (violation <= tolerance)
-    status = jnp.where(solved, Status.solved, _RUNNING)
-    enough = (objective - bound <= slots.loose) & (violation <= slots.loose) & (objective + slots.loose <= slots.cutoff)
-    status = jnp.where(enough & ~solved, Status.open, status)
-    status = jnp.where(bound - 10 * ROUNDING * scale > slots.cutoff, Status.dropped, status)
-    status = jnp.where(farkas > 1e-9 + 10 * ROUNDING * mass, Status.infeasible, status)
-    status = jnp.where(running, status, state.status).astype(state.status.dtype)
-    better = running & ((bound > state.best_bound) | (status != _RUNNING))
-    best = (
-        jnp.where(better[:, None], y, state.best_y),
-        jnp.where(better[:, None], multiplier, state.best_multiplier),
-        jnp.where(better, bound, state.best_bound),
-        jnp.where(better, residual, state.best_residual),
+    status = np.where(solved, Status.solved, _RUNNING)
+    enough = (objective - bound <= given.loose) & (violation <= given.loose) & (objective + given.loose <= given.cutoff)
+    status[enough & ~solved] = Status.open
+    status[bound - 10 * ROUNDING * (mass + np.abs(objective)) > given.cutoff] = Status.dropped
+    status[farkas > 1e-9 + 10 * ROUNDING * mass] = Status.infeasible
+    better = (bound > state.best_bound) | (status != _RUNNING)
+    best = state._replace(
+        best_y=np.where(better, y, state.best_y),
+        best_multiplier=np.where(better, multiplier, state.best_multiplier),
+        best_bound=np.where(better, bound, state.best_bound),
+        best_residual=np.where(better, residual, state.best_residual),
     )
+    return _Judged(status, values, weights, bend, gradient), best
 
-    # The Newton matrix.
-    to_lower, to_upper = jnp.where(free, y, 1.0), jnp.where(free, width - y, 1.0)
-    at_lower, at_upper = state.at_lower, state.at_upper
-    excess, spare = state.excess, frame.roof - multiplier
-    ratio = jnp.where(alive, 1.0 / (slack / multiplier + excess / spare), 0.0)
-    weights = bend * jnp.where(frame.straight, ratio, multiplier)[:, frame.group]
-    packed = (frame.products @ weights.T).T
-    n = y.shape[1]
-    hessian = packed[:, frame.unpack].reshape(-1, n, n)
-    jacobian = (frame.entries @ p.T).T[:, frame.spread].reshape(len(y), -1, n) - frame.curved_targets
-    outer = ((ratio - jnp.where(frame.soft, multiplier, 0.0))[:, frame.curved]) * frame.curved_weight
-    hessian = hessian + jnp.matmul(jnp.swapaxes(jacobian * outer[:, :, None], 1, 2), jacobian)
-    barrier = at_lower / to_lower + at_upper / to_upper
-    damping = DAMPING + state.damping[:, None] * (jnp.diagonal(hessian, axis1=1, axis2=2) + barrier)
-    diagonal = jnp.where(free, barrier + damping, 1e30)
-    factor = jax.lax.linalg.cholesky(hessian + diagonal[:, :, None] * jnp.eye(n), symmetrize_input=False)
 
-    # The step.
-    primal = jnp.where(alive, g + slack - excess, 0.0)
-    dual = gradient - at_lower + at_upper
-    pairs = 2 * jnp.sum(alive, axis=1) + 2 * jnp.sum(free, axis=1)
+def _factored(
+    frame: _Frame, given: _Given, state: _State, judged: _Judged, ratio: np.ndarray, barrier: np.ndarray
+) -> np.ndarray:
+    """Cholesky factors of the Newton matrices. **Arguments:** `ratio`: Λ (group, problem); `barrier` (variable, problem)."""
+    curvature = np.where(frame.straight[:, None], ratio, state.multiplier)
+    matrix = frame.squares @ (judged.bend * curvature.take(frame.group, axis=0))
+    slopes = frame.slopes @ judged.weights
+    slopes -= frame.of_targets
+    outer = ratio.copy()
+    outer[: frame.soft] -= state.multiplier[: frame.soft]
+    products = (slopes * outer.take(frame.slope_group, axis=0)).take(frame.left, axis=0)
+    products *= slopes.take(frame.right, axis=0)
+    matrix += frame.outer @ products
+    diagonal = matrix[frame.factors.diagonal]
+    diagonal += barrier + DAMPING + state.damping * (diagonal + barrier)
+    matrix[frame.factors.diagonal] = np.where(_free(frame, given) > 0, diagonal, 1e30)
+    return frame.factors.factor(matrix)
 
-    def average(s, e, m, a, b, low, high):
-        products = jnp.sum(jnp.where(alive, s * m + e * (frame.roof - m), 0.0), axis=1)
-        return (products + jnp.sum(jnp.where(free, a * low + b * high, 0.0), axis=1)) / pairs
 
-    def direction(of_slack, of_excess, of_lower, of_upper):
-        v = ratio * (primal - of_slack / multiplier + of_excess / spare)
-        v = jnp.where(alive, v, 0.0)
-        right = -dual - pull(v) - of_lower / to_lower + of_upper / to_upper
-        right = jnp.where(free, right, 0.0)[:, :, None]
-        d = jax.scipy.linalg.cho_solve((factor, True), right)[:, :, 0]
-        d = jnp.where(free, d, 0.0)
-        jd = push(d)
-        return (
-            d,
-            jnp.where(alive, -(of_slack + slack * (v + ratio * jd)) / multiplier, 0.0),
-            jnp.where(alive, (excess * (v + ratio * jd) - of_excess) / spare, 0.0),
-            v + ratio * jd,
-            jnp.where(free, (-of_lower - at_lower * d) / to_lower, 0.0),
-            jnp.where(free, (at_upper * d - of_upper) / to_upper, 0.0),
-        )
+def _free(frame: _Frame, given: _Given) -> np.ndarray:
+    """1 of variables, 0 of constants (variable, problem)."""
+    return given.there[len(given.there) - len(given.width) :]
 
-    def longest(x, d, mask):
-        return jnp.min(jnp.where(mask & (d < 0), -x / jnp.where(d < 0, d, -1.0), jnp.inf), axis=1)
 
-    def reach(d, ds, de, dm, dl, du):
-        a = jnp.minimum(longest(slack, ds, alive), longest(to_lower, d, free))
-        a = jnp.minimum(a, longest(to_upper, -d, free))
-        a = jnp.minimum(a, longest(excess, de, alive))
-        b = jnp.minimum(longest(multiplier, dm, alive), longest(at_lower, dl, free))
-        b = jnp.minimum(b, longest(spare, -dm, alive))
-        return a, jnp.minimum(b, longest(at_upper, du, free))
+def _stepped(frame: _Frame, given: _Given, state: _State, judged: _Judged, tolerance: float) -> _State:
+    """One step of Newton's method, predicted and corrected."""
+    groups, variables = len(frame.groups), len(frame.variables)
+    y, multiplier, there, free = state.y, state.multiplier, given.there, _free(frame, given)
+    begins = state.iteration == 0
+    slack = state.slack.copy()
+    slack[:groups, begins] = np.maximum(-judged.values[:, begins], 1.0)
+    fixed = 1.0 - free
+    near = np.concatenate([slack, y + fixed * (1.0 - y), given.width - y + fixed * (1.0 - given.width + y)])
+    far = np.concatenate([multiplier, frame.roof - multiplier, state.at_box])
+    of_groups, of_box = slice(2 * groups), slice(2 * groups, None)
+    at_lower, at_upper = state.at_box[:variables], state.at_box[variables:]
+    ratios = near[of_groups] / far[of_groups]
+    ratio = there[:groups] / (ratios[:groups] + ratios[groups:])
+    barriers = far[of_box] / near[of_box]
+    factor = _factored(frame, given, state, judged, ratio, barriers[:variables] + barriers[variables:])
+    primal = there[:groups] * (judged.values + slack[:groups] - slack[groups:])
+    dual = judged.gradient - at_lower + at_upper
 
-    mu = average(slack, excess, multiplier, to_lower, to_upper, at_lower, at_upper)
-    d, ds, de, dm, dl, du = direction(slack * multiplier, excess * spare, to_lower * at_lower, to_upper * at_upper)
-    a, b = (jnp.minimum(x, 1.0)[:, None] for x in reach(d, ds, de, dm, dl, du))
-    ahead = average(
-        slack + a * ds,
-        excess + a * de,
-        multiplier + b * dm,
-        to_lower + a * d,
-        to_upper - a * d,
-        at_lower + b * dl,
-        at_upper + b * du,
-    )
+    def direction(of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Changes of `near` and `far` by which the products of pairs fall by `of`, to first order."""
+        shares = of[of_groups] / far[of_groups]
+        v = ratio * (primal - shares[:groups] + shares[groups:])
+        shares = of[of_box] / near[of_box]
+        right = free * (shares[variables:] - shares[:variables] - dual - _pull(frame, judged.weights, v))
+        d = free * frame.factors.solve(factor, right)
+        change = v + ratio * _push(frame, judged.weights, d)
+        by_near, by_far = np.empty_like(near), np.empty_like(far)
+        by_far[of_groups] = np.concatenate([change, -change])
+        by_near[of_groups] = -(of[of_groups] + near[of_groups] * by_far[of_groups]) / far[of_groups]
+        by_near[of_box] = np.concatenate([d, -d])
+        by_far[of_box] = -(of[of_box] + far[of_box] * by_near[of_box]) / near[of_box]
+        return by_near, by_far
+
+    def reach(x: np.ndarray, change: np.ndarray) -> np.ndarray:
+        """Steps up to which x stays above zero."""
+        return 1.0 / (-change / x).max(axis=0, initial=0.0)
+
+    products = there * near * far
+    mu = products.sum(axis=0) / given.pairs
+    by_near, by_far = direction(products)
+    a, b = np.minimum(reach(near, by_near), 1.0), np.minimum(reach(far, by_far), 1.0)
+    ahead = (there * (near + a * by_near) * (far + b * by_far)).sum(axis=0) / given.pairs
     # Products far below the tolerance spoil the matrix and buy nothing.
-    centre = jnp.maximum(jnp.clip(ahead / mu, 0.0, 1.0) ** 3 * mu, FLOOR * tolerance / pairs)[:, None]
-    d, ds, de, dm, dl, du = direction(
-        slack * multiplier + ds * dm - centre,
-        excess * spare - de * dm - centre,
-        to_lower * at_lower + d * dl - centre,
-        to_upper * at_upper - d * du - centre,
+    centre = np.maximum(np.clip(ahead / mu, 0.0, 1.0) ** 3 * mu, FLOOR * tolerance / given.pairs)
+    by_near, by_far = direction(products + by_near * by_far - there * centre)
+    merit = np.abs(free * dual).max(axis=0, initial=0.0) + np.abs(primal).max(axis=0, initial=0.0) + mu
+    pace = np.where(merit > state.merit, SLOWER * state.pace, np.minimum(FASTER * state.pace, 1.0))
+    pace = np.maximum(pace, SLOWEST)
+    a, b = (pace * np.minimum(BOUNDARY * reach(*each), 1.0) for each in ((near, by_near), (far, by_far)))
+    a, b = np.minimum(a, APART * b), np.minimum(b, APART * a)
+    sound = np.isfinite(by_near.sum(axis=0) + by_far[:groups].sum(axis=0))
+
+    def moved(x: np.ndarray, step: np.ndarray, by: np.ndarray) -> np.ndarray:
+        return np.where(sound, x + step * by, x)
+
+    return state._replace(
+        y=moved(y, a, by_near[2 * groups : 2 * groups + variables]),
+        slack=moved(slack, a, by_near[of_groups]),
+        multiplier=moved(multiplier, b, by_far[:groups]),
+        at_box=moved(state.at_box, b, by_far[of_box]),
+        damping=np.where(sound, 0.1 * state.damping, np.maximum(1e2 * state.damping, 1e-14)),
+        merit=merit,
+        pace=pace,
+        iteration=state.iteration + 1,
     )
-    merit = jnp.max(jnp.abs(jnp.where(free, dual, 0.0)), axis=1) + jnp.max(jnp.abs(primal), axis=1) + mu
-    pace = jnp.where(merit > state.merit, SLOWER * state.pace, jnp.minimum(FASTER * state.pace, 1.0))
-    pace = jnp.maximum(pace, SLOWEST)
-    a, b = (pace[:, None] * jnp.minimum(BOUNDARY * x, 1.0)[:, None] for x in reach(d, ds, de, dm, dl, du))
-    a, b = jnp.minimum(a, APART * b), jnp.minimum(b, APART * a)
-    sound = jnp.isfinite(jnp.sum(d, axis=1) + jnp.sum(ds, axis=1) + jnp.sum(dm, axis=1))
-    go = sound & (status == _RUNNING)
-
-    def move(x, by, mask):
-        return jnp.where(go[:, None] & mask, x + by, x)
-
-    return _State(
-        move(y, a * d, free), move(slack, a * ds, alive), move(excess, a * de, alive), move(multiplier, b * dm, alive),
-        move(at_lower, b * dl, free), move(at_upper, b * du, free),
-        jnp.where(sound, 0.1 * state.damping, jnp.maximum(1e2 * state.damping, 1e-14)), merit, pace, status,
-        state.iteration + (running & (status == _RUNNING)), *best,
-    )  # fmt: skip
-
-
-def _advance(frame: _Frame, slots: _Slots, state: _State, tolerance) -> _State:
-    global _traces
-    _traces += 1
-    return jax.lax.fori_loop(0, STRIDE, lambda _, at: _iterate(frame, slots, at, tolerance), state)
-
-
-_kernel = jax.jit(_advance)
-_one_at_a_time = threading.Lock()  # two threads within it were seen to wait for each other forever (jax 0.10.1, CPU)
-
-
-def _begin(slots: _Slots, start: np.ndarray, roof: float) -> _State:
-    """Fresh states: every product of the complementarity is one."""
-    y = np.clip(start, INSIDE * slots.width, (1.0 - INSIDE) * slots.width)
-    count = len(y)
-    return _State(
-        y, np.ones(slots.alive.shape), np.full(slots.alive.shape, 1.0 / roof), slots.alive.astype(float),
-        np.divide(1.0, y, out=np.zeros_like(y), where=slots.free),
-        np.divide(1.0, slots.width - y, out=np.zeros_like(y), where=slots.free),
-        np.zeros(count), np.full(count, np.inf), np.ones(count), np.zeros(count, np.int32), np.zeros(count, np.int32),
-        y.copy(), np.zeros(slots.alive.shape), np.full(count, -np.inf), np.full(count, np.inf),
-    )  # fmt: skip
 
 
 def solve(
@@ -482,62 +462,51 @@ def solve(
     that is all that matters, of each problem or of all. `iterations`: after so many a problem is given up as unresolved.
     **Returns:** answers, in the order of the problems.
     """
-    problem, variable = numbers.lower.shape
-    group = len(structure.target)
+    frame = _frame(structure)
+    count = len(numbers)
     empty = np.any(numbers.lower > numbers.upper, axis=1)
-    frame = _frame(structure, problem)
-    limit = np.broadcast_to(np.asarray(np.inf if cutoff is None else cutoff, float), (problem,))
-    pool = _pool(structure, numbers, frame, limit, np.broadcast_to(np.asarray(loose, float), (problem,)))
-    first = 0.5 * pool.width
-    if start is not None:
-        first[:, :variable] = start - numbers.lower
-    fresh = _begin(pool, first, float(frame.roof))
-    done = _work(frame, pool, fresh, np.flatnonzero(~empty), tolerance, iterations)
-
-    status = np.where(empty, Status.infeasible, np.where(done.status == _RUNNING, Status.unresolved, done.status))
-    shift = numbers.lower @ structure.objective
-    y = np.clip(done.best_y[:, :variable] + numbers.lower, numbers.lower, np.maximum(numbers.lower, numbers.upper))
-    none = status == Status.infeasible
-    return Answers(
-        y=y,
-        multipliers=done.best_multiplier[:, :group],
-        objective=np.where(none, np.inf, y @ structure.objective),
-        bound=np.where(none, np.inf, done.best_bound + shift),
-        status=status.astype(int),
-        iterations=done.iteration.astype(int),
-        residual=done.best_residual,
-    )
+    answers = Answers.none(numbers.lower, np.zeros((count, len(structure.target))))
+    answers.status[:] = np.where(empty, Status.infeasible, Status.unresolved)
+    limits = (np.broadcast_to(np.asarray(x, float), (count,)) for x in (np.inf if cutoff is None else cutoff, loose))
+    with np.errstate(all="ignore"):
+        given = _given(structure, numbers, frame, *limits)
+        first = 0.5 * given.width if start is None else _columns(start - numbers.lower, frame.variables)
+        for done, status, state in _worked(frame, given, first, np.flatnonzero(~empty), tolerance, iterations):
+            alive = given.there[: len(frame.groups), done]
+            answers.y[done[:, None], frame.variables] += state.best_y.T
+            answers.multipliers[done[:, None], frame.groups] = (alive * state.best_multiplier).T
+            answers.bound[done] = state.best_bound + numbers.lower[done] @ structure.objective
+            answers.status[done] = np.where(status == _RUNNING, Status.unresolved, status)
+            answers.iterations[done], answers.residual[done] = state.iteration, state.best_residual
+    none = answers.status == Status.infeasible
+    answers.y[:] = np.clip(answers.y, numbers.lower, np.maximum(numbers.lower, numbers.upper))
+    answers.objective[:] = np.where(none, np.inf, answers.y @ structure.objective)
+    answers.bound[none] = np.inf
+    return answers
 
 
-def _work(frame: _Frame, pool: _Slots, states: _State, todo: np.ndarray, tolerance: float, iterations: int) -> _State:
-    """Send all problems of `todo` through the slots; returns `states` as they ended, which is overwritten."""
-    many, few = SLOTS
-    size = many if len(todo) > few else few
-    occupant = np.full(size, -1)
-    slots = _Slots(*(x[np.zeros(size, int)] for x in pool))
-    state = _State(*(x[np.zeros(size, int)] for x in states))
-    state.status[:] = _IDLE
-    following = 0
-    with jax.enable_x64(True):
-        frame = _Frame(*(jnp.asarray(x) for x in frame))
-        while True:
-            finished = (state.status != _RUNNING) | (state.iteration >= iterations)
-            leaving = np.flatnonzero(finished & (occupant >= 0))
-            for kept, now in zip(states, state, strict=True):
-                kept[occupant[leaving]] = now[leaving]
-            occupant[leaving] = -1
-            vacant = np.flatnonzero(occupant < 0)[: len(todo) - following]
-            occupant[vacant] = todo[following : following + len(vacant)]
-            following += len(vacant)
-            for of_pool, now in zip((*pool, *states), (*slots, *state), strict=True):
-                now[vacant] = of_pool[occupant[vacant]]
-            state.status[occupant < 0] = _IDLE
-            working = np.flatnonzero(occupant >= 0)
-            if not len(working):
-                return states
-            if len(working) <= few < len(occupant):  # none is waiting: go on in a small pool
-                kept = np.concatenate([working, np.flatnonzero(occupant < 0)])[:few]
-                occupant = occupant[kept]
-                slots, state = _Slots(*(x[kept] for x in slots)), _State(*(x[kept] for x in state))
-            with _one_at_a_time:
-                state = _State(*(np.array(x) for x in _kernel(frame, slots, state, tolerance)))
+def _worked(
+    frame: _Frame, given: _Given, first: np.ndarray, waiting: np.ndarray, tolerance: float, iterations: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, _State]]:
+    """Programmes as they are done with: their numbers, how they ended, and their states.
+
+    **Arguments:** `first`: points to begin at; `waiting`: numbers of those to work on.
+    """
+    here, state = _taken(given, waiting[:0]), _begin(frame, _taken(given, waiting[:0]), first[:, :0])
+    while here.number.size or waiting.size:
+        room = SLOTS - here.number.size
+        if waiting.size and room * REFILL >= SLOTS:
+            more = _taken(given, waiting[:room])
+            state = _joined(state, _begin(frame, more, first.take(waiting[:room], axis=1)))
+            here, waiting = _joined(here, more), waiting[room:]
+        judged, state = _judged(frame, here, state, tolerance)
+        done = (here.number != _DONE) & ((judged.status != _RUNNING) | (state.iteration >= iterations))
+        if done.any():
+            at = np.flatnonzero(done)
+            yield here.number[at], judged.status[at], _taken(state, at)
+            here.number[at] = _DONE
+        left = np.flatnonzero(here.number != _DONE)
+        if (here.number.size - left.size) * REFILL >= here.number.size:
+            here, state, judged = _taken(here, left), _taken(state, left), _taken(judged, left)
+        if here.number.size:
+            state = _stepped(frame, here, state, judged, tolerance)

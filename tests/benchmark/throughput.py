@@ -245,7 +245,7 @@ def main() -> None:
     with jax.enable_x64(True):
         made = instances()
         begun = time.perf_counter()
-        read_and_solved(made.part(slice(0, 65)))  # traces the model and compiles the kernel
+        read_and_solved(made.part(slice(0, 65)))  # traces the model
         first = time.perf_counter() - begun
         solved = best_of(made)
         feasible = best_of(made.part(np.isfinite(solved.lower)))
@@ -284,7 +284,7 @@ def ours(made: Instances, solved: Solved, first: float, off: float, violation: f
         f"Newton iterations  {np.median(solved.answers.iterations):>6.0f} median, {solved.answers.iterations.max()} at most",
         f"exact model at all answers: objective within {off:.0e}, violation {max(0.0, violation):.0e} at most",
         "",
-        f"first batch of 65  {first:6.2f} s: tracing, reading, compiling the kernel",
+        f"first batch of 65  {first:6.2f} s: tracing, reading",
         f"all, after that    {sum(solved.seconds):6.2f} s: reading {reading:.2f}, solving {solving:.2f}, proving {proving:.2f} "
         f"(best of {REPEATS}); {solved.cpu_seconds:.2f} s of CPU",
         f"certified solves   {len(made) / sum(solved.seconds):6.0f} a second",

@@ -11,7 +11,6 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.convex import interior_point
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
@@ -79,10 +78,9 @@ def none_of_many_designs_holds(problem, rng, count=4096) -> bool:
     return bool((np.asarray(jax.jit(values)(jnp.asarray(points))) > FEASIBILITY_TOLERANCE).all())
 
 
-def solved(seed: int, count: int, small: bool) -> tuple[int, int, int]:
-    """Studies that are feasible, those proved, and traces of the solver; each answer is checked on the way."""
+def solved(seed: int, count: int, small: bool) -> tuple[int, int]:
+    """Studies that are feasible, and those proved; each answer is checked on the way."""
     rng = np.random.default_rng(seed)
-    before = interior_point.traces()
     feasible = proved = 0
     with jax.enable_x64(True):
         for index in range(count):
@@ -106,21 +104,19 @@ def solved(seed: int, count: int, small: bool) -> tuple[int, int, int]:
                 assert proof.max_violation > FEASIBILITY_TOLERANCE, label
                 if not small and index % 5 == 0:
                     assert none_of_many_designs_holds(problem, rng), label
-    return feasible, proved, interior_point.traces() - before
+    return feasible, proved
 
 
 @pytest.mark.slow
 def test_small_studies_are_proved():
-    feasible, proved, traces = solved(seed=20, count=4, small=True)
+    feasible, proved = solved(seed=20, count=4, small=True)
     assert feasible >= 2
     assert proved >= 0.9 * feasible
-    assert traces <= 3
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_two_hundred_studies_are_proved():
-    feasible, proved, traces = solved(seed=200, count=200, small=False)
+    feasible, proved = solved(seed=200, count=200, small=False)
     assert feasible >= 100
     assert proved >= 0.9 * feasible
-    assert traces <= 3
