@@ -4,10 +4,12 @@ minimise s subject to g_k(y) <= s for the groups without a target (those with on
 the box. It has feasible points always; a bound above 0 proves that the programme has none.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from hwopt.convex import certificate
-from hwopt.convex.interior_point import Answers, Status, solve
+from hwopt.convex.interior_point import STRUCTURES, Answers, Status, solve
 from hwopt.convex.programme import Numbers, Structure
 
 MOST = 60.0
@@ -16,12 +18,17 @@ MOST = 60.0
 
 def elastic(structure: Structure, numbers: Numbers) -> tuple[Structure, Numbers]:
     """The elastic programme; s is its last variable."""
-    soft = structure.target[structure.group] < 0
-    exponents = np.column_stack([structure.exponents, -soft.astype(float)])
-    form = Structure(exponents, structure.group, structure.target, np.eye(exponents.shape[1])[-1])
     low, high = np.full((len(numbers), 1), -1.0), np.full((len(numbers), 1), MOST)
     ends = np.hstack([numbers.lower, low]), np.hstack([numbers.upper, high])
-    return form, Numbers(numbers.constants, numbers.offsets, *ends)
+    return _form(structure), Numbers(numbers.constants, numbers.offsets, *ends)
+
+
+@lru_cache(maxsize=STRUCTURES)
+def _form(structure: Structure) -> Structure:
+    """The same for the same structure, whose sparsity is then remembered too."""
+    soft = structure.target[structure.group] < 0
+    exponents = np.column_stack([structure.exponents, -soft.astype(float)])
+    return Structure(exponents, structure.group, structure.target, np.eye(exponents.shape[1])[-1])
 
 
 def impossible(structure: Structure, numbers: Numbers, answers: Answers) -> np.ndarray:

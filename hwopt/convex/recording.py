@@ -208,16 +208,20 @@ class Tape:
 
     def done(self, function: Callable, inputs: Sequence[Any]) -> Recorded:
         """An operation on nodes, written down once for equal arguments."""
-        arguments = tuple(self.number_of(each) for each in inputs)
+        arguments = tuple([self.number_of(each) for each in inputs])
         key = (function, arguments)
-        if key in self._results:
-            return self._results[key]
+        known = self._results.get(key)
+        if known is not None:
+            return known
         values = [each.value if isinstance(each, Recorded) else each for each in inputs]
         if function in _OF_BITS and not all(np.asarray(each).dtype.kind == "b" for each in values):
             raise NotRecordable("bits of numbers")
         result = np.asarray(function(*values))
         kept = _OF_BITS.get(function, _chosen if function is np.where else function)
-        result = np.broadcast_to(result if result.dtype.kind == "b" else result.astype(np.float64), (self.nodes,))
+        if result.dtype != bool and result.dtype != np.float64:
+            result = result.astype(np.float64)
+        if result.shape != (self.nodes,):
+            result = np.broadcast_to(result, (self.nodes,))
         self._results[key] = Recorded(self, self._new(kept, arguments), result)
         return self._results[key]
 

@@ -13,13 +13,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes, joined
-from hwopt.integers.system import System
 from hwopt.optim.branching import Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.dives import CANDIDATES, around, dive, leaves
-from hwopt.optim.programmes import Elastic, Programmes
+from hwopt.optim.programmes import Programmes
 
 TOLERANCE = 9e-5
 """Relative gap at which a box is discarded: what the answer may be above the optimum."""
@@ -33,25 +31,21 @@ ROUND = 512
 
 
 def search(
-    problem: Problem,
-    lattice: System,
+    programmes: Programmes,
     *,
     tolerance: float = TOLERANCE,
     deadline: Deadline | None = None,
     most_boxes: int = MOST_BOXES,
     progress: Callable[[SearchResult], None] | None = None,
-    elastic: Elastic | None = None,
     designs: Sequence[np.ndarray] = (),
     result: SearchResult | None = None,
 ) -> SearchResult:
-    """Minimise over the lattice.
+    """Minimise over a question's lattice.
 
     **Arguments:** `tolerance`: relative gap at which boxes are discarded; `deadline` and `most_boxes` after which the search
-    stops with what it has; `progress` is told after each round; `elastic`: what to minimise instead, and which budgets give
-    way by it; `designs`: integer designs to start from, such as the answer of a like question; `result`: where to keep what
-    comes out, for who looks on.
+    stops with what it has; `progress` is told after each round; `designs`: integer designs to start from, such as the answer
+    of a like question; `result`: where to keep what comes out, for who looks on.
     """
-    programmes = Programmes(problem, lattice, elastic)
     work = Search(programmes, tolerance, deadline or Deadline(), result or SearchResult())
     with contextlib.suppress(OutOfTime):
         _branch(work, most_boxes, progress, designs)
@@ -66,14 +60,14 @@ def _branch(
     initial = lattice.initial_boxes()
     boxes = _spread(work, initial)
     result.open_boxes = len(boxes)
-    inherited, parents = np.full(len(boxes), -np.inf), None
+    inherited = np.full(len(boxes), -np.inf)
     split: Split | None = None
     leaves(work, designs)
     if result.boxes >= most_boxes:
         return
     dive(work, lattice.looked_at(initial))
     while len(boxes):
-        known = work.bound(boxes, parents)
+        known = work.bound(boxes)
         lower = np.maximum(known.lower, inherited)
         if split is not None:
             work.learn(split, inherited, lower)
@@ -83,7 +77,7 @@ def _branch(
         if single.any():
             result.bound = min(result.bound, float(lower[single].min()))
         alive = np.flatnonzero(np.isfinite(lower) & ~boxes.points)
-        found = Open(boxes, lower, known.lower, work.slopes(known), known.duals).of(alive)
+        found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
         _note_open(result, queue.bounds)
         if result.rounds & (result.rounds - 1) == 0:  # 1, 2, 4, 8, ...
@@ -106,7 +100,7 @@ def _branch(
         split = work.split(tight[~narrow])
         boxes = joined([split.pieces, tight[narrow]])
         rows = np.concatenate([rows[~narrow][split.parents], rows[narrow]])
-        inherited, parents = now.bounds[rows], now.duals.of(rows)
+        inherited = now.bounds[rows]
     result.open_boxes, result.complete = 0, True
 
 

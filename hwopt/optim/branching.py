@@ -12,7 +12,7 @@ from hwopt.convex.interior_point import Status
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
 from hwopt.integers.system import System
-from hwopt.optim.bounding import Bounded, Duals, bounded, solved
+from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import Programmes
 
@@ -72,19 +72,18 @@ class Open:
     bounds: np.ndarray  # of the objective's logarithm, their own or those of boxes that held them
     lower: np.ndarray  # their own
     slopes: np.ndarray  # (box, coordinate) of the tangents behind these
-    duals: Duals
 
     def __len__(self) -> int:
         return len(self.boxes)
 
     def of(self, rows: np.ndarray) -> Open:
-        return Open(self.boxes[rows], self.bounds[rows], self.lower[rows], self.slopes[rows], self.duals.of(rows))
+        return Open(self.boxes[rows], self.bounds[rows], self.lower[rows], self.slopes[rows])
 
     def with_more(self, other: Open) -> Open:
         pair = lambda a, b: np.concatenate([a, b])
         return Open(
             joined([self.boxes, other.boxes]), pair(self.bounds, other.bounds), pair(self.lower, other.lower),
-            pair(self.slopes, other.slopes), self.duals.with_more(other.duals),
+            pair(self.slopes, other.slopes),
         )  # fmt: skip
 
 
@@ -117,7 +116,7 @@ class Search:
         """Bound from which a box is not worth more work."""
         return self.result.value - math.log1p(self.tolerance)
 
-    def bound(self, boxes: Boxes, parents: Duals | None = None) -> Bounded:
+    def bound(self, boxes: Boxes) -> Bounded:
         """Boxes bounded against the best design known.
 
         Points that were relaxed for the sake of the boxes read beside them are read again as if alone.
@@ -125,7 +124,7 @@ class Search:
         if self.deadline.over:
             raise OutOfTime
         self.result.boxes += len(boxes)
-        known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE, parents=parents)
+        known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE)
         self._keep_best(boxes, known)
         lower = known.lower
         doubtful = boxes.points & known.programme.inexact() & (lower < self.cutoff) & (len(boxes) > 1)

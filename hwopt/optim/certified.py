@@ -67,7 +67,7 @@ def certified(
             if not deadline.endless:
                 _ = question.covered  # counting takes a second or two, which nobody has once the time is over
             search(
-                problem, question.lattice, deadline=deadline, progress=lambda now: _show(bar, now), designs=designs,
+                question.programmes, deadline=deadline, progress=lambda now: _show(bar, now), designs=designs,
                 result=question.result, most_boxes=most_boxes,
             )  # fmt: skip
             point = question.result.point
@@ -90,6 +90,11 @@ class _Question:
         return self.model.at(y[None]).one(0)
 
     @cached_property
+    def programmes(self) -> Programmes:
+        """Those of its boxes."""
+        return Programmes(self.problem, self.lattice)
+
+    @cached_property
     def covered(self) -> str:
         """What the lattice holds, in words."""
         return f"{count(self.lattice):,.0f} integer designs ({scope_of(self.problem)})"
@@ -108,7 +113,7 @@ def with_one_sided_prices(solution: Solution, step: float = 0.01, deadline: Dead
 
     def price(index: int, side: float) -> float:
         asked = problem.relaxed(np.where(np.arange(len(budgets)) == index, 1.0 + side * step, 1.0))
-        best = search(asked, lattice_of(asked), designs=[point], deadline=deadline)
+        best = search(Programmes(asked, lattice_of(asked)), designs=[point], deadline=deadline)
         better = solution.objective - (math.exp(best.value) if best.point is not None else math.inf)
         return max(0.0, side * better) / (problem.budgets[index].limit * step)
 
@@ -128,9 +133,9 @@ def values_of(solution: Solution) -> dict[str, float]:
     return {each.name: float(each.place.get(solution.built)) for each in solution.problem.variables}
 
 
-def leaf(problem: Problem, lattice: System, point: np.ndarray) -> tuple[Programme, Answers]:
+def leaf(programmes: Programmes, point: np.ndarray) -> tuple[Programme, Answers]:
     """The programme of one integer design, solved sharply."""
-    known = bounded(Programmes(problem, lattice), Boxes.of_points(point[None]), tolerance=SHARP)
+    known = bounded(programmes, Boxes.of_points(point[None]), tolerance=SHARP)
     return known.programme, known.answers
 
 
@@ -165,7 +170,8 @@ def _logs(problem: Problem, values: dict[str, float]) -> np.ndarray:
 
 def _best(question: _Question, problem: Problem, point: np.ndarray) -> _Best:
     """The design at a point of the lattice. **Arguments:** `problem`: the question, or one with other limits."""
-    programme, answers = leaf(problem, question.lattice, point)
+    own = problem is question.problem
+    programme, answers = leaf(question.programmes if own else Programmes(problem, question.lattice), point)
     solved = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
     y = _logs(problem, solved | question.lattice.design(point))
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
@@ -274,8 +280,8 @@ def _minimal_relaxation(question: _Question, names: list[str]) -> SearchResult:
         return factor, dict.fromkeys(names, factor)
 
     return search(
-        question.problem, question.lattice, tolerance=RELAXATION_TOLERANCE, most_boxes=RELAXATION_BOXES,
-        deadline=question.deadline, elastic=elastic,
+        Programmes(question.problem, question.lattice, elastic), tolerance=RELAXATION_TOLERANCE,
+        most_boxes=RELAXATION_BOXES, deadline=question.deadline,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Form, Problem, evaluate
 from hwopt.optim.certified import leaf
+from hwopt.optim.programmes import Programmes
 from hwopt.optim.quick_jit import quick_jit
 from objectives.carbon import Carbon
 from objectives.tokens_per_dollar import TokensPerDollar
@@ -264,7 +265,7 @@ def known(question: Question) -> Known:
     **Raises:** `SystemExit` where the programme isn't solved, isn't exact or isn't proved.
     """
     problem = question.problem
-    programme, answers = leaf(problem, lattice_of(problem), question.point)
+    programme, answers = leaf(Programmes(problem, lattice_of(problem)), question.point)
     constant = float(programme.constant[0])
     bound = float(certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)[0])
     value = float(answers.objective[0])

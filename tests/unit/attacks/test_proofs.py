@@ -20,6 +20,7 @@ from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim import certified
 from hwopt.optim.branch_and_bound import search
 from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Outcome, Solution
 from hwopt.report.screens import solution_screen
 
@@ -79,8 +80,8 @@ def test_designs_read_beside_others_are_as_good_as_alone():
             row[[lattice.at[name] for name in at]] = values
             points += [row] if lattice.valid(row[None])[0] else []
         assert len(points) >= 4
-        together = search(asked, lattice, designs=points, most_boxes=0)
-        alone = [search(asked, lattice, designs=[point], most_boxes=0).value for point in points]
+        together = search(Programmes(asked, lattice), designs=points, most_boxes=0)
+        alone = [search(Programmes(asked, lattice), designs=[point], most_boxes=0).value for point in points]
     assert np.isfinite(alone).any()
     np.testing.assert_allclose(together.value, min(alone), rtol=1e-6)
 
@@ -127,7 +128,7 @@ def test_designs_that_divide_nothing_are_left_out():
         row = lattice.initial_boxes().low[0].copy()
         row[lattice.at["tp"]] = 15
         assert not lattice.valid(row[None])[0]
-        assert search(asked, lattice, designs=[row], most_boxes=0).point is None
+        assert search(Programmes(asked, lattice), designs=[row], most_boxes=0).point is None
 
 
 def test_a_box_without_stages_is_an_answer(capsys):

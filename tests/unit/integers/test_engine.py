@@ -20,6 +20,7 @@ from hwopt.integers.enumeration import divisors, enumerated
 from hwopt.integers.relations import Allowed, Divides, Lookup, Product, When, at_least, at_most, equal
 from hwopt.integers.system import Integer, Piece, Role, System, integer
 from hwopt.optim.branch_and_bound import search
+from hwopt.optim.programmes import Programmes
 from hwopt.study.sweep.space import Space
 
 
@@ -205,7 +206,7 @@ def question():
 @pytest.fixture(scope="module")
 def free(question):
     with jax.enable_x64(True):
-        return search(question, lattice_of(question), tolerance=3e-2)
+        return search(Programmes(question, lattice_of(question)), tolerance=3e-2)
 
 
 @pytest.mark.parametrize("name", MORE)
@@ -216,7 +217,7 @@ def test_a_further_relation_is_one_line(question, free, name):
     system = replace(plain, relations=(*plain.relations, added))
     assert 0 < count(system) < count(plain)
     with jax.enable_x64(True):
-        result = search(question, system, tolerance=3e-2)
+        result = search(Programmes(question, system), tolerance=3e-2)
     assert result.complete and result.gap <= 3e-2
     best = system.design(result.point)
     assert holds(best) and system.valid(result.point[None])[0]

@@ -49,7 +49,7 @@ class Case:
             self.programmes = Programmes(self.problem, self.lattice)
             self.model = ExactModel(self.problem).prepare()
             self.rng = np.random.default_rng(7)
-            found = search(self.problem, self.lattice, most_boxes=600, tolerance=1e-3)
+            found = search(self.programmes, most_boxes=600, tolerance=1e-3)
             assert found.point is not None, name
             self.best = found
             self.points, self.designs, self.optima = [], [], []

@@ -64,7 +64,7 @@ def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
 
 def leaf_of(problem: Problem, point: np.ndarray):
     """Programme, answers, logarithm of the optimum."""
-    programme, answers = leaf(problem, lattice_of(problem), point)
+    programme, answers = leaf(Programmes(problem, lattice_of(problem)), point)
     assert not programme.relaxed
     assert answers.status[0] == Status.solved
     return programme, answers, float(answers.objective[0] + programme.constant[0])
@@ -329,7 +329,7 @@ def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
     assert lattice.valid(points).all()
     optima = []
     for point in points:
-        programme, answers = leaf(problem, lattice, point)
+        programme, answers = leaf(Programmes(problem, lattice), point)
         solved = answers.status[0] == Status.solved
         assert solved or answers.status[0] == Status.infeasible
         optima.append(float(answers.objective[0] + programme.constant[0]) if solved else math.inf)

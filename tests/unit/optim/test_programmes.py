@@ -128,20 +128,3 @@ def test_points_in_groups_are_as_read_alone(programmes):
                 assert fits[0] == holds[place] and read.inexact()[0] == programme.inexact()[place]
                 np.testing.assert_allclose(alone.lower[0], together.lower[place], rtol=0.0, atol=1e-6)
     assert sorted(seen) == list(range(len(points)))
-
-
-def test_parents_bound_their_parts(programmes):
-    """What a box's answer puts beyond the cutoff in its parts is not solved, and is beyond it."""
-    lattice = programmes.lattice
-    boxes = random_boxes(lattice, np.random.default_rng(4), 8)
-    boxes = boxes[~boxes.points]
-    with jax.enable_x64(True):
-        whole = bounded(programmes, boxes)
-        halves, parents = lattice.split(boxes, np.log(boxes.high / boxes.low).argmax(axis=1))
-        free = bounded(programmes, halves)
-        finite = free.lower[np.isfinite(free.lower)]
-        cutoff = float(np.median(finite))
-        cut = bounded(programmes, halves, cutoff, parents=whole.duals.of(parents))
-    assert (cut.answers.iterations[free.lower < cutoff - 1e-6] > 0).all()
-    dropped = np.flatnonzero((cut.answers.iterations == 0) & np.isfinite(cut.lower))
-    assert (cut.lower[dropped] > cutoff).all() and (cut.lower[dropped] <= free.lower[dropped] + 1e-5).all()
