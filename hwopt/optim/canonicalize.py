@@ -102,13 +102,14 @@ def canonicalize(
     algebra: Algebra,
     values: Mapping[str, Signomial],
     elastic: Mapping[str, Any] | None = None,
+    limits: Sequence[Any] | None = None,
     template: Sequence[np.ndarray] | None = None,
 ) -> Canonical:
     """The question at some nodes.
 
     **Arguments:** `values` of the problem's variables by name, in the algebra's atoms or numbers; `elastic`: name of a budget ->
-    monomial by which its limit may be exceeded; `template`: leaves of the problem's template, one for each node
-    (node, *shape), where they are not the same for all.
+    monomial by which its limit may be exceeded; `limits` of the budgets, in place of the problem's; `template`: leaves of the
+    problem's template, one for each node (node, *shape), where they are not the same for all.
 
     **Raises:** `NotDGP` where the model has no form as a geometric programme.
     """
@@ -117,13 +118,13 @@ def canonicalize(
     jaxpr, names = _traced(problem.form, tree, shapes)
     lifted = [algebra.variable(name, *box) for name, box in LIFTED.items()]
     free = [values[name] for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
-    limits = [number(each.limit) for each in problem.budgets]
-    arguments = [_argument(each) for each in (*free, *lifted, *limits)]
+    numbers = [number(each) for each in limits or [budget.limit for budget in problem.budgets]]
+    arguments = [_argument(each) for each in (*free, *lifted, *numbers)]
     learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
     wanted = tuple(name != _LEARNING or learns for name in names)
     if template is None:
-        numbers = tuple(np.asarray(leaf, np.float64).tobytes() for leaf in leaves)
-        results = read_line(_line(problem.form, tree, shapes, numbers, wanted), arguments, algebra)
+        known = tuple(np.asarray(leaf, np.float64).tobytes() for leaf in leaves)
+        results = read_line(_line(problem.form, tree, shapes, known, wanted), arguments, algebra)
     else:
         results = read(jaxpr, [*template, *map(_as_array, arguments)], algebra, wanted)
         results = [each[()] if each is not None and each.dtype == object else each for each in results]

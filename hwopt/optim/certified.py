@@ -108,12 +108,13 @@ def with_one_sided_prices(solution: Solution, step: float = 0.01, deadline: Dead
     Budgets for which there is no time keep the one price.
     """
     problem, deadline = solution.problem, deadline or Deadline()
-    point = lattice_of(problem).point(values_of(solution))
+    programmes = Programmes(problem, lattice_of(problem))
+    point = programmes.lattice.point(values_of(solution))
     budgets = list(solution.budgets)
 
     def price(index: int, side: float) -> float:
         asked = problem.relaxed(np.where(np.arange(len(budgets)) == index, 1.0 + side * step, 1.0))
-        best = search(Programmes(asked, lattice_of(asked)), designs=[point], deadline=deadline)
+        best = search(programmes.with_limits(asked), designs=[point], deadline=deadline)
         better = solution.objective - (math.exp(best.value) if best.point is not None else math.inf)
         return max(0.0, side * better) / (problem.budgets[index].limit * step)
 
@@ -170,8 +171,7 @@ def _logs(problem: Problem, values: dict[str, float]) -> np.ndarray:
 
 def _best(question: _Question, problem: Problem, point: np.ndarray) -> _Best:
     """The design at a point of the lattice. **Arguments:** `problem`: the question, or one with other limits."""
-    own = problem is question.problem
-    programme, answers = leaf(question.programmes if own else Programmes(problem, question.lattice), point)
+    programme, answers = leaf(question.programmes.with_limits(problem), point)
     solved = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
     y = _logs(problem, solved | question.lattice.design(point))
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)

@@ -1,9 +1,10 @@
-"""Convex programmes of a question's boxes: read once, and recorded for all boxes that follow."""
+"""Convex programmes of a question's boxes: read once, and recorded for all boxes and limits of budgets that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ Elastic = Callable[[Algebra], tuple[Signomial, dict[str, Signomial]]]
 """What is minimised in place of the objective, and by what each budget (by name) may be exceeded."""
 
 RECORDINGS = 4
-"""Recordings of points: the first few batches of them may each need a form of its own."""
+"""Recordings of boxes, and of points: the first few batches of points may each need a form of its own."""
 
 FORMS = 32
 """Recordings of points read alone: others are read each time. A guard against forms without end, no measured optimum."""
@@ -40,6 +41,10 @@ class Programmes:
     recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
     forms: list[_Recorded] = field(default_factory=list)  # of points read alone
 
+    def with_limits(self, problem: Problem) -> Programmes:
+        """Those of the same question with other limits of its budgets; both use what either has read."""
+        return replace(self, problem=problem)
+
     def of(self, boxes: Boxes) -> tuple[Programme, np.ndarray]:
         """The programmes of boxes, and where the constraints that are numbers hold (box,)."""
         ends = ends_of(self.lattice, boxes)
@@ -49,13 +54,14 @@ class Programmes:
                 return self._read(ends, 1)
             _, programme, holds = next(self.alone(boxes))
             return programme, holds
+        inputs = self._inputs(ends)
         for each in self.recordings:
-            known = each.programmes(ends) if each.points == points else None
+            known = each.programmes(inputs) if each.points == points else None
             if known is not None:
                 return known
-        if sum(each.points == points for each in self.recordings) < (RECORDINGS if points else 1):
+        if sum(each.points == points for each in self.recordings) < RECORDINGS:
             recorded = self._recorded(boxes, points)
-            known = recorded and recorded.programmes(ends)
+            known = recorded and recorded.programmes(inputs)
             if recorded and known:
                 self.recordings.append(recorded)
                 return known
@@ -67,22 +73,28 @@ class Programmes:
         while len(left):
             if tried == len(self.forms):  # none of them is the first one's
                 recorded = self._recorded(points[left[:1]], True) if tried < FORMS else None
-                if recorded is None or recorded.programmes(ends_of(self.lattice, points[left[:1]])) is None:
-                    yield left[:1], *self._read(ends_of(self.lattice, points[left[:1]]), 1)
+                ends = ends_of(self.lattice, points[left[:1]])
+                if recorded is None or recorded.programmes(self._inputs(ends)) is None:
+                    yield left[:1], *self._read(ends, 1)
                     left = left[1:]
                     continue
                 self.forms.append(recorded)
-            known, programme, holds = self.forms[tried].some(ends_of(self.lattice, points[left]))
+            known, programme, holds = self.forms[tried].some(self._inputs(ends_of(self.lattice, points[left])))
             tried += 1
             if known.any():
                 yield left[known], programme, holds
                 left = left[~known]
 
-    def _draft(self, ends: Ends) -> tuple[Draft, np.ndarray]:
+    def _inputs(self, ends: Ends) -> np.ndarray:
+        """What recordings begin with (input, box): both ends of all quantities, and the limits."""
+        numbers = [end for both in ends.values() for end in both]
+        return np.stack([*numbers, *(np.full_like(numbers[0], each.limit) for each in self.problem.budgets)])
+
+    def _draft(self, ends: Ends, limits: Sequence[Any] | None = None) -> tuple[Draft, np.ndarray]:
         algebra = Algebra()
         values, ties = free_values(self.problem, self.lattice, algebra, ends)
         goal, budgets = (None, None) if self.elastic is None else self.elastic(algebra)
-        canonical = canonicalize(self.problem, algebra, values, budgets)
+        canonical = canonicalize(self.problem, algebra, values, budgets, limits)
         return canonical.draft(ties, goal), canonical.holds
 
     def _read(self, ends: Ends, count: int) -> tuple[Programme, np.ndarray]:
@@ -94,8 +106,9 @@ class Programmes:
         every = boxes if points else joined([boxes, *_narrowing(self.lattice)])
         tape = Tape(len(every))
         ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in ends_of(self.lattice, every).items()}
+        limits = [tape.input(np.full(len(every), each.limit)) for each in self.problem.budgets]
         try:
-            draft, holds = self._draft(ends)
+            draft, holds = self._draft(ends, limits)
             return _Recorded(draft, Recording(tape, [*draft.nodes, holds]), points)
         except (NotRecordable, NotDGP):
             return None
@@ -121,25 +134,22 @@ def _narrowing(lattice: System) -> list[Boxes]:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A reading that can be done again for other boxes."""
+    """A reading that can be done again for other boxes and limits."""
 
     draft: Draft
     recording: Recording
     points: bool
 
-    def programmes(self, ends: Ends) -> tuple[Programme, np.ndarray] | None:
-        """The programmes of other boxes; None where they need a reading of their own."""
-        values, known = self._run(ends)
+    def programmes(self, inputs: np.ndarray) -> tuple[Programme, np.ndarray] | None:
+        """The programmes of other boxes (input, box); None where they need a reading of their own."""
+        values, known = self.recording.run(inputs)
         return self._filled(values) if known.all() else None
 
-    def some(self, ends: Ends) -> tuple[np.ndarray, Programme, np.ndarray]:
-        """Which of other boxes (box,) need no reading of their own, and the programmes of these."""
-        values, known = self._run(ends)
+    def some(self, inputs: np.ndarray) -> tuple[np.ndarray, Programme, np.ndarray]:
+        """Which of other boxes (input, box) need no reading of their own, (box,), and the programmes of these."""
+        values, known = self.recording.run(inputs)
         programme, holds = self._filled(values[:, known])
         return known, programme, holds
-
-    def _run(self, ends: Ends) -> tuple[np.ndarray, np.ndarray]:
-        return self.recording.run(np.stack([end for both in ends.values() for end in both]))
 
     def _filled(self, values: np.ndarray) -> tuple[Programme, np.ndarray]:
         return self.draft.with_nodes(values[:-1]).programme(values.shape[1]), values[-1] != 0

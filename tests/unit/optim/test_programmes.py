@@ -57,15 +57,16 @@ def test_the_recording_equals_the_reading(programmes):
     with jax.enable_x64(True):
         recorded = programmes._recorded(boxes[:2], points=False)
         assert recorded is not None
-        ends = ends_of(lattice, boxes)
-        _, known = recorded.recording.run(np.stack([end for both in ends.values() for end in both]))
+        _, known = recorded.recording.run(programmes._inputs(ends_of(lattice, boxes)))
         assert known.mean() > 0.98  # of others it says nothing, and they are read
         boxes = boxes[known]
         every = joined([boxes, *room._narrowing(lattice)])
         tape = Tape(len(every))
         ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in ends_of(lattice, every).items()}
         draft, holds = programmes._draft(ends)
-        programme, again = recorded.programmes(ends_of(lattice, boxes)) or pytest.fail("boxes that it knows")
+        programme, again = recorded.programmes(programmes._inputs(ends_of(lattice, boxes))) or pytest.fail(
+            "boxes that it knows"
+        )
     count = len(boxes)
     rows = lambda values: np.stack([np.broadcast_to(guessed(each), (len(every),))[:count] for each in values], axis=1)
     assert (rows([holds])[:, 0] == again).all()
@@ -128,3 +129,19 @@ def test_points_in_groups_are_as_read_alone(programmes):
                 assert fits[0] == holds[place] and read.inexact()[0] == programme.inexact()[place]
                 np.testing.assert_allclose(alone.lower[0], together.lower[place], rtol=0.0, atol=1e-6)
     assert sorted(seen) == list(range(len(points)))
+
+
+def test_other_limits_need_no_other_reading(programmes):
+    """Bounds under tighter and looser budgets, with what was recorded under these, are those of a recording of their own."""
+    boxes = random_boxes(programmes.lattice, np.random.default_rng(6), 12)
+    boxes = boxes[~boxes.points][:48]
+    with jax.enable_x64(True):
+        programmes.of(boxes)
+        recordings = len(programmes.recordings)
+        for factor in (0.9, 1.2):
+            asked = programmes.problem.relaxed([factor] * len(programmes.problem.budgets))
+            shared = bounded(programmes.with_limits(asked), boxes, tolerance=1e-9)
+            alone = bounded(Programmes(asked, programmes.lattice), boxes, tolerance=1e-9)
+            np.testing.assert_allclose(shared.lower, alone.lower, rtol=0.0, atol=1e-2)
+            assert not np.array_equal(shared.lower, bounded(programmes, boxes, tolerance=1e-9).lower)
+    assert len(programmes.recordings) <= recordings + 1
