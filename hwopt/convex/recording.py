@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-BLOCK = 64
-"""Nodes at a time: their values stay in the cache."""
+BLOCK = 256
+"""Nodes at a time: with fewer, calls outweigh arithmetic; with more, what is kept of each (16,000 numbers) takes too much memory."""
 
 
 class NotRecordable(TypeError):
@@ -295,7 +295,7 @@ class Recording:
                 table[: self._inputs] = inputs[:, part]
                 table[self._inputs : self._inputs + len(self._constants)] = self._constants[:, None]
                 for step in self._steps:
-                    table[step.rows] = step.function(*(table[each] for each in step.arguments))
+                    table[step.rows] = step.function(*(table.take(each, axis=0) for each in step.arguments))
                 results[:, part] = table[self._outputs]
                 holds[part] = (table[self._must] != 0).all(axis=0) & (table[self._must_not] == 0).all(axis=0)
         return results, holds
