@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 BLOCK = 256
-"""Nodes at a time: with fewer, calls outweigh arithmetic; with more, what is kept of each (16,000 numbers) takes too much memory."""
+"""Nodes at a time: with fewer, calls outweigh arithmetic; with more, the 16,000 numbers of each take too much memory."""
 
 
 class NotRecordable(TypeError):
