@@ -49,6 +49,7 @@ TABLE = (
         "reference/solver_throughput.txt", "python tests/benchmark/throughput.py", writes_itself=True, measured=True
     ),
     Result("reference/sweeps.txt", "python tests/benchmark/sweeps.py", writes_itself=True, measured=True),
+    Result("reference/seconds.txt", "python -m tests.benchmark.seconds", writes_itself=True, measured=True),
 )
 
 
