@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from hwopt.convex.programme import Numbers, Structure
-from hwopt.convex.reader import Logarithm, where_of
+from hwopt.convex.reader import Logarithm
 from hwopt.convex.recording import guessed, somewhere
 from hwopt.convex.signomial import ROUNDING, SMALLEST, Algebra, Atom, Key, Kind, Signomial, multiplied, raised
+from hwopt.jaxprs.origins import where_of
 
 SLACK = 1e-9
 """Relative widening of ranges, so that rounding cuts nothing off."""

@@ -20,9 +20,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from hwopt.convex.reader import Comparison, Logarithm, NotDGP, frame_of, read
+from hwopt.convex.reader import Comparison, Logarithm, NotDGP, read
 from hwopt.convex.signomial import Algebra, Kind, Signomial, number
 from hwopt.errors import UserError
+from hwopt.jaxprs.origins import frame_of
 
 
 @dataclass(frozen=True)

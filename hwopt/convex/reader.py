@@ -8,17 +8,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partialmethod, reduce
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-from jax._src import source_info_util
 from jax.extend import core
 
 from hwopt.convex.recording import is_number
 from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
 from hwopt.jaxprs.interpreter import Interpreter
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
+from hwopt.jaxprs.origins import where_of
 from hwopt.jaxprs.straight_line import StraightLine, Symbol
 
 
@@ -54,37 +53,6 @@ class Comparison:
 def _condition(a: Signomial, b: Signomial, known: np.ndarray) -> Signomial | Comparison:
     """`a > b` as a number where it is known at all nodes."""
     return Comparison(a, b, known) if np.isnan(known).any() else number(known)
-
-
-_PACKAGE = PurePath(__file__).parents[1]
-"""Files in it are named from its top."""
-
-_LIBRARIES = frozenset({"equinox", "jaxtyping", "optax", "numpy"})
-"""Packages that write equations in an author's name; JAX leaves itself out."""
-
-
-def frame_of(origin: Any) -> Any:
-    """The innermost frame of the author of an equation, rather than of the libraries below; None where there is none.
-
-    **Arguments:** `origin`: the equation and, innermost first, the calls it is in: what JAX itself calls has no author.
-    """
-    first = None
-    for equation in origin or ():
-        for frame in source_info_util.user_frames(equation.source_info.traceback):
-            if not _LIBRARIES.intersection(PurePath(frame.file_name).parts):
-                return frame
-            first = first or frame
-    return first
-
-
-def where_of(origin: Any) -> str:
-    """File, line and function of what an author wrote."""
-    frame = frame_of(origin)
-    if not frame:
-        return "an unknown line"
-    path = PurePath(frame.file_name)
-    path = path.relative_to(_PACKAGE.parent) if path.is_relative_to(_PACKAGE) else path
-    return f"{path}:{frame.start_line} ({frame.function_name})"
 
 
 def read(
@@ -131,13 +99,14 @@ class _Reader(Interpreter):
     def __init__(self, algebra: Algebra):
         super().__init__()
         self.algebra = algebra
+        self.name = ""  # of the operation being read
 
     def lifted(self, value: np.ndarray) -> Signomial:
         return number(value)
 
     def symbol(self, symbol: Symbol, arguments: Sequence[Any]) -> Any:
         """A scalar operation of a straight line."""
-        self.origin = symbol.origin
+        self.origin, self.name = symbol.origin, symbol.name
         if all(is_number(each) for each in arguments):
             if symbol.name not in NUMBERS:
                 raise self.unreadable()
@@ -148,9 +117,10 @@ class _Reader(Interpreter):
         return self.element(symbol.name, elements, dict(symbol.params))
 
     def element(self, name: str, arguments: tuple, params: dict) -> Any:
-        self.algebra.origin = self.origin
+        self.algebra.origin, self.name = self.origin, name
         if name == "convert_element_type" and not np.issubdtype(params["new_dtype"], np.floating):
-            source, target = (np.dtype(x).kind for x in (self.origin[0].invars[0].aval.dtype, params["new_dtype"]))
+            source = params["source"] if "source" in params else self.origin[0].invars[0].aval.dtype
+            source, target = np.dtype(source).kind, np.dtype(params["new_dtype"]).kind
             if source not in "biu" or (target == "b" and source != "b"):
                 raise self.unreadable("an integer of what varies")
             return arguments[0]
@@ -161,7 +131,7 @@ class _Reader(Interpreter):
         return self.algebra.gathered(result) if isinstance(result, Signomial) else result
 
     def folded(self, name: str, row: list) -> Any:
-        self.algebra.origin = self.origin
+        self.algebra.origin, self.name = self.origin, name
         if name in ("reduce_max", "reduce_min"):
             return (self._max if name == "reduce_max" else self._min)(*row)
         steps = {"reduce_sum": self._add, "reduce_prod": self._mul, "reduce_and": self._and, "reduce_or": self._or}
@@ -170,7 +140,7 @@ class _Reader(Interpreter):
         return reduce(steps[name], row)
 
     def unreadable(self, why: str = "") -> NotDGP:
-        name = self.origin[0].primitive.name
+        name = self.name if isinstance(self.origin, str) else self.origin[0].primitive.name
         return NotDGP(self.origin, why or f"operation '{name}' has no reading as a geometric programme")
 
     # Elementwise rules: one signomial each.

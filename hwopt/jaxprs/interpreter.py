@@ -24,7 +24,7 @@ class Interpreter(abc.ABC):
     """Arithmetic of a jaxpr in an algebra that a subclass states, element by element."""
 
     def __init__(self) -> None:
-        self.origin: Origin = ()  # what is being run
+        self.origin: Any = ()  # what is being run
         self.calls: Origin = ()  # under way, innermost first
 
     @abc.abstractmethod

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from hwopt.jaxprs.origins import where_of
 from hwopt.jaxprs.straight_line import FUNCTIONS, StraightLine, Symbol, straightened
 
 OWN = ("hwopt", "objectives")
@@ -79,7 +80,7 @@ def traced(function: Callable, *inputs: Any, key: Any = None) -> Traced:
 
     **Raises:** `NotStraight` where the function holds loops of unknown length, or places that depend on its inputs.
     """
-    path = _path((function.__qualname__, key or function, inputs))
+    path = _path((getattr(function, "__qualname__", type(function).__qualname__), key or function, inputs))
     if path is not None:
         with contextlib.suppress(Exception):  # damaged, or written half: it is traced again
             return _unpacked(pickle.loads(path.read_bytes()))
@@ -180,7 +181,10 @@ def _packed(what: Traced) -> tuple:
     for symbol in what.line.operations:
         if symbol.name not in FUNCTIONS and symbol.primitive is not _primitive(symbol.name):
             raise pickle.PicklingError(f"no primitive is called '{symbol.name}'")
-    operations = [(each.name, tuple(map(element, each.arguments)), each.params) for each in what.line.operations]
+    operations = [
+        (each.name, tuple(map(element, each.arguments)), each.params, where_of(each.origin))
+        for each in what.line.operations
+    ]
     return len(what.line.inputs), operations, tuple(map(element, what.line.outputs)), what.shapes
 
 
@@ -189,9 +193,9 @@ def _unpacked(packed: tuple) -> Traced:
     inputs = tuple(Symbol("input", (i,)) for i in range(count))
     symbols = list(inputs)
     element = lambda each: each[0] if isinstance(each, tuple) else symbols[each]
-    for name, arguments, params in operations:
+    for name, arguments, params, origin in operations:
         primitive = None if name in FUNCTIONS else _primitive(name)
-        symbols.append(Symbol(name, tuple(map(element, arguments)), primitive, params))
+        symbols.append(Symbol(name, tuple(map(element, arguments)), primitive, params, origin))
     return Traced(StraightLine(inputs, tuple(symbols[count:]), tuple(map(element, outputs))), shapes)
 
 

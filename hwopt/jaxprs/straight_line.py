@@ -43,7 +43,7 @@ class Symbol:
     arguments: tuple[Any, ...]  # symbols and NumPy scalars
     primitive: Any = None
     params: tuple[tuple[str, Any], ...] = ()
-    origin: Origin = ()  # the equation that it came from first
+    origin: Origin | str = ""  # the equation that it came from first, or where that was written
 
     def __repr__(self) -> str:
         return f"Symbol({self.name})"  # not its arguments: each would write out all that it is made of
@@ -234,7 +234,7 @@ class _Simplifier(Interpreter):
             source, to = np.dtype(equation.invars[0].aval.dtype), np.dtype(params["new_dtype"])
             if source == to or (np.issubdtype(source, np.floating) and np.issubdtype(to, np.floating)):
                 return arguments[0]
-            return self.kept(name, arguments, equation.primitive, (("new_dtype", to),))
+            return self.kept(name, arguments, equation.primitive, (("new_dtype", to), ("source", source)))
         if name == "integer_pow" and params["y"] in (1, 2):
             return arguments[0] if params["y"] == 1 else self.simplified("mul", arguments[0], arguments[0])
         if name == "square":
@@ -280,8 +280,10 @@ class _Simplifier(Interpreter):
     def _sub(self, a, b):
         if _is(b, 0.0):
             return a
-        if a is b and (not self.origin or np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating)):
-            return np.float64(0.0)  # without an origin: read from disk, where numbers are all there is
+        if a is b and (
+            isinstance(self.origin, str) or np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating)
+        ):
+            return np.float64(0.0)  # an origin in words: read from disk, where numbers are all there is
         return self.simplified("neg", b) if _is(a, 0.0) else None
 
     def _mul(self, a: Element, b: Element) -> Element:

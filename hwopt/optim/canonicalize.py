@@ -1,6 +1,7 @@
 """A design question as convex programmes: the model's own jaxpr in canonical form, integers in ranges or fixed."""
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -17,7 +18,8 @@ from hwopt.design.problem import Form, Problem, own_margins, put
 from hwopt.integers.relaxation import Ends, relaxed
 from hwopt.integers.system import System
 from hwopt.jaxprs.arrays import objects
-from hwopt.jaxprs.straight_line import StraightLine, straightened
+from hwopt.jaxprs.kept import Traced, traced
+from hwopt.jaxprs.straight_line import StraightLine
 from hwopt.model.estimate import Lifted, lifted_estimate
 
 LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
@@ -30,41 +32,63 @@ _GOAL = "objective"
 _LEARNING = "learning"
 
 
+@dataclass(frozen=True)
+class _Outputs:
+    """A form's outputs by name: objective, budgets over their limits, margins as logarithms not above 0."""
+
+    form: Form
+    tree: Any  # structure of the template
+    shapes: tuple[tuple[int, ...], ...]  # of its leaves
+
+    def __call__(self, leaves: list, values: dict, lifted: Lifted, limits: list) -> OrderedDict[str, Any]:
+        design = put(
+            self.form, jax.tree.unflatten(self.tree, leaves), [values[name] for name, _, _ in self.form.places]
+        )
+        report, state = lifted_estimate(*design.inputs, lifted)
+        margins = own_margins(design, report)
+        margins |= {"heat": state.heat, _LEARNING: state.learning, "storage": state.storage}
+        result = OrderedDict([(_GOAL, self.form.objective.value(report))])
+        result |= {name: each.value(report) / limits[i] for i, (name, each) in enumerate(self.form.budgets)}
+        return result | {name: -margin for name, margin in margins.items()}
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What they are functions of."""
+        number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)
+        values = {name: number() for name, _, _ in self.form.places}
+        lifted = Lifted(*(number() for _ in LIFTED))
+        return [number(*shape) for shape in self.shapes], values, lifted, [number() for _ in self.form.budgets]
+
+
 @cache
-def _traced(form: Form, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxpr, tuple[str, ...]]:
-    """The jaxpr of a form and its outputs' names: objective, budgets over their limits, margins as logarithms not above 0."""
-    scalar: Any = jax.ShapeDtypeStruct((), np.float64)
-    values = {name: scalar for name, _, _ in form.places}
-    lifted = Lifted(*[scalar] * len(LIFTED))
-    with jax.enable_x64(True):
-        template = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes])
-        limits = [scalar] * len(form.budgets)
-        names: list[str] = []
-
-        def outputs(template, values, lifted, limits):
-            design = put(form, template, [values[name] for name, _, _ in form.places])
-            report, state = lifted_estimate(*design.inputs, lifted)
-            margins = own_margins(design, report) | {
-                "heat": state.heat,
-                _LEARNING: state.learning,
-                "storage": state.storage,
-            }
-            result = {_GOAL: form.objective.value(report)}
-            result |= {name: each.value(report) / limits[i] for i, (name, each) in enumerate(form.budgets)}
-            result |= {name: -margin for name, margin in margins.items()}
-            names[:] = result
-            return list(result.values())
-
-        jaxpr = jax.make_jaxpr(outputs)(template, values, lifted, limits)
-    return jaxpr, tuple(names)
+def _general(form: Form, tree: Any, shapes: tuple) -> Traced:
+    """The outputs of a form as scalar operations, of the template's leaves, variables, lifted ones and limits."""
+    outputs = _Outputs(form, tree, shapes)
+    return traced(outputs, *outputs.inputs, key=(form, jax.tree.unflatten(tree, shapes)))
 
 
 @lru_cache(maxsize=32)
-def _line(form: Form, tree: Any, shapes: tuple, numbers: tuple[bytes, ...], wanted: tuple[bool, ...]) -> StraightLine:
-    """The same as scalar operations for one machine: leaves of the template are constants."""
-    jaxpr, _ = _traced(form, tree, shapes)
-    leaves = [np.frombuffer(leaf, np.float64).reshape(shape) for leaf, shape in zip(numbers, shapes, strict=True)]
-    return straightened(jaxpr, leaves, wanted)
+def _line(
+    form: Form, tree: Any, shapes: tuple, numbers: tuple[bytes, ...], learns: bool
+) -> tuple[StraightLine, list[str]]:
+    """The same for one machine, whose leaves are constants, and the names of the outputs."""
+    known = _general(form, tree, shapes).known([x for leaf in numbers for x in np.frombuffer(leaf, np.float64)])
+    names = _needed(known.shapes, learns)
+    return known.only(lambda outputs: [outputs[name] for name in names]).line, names
+
+
+def _needed(outputs: Iterable[str], learns: bool) -> list[str]:
+    """Names of outputs; what a model learns only where that is asked for."""
+    return [name for name in outputs if learns or name != _LEARNING]
+
+
+@cache
+def _jaxpr(form: Form, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxpr, list[str]]:
+    """The same as a jaxpr, and the names of all outputs."""
+    outputs = _Outputs(form, tree, shapes)
+    with jax.enable_x64(True):
+        jaxpr, returned = jax.make_jaxpr(outputs, return_shape=True)(*outputs.inputs)
+    return jaxpr, list(returned)
 
 
 @dataclass(frozen=True)
@@ -115,20 +139,22 @@ def canonicalize(
     """
     leaves, tree = jax.tree.flatten(problem.template)
     shapes = tuple(np.shape(leaf) for leaf in leaves)
-    jaxpr, names = _traced(problem.form, tree, shapes)
+    form = problem.form
     lifted = [algebra.variable(name, *box) for name, box in LIFTED.items()]
     free = [values[name] for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
     numbers = [number(each) for each in limits or [budget.limit for budget in problem.budgets]]
     arguments = [_argument(each) for each in (*free, *lifted, *numbers)]
     learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
-    wanted = tuple(name != _LEARNING or learns for name in names)
     if template is None:
         known = tuple(np.asarray(leaf, np.float64).tobytes() for leaf in leaves)
-        results = read_line(_line(problem.form, tree, shapes, known, wanted), arguments, algebra)
+        line, names = _line(form, tree, shapes, known, learns)
+        results = read_line(line, arguments, algebra)
     else:
-        results = read(jaxpr, [*template, *map(_as_array, arguments)], algebra, wanted)
-        results = [each[()] if each is not None and each.dtype == object else each for each in results]
-    outputs = {name: value for name, value in zip(names, results, strict=True) if value is not None}
+        jaxpr, every = _jaxpr(form, tree, shapes)
+        names = _needed(every, learns)
+        results = read(jaxpr, [*template, *map(_as_array, arguments)], algebra, [name in names for name in every])
+        results = [each[()] if each.dtype == object else each for each in results if each is not None]
+    outputs: dict[str, Any] = dict(zip(names, results, strict=True))
     objective = outputs.pop(_GOAL)
     objective = number(objective) if is_number(objective) else objective
     budgets = {each.name for each in problem.budgets}

@@ -14,8 +14,11 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.design import exact
+from hwopt.design.lattices import lattice_of
 from hwopt.jaxprs import kept
 from hwopt.model.estimate import estimate
+from hwopt.optim import canonicalize
+from hwopt.optim.programmes import Programmes
 
 
 @pytest.fixture
@@ -56,6 +59,27 @@ def test_estimates_without_a_compiler(folder):
         for one, other in zip(jax.tree.leaves(report), jax.tree.leaves(compiled), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
     assert len(files(folder)) == 1
+
+
+def test_what_is_read_from_disk_is_read_as_a_programme_alike(folder):
+    """The same numbers of the same boxes to the last bit, and every relaxed part named with the line that wrote it."""
+    problem = hwopt.objective("train_cost", workload="mixtral-8x7b", chip="h200").problem()
+    lattice = lattice_of(problem)
+    boxes = lattice.initial_boxes()[:5]
+    seen = []
+    for _ in range(2):
+        canonicalize._general.cache_clear()
+        canonicalize._line.cache_clear()
+        with jax.enable_x64(True):
+            seen.append(Programmes(problem, lattice).of(boxes)[0])
+    traced, read = seen
+    assert len(files(folder)) == 1
+    np.testing.assert_array_equal(traced.structure.exponents, read.structure.exponents)
+    np.testing.assert_array_equal(traced.numbers.constants, read.numbers.constants)
+    assert traced.relaxed and list(map(str, traced.relaxed)) == list(map(str, read.relaxed))
+    assert sum(str(each).startswith("hwopt/model/") for each in read.relaxed) > 0.9 * len(
+        read.relaxed
+    )  # the rest: look-ups
 
 
 def test_another_process_finds_it(folder):
