@@ -1,4 +1,4 @@
-"""Elasticities of metrics to every input of the model at one design, by reverse-mode derivatives of `estimate`."""
+"""Elasticities of metrics to every input of the model at one design, by derivatives of its scalar operations."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,11 @@ from hwopt.design.design import Design
 from hwopt.design.metrics import metric_of, numbers
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
+from hwopt.jaxprs.derivatives import pulled_back
+from hwopt.jaxprs.kept import traced
 from hwopt.model.chip_project import installed
 from hwopt.model.estimate import KINDS, estimate, report_type
 from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
-from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Disaggregated, Plan, TrainServePlan
 from hwopt.study.sensitivity.inputs import Input, inputs_of
 from hwopt.workload.service import Service
@@ -63,7 +64,7 @@ def elasticities(
 ) -> Elasticities:
     """Elasticities `d log(metric) / d log(input)` of metrics to every positive input, each alone, all else fixed.
 
-    Where two branches of a maximum tie, the derivative is that of one of them.
+    Where two branches of a maximum tie, the derivative is the mean of theirs.
 
     **Arguments:** the inputs of `estimate`; `project` of the cluster's chip where it is parametric: its numbers are inputs
     then, and those of the chip that it becomes are not; `metrics`: names of numbers of the report, `default_metrics` by
@@ -79,27 +80,21 @@ def elasticities(
         metric_of(name, workload)  # refuses unknown ones
     fields = numbers(workload)
     design = Design(workload, cluster, plan, project)
-    inputs, values, rows = inputs_of(design), {}, []
-    with jax.enable_x64(True):
-        design = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), design)
-        for name in dict.fromkeys(metrics):
-            report, gradient = _pulled(design, jnp.asarray([float(field == name) for field in fields]))
-            values[name] = float(report[fields.index(name)])
-            leaves = [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(gradient)]
-            scale = values[name] if values[name] > 0.0 else math.nan
-            rows.append([leaves[each.leaf][each.element] * each.value / scale for each in inputs])
-    return Elasticities(values, tuple(inputs), np.asarray(rows).reshape(len(values), -1))
+    inputs, names = inputs_of(design), list(dict.fromkeys(metrics))
+    leaves, structure = jax.tree.flatten(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), design))
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, np.float64) for leaf in leaves]
+    line = traced(_numbers, jax.tree.unflatten(structure, shapes)).line
+    point = [float(x) for leaf in leaves for x in leaf.ravel()]
+    values, slopes = pulled_back(line, point, [fields.index(name) for name in names])
+    starts = np.cumsum([0, *(leaf.size for leaf in leaves)])
+    by_input = slopes[:, [starts[each.leaf] + each.element for each in inputs]]
+    scale = np.where(values > 0.0, values, math.nan)[:, None]
+    table = by_input * np.array([each.value for each in inputs]) / scale
+    return Elasticities(dict(zip(names, values.tolist(), strict=True)), tuple(inputs), table)
 
 
-def _pull(design: Design, weights: jax.Array) -> tuple[jax.Array, Design]:
-    def report(design: Design) -> jax.Array:
-        cluster = design.cluster if design.project is None else installed(design.cluster, design.project)
-        report = estimate(design.workload, cluster, design.plan)
-        return jnp.stack([jnp.asarray(getattr(report, name)) for name in numbers(design.workload)])
-
-    values, back = jax.vjp(report, design)
-    return values, back(weights)[0]
-
-
-_pulled = quick_jit(_pull)
-"""Numbers of the report, (field,), and the gradient of their weighted sum: one program whichever metric is asked for."""
+def _numbers(design: Design) -> list[jax.Array]:
+    """Numbers of the report, in the order of `numbers`."""
+    cluster = design.cluster if design.project is None else installed(design.cluster, design.project)
+    report = estimate(design.workload, cluster, design.plan)
+    return [jnp.asarray(getattr(report, name)) for name in numbers(design.workload)]

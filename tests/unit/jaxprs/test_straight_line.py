@@ -66,6 +66,7 @@ SMOOTH = [
     lambda x: jax.vmap(jnp.dot, in_axes=(0, None))(TABLE, x) + jnp.linalg.norm(x),
     lambda x: jnp.stack([x, x[::-1]], 1).swapaxes(0, 1).reshape(-1)[::2],
     lambda x: jnp.concatenate([x, jnp.ones(2), x[:1]]),
+    lambda x: (jnp.pad(x, 2), jax.lax.pad(x, x[0], [(-1, 2, 1)]), jax.lax.pad(jnp.outer(x, x), 7.0, [(1, 0, 0), (0, -2, 2)])),
     lambda x: jnp.split(x, [1, 3]),
     lambda x: (x[PLACES], jnp.take(x, PLACES), jax.lax.dynamic_slice(x, (1,), (2,)), x[-1]),
     lambda x: jax.lax.dynamic_update_slice(x, x[:2] * 2, (1,)),
