@@ -5,7 +5,7 @@ import argparse
 from hwopt.cli.cluster_flags import CONSTANTS
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import NAMES, PATH
-from hwopt.cli.output import show
+from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
 
 _RUNS = Flag(
@@ -30,7 +30,7 @@ def validate(options: argparse.Namespace) -> int:
     figure = figure_path(options)
     from hwopt.evidence import validation
 
-    result = validation.validate(options.file, constants=options.constants)
+    result = validation.validate(options.file, constants=options.constants, progress=is_watched(options))
     if figure is not None:
         from hwopt.plot.accuracy import plot_accuracy
 
@@ -43,6 +43,8 @@ def calibrate(options: argparse.Namespace) -> int:
     """Fit, and return the exit code."""
     from hwopt.evidence import calibration
 
-    result = calibration.calibrate(options.file, options.out, only=options.only, constants=options.constants)
+    result = calibration.calibrate(
+        options.file, options.out, only=options.only, constants=options.constants, progress=is_watched(options)
+    )
     show(options, lambda: result, lambda: calibration.screen(result))
     return 0

@@ -8,7 +8,7 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from hwopt import catalog
@@ -21,6 +21,9 @@ from hwopt.evidence.table import load
 
 Cells = Mapping[str, str]
 """Text of a row's cells by column."""
+
+_TEXTS = 4096
+"""Texts whose words are remembered: rows of a source share its notes."""
 
 _CORRECTED = ("micro_batch", "quality", "seq_parallel", "config_complete")
 """Columns of collected tables whose cells their notes overrule, or that hold other words than yes and no."""
@@ -73,16 +76,28 @@ def _number(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
+@lru_cache(_TEXTS)
 def _first(rules: Iterable[tuple[str, str]], text: str) -> str:
     return next((cell for pattern, cell in rules if re.search(pattern, text)), "")
 
 
 def _matches(rules: Iterable[words.Rule], cells: Cells) -> dict[str, str]:
     """What rules say by column, blank where none matches."""
-    texts = {names: _text(cells, names) for names in {rule.cells for rule in rules}}
+    return dict(_told(rules, tuple(_text(cells, names) for names in _places(rules))))
+
+
+@cache
+def _places(rules: Iterable[words.Rule]) -> tuple[str, ...]:
+    """Where rules look for their words, each once."""
+    return tuple(dict.fromkeys(rule.cells for rule in rules))
+
+
+@lru_cache(_TEXTS)
+def _told(rules: Iterable[words.Rule], texts: tuple[str, ...]) -> dict[str, str]:
+    told = dict(zip(_places(rules), texts, strict=True))
     matches = dict.fromkeys((rule.column for rule in rules), "")
     for rule in rules:
-        if not matches[rule.column] and re.search(rule.words, texts[rule.cells]):
+        if not matches[rule.column] and re.search(rule.words, told[rule.cells]):
             matches[rule.column] = rule.cell
     return matches
 
@@ -153,9 +168,13 @@ def _release(locator: str, notes: str) -> str:
 
 def year(cells: Cells) -> int:
     """Year of the software: the column, else the first date in source, place and notes; 0 where there is none."""
-    text = _text(cells, "source source_locator notes")
+    return _integer(cells, "year") or _dated(_text(cells, "source source_locator notes"))
+
+
+@lru_cache(_TEXTS)
+def _dated(text: str) -> int:
     dates = (base + int(match[1]) for pattern, base in words.YEARS if (match := re.search(pattern, text)))
-    return _integer(cells, "year") or next(dates, 0)
+    return next(dates, 0)
 
 
 def stack(cells: Cells, architecture: str) -> tuple[str, bool]:

@@ -345,6 +345,7 @@ def essential(kind: type[Measured]) -> tuple[str, ...]:
     return tuple(name for name, column in columns_of(kind).items() if column.essential)
 
 
+@cache
 def inferred(kind: type[Measured]) -> tuple[str, ...]:
     """Columns that `collected_text` writes where a table lacks them."""
     return tuple(name for name, column in columns_of(kind).items() if column.inferred)

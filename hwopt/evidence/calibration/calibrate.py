@@ -27,6 +27,7 @@ def calibrate(
     *,
     only: Sequence[str] = (),
     constants: str | Path = catalog.CALIBRATED,
+    progress: bool = False,
 ) -> dict:
     """Fits the model's constants to measured runs and saves them as a data file.
 
@@ -34,7 +35,8 @@ def calibrate(
     holds several sources, cells (source, model, accelerator) do, as in the shipped fit.
 
     **Arguments:** `path` of a CSV as `validate` reads it; `out`: the TOML file to write, which `--constants` takes; `only`:
-    names of constants that may move, such as `stack_gemm_efficiency` for one scale; all by default.
+    names of constants that may move, such as `stack_gemm_efficiency` for one scale; all by default; `progress`: show a bar
+    on standard error while runs are read.
 
     **Returns:** plain numbers and strings: `{"runs", "before", "after", "held_out": {median_abs_error, mean_abs_error,
     time_bias}, "moved": [{constant, scope, shift, sd}], "out"}`. Errors are over cells, as in `validate`; `held_out` leaves
@@ -53,7 +55,7 @@ def calibrate(
         raise UserError("a calibration cannot start at the speed of light: start at 'literature' or 'calibrated'")
     if out is not None:
         check_writable(out)
-    rows = timed_runs(path)
+    rows = timed_runs(path, progress=progress)
     if len(rows) < FEWEST:
         raise UserError(f"{path}: {len(rows)} runs with a measured time and a known plan; a fit needs {FEWEST}")
     by_cell = len({row.row.source for row in rows}) > 1

@@ -63,12 +63,12 @@ def complete(scored: Scored) -> bool:
     return bool(scored.row.config_complete) and scored.row.quality in COUNTED_QUALITY
 
 
-def timed_runs(path: str | Path) -> list[Scored]:
-    """Rows of a file with a measured time, predicted with literature constants.
+def timed_runs(path: str | Path, *, progress: bool = False) -> list[Scored]:
+    """Rows of a file with a measured time, predicted with literature constants; `progress` shows a bar on standard error.
 
     **Raises:** `UserError` for a file that cannot be read, or is a table of services.
     """
-    scoring = score(path, catalog.calibration(catalog.LITERATURE))
+    scoring = score(path, catalog.calibration(catalog.LITERATURE), progress=progress)
     if scoring.measurements.kind is not MeasuredRun:
         raise UserError(f"{path}: is a table of services; constants are fitted to training runs")
     rows = [row for row in scoring.scored if not row.metric.memory]

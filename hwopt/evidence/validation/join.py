@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -14,11 +15,12 @@ from hwopt.evidence.validation import models
 from hwopt.evidence.validation.machines import Constants
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
+from hwopt.jaxprs.kept import Traced, traced
 from hwopt.plan import Plan
 from hwopt.workload.transformer import Transformer
 
 CHUNK = 512
-"""Cases that one call of the model takes: any number of rows runs through one compiled shape, the last chunk padded."""
+"""Cases that one call of the model takes, so that what it works out on the way stays small."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +106,23 @@ def require(row: Measured, *names: str) -> None:
 
 def stacked(trees: Sequence) -> Any:
     """Pytrees of the same structure as one with a leading axis."""
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float64) for leaf in leaves]), *trees)
+    columns = zip(*map(jax.tree.leaves, trees), strict=True)
+    return jax.tree.unflatten(jax.tree.structure(trees[0]), [np.array(column, np.float64) for column in columns])
 
 
 def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> list[dict[str, float]]:
-    """A mapped model's values for each of many inputs, in float64, chunk by chunk of one shape."""
+    """A model's values for each of many inputs of one form, in NumPy and float64, compiled by nobody."""
     answers = []
     for start in range(0, len(inputs), CHUNK):
-        part = stacked(inputs[start : start + CHUNK])
-        rows = min(CHUNK, len(inputs) - start)
-        padded = jax.tree.map(
-            lambda leaf, more=CHUNK - rows: np.concatenate([leaf, np.repeat(leaf[-1:], more, 0)]), part
-        )
-        with jax.enable_x64(True):
-            values = {name: np.asarray(value)[:rows].tolist() for name, value in model(*padded).items()}
+        part = inputs[start : start + CHUNK]
+        leaves, form = jax.tree.flatten(stacked(part))
+        line = _traced(model, form, tuple(leaf.shape[1:] for leaf in leaves))
+        columns = [column for leaf in leaves for column in leaf.reshape(len(part), -1).T]
+        values = {name: value.tolist() for name, value in line(columns, len(part)).items()}
         answers += [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
     return answers
+
+
+@cache
+def _traced(model: Callable[..., Any], form: Any, shapes: tuple[tuple[int, ...], ...]) -> Traced:
+    return traced(model, *jax.tree.unflatten(form, [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes]))

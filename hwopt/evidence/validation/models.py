@@ -85,8 +85,8 @@ def _inferred(row: Measured, assumed: list[str]) -> Transformer:
     assumed += [name for name in ("vocab", "kv_heads") if getattr(row, name) is None]
     experts = float(row.moe_experts or 0)
 
-    def build(head: float, matrices: float) -> Transformer:
-        return _transformer(
+    def build(head: float, matrices: float) -> dict[str, float]:
+        return dict(
             layers=layers, hidden=hidden, ffn=ffn, mlp_matrices=matrices, heads=heads,
             kv_heads=float(row.kv_heads or heads), qk_dim=head, v_dim=head, vocab=float(row.vocab or family.vocab),
             tied_embeddings=float(matrices == 2.0), experts=experts,
@@ -101,13 +101,18 @@ def _inferred(row: Measured, assumed: list[str]) -> Transformer:
     choices = [build(head, m) for head in head_sizes for m in (family.mlp_matrices, 5.0 - family.mlp_matrices)]
     if not row.params_B or row.reduced_depth:
         assumed.append("mlp_matrices")
-        return choices[0]
-    off = [abs(np.log(float(total_parameters(choice)) / (row.params_B * 1e9))) for choice in choices]
+        return _transformer(**choices[0])
+    off = [abs(np.log(_parameters(**choice) / (row.params_B * 1e9))) for choice in choices]
     best = int(np.argmin(off))
     # The habit wins unless the count clearly says otherwise.
-    return choices[best] if off[best] < 0.08 and off[0] - off[best] > 0.04 else choices[0]
+    return _transformer(**choices[best if off[best] < 0.08 and off[0] - off[best] > 0.04 else 0])
 
 
 @cache
 def _transformer(**values: float) -> Transformer:
     return Transformer(**{name: catalog.leaf(values.get(name, 0.0)) for name in _FIELDS})
+
+
+@cache
+def _parameters(**values: float) -> float:
+    return float(total_parameters(_transformer(**values)))

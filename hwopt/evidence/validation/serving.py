@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -22,7 +21,6 @@ from hwopt.evidence.validation.machines import Machine
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
-from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Plan
 from hwopt.types import PRECISION_BYTES, PRECISIONS
 from hwopt.workload.service import Service
@@ -143,22 +141,18 @@ def _shares_in_16_bit(shape: Transformer, kept: str) -> tuple[float, float]:
 # Predictions ---------------------------------------------------------------------------------------------------------
 
 
-@quick_jit
-def _passes(service: Service, cluster: Cluster, plan: Plan) -> dict[str, Array]:
-    def one(service: Service, cluster: Cluster, plan: Plan) -> dict[str, Array]:
-        report = estimate(service, cluster, plan)
-        return {
-            "step_s": report.step_time_s,
-            "first_s": report.time_to_first_token_s,
-            "each_s": report.time_per_output_token_s,
-            "tokens_per_s_per_chip": report.tokens_per_s_per_chip,
-            "mfu": report.mfu,
-            "memory": report.memory_per_chip_bytes,
-            "cache": report.memory.cache_bytes,  # pyright: ignore[reportAttributeAccessIssue] of a service
-            "capacity": report.memory_capacity_bytes,
-        }
-
-    return jax.vmap(one)(service, cluster, plan)
+def _pass(service: Service, cluster: Cluster, plan: Plan) -> dict[str, Array]:
+    report = estimate(service, cluster, plan)
+    return {
+        "step_s": report.step_time_s,
+        "first_s": report.time_to_first_token_s,
+        "each_s": report.time_per_output_token_s,
+        "tokens_per_s_per_chip": report.tokens_per_s_per_chip,
+        "mfu": report.mfu,
+        "memory": report.memory_per_chip_bytes,
+        "cache": report.memory.cache_bytes,  # pyright: ignore[reportAttributeAccessIssue] of a service
+        "capacity": report.memory_capacity_bytes,
+    }
 
 
 def _predict(cases: Sequence[Case]) -> list[Prediction]:
@@ -182,7 +176,7 @@ def _at_batch(cases: Sequence[Case]) -> list[Prediction]:
 
     `T = T_prefill + (output - 1) T_decode`, decoding at the mean context.
     """
-    passes = evaluate(_passes, [_phase(case, phase) for phase in (1.0, 0.0) for case in cases])
+    passes = evaluate(_pass, [_phase(case, phase) for phase in (1.0, 0.0) for case in cases])
     results = []
     for case, prompts, answers in zip(cases, passes[: len(cases)], passes[len(cases) :], strict=True):
         row = case.row
@@ -240,7 +234,7 @@ def _at_best_batch(cases: Sequence[Case]) -> list[Prediction]:
     chosen = lambda case, batch: (case.workload, case.cluster, replace(case.plan, micro_batch=leaf(batch)))
     inputs = [chosen(cases[i], batch) for i, batch in choices]
     best: dict[int, tuple[float, Prediction]] = {}
-    for (i, batch), each in zip(choices, evaluate(_passes, inputs), strict=True):
+    for (i, batch), each in zip(choices, evaluate(_pass, inputs), strict=True):
         case = cases[i]
         memory = each["memory"] + each["cache"] * (_full_length(case.workload) - 1.0)
         over = max(memory / each["capacity"] - 1.0, 0.0)

@@ -5,8 +5,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -21,7 +21,6 @@ from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
 from hwopt.model.estimate import estimate
-from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Plan, stage_layers
 from hwopt.types import PRECISIONS
 from hwopt.units import to_si
@@ -100,6 +99,9 @@ def _inputs(
     return workload, machine, plan, full_if_too_big
 
 
+_law = cache(catalog.loss_law)
+
+
 def _workload(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> TrainingRun:
     if row.number_format is None:
         assumed.append("precision")
@@ -109,7 +111,7 @@ def _workload(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> Train
     stored = 4.0 if wide else 2.0
     return TrainingRun(
         model=shape,
-        law=catalog.loss_law(),
+        law=_law(),
         sequence_length=leaf(row.seq_len),
         global_batch_sequences=leaf(row.global_batch_sequences),
         tokens=leaf(tokens),
@@ -181,30 +183,26 @@ Step = dict[str, float]
 """What the model says about one step: time, MFU, memory, and its FLOPs over all chips by kind, the head included."""
 
 
-@quick_jit
-def _steps(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
-    def one(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
-        report = estimate(workload, cluster, plan)
-        tokens, shape = workload.global_batch_sequences * workload.sequence_length, workload.model
-        matrix = work.matrix_parameters(shape)
-        full = work.attention_span(workload, jnp.ones_like(workload.causal_fraction))
-        attention = 2.0 * full * shape.heads * (shape.qk_dim + shape.v_dim) * shape.layers
-        layers = matrix - shape.vocab * shape.hidden
-        partly = (1.0 - plan.recompute_full) * plan.recompute_attention * attention
-        return {
-            "step_s": report.step_time_s,
-            "mfu": report.mfu,
-            "memory_bytes": report.memory_per_chip_bytes,
-            "memory_capacity_bytes": report.memory_capacity_bytes,
-            "memory_reserve_bytes": report.memory.reserve_bytes,  # of it: context, buffers, fragmentation
-            "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
-            "attention_full": tokens * 3.0 * attention,  # over the full score matrix
-            "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
-            "peak_flops_per_s": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],  # of one chip
-            "recompute_full": plan.recompute_full,
-        }
-
-    return jax.vmap(one)(workload, cluster, plan)
+def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
+    report = estimate(workload, cluster, plan)
+    tokens, shape = workload.global_batch_sequences * workload.sequence_length, workload.model
+    matrix = work.matrix_parameters(shape)
+    full = work.attention_span(workload, jnp.ones_like(workload.causal_fraction))
+    attention = 2.0 * full * shape.heads * (shape.qk_dim + shape.v_dim) * shape.layers
+    layers = matrix - shape.vocab * shape.hidden
+    partly = (1.0 - plan.recompute_full) * plan.recompute_attention * attention
+    return {
+        "step_s": report.step_time_s,
+        "mfu": report.mfu,
+        "memory_bytes": report.memory_per_chip_bytes,
+        "memory_capacity_bytes": report.memory_capacity_bytes,
+        "memory_reserve_bytes": report.memory.reserve_bytes,  # of it: context, buffers, fragmentation
+        "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
+        "attention_full": tokens * 3.0 * attention,  # over the full score matrix
+        "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
+        "peak_flops_per_s": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],  # of one chip
+        "recompute_full": plan.recompute_full,
+    }
 
 
 def steps(cases: Sequence[Case]) -> list[Step]:
@@ -214,12 +212,12 @@ def steps(cases: Sequence[Case]) -> list[Step]:
     and where they do not fit again with all of it and then with the share of it that just fits.
     """
     inputs = [(case.workload, case.cluster, case.plan) for case in cases]
-    answers = evaluate(_steps, inputs)
+    answers = evaluate(_step, inputs)
     short = [i for i, case in enumerate(cases) if case.full_if_too_big and _missing(answers[i]) > 0.0]
 
     def again(shares: Sequence[float]) -> list[Step]:
         plans = [replace(cases[i].plan, recompute_full=leaf(share)) for i, share in zip(short, shares, strict=True)]
-        return evaluate(_steps, [(*inputs[i][:2], plan) for i, plan in zip(short, plans, strict=True)])
+        return evaluate(_step, [(*inputs[i][:2], plan) for i, plan in zip(short, plans, strict=True)])
 
     everything = again([1.0] * len(short))
     shares = [share_that_fits(answers[i], most) for i, most in zip(short, everything, strict=True)]

@@ -19,11 +19,8 @@ from hwopt.evidence.validation.score import Scored, summary
 
 KINDS: dict[type[Measured], Kind] = {MeasuredRun: training.KIND, MeasuredService: serving.KIND}
 
-_AT_ONCE = 4096
-"""Rows whose inputs of the model are in memory together."""
-
-_PATIENCE_S = 2.0
-"""Time after which a meter appears, on a terminal."""
+_AT_ONCE = 512
+"""Rows whose inputs of the model are in memory together, and after which a bar moves."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +35,20 @@ class Scoring:
         return [each for each in self.outcomes if isinstance(each, Scored)]
 
 
-def score(path: str | Path, calibration: Calibration | None, *, cases: bool = True) -> Scoring:
+def score(path: str | Path, calibration: Calibration | None, *, cases: bool = True, progress: bool = False) -> Scoring:
     """Joins and predicts every row of a CSV file with the constants of a mode.
 
     A row whose source was among the runs fitted is predicted with the constants fitted without that source.
 
-    **Arguments:** `path`; `calibration` as `catalog.calibration` returns it; `cases`: keep the model's inputs of each row.
+    **Arguments:** `path`; `calibration` as `catalog.calibration` returns it; `cases`: keep the model's inputs of each row;
+    `progress`: show a bar on standard error meanwhile.
 
     **Raises:** `UserError` for a file that cannot be read.
     """
-    measurements, of_machines = read(path), constants(calibration)
+    measurements, of_machines = read(path, progress=progress), constants(calibration)
     kind, rows = KINDS[measurements.kind], measurements.rows
     outcomes: list[Scored | Skip] = []
-    with tqdm(total=len(rows), unit="row", delay=_PATIENCE_S, leave=False, disable=None) as progress:
+    with tqdm(total=len(rows), desc="runs", unit="row", disable=not progress, leave=False) as bar:
         for start in range(0, len(rows), _AT_ONCE):
             part = rows[start : start + _AT_ONCE]
             joined = [_joined(measurements.path, row, kind, of_machines) for row in part]
@@ -59,7 +57,7 @@ def score(path: str | Path, calibration: Calibration | None, *, cases: bool = Tr
                 _scored(each, next(predictions), calibration, cases) if isinstance(each, Case) else each
                 for each in joined
             ]
-            progress.update(len(joined))
+            bar.update(len(joined))
     return Scoring(measurements, outcomes)
 
 
@@ -79,7 +77,7 @@ def _scored(case: Case, answer: Prediction, calibration: Calibration | None, kee
     return Scored(case.row, case.accelerator, case.stack, answer, case.assumed, ends, case if keep else None)
 
 
-def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED) -> dict:
+def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED, progress: bool = False) -> dict:
     """Scores a CSV file of measured training or serving runs against the model.
 
     Every row is scored, or skipped with one `Reason`. What a row leaves open is filled with its stack's habit and
@@ -88,7 +86,8 @@ def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED) ->
     **Arguments:** `path` of a CSV with at least the essential columns of `hwopt.evidence.columns`, which documents all of
     them; the header tells training runs from services; a degree (tp, pp, ...) whose column is missing is 1. `constants`: a
     mode, or a file of `hwopt calibrate`. Calibrated ones are held out: rows whose source was fitted are predicted by a fit
-    without it. Services take the chips' fitted constants; no serving run was fitted.
+    without it. Services take the chips' fitted constants; no serving run was fitted. `progress`: show a bar on standard
+    error.
 
     **Returns:** `{"rows": [...], "summary": {...}}`, plain numbers, strings and None. `error` is
     (predicted - measured) / measured; `low` and `high` hold the measured value four times in five, and are None where the
@@ -98,7 +97,7 @@ def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED) ->
     **Raises:** `UserError` for a file that cannot be read, one line with file, row, column and likely intent.
     """
     calibration = catalog.calibration(constants)
-    scoring = score(path, calibration, cases=False)
+    scoring = score(path, calibration, cases=False, progress=progress)
     measurements, outcomes = scoring.measurements, scoring.outcomes
     rows, inferred = measurements.rows, list(measurements.inferred)
     totals = summary(scoring.scored, [each.reason for each in outcomes if isinstance(each, Skip)], len(rows))

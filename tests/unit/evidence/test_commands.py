@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,3 +45,24 @@ def test_services_are_not_fitted(capsys, tmp_path):
     )
     assert main(["calibrate", str(path)]) == 2
     assert "is a table of services" in capsys.readouterr().err
+
+
+def test_bars_run_on_a_terminal_alone(tmp_path, monkeypatch, capsys):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    head, *rows = (RUNS / "train.csv").read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join([head, *rows[:3]]), encoding="utf-8")
+    shown = {}
+    for name, error, flags in (
+        ("screen", Terminal(), []),
+        ("json", Terminal(), ["--json"]),
+        ("piped", io.StringIO(), []),
+    ):
+        monkeypatch.setattr(sys, "stderr", error)
+        assert main(["validate", str(path), *flags]) == 0
+        shown[name] = error.getvalue()
+    assert "runs:" in shown["screen"] and shown["json"] == shown["piped"] == ""
+    assert "rows: " in capsys.readouterr().out

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+import jax
 import numpy as np
 import pytest
 
 from hwopt import catalog
 from hwopt.evidence.columns import MeasuredRun
 from hwopt.evidence.stacks import habits, software_family, training_stack
+from hwopt.evidence.validation import join as joining
 from hwopt.evidence.validation import training
 from hwopt.evidence.validation.join import join
 from hwopt.evidence.validation.machines import constants, software
@@ -278,17 +280,30 @@ def test_where_recomputation_saves_nothing_all_of_it_runs(row):
     assert share_that_fits(short, short) == 1.0
 
 
-def test_many_rows_run_through_one_shape(row, ends, monkeypatch):
-    """Chunks, the last one padded, give what one call gives."""
+def test_many_rows_run_in_chunks(row, monkeypatch):
+    """Chunks give what one call gives, and the model is traced once for all of them."""
     rows = [recomputing(with_capacity(row, 1e18), share) for share in np.linspace(0.0, 1.0, 7)]
     together = steps(rows)
-    monkeypatch.setattr("hwopt.evidence.validation.join.CHUNK", 3)
-    shapes, real = set(), training._steps
+    traces, sizes, real = [], [], joining.traced
 
     def watched(*inputs):
-        shapes.add(inputs[2].tp.shape)
-        return real(*inputs)
+        line = real(*inputs)
+        traces.append(line)
+        return lambda columns, count: sizes.append(count) or line(columns, count)
 
-    monkeypatch.setattr(training, "_steps", watched)
-    assert [each["step_s"] for each in steps(rows)] == pytest.approx([each["step_s"] for each in together], rel=1e-12)
-    assert shapes == {(3,)}
+    joining._traced.cache_clear()
+    monkeypatch.setattr(joining, "traced", watched)
+    monkeypatch.setattr(joining, "CHUNK", 3)
+    assert steps(rows) == together
+    joining._traced.cache_clear()
+    assert len(traces) == 1 and sizes == [3, 3, 1]
+
+
+def test_predictions_are_those_of_the_compiled_model(row):
+    """NumPy's numbers are JAX's, to rounding."""
+    cases = [recomputing(with_capacity(row, 1e18), share) for share in (0.0, 0.5)]
+    inputs = joining.stacked([(case.workload, case.cluster, case.plan) for case in cases])
+    with jax.enable_x64(True):
+        compiled = jax.jit(jax.vmap(training._step))(*inputs)
+    for name, values in compiled.items():
+        np.testing.assert_allclose([each[name] for each in steps(cases)], values, rtol=1e-12, err_msg=name)

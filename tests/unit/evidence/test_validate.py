@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
-import io
 import json
 import math
 
@@ -206,17 +204,13 @@ def test_many_rows_are_worked_off_in_parts(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "_AT_ONCE", 5)
     assert validate(path) == together
     assert sizes == [5, 5, 1]
-    assert capsys.readouterr().err == ""  # no meter where nobody watches
+    assert capsys.readouterr().err == ""  # no bar where nobody asks
 
 
-def test_a_meter_runs_on_a_terminal(tmp_path, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    module = importlib.import_module("hwopt.evidence.validation.validate")
-    shown = Terminal()
-    monkeypatch.setattr(module, "tqdm", functools.partial(module.tqdm, file=shown))
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
-    validate(_file(tmp_path, {}))
-    assert "0/1" in shown.getvalue() and "row/s" in shown.getvalue()
+def test_bars_run_where_they_are_asked_for(tmp_path, capsys):
+    path = _file(tmp_path, *[{"global_batch_sequences": str(256 + 16 * i)} for i in range(3)])
+    assert validate(path, progress=True) == validate(path)
+    shown = capsys.readouterr().err
+    assert "reading:" in shown and "runs:" in shown and "0/3" in shown
+    validate(path)
+    assert capsys.readouterr().err == ""
