@@ -82,6 +82,17 @@ def _stack(inputs, p):
     return np.stack(inputs, axis)
 
 
+def _pad(inputs, p):
+    x, fill = inputs
+    axes = list(zip(x.shape, p["padding_config"], strict=True))
+    size = [low + n + max(n - 1, 0) * between + high for n, (low, high, between) in axes]
+    wide = np.broadcast_to(fill, size).copy()
+    places = [low + np.arange(n) * (between + 1) for n, (low, _, between) in axes]
+    inside = [(place >= 0) & (place < size) for place, size in zip(places, wide.shape, strict=True)]
+    wide[np.ix_(*(place[each] for place, each in zip(places, inside, strict=True)))] = x[np.ix_(*inside)]
+    return wide
+
+
 MOVES: dict[str, Callable] = {
     "broadcast_in_dim": _broadcast_in_dim,
     "reshape": lambda x, p: x[0].reshape(p["new_sizes"]),
@@ -89,6 +100,7 @@ MOVES: dict[str, Callable] = {
     "expand_dims": lambda x, p: np.expand_dims(x[0], tuple(p["dimensions"])),
     "transpose": lambda x, p: x[0].transpose(p["permutation"]),
     "slice": _slice,
+    "pad": _pad,
     "concatenate": lambda x, p: np.concatenate(x, p["dimension"]),
     "pad": _pad,
     "rev": lambda x, p: np.flip(x[0], p["dimensions"]),

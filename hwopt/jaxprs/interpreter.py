@@ -79,6 +79,8 @@ class Interpreter(abc.ABC):
             return self._scan(equation, inputs)
         if name == "split":
             return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"] + is_known(inputs[0]))
+        if name == "unstack":
+            return list(np.moveaxis(inputs[0], params["axis"] + is_known(inputs[0]), 0))
         if name == "optimization_barrier":
             return inputs
         if name in MOVES:

@@ -25,13 +25,17 @@ def _cumulate(function: Callable) -> Callable:
 
 def on_numbers(name: str, inputs: list[Known], params: dict) -> Known:
     """An operation on known numbers, node by node."""
-    rank = max(x.ndim for x in inputs) if inputs else 0
-    aligned = [x.reshape(x.shape[0], *(1,) * (rank - x.ndim), *x.shape[1:]) if x.ndim < rank else x for x in inputs]
-    return NUMBERS[name](*aligned, p=params)
+    return NUMBERS[name](*inputs, p=params)
 
 
 def _simple(function: Callable) -> Callable:
-    return lambda *x, p: function(*x)
+    """An elementwise one; scalars go with arrays."""
+
+    def run(*x, p):
+        rank = max(each.ndim for each in x)
+        return function(*(each.reshape(each.shape[0], *(1,) * (rank - each.ndim), *each.shape[1:]) for each in x))
+
+    return run
 
 
 def _special(name: str) -> Callable:
@@ -89,11 +93,12 @@ def _dot(a, b, p):
 
 NUMBERS: dict[str, Callable] = {
     **{name: _simple(getattr(np, name)) for name in (
-        "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "cbrt", "square", "abs", "floor", "ceil", "tanh", "sin", "cos")},
+        "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "cbrt", "square", "abs", "floor", "ceil", "tanh", "sin", "cos",
+        "tan")},
     **{name: _simple(function) for name, function in {
         "add": operator.add, "add_any": operator.add, "sub": operator.sub, "div": _divided, "rem": np.fmod,
         "mul": lambda a, b: a & b if a.dtype == bool else a * b, "max": np.maximum, "min": np.minimum, "neg": np.negative,
-        "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "is_finite": np.isfinite,
+        "atan2": np.arctan2, "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "is_finite": np.isfinite,
         "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
         "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "clamp": lambda low, x, high: np.clip(x, low, high),
         "select_n": lambda c, *cases: np.where(c.astype(bool), cases[1], cases[0]) if len(cases) == 2 else np.choose(c, cases),

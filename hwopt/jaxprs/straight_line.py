@@ -335,7 +335,7 @@ _RULES: dict[str, Callable[..., Element | None]] = {
     for name in ("add", "add_any", "sub", "mul", "div", "select_n", "and", "or", "pow")
 }
 
-_ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})
+_ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter"})
 """Elementwise operations besides those of `NUMBERS`."""
 
 

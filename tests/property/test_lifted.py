@@ -9,13 +9,11 @@ import pytest
 
 from hwopt.model import learning, thermal
 from hwopt.model.estimate import Lifted, estimate, lifted_estimate
-from hwopt.optim.quick_jit import quick_jit
 from hwopt.workload.transformer import active_parameters, total_parameters
 from tests.cases import random_case, random_cases
+from tests.in_numpy import in_numpy
 
 N = 3_000
-MAPPED = quick_jit(jax.vmap(estimate))
-LIFTED = quick_jit(jax.vmap(lifted_estimate))
 AT_OTHER_PLACES = (".clock_margin", ".margins.cooling")
 """Margins that `estimate` takes at the hottest junction, this form at the one given: of the same sign."""
 GROW_WITH_HEAT = (
@@ -33,15 +31,8 @@ def lesson(run):
     return parameters, fresh, run.global_batch_sequences * run.sequence_length
 
 
-def in_float64(function, *trees):
-    """A mapped function of stacked trees in float64, as NumPy arrays."""
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, jax.jit(jax.vmap(function))(*trees))
-
-
 def run_lifted(cases, *given):
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, LIFTED(*cases, Lifted(*given)))
+    return in_numpy(lifted_estimate)(*cases, Lifted(*given))
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +42,18 @@ def cases():
 
 @pytest.fixture(scope="module")
 def report(cases):
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, MAPPED(*cases))
+    return in_numpy(estimate)(*cases)
 
 
 @pytest.fixture(scope="module")
 def useful(cases):
-    return in_float64(lambda run: learning.effective_tokens(run.law, *lesson(run)), cases[0])
+    return in_numpy(lambda run: learning.effective_tokens(run.law, *lesson(run)))(cases[0])
 
 
 @pytest.fixture(scope="module")
 def learns(cases):
     """Where the batch is small enough for `effective_tokens` to be a root."""
-    return in_float64(lambda run: learning.batch_margin(run.law, *lesson(run)), cases[0]) > 0
+    return in_numpy(lambda run: learning.batch_margin(run.law, *lesson(run)))(cases[0]) > 0
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +99,7 @@ def test_margins_are_zero(cases, report, useful, free, learns):
 
 def test_margins_change_sign(cases, report, useful, free, learns):
     kelvin = report.junction_temperature_k
-    calm = free & (in_float64(loop_gain, cases[1], kelvin) < 0.99)
+    calm = free & (in_numpy(loop_gain)(cases[1], kelvin) < 0.99)
     assert calm.sum() > 0.95 * free.sum()
     for change in (1e-3, 1e-5, 1e-7):
         _, below = run_lifted(cases, kelvin * (1 - change), useful * (1 - change), report.checkpoint_interval_s)
@@ -168,11 +158,11 @@ def test_a_temperature_settles_just_where_the_chip_does_not_throttle(cases, repo
         rise = thermal.thermal_resistance_k_per_w(cluster.chip, cluster.cooling) * allowed
         return cluster.cooling.coolant_temperature_k + rise
 
-    coolest, top = cluster.cooling.coolant_temperature_k, in_float64(warmest, cluster)
+    coolest, top = cluster.cooling.coolant_temperature_k, in_numpy(warmest)(cluster)
     shares = np.concatenate([np.linspace(0, 1, 300), [1.05]])
     grid = coolest[:, None] + shares * (top - coolest)[:, None]
     kelvin = np.concatenate([grid, report.junction_temperature_k[:, None]], axis=1)
-    best = in_float64(lambda one, row: jnp.max(jax.vmap(lambda k: both(one, k))(row)), cluster, kelvin)
+    best = in_numpy(lambda one, row: jnp.max(jax.vmap(lambda k: both(one, k))(row)))(cluster, kelvin)
     assert (best[free] >= -1e-12).all()
     assert (best[~free] < 0).all()
 
@@ -186,7 +176,7 @@ def test_the_useful_tokens_are_the_most_that_settle(cases, useful, learns):
         return jax.vmap(one)(ratios), ratios * fresh
 
     ratios = np.tile(np.geomspace(learning.LEAST_USEFUL, 1.0, 200), (N, 1))
-    margin, tokens = in_float64(margins, cases[0], ratios)
+    margin, tokens = in_numpy(margins)(cases[0], ratios)
     away = np.abs(tokens / useful[:, None] - 1) > 1e-9
     settles = tokens < useful[:, None]
     assert ((margin >= 0) == settles)[learns[:, None] & away].all()

@@ -16,8 +16,8 @@ import pytest
 from hwopt.model import cost, learning, power, rack, reliability, thermal
 from hwopt.model.estimate import estimate
 from hwopt.model.maximum import expected_maximum_sigmas, hard_maximum, jitter_fraction, soft_maximum
-from hwopt.optim.quick_jit import quick_jit
 from tests.cases import count, random_cases, replace, take
+from tests.in_numpy import in_numpy
 
 POINTS = 60
 LEAST = -1e-7
@@ -54,10 +54,7 @@ def hessians(function, rows, paths: tuple[str, ...]) -> np.ndarray:
         return jnp.log(function(row))
 
     width = sum(np.size(read(take(rows, 0), path)) for path in paths)
-    with jax.enable_x64(True):
-        mapped = jax.jit(jax.vmap(lambda row: jax.hessian(log_of)(jnp.zeros(width), row)))
-        # Without XLA's fusion pass, which takes most of the time and saves little of it.
-        return np.asarray(mapped.lower(rows).compile({"xla_disable_hlo_passes": "fusion"})(rows))
+    return in_numpy(lambda row: jax.hessian(log_of)(jnp.zeros(width), row))(rows)
 
 
 def least_eigenvalues(second: np.ndarray) -> np.ndarray:
@@ -98,9 +95,7 @@ def everything():
         prices__capital_rate_per_s=1e-9,
         network__size=np.minimum(cluster.network.size, cluster.rack.chips[:, None] * [0.9, 1e9]),
     )
-    with jax.enable_x64(True):
-        report = jax.tree.map(np.asarray, quick_jit(jax.vmap(lambda *case: estimate(*case)))(run, cluster, plan))
-    return (run, cluster, plan), report
+    return (run, cluster, plan), in_numpy(estimate)(run, cluster, plan)
 
 
 def chosen(mask, n: int = POINTS):
@@ -129,8 +124,7 @@ def retreat_k(cluster) -> np.ndarray:
         point = thermal.operating_point(c.chip, c.cooling)
         return thermal.retreat_k(c.chip, c.cooling, point.clock_ratio, point.allowed_w)
 
-    with jax.enable_x64(True):
-        return np.asarray(quick_jit(jax.vmap(of))(cluster))
+    return in_numpy(of)(cluster)
 
 
 # Chips ---------------------------------------------------------------------------------------------------------------

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
 from hwopt.model.estimate import estimate
-from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import Disaggregated
-from tests.cases import count, replace, take
+from tests.cases import replace, take
+from tests.in_numpy import in_numpy
 from tests.serving_cases import chips_of, serving_cases
 
 ROWS = 128
-MAPPED = quick_jit(jax.vmap(lambda service, cluster, plan: estimate(service, cluster, plan)))
 
 
 def run_model(cases):
-    """The report of stacked cases in float64, as NumPy arrays; rows are filled up to `ROWS`, so one program serves all."""
-    n = count(cases)
-    full = take(cases, np.minimum(np.arange(-(-n // ROWS) * ROWS), n - 1))
-    with jax.enable_x64(True):
-        parts = [MAPPED(*take(full, slice(i, i + ROWS))) for i in range(0, count(full), ROWS)]
-    return jax.tree.map(lambda *rows: np.concatenate([np.asarray(row) for row in rows])[:n], *parts)
+    """The report of stacked cases in float64, as NumPy arrays."""
+    return in_numpy(estimate)(*cases)
 
 
 def drawn(seed: int, mode: str, kind: str | None = None, n: int = ROWS):

@@ -9,9 +9,13 @@ import pytest
 from hwopt.model.estimate import estimate
 from hwopt.optim.quick_jit import quick_jit
 from tests.cases import KINDS, count, one_chip_cases, random_case, random_cases, replace, stack_cases, take
+from tests.in_numpy import in_numpy
 from tests.reference.plain.estimate import estimate as plain_estimate
+from tests.reference.plain.inputs import fields
 
 REL = 1e-6
+ROWS = 500
+"""Of all that is compared: one compiled program."""
 traces = 0
 
 
@@ -36,7 +40,7 @@ def mapped(cases) -> dict[str, np.ndarray]:
 
 
 def reference(cases) -> dict[str, np.ndarray]:
-    rows = [plain_estimate(*take(cases, i)) for i in range(count(cases))]
+    rows = [plain_estimate(*map(fields, take(cases, i))) for i in range(count(cases))]
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
@@ -56,13 +60,13 @@ def assert_same(actual: dict, expected: dict, rel: float = REL):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_the_reference(kind):
-    cases = random_cases(np.random.default_rng(KINDS.index(kind)), 500, kind)
+    cases = random_cases(np.random.default_rng(KINDS.index(kind)), ROWS, kind)
     assert_same(mapped(cases), reference(cases))
 
 
 def test_every_part_is_compared():
     """What few plans and clusters have occurs among the cases above, where it can show."""
-    cases = random_cases(np.random.default_rng(2), 500, KINDS[2])
+    cases = random_cases(np.random.default_rng(2), ROWS, KINDS[2])
     (_, cluster, plan), actual = cases, mapped(cases)
     network, together = cluster.network, np.stack([plan.tp, plan.ep, plan.dp, plan.pp]).max(0) > 1
     occurs = {
@@ -86,15 +90,15 @@ def test_every_part_is_compared():
 
 
 def test_equals_the_reference_on_one_chip():
-    cases = one_chip_cases(np.random.default_rng(10), 500)
+    cases = one_chip_cases(np.random.default_rng(10), ROWS)
     assert_same(mapped(cases), reference(cases))
 
 
 def test_equals_the_reference_where_limits_are_broken():
     rng = np.random.default_rng(11)
-    run, cluster, plan = random_cases(rng, 500)
-    plan = replace(plan, pp=plan.pp * rng.choice([1.0, 200.0], 500), cp=plan.cp * rng.choice([1.0, 1e6], 500))
-    cases = replace(run, global_batch_sequences=plan.dp * rng.uniform(0.3, 2, 500)), cluster, plan
+    run, cluster, plan = random_cases(rng, ROWS)
+    plan = replace(plan, pp=plan.pp * rng.choice([1.0, 200.0], ROWS), cp=plan.cp * rng.choice([1.0, 1e6], ROWS))
+    cases = replace(run, global_batch_sequences=plan.dp * rng.uniform(0.3, 2, ROWS)), cluster, plan
     actual = mapped(cases)
     assert_same(actual, reference(cases))
     assert not actual["feasible"].all()
@@ -102,7 +106,9 @@ def test_equals_the_reference_where_limits_are_broken():
 
 def test_eager_equals_jitted_equals_mapped():
     cases = [random_case(np.random.default_rng(seed), kind) for seed, kind in enumerate(KINDS)]
-    together = mapped(stack_cases(cases))
+    together = mapped(stack_cases(cases * (ROWS // len(cases))))
+    in_one_go = {name: values[: len(cases)] for name, values in together.items()}
+    assert_same(leaves(in_numpy(estimate)(*stack_cases(cases))), in_one_go, rel=1e-12)
     with jax.enable_x64(True):
         jitted = jax.jit(estimate)
         for i, case in enumerate(cases):

@@ -11,6 +11,8 @@ import pytest
 from hwopt.model.estimate import estimate
 from hwopt.optim.quick_jit import quick_jit
 from tests.cases import KINDS, count, replace, stack_cases, take
+from tests.in_numpy import in_numpy
+from tests.reference.plain.inputs import fields
 from tests.reference.plain.serving import estimate as plain_estimate
 from tests.reference.test_against_numpy import assert_same, leaves
 from tests.serving_cases import MODES, serving_case, serving_cases
@@ -25,7 +27,7 @@ def mapped(cases) -> dict[str, np.ndarray]:
 
 
 def reference(cases) -> dict[str, np.ndarray]:
-    rows = [plain_estimate(*take(cases, i)) for i in range(count(cases))]
+    rows = [plain_estimate(*map(fields, take(cases, i))) for i in range(count(cases))]
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
@@ -143,7 +145,7 @@ def occurring(service, cluster, plan):
 def test_two_groups_wait_for_either_and_for_links():
     """The prefill, the decode and the links each hold back some of the pairs."""
     service, cluster, plan = serving_cases(np.random.default_rng(150), 400, mode="disaggregated")
-    actual = mapped((service, cluster, plan))
+    actual = leaves(in_numpy(estimate)(service, cluster, plan))
     gain = sum(service.acceptance**i * (i <= service.drafted_tokens) for i in range(8))
     decoded = plan.decode.micro_batch * plan.decode.pp * plan.decode.dp * gain / actual["step_time_s"]
     without_first = np.maximum(service.output_tokens - 1, 1)

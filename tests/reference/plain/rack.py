@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 
 
 def replaced(tree, **fields):
-    """A copy of an input class with other fields."""
-    return type(tree)(**{name: fields.get(name, getattr(tree, name)) for name in tree.__dataclass_fields__})
+    """A copy of an input with other fields."""
+    return SimpleNamespace(**{**vars(tree), **fields})
 
 
 def leaving_bandwidth(cluster) -> float:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hwopt.jaxprs.straight_line import SAFE, NotStraight, straight_line
 from hwopt.model.estimate import estimate
 from tests.cases import KINDS, from_vector, random_cases, to_vectors
+from tests.in_numpy import in_numpy
 
 PLACES = jnp.array([2, 0, 2])
 TABLE = np.array([[1.0, 0.0, 2.0, 0.5, 1.0], [0.0, 0.0, 3.0, 1.0, 7.0]])
@@ -68,6 +69,8 @@ SMOOTH = [
     lambda x: jnp.concatenate([x, jnp.ones(2), x[:1]]),
     lambda x: (jnp.pad(x, 2), jax.lax.pad(x, x[0], [(-1, 2, 1)]), jax.lax.pad(jnp.outer(x, x), 7.0, [(1, 0, 0), (0, -2, 2)])),
     lambda x: jnp.split(x, [1, 3]),
+    lambda x: (jnp.pad(x, (2, 1)), jax.lax.pad(x, x[0], [(-1, 2, 1)]), jax.lax.pad(x[:0], 3.0, [(-1, 2, 1)])),
+    lambda x: jax.grad(lambda v: (jnp.stack([v, 2 * v**2], 1) @ x[:2]).prod())(x),
     lambda x: (x[PLACES], jnp.take(x, PLACES), jax.lax.dynamic_slice(x, (1,), (2,)), x[-1]),
     lambda x: jax.lax.dynamic_update_slice(x, x[:2] * 2, (1,)),
     lambda x: (x.at[1].set(7.0), x.at[jnp.array([0, 3])].set(x[1]), jnp.ones(3).at[1].set(x[2])),
@@ -148,6 +151,14 @@ def test_equals_the_mapped_function(function):
         found = columns(line(*jnp.asarray(x.T)), len(x))
     np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(columns(line.on_numbers(*x.T), len(x)), found, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("function", SMOOTH + COUNTED, ids=name_of)
+def test_known_numbers_alone(function):
+    """What tests run formulas by."""
+    x = points()
+    leaves = [np.asarray(leaf, np.float64).reshape(len(x), -1) for leaf in jax.tree.leaves(in_numpy(function)(x))]
+    np.testing.assert_allclose(np.concatenate(leaves, axis=1), plain(function, x), rtol=1e-13, atol=1e-13)
 
 
 def test_whole_numbers_ask_for_no_64_bits_where_there_are_none():
