@@ -12,8 +12,8 @@ from hwopt.catalog.names import data_root, names
 from hwopt.catalog.workloads import loss_law
 from hwopt.errors import UserError
 from hwopt.model import learning as model
-from hwopt.optim.quick_jit import quick_jit
 from hwopt.workload.learning import LossLaw
+from tests.in_numpy import in_numpy
 
 FIELDS = tuple(LossLaw.__dataclass_fields__)
 LAWS = names("laws")
@@ -34,9 +34,7 @@ def learnable(law, points: np.ndarray) -> np.ndarray:
 
 def assert_log_log_convex(function, points, tolerance=1e-9):
     """The Hessian of log f in the logarithms of its inputs has no negative eigenvalue."""
-    with jax.enable_x64(True):
-        hessian = quick_jit(jax.vmap(jax.hessian(lambda y: jnp.log(function(*jnp.exp(y))))))
-        matrices = np.asarray(hessian(np.log(points)))
+    matrices = in_numpy(jax.hessian(lambda y: jnp.log(function(*jnp.exp(y)))))(np.log(points))
     assert np.isfinite(matrices).all()
     eigenvalues = np.linalg.eigvalsh(0.5 * (matrices + matrices.transpose(0, 2, 1)))
     assert (eigenvalues[:, 0] >= -tolerance * np.maximum(1.0, eigenvalues[:, -1])).all(), eigenvalues[:, 0].min()
@@ -44,21 +42,18 @@ def assert_log_log_convex(function, points, tolerance=1e-9):
 
 def assert_gradients(function, points, step=1e-5):
     """Elasticities equal central differences."""
-    with jax.enable_x64(True):
-        log_f = lambda y: jnp.log(function(*jnp.exp(y)))
-        y = np.log(points)
-        exact = np.asarray(quick_jit(jax.vmap(jax.grad(log_f)))(y))
-        value = quick_jit(jax.vmap(log_f))
-        for i in range(y.shape[1]):
-            shift = step * np.eye(y.shape[1])[i]
-            differences = (np.asarray(value(y + shift)) - np.asarray(value(y - shift))) / (2 * step)
-            np.testing.assert_allclose(exact[:, i], differences, rtol=1e-6, atol=1e-8)
+    log_f = lambda y: jnp.log(function(*jnp.exp(y)))
+    y = np.log(points)
+    exact, value = in_numpy(jax.grad(log_f))(y), in_numpy(log_f)
+    for i in range(y.shape[1]):
+        shift = step * np.eye(y.shape[1])[i]
+        differences = (value(y + shift) - value(y - shift)) / (2 * step)
+        np.testing.assert_allclose(exact[:, i], differences, rtol=1e-6, atol=1e-8)
 
 
 def values(function, points) -> np.ndarray:
     """In float64."""
-    with jax.enable_x64(True):
-        return np.asarray(quick_jit(jax.vmap(function))(*points.T))
+    return in_numpy(function)(*points.T)
 
 
 @pytest.mark.parametrize("name", LAWS)

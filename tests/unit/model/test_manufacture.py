@@ -29,6 +29,7 @@ from hwopt.model.manufacture import (
     wafers_per_good_die,
 )
 from hwopt.optim.quick_jit import quick_jit
+from tests.in_numpy import in_numpy
 
 MM2 = 1e-6
 NODES = ("28nm", "16nm", "7nm", "5nm", "3nm", "2nm")
@@ -340,18 +341,17 @@ def test_gradients_are_central_differences():
     def logs(u):
         return jnp.log(results(jnp.exp(u)))
 
-    slopes = np.array(quick_jit(jax.vmap(jax.jacrev(logs)))(points))
-    values = quick_jit(jax.vmap(logs))
+    slopes, values = in_numpy(jax.jacrev(logs))(points), in_numpy(logs)
     step = 1e-4  # fourth order: two pairs of differences
     for column in range(len(INPUTS)):
         move = step * np.eye(len(INPUTS))[column]
-        near = np.array(values(points + move) - values(points - move)) / (2 * step)
-        far = np.array(values(points + 2 * move) - values(points - 2 * move)) / (4 * step)
+        near = (values(points + move) - values(points - move)) / (2 * step)
+        far = (values(points + 2 * move) - values(points - 2 * move)) / (4 * step)
         assert np.allclose(slopes[:, :, column], (4 * near - far) / 3, rtol=1e-6, atol=1e-8), INPUTS[column]
 
 
 def test_every_input_moves_something():
-    slopes = np.array(jax.jacrev(results)(jnp.asarray(samples(2, 1)[0])))
+    slopes = in_numpy(jax.jacrev(results))(samples(2, 1))[0]
     assert dict(zip(INPUTS, np.any(slopes != 0, axis=0), strict=True)) == dict.fromkeys(INPUTS, True)
 
 
@@ -360,8 +360,8 @@ def test_every_input_moves_something():
 def test_gradients_are_finite_at_the_edges(share, enabled):
     vector = samples(3, 1)[0]
     vector[1], vector[2], vector[4] = 5e-4 * (1 - share), 5e-4 * share, enabled
-    assert np.all(np.isfinite(jax.jacrev(results)(jnp.asarray(vector))))
-    assert np.all(np.isfinite(jax.jacfwd(results)(jnp.asarray(vector))))
+    for way in (jax.jacrev, jax.jacfwd):
+        assert np.all(np.isfinite(in_numpy(way(results))(vector[None])))
 
 
 def test_float32_is_float64():
@@ -372,8 +372,7 @@ def test_float32_is_float64():
         assert values.dtype == np.float32
     assert np.all(np.isfinite(values)) and np.all(np.isfinite(slopes))
     exact = points.astype(np.float32).astype(np.float64)
-    wanted = np.array(quick_jit(jax.vmap(results))(exact))
-    steep = np.array(quick_jit(jax.vmap(jax.jacrev(results)))(exact))
+    wanted, steep = in_numpy(results)(exact), in_numpy(jax.jacrev(results))(exact)
     assert np.max(np.abs(values / wanted - 1)) < 3e-5
     scale = np.maximum(np.abs(steep * exact[:, None, :]), 1e-2 * np.abs(wanted[:, :, None]))
     assert np.max(np.abs((slopes - steep) * exact[:, None, :]) / scale) < 1e-3
@@ -416,7 +415,7 @@ def test_every_result_is_log_log_convex():
     def logs(u, rest):
         return jnp.log(results(rest.at[chosen].set(jnp.exp(u))))
 
-    hessians = np.array(quick_jit(jax.vmap(jax.hessian(logs)))(np.log(points[:, chosen]), points))
+    hessians = in_numpy(jax.hessian(logs))(np.log(points[:, chosen]), points)
     lowest = np.linalg.eigvalsh(hessians)[..., 0]
     size = np.maximum(np.abs(hessians).max(axis=(2, 3)), 1e-6)
     assert np.min(lowest / size) > -1e-9

@@ -14,7 +14,7 @@ from hwopt.errors import UserError
 from hwopt.hardware.peripherals import Reliability, Storage
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum, soft_maximum
-from hwopt.optim.quick_jit import quick_jit
+from tests.in_numpy import in_numpy
 
 FIELDS = tuple(Reliability.__dataclass_fields__)
 RATE = 1.35e8  # of storage a chip, B/s
@@ -48,9 +48,7 @@ def daly(interval, save, restart, mtbf):
 
 def assert_log_log_convex(function, points, tolerance=1e-9):
     """The Hessian of log f in the logarithms of its inputs has no negative eigenvalue."""
-    with jax.enable_x64(True):
-        hessian = quick_jit(jax.vmap(jax.hessian(lambda y: jnp.log(function(jnp.exp(y))))))
-        matrices = np.asarray(hessian(np.log(points)))
+    matrices = in_numpy(jax.hessian(lambda y: jnp.log(function(jnp.exp(y)))))(np.log(points))
     assert np.isfinite(matrices).all()
     eigenvalues = np.linalg.eigvalsh(0.5 * (matrices + matrices.transpose(0, 2, 1)))
     assert (eigenvalues[:, 0] >= -tolerance * np.maximum(1.0, eigenvalues[:, -1])).all(), eigenvalues[:, 0].min()
@@ -58,25 +56,21 @@ def assert_log_log_convex(function, points, tolerance=1e-9):
 
 def assert_convex_between(function, points):
     """Also across kinks: log f of the middle is not above the mean of the ends."""
-    with jax.enable_x64(True):
-        log_f = quick_jit(jax.vmap(lambda y: jnp.log(function(jnp.exp(y)))))
-        y = np.log(points)
-        a, b = np.split(y, 2)
-        middle, ends = np.asarray(log_f(0.5 * (a + b))), 0.5 * (np.asarray(log_f(a)) + np.asarray(log_f(b)))
+    log_f = in_numpy(lambda y: jnp.log(function(jnp.exp(y))))
+    a, b = np.split(np.log(points), 2)
+    middle, ends = log_f(0.5 * (a + b)), 0.5 * (log_f(a) + log_f(b))
     assert (middle <= ends + 1e-9).all()
 
 
 def assert_gradients(function, points, step=1e-5):
     """Elasticities equal central differences."""
-    with jax.enable_x64(True):
-        log_f = lambda y: jnp.log(function(jnp.exp(y)))
-        y = np.log(points)
-        exact = np.asarray(quick_jit(jax.vmap(jax.grad(log_f)))(y))
-        value = quick_jit(jax.vmap(log_f))
-        for i in range(y.shape[1]):
-            shift = step * np.eye(y.shape[1])[i]
-            differences = (np.asarray(value(y + shift)) - np.asarray(value(y - shift))) / (2 * step)
-            np.testing.assert_allclose(exact[:, i], differences, rtol=1e-6, atol=1e-7)
+    log_f = lambda y: jnp.log(function(jnp.exp(y)))
+    y = np.log(points)
+    exact, value = in_numpy(jax.grad(log_f))(y), in_numpy(log_f)
+    for i in range(y.shape[1]):
+        shift = step * np.eye(y.shape[1])[i]
+        differences = (value(y + shift) - value(y - shift)) / (2 * step)
+        np.testing.assert_allclose(exact[:, i], differences, rtol=1e-6, atol=1e-7)
 
 
 def apart(points: np.ndarray) -> np.ndarray:
@@ -89,7 +83,7 @@ def apart(points: np.ndarray) -> np.ndarray:
             young = jnp.sqrt(2.0 * model.save_s(size, chips, held) * model.job_mtbf_s(held, chips, junction))
             return jnp.log(young / model.drain_s(size, chips, storage))
 
-        return points[np.abs(np.asarray(jax.vmap(ratio)(points))) > 1e-3]
+        return points[np.abs(in_numpy(ratio)(points)) > 1e-3]
 
 
 @pytest.mark.parametrize("name", names("reliability"))
@@ -171,7 +165,7 @@ def test_against_dalys_renewal_formula():
 
 def test_worse_chips_more_of_them_and_slower_saves_lose_more():
     with jax.enable_x64(True):
-        gradient = np.asarray(jax.vmap(jax.grad(lost))(random_points(500)))
+        gradient = in_numpy(jax.grad(lost))(random_points(500))
     names_of = ("chips", "junction", "bytes", *FIELDS, "storage")
     for name in ("junction", "bytes", "failures_per_chip_s", "restart_s", "snapshot_overhead_s"):
         assert (gradient[:, names_of.index(name)] > 0).all(), name
@@ -225,7 +219,7 @@ def test_time_multiplier_is_log_log_convex_below_the_cap():
     points = random_points(3000, seed=5)
     share = of_free(points[0])
     with jax.enable_x64(True):
-        below = points[:, FREE][np.asarray(jax.vmap(share)(points[:, FREE])) < 0.9]
+        below = points[:, FREE][in_numpy(share)(points[:, FREE]) < 0.9]
     assert len(below) > 300
     assert_log_log_convex(lambda x: model.time_multiplier(share(x)), below[:300])
 
@@ -239,8 +233,7 @@ def test_float32_is_finite_and_close_to_float64():
     for function in (lost, lambda x: model.time_multiplier(lost(x))):
         slope32 = np.asarray(jax.vmap(jax.grad(function))(points.astype(np.float32)))
         value32 = np.asarray(jax.vmap(function)(points.astype(np.float32)))
-        with jax.enable_x64(True):
-            value64 = np.asarray(jax.vmap(function)(points))
+        value64 = in_numpy(function)(points)
         assert np.isfinite(slope32).all() and np.isfinite(value32).all()
         near = value64 < 10
         np.testing.assert_allclose(value32[near], value64[near], rtol=2e-3)

@@ -14,6 +14,7 @@ from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
 from hwopt.model import thermal
 from hwopt.optim.quick_jit import quick_jit
 from tests.cases import random_cases, replace, take
+from tests.in_numpy import in_numpy
 
 N = 20_000
 POINT = quick_jit(jax.vmap(thermal.operating_point))
@@ -58,9 +59,9 @@ def test_feedback_has_finite_slopes_everywhere(dtype):
     """Without leakage the slope is 1, from the fold on the value is held just below 1."""
     with jax.enable_x64(dtype == np.float64):
         gain = np.array([0.0, 1e-30, 0.1, AT_THE_FOLD * (1 - 1e-7), AT_THE_FOLD, 0.5, 1e30], dtype)
-        value, slope = (np.asarray(x) for x in jax.vmap(jax.value_and_grad(thermal.feedback))(gain))
-        forward = np.asarray(jax.vmap(jax.jacfwd(thermal.feedback))(gain))
-        second = np.asarray(jax.vmap(jax.grad(jax.grad(thermal.feedback)))(gain))
+        ways = (f := thermal.feedback, jax.grad(f), jax.jacfwd(f), jax.grad(jax.grad(f)))
+        together = quick_jit(jax.vmap(lambda x: [way(x) for way in ways]))(gain)
+        value, slope, forward, second = map(np.asarray, together)
     for x in (value, slope, forward, second):
         assert np.isfinite(x).all()
     np.testing.assert_allclose(forward, slope, rtol=1e-5)
@@ -74,9 +75,8 @@ def test_slopes_of_feedback_are_those_of_lambert():
     gain = np.linspace(0.001, AT_THE_FOLD * 0.999, 500)
     w = -lambertw(-gain, 0).real
     first = w / (gain * (1 - w))
-    with jax.enable_x64(True):
-        np.testing.assert_allclose(jax.vmap(jax.grad(thermal.feedback))(gain), first, rtol=1e-10)
-        second = jax.vmap(jax.grad(jax.grad(thermal.feedback)))(gain)
+    np.testing.assert_allclose(in_numpy(jax.grad(thermal.feedback))(gain), first, rtol=1e-10)
+    second = in_numpy(jax.grad(jax.grad(thermal.feedback)))(gain)
     np.testing.assert_allclose(second, first**2 * (2 - w) / (1 - w), rtol=1e-9)
 
 
@@ -257,8 +257,7 @@ def test_leakage_that_no_temperature_moves_heats_in_proportion():
     def junction(beta, chip, cooling):
         return thermal.operating_point(eqx.tree_at(lambda c: c.leakage_per_k, chip, beta), cooling).junction_k
 
-    with jax.enable_x64(True):
-        slope = np.asarray(jax.vmap(jax.grad(junction))(flat.leakage_per_k, chip, cooling))
+    slope = in_numpy(jax.grad(junction))(flat.leakage_per_k, chip, cooling)
     exact = resistance * point.leakage_w * (point.junction_k - LEAKAGE_REFERENCE_K)
     np.testing.assert_allclose(slope[calm], exact[calm], rtol=1e-9, atol=1e-9)
 
