@@ -32,7 +32,7 @@ class _Numbers(Interpreter):
 def in_numpy(function: Callable) -> Callable[..., Any]:
     """`jax.vmap(function)` in NumPy: arguments are pytrees whose leaves have a leading axis, and so are results.
 
-    Traced once for all numbers of rows.
+    Traced once for all numbers of rows; one row goes with many.
     """
 
     @functools.cache
@@ -45,7 +45,8 @@ def in_numpy(function: Callable) -> Callable[..., Any]:
         with jax.enable_x64(True), np.errstate(all="ignore"):
             closed, out = trace(jax.tree.structure(rows), tuple(leaf.shape[1:] for leaf in leaves))
             results = _Numbers().run(closed, leaves, [True] * len(closed.jaxpr.outvars))
-        whole = [np.broadcast_to(each, (len(leaves[0]), *each.shape[1:])) for each in results]
+        count = max(map(len, leaves))
+        whole = [np.broadcast_to(each, (count, *each.shape[1:])) for each in results]
         return jax.tree.unflatten(jax.tree.structure(out), whole)
 
     return mapped

@@ -24,18 +24,16 @@ def _cumulate(function: Callable) -> Callable:
 
 
 def on_numbers(name: str, inputs: list[Known], params: dict) -> Known:
-    """An operation on known numbers, node by node."""
-    return NUMBERS[name](*inputs, p=params)
+    """An operation on known numbers, node by node; scalars go with arrays."""
+    if name == "dot_general":
+        return _dot(*inputs, params)
+    rank = max(x.ndim for x in inputs) if inputs else 0
+    aligned = [x.reshape(x.shape[0], *(1,) * (rank - x.ndim), *x.shape[1:]) if x.ndim < rank else x for x in inputs]
+    return NUMBERS[name](*aligned, p=params)
 
 
 def _simple(function: Callable) -> Callable:
-    """An elementwise one; scalars go with arrays."""
-
-    def run(*x, p):
-        rank = max(each.ndim for each in x)
-        return function(*(each.reshape(each.shape[0], *(1,) * (rank - each.ndim), *each.shape[1:]) for each in x))
-
-    return run
+    return lambda *x, p: function(*x)
 
 
 def _special(name: str) -> Callable:

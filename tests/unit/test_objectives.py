@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import partial
 
 import jax
 import numpy as np
@@ -15,12 +14,12 @@ from hwopt import catalog
 from hwopt.catalog.names import data_root
 from hwopt.design.problem import _NOTHING_USED, _log_share, evaluate
 from hwopt.errors import UserError
-from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.relaxed import sobol_starts
 from hwopt.registry import load
 from hwopt.report.documents import chip_document, solution_document
 from hwopt.report.screens import solution_screen
 from objectives.training import _BUDGETS, TrainingQuestion
+from tests.in_numpy import in_numpy
 
 NAMES = ("carbon", "loss_under_budget", "tokens_per_dollar", "train_cost", "train_energy", "train_time")
 DESIGNED = {"design": "h100-sxm"}
@@ -28,15 +27,15 @@ UNSTATED = {"hbm_stacks_budget": "memory_stacks", "package_area_budget_m2": "pac
 WITHOUT_HBM = ("gc200", "groq-lpu", "wse-2", "wse-3")
 
 
-@partial(quick_jit, static=("form",))
-def values_and_slopes(form, template, points, limits):
+def values_and_slopes(problem, points):
     """The objective and all constraints at points, and their gradients."""
 
-    def one(y):
-        at = evaluate(form, template, y, limits, 0.05)
+    def one(y, template, limits):
+        at = evaluate(problem.form, template, y, limits, 0.05)
         return jax.numpy.concatenate([at.objective[None], at.constraints])
 
-    return jax.vmap(lambda y: (one(y), jax.jacfwd(one)(y)))(points)
+    template, limits = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (problem.template, problem.limits))
+    return in_numpy(lambda *at: (one(*at), jax.jacfwd(one)(*at)))(points, template, limits)
 
 
 def limited(problem, found) -> bool:
@@ -81,7 +80,7 @@ def test_every_budget_can_be_asked_for(field):
 def test_values_and_slopes_are_finite_over_the_whole_box(fields):
     with jax.enable_x64(True):
         problem = hwopt.objective("train_cost", loss_budget=2.0, **fields).problem()
-        found, slopes = values_and_slopes(problem.form, problem.template, sobol_starts(problem, 64, 0), problem.limits)
+    found, slopes = values_and_slopes(problem, sobol_starts(problem, 64, 0))
     assert found.shape[1] == 1 + len(problem.constraints)
     assert limited(problem, found) and np.isfinite(slopes).all()
 
@@ -98,8 +97,8 @@ def test_values_and_slopes_are_finite_for_every_price_list(prices):
     with jax.enable_x64(True):
         problem = hwopt.objective("train_cost", prices=prices).problem()
         lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
-        point = np.random.default_rng(0).uniform(lower, upper)
-        found, slopes = values_and_slopes(problem.form, problem.template, point[None], problem.limits)
+    point = np.random.default_rng(0).uniform(lower, upper)
+    found, slopes = values_and_slopes(problem, point[None])
     assert limited(problem, found) and np.isfinite(slopes).all()
     capital = 1 + problem.constraints.index("capex_budget_usd")
     rented = catalog.record("prices", prices).si("owned") == 0.0
