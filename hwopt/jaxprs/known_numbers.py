@@ -26,7 +26,7 @@ def _cumulate(function: Callable) -> Callable:
 def on_numbers(name: str, inputs: list[Known], params: dict) -> Known:
     """An operation on known numbers, node by node; scalars go with arrays."""
     if name == "dot_general":
-        return _dot(*inputs, params)
+        return _dot(*inputs, p=params)
     rank = max(x.ndim for x in inputs) if inputs else 0
     aligned = [x.reshape(x.shape[0], *(1,) * (rank - x.ndim), *x.shape[1:]) if x.ndim < rank else x for x in inputs]
     return NUMBERS[name](*aligned, p=params)
