@@ -14,14 +14,10 @@ import pytest
 from hwopt.convex.canonical import draft
 from hwopt.convex.curvature import curvature, explain
 from hwopt.errors import UserError
+from tests.in_numpy import in_numpy
 from tests.unit.convex.reading import read_function, value
 
 POINTS = 50
-
-quick = partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-)
-"""Compiled in a hurry: each function here runs once."""
 
 LAYERS = np.array([1.0, 2.0, 3.0])
 
@@ -206,10 +202,8 @@ TABLE = [
 def eigenvalues(function, count, low, high):
     """Eigenvalues of Hessians of log f(exp y), (point, argument), at points where it is finite."""
     random = np.random.default_rng(0)
-    with jax.enable_x64(True):
-        y = random.uniform(np.log(max(low, 0.05)), np.log(min(high, 20.0)), (POINTS, count))
-        hessian = quick(jax.vmap(jax.hessian(lambda y: jnp.log(function(*jnp.exp(y)).squeeze()))))(y)
-    hessian = np.asarray(hessian)
+    y = random.uniform(np.log(max(low, 0.05)), np.log(min(high, 20.0)), (POINTS, count))
+    hessian = in_numpy(jax.hessian(lambda y: jnp.log(function(*jnp.exp(y)).squeeze())))(y)
     return np.linalg.eigvalsh(hessian[np.isfinite(hessian).all((1, 2))])
 
 
@@ -251,8 +245,7 @@ def test_what_is_read_is_the_function(row):
     read, algebra = read_function(function, [()] * count, **box)
     x = np.random.default_rng(row).uniform(max(box["low"], 0.1), min(box["high"], 6.0), (count, 20))
     (found,), _ = value(read, algebra, x)
-    with jax.enable_x64(True):
-        wanted = np.asarray(jax.vmap(function)(*x)).reshape(-1)
+    wanted = in_numpy(function)(*x).reshape(-1)
     found = np.broadcast_to(found.reshape(-1), wanted.shape)
     here = np.isfinite(wanted) & np.isfinite(found)  # known by its range alone: a choice
     assert here.any() or expected == "neither ?"
@@ -297,13 +290,11 @@ def test_no_random_expression_contradicts_its_verdict(seed):
     y = random.uniform(np.log(max(low, 0.1)), np.log(min(high, 6.0)), (POINTS, count))
     proved = [i for i, kind in enumerate(kinds) if kind not in ("neither", "unreadable")]
     assert len(proved) > 10
-    with jax.enable_x64(True):
 
-        def all_of(y):
-            return jnp.stack([jnp.log(functions[i](jnp.exp(y))) for i in proved])
+    def all_of(y):
+        return jnp.stack([jnp.log(functions[i](jnp.exp(y))) for i in proved])
 
-        values = np.asarray(quick(jax.vmap(all_of))(y))
-        hessians = np.asarray(quick(jax.vmap(jax.jacfwd(jax.jacfwd(all_of))))(y))
+    values, hessians = in_numpy(all_of)(y), in_numpy(jax.jacfwd(jax.jacfwd(all_of)))(y)
     for row, i in enumerate(proved):
         assert not np.isnan(values[:, row]).any(), f"{kinds[i]}: negative somewhere"
         good = np.isfinite(hessians[:, row]).all((1, 2))

@@ -311,10 +311,10 @@ def test_prices_powers_and_latencies_add_up():
 def test_jit_map_and_gradients(name):
     """Counts grow with endpoints, map over them, and have finite gradients to every field."""
     shape, ends = EVERY[name], jnp.asarray([1.0, 2.0, 5.0, 64.0, 65.0, 200.0])
+    mapped = jax.jit(jax.vmap(lambda n: {count: getattr(shape, count)(n) for count in COUNTS}))(ends)
     for count in COUNTS:
         single = [getattr(shape, count)(end) for end in ends]
-        mapped = jax.jit(jax.vmap(lambda n, count=count: getattr(shape, count)(n)))(ends)
-        np.testing.assert_allclose(mapped, single, rtol=1e-5)
+        np.testing.assert_allclose(mapped[count], single, rtol=1e-5)
     values = jax.vmap(lambda n: shape.cables(n))(ends)
     assert np.all(np.diff(values) > 0)
 
@@ -323,7 +323,8 @@ def test_jit_map_and_gradients(name):
         sums = sum(getattr(shape, count)(n) for count in COUNTS if count != "inner")
         return sums + shape.price_usd(n, bought) + shape.power_w(n, bought) + shape.latency_s(n, bought)
 
-    by_held, by_end = jax.vmap(jax.grad(all_in, argnums=(0, 1)), in_axes=(None, 0))((shape, parts()), ends)
+    slopes = jax.jit(jax.vmap(jax.grad(all_in, argnums=(0, 1)), in_axes=(None, 0)))
+    by_held, by_end = slopes((shape, parts()), ends)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((by_held, by_end)))
     assert np.all(by_end > 0)
 
