@@ -1,10 +1,17 @@
-"""What every test shares: compiled programs, kept between runs, and how they are compiled."""
+"""What every test shares: compiled programs, kept between runs, how they are compiled, and which tests start first."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
+
+from tests import durations
 from tests.compiling import QUICK
+
+
+def pytest_addoption(parser):
+    parser.addoption("--write-durations", action="store_true", help=f"write {durations.TABLE.name}: seconds by module")
 
 
 def pytest_configure(config):
@@ -21,6 +28,18 @@ def pytest_configure(config):
         del os.environ["XLA_FLAGS"]
     else:
         os.environ["XLA_FLAGS"] = before
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    durations.longest_first(items)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.getoption("--write-durations"):
+        durations.write(
+            [r for each in terminalreporter.stats.values() for r in each if isinstance(r, pytest.TestReport)]
+        )
 
 
 # jaxtyping's import hook is left out: it would check the constructors too, where annotations promise a jax Array and
