@@ -66,17 +66,6 @@ def _slice(inputs, p):
     return inputs[0][tuple(slice(*each) for each in zip(p["start_indices"], p["limit_indices"], strides, strict=True))]
 
 
-def _pad(inputs, p):
-    x, filling = inputs
-    low, high, between = np.array(p["padding_config"]).reshape(-1, 3).T
-    shape = np.maximum(low, 0) + (between + 1) * x.shape - between + np.maximum(high, 0)
-    result = np.full(shape, filling, x.dtype)
-    result[
-        tuple(slice(max(a, 0), n - max(b, 0), k + 1) for a, b, k, n in zip(low, high, between, shape, strict=True))
-    ] = x
-    return result[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(low, high, shape, strict=True))]
-
-
 def _stack(inputs, p):
     axis = next((p[name] for name in ("axis", "dimension") if name in p), 0)
     return np.stack(inputs, axis)
@@ -100,7 +89,6 @@ MOVES: dict[str, Callable] = {
     "expand_dims": lambda x, p: np.expand_dims(x[0], tuple(p["dimensions"])),
     "transpose": lambda x, p: x[0].transpose(p["permutation"]),
     "slice": _slice,
-    "pad": _pad,
     "concatenate": lambda x, p: np.concatenate(x, p["dimension"]),
     "pad": _pad,
     "rev": lambda x, p: np.flip(x[0], p["dimensions"]),
