@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 from jax.extend import core
 from jaxtyping import Array
 
+from hwopt.jaxprs import loops
 from hwopt.jaxprs.arrays import objects
 from hwopt.jaxprs.interpreter import Interpreter, Origin
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
@@ -62,9 +63,21 @@ class StraightLine:
     outputs: tuple[Element, ...]
 
     def __call__(self, *columns: Array) -> list[Array]:
-        """The outputs for columns of inputs, all of one shape and dtype; outputs that no input reaches are scalars."""
+        """The outputs for columns of inputs, all of one shape and dtype; outputs that no input reaches are scalars.
+
+        Barriers stand where loops are to end (`loops.columns`); compilers that remove them first see none.
+        """
         kind = jnp.result_type(*columns)
-        return self._values(columns, lambda x: _constant(x, kind), lambda symbol, values: _run(symbol, values, kind))
+
+        def operation(symbol: Symbol, arguments: list[Any]) -> Array:
+            result = _run(symbol, arguments, kind)
+            return jax.lax.optimization_barrier(result) if id(symbol) in self._columns else result
+
+        return self._values(columns, lambda x: _constant(x, kind), operation)
+
+    @cached_property
+    def _columns(self) -> frozenset[int]:
+        return loops.columns(self.operations, self.outputs)
 
     def on_numbers(self, *columns: np.ndarray) -> list[np.ndarray]:
         """The same in NumPy and float64, compiled by nobody: for a few columns, and to check the compiled ones."""
