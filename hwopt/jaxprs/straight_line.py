@@ -11,11 +11,11 @@ What is dropped is dropped for good: `x * 0` is 0, also where x is not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -67,10 +67,15 @@ class StraightLine:
 
         Barriers stand where loops are to end (`loops.columns`); compilers that remove them first see none.
         """
-        kind = jnp.result_type(*columns)
+        return self.by({}, *columns)
+
+    def by(self, functions: Mapping[str, Callable[..., Any]], *columns: Array) -> list[Array]:
+        """The same with functions of one's own for some operations."""
+        kind = jnp.result_type(*(columns or (float,)))
 
         def operation(symbol: Symbol, arguments: list[Any]) -> Array:
-            result = _run(symbol, arguments, kind)
+            own = functions.get(symbol.name)
+            result = own(*arguments) if own else _run(symbol, arguments, kind)
             return jax.lax.optimization_barrier(result) if id(symbol) in self._columns else result
 
         return self._values(columns, lambda x: _constant(x, kind), operation)
@@ -93,7 +98,10 @@ class StraightLine:
 
     def with_known(self, numbers: Sequence[float]) -> StraightLine:
         """The same with its first inputs known, and what follows from them alone worked out."""
-        simplifier = _Simplifier()
+        return self.again(Simplifier(), numbers)
+
+    def again(self, simplifier: Simplifier, numbers: Sequence[float] = ()) -> StraightLine:
+        """The same, its operations built once more. **Arguments:** `numbers`: what is known of the first inputs."""
         results: dict[int, Element] = {id(each): np.float64(x) for each, x in zip(self.inputs, numbers, strict=False)}
         free = tuple(Symbol("input", (i,)) for i in range(len(self.inputs) - len(numbers)))
         results |= {id(old): new for old, new in zip(self.inputs[len(numbers) :], free, strict=True)}
@@ -152,7 +160,7 @@ def straightened(
     inputs = tuple(Symbol("input", (i,)) for i in range(ends[-1]))
     free = [objects(list(inputs[i:j]), shape) for (i, j), shape in zip(pairwise(ends), shapes, strict=True)]
     known = [np.asarray(value, np.float64)[None] for value in constants]
-    simplifier = _Simplifier()
+    simplifier = Simplifier()
     with jax.enable_x64(True), np.errstate(all="ignore"):
         values = simplifier.run(closed, [*known, *free], wanted or [True] * len(closed.jaxpr.outvars))
         outputs = tuple(
@@ -202,10 +210,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": lambda a: -a, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
     "and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: ~a,
-    "stop_gradient": jax.lax.stop_gradient, "max": jnp.maximum, "min": jnp.minimum, "sqrt": jnp.sqrt,
+    "stop_gradient": jax.lax.stop_gradient, "max": jnp.maximum, "min": jnp.minimum,
+    "exp": jnp.exp, "log": jnp.log, "sqrt": jnp.sqrt,
     "select_n": lambda which, no, yes: jnp.where(which, yes, no),
 }  # fmt: skip
-"""Operations that take scalars beside columns as they are: constants need no broadcasting."""
+"""Operations that take scalars beside columns as they are: constants need no broadcasting. What else they are told is left."""
 
 _SAME = frozenset({"copy", "copy_p", "reduce_precision"})
 
@@ -213,8 +222,13 @@ _OF_BITS = frozenset({"div", "pow", "and", "or"})
 """Operations whose rules hold for floating numbers and truth values, not for integers."""
 
 
-class _Simplifier(Interpreter):
+class Simplifier(Interpreter):
     """Builds symbols; equal operations on equal arguments are one."""
+
+    rules: ClassVar[dict[str, str]] = {
+        name: f"_{name}" for name in ("add", "add_any", "sub", "mul", "div", "select_n", "and", "or", "pow")
+    }
+    """Operations that may be simpler than they look -> the method that knows: a simpler element, or None."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,7 +266,7 @@ class _Simplifier(Interpreter):
             return arguments[0] if params["y"] == 1 else self.simplified("mul", arguments[0], arguments[0])
         if name == "square":
             return self.simplified("mul", arguments[0], arguments[0])
-        if name in _RULES or (not params and (name in NUMBERS or name in _ELEMENTWISE)):
+        if name in self.rules or name in FUNCTIONS or (not params and (name in NUMBERS or name in _ELEMENTWISE)):
             return self.simplified(name, *arguments, primitive=equation.primitive)
         if name not in NUMBERS and name not in _ELEMENTWISE:
             raise self.unreadable()
@@ -262,8 +276,8 @@ class _Simplifier(Interpreter):
         """An operation without parameters, simplified; one that is not in `FUNCTIONS` comes with its primitive."""
         if not any(isinstance(each, Symbol) for each in arguments):
             return on_numbers(name, [np.asarray(each)[None] for each in arguments], {})[0]
-        rule = _RULES.get(name)
-        simpler = rule(self, *arguments) if rule else None
+        rule = self.rules.get(name)
+        simpler = getattr(self, rule)(*arguments) if rule else None
         return simpler if simpler is not None else self.kept(name, arguments, primitive)
 
     def again(self, symbol: Symbol, arguments: tuple) -> Element:
@@ -271,7 +285,7 @@ class _Simplifier(Interpreter):
         self.origin = symbol.origin
         if not any(isinstance(each, Symbol) for each in arguments):
             return on_numbers(symbol.name, [np.asarray(each)[None] for each in arguments], dict(symbol.params))[0]
-        if symbol.params or symbol.name not in _RULES:
+        if symbol.params or symbol.name not in self.rules:
             return self.kept(symbol.name, arguments, symbol.primitive, symbol.params)
         return self.simplified(symbol.name, *arguments, primitive=symbol.primitive)
 
@@ -280,8 +294,6 @@ class _Simplifier(Interpreter):
         if key not in self.known:
             self.known[key] = Symbol(name, arguments, primitive, params, self.origin)
         return self.known[key]
-
-    # Rules: a simpler element, or None.
 
     def _add(self, a, b):
         if _is(a, 0.0):
@@ -343,12 +355,7 @@ class _Simplifier(Interpreter):
     _add_any = _add
 
 
-_RULES: dict[str, Callable[..., Element | None]] = {
-    name: getattr(_Simplifier, f"_{name}")
-    for name in ("add", "add_any", "sub", "mul", "div", "select_n", "and", "or", "pow")
-}
-
-_ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter"})
+_ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})
 """Elementwise operations besides those of `NUMBERS`."""
 
 

@@ -119,23 +119,19 @@ def bandwidth() -> float:
 
 
 def work(spec: Specification) -> dict[str, float]:
-    """Operations and bytes of a variant: as the model states them, and as they are compiled."""
-    run_ = Run(spec)
-    evaluator = run_.evaluators[0]
-    program = evaluator.program
-    shapes = [jax.ShapeDtypeStruct((spec.tile,), np.dtype(spec.dtype))] * len(program.variables)
-    compiled = (
-        jax.jit(program.evaluated, compiler_options=CPU_OPTIONS if spec.platform == "cpu" else None)
-        .lower(*shapes)
-        .compile()
-    )
+    """Operations and bytes of a variant, from a point's numbers to what is judged: as stated, and as compiled."""
+    evaluator = Run(spec).evaluators[0]
+    inputs = [jax.ShapeDtypeStruct((evaluator.chunk,), np.dtype(spec.dtype))] * len(evaluator.sampler.names)
+    options = CPU_OPTIONS if spec.platform == "cpu" else None
+    line = evaluator.line
+    compiled = jax.jit(line.__call__, compiler_options=options).lower(*inputs).compile()
     cost: Any = compiled.cost_analysis()
     memory = compiled.memory_analysis()
     return {
-        "operations": len(program._line.operations),
-        "flops": cost["flops"] / spec.tile,
-        "bytes": cost["bytes accessed"] / spec.tile,
-        "columns": (memory.argument_size_in_bytes + memory.output_size_in_bytes) / spec.tile,
+        "operations": len(line.operations),
+        "flops": cost["flops"] / evaluator.chunk,
+        "bytes": cost["bytes accessed"] / evaluator.chunk,
+        "columns": (memory.argument_size_in_bytes + memory.output_size_in_bytes) / evaluator.chunk,
     }
 
 
@@ -216,7 +212,7 @@ def table(quick: bool) -> list[str]:
         f"starting (tracing, compiling, first tile): forward {starts[False]:.1f} s, with gradients {starts[True]:.1f} s",
         f"jax.vmap of the same metrics and constraints, compiled, nothing reduced: {plain_vmap(made):,.0f}/s",
         "",
-        f"model of a variant: {of['operations']:.0f} scalar operations, {of['flops']:.0f} as compiled (fusions repeat some), "
+        f"a variant: {of['operations']:.0f} scalar operations, {of['flops']:.0f} as compiled (fusions repeat some), "
         f"{of['columns']:.0f} bytes of columns in and out",
         f"this machine: {peak / 1e9:.0f} GFLOP/s of multiply-adds in cache, {stream / 1e9:.1f} GB/s of memory",
         f"at {rate:,.0f}/s: {of['flops'] * rate / peak:.0%} of that arithmetic as compiled "

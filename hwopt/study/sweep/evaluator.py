@@ -1,7 +1,7 @@
-"""Tiles of variants on all devices of a process: points, model, judgement, each a compiled program of its own."""
+"""Tiles of variants on all devices of a process: points, model, judgement and elasticities, in one compiled program."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -10,7 +10,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from hwopt.study.sweep.program import Elasticities, Program
+from hwopt.jaxprs.cheaper import cheaper
+from hwopt.jaxprs.straight_line import StraightLine, straight_line
+from hwopt.study.sweep.program import JUDGED, Elasticities, Program
 from hwopt.study.sweep.samplers import Sampler
 
 CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512, "xla_disable_hlo_passes": "cse_barrier_expander"}
@@ -18,7 +20,11 @@ CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512, "xla_disable_hlo_passes": "cs
 until loops are made, so that they end where `jaxprs/loops.py` says: twice the speed."""
 
 TILE = {"cpu": 1 << 15, "gpu": 1 << 19, "tpu": 1 << 17}
-"""Variants of a tile by backend: intermediate columns stay in a core's cache, or fill an accelerator."""
+"""Variants of a tile by backend."""
+
+CHUNK = {"cpu": 1 << 12}
+"""Variants of a tile that are evaluated together, by backend, all of them by default: columns between the model's loops, a
+hundred at a time, stay in a core's own cache."""
 
 
 def tile_of(platform: str) -> int:
@@ -44,39 +50,67 @@ class Evaluator:
         devices: tuple[Any, ...] = (),
     ):
         self.program, self.sampler, self.tile, self.dtype = program, sampler, tile, dtype
+        self.elasticities = elasticities
         devices = devices or tuple(jax.local_devices())
         self.tiles = len(devices)  # evaluated at a time
+        self.chunk = min(tile, CHUNK.get(devices[0].platform, tile))
         mesh = Mesh(np.asarray(devices), ("variant",))
-        each, all_ = NamedSharding(mesh, PartitionSpec("variant")), NamedSharding(mesh, PartitionSpec())
-        compiled = partial(jax.jit, compiler_options=CPU_OPTIONS if devices[0].platform == "cpu" else None)
-        self._tables = jax.device_put(sampler.tables(tile), all_)
-        self._points = compiled(self._designs, in_shardings=(all_, each))
-        self._model, self._judge = compiled(program.evaluated), compiled(program.judged)
-        self._elasticities = compiled(elasticities.evaluated) if elasticities is not None else None
+        all_, each = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, "variant"))
+        self._tables = jax.device_put(sampler.tables(self.chunk), all_)
+        self._compiled = jax.jit(
+            self._columns,
+            in_shardings=(all_, each),
+            compiler_options=CPU_OPTIONS if devices[0].platform == "cpu" else None,
+        )
 
-    def _designs(self, tables: Array, starts: Array) -> list[Array]:
-        """Columns of the program's variables."""
-        space, names, shape = self.program.space, self.sampler.names, (starts.shape[0] * self.tile,)
-        placed = {"cube": space.drawn, "wanted": space.nearest, "values": space.as_listed}[self.sampler.kind]
-        columns = placed(dict(zip(names, self.sampler.columns(tables, starts, np.dtype(self.dtype)), strict=True)))
-        return [jnp.broadcast_to(jnp.asarray(columns[name], self.dtype), shape) for name in self.program.variables]
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns of every variant, in order; elasticities follow."""
+        return (*self.program.variables, *(each.name for each in self.program.metrics), *JUDGED)
 
-    def __call__(self, starts: np.ndarray) -> dict[str, Array]:
-        """Tiles that begin as `Sampler.starts` says, one for each device: columns one tile after the other.
+    @cached_property
+    def line(self) -> StraightLine:
+        """All of it, from the numbers of a point."""
 
-        **Returns:** columns of the variables, the metrics, and of `Program.judged`; `elasticity` (input, variant) where asked.
+        def variant(numbers: Array) -> list[Array]:
+            space, program = self.program.space, self.program
+            placed = {"cube": space.drawn, "wanted": space.nearest, "values": space.as_listed}[self.sampler.kind]
+            drawn = placed(dict(zip(self.sampler.names, numbers, strict=True)))
+            designs = [jnp.asarray(drawn[name], numbers.dtype) for name in program.variables]
+            evaluated = program.evaluated(*designs)
+            judged = program.judged(evaluated)
+            slopes = self.elasticities.evaluated(*designs) if self.elasticities is not None else []
+            return [*designs, *evaluated[: len(program.metrics)], *(judged[name] for name in JUDGED), *slopes]
+
+        return cheaper(straight_line(variant, len(self.sampler.names)))
+
+    def _columns(self, tables: Array, starts: Array) -> list[Array]:
+        """Columns of tiles from the starts of their chunks, (chunk, device, ...)."""
+
+        def chunk(start: Array) -> list[Array]:
+            points = self.sampler.columns(tables, start, np.dtype(self.dtype))
+            count = len(start) * self.chunk
+            return [jnp.broadcast_to(jnp.asarray(x), count).reshape(len(start), -1) for x in self.line(*points)]
+
+        columns = jax.lax.map(chunk, starts)  # (chunk, device, variant)
+        return [x.swapaxes(0, 1).reshape(-1) for x in columns]
+
+    def __call__(self, starts: np.ndarray) -> dict[str, Any]:
+        """Tiles that begin as `starts` says, one for each device: columns one tile after the other.
+
+        **Returns:** columns of the variables, the metrics, and of `Program.judged`; `elasticity`, a list of columns by input,
+        where asked.
         """
-        designs = self._points(self._tables, starts)
-        evaluated = self._model(*designs)
-        columns = dict(zip(self.program.variables, designs, strict=True))
-        columns |= dict(zip((each.name for each in self.program.metrics), evaluated, strict=False))
-        columns |= self._judge(evaluated)
-        if self._elasticities is not None:
-            columns["elasticity"] = self._elasticities(*designs)
-        return columns
+        columns = self._compiled(self._tables, starts)
+        named: dict[str, Any] = dict(zip(self.names, columns, strict=False))
+        if self.elasticities is not None:
+            named["elasticity"] = columns[len(self.names) :]
+        return named
 
     def starts(self, firsts: Sequence[int]) -> list[np.ndarray]:
         """What each call needs for tiles from points `firsts`; the last tile again where devices are left over."""
         padded = [*firsts, *[firsts[-1]] * (-len(firsts) % self.tiles)]
-        starts = self.sampler.starts(np.asarray(padded, np.int64), self.tile)
-        return [starts[i : i + self.tiles] for i in range(0, len(padded), self.tiles)]
+        calls = np.asarray(padded, np.int64).reshape(-1, 1, self.tiles)
+        chunks = calls + np.arange(0, self.tile, self.chunk)[:, None]
+        starts = self.sampler.starts(chunks.ravel(), self.chunk)
+        return list(starts.reshape(*chunks.shape, *starts.shape[1:]))

@@ -1,9 +1,9 @@
-"""One question as functions of columns of variants: metrics, constraints, what binds, and elasticities.
+"""One question as functions of variants: metrics, constraints, what binds, and elasticities.
 
-Columns are structures of arrays: one array for each number, over all variants. The functions are meant to be compiled apart:
-fused into one program, everything that judges a variant computes the model again (measured: five times the arithmetic).
+The functions take numbers of one variant or columns of many. An evaluator turns all of them into one list of scalar operations.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ from hwopt.design.design import Design
 from hwopt.design.exact import Exact, ExactModel
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem, put, values
+from hwopt.jaxprs.cheaper import slopes
 from hwopt.jaxprs.straight_line import StraightLine, Symbol, straight_line
 from hwopt.model.estimate import estimate
 from hwopt.model.report import FEASIBILITY_TOLERANCE, declared_margins
@@ -36,6 +37,12 @@ OUTCOMES = ("impossible", "over_budget", "feasible")
 
 WORST = 1e30
 """Violation of a variant whose numbers are not finite."""
+
+JUDGED = ("violation", "binding", "outcome", "contends", "bottleneck", "finite")
+"""Columns that say what becomes of a variant."""
+
+_HOLDS = math.exp(FEASIBILITY_TOLERANCE)
+"""The largest used / limit of a constraint that holds."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +73,19 @@ class Program:
         return (*self.problem.constraints, OUTSIDE)
 
     def evaluated(self, *designs: Array) -> list[Array]:
-        """Columns of the metrics, of the bottleneck's number, and of each constraint: log(used / limit).
+        """Columns of the metrics, of the bottleneck's number, and of each constraint: used / limit.
 
         **Arguments:** a column for each of `variables`, SI, all of one shape and kind.
         """
         shape, kind = designs[0].shape, designs[0].dtype
         metrics_bottleneck_used = [jnp.broadcast_to(jnp.asarray(x, kind), shape) for x in self._line(*designs)]
-        outside = self.space.outside(dict(zip(self.variables, designs, strict=True)))
-        return [*metrics_bottleneck_used, jnp.broadcast_to(outside.astype(kind), shape)]
+        beyond = self.space.beyond(dict(zip(self.variables, designs, strict=True)))
+        return [*metrics_bottleneck_used, jnp.broadcast_to(beyond.astype(kind), shape)]
 
     def judged(self, evaluated: Sequence[Array]) -> dict[str, Array]:
         """What follows from `evaluated`.
 
-        **Returns:** columns: `outcome` (number in `OUTCOMES`), `violation` (largest log(used / limit)), `binding` (number of the
+        **Returns:** `JUDGED`: `outcome` (number in `OUTCOMES`), `violation` (largest log(used / limit)), `binding` (number of the
         constraint that decides: of impossible variants the worst of those that make a design one, of those over budget the
         worst budget, of feasible ones the nearest to its limit), `contends` (all holds but budgets on metrics of the front),
         `bottleneck`, and `finite`. A variant with a number that is not finite is impossible.
@@ -88,21 +95,21 @@ class Program:
         for each in (metrics[place] for place in self._present):
             finite = finite & jnp.isfinite(each)
         for each in used:
-            finite = finite & (each < jnp.inf)  # -inf: nothing is used
+            finite = finite & (each >= 0.0) & (each < jnp.inf)
         budgets = len(self.problem.budgets)
         own, own_binding = self._worst(used, range(budgets, len(used)))
         budget, budget_binding = self._worst(used, range(budgets))
         free = [place for place, each in enumerate(self.problem.budgets) if each.metric.name not in self.pareto]
         contended, _ = self._worst(used, free)
-        possible = (own <= FEASIBILITY_TOLERANCE) & finite
-        feasible = possible & (budget <= FEASIBILITY_TOLERANCE)
-        violation = jnp.where(budget > own, budget, own)
+        possible = (own <= _HOLDS) & finite
+        feasible = possible & (budget <= _HOLDS)
+        violation = jnp.log(jnp.where(budget > own, budget, own))
         decides = (possible & ~feasible) | (feasible & (budget > own))
         return {
             "violation": jnp.where(finite, violation, jnp.asarray(WORST, violation.dtype)),
             "binding": jnp.where(decides, budget_binding, own_binding),
             "outcome": possible.astype(jnp.int8) + feasible.astype(jnp.int8),
-            "contends": possible & (contended <= FEASIBILITY_TOLERANCE),
+            "contends": possible & (contended <= _HOLDS),
             "bottleneck": jnp.where(finite, evaluated[len(self.metrics)], 0.0).astype(jnp.int8),
             "finite": finite,
         }
@@ -114,12 +121,12 @@ class Program:
         an equality (all chips are used), and lying in the box.
         """
         names = self.numbered or self.constraints
-        worst = jnp.full(used[0].shape, -jnp.inf, used[0].dtype)
+        worst = jnp.zeros(used[0].shape, used[0].dtype)
         number = jnp.zeros(used[0].shape, jnp.int8)
         for place in places:
             each = used[place]
             if place in self.never_near:
-                each = jnp.where(each > FEASIBILITY_TOLERANCE, each, -jnp.inf)
+                each = jnp.where(each > _HOLDS, each, 0.0)
             more = each > worst
             worst = jnp.where(more, each, worst)
             number = jnp.where(more, jnp.int8(names.index(self.constraints[place])), number)
@@ -151,7 +158,7 @@ class Program:
         def outputs(x):
             design, report = self._report(x, self.problem.template)
             at = values(self.problem.form, design, report, self.problem.limits)
-            return jnp.stack([each.value(report) for each in self.metrics]), report.bottleneck, at.constraints
+            return jnp.stack([each.value(report) for each in self.metrics]), report.bottleneck, jnp.exp(at.constraints)
 
         return straight_line(outputs, len(self.variables))
 
@@ -195,22 +202,19 @@ class Elasticities:
             _, report = self.program._report(x[:count], jax.tree.unflatten(tree, leaves))
             return jnp.log(problem.objective.value(report))
 
-        return straight_line(objective, count + len(self._others))
+        return slopes(straight_line(objective, count + len(self._others)), self._places)
 
-    def evaluated(self, *designs: Array) -> Array:
-        """`d log objective / d log input`, (input, variant)."""
-        shape, kind = designs[0].shape, designs[0].dtype
-        columns = [*designs, *(jnp.full(shape, each.value, kind) for each in self._others)]
-        places = [
-            self.program.variables.index(each) if isinstance(each, str) else len(designs) + self._others.index(each)
+    @cached_property
+    def _places(self) -> list[int]:
+        """Of `inputs` among the program's variables and the other inputs behind them."""
+        variables = self.program.variables
+        return [
+            variables.index(each) if isinstance(each, str) else len(variables) + self._others.index(each)
             for each in self.inputs
         ]
 
-        def total(moved):
-            inputs = list(columns)
-            for place, column in zip(places, moved, strict=True):
-                inputs[place] = column
-            return jnp.sum(self._line(*inputs)[0])
-
-        moved = [columns[place] for place in places]
-        return jnp.stack([slope * x for slope, x in zip(jax.grad(total)(moved), moved, strict=True)])
+    def evaluated(self, *designs: Array) -> list[Array]:
+        """`d log objective / d log input`, a column for each input."""
+        shape, kind = designs[0].shape, designs[0].dtype
+        columns = [*designs, *(jnp.full(shape, each.value, kind) for each in self._others)]
+        return [slope * columns[place] for slope, place in zip(self._line(*columns), self._places, strict=True)]

@@ -218,19 +218,16 @@ class Run:
         spec, at = self.spec, tile.first - open_.first
         outcome = np.asarray(tile.columns["outcome"])
         stored = {"possible": outcome > 0, "feasible": outcome == OUTCOMES.index("feasible")}
-        names = [
-            *spec.variables,
-            *(each.name for each in spec.metrics),
-            "violation",
-            "binding",
-            "bottleneck",
-            "elasticity",
-        ]
+        names = [*spec.variables, *(each.name for each in spec.metrics), "violation", "binding", "bottleneck"]
         stored |= {name: np.asarray(tile.columns[name]) for name in names if name in tile.columns}
+        if not open_.rows:
+            open_.rows = {name: np.empty(open_.count, x.dtype) for name, x in stored.items()}
         for name, column in stored.items():
-            if name not in open_.rows:
-                open_.rows[name] = np.empty((*column.shape[:-1], open_.count), column.dtype)
-            open_.rows[name][..., at : at + tile.size] = column[..., : tile.size]
+            open_.rows[name][at : at + tile.size] = column[: tile.size]
+        if slopes := tile.columns.get("elasticity"):
+            kept = open_.rows.setdefault("elasticity", np.empty((len(slopes), open_.count), slopes[0].dtype))
+            for row, column in zip(kept, slopes, strict=True):
+                row[at : at + tile.size] = np.asarray(column)[: tile.size]
 
     def _region(self, open_: _Open) -> tuple[Any, ...]:
         """Where a block's rows go: case where there are several, and variants."""

@@ -25,7 +25,7 @@ class Space:
     """The box of a question, and its integer designs.
 
     Continuous coordinates are log-uniform in their boxes; integers follow from the question's lattice. What ends outside its
-    box after rounding is kept and marked by `outside`.
+    box after rounding is kept and marked by `beyond`.
     """
 
     problem: Problem
@@ -96,16 +96,23 @@ class Space:
 
     def outside(self, values: Columns) -> Array:
         """Largest logarithm of value over bound: 0 inside the box; 1 and more where an integer or a relation is missed."""
-        worst: Any = 0.0
+        return jnp.log(self.beyond(values))
+
+    def beyond(self, values: Columns) -> Array:
+        """Largest ratio of value over bound: 1 inside the box; e and more where an integer or a relation is missed."""
+        over: Any = 1.0
+        under: Any = 1.0
         for name, each in self.variables.items():
-            beyond = jnp.maximum(jnp.log(values[name] * (1.0 / each.upper)), jnp.log(each.lower / values[name]))
-            worst = jnp.maximum(worst, jnp.where(beyond > ROUNDING, beyond, 0.0))
+            over = jnp.maximum(over, values[name] * (1.0 / each.upper))
+            under = jnp.minimum(under, values[name] * (1.0 / each.lower))
+        worst = jnp.maximum(over, 1.0 / under)
+        worst = jnp.where(worst <= 1.0 + ROUNDING, 1.0, worst)
         missed = broken(self.system, self.system.coordinates_at(values))
         for name, each in self.variables.items():
             if each.integer and name not in self._tied:
                 missed.append(~near_integer(values[name] / each.step, ROUNDING, NEAR))
         for each in missed:
-            worst = jnp.maximum(worst, jnp.where(each, 1.0, 0.0))
+            worst = jnp.maximum(worst, jnp.where(each, math.e, 1.0))
         return worst
 
     def completed(self, columns: Mapping[str, float | Sequence[float]]) -> dict[str, Any]:

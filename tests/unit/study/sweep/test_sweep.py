@@ -428,9 +428,7 @@ def test_a_budget_that_no_variable_moves():
     for limit, outcome in ((4.0, "over_budget"), (6.0, "feasible")):
         budgets = (*problem.budgets, Budget("five_budget", five, limit))
         program = Program(dataclasses.replace(problem, budgets=budgets), (problem.objective,))
-        used = {name: jnp.full(3, -1.0) for name in program.constraints} | {
-            "five_budget": jnp.full(3, math.log(5.0 / limit))
-        }
+        used = {name: jnp.full(3, 0.4) for name in program.constraints} | {"five_budget": jnp.full(3, 5.0 / limit)}
         judged = program.judged([jnp.ones(3), jnp.zeros(3), *used.values()])
         assert (judged["outcome"] == OUTCOMES.index(outcome)).all()
         assert (judged["binding"] == program.constraints.index("five_budget")).all() == (outcome == "over_budget")
