@@ -305,10 +305,9 @@ class Simplifier(Interpreter):
     def _sub(self, a, b):
         if _is(b, 0.0):
             return a
-        if a is b and (
-            isinstance(self.origin, str) or np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating)
-        ):
-            return np.float64(0.0)  # an origin in words: read from disk, where numbers are all there is
+        in_words = not self.origin or isinstance(self.origin, str)  # read from disk, where numbers are all there is
+        if a is b and (in_words or np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating)):
+            return np.float64(0.0)
         return self.simplified("neg", b) if _is(a, 0.0) else None
 
     def _mul(self, a: Element, b: Element) -> Element:
