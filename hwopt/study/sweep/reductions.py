@@ -1,7 +1,8 @@
 """What is kept of a block of variants without its rows: counts, histograms, the best, the Pareto front, a bottleneck map.
 
-A tile is reduced on the device that evaluated it (`Reduction.reduced`); what is left of it is joined on the host (`Block`).
-Which tiles a block is made of changes nothing.
+A tile is counted on the device that evaluated it, which also marks the few rows that may change what is known of the block:
+its best, its front and its map (`Reduction.reduced`). Those are joined on the host (`Block`). Which tiles a block is made of
+changes nothing.
 """
 
 import math
@@ -35,7 +36,10 @@ REFERENCES = 16
 """Points of the front so far with which new ones are compared first."""
 
 FIRST = 4096
-"""Variants of a block from which the first references are taken."""
+"""Variants of a block that the host looks at first: what they are beaten by is most of what it would be sent."""
+
+MAY_BE_BEST, MAY_BE_ON_FRONT, MAY_BE_LEAST = 1, 2, 4
+"""Marks of a row that may be among the best, on the front, or least of its cell."""
 
 INFEASIBLE = 1e3
 """What the rank of a variant over budget begins at, and half of what that of an impossible one does: more than any logarithm."""
@@ -78,29 +82,40 @@ class Reduction:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """How many codes of each kind there are: parts, constraints and bins, by outcome."""
-        kinds = {"part": len(PARTS), "constraint": self.constraints}
-        kinds |= {f"bin {name}": edges.count for name, edges in self.histograms.items()}
-        return {name: len(OUTCOMES) * count for name, count in kinds.items()}
+        """How many codes of each kind there are."""
+        bins = {f"bin {name}": len(OUTCOMES) * edges.count for name, edges in self.histograms.items()}
+        return {"verdict": math.prod(self.verdicts), **bins}
+
+    @property
+    def verdicts(self) -> tuple[int, int, int]:
+        """How many outcomes, behind them that of what is not finite, bottlenecks and constraints a verdict is made of."""
+        return len(OUTCOMES) + 1, len(PARTS), self.constraints
 
     @property
     def cells(self) -> int:
         """Cells of the map, 0 without one."""
         return self.map_x[1].count * self.map_y[1].count if self.map_x and self.map_y else 0
 
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Columns that are read of the rows that are marked."""
+        cell = ("cell",) if self.cells else ()
+        own = ("outcome", "bottleneck", "contends", "rank", *cell, *self.variables, self.objective, *self.pareto)
+        return tuple(dict.fromkeys(own))
+
     def codes(self, columns: Mapping[str, Array]) -> dict[str, Array]:
         """Numbers by which variants are counted: those of `lengths`, cells, and the rank of each variant.
 
         **Arguments:** `columns` of an evaluator; what is not read does not reach the device's program.
         """
-        outcome = columns["outcome"].astype(jnp.int32)
-        objective = columns[self.objective]
+        outcome, finite = columns["outcome"].astype(jnp.int32), columns["finite"]
         missed = (len(OUTCOMES) - 1 - outcome) * INFEASIBLE + columns["violation"]
-        rank = jnp.where(outcome == OUTCOMES.index("feasible"), jnp.log(objective), missed).astype(jnp.float32)
+        ranked = jnp.where(outcome == OUTCOMES.index("feasible"), jnp.log(columns[self.objective]), missed)
+        _, parts, constraints = self.verdicts
+        verdict = jnp.where(finite, outcome, len(OUTCOMES)) * parts + columns["bottleneck"]
         codes = {
-            "rank": jnp.where(columns["finite"], rank, jnp.inf),
-            "part": outcome * len(PARTS) + columns["bottleneck"],
-            "constraint": outcome * self.constraints + columns["binding"],
+            "rank": jnp.where(finite, ranked.astype(jnp.float32), jnp.inf),
+            "verdict": verdict * constraints + columns["binding"],
         }
         for name, edges in self.histograms.items():
             codes[f"bin {name}"] = outcome * edges.count + edges.number(columns[name])
@@ -109,45 +124,26 @@ class Reduction:
             codes["cell"] = of_y.number(columns[y]) * of_x.count + of_x.number(columns[x])
         return codes
 
-    def reduced(self, columns: Mapping[str, Array], size: Array, references: Array) -> dict[str, Array]:
+    def reduced(self, columns: Mapping[str, Array], size: Array, known: Mapping[str, Array]) -> dict[str, Array]:
         """A tile reduced, for `Block.join`.
 
-        **Arguments:** `columns` with `codes`; `size`: how many of them count; `references`: points of the block's front so far.
+        **Arguments:** `columns` with `codes`; `size`: how many of them count; `known` of the block so far: `Block.known`.
 
-        **Returns:** counts, the best rows, and rows that may be on the front: `front size` of them, more than `FRONT` where
-        they did not fit.
+        **Returns:** counts, and the `marks` of each row.
         """
-        outcome, finite = columns["outcome"], columns["finite"]
-        counts = jnp.arange(outcome.shape[0]) < size
-        possible = counts & (outcome > 0)
-        feasible = counts & (outcome == OUTCOMES.index("feasible"))
-        reduced = {"counts": jnp.stack([jnp.sum(each) for each in (counts, possible, feasible, counts & ~finite)])}
+        counts = jnp.arange(columns["outcome"].shape[0]) < size
+        reduced = {}
         for name, length in self.lengths.items():
             codes = jnp.where(counts, columns[name], length)
-            reduced[name] = jnp.bincount(codes, length=length + 1)[:length]
-        rank = jnp.where(counts, columns["rank"], jnp.inf)
-        best = jax.lax.top_k(-rank, min(BEST, rank.shape[0]))[1]
-        reduced |= {"best rank": rank[best], "best place": best}
-        reduced |= {f"best {name}": columns[name][best] for name in self.variables}
-        if self.cells:
-            reduced |= self._least(columns, possible)
+            reduced[name] = jnp.zeros(length + 1, jnp.int32).at[codes].add(1)[:length]
+        marks = jnp.where(columns["rank"] < known["rank"], MAY_BE_BEST, 0)
         if self.pareto:
-            left = self._promising([columns[name] for name in self.pareto], counts & columns["contends"], references)
-            places = jnp.nonzero(left, size=min(FRONT, left.shape[0]), fill_value=0)[0]
-            reduced |= {"front size": jnp.sum(left), "front place": places}
-            for name in ("outcome", "bottleneck", *self.variables, *self.pareto):
-                reduced[f"front {name}"] = columns[name][places]
-        return reduced
-
-    def _least(self, columns: Mapping[str, Array], possible: Array) -> dict[str, Array]:
-        """Least objective of each cell, and the first bottleneck of the variants that have it."""
-        count = self.cells
-        cell = jnp.where(possible, columns["cell"], count)
-        objective = columns[self.objective].astype(jnp.float32)
-        least = jnp.full(count + 1, jnp.inf, jnp.float32).at[cell].min(objective)
-        winner = jnp.where(possible & (objective == least[cell]), columns["bottleneck"], len(PARTS)).astype(jnp.int32)
-        part = jnp.full(count + 1, len(PARTS), jnp.int32).at[cell].min(winner)
-        return {"cell objective": least[:count], "cell bottleneck": part[:count]}
+            left = self._promising([columns[name] for name in self.pareto], columns["contends"], known["front"])
+            marks = marks | jnp.where(left, MAY_BE_ON_FRONT, 0)
+        if self.cells:
+            least = columns[self.objective].astype(jnp.float32) <= known["least"][columns["cell"]]
+            marks = marks | jnp.where(least & (columns["outcome"] > 0), MAY_BE_LEAST, 0)
+        return reduced | {"marks": jnp.where(counts, marks, 0).astype(jnp.int8)}
 
     def _promising(self, metrics: list[Array], contends: Array, references: Array) -> Array:
         """Variants that no reference is as good as on every metric."""
@@ -181,8 +177,8 @@ class Block:
 
     def __init__(self, reduction: Reduction):
         self.reduction = reduction
-        lengths = {"counts": 4} | reduction.lengths  # evaluated, possible, feasible, not finite
-        self._sums = {name: np.zeros(length, np.int64) for name, length in lengths.items()}
+        self._begun = False
+        self._sums = {name: np.zeros(length, np.int64) for name, length in reduction.lengths.items()}
         self._cells = np.full(reduction.cells, _EMPTY, np.int64)
         nothing, small, number = np.zeros(0, np.float32), np.zeros(0, np.int8), np.zeros(0, np.int64)
         self._best = {"rank": nothing, "variant": number} | dict.fromkeys(reduction.variables, nothing)
@@ -190,50 +186,54 @@ class Block:
         self._front |= dict.fromkeys((*reduction.variables, *reduction.pareto), nothing)
 
     def begin(self, first: int, columns: Mapping[str, Array], size: int) -> Tile:
-        """Let the device count a tile, and wait for nothing.
+        """Let the device count a tile, and wait for nothing but the block's first columns.
 
         **Arguments:** `first`: number of its first variant; `columns` of evaluator and `Reduction.codes`; `size`: how many of
         them count.
         """
-        if self.reduction.pareto and not len(self._front["variant"]):
-            self._extend_front(first, columns, min(size, FIRST))
-        return Tile(first, size, columns, self.reduction.compiled(columns, size, self.references()))
+        if not self._begun:
+            self._begun = True
+            looked_at = min(size, FIRST)
+            marks = np.full(looked_at, MAY_BE_BEST | MAY_BE_ON_FRONT | MAY_BE_LEAST)
+            self._join_rows(first, np.arange(looked_at), marks, columns)
+        return Tile(first, size, columns, self.reduction.compiled(columns, size, self.known()))
 
     def finish(self, tile: Tile) -> None:
-        """Take what the device counted."""
-        self.join(tile.first, {name: np.asarray(x) for name, x in tile.reduced.items()})
-        if self.reduction.pareto and int(tile.reduced["front size"]) > FRONT:
-            self._extend_front(tile.first, tile.columns, tile.size)
-
-    def _extend_front(self, first: int, columns: Mapping[str, Array], size: int) -> None:
-        """The front with the first rows of a tile, on the host."""
-        contending = np.flatnonzero(np.asarray(columns["contends"][:size]))
-        own = {name: np.asarray(columns[name][:size])[contending] for name in self._front if name != "variant"}
-        self._join_front({"variant": first + contending} | own)
-
-    def join(self, first: int, reduced: Mapping[str, np.ndarray]) -> None:
-        """Count what `Reduction.reduced` left of a tile."""
+        """Take what the device counted, and the rows that it marked."""
         for name, total in self._sums.items():
-            total += reduced[name]
-        if len(self._cells):
+            total += np.asarray(tile.reduced[name])
+        marks = np.asarray(tile.reduced["marks"])
+        places = np.flatnonzero(marks)
+        if len(places):
+            self._join_rows(tile.first, places, marks[places], tile.columns)
+
+    def known(self) -> dict[str, np.ndarray]:
+        """What a row has to beat: the last of the best, points of the front, and the least of each cell."""
+        full = len(self._best["rank"]) == BEST
+        known = {"rank": np.float32(self._best["rank"][-1] if full else np.inf), "front": self._references()}
+        return known | {"least": np.where(self._cells == _EMPTY, np.float32(np.inf), _objective(self._cells))}
+
+    def _join_rows(self, first: int, places: np.ndarray, marks: np.ndarray, columns: Mapping[str, Array]) -> None:
+        """Join rows of a tile to what they are marked for; that some are known already changes nothing."""
+        rows = {name: np.asarray(columns[name])[places] for name in self.reduction.rows}
+        rows["variant"] = first + places
+        chosen = lambda wanted, names: {name: rows[name][wanted] for name in names}
+        own = (marks & MAY_BE_BEST > 0) & np.isfinite(rows["rank"]) & ~np.isin(rows["variant"], self._best["variant"])
+        if own.any():
+            new = chosen(own, self._best)
+            self._best = best_of({name: np.concatenate([x, new[name]]) for name, x in self._best.items()})
+        own = (marks & MAY_BE_ON_FRONT > 0) & rows["contends"]
+        if self.reduction.pareto and own.any():
+            new = chosen(own, self._front)
+            joined = {name: np.concatenate([x, new[name]]) for name, x in self._front.items()}
+            self._front = front_of(joined, self.reduction.pareto)
+        own = (marks & MAY_BE_LEAST > 0) & (rows["outcome"] > 0)
+        if self.reduction.cells and own.any():
             # The bits of a positive float32 ascend with it: one least integer holds the objective and its bottleneck.
-            least = reduced["cell objective"]
-            bits = (least.view(np.uint32).astype(np.int64) << 8) | reduced["cell bottleneck"]
-            np.minimum(self._cells, np.where(np.isfinite(least), bits, _EMPTY), out=self._cells)
-        own = np.isfinite(reduced["best rank"])
-        new = {name: reduced[f"best {name}"][own] for name in self._best if name != "variant"}
-        new["variant"] = first + reduced["best place"][own].astype(np.int64)
-        self._best = best_of({name: np.concatenate([x, new[name]]) for name, x in self._best.items()})
-        size = int(reduced["front size"]) if self.reduction.pareto else 0
-        if 0 < size <= FRONT:
-            new = {"variant": first + reduced["front place"][:size].astype(np.int64)}
-            self._join_front(new | {name: reduced[f"front {name}"][:size] for name in self._front if name != "variant"})
+            bits = rows[self.reduction.objective][own].astype(np.float32).view(np.uint32).astype(np.int64) << 8
+            np.minimum.at(self._cells, rows["cell"][own], bits | rows["bottleneck"][own])
 
-    def _join_front(self, new: Mapping[str, np.ndarray]) -> None:
-        joined = {name: np.concatenate([x, new[name]]) for name, x in self._front.items()}
-        self._front = front_of(joined, self.reduction.pareto)
-
-    def references(self) -> np.ndarray:
+    def _references(self) -> np.ndarray:
         """Points of the front so far, (`REFERENCES`, axis), infinite where there are fewer: they dominate nothing."""
         columns, size = [self._front[name] for name in self.reduction.pareto], len(self._front["variant"])
         points = np.full((REFERENCES, len(columns)), np.inf, np.result_type(np.float32, *columns))
@@ -250,10 +250,15 @@ class Block:
         pareto, front, best = self.reduction.pareto, self._front, self._best
         variables = variables or self.reduction.variables
         kept = _spread(len(front["variant"]), FRONT)
-        names = {"bottleneck_count": "part", "binding_count": "constraint"}
-        names |= {f"histogram_{name}": f"bin {name}" for name in self.reduction.histograms}
-        arrays = {stored: self._sums[name].reshape(len(OUTCOMES), -1) for stored, name in names.items()} | {
-            "counts": self._sums["counts"],
+        verdicts = self._sums["verdict"].copy().reshape(self.reduction.verdicts)
+        each = verdicts.sum(axis=(1, 2))  # impossible, over budget, feasible, not finite
+        verdicts[0] += verdicts[-1]  # what is not finite is impossible
+        verdicts = verdicts[:-1]
+        histograms = {f"histogram_{name}": self._sums[f"bin {name}"] for name in self.reduction.histograms}
+        arrays = {name: x.reshape(len(OUTCOMES), -1) for name, x in histograms.items()} | {
+            "bottleneck_count": verdicts.sum(axis=2),
+            "binding_count": verdicts.sum(axis=1),
+            "counts": np.array([each.sum(), each[1:3].sum(), each[2], each[3]]),
             "front_dropped": np.asarray(len(front["variant"]) - len(kept), np.int64),
             "cells": self._cells,
             "best_variant": _padded(best["variant"], BEST, -1),
@@ -274,6 +279,11 @@ _EMPTY = np.iinfo(np.int64).max
 def _spread(size: int, most: int) -> np.ndarray:
     """At most so many places of a column, evenly spread."""
     return np.unique(np.linspace(0, size - 1, min(size, most)).astype(int))
+
+
+def _objective(cells: np.ndarray) -> np.ndarray:
+    """Objectives of cells that are not empty, float32."""
+    return (cells >> 8).astype(np.uint32).view(np.float32)
 
 
 def _padded(column: np.ndarray, size: int, filling: float) -> np.ndarray:
@@ -303,5 +313,5 @@ def front_of(columns: Mapping[str, np.ndarray], axes: Sequence[str]) -> dict[str
 def cells_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Least objective and its bottleneck of each cell: NaN and -1 where no variant is possible."""
     empty = cells == _EMPTY
-    objective = (np.where(empty, 0, cells) >> 8).astype(np.uint32).view(np.float32).astype(np.float64)
+    objective = _objective(np.where(empty, 0, cells)).astype(np.float64)
     return np.where(empty, np.nan, objective), np.where(empty, -1, cells & 0xFF).astype(np.int8)
