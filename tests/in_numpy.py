@@ -50,3 +50,14 @@ def in_numpy(function: Callable) -> Callable[..., Any]:
         return jax.tree.unflatten(jax.tree.structure(out), whole)
 
     return mapped
+
+
+def one_row(tree: Any) -> Any:
+    """A tree as the only row of itself."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)
+
+
+def once(function: Callable) -> Callable[..., Any]:
+    """`function` in NumPy, for one point."""
+    mapped = in_numpy(function)
+    return lambda *arguments: jax.tree.map(lambda row: row[0], mapped(*one_row(arguments)))

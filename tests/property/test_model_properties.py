@@ -16,7 +16,7 @@ from hwopt.model.schedule import Breakdown
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.types import PRECISIONS
 from tests.cases import count, input_names, one_chip_cases, random_case, random_cases, replace, take, to_vectors
-from tests.in_numpy import in_numpy
+from tests.in_numpy import in_numpy, once
 
 N = 4_000
 MAPPED = quick_jit(jax.vmap(lambda run, cluster, plan: estimate(run, cluster, plan)))
@@ -610,8 +610,7 @@ def test_activations_equal_the_published_formula(heads, head_dim, layers, s, b, 
         recompute_full=mode == "full",
         recompute_attention=mode == "selective",
     )
-    case = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (run, cluster, plan))
-    actual = in_numpy(activations_bytes)(*case)[0]
+    actual = once(activations_bytes)(run, cluster, plan)
     outer = t if sp else 1
     scores = 5 * heads * s / h / t if mode == "none" else 0
     per_layer = s * b * h * (2 / outer if mode == "full" else 10 / outer + 24 / t + scores)

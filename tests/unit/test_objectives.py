@@ -19,7 +19,7 @@ from hwopt.registry import load
 from hwopt.report.documents import chip_document, solution_document
 from hwopt.report.screens import solution_screen
 from objectives.training import _BUDGETS, TrainingQuestion
-from tests.in_numpy import in_numpy
+from tests.in_numpy import in_numpy, one_row
 
 NAMES = ("carbon", "loss_under_budget", "tokens_per_dollar", "train_cost", "train_energy", "train_time")
 DESIGNED = {"design": "h100-sxm"}
@@ -34,8 +34,8 @@ def values_and_slopes(problem, points):
         at = evaluate(problem.form, template, y, limits, 0.05)
         return jax.numpy.concatenate([at.objective[None], at.constraints])
 
-    template, limits = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (problem.template, problem.limits))
-    return in_numpy(lambda *at: (one(*at), jax.jacfwd(one)(*at)))(points, template, limits)
+    both = in_numpy(lambda *at: (one(*at), jax.jacfwd(one)(*at)))
+    return both(points, *one_row((problem.template, problem.limits)))
 
 
 def limited(problem, found) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -23,6 +24,7 @@ from hwopt.integers.boxes import Boxes
 from hwopt.optim.bounding import bounded
 from hwopt.optim.certified import leaf
 from hwopt.optim.programmes import Programmes
+from tests.in_numpy import once
 from tests.unit.convex.test_canonical import GOOD, designs_near
 
 QUESTIONS = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
@@ -73,9 +75,8 @@ def leaf_of(problem: Problem, point: np.ndarray):
 # The exact model.
 
 
-@cache
-def compiled(places: tuple):
-    """Logarithms of all metrics of interest and all margins, and their slopes: one program for all questions."""
+def values_and_slopes(places: tuple):
+    """Logarithms of all metrics of interest and all margins, and their slopes."""
     form = Form(places, METRICS["run_cost_usd"], tuple((name, METRICS[name]) for name in LIMITED))
 
     def both(template, y):
@@ -85,13 +86,20 @@ def compiled(places: tuple):
 
         return values(y), jax.jacfwd(values)(y)
 
-    return jax.jit(both)
+    return both
+
+
+@cache
+def compiled(places: tuple):
+    """One program for all questions."""
+    return jax.jit(values_and_slopes(places))
 
 
 class Exact:
     """The exact model of a question at integers that are fixed, in the logarithms of what stays free."""
 
-    def __init__(self, problem: Problem, point: np.ndarray):
+    def __init__(self, problem: Problem, point: np.ndarray, program: Callable | None = None):
+        self.program = program or compiled(problem.form.places)
         self.problem, design = problem, lattice_of(problem).design(point)
         self.integers = np.array([math.log(design.get(each.name, 1.0)) for each in problem.variables])
         self.free = [i for i, each in enumerate(problem.variables) if each.name not in design]
@@ -110,7 +118,7 @@ class Exact:
             y = self.integers.copy()
             y[self.free] = x
             with jax.enable_x64(True):
-                made = compiled(self.problem.form.places)(self.problem.template, jnp.asarray(y))
+                made = self.program(self.problem.template, jnp.asarray(y))
             self._last = key, tuple(np.asarray(each) for each in made)
         return self._last[1][which]
 
@@ -253,7 +261,7 @@ def test_prices_are_what_solving_again_says(index):
     free = with_limits(problem, loose)
     least = leaf_of(replace(free, objective=problem.budgets[index].metric), point)[2]
     programme, answers, _ = leaf_of(free, point)
-    exact = Exact(free, point)
+    exact = Exact(free, point, once(values_and_slopes(free.form.places)))
     used = exact.values(free_values(exact, programme, answers))[1][index] + math.log(loose[index])
     assert used > least + 1e-3  # there is something to give up
     compared = 0
