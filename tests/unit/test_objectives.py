@@ -32,10 +32,11 @@ def values_and_slopes(problem, points):
 
     def one(y, template, limits):
         at = evaluate(problem.form, template, y, limits, 0.05)
-        return jax.numpy.concatenate([at.objective[None], at.constraints])
+        found = jax.numpy.concatenate([at.objective[None], at.constraints])
+        return found, found
 
-    both = in_numpy(lambda *at: (one(*at), jax.jacfwd(one)(*at)))
-    return both(points, *one_row((problem.template, problem.limits)))
+    slopes, found = in_numpy(jax.jacfwd(one, has_aux=True))(points, *one_row((problem.template, problem.limits)))
+    return found, slopes
 
 
 def limited(problem, found) -> bool:
