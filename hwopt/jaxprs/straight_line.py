@@ -305,10 +305,15 @@ class Simplifier(Interpreter):
     def _sub(self, a, b):
         if _is(b, 0.0):
             return a
-        in_words = not self.origin or isinstance(self.origin, str)  # read from disk, where numbers are all there is
-        if a is b and (in_words or np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating)):
+        if a is b and self._of_floats():
             return np.float64(0.0)
         return self.simplified("neg", b) if _is(a, 0.0) else None
+
+    def _of_floats(self) -> bool:
+        """Whether the operation gives floating numbers; what is read from disk does, and has an origin in words."""
+        if not self.origin or isinstance(self.origin, str):
+            return True
+        return np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating)
 
     def _mul(self, a: Element, b: Element) -> Element:
         if not isinstance(a, Symbol):
