@@ -16,7 +16,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    gc.set_threshold(*gc.get_threshold()[:2], 100)  # traces are millions of objects that stay: a twelfth of a run's time
+    gc.set_threshold(
+        *gc.get_threshold()[:2], 100
+    )  # traces are millions of objects that stay: a twelfth of a run's time
     before = os.environ.get("XLA_FLAGS")
     os.environ["XLA_FLAGS"] = f"{before or ''} {QUICK}"
     import jax

@@ -42,8 +42,8 @@ COMMANDS = (
     "optimize --workload mixtral-8x7b --chip h200",
 )
 
-RANDOM = 100
-BESIDE = 20
+RANDOM = 40
+BESIDE = 10
 ONE_FORM = 10
 """Questions: random ones, those that another installation answers too, and those of one form."""
 
