@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 
 import hwopt
 from hwopt.study.sensitivity.inputs import template_inputs
-from hwopt.study.sweep.evaluator import CPU_OPTIONS
+from hwopt.study.sweep.evaluator import CPU_OPTIONS, in_order
 from hwopt.study.sweep.reductions import Block
 from hwopt.study.sweep.run import Run
 from hwopt.study.sweep.specification import Specification
@@ -79,12 +80,8 @@ def tiles(spec: Specification) -> tuple[float, float]:
     starts = evaluator.starts(range(0, spec.samples, spec.tile))
     jax.block_until_ready(evaluator(starts[0]))
     started = time.perf_counter()
-    flying: list[Any] = []
-    for each in starts:
-        flying.append(evaluator(each))
-        if len(flying) > 2:
-            jax.block_until_ready(flying.pop(0))
-    jax.block_until_ready(flying)
+    for _ in in_order((partial(evaluator, each) for each in starts), evaluator.devices):
+        pass
     return started - begun, time.perf_counter() - started
 
 

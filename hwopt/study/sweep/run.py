@@ -5,8 +5,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,12 @@ import numpy as np
 from hwopt.leftovers import removed_behind
 from hwopt.study.sweep import attributes
 from hwopt.study.sweep.damage import resumed
-from hwopt.study.sweep.evaluator import Evaluator
+from hwopt.study.sweep.evaluator import Evaluator, in_order
 from hwopt.study.sweep.program import OUTCOMES, Elasticities
-from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction, Tile
+from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction
 from hwopt.study.sweep.specification import Specification, canonical
 from hwopt.study.sweep.store import Column, Store, damaged, writing
 from hwopt.study.sweep.summary import summary
-
-IN_FLIGHT = 3
-"""Tiles dispatched ahead of the one that is being reduced."""
 
 PILOT_ROOM = 4.0
 """How far histograms reach beyond what the first tile of each case shows, as a ratio."""
@@ -53,7 +51,23 @@ class _Open:
     count: int
     block: Block
     left: int  # variants
-    rows: dict[str, np.ndarray] = field(default_factory=dict)
+    rows: dict[str, np.ndarray]
+
+
+def _evaluated(
+    open_: _Open, first: int, size: int, evaluator: Evaluator, reduction: Reduction, starts: np.ndarray
+) -> tuple[_Open, int, int, dict[str, Any]]:
+    """A tile of a block: number of its first variant, how many count, and their columns, copied to the block's rows."""
+    columns = evaluator(starts)
+    columns |= reduction.compiled_codes(columns)
+    if open_.rows:
+        own = slice(first - open_.first, first - open_.first + size)
+        outcome = np.asarray(columns["outcome"])
+        stored = columns | {"possible": outcome > 0, "feasible": outcome == OUTCOMES.index("feasible")}
+        for name, rows in open_.rows.items():
+            for row, column in zip(np.atleast_2d(rows), stored[name] if rows.ndim > 1 else [stored[name]], strict=True):
+                row[own] = np.asarray(column)[:size]
+    return open_, first, size, columns
 
 
 class Run:
@@ -62,6 +76,7 @@ class Run:
     def __init__(self, spec: Specification, devices: tuple[Any, ...] = ()):
         self.spec, self.devices = spec, devices
         self.edges: dict[str, Edges] = {}  # of histograms and of the map, once a store is opened
+        self._spare: list[dict[str, np.ndarray]] = []  # rows of blocks that are written
 
     @cached_property
     def evaluators(self) -> list[Evaluator]:
@@ -176,58 +191,56 @@ class Run:
         def kept() -> str:
             return f"{int(store.done().sum())} of {spec.blocks} blocks are kept"
 
-        with ThreadPoolExecutor(1) as writer, writing(store.folder, kept), removed_behind(store.sweep_up):
-            pending: list[Future] = []
-            for open_, tile in self._dispatched(todo):
+        tiles = in_order(self._calls(todo), self.evaluators[0].devices)
+        with (
+            ThreadPoolExecutor(1) as writer,
+            writing(store.folder, kept),
+            removed_behind(store.sweep_up),
+            closing(tiles),
+        ):
+            pending: deque[tuple[Future, dict[str, np.ndarray]]] = deque()
+            for open_, first, size, columns in tiles:
+                tile = open_.block.begin(first, columns, size)
                 open_.block.finish(tile)
-                if spec.rows:
-                    self._keep(open_, tile)
                 open_.left -= tile.size
                 variants += tile.size
                 if not open_.left:
                     arrays = open_.block.arrays(tuple(spec.variables))
                     rank = arrays["best_rank"][0]
                     best = min(best, math.exp(rank) if rank < 700.0 else math.inf)
-                    pending.append(writer.submit(store.write, open_.number, self._region(open_), open_.rows, arrays))
+                    written = writer.submit(store.write, open_.number, self._region(open_), open_.rows, arrays)
+                    pending.append((written, open_.rows))
                     while len(pending) > 1:
-                        pending.pop(0).result()
+                        future, rows = pending.popleft()
+                        future.result()
+                        if store.folder is not None:  # in memory a store holds them as they are
+                            self._spare.append(rows)
                 if tell is not None:
                     tell(Progress(variants, total, time.monotonic() - begun, best))
-            for each in pending:
-                each.result()
+            for future, _ in pending:
+                future.result()
 
-    def _dispatched(self, todo: list[int]) -> Iterator[tuple[_Open, Tile]]:
-        """Tiles of blocks in their order; devices work on `IN_FLIGHT` more meanwhile."""
-        spec, flying = self.spec, deque()
+    def _calls(self, todo: list[int]) -> Iterator[Callable[[], tuple[_Open, int, int, dict[str, Any]]]]:
+        """The tiles of blocks in their order, each as a function that evaluates it."""
+        spec = self.spec
         for number in todo:
             case, first, count = spec.place(number)
             evaluator, reduction = self.evaluators[case], self.reductions[case]
-            open_ = _Open(number, first, count, Block(reduction), count)
+            open_ = _Open(number, first, count, Block(reduction), count, self._room(case, count))
             step = spec.tile * evaluator.tiles
             for at, starts in enumerate(evaluator.starts(range(first, first + count, spec.tile))):
-                columns = evaluator(starts)
-                columns |= reduction.compiled_codes(columns)
-                tile = open_.block.begin(first + at * step, columns, min(step, count - at * step))
-                flying.append((open_, tile))
-                if len(flying) > IN_FLIGHT:
-                    yield flying.popleft()
-        yield from flying
+                size = min(step, count - at * step)
+                yield partial(_evaluated, open_, first + at * step, size, evaluator, reduction, starts)
 
-    def _keep(self, open_: _Open, tile: Tile) -> None:
-        """Copy a tile's columns, as the store holds them, to where the block's rows are gathered."""
-        spec, at = self.spec, tile.first - open_.first
-        outcome = np.asarray(tile.columns["outcome"])
-        stored = {"possible": outcome > 0, "feasible": outcome == OUTCOMES.index("feasible")}
-        names = [*spec.variables, *(each.name for each in spec.metrics), "violation", "binding", "bottleneck"]
-        stored |= {name: np.asarray(tile.columns[name]) for name in names if name in tile.columns}
-        if not open_.rows:
-            open_.rows = {name: np.empty(open_.count, x.dtype) for name, x in stored.items()}
-        for name, column in stored.items():
-            open_.rows[name][at : at + tile.size] = column[: tile.size]
-        if slopes := tile.columns.get("elasticity"):
-            kept = open_.rows.setdefault("elasticity", np.empty((len(slopes), open_.count), slopes[0].dtype))
-            for row, column in zip(kept, slopes, strict=True):
-                row[at : at + tile.size] = np.asarray(column)[: tile.size]
+    def _room(self, case: int, count: int) -> dict[str, np.ndarray]:
+        """Where a block's rows are gathered: where those of another were, whose memory the system has handed out already."""
+        missing = self.spec.variables.keys() - set(self.evaluators[case].names)
+        columns = {name: each for name, each in self._rows().items() if name not in missing}
+        inputs = {name: each.shape[-2:-1] if "input" in each.dims else () for name, each in columns.items()}
+        spare = self._spare.pop() if self._spare else {}
+        if {name: rows.shape for name, rows in spare.items()} == {name: (*x, count) for name, x in inputs.items()}:
+            return spare
+        return {name: np.empty((*inputs[name], count), each.dtype) for name, each in columns.items()}
 
     def _region(self, open_: _Open) -> tuple[Any, ...]:
         """Where a block's rows go: case where there are several, and variants."""

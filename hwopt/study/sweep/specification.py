@@ -23,7 +23,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.model.estimate import report_type
 from hwopt.model.report import ServingReport, TrainingReport
 from hwopt.study.sensitivity.inputs import Input, template_inputs
-from hwopt.study.sweep.evaluator import tile_of
+from hwopt.study.sweep.evaluator import chunk_of, tile_of
 from hwopt.study.sweep.program import Program
 from hwopt.study.sweep.samplers import Grid, LatinHypercube, Sampler, Sobol, Table
 from hwopt.study.sweep.space import Space
@@ -53,11 +53,11 @@ _MAPS = ("chips", "scale_up_bandwidth_bytes_per_s", "hbm_bandwidth_bytes_per_s")
 
 _DECIDING = (
     "method", "samples", "seed", "grid", "bounds", "freeze", "within", "pareto", "map", "gradients", "rows", "dtype", "block",
-    "tile", "platform",
+    "tile", "chunk", "platform",
 )  # fmt: skip
 """Attributes that a sweep's document holds as they are."""
 
-BLOCK, REDUCED_BLOCK = 1 << 18, 1 << 22
+BLOCK, REDUCED_BLOCK = 1 << 19, 1 << 22
 """Variants of a block with rows and without: what a killed sweep loses at most."""
 
 MOST_ROWS = 1 << 24
@@ -157,6 +157,7 @@ class Specification:
         self.rows = self.samples * len(self.cases) <= MOST_ROWS if rows is None else bool(rows)
         self.platform = jax.default_backend()
         self.tile = tile_of(self.platform)
+        self.chunk = chunk_of(self.platform, self.tile)
         usual = min(BLOCK if self.rows else REDUCED_BLOCK, self.samples)
         self.block = self.tile * math.ceil((usual if block is None else _count("block", block)) / self.tile)
         self.pareto = _pareto([each.name for each in self.metrics], pareto)

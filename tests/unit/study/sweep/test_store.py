@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,7 +26,7 @@ import hwopt
 from hwopt.errors import UserError
 from hwopt.study.sweep import evaluator, opened
 from hwopt.study.sweep.processes import alone
-from hwopt.study.sweep.store import Store
+from hwopt.study.sweep.store import Store, is_rows
 from objectives.train_cost import TrainCost
 from tests.compiling import THOROUGH
 
@@ -309,6 +310,19 @@ def test_a_disk_that_cannot_be_written_from_the_start(tmp_path, monkeypatch):
     monkeypatch.setattr(zarr, "open_group", fails)
     refused("Read-only file system.*nothing is written yet", sweep, tmp_path / "new")
     assert not list(tmp_path.glob("new/*"))
+
+
+def test_rows_are_files_as_zarr_writes_them(whole, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole, copy)
+    group: Any = zarr.open_group(str(copy), mode="r+")
+    rows = {name: array for name, array in group.arrays() if is_rows(array)}
+    assert {"tp", "mfu", "feasible"} <= rows.keys()
+    for array in rows.values():
+        values = array[...]
+        array[...] = np.zeros_like(values)
+        array[...] = values
+    assert_identical(whole, copy)
 
 
 def test_xarray_reads_it_without_warnings(whole):
