@@ -24,7 +24,7 @@ import numpy as np
 
 import hwopt
 from hwopt.study.sensitivity.inputs import template_inputs
-from hwopt.study.sweep.evaluator import CPU_OPTIONS, in_order
+from hwopt.study.sweep.evaluator import in_order, options_of
 from hwopt.study.sweep.reductions import Block
 from hwopt.study.sweep.run import Run
 from hwopt.study.sweep.specification import Specification
@@ -95,7 +95,7 @@ def fused_peak() -> float:
             held = [each * a + b for each in held]
         return sum(held)
 
-    options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
+    options = options_of(jax.default_backend())
     program = jax.jit(chain, compiler_options=options)
     x = [jnp.full(count, value, jnp.float32) for value in (1.0, 0.999, 0.001)]
     jax.block_until_ready(program(*x))
@@ -119,7 +119,7 @@ def work(spec: Specification) -> dict[str, float]:
     """Operations and bytes of a variant, from a point's numbers to what is judged: as stated, and as compiled."""
     evaluator = Run(spec).evaluators[0]
     inputs = [jax.ShapeDtypeStruct((evaluator.chunk,), np.dtype(spec.dtype))] * len(evaluator.sampler.names)
-    options = CPU_OPTIONS if spec.platform == "cpu" else None
+    options = options_of(spec.platform)
     line = evaluator.line
     compiled = jax.jit(line.__call__, compiler_options=options).lower(*inputs).compile()
     cost: Any = compiled.cost_analysis()

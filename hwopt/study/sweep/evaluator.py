@@ -59,6 +59,11 @@ def in_order(calls: Iterable[Callable[[], T]], devices: Sequence[Any]) -> Genera
             yield flying.popleft().result()
 
 
+def options_of(platform: str) -> dict[str, Any] | None:
+    """How programs over columns are compiled."""
+    return CPU_OPTIONS if platform == "cpu" else None
+
+
 def tile_of(platform: str) -> int:
     """Variants that a device evaluates at a time."""
     return TILE.get(platform, TILE["gpu"])
@@ -97,7 +102,7 @@ class Evaluator:
         self._compiled = jax.jit(
             self._columns,
             in_shardings=(all_, each),
-            compiler_options=CPU_OPTIONS if devices[0].platform == "cpu" else None,
+            compiler_options=options_of(devices[0].platform),
         )
 
     @property

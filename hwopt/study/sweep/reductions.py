@@ -18,6 +18,7 @@ import moocore
 import numpy as np
 from jaxtyping import Array
 
+from hwopt.study.sweep.evaluator import options_of
 from hwopt.study.sweep.program import OUTCOMES, PARTS
 
 BINS = 64
@@ -155,12 +156,12 @@ class Reduction:
     @cached_property
     def compiled(self) -> Callable[..., dict[str, Array]]:
         """`reduced`, compiled."""
-        return jax.jit(self.reduced)
+        return jax.jit(self.reduced, compiler_options=options_of(jax.default_backend()))
 
     @cached_property
     def compiled_codes(self) -> Callable[..., dict[str, Array]]:
         """`codes`, compiled."""
-        return jax.jit(self.codes)
+        return jax.jit(self.codes, compiler_options=options_of(jax.default_backend()))
 
 
 class Tile(NamedTuple):
