@@ -5,8 +5,10 @@ The model is traced once for all questions of a form, kept on disk and run in Nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +17,7 @@ import numpy as np
 from hwopt.design.design import Design
 from hwopt.design.problem import Form, Problem, put, values
 from hwopt.jaxprs.kept import Traced, traced
+from hwopt.jaxprs.straight_line import StraightLine, Symbol, straight_line
 from hwopt.model.chip_project import areas, bill
 from hwopt.model.estimate import estimate
 from hwopt.model.manufacture import Bill
@@ -60,16 +63,46 @@ class ExactModel:
         self.problem = problem
 
     @cached_property
-    def _traced(self) -> Traced:
+    def _general(self) -> Traced:
         leaves, tree = jax.tree.flatten(self.problem.template)
-        general = _general(self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves))
-        limits = [each.limit for each in self.problem.budgets]
-        return general.known([*(x for leaf in leaves for x in np.ravel(leaf)), *limits])
+        return _general(self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves))
+
+    @cached_property
+    def _numbers(self) -> list[np.ndarray]:
+        """Of the template, by leaf, and the limits behind them: what `_general` takes before variables."""
+        limits = np.array([each.limit for each in self.problem.budgets])
+        return [*(np.ravel(leaf) for leaf in jax.tree.leaves(self.problem.template)), limits]
+
+    @cached_property
+    def _traced(self) -> Traced:
+        return self._general.known(list(np.concatenate(self._numbers)))
 
     def prepare(self) -> ExactModel:
         """The same, traced."""
         _ = self._traced
         return self
+
+    def line(self, function: Callable[[Exact], Any], places: Sequence[tuple[int, int]] = ()) -> StraightLine:
+        """What a function says of designs, as scalar operations on the variables.
+
+        **Arguments:** `function` of one design, traced; `places` of numbers of the template (leaf, element) that are inputs too,
+        behind the variables.
+        """
+        general = self._general
+        leaves, tree = jax.tree.flatten(general.shapes)
+        ends = np.cumsum([0, *(math.prod(each.shape) for each in leaves)])
+
+        def outputs(x: Any) -> Any:
+            parts = zip(pairwise(ends), leaves, strict=True)
+            return function(jax.tree.unflatten(tree, [x[i:j].reshape(each.shape) for (i, j), each in parts]))
+
+        free = tuple(Symbol("input", (i,)) for i in range(len(self.problem.variables) + len(places)))
+        variables, others = free[: len(self.problem.variables)], free[len(self.problem.variables) :]
+        numbers: list[Any] = list(np.concatenate(self._numbers))
+        firsts = np.cumsum([0, *map(len, self._numbers)])
+        for (leaf, element), symbol in zip(places, others, strict=True):
+            numbers[firsts[leaf] + element] = symbol
+        return straight_line(outputs, ends[-1]).of(general.line.of(StraightLine(free, (), (*numbers, *variables))))
 
     def designs(self, columns: Sequence[np.ndarray]) -> Exact:
         """Some designs. **Arguments:** a column for each of the problem's variables, SI."""

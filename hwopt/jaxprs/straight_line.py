@@ -98,19 +98,31 @@ class StraightLine:
 
     def with_known(self, numbers: Sequence[float]) -> StraightLine:
         """The same with its first inputs known, and what follows from them alone worked out."""
-        return self.again(Simplifier(), numbers)
+        free = _inputs(len(self.inputs) - len(numbers))
+        return self.of(StraightLine(free, (), (*map(np.float64, numbers), *free)))
 
-    def again(self, simplifier: Simplifier, numbers: Sequence[float] = ()) -> StraightLine:
-        """The same, its operations built once more. **Arguments:** `numbers`: what is known of the first inputs."""
-        results: dict[int, Element] = {id(each): np.float64(x) for each, x in zip(self.inputs, numbers, strict=False)}
-        free = tuple(Symbol("input", (i,)) for i in range(len(self.inputs) - len(numbers)))
-        results |= {id(old): new for old, new in zip(self.inputs[len(numbers) :], free, strict=True)}
+    def of(self, inner: StraightLine) -> StraightLine:
+        """The same of what another one returns."""
+        return self.again(Simplifier(), inner)
+
+    def again(self, simplifier: Simplifier, inner: StraightLine | None = None) -> StraightLine:
+        """The same, its operations built once more. **Arguments:** `inner`: what returns its inputs."""
+        if inner is None:
+            free = _inputs(len(self.inputs))
+            inner = StraightLine(free, (), free)
+        results: dict[int, Element] = dict(zip(map(id, self.inputs), inner.outputs, strict=True))
         value = lambda element: results[id(element)] if isinstance(element, Symbol) else element
         with np.errstate(all="ignore"):
             for symbol in self.operations:
                 results[id(symbol)] = simplifier.again(symbol, tuple(map(value, symbol.arguments)))
         outputs = tuple(map(value, self.outputs))
-        return StraightLine(free, _ordered(outputs), outputs)
+        return StraightLine(inner.inputs, _ordered(outputs), outputs)
+
+    def beside(self, *others: StraightLine) -> StraightLine:
+        """Outputs of several, one after the other, of the same inputs; operations that are equal are one."""
+        simplifier, same = Simplifier(), StraightLine(self.inputs, (), self.inputs)
+        outputs = tuple(element for each in (self, *others) for element in each.again(simplifier, same).outputs)
+        return StraightLine(self.inputs, _ordered(outputs), outputs)
 
     def only(self, outputs: Sequence[int]) -> StraightLine:
         """The same with some of its outputs, and what these need."""
@@ -157,7 +169,7 @@ def straightened(
     """
     shapes = [aval.shape for aval in closed.in_avals[len(constants) :]]
     ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
-    inputs = tuple(Symbol("input", (i,)) for i in range(ends[-1]))
+    inputs = _inputs(ends[-1])
     free = [objects(list(inputs[i:j]), shape) for (i, j), shape in zip(pairwise(ends), shapes, strict=True)]
     known = [np.asarray(value, np.float64)[None] for value in constants]
     simplifier = Simplifier()
@@ -169,6 +181,10 @@ def straightened(
             for element in ((None,) if value is None else simplifier.as_objects(value).ravel())
         )
     return StraightLine(inputs, _ordered(outputs), outputs)
+
+
+def _inputs(count: int) -> tuple[Symbol, ...]:
+    return tuple(Symbol("input", (i,)) for i in range(count))
 
 
 def _ordered(outputs: Sequence[Element]) -> tuple[Symbol, ...]:
@@ -226,7 +242,8 @@ class Simplifier(Interpreter):
     """Builds symbols; equal operations on equal arguments are one."""
 
     rules: ClassVar[dict[str, str]] = {
-        name: f"_{name}" for name in ("add", "add_any", "sub", "mul", "div", "select_n", "and", "or", "pow")
+        name: f"_{name}"
+        for name in ("add", "add_any", "sub", "mul", "div", "select_n", "and", "or", "pow", "gt", "ge", "lt", "le")
     }
     """Operations that may be simpler than they look -> the method that knows: a simpler element, or None."""
 
@@ -357,6 +374,22 @@ class Simplifier(Interpreter):
         return simple[float(b)]() if float(b) in simple else None
 
     _add_any = _add
+
+    def _gt(self, a: Element, b: Element) -> Element | None:
+        return self._turned("lt", a, b)
+
+    def _ge(self, a: Element, b: Element) -> Element | None:
+        return self._turned("le", a, b)
+
+    def _lt(self, a: Element, b: Element) -> Element | None:
+        return self._turned("gt", a, b)
+
+    def _le(self, a: Element, b: Element) -> Element | None:
+        return self._turned("ge", a, b)
+
+    def _turned(self, other: str, a: Element, b: Element) -> Element | None:
+        """A comparison with a number, which stands behind, as JAX and NumPy turn it."""
+        return None if isinstance(a, Symbol) else self.kept(other, (b, a), None)
 
 
 _ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from hwopt.jaxprs.cheaper import cheaper
-from hwopt.jaxprs.straight_line import StraightLine, straight_line
+from hwopt.jaxprs.straight_line import StraightLine
 from hwopt.study.sweep.program import JUDGED, Elasticities, Program
 from hwopt.study.sweep.samplers import Sampler
 
@@ -113,18 +113,7 @@ class Evaluator:
     @cached_property
     def line(self) -> StraightLine:
         """All of it, from the numbers of a point."""
-
-        def variant(numbers: Array) -> list[Array]:
-            space, program = self.program.space, self.program
-            placed = {"cube": space.drawn, "wanted": space.nearest, "values": space.as_listed}[self.sampler.kind]
-            drawn = placed(dict(zip(self.sampler.names, numbers, strict=True)))
-            designs = [jnp.asarray(drawn[name], numbers.dtype) for name in program.variables]
-            evaluated = program.evaluated(*designs)
-            judged = program.judged(evaluated)
-            slopes = self.elasticities.evaluated(*designs) if self.elasticities is not None else []
-            return [*designs, *evaluated[: len(program.metrics)], *(judged[name] for name in JUDGED), *slopes]
-
-        return cheaper(straight_line(variant, len(self.sampler.names)))
+        return cheaper(self.program.line(self.sampler.kind, self.sampler.names, self.elasticities))
 
     def _columns(self, tables: Array, starts: Array) -> list[Array]:
         """Columns of tiles from the starts of their chunks, (chunk, device, ...)."""

@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.design.design import Design
 from hwopt.design.exact import Exact, ExactModel
 from hwopt.design.metrics import Metric
-from hwopt.design.problem import Problem, put, values
+from hwopt.design.problem import Problem
 from hwopt.jaxprs.cheaper import slopes
 from hwopt.jaxprs.straight_line import StraightLine, Symbol, straight_line
-from hwopt.model.estimate import estimate
 from hwopt.model.report import FEASIBILITY_TOLERANCE, declared_margins
 from hwopt.model.schedule import Breakdown
 from hwopt.study.sensitivity.inputs import Input
@@ -72,15 +69,37 @@ class Program:
         """Budgets, what makes a design one, and that it lies in its box."""
         return (*self.problem.constraints, OUTSIDE)
 
-    def evaluated(self, *designs: Array) -> list[Array]:
-        """Columns of the metrics, of the bottleneck's number, and of each constraint: used / limit.
+    @cached_property
+    def evaluated(self) -> StraightLine:
+        """Metrics, the bottleneck's number, and each constraint, used / limit, of `variables` in SI."""
 
-        **Arguments:** a column for each of `variables`, SI, all of one shape and kind.
+        def outputs(exact: Exact) -> Any:
+            return (
+                [each.value(exact.report) for each in self.metrics],
+                exact.report.bottleneck,
+                jnp.exp(exact.constraints),
+            )
+
+        return ExactModel(self.problem).line(outputs).beside(self._beyond)
+
+    @cached_property
+    def _beyond(self) -> StraightLine:
+        """How far designs lie beyond their box, of `variables`."""
+        beyond = lambda x: self.space.beyond(dict(zip(self.variables, x, strict=True)))
+        return straight_line(lambda x: beyond(list(x)), len(self.variables))
+
+    def line(self, kind: str, names: Sequence[str], elasticities: "Elasticities | None" = None) -> StraightLine:
+        """Variables, metrics, `JUDGED` and elasticities, from the numbers of a point.
+
+        **Arguments:** `kind` and `names` of these numbers: `Space.points`.
         """
-        shape, kind = designs[0].shape, designs[0].dtype
-        metrics_bottleneck_used = [jnp.broadcast_to(jnp.asarray(x, kind), shape) for x in self._line(*designs)]
-        beyond = self.space.beyond(dict(zip(self.variables, designs, strict=True)))
-        return [*metrics_bottleneck_used, jnp.broadcast_to(beyond.astype(kind), shape)]
+        points = self.space.points(kind, names)
+        evaluated = self.evaluated.of(points)
+        judged = straight_line(lambda x: [self.judged(list(x))[name] for name in JUDGED], len(evaluated.outputs)).of(
+            evaluated
+        )
+        slopes = [] if elasticities is None else [elasticities.line.of(points)]
+        return points.beside(evaluated.only(range(len(self.metrics))), judged, *slopes)
 
     def judged(self, evaluated: Sequence[Array]) -> dict[str, Array]:
         """What follows from `evaluated`.
@@ -135,7 +154,7 @@ class Program:
     @cached_property
     def _present(self) -> tuple[int, ...]:
         """Places of metrics that the machine has: what a phase that is elsewhere would say is not a number."""
-        outputs = self._line.outputs[: len(self.metrics)]
+        outputs = self.evaluated.outputs[: len(self.metrics)]
         return tuple(
             place for place, each in enumerate(outputs) if isinstance(each, Symbol) or not np.isnan(np.asarray(each))
         )
@@ -143,24 +162,11 @@ class Program:
     @cached_property
     def never_near(self) -> frozenset[int]:
         """Places of constraints that no variable reaches, of equalities, and of the box, which says no distance inside."""
-        declared, outputs = declared_margins(), self._line.outputs[len(self.metrics) + 1 :]
+        declared, outputs = declared_margins(), self.evaluated.outputs[len(self.metrics) + 1 :]
         names = (name.rpartition(".")[2] for name in self.problem.constraints)
         equalities = {place for place, name in enumerate(names) if name in declared and declared[name].equality}
         fixed = {place for place, each in enumerate(outputs) if not isinstance(each, Symbol)}
         return frozenset(equalities | fixed | {len(self.problem.constraints)})
-
-    def _report(self, x: Array, template: Design) -> tuple[Design, Any]:
-        design = put(self.problem.form, template, list(x))
-        return design, estimate(*design.inputs)
-
-    @cached_property
-    def _line(self) -> StraightLine:
-        def outputs(x):
-            design, report = self._report(x, self.problem.template)
-            at = values(self.problem.form, design, report, self.problem.limits)
-            return jnp.stack([each.value(report) for each in self.metrics]), report.bottleneck, jnp.exp(at.constraints)
-
-        return straight_line(outputs, len(self.variables))
 
     def exact(self, designs: Sequence[np.ndarray]) -> tuple[Exact, np.ndarray]:
         """A few designs in float64, each with its whole report.
@@ -170,10 +176,8 @@ class Program:
         **Returns:** the designs, and the constraints' logarithms (variant, constraint), the last that of the box.
         """
         exact = ExactModel(self.problem).designs(designs)
-        with jax.enable_x64(True):
-            columns = {name: jnp.asarray(x, jnp.float64) for name, x in zip(self.variables, designs, strict=True)}
-            outside = np.broadcast_to(np.asarray(self.space.outside(columns)), (len(designs[0]),))
-        return exact, np.column_stack([exact.constraints, outside])
+        (beyond,) = self._beyond.on_numbers(*designs)
+        return exact, np.column_stack([exact.constraints, np.broadcast_to(np.log(beyond), (len(designs[0]),))])
 
 
 @dataclass(frozen=True)
@@ -191,20 +195,6 @@ class Elasticities:
         return [each for each in self.inputs if isinstance(each, Input)]
 
     @cached_property
-    def _line(self) -> StraightLine:
-        problem, count = self.program.problem, len(self.program.variables)
-
-        def objective(x):
-            leaves, tree = jax.tree.flatten(problem.template)
-            for number, each in enumerate(self._others):
-                leaf = jnp.asarray(leaves[each.leaf])
-                leaves[each.leaf] = leaf.ravel().at[each.element].set(x[count + number]).reshape(leaf.shape)
-            _, report = self.program._report(x[:count], jax.tree.unflatten(tree, leaves))
-            return jnp.log(problem.objective.value(report))
-
-        return slopes(straight_line(objective, count + len(self._others)), self._places)
-
-    @cached_property
     def _places(self) -> list[int]:
         """Of `inputs` among the program's variables and the other inputs behind them."""
         variables = self.program.variables
@@ -213,8 +203,13 @@ class Elasticities:
             for each in self.inputs
         ]
 
-    def evaluated(self, *designs: Array) -> list[Array]:
-        """`d log objective / d log input`, a column for each input."""
-        shape, kind = designs[0].shape, designs[0].dtype
-        columns = [*designs, *(jnp.full(shape, each.value, kind) for each in self._others)]
-        return [slope * columns[place] for slope, place in zip(self._line(*columns), self._places, strict=True)]
+    @cached_property
+    def line(self) -> StraightLine:
+        """`d log objective / d log input` of each input, of the program's variables."""
+        objective = ExactModel(self.program.problem).line(
+            lambda exact: exact.objective, [each.place for each in self._others]
+        )
+        of_all, free = slopes(objective, self._places), self.program.evaluated.inputs
+        columns = StraightLine(free, (), (*free, *(np.float64(each.value) for each in self._others)))
+        slope = of_all.of(columns).beside(columns.only(self._places))
+        return straight_line(lambda x: jnp.prod(x.reshape(2, -1), axis=0), len(slope.outputs)).of(slope)

@@ -16,6 +16,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.integers.completion import NEAR, ROUNDING, broken, completed, drawn
 from hwopt.integers.relations import near_integer
 from hwopt.integers.system import System
+from hwopt.jaxprs.straight_line import StraightLine, straight_line
 
 Columns = Mapping[str, Array]
 
@@ -93,6 +94,19 @@ class Space:
         """Designs as a user lists them, with what is looked up; `outside` marks what cannot be built."""
         points = self.system.quantities_at(self.system.coordinates_at(values))
         return {each.name: values.get(each.name, points.get(each.name)) for each in self.problem.variables}
+
+    def points(self, kind: str, names: Sequence[str]) -> StraightLine:
+        """A column for each of the problem's variables, SI, from the numbers of a point.
+
+        **Arguments:** `kind` of these numbers: of the unit "cube", "wanted" or "values" as they are listed; `names` of them.
+        """
+        placed = {"cube": self.drawn, "wanted": self.nearest, "values": self.as_listed}[kind]
+
+        def variables(numbers: Array) -> list[Array]:
+            values = placed(dict(zip(names, numbers, strict=True)))
+            return [jnp.asarray(values[each.name], numbers.dtype) for each in self.problem.variables]
+
+        return straight_line(variables, len(names))
 
     def outside(self, values: Columns) -> Array:
         """Largest logarithm of value over bound: 0 inside the box; 1 and more where an integer or a relation is missed."""

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 
 from hwopt.design.design import Design
+from hwopt.hardware.cluster import Cluster
+from hwopt.jaxprs.kept import estimated
 from hwopt.model import work
 from hwopt.model.kernels import kernels
 from hwopt.model.report import FEASIBILITY_TOLERANCE
@@ -98,10 +100,10 @@ def _best(spec: Specification, partials: Arrays) -> tuple[dict[str, np.ndarray],
         own = np.flatnonzero(columns["case"] == case)
         if not len(own):
             continue
-        with jax.enable_x64(True):
-            listed: Any = {name: columns["values"][own, names.index(name)] for name in program.space.variables}
-            complete = program.space.as_listed(listed)
-            designs = [np.broadcast_to(np.asarray(complete[name]), len(own)) for name in program.variables]
+        listed = tuple(program.space.variables)
+        points = program.space.points("values", listed)
+        complete = points.on_numbers(*(columns["values"][own, names.index(name)] for name in listed))
+        designs = [np.broadcast_to(each, len(own)) for each in complete]
         exact, used = program.exact(designs)
         for column, each in enumerate(spec.metrics):
             columns["metrics"][own, column] = np.broadcast_to(each.value(exact.report), len(own))
@@ -159,12 +161,8 @@ def _roofline(design: Design | None) -> Summary:
     """GEMMs of the best design under its chip's roof."""
     if design is None:
         return {}
-    run, cluster, plan = design.inputs
-    with jax.enable_x64(True):
-        table, time = kernels(run, cluster, plan)
-        flops, traffic_s = np.asarray(table.flops, np.float64), np.asarray(time.hbm_s)
-        seconds = np.asarray(time.compute_s + time.memory_s)
-        peak = float(1.0 / np.sum(run.gemm_precision / cluster.chip.peak_flops_per_s) * cluster.chip.clock_ratio)
+    cluster = design.inputs.cluster
+    flops, traffic_s, seconds, peak = estimated(_kernels, *design.inputs)
     bandwidth = float(cluster.chip.hbm_bandwidth_bytes_per_s)
     attainable = bandwidth * float(cluster.chip.hbm_efficiency)
     own = np.flatnonzero((flops > 0) & (seconds > 0) & (traffic_s > 0))
@@ -175,6 +173,13 @@ def _roofline(design: Design | None) -> Summary:
         "roofline_peak_flops_per_s": ("", peak, number("peak of the run's formats", "FLOP/s")),
         "roofline_hbm_bytes_per_s": ("", bandwidth, number("HBM bandwidth", "B/s")),
     }
+
+
+def _kernels(run: Any, cluster: Cluster, plan: Any) -> tuple[Any, ...]:
+    """FLOP, seconds of traffic and seconds of each GEMM, and the peak in the run's formats (FLOP/s)."""
+    table, time = kernels(run, cluster, plan)
+    peak = cluster.chip.clock_ratio / jnp.sum(run.gemm_precision / cluster.chip.peak_flops_per_s)
+    return table.flops, time.hbm_s, time.compute_s + time.memory_s, peak
 
 
 def _map(spec: Specification, partials: Arrays, edges: Mapping[str, Edges]) -> Summary:

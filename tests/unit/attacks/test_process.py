@@ -26,13 +26,14 @@ def started(tmp_path):
     """Starts a command in an empty folder; what is still running at the end is killed."""
     processes = []
 
-    def start(*arguments: str, **more) -> subprocess.Popen:
+    def start(*arguments: str, heard: bool = True, **more) -> subprocess.Popen:
         environment = os.environ | {"PYTHONPATH": str(Path(hwopt.__file__).parents[1])} | more.pop("env", {})
         more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path} | more
         # Under `nohup`, and in the background of a shell's script, a process would be born deaf to these.
-        heard = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGINT)}
+        wanted = signal.SIG_DFL if heard else signal.SIG_IGN
+        own = {number: signal.signal(number, wanted) for number in (signal.SIGHUP, signal.SIGINT)}
         processes.append(subprocess.Popen([sys.executable, "-m", "hwopt.cli", *arguments], env=environment, **more))
-        for number, handler in heard.items():
+        for number, handler in own.items():
             signal.signal(number, handler)
         return processes[-1]
 
@@ -94,7 +95,7 @@ def test_a_signal_ends_a_sweep_at_once_with_one_line_and_without_leftovers(numbe
 
 def test_a_signal_that_is_not_to_be_heard_is_not(started):
     """As `nohup` and a shell's background do it."""
-    quiet = started("catalog", "chips", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    quiet = started("catalog", "chips", heard=False)
     for _ in range(5):
         time.sleep(0.1)
         quiet.send_signal(signal.SIGINT)

@@ -277,6 +277,24 @@ def test_common_operations_are_one():
     assert sorted(names) == ["add", "exp", "mul"]
 
 
+def test_comparisons_with_numbers_are_one():
+    line = straight_line(lambda x: (jnp.greater(2.0, x[0]), x[0] < 2.0, jnp.greater_equal(2.0, x[0]), x[0] <= 2.0), 1)
+    assert sorted(each.name for each in line.operations) == ["le", "lt"]
+    assert [bool(each[0]) for each in line.on_numbers(np.array([2.0]))] == [False, False, True, True]
+
+
+def test_lines_of_lines_and_beside_each_other():
+    inner = straight_line(lambda x: (jnp.exp(x[0] * x[1]), x[1] - 1.0, 3.0), 2)
+    outer = straight_line(lambda x: (x[0] * x[2], x[1] ** 2.0, x[2] + 1.0), 3)
+    x, y = points(3)[:, :2].T
+    both = inner.beside(outer.of(inner), straight_line(lambda x: jnp.exp(x[0] * x[1]), 2))
+    wanted = [np.exp(x * y), y - 1.0, 3.0, 3.0 * np.exp(x * y), (y - 1.0) ** 2, 4.0, np.exp(x * y)]
+    for found, each in zip(both.on_numbers(x, y), wanted, strict=True):
+        np.testing.assert_allclose(np.broadcast_to(found, 3), np.broadcast_to(each, 3), rtol=1e-14)
+    assert len(both.operations) == 5  # x y, its exponential, y - 1, three exponentials, the square
+    assert both.outputs[0] is both.outputs[-1]
+
+
 def test_scans_share_what_their_steps_have_in_common():
     line = straight_line(lambda x: jax.lax.scan(lambda s, _: (s + jnp.exp(x[0]), None), x[1], None, length=8)[0], 2)
     assert [each.name for each in line.operations].count("exp") == 1
