@@ -40,9 +40,10 @@ def _special(name: str) -> Callable:
     """A function of `scipy.special`; of a few numbers that of `math`, since loading SciPy takes a fifth of a second."""
     few = getattr(math, _OF_MATH.get(name, ""), None)
 
-    def run(x, p):
+    def run(*arguments, p):
+        (*_, x) = arguments
         if few is None or not isinstance(x, np.ndarray) or x.size > FEW:
-            return getattr(import_module("scipy.special"), name)(x)
+            return getattr(import_module("scipy.special"), name)(*arguments)
         return np.array([few(each) for each in x.ravel()]).reshape(x.shape)
 
     return run
@@ -102,7 +103,8 @@ NUMBERS: dict[str, Callable] = {
         "select_n": lambda c, *cases: np.where(c.astype(bool), cases[1], cases[0]) if len(cases) == 2 else np.choose(c, cases),
     }.items()},
     **{name: _special(function) for name, function in {
-        "logistic": "expit", "erf": "erf", "erfc": "erfc", "lgamma": "gammaln", "digamma": "digamma"}.items()},
+        "logistic": "expit", "erf": "erf", "erfc": "erfc", "lgamma": "gammaln", "digamma": "digamma",
+        "polygamma": "polygamma"}.items()},
     **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"), _simple(lambda a: a)),
     "round": _rounded,
     "integer_pow": lambda a, p: np.power(a, p["y"]),
