@@ -154,6 +154,12 @@ MENDS: tuple[Mend, ...] = (
         "sensitivity", r"\.unit$", "units of a sequence's length and of a domain's reference are those of their fields"
     ),
     Mend(
+        "sensitivity",
+        r"^\.(plan\.dp|chips|design)|\.(effect\.\w+|swing|elasticity|used|value)$|elasticities\.",
+        "another design within the proved gap, 3,904 chips instead of 3,892",
+        1e-4,
+    ),
+    Mend(
         "sweep",
         r"\.(binding|violation|stops\.feasible\.\w+)$",
         "equalities and the box bind nowhere: what is nearest does",

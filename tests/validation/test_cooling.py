@@ -10,6 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 import jax
+import numpy as np
 import pytest
 
 import hwopt
@@ -64,7 +65,7 @@ def table(rows: dict[str, Row]) -> str:
     """Rows as text."""
     lines = [f"{'cooling':<14}  clock  degC  W/chip  domain  rack  kW/rack    PUE  step s   days     MW      M$"]
     for name, row in rows.items():
-        r = row.report
+        r = jax.tree.map(np.asarray, row.report)
         lines.append(
             f"{name:<14} {r.clock_ratio:6.3f} {r.junction_temperature_k - 273.15:5.1f} {r.chip_power_w:7.0f} "
             f"{row.domain:7.0f} {row.rack_chips:5.0f} {r.rack_power_w / 1e3:8.1f} {r.pue:6.3f} {r.step_time_s:7.3f} "
