@@ -40,9 +40,13 @@ def in_order(calls: Iterable[Callable[[], T]], devices: Sequence[Any]) -> Genera
     """What calls that start programs return, in their order, while later ones are under way.
 
     A processor's cores are kept busy by a thread each: JAX runs the programs that one thread starts one after the other, and
-    each on one core where it is a loop (jax 0.10.1).
+    each on one core where it is a loop (jax 0.10.1). Several devices of a processor share its cores already. Accelerators get
+    two threads: what one copies, they do not wait for.
     """
-    count = (os.cpu_count() or 1) if len(devices) == 1 and devices[0].platform == "cpu" else 1
+    if devices[0].platform != "cpu":
+        count = 2
+    else:
+        count = (os.cpu_count() or 1) if len(devices) == 1 else 1
     wide = jnp.result_type(float) == jnp.float64  # each thread has its own
 
     def done(call: Callable[[], T]) -> T:

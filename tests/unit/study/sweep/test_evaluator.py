@@ -29,7 +29,7 @@ def test_tiles_keep_their_order_and_precision():
 def test_no_more_tiles_are_started_than_are_waited_for_soon():
     begun = []
     calls = (partial(begun.append, number) for number in range(1000))
-    tiles = in_order(calls, [*CPU, *CPU])  # several devices are fed by one thread
+    tiles = in_order(calls, [*CPU, *CPU])  # which one thread feeds
     next(tiles)
     tiles.close()
     assert len(begun) <= 1 + AHEAD
