@@ -46,7 +46,8 @@ def value(read, algebra, values):
         for key, c in e.terms.items():
             product = c
             for index, power in key:
-                product = product * atoms[index] ** power
+                with np.errstate(over="ignore"):  # drawn numbers may be huge: inf then
+                    product = product * atoms[index] ** power
             total = total + product
         return total
 
