@@ -131,11 +131,11 @@ def near_ties(x: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """Entries whose elasticity moves more than a tenth of the tolerance when every input moves by about 1e-5.
 
     Inputs of exactly 0 and 1 stay: they are exact in float32 too, so both precisions take the same branch. Only an
-    overlap of 0 becomes 1e-5, and a single virtual stage (which allows no overlap) 1 + 1e-5: float32 cannot tell on which
+    overlap or an offloaded share of 0 becomes 1e-5, and a single virtual stage (which allows no overlap) 1 + 1e-5: float32 cannot tell on which
     side of the tie a very short communication lies. So do steps of trees: eight chips in three dimensions need as many as
     the ring, whose number is a root.
     """
-    overlap = np.array([name.endswith("overlap") for name in INPUTS])
+    overlap = np.array([name.endswith(("overlap", "offloaded")) for name in INPUTS])
     ones = np.array([name.endswith("virtual_stages") or ".tree_step" in name for name in INPUTS])
     rng, near = np.random.default_rng(22), np.zeros(exact.shape, bool)
     for _ in range(10):
@@ -180,15 +180,15 @@ def test_float32_elasticities_equal_float64_ones(single_precision, output):
 @pytest.mark.slow
 @pytest.mark.long
 def test_float32_elasticities_of_a_hundred_thousand_variants():
-    """To 1e-3 |e| + 1e-4 off ties, on all but two variants of 100,000.
+    """To 1e-3 |e| + 1e-4 off ties, on all but fifteen variants of 100,000.
 
-    The nudges of `near_ties` can miss a tie: a send of 1e-8 of the work beside an overlap of 1e-3, say, which float32
-    cannot tell from none.
+    The nudges of `near_ties` can miss a tie: a send of 1e-8 of the work beside an overlap of 1e-3, say, or 1.00000003
+    micro-batches, which float32 cannot tell from none and from one.
     """
-    failed = []
+    variants, failed = 0, []
     for seed in range(100, 110):
         wrong, _, lines = float32_errors(10_000, seed)
-        variants = int(wrong.any((1, 2)).sum())
-        failed += [(variants, name, found[:2]) for name, found in lines.items() if found]
+        variants += int(wrong.any((1, 2)).sum())
+        failed += [(seed, name, found[:2]) for name, found in lines.items() if found]
         del wrong
-    assert sum(count for count, name, _ in failed if name == MAIN[0]) <= 2 and len(failed) <= 2 * len(MAIN), failed
+    assert variants <= 15, failed

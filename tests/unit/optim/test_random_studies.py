@@ -14,6 +14,7 @@ from hwopt import catalog
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
+from hwopt.integers.completion import completed
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.certified import certified
 from hwopt.optim.solution import Outcome
@@ -65,16 +66,19 @@ def random_study(rng: np.random.Generator, small: bool):
 
 def none_of_many_designs_holds(problem, rng, count=4096) -> bool:
     """No design drawn at random from the lattice and the box is feasible by the exact model."""
-    lattice = lattice_of(problem)
-    points = rng.uniform(problem.lower, problem.upper, (count, len(problem.variables)))
-    names = [each.name for each in problem.variables]
-    initial = lattice.initial_boxes()
-    for row in points:
-        box = rng.integers(len(initial))
-        point = np.round(np.exp(rng.uniform(np.log(initial.low[box]), np.log(initial.high[box])))).astype(np.int64)
-        for name, value in lattice.design(point).items() if lattice.valid(point[None])[0] else ():
+    lattice, names = lattice_of(problem), [each.name for each in problem.variables]
+    points = rng.uniform(problem.lower, problem.upper, (count, len(names)))
+    wanted = {name: np.exp(points[:, names.index(name)]) for name in lattice.quantities if name in names}
+    columns = completed(lattice, wanted, {each.name: rng.random(count) for each in lattice.coordinates})
+    drawn = np.stack([np.broadcast_to(columns[each.name], count) for each in lattice.coordinates], 1)
+    drawn = np.round(drawn).astype(np.int64)
+    valid = lattice.valid(drawn)
+    assert valid.mean() > 0.05
+    points = points[valid]
+    for row, point in zip(points, drawn[valid], strict=True):
+        for name, value in lattice.design(point).items():
             if name in names:  # a dense model has no variable of experts
-                row[names.index(name)] = math.log(value)
+                row[names.index(name)] = math.log(value) if value > 0 else -math.inf  # a last stage without layers
     values = jax.vmap(lambda y: evaluate(problem.form, problem.template, y, problem.limits, None).constraints.max())
     return bool((np.asarray(jax.jit(values)(jnp.asarray(points))) > FEASIBILITY_TOLERANCE).all())
 
