@@ -130,10 +130,10 @@ def test_gradients_are_finite(cases):
 def near_ties(x: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """Entries whose elasticity moves more than a tenth of the tolerance when every input moves by about 1e-5.
 
-    Inputs of exactly 0 and 1 stay: they are exact in float32 too, so both precisions take the same branch. Only an
-    overlap or an offloaded share of 0 becomes 1e-5, and a single virtual stage (which allows no overlap) 1 + 1e-5: float32 cannot tell on which
-    side of the tie a very short communication lies. So do steps of trees: eight chips in three dimensions need as many as
-    the ring, whose number is a root.
+    Inputs of exactly 0 and 1 stay: they are exact in float32 too, so both precisions take the same branch. Only an overlap
+    or an offloaded share of 0 becomes 1e-5, and a single virtual stage (which allows no overlap) 1 + 1e-5: float32 cannot
+    tell on which side of the tie a very short communication lies. So do steps of trees: eight chips in three dimensions
+    need as many as the ring, whose number is a root.
     """
     overlap = np.array([name.endswith(("overlap", "offloaded")) for name in INPUTS])
     ones = np.array([name.endswith("virtual_stages") or ".tree_step" in name for name in INPUTS])
