@@ -2,17 +2,20 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
 
 from hwopt import catalog
+from hwopt.design.design import Design
 from hwopt.design.metrics import metric
-from hwopt.design.problem import Budget
+from hwopt.design.problem import Budget, Problem
 from hwopt.design.provenance import Provenance
-from hwopt.errors import UserError
+from hwopt.design.variables import KNOWN, Variable
+from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
 from hwopt.units import pretty
@@ -52,6 +55,7 @@ CHOICES = {
     "design": "a public design from which the chip is drawn anew: areas, stacks, dies, clock",
     "technology": "process that the design is ported to",
     "memory": "HBM generation that the design is ported to",
+    "free": "what is redesigned: none (the chip as it is sold), or hbm, links, domain, clock, with + between, or all",
     "stack": "software, an entry of hwopt catalog stacks",
     "site": "climate, electricity and its carbon, an entry of hwopt catalog sites",
     "prices": "list of prices: default, hyperscale, on-premise, rented, at-cost",
@@ -65,9 +69,21 @@ CHOICES = {
 
 _COLDEST_JUNCTION_K = 273.15  # freezing water; less is a temperature in degC
 
-NETWORK = ("scale_up_domain", "scale_up_bandwidth_bytes_per_s", "scale_out_bandwidth_bytes_per_s")
-_CATALOGUE_CHIP = ("hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "clock_ratio")
+_CONTINUOUS_NETWORK = ("scale_up_domain", "scale_up_bandwidth_bytes_per_s", "scale_out_bandwidth_bytes_per_s")
+_CONTINUOUS_CHIP = ("hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "clock_ratio")
 _DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enabled_fraction", "clock_hz")
+
+FREE = ("hbm", "links", "domain", "clock")
+"""What of a machine may be redesigned: stacks on the package, lanes of its links, chips of a domain, clock beyond the one sold."""
+
+_MOST_LANES = 2.0
+"""Lanes of a redesigned chip over those it is sold with, at most (assumption: its edge has no room for more)."""
+
+
+def _with_own(template: Design, name: str) -> Variable:
+    """A variable whose box holds the value of a machine."""
+    known, own = KNOWN[name], float(KNOWN[name].place.get(template))
+    return known if own <= 0.0 else known.bounded(min(known.lower, own), max(known.upper, own))
 
 
 def meanings(choices: Mapping[str, str], budgets: Mapping[str, str]) -> dict[str, str]:
@@ -85,6 +101,7 @@ class MachineQuestion:
     design: str = ""  # a public design that makes the chip parametric; none: the chip as it is sold
     technology: str = ""  # that the design is ported to
     memory: str = ""  # likewise
+    free: str = "none"  # what of the chip and its domain is redesigned
     stack: str = "nemo-2024"
     site: str = "us-average"
     fabric: str = ""
@@ -129,18 +146,60 @@ class MachineQuestion:
     def _fields(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
 
-    def _machine(self, **peripherals: Any) -> Cluster:
-        """The machine that the question starts from."""
+    @cached_property
+    def _freed(self) -> frozenset[str]:
+        """What is redesigned.
+
+        **Raises:** `UserError` for anything else.
+        """
+        parts = [] if self.free == "none" else [part.strip() for part in self.free.split("+")]
+        for part in parts:
+            if part not in (*FREE, "all"):
+                raise UserError(f"free = {self.free!r}: {suggest(part, ('none', *FREE, 'all'))}; several with + between")
+        return frozenset(FREE if "all" in parts or self.design else parts)
+
+    def problem(self) -> Problem:
+        """The question in mathematics, with numbers from the catalogue: in whole parts, and behind it over continuous hardware."""
+        return replace(self._stated(continuous=False), relaxation=self._stated(continuous=True))
+
+    def _stated(self, continuous: bool) -> Problem:
+        """The question in parts, or over continuous hardware."""
+        raise NotImplementedError
+
+    def _machine(self, continuous: bool, **peripherals: Any) -> Cluster:
+        """The machine that the question starts from: a chip as it is sold has its TDP, another what a socket feeds."""
         catalog.check_precision(self.chip, self.precision)
         stated = self._fields("stack", "site", "sites", "reliability", "prices", "constants") | peripherals
         cluster = catalog.cluster(
             self.chip, _COUNTED_CHIPS, fabric=self.fabric or None, cooling=self.cooling or None, **stated
         )
+        if not continuous and "clock" not in self._freed:
+            return cluster
         return eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
 
-    def _hardware(self) -> tuple[str, ...]:
-        """Variables of chips, links and racks."""
-        return (*(_DESIGNED_CHIP if self.design else _CATALOGUE_CHIP), *NETWORK)
+    def _hardware(self, template: Design, continuous: bool) -> tuple[Variable, ...]:
+        """Variables of chips, links and racks. **Arguments:** `template` whose own values lie in every box."""
+        own = partial(_with_own, template)
+        if continuous:
+            chip = _DESIGNED_CHIP if self.design else _CONTINUOUS_CHIP
+            return tuple(map(own, (*chip, *_CONTINUOUS_NETWORK, "chips_per_rack")))
+        if self.design:
+            chip = tuple(map(own, _DESIGNED_CHIP))
+        else:
+            clock = own("clock_ratio")
+            chip = (clock if "clock" in self._freed else clock.bounded(upper=1.0),)
+            if "hbm" in self._freed:
+                entry = catalog.record("chips", self.chip)
+                sites = max(entry.si("memory_sites", 0.0), entry.si("memory_stacks", 0.0))
+                chip += (own("hbm_stacks").bounded(1.0, sites),) if sites else ()
+        network: tuple[Variable, ...] = ()
+        if "domain" in self._freed:
+            network += (own("scale_up_domain"),)
+        if "links" in self._freed:
+            lanes = own("scale_up_lanes")
+            sold = float(lanes.place.get(template))
+            network += (lanes.bounded(1.0, max(1.0, round(_MOST_LANES * sold))),)
+        return (*chip, *network, own("nics_per_server"), own("chips_per_rack"))
 
     def _check_stated(self, budgets: Mapping[str, float]) -> None:
         """Refuses a budget on what is not known of the chip: it would hold whatever the design."""
@@ -170,7 +229,8 @@ class MachineQuestion:
         limits = (f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in budgets)
         ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
         drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
-        chips = drawn if self.design else f"{self.chip}-class chips"
+        redesigned = f"{self.chip} with {', '.join(sorted(self._freed))} redesigned" if self._freed else f"{self.chip} as sold"
+        chips = drawn if self.design else redesigned
         return f"{chips}; within {', '.join(limits) or 'no budget'}"
 
     def _records(self) -> dict[str, catalog.Record]:

@@ -87,28 +87,29 @@ class ServingQuestion(MachineQuestion):
         stated |= self._fields("load", "drafted_tokens", "acceptance")
         return catalog.service(self.workload, weights=self.weights or None, kv=self.kv or None, **stated)
 
-    def _variables(self, service: Service) -> tuple[Variable, ...]:
-        own = _SPLITS[self.split]
-        names = (*self._hardware(), "chips_per_rack", *_COLOCATED, *(_DISAGGREGATED if own else ()))
+    def _variables(self, template: Design, continuous: bool) -> tuple[Variable, ...]:
+        own, service = _SPLITS[self.split], template.workload
+        names = (*_COLOCATED, *(_DISAGGREGATED if own else ()))
         experts = float(service.model.experts)
         degrees = ("ep", "prefill_ep")[: 1 + own] if experts > 1 else ()
-        return (*(KNOWN[name] for name in names), *(variable(name, 1.0, experts) for name in degrees))
+        hardware = self._hardware(template, continuous)
+        return (*hardware, *(KNOWN[name] for name in names), *(variable(name, 1.0, experts) for name in degrees))
 
-    def problem(self) -> Problem:
-        """The question in mathematics, with numbers from the catalogue."""
+    def _stated(self, continuous: bool) -> Problem:
         service, budgets = self._service(), self._budgets()
-        cluster = self._machine()
+        cluster = self._machine(continuous)
         plan: Plan | Disaggregated = catalog.serving_plan(service, 1)
         if _SPLITS[self.split]:
             plan = Disaggregated(plan, plan)
+        template = Design(service, cluster, plan, self._project())
         answers = f"{self.input_tokens:,.0f} tokens in, {self.output_tokens:,.0f} out"
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
         return Problem(
             name=self.name,
             question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets)}",
             objective=metric(self.minimised),
-            variables=self._variables(service),
+            variables=self._variables(template, continuous),
             budgets=budgets,
-            template=Design(service, cluster, plan, self._project()),
+            template=template,
             provenance=self._provenance(),
         )

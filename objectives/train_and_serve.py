@@ -77,14 +77,13 @@ class TrainAndServe(MachineQuestion):
     limited: ClassVar[Mapping[str, str]] = _BUDGETS
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
 
-    def problem(self) -> Problem:
-        """The question in mathematics, with numbers from the catalogue."""
-        same = self._fields("workload", "chip", "design", "technology", "memory", "site", "fabric", "sites", "cooling",
+    def _stated(self, continuous: bool) -> Problem:
+        same = self._fields("workload", "chip", "design", "technology", "memory", "free", "site", "fabric", "sites", "cooling",
                             "reliability", "prices", "constants")  # fmt: skip
         trained = self._fields("stack", "precision", "tokens", "global_batch", "sequence_length")
         served = self._fields("input_tokens", "output_tokens", "requests_per_s")
-        training = TrainCost(**same, **trained).problem()
-        serving = ServeCost(**same, **served, stack=self.serving_stack, precision=self.serving_precision).problem()
+        training = TrainCost(**same, **trained)._stated(continuous)
+        serving = ServeCost(**same, **served, stack=self.serving_stack, precision=self.serving_precision)._stated(continuous)
         budgets = self._budgets()
         run, cluster, plan, project = training.template
         service, serves, serving_plan, _ = serving.template

@@ -95,17 +95,16 @@ class TrainingQuestion(MachineQuestion):
         shape = (KNOWN["hidden"], KNOWN["layers"]) if self.shape_is_free else ()
         return (variable("global_batch_sequences", 64.0, 65536.0), KNOWN["tokens"], *shape)
 
-    def problem(self) -> Problem:
-        """The question in mathematics, with numbers from the catalogue."""
+    def _stated(self, continuous: bool) -> Problem:
         stated = self._fields("sequence_length", "global_batch", "precision", "tokens", "law")
         run = catalog.training_run(self.workload, **stated)
-        cluster = self._machine(pool=self.pool or None, lines=self.lines or None)
+        cluster = self._machine(continuous, pool=self.pool or None, lines=self.lines or None)
         plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes", **self._offloaded())
         plan = eqx.tree_at(lambda p: p.local_steps, plan, self._local_steps())
-        project = self._project()
+        template = Design(run, cluster, plan, self._project())
         # A pool in the price of the hosts is what it is; one that is paid for is sized.
         pooled = _POOL if self._offloaded() and float(cluster.pool.usd_per_byte) > 0.0 else ()
-        names = ("chips", *self._hardware(), *pooled, "chips_per_rack", *_PLAN)
+        hardware = self._hardware(template, continuous)
         experts = float(run.model.experts)
         degrees = (variable("ep", 1.0, experts),) if experts > 1 else ()
         budgets = self._budgets()
@@ -113,9 +112,9 @@ class TrainingQuestion(MachineQuestion):
             name=self.name,
             question=self._question(budgets),
             objective=metric(self.minimised),
-            variables=(*(KNOWN[name] for name in names), *degrees, *self._workload_variables()),
+            variables=(KNOWN["chips"], *hardware, *(KNOWN[name] for name in (*pooled, *_PLAN)), *degrees, *self._workload_variables()),
             budgets=budgets,
-            template=Design(run, cluster, plan, project),
+            template=template,
             provenance=self._provenance(),
         )
 

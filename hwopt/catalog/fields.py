@@ -101,7 +101,8 @@ ENTRIES: Mapping[str, Entry] = {
         ),
         optional=_by_unit(
             {
-                "1": "year dies transistors scale_up_efficiency",
+                "1": "year dies transistors scale_up_efficiency memory_sites",
+                "chip": "server_chips",
                 "Hz": "nominal_clock",
                 "B": "register_file local_sram",
                 "B/s": "scale_up_bandwidth",

@@ -149,6 +149,7 @@ def network(
     return Network(
         size=leaf([size, pod_size]),
         bandwidth_bytes_per_s=leaf([inside, *outer.bandwidth_bytes_per_s]),
+        lane_bytes_per_s=leaf([inner.si("lane", inside), outer.link.si("lane", outer.link.si("bandwidth"))]),
         efficiency=leaf([efficiency, outer.link.si("efficiency"), outer.link.si("efficiency")]),
         latency_s=leaf([inner.si("latency"), *outer.latency_s]),
         ramp=leaf([link.si("ramp", 0.0) for link in each]),

@@ -13,6 +13,7 @@ from functools import partial, reduce, singledispatch
 from typing import Any, NamedTuple
 
 from hwopt.design.design import Design, serving_part, training_part
+from hwopt.design.machine_parts import MACHINE_WORDS, machine_integers, machine_relations, whole_racks
 from hwopt.design.problem import Problem
 from hwopt.design.variables import SERVE, Ranges, Variable, count_of
 from hwopt.integers.enumeration import divisors
@@ -92,6 +93,8 @@ def _training_system(ranges: Ranges) -> System:
         When("virtual_stages", 2, at_most(("pp",), 1.0, over=("micro_batches",))),
         Divides(("ep",), ("tp", "dp"), sites, context),  # whole sets of experts at each site
         Divides((), ("dp",), sites),
+        *machine_relations(ranges),
+        *whole_racks(ranges, ("tp", "pp", "dp"), context),
     ]  # fmt: skip
     shape = () if layers else (integer("layers", of("layers"), rounding=-1),)
     most_batch = of("global_batch_sequences")[1]
@@ -105,19 +108,13 @@ def _training_system(ranges: Ranges) -> System:
         integer("micro_batches", (1, most_batch), role=Role.count, pseudo_cost=0.06, reach=(0, 2), near=2),
         integer("virtual_stages", of("virtual_stages"), pseudo_cost=0.005, near=3),
         integer("groups", (1, max(1.0, of("scale_up_domain")[1])), pseudo_cost=0.15, sided=True, near=2),
-        *_hardware_integers(of),
+        *machine_integers(ranges),
     )
     stages = ("pp", "virtual_stages") if layers else ("layers", "pp", "virtual_stages")
     lookup = Lookup(("fullest_stage", "last_stage"), stages, partial(stage_layers, layers) if layers else stage_layers)
     pieces = _pieces(ranges)
     coordinates += tuple(Integer(each.name, 1, len(each.edges) - 1, role=Role.root) for each in pieces)
     return System(coordinates, tuple(relations), (lookup,), _looks(of, layers) if layers else (), pieces)
-
-
-def _hardware_integers(of: Any) -> tuple[Integer, ...]:
-    """What a rack and a package count."""
-    package = (integer(name, of(name), rounding=1) for name in ("hbm_stacks", "dies"))  # memory and reticle still do
-    return (integer("chips_per_rack", of("chips_per_rack"), sided=True, rounding=-1), *package)
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
@@ -160,8 +157,7 @@ _TRAINING_WORDS = {
     "tp": "tensor parallel degrees that divide the heads and the sequence",
     "ep": "expert parallel degrees that divide the experts", "pp": "any number of stages, uneven ones too",
     "virtual_stages": "chunks a stage", "micro_batch": "micro-batches", "chips": "replicas",
-    "global_batch_sequences": "full batches", "scale_up_domain": "domains of whole groups",
-    "chips_per_rack": "chips in a rack", "hbm_stacks": "HBM stacks", "dies": "dies",
+    "global_batch_sequences": "full batches", **MACHINE_WORDS,
 }  # fmt: skip
 """What each variable of a machine that trains counts, where it is free."""
 
@@ -210,8 +206,11 @@ def _serving_system(ranges: Ranges) -> System:
         lookups.append(Lookup((g + "fullest_stage", g + "last_stage"), (g + "pp",), stages_of))
     if not p:  # the domain, racks and chips of two machines are those of the one that trains
         domain = of("scale_up_domain")
-        coordinates += [integer("groups", (1, max(1.0, domain[1])), sided=True, near=2), *_hardware_integers(of)]
+        coordinates += [integer("groups", (1, max(1.0, domain[1])), sided=True, near=2), *machine_integers(ranges)]
         relations.append(Product(("tp", "groups"), (), *domain, name="scale_up_domain", follows="groups"))
+        relations += machine_relations(ranges)
+    for group in groups:  # the chips of two machines fill servers; racks are full where the machine is one's own
+        relations += whole_racks(ranges, tuple(p + group + name for name in ("tp", "pp", "replicas")), racks=not p)
     first = {p + "prefill_pp": 1, p + "prefill_batch": 1} if "prefill_" in groups else {}
     looks = tuple({p + "pp": count, **first} for count in ((1,) if p else (1, 2, 4, 8)))
     return System(tuple(coordinates), tuple(relations), tuple(lookups), looks)
@@ -220,8 +219,7 @@ def _serving_system(ranges: Ranges) -> System:
 _SERVING_WORDS = {
     "tp": "tensor parallel degrees that divide the heads", "ep": "expert parallel degrees that divide the experts",
     "pp": "any number of stages, uneven ones too", "batch": "sequences a replica", "replicas": "replicas",
-    "prefill_tp": "the same of the chips for prompts", "scale_up_domain": "domains of whole groups",
-    "chips_per_rack": "chips in a rack", "hbm_stacks": "HBM stacks", "dies": "dies",
+    "prefill_tp": "the same of the chips for prompts", **MACHINE_WORDS,
 }  # fmt: skip
 """The same of a machine that serves."""
 

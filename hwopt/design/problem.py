@@ -29,6 +29,9 @@ SILICON = ("reticle", "shoreline")
 """What bounds a drawn chip besides."""
 
 
+_BOUGHT = ("chip", "silicon", "network", "facility")
+"""Categories of variables that say what is bought."""
+
 _NOTHING_USED = 1e-9
 """Share of its budget that a metric of exactly 0 counts as, such as capital of a rented cluster: the logarithm is finite,
 and so far below the limit that no solver takes the budget for active. The number only keeps it finite."""
@@ -76,7 +79,8 @@ class Form:
 class Problem:
     """Minimise `objective` over `variables`, budgets and the plan's own constraints holding.
 
-    **Arguments:** `template`: what the variables are put into; `provenance`: where the template's numbers come from.
+    **Arguments:** `template`: what the variables are put into; `provenance`: where the template's numbers come from;
+    `relaxation`: the same question over continuous hardware, where this one buys whole parts.
     """
 
     name: str
@@ -86,6 +90,7 @@ class Problem:
     budgets: tuple[Budget, ...]
     template: Design
     provenance: Provenance = field(default_factory=Provenance, repr=False)
+    relaxation: Problem | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.variables]
@@ -104,6 +109,11 @@ class Problem:
         """Itself: a problem is a question too."""
         return self
 
+    @property
+    def continuous(self) -> Problem:
+        """The question over hardware of any size: what elasticities and sweeps speak of."""
+        return self.relaxation or self
+
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
         """The same question with variables in boxes of one's own, inside those it has.
 
@@ -112,8 +122,10 @@ class Problem:
         **Raises:** `UserError` for an unknown name, an empty box, or one that reaches beyond the question's.
         """
         known = {each.name: each for each in self.variables}
+        relaxation = None if self.relaxation is None else self.relaxation.narrowed(self._shared(boxes))
         for name, (low, high) in boxes.items():
             if name not in known:
+                self._refuse_kept(name)
                 raise UserError(f"'{name}' is no variable of '{self.name}': {suggest(name, known)}")
             own = known[name]
             if low < own.lower * (1 - 1e-9) or high > own.upper * (1 + 1e-9):
@@ -122,7 +134,27 @@ class Problem:
                     + (f" ({own.box_meaning})" if own.box_meaning else "")
                 )
             known[name] = own.bounded(low, high)
-        return replace(self, variables=tuple(known.values()))
+        return replace(self, variables=tuple(known.values()), relaxation=relaxation)
+
+    def _shared(self, boxes: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """Boxes of variables that the relaxation has too."""
+        return {} if self.relaxation is None else {n: box for n, box in boxes.items() if n in self.relaxation._names}
+
+    @property
+    def _names(self) -> frozenset[str]:
+        return frozenset(each.name for each in self.variables)
+
+    def _refuse_kept(self, name: str) -> None:
+        """A variable of continuous hardware that this question buys in parts, or keeps as sold.
+
+        **Raises:** `UserError` that says what frees it.
+        """
+        if self.relaxation is not None and name in self.relaxation._names:
+            raise UserError(
+                f"'{name}' is no variable of '{self.name}' as it is asked: hardware is bought in whole parts ("
+                f"{', '.join(each.name for each in self.variables if each.category in _BOUGHT)}); --free hbm+links+domain+clock "
+                "redesigns the chip, --regime relaxed takes hardware of any size"
+            )
 
     def frozen(self, names: Iterable[str]) -> Problem:
         """The same question with variables kept at what its machine has now ("the chip is taped out").
@@ -135,7 +167,10 @@ class Problem:
         """
         categories = {each.category for each in self.variables} - {"lookup"}
         kept: dict[str, Variable] = {}
+        names = tuple(names)
         for name in names:
+            if name not in self._names | categories:
+                self._refuse_kept(name)
             chosen = [each for each in self.variables if name in (each.name, each.category)]
             if not chosen:
                 raise UserError(
@@ -147,12 +182,23 @@ class Problem:
                 self.narrowed({each.name: (value, value)})  # refuses what lies outside the box
                 least = value if each.least_frozen is None else min(each.least_frozen, value)
                 kept[each.name] = each.bounded(least, value)
-        return replace(self, variables=tuple(kept.get(each.name, each) for each in self.variables))
+        relaxation = self.relaxation
+        if relaxation is not None:
+            relaxation = relaxation.frozen([name for name in names if relaxation._knows(name)])
+        variables = tuple(kept.get(each.name, each) for each in self.variables)
+        return replace(self, variables=variables, relaxation=relaxation)
+
+    def _knows(self, name: str) -> bool:
+        """Whether it is a variable or a category of them."""
+        return any(name in (each.name, each.category) for each in self.variables)
 
     def relaxed(self, factors: Iterable[float]) -> Problem:
         """The same question with the limit of each budget times a factor."""
+        factors = tuple(factors)
+        relaxation = None if self.relaxation is None else self.relaxation.relaxed(factors)
         pairs = zip(self.budgets, factors, strict=True)
-        return replace(self, budgets=tuple(replace(each, limit=each.limit * float(x)) for each, x in pairs))
+        budgets = tuple(replace(each, limit=each.limit * float(x)) for each, x in pairs)
+        return replace(self, budgets=budgets, relaxation=relaxation)
 
     @property
     def sources(self) -> tuple[str, ...]:

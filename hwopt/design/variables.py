@@ -113,6 +113,35 @@ def _set_layers(design: Design, value: Scalar) -> Design:
     return eqx.tree_at(where, design, (jnp.asarray(value), moe * value / layers))
 
 
+def _stacks() -> Place:
+    """Stacks of memory: of a drawn chip its own; of one that is sold stacks as it has them, with their bytes and their rate."""
+    drawn = _of_project("hbm_stacks")
+    where = lambda d: (d.cluster.chip.hbm_stacks, d.cluster.chip.hbm_capacity_bytes, d.cluster.chip.hbm_bandwidth_bytes_per_s)
+
+    def put(design: Design, value: Scalar) -> Design:
+        if design.project is not None:
+            return drawn.put(design, value)
+        stacks, capacity, bandwidth = where(design)
+        more = value / stacks
+        return eqx.tree_at(where, design, (jnp.asarray(value), capacity * more, bandwidth * more))
+
+    return Place(lambda d: drawn.get(d) if d.project is not None else where(d)[0], put, drawn.unit)
+
+
+def _lanes() -> Place:
+    """Lanes of a chip's links in its domain; their rate is the link's."""
+    each = lambda d: d.cluster.network.lane_bytes_per_s[0]
+    rate = _bandwidth("scale_up_bandwidth_bytes_per_s", 0)
+    return Place(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
+
+
+def _nics() -> Place:
+    """Ports of NICs of a server, which its chips share."""
+    each = lambda d: d.cluster.network.lane_bytes_per_s[1] / d.cluster.rack.server_chips
+    rate = _bandwidth("scale_out_bandwidth_bytes_per_s", 1)
+    return Place(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
+
+
 def _bandwidth(name: str, tier: int) -> Place:
     """A tier's bandwidth: of a drawn chip its own, else the network's; tiers beyond the second keep their share of it."""
     where = lambda d: d.cluster.network.bandwidth_bytes_per_s
@@ -142,7 +171,7 @@ KNOWN: Mapping[str, Variable] = {
                  box_meaning="a small die to four reticles of units"),
         Variable("sram_bytes", 8e6, 4e9, _of_project("sram_bytes"), "silicon",
                  box_meaning="a cache of a decade ago to an SRAM machine's reticle"),
-        Variable("hbm_stacks", 1.0, 16.0, _of_project("hbm_stacks"), "silicon", integer=True),
+        Variable("hbm_stacks", 1.0, 16.0, _stacks(), "silicon", integer=True),
         Variable("dies", 1.0, 4.0, _of_project("dies"), "silicon", integer=True, box_meaning="one to four reticles"),
         Variable("enabled_fraction", 0.7, 0.999, _of_project("enabled_fraction"), "silicon",
                  box_meaning="a third of the units spare to none; H100 0.917"),
@@ -154,6 +183,10 @@ KNOWN: Mapping[str, Variable] = {
                  "network", box_meaning="PCIe 5 to NVLink 6, per direction"),
         Variable("scale_out_bandwidth_bytes_per_s", 6.25e9, 200e9, _bandwidth("scale_out_bandwidth_bytes_per_s", 1),
                  "network", box_meaning="50 Gb/s to 1.6 Tb/s a chip and direction"),
+        Variable("scale_up_lanes", 1.0, 72.0, _lanes(), "network", integer=True,
+                 box_meaning="one lane to twice those of NVLink 6"),
+        Variable("nics_per_server", 1.0, 64.0, _nics(), "network", integer=True,
+                 box_meaning="one port for a server to four for each of sixteen chips"),
         Variable("chips_per_rack", 1.0, 144.0, _field(Rack, lambda d: d.cluster.rack, "chips"), "facility", integer=True,
                  box_meaning="one wafer-sized system to two chips in each slot of a 72-chip rack"),
         Variable("pool_capacity_bytes", 16e9, 4e12, _of_pool("capacity_bytes"), "memory",
@@ -221,6 +254,11 @@ class Ranges:
     def frees(self, name: str) -> bool:
         """Whether a variable is the question's to choose."""
         return self.prefix + name in self.variables
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the machine is bought in whole parts: servers, racks, NICs."""
+        return "nics_per_server" in self.variables
 
     def of(self, name: str) -> tuple[float, float]:
         """The box of a variable; a point where the question does not free it."""

@@ -2,7 +2,7 @@
 
 import equinox as eqx
 
-from hwopt.quantity import computed, quantity, ratio
+from hwopt.quantity import computed, quantity, ratio, switch
 from hwopt.types import Scalar
 
 
@@ -31,6 +31,7 @@ class Rack(eqx.Module):
     """A rack of servers. Links within it are copper; those of a scale-up domain that leave it are optical."""
 
     chips: Scalar = computed("chip", "in one rack")
+    server_chips: Scalar = switch("chips in one server or tray, which is bought whole", key="")
     busbar_limit_w: Scalar = quantity("W", "IT power the rack's busbar and supplies carry")
     chip_weight_kg: Scalar = quantity("kg", "one chip with its share of server, switches and cold plates")
     empty_weight_kg: Scalar = quantity("kg", "frame, busbar, power shelves, manifold")

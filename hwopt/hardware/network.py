@@ -17,6 +17,10 @@ class Network(eqx.Module):
         "chip", "chips one unit of each inner tier connects: scale-up domain, pod", follows="pod"
     )
     bandwidth_bytes_per_s: PerTier = quantity("B/s", "per chip and direction")
+    lane_bytes_per_s: PerInnerTier = quantity(
+        "B/s", "of the part that its bandwidth is bought in: a lane of the domain's links, a port of a NIC",
+        follows="lane", varies=False,
+    )  # fmt: skip
     efficiency: PerTier = ratio("bus bandwidth of a large collective over bandwidth", follows="efficiency")
     latency_s: PerTier = quantity(
         "s", "of one step between neighbours with next to no bytes, software of the step included", follows="latency"

@@ -1,14 +1,14 @@
 """How many points a system has: most coordinates in closed form, only those that several relations share one by one."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.relations import Divides, Relation, When, inward
+from hwopt.integers.relations import Divides, Nested, Relation, When, inward
 from hwopt.integers.system import Integer, Role, System
 
 _GRID = 400_000
@@ -66,7 +66,7 @@ def _shared(system: System, box: Boxes) -> list[str]:
     listed = {
         name
         for r in system.relations
-        for name in (r.divisor if isinstance(r, Divides) else set(r.needs) - set(r.names))
+        for name in _gone_through(r)
     }
     shared = [name for name in system.names if name in listed and width[name] > 1]
     while True:
@@ -77,6 +77,13 @@ def _shared(system: System, box: Boxes) -> list[str]:
         uses = {name: sum(name in tie for tie in ties) for tie in ties for name in tie}
         shared.append(min(uses, key=lambda name: (-uses[name], width[name])))
     return sorted(shared, key=lambda name: width[name])
+
+
+def _gone_through(relation: Relation) -> Iterable[str]:
+    """Coordinates of a relation whose values leave another no plain range of multiples."""
+    if isinstance(relation, Nested):
+        return relation.names
+    return relation.divisor if isinstance(relation, Divides) else set(relation.needs) - set(relation.names)
 
 
 def _slices(system: System, box: Boxes, shared: Sequence[str]) -> Iterator[Boxes]:

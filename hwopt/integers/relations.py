@@ -220,6 +220,50 @@ def near_integer(value: Any, slip: float, slack: float) -> Any:
 
 
 @dataclass(frozen=True)
+class Nested(Relation):
+    """Of two products, one divides the other: a rack holds whole domains, or a domain whole racks."""
+
+    one: tuple[str, ...]
+    other: tuple[str, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return (*self.one, *self.other)
+
+    def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
+        """The first and last value between a coordinate's ends at which it holds, where all others are known."""
+        own, other = (self.one, self.other) if name in self.one else (self.other, self.one)
+        known: Any = True
+        for each in self.names:
+            known = known & (low[each] == high[each]) if each != name else known
+        known = np.atleast_1d(known & (high[name] - low[name] <= _WIDEST))
+        ends = [np.zeros(len(known)), np.full(len(known), math.inf)]
+        beside = [each for each in own if each != name]
+        for row in np.flatnonzero(known):
+            at = {each: int(np.atleast_1d(low[each])[row]) for each in self.names}
+            values = np.arange(at[name], int(np.atleast_1d(high[name])[row]) + 1)
+            first, second = values * math.prod(at[each] for each in beside), math.prod(at[each] for each in other)
+            fit = values[_nested(first, np.full_like(first, second))]
+            ends[0][row], ends[1][row] = (fit[0], fit[-1]) if len(fit) else (math.inf, 0.0)
+        shape = np.shape(low[name])
+        return ends[0].reshape(shape), ends[1].reshape(shape)
+
+    def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
+        one, other = product(columns, self.one), product(columns, self.other)
+        if slack == 0.0:
+            return _nested(one, other)
+        return near_integer(one / other, slip, slack) | near_integer(other / one, slip, slack)
+
+
+_WIDEST = 4096
+"""Values of a coordinate among which `Nested` looks for those that hold it."""
+
+
+def _nested(one: Any, other: Any) -> Any:
+    return (np.mod(one, other) == 0) | (np.mod(other, one) == 0)
+
+
+@dataclass(frozen=True)
 class When(Relation):
     """A product's limits, in force where a coordinate is `least` or more."""
 

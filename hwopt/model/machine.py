@@ -81,6 +81,7 @@ def outputs(
     metered = it.pue * it.it_peak_w
     mfu = useful_flops_per_s / fastest_peak(chip, workload)
     parts = jnp.stack(list(breakdown))
+    ports = cluster.network.bandwidth_bytes_per_s[:2] / cluster.network.lane_bytes_per_s
     fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
     return {
         "tokens_per_s": tokens_per_s,
@@ -98,6 +99,9 @@ def outputs(
         "chip_power_w": point.power_w,
         "rack_power_w": cluster.rack.chips * it.it_peak_w,
         "racks": rack.racks(cluster),
+        "servers": cluster.chips / cluster.rack.server_chips,
+        "lanes": cluster.chips * ports[0],
+        "nics": cluster.chips * ports[1],
         "floor_area_m2": rack.floor_area_m2(cluster),
         "pue": it.pue,
         "peak_power_w": cluster.chips * metered,

@@ -17,7 +17,7 @@ from hwopt.optim.deadline import Deadline
 from hwopt.optim.relaxed import optimize_relaxed
 from hwopt.optim.solution import Solution
 
-REGIMES = ("certified", "relaxed")
+REGIMES = ("certified", "relaxed", "local")
 
 
 def optimize(
@@ -61,8 +61,10 @@ def optimize(
         problem = question_of(objective).frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
         if not problem.variables:
             raise UserError(f"problem '{problem.name}' has no variables: name at least one")
-        why = "" if regime == "relaxed" else without_lattice(problem)
-        if regime == "certified" and not why:
+        if regime == "relaxed":
+            problem = problem.continuous
+        why = "" if regime == "local" else without_lattice(problem)
+        if regime != "local" and not why:
             try:
                 return certified(problem, deadline=deadline, progress=progress, designs=designs, explain=explain)
             except NotDGP as reason:

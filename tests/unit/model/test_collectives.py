@@ -21,6 +21,7 @@ def network(**changed) -> Network:
     fields = {
         "size": [8.0, 256.0],
         "bandwidth_bytes_per_s": [4e11, 5e10, 2e10],
+        "lane_bytes_per_s": [2.5e10, 5e10],
         "efficiency": [0.8, 0.9, 0.9],
         "latency_s": [1e-6, 4e-6, 9e-6],
         "ramp": [1.0, 1.0, 0.5],

@@ -21,6 +21,7 @@ def torus(side: int, dimensions: int, bandwidth: float = 6e11, latency: float = 
     values = {
         "size": [chips, chips],
         "bandwidth_bytes_per_s": [bandwidth] * 3,
+        "lane_bytes_per_s": [bandwidth] * 2,
         "efficiency": [1.0] * 3,
         "latency_s": [latency] * 3,
         "ramp": [0.0] * 3,

@@ -1,0 +1,79 @@
+"""The integers of a machine: what it is bought in, where it is bought in whole parts, and what of it is counted in any case.
+
+In parts: whole servers and full racks; NICs, lanes and stacks by number; domains of whole servers, each within one rack or over
+whole racks.
+"""
+
+from collections.abc import Sequence
+
+from hwopt.design.variables import Ranges, count_of
+from hwopt.integers.relations import Divides, Nested, Relation
+from hwopt.integers.system import Integer, integer
+
+_PSEUDO_COST = 0.004
+"""What a bound is expected to gain where parts of a server are split (tried: 0.05 takes twice the programmes)."""
+
+_NICS = tuple(sorted({n * m for n in (1, 3) for m in (1, 2, 4, 8, 16, 32, 64)}))
+"""Ports of a server that fit its chips in pairs and fours: powers of two, and three times these."""
+
+MACHINE_WORDS = {
+    "scale_up_domain": "domains of whole groups", "chips_per_rack": "chips in a rack", "hbm_stacks": "HBM stacks", "dies": "dies",
+    "scale_up_lanes": "lanes", "nics_per_server": "NICs a server",
+}  # fmt: skip
+"""What each variable of a machine counts, where it is free."""
+
+
+def machine_integers(ranges: Ranges) -> tuple[Integer, ...]:
+    """What a rack, a server and a package count."""
+    of = ranges.of
+    package = tuple(integer(name, of(name), rounding=1) for name in ("hbm_stacks", "dies"))  # memory and reticle still do
+    if not ranges.in_parts:
+        return (integer("chips_per_rack", of("chips_per_rack"), sided=True, rounding=-1), *package)
+    racks = integer("chips_per_rack", of("chips_per_rack"), among=_rack_sizes(ranges), sided=True, rounding=-1,
+                    pseudo_cost=_PSEUDO_COST, near=3)  # fmt: skip
+    nics = integer("nics_per_server", of("nics_per_server"), among=_NICS, sided=True, pseudo_cost=_PSEUDO_COST)
+    lanes = (
+        (integer("scale_up_lanes", of("scale_up_lanes"), sided=True, pseudo_cost=_PSEUDO_COST),)
+        if ranges.frees("scale_up_lanes")
+        else ()
+    )
+    return (racks, nics, *lanes, *package)
+
+
+def _rack_sizes(ranges: Ranges) -> list[int]:
+    """Chips of a rack: whole servers, and where the domain is given, whole domains or a part of one that its racks share out."""
+    (low, high), server = ranges.of("chips_per_rack"), server_chips(ranges)
+    least, most = map(round, ranges.of("scale_up_domain"))
+    sizes = [size for size in range(server, round(high) + 1, server) if size >= low]
+    if least != most:
+        return sizes
+    return [size for size in sizes if size % most == 0 or most % size == 0]
+
+
+def server_chips(ranges: Ranges) -> int:
+    """Chips of one server."""
+    return max(count_of(ranges.template.cluster.rack.server_chips), 1)
+
+
+def machine_relations(ranges: Ranges) -> list[Relation]:
+    """How domains, servers and racks hold each other, where the domain is `tp` times `groups`."""
+    least, most = ranges.of("scale_up_domain")
+    if not ranges.in_parts or least == most:
+        return []
+    return [
+        Divides((), ("tp", "groups"), constant=server_chips(ranges)),
+        Nested(("tp", "groups"), ("chips_per_rack",)),
+    ]
+
+
+def whole_racks(ranges: Ranges, chips: Sequence[str], multiple: int = 1, racks: bool = True) -> list[Relation]:
+    """Full racks of whole servers, where a machine is bought in parts.
+
+    **Arguments:** `chips`: coordinates whose product, times `multiple`, they hold; `racks`: whether racks are full.
+    """
+    if not ranges.in_parts:
+        return []
+    sites = count_of(ranges.template.cluster.sites.count)
+    if racks:  # of whole servers
+        return [Divides(("chips_per_rack",), tuple(chips), constant=sites, multiple=multiple)]
+    return [Divides((), tuple(chips), constant=server_chips(ranges), multiple=multiple)]
