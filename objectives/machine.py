@@ -76,6 +76,8 @@ _DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enable
 FREE = ("hbm", "links", "domain", "clock")
 """What of a machine may be redesigned: stacks on the package, lanes of its links, chips of a domain, clock beyond the one sold."""
 
+_SOLD_CLOCK = "half the clock that it is sold with to the whole"
+
 _MOST_LANES = 2.0
 """Lanes of a redesigned chip over those it is sold with, at most (assumption: its edge has no room for more)."""
 
@@ -187,7 +189,7 @@ class MachineQuestion:
             chip = tuple(map(own, _DESIGNED_CHIP))
         else:
             clock = own("clock_ratio")
-            chip = (clock if "clock" in self._freed else clock.bounded(upper=1.0),)
+            chip = (clock if "clock" in self._freed else replace(clock, upper=1.0, box_meaning=_SOLD_CLOCK),)
             if "hbm" in self._freed:
                 entry = catalog.record("chips", self.chip)
                 sites = max(entry.si("memory_sites", 0.0), entry.si("memory_stacks", 0.0))

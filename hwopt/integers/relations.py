@@ -236,7 +236,10 @@ class Nested(Relation):
         known: Any = True
         for each in self.names:
             known = known & (low[each] == high[each]) if each != name else known
-        known = np.atleast_1d(known & (high[name] - low[name] <= _WIDEST))
+        known = known & (high[name] - low[name] <= _WIDEST)
+        for each in self.names:
+            known = known & (low[each] >= 1.0) & (low[each] <= high[each]) & (high[each] < LARGEST)
+        known = np.atleast_1d(known)
         ends = [np.zeros(len(known)), np.full(len(known), math.inf)]
         beside = [each for each in own if each != name]
         for row in np.flatnonzero(known):
