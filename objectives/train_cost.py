@@ -9,7 +9,7 @@ class TrainCost(TrainingQuestion):
     """The cheapest cluster that trains a model in time, within a power and a capital budget.
 
     minimise    cost of the cluster while the run lasts, failures included
-    over        chips, HBM bandwidth and capacity, clock, scale-up domain and bandwidth, scale-out bandwidth, chips in a rack,
+    over        chips, clock, NICs of a server, chips in a rack, and where they are free (`free`) HBM stacks, lanes and domain;
                 tensor and pipeline parallel degrees, virtual stages, micro-batch
     subject to  run time            <= time_budget_s
                 peak facility power <= power_budget_w
@@ -17,12 +17,12 @@ class TrainCost(TrainingQuestion):
                 and whatever else of `TrainingQuestion` is limited; the plan fits (memory, heads, layers, batch), the
                 rack carries and cools its chips, the chip sustains its clock
 
-    Defaults: Llama-3.1-405B on its 15.6 T tokens in 41 days, 40 MW at the meter, 1.45 B$.
+    Defaults: Llama-3.1-405B on its 15.6 T tokens in 90 days, 30 MW at the meter, 0.9 B$, on H100 as sold.
     """
 
-    time_budget_s: float = 41 * 86400.0
-    power_budget_w: float = 40e6
-    capex_budget_usd: float = 1.45e9
+    time_budget_s: float = 90 * 86400.0
+    power_budget_w: float = 30e6
+    capex_budget_usd: float = 0.9e9
 
     name: ClassVar[str] = "train_cost"
     minimised: ClassVar[str] = "run_cost_usd"

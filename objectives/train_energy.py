@@ -14,10 +14,10 @@ class TrainEnergy(TrainingQuestion):
                 capital cost <= capex_budget_usd
                 and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
 
-    Defaults: Llama-3.1-405B on its 15.6 T tokens in 60 days with 1.5 B$.
+    Defaults: Llama-3.1-405B on its 15.6 T tokens in 100 days with 1.5 B$.
     """
 
-    time_budget_s: float = 60 * 86400.0
+    time_budget_s: float = 100 * 86400.0
     capex_budget_usd: float = 1.5e9
 
     name: ClassVar[str] = "train_energy"

@@ -16,8 +16,9 @@ BOUNDS = Flag("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rac
 FLAGS = (
     FREEZE,
     BOUNDS,
-    Flag("--regime", "certified (proved over integers) or relaxed (quick look); default certified",
-         one_of("certified", "relaxed"), "certified"),
+    Flag("--regime", "certified (proved over whole parts), relaxed (proved over hardware of any size) or local (a quick look); "
+         "default certified", one_of("certified", "relaxed", "local"), "certified"),
+    Flag("--alternatives", "the answer as sold, nearest in whole parts to the relaxed one, and redesigned", SWITCH, False),
     Flag("--one-sided-prices", "prices of each budget 1 %% down and up, integers free again", SWITCH, False),
     Flag("--seconds", "answer by then, whatever is under way: the best so far, with an honest gap (default: no limit)",
          POSITIVE, math.inf),
@@ -39,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.optim.optimize import optimize
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
+    from hwopt.study.parts import alternatives, parts_price
 
     deadline = Deadline(options.began + options.seconds - time.monotonic())
     solution = optimize(
@@ -54,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
         from hwopt.optim.certified import with_one_sided_prices
 
         solution = with_one_sided_prices(solution, deadline=deadline)
+    price = parts_price(solution, deadline) if options.regime == "certified" else None
+    others = alternatives(objective, solution, price, deadline) if options.alternatives and solution.feasible else []
     around = question_interval(solution), solution.problem.provenance.mode
     if path is not None:
         from hwopt.report.page.files import write
@@ -61,5 +65,6 @@ def run(options: argparse.Namespace) -> int:
         from hwopt.study.sensitivity import parameters_of
 
         write(path, optimum_page(solution, options.command_line, *around, parameters_of(solution, deadline)))
-    show(options, lambda: solution_document(solution, *around), lambda: solution_screen(solution, *around))
+    said = (solution, *around, price, others)
+    show(options, lambda: solution_document(*said), lambda: solution_screen(*said))
     return 0 if solution.feasible else 1

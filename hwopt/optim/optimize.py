@@ -1,4 +1,4 @@
-"""Optimise a design question: certified over its lattice; or relaxed from many starts, then integers re-optimised."""
+"""Optimise a design question: certified over its lattice, in whole parts or relaxed; or locally, from many starts."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,21 +33,23 @@ def optimize(
     designs: Sequence[np.ndarray] = (),
     explain: bool = True,
 ) -> Solution:
-    """The best design a question has, buildable in integers.
+    """The best design a question has, buildable in whole parts.
 
     **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
     split and discarded until the best design is proved (`hwopt.optim.certified`). Questions that have no such form, because
-    they branch on other integers or hold terms that are no geometric programme, are solved relaxed, and say so.
+    they branch on other integers or hold terms that are no geometric programme, are solved locally, and say so.
 
-    **Relaxed:** hardware and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
+    **Relaxed:** the same over hardware of any size: fractions of a stack, a lane, a NIC. What elasticities speak of.
+
+    **Local:** hardware and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
     around the best start are re-optimised, and the exact model has the last word (`hwopt.optim.relaxed`).
 
     **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
-    `regime`: "certified" or "relaxed"; `seconds` after which the best so far is returned with an honest gap, whatever is under
+    `regime`: "certified", "relaxed" or "local"; `seconds` after which the best so far is returned with an honest gap, whatever is under
     way; `freeze`: variables or categories of them kept at what the machine has now; `bounds`: boxes of one's own by variable,
     SI; `designs`: integers (`point` of its lattice) that the certified search starts from, such as answers of like questions;
     `explain`: where it proves that no design holds the budgets, say also by how much they would have to give way;
-    `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the relaxed regime.
+    `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime.
 
     **Returns:** a `Solution`; its outcome says what is proved.
 

@@ -1,4 +1,4 @@
-"""The relaxed regime: hardware and degrees continuous together from many starts, then the integer designs around the best.
+"""The local regime: hardware and degrees continuous together from many starts, then the integer designs around the best.
 
 Local, for questions that have no certified answer yet, and for a quick look.
 """

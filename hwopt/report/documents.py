@@ -1,5 +1,6 @@
 """Answers as plain dictionaries, ready for JSON: the contract of the `--json` flag."""
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -7,7 +8,9 @@ from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainServeReport, outputs
 from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.report.parts import number, numbers
+from hwopt.report.parts_words import alternatives_document, price_document
 from hwopt.report.plan_words import plan_document
+from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.types import PRECISIONS
 
 
@@ -87,8 +90,14 @@ _OF_VARIABLES = ("unit", "lower", "upper", "at_bound")
 """What is said of a variable besides its value."""
 
 
-def solution_document(solution: Solution, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
-    """An answer of `optimize`."""
+def solution_document(
+    solution: Solution,
+    around: Interval | None = None,
+    constants: str = "",
+    price: PartsPrice | None = None,
+    alternatives: Sequence[Alternative] = (),
+) -> dict[str, Any]:
+    """An answer of `optimize`, with what its whole parts cost and the `alternatives` to it where these are known."""
     problem, proof = solution.problem, solution.certificate
     goal = problem.objective
     return {
@@ -112,6 +121,8 @@ def solution_document(solution: Solution, around: Interval | None = None, consta
             "gap": proof.gap,
             "scope": proof.scope,
         },
+        "price_of_parts": price_document(price),
+        "alternatives": alternatives_document(alternatives),
         "report": report_document(solution.report, around, constants),
         "sources": list(problem.sources),
     }

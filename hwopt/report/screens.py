@@ -1,6 +1,7 @@
 """Answers as one plain screen of text."""
 
 import math
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -18,7 +19,10 @@ from hwopt.report.machine import (
     time_lines,
     violations_text,
 )
+from hwopt.report.parts_words import alternative_lines
+from hwopt.report.parts_words import price_words as price_of_parts
 from hwopt.report.plan_words import plan_lines
+from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
 
 PRICED = 1e-4
@@ -147,7 +151,13 @@ def bound_words(solution: Solution) -> str:
     return f"no design is below {pretty(proof.lower_bound, unit, 6)}: gap {100 * proof.gap:.2g} %"
 
 
-def solution_screen(solution: Solution, around: Interval | None = None, constants: str = "") -> str:
+def solution_screen(
+    solution: Solution,
+    around: Interval | None = None,
+    constants: str = "",
+    price: PartsPrice | None = None,
+    alternatives: Sequence[Alternative] = (),
+) -> str:
     """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""
     problem, report, proof = solution.problem, solution.report, solution.certificate
     lines = [problem.question, "", solution.headline, *filter(None, [solution.infeasibility])]
@@ -163,10 +173,12 @@ def solution_screen(solution: Solution, around: Interval | None = None, constant
     lines += heading("Budgets")
     lines += [budget_line(each.name, each.used, each.limit, each.unit, price_words(each)) for each in solution.budgets]
     lines += _machine_lines(report)
+    lines += alternative_lines(alternatives, problem.objective.unit)
     lines += heading("How good is it")
     lines += [
         f"  {proof.scope}",
         f"  {residuals(proof)}; {bound_words(solution)}",
+        *([f"  {price_of_parts(price, problem.objective.unit)}"] if price is not None else []),
         f"  {MODEL_ONLY}" + (f"; constants: {constants}" if constants else ""),
     ]
     if problem.sources:

@@ -97,7 +97,7 @@ def sensitivity(
 
     **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric.
     """
-    problem = question_of(objective, "sensitivity")
+    problem = question_of(objective, "sensitivity").continuous  # whole parts have no slope
     workload = problem.template.workload
     more = names_of("metrics", metrics) or default_metrics(workload)
     for name in more:

@@ -330,7 +330,7 @@ def _cases(
     for combination in itertools.product(*choices.values()):
         chosen = tuple(zip(choices, combination, strict=True))
         asked: Any = dataclasses.replace(objective, **dict(chosen)) if chosen else objective  # pyright: ignore
-        cases.append(Case(chosen, asked.problem().narrowed(bounds).frozen(freeze)))
+        cases.append(Case(chosen, asked.problem().continuous.narrowed(bounds).frozen(freeze)))
     return tuple(cases)
 
 

@@ -1,0 +1,55 @@
+"""The price of whole parts, and the ways to answer a question side by side: words and JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hwopt.report.layout import heading
+from hwopt.report.parts import number
+from hwopt.study.parts import Alternative, PartsPrice
+from hwopt.units import pretty
+
+_SHOWN = ("chips", "hbm_stacks", "scale_up_lanes", "scale_up_domain", "nics_per_server", "chips_per_rack", "clock_ratio")
+"""Variables of the machine that a row of the table tells."""
+
+
+def price_words(price: PartsPrice, unit: str) -> str:
+    """What whole parts cost, in a line."""
+    relaxed = pretty(price.relaxed.objective, unit, 6)
+    return f"whole parts cost {100 * price.share:.3g} % over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
+
+
+def price_document(price: PartsPrice | None) -> dict[str, Any] | None:
+    """The same for JSON."""
+    if price is None:
+        return None
+    return {"share": number(price.share), "relaxed_objective": number(price.relaxed.objective), "relaxed_gap": number(price.gap)}
+
+
+def alternative_lines(rows: Sequence[Alternative], unit: str) -> list[str]:
+    """The ways to answer a question, a line each with what its machine is."""
+    if not rows:
+        return []
+    width = max(len(each.name) for each in rows)
+    lines = heading("As sold, nearest in whole parts, redesigned")
+    for each in rows:
+        if each.solution is None:
+            lines.append(f"  {each.name:<{width}}  none, or none known in time")
+            continue
+        design = each.solution.design
+        parts = ", ".join(f"{name} {design[name].value:,.4g}" for name in _SHOWN if name in design)
+        lines.append(f"  {each.name:<{width}}  {pretty(each.solution.objective, unit, 5):>12}  {parts}")
+    return lines
+
+
+def alternatives_document(rows: Sequence[Alternative]) -> list[dict[str, Any]]:
+    """The same for JSON."""
+    return [
+        {
+            "name": each.name,
+            "meaning": each.meaning,
+            "objective": None if each.solution is None else number(each.solution.objective),
+            "gap": None if each.solution is None else each.solution.certificate.gap,
+            "design": None if each.solution is None else {n: number(v.value) for n, v in each.solution.design.items()},
+        }
+        for each in rows
+    ]

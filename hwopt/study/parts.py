@@ -1,0 +1,95 @@
+"""What whole parts cost: the answer that can be bought beside the one over hardware of any size, and a chip designed anew."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from hwopt.design.problem import Objective, Problem
+from hwopt.optim.certified import certified, values_of
+from hwopt.optim.deadline import Deadline
+from hwopt.optim.optimize import optimize
+from hwopt.optim.solution import Outcome, Solution
+
+
+@dataclass(frozen=True)
+class PartsPrice:
+    """The best machine that can be bought beside the best over hardware of any size.
+
+    **Arguments:** `share`: how much more it costs, of the relaxed objective; `gap`: how far below `relaxed` a better relaxed
+    machine may be, as proved.
+    """
+
+    relaxed: Solution
+    share: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to answer a question. **Arguments:** `solution`: None where none was known in time or none is possible."""
+
+    name: str
+    meaning: str
+    solution: Solution | None
+
+
+def parts_price(solution: Solution, deadline: Deadline | None = None) -> PartsPrice | None:
+    """What whole parts cost over continuous hardware; None where the question has none, or either is not proved."""
+    problem = solution.problem
+    if problem.relaxation is None or solution.outcome is not Outcome.proved:
+        return None
+    relaxed = certified(problem.relaxation, deadline=deadline, explain=False)
+    if relaxed.outcome is not Outcome.proved or relaxed.certificate.gap is None:
+        return None
+    return PartsPrice(relaxed, solution.objective / relaxed.objective - 1.0, relaxed.certificate.gap)
+
+
+def alternatives(objective: Objective, solution: Solution, price: PartsPrice | None, deadline: Deadline) -> list[Alternative]:
+    """The question as sold, in whole parts near the relaxed answer, and with all of chip and domain redesigned.
+
+    **Arguments:** `objective` behind the `solution`; `deadline` by which all of them end.
+    """
+    asked: Any = objective
+    sold = solution if asked.free == "none" else _answer(dataclasses.replace(asked, free="none"), solution, deadline)
+    redesigned = solution if asked.free == "all" else _answer(dataclasses.replace(asked, free="all"), solution, deadline)
+    rows = [
+        Alternative("as sold", "chip, memory, links and domain of the catalogue", sold),
+        Alternative("redesigned", "stacks, lanes, domain and clock free, in whole parts", redesigned),
+    ]
+    if price is not None:
+        near = _nearest(dataclasses.replace(asked, free="all").problem(), price.relaxed, deadline)
+        rows.insert(1, Alternative("nearest buildable", "the relaxed answer's hardware in its nearest whole parts", near))
+        rows.append(Alternative("relaxed", "hardware of any size: nobody can buy it", price.relaxed))
+    return rows
+
+
+def _answer(objective: Any, like: Solution, deadline: Deadline) -> Solution | None:
+    if deadline.over:
+        return None
+    solution = optimize(objective, seconds=deadline.left, explain=False)
+    return solution if solution.feasible else None
+
+
+def _nearest(problem: Problem, relaxed: Solution, deadline: Deadline) -> Solution | None:
+    """The best plan on hardware in whole parts next to a relaxed answer's: each part at the integers beside what it had."""
+    values, design = values_of(relaxed), relaxed.built
+    boxes = {}
+    for each in problem.variables:
+        if each.integer and each.category in ("chip", "silicon", "network", "facility"):
+            near = values.get(each.name) or float(each.place.get(design))
+            low, high = max(each.lower, math.floor(near)), min(each.upper, math.ceil(near))
+            boxes[each.name] = (low, max(low, high))
+    for name in ("chips_per_rack", "scale_up_domain"):  # what holds whole servers may be half or twice as large
+        if name in boxes:
+            known = next(each for each in problem.variables if each.name == name)
+            low, high = boxes[name]
+            boxes[name] = max(known.lower, math.floor(low / 2)), min(known.upper, 2 * high)
+    if "nics_per_server" in boxes:
+        known = next(each for each in problem.variables if each.name == "nics_per_server")
+        low, high = boxes["nics_per_server"]
+        boxes["nics_per_server"] = max(known.lower, math.floor(low / 2)), min(known.upper, 2 * high)
+    if deadline.over:
+        return None
+    solution = certified(problem.narrowed(boxes), deadline=deadline, explain=False)
+    return solution if solution.feasible else None
