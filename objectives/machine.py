@@ -157,7 +157,9 @@ class MachineQuestion:
         parts = [] if self.free == "none" else [part.strip() for part in self.free.split("+")]
         for part in parts:
             if part not in (*FREE, "all"):
-                raise UserError(f"free = {self.free!r}: {suggest(part, ('none', *FREE, 'all'))}; several with + between")
+                raise UserError(
+                    f"free = {self.free!r}: {suggest(part, ('none', *FREE, 'all'))}; several with + between"
+                )
         return frozenset(FREE if "all" in parts or self.design else parts)
 
     def problem(self) -> Problem:
@@ -231,7 +233,9 @@ class MachineQuestion:
         limits = (f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in budgets)
         ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
         drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
-        redesigned = f"{self.chip} with {', '.join(sorted(self._freed))} redesigned" if self._freed else f"{self.chip} as sold"
+        redesigned = (
+            f"{self.chip} with {', '.join(sorted(self._freed))} redesigned" if self._freed else f"{self.chip} as sold"
+        )
         chips = drawn if self.design else redesigned
         return f"{chips}; within {', '.join(limits) or 'no budget'}"
 

@@ -83,7 +83,9 @@ class TrainAndServe(MachineQuestion):
         trained = self._fields("stack", "precision", "tokens", "global_batch", "sequence_length")
         served = self._fields("input_tokens", "output_tokens", "requests_per_s")
         training = TrainCost(**same, **trained)._stated(continuous)
-        serving = ServeCost(**same, **served, stack=self.serving_stack, precision=self.serving_precision)._stated(continuous)
+        serving = ServeCost(**same, **served, stack=self.serving_stack, precision=self.serving_precision)._stated(
+            continuous
+        )
         budgets = self._budgets()
         run, cluster, plan, project = training.template
         service, serves, serving_plan, _ = serving.template

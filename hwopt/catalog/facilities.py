@@ -92,4 +92,11 @@ def rack(
         most = fit(boards)
         chips = domain * (most // domain) if most >= domain else fit(boards + optics)
     servers = supported("chips", chip).si("server_chips", 1.0)
-    return built(Rack, entry, chips=chips, server_chips=servers, cable_area_m2_per_byte_per_s=area, cable_weight_kg_per_byte_per_s=weight)
+    return built(
+        Rack,
+        entry,
+        chips=chips,
+        server_chips=servers,
+        cable_area_m2_per_byte_per_s=area,
+        cable_weight_kg_per_byte_per_s=weight,
+    )

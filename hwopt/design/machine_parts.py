@@ -26,7 +26,9 @@ MACHINE_WORDS = {
 def machine_integers(ranges: Ranges) -> tuple[Integer, ...]:
     """What a rack, a server and a package count."""
     of = ranges.of
-    package = tuple(integer(name, of(name), rounding=1) for name in ("hbm_stacks", "dies"))  # memory and reticle still do
+    package = tuple(
+        integer(name, of(name), rounding=1) for name in ("hbm_stacks", "dies")
+    )  # memory and reticle still do
     if not ranges.in_parts:
         return (integer("chips_per_rack", of("chips_per_rack"), sided=True, rounding=-1), *package)
     racks = integer("chips_per_rack", of("chips_per_rack"), among=_rack_sizes(ranges), sided=True, rounding=-1,

@@ -116,7 +116,11 @@ def _set_layers(design: Design, value: Scalar) -> Design:
 def _stacks() -> Place:
     """Stacks of memory: of a drawn chip its own; of one that is sold stacks as it has them, with their bytes and their rate."""
     drawn = _of_project("hbm_stacks")
-    where = lambda d: (d.cluster.chip.hbm_stacks, d.cluster.chip.hbm_capacity_bytes, d.cluster.chip.hbm_bandwidth_bytes_per_s)
+    where = lambda d: (
+        d.cluster.chip.hbm_stacks,
+        d.cluster.chip.hbm_capacity_bytes,
+        d.cluster.chip.hbm_bandwidth_bytes_per_s,
+    )
 
     def put(design: Design, value: Scalar) -> Design:
         if design.project is not None:

@@ -63,11 +63,7 @@ def _shared(system: System, box: Boxes) -> list[str]:
     width = {name: int((box.high - box.low)[0, column]) + 1 for name, column in system.at.items()}
     ties = [[name for name in r.needs if width[name] > 1] for r in system.relations]
     # What a relation leaves to these is no range of multiples: they are gone through.
-    listed = {
-        name
-        for r in system.relations
-        for name in _gone_through(r)
-    }
+    listed = {name for r in system.relations for name in _gone_through(r)}
     shared = [name for name in system.names if name in listed and width[name] > 1]
     while True:
         ties = [[name for name in tie if name not in shared] for tie in ties]
@@ -82,7 +78,7 @@ def _shared(system: System, box: Boxes) -> list[str]:
 def _gone_through(relation: Relation) -> Iterable[str]:
     """Coordinates of a relation whose values leave another no plain range of multiples."""
     if isinstance(relation, Nested):
-        return relation.names
+        return relation.names[1:]
     return relation.divisor if isinstance(relation, Divides) else set(relation.needs) - set(relation.names)
 
 
@@ -134,8 +130,32 @@ def _values_left(system: System, each: Integer, lows: dict[str, Any], highs: dic
     """How many values the relations leave a coordinate where all others that it meets are known."""
     least, most = system.bounds(each.name, lows, highs)
     step = system.steps(each.name, lows, highs)
+    nested = [r for r in system.relations if isinstance(r, Nested) and each.name in r.names]
     if each.values is not None and each.role is not Role.root:
-        fits = [(least <= value) & (value <= most) & (value % step == 0) for value in each.values]
+        fits = [
+            np.all(
+                [(least <= x) & (x <= most) & (x % step == 0), *(r.holds({**lows, each.name: x}) for r in nested)],
+                axis=0,
+            )
+            for x in map(float, each.values)
+        ]
         return np.sum(fits, axis=0, dtype=float)
     first, last = inward(least, most, step)
+    if nested:
+        return _nested_values(each.name, nested, lows, first * step, last * step, step)
     return np.maximum(0.0, last - first + 1.0)
+
+
+def _nested_values(
+    name: str, relations: Sequence[Nested], columns: dict[str, Any], first: Any, last: Any, step: Any
+) -> np.ndarray:
+    """How many multiples of a step from `first` to `last` hold some relations: once for each combination of what decides it."""
+    others = list(dict.fromkeys(other for r in relations for other in r.names if other != name))
+    table = np.stack(np.broadcast_arrays(first, last, step, *(columns[other] for other in others)), axis=-1)
+    rows, inverse = np.unique(table.reshape(-1, table.shape[-1]), axis=0, return_inverse=True)
+    counts = np.zeros(len(rows))
+    for i, (low, high, by, *known) in enumerate(rows):
+        values = np.arange(low, high + 0.5, by) if low <= high else np.zeros(0)
+        at = dict(zip(others, known, strict=True)) | {name: values}
+        counts[i] = np.sum(np.all([r.holds(at) for r in relations], axis=0))
+    return counts[inverse.ravel()].reshape(table.shape[:-1])

@@ -233,23 +233,26 @@ class Nested(Relation):
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
         """The first and last value between a coordinate's ends at which it holds, where all others are known."""
         own, other = (self.one, self.other) if name in self.one else (self.other, self.one)
-        known: Any = True
-        for each in self.names:
-            known = known & (low[each] == high[each]) if each != name else known
-        known = known & (high[name] - low[name] <= _WIDEST)
-        for each in self.names:
-            known = known & (low[each] >= 1.0) & (low[each] <= high[each]) & (high[each] < LARGEST)
-        known = np.atleast_1d(known)
-        ends = [np.zeros(len(known)), np.full(len(known), math.inf)]
-        beside = [each for each in own if each != name]
-        for row in np.flatnonzero(known):
-            at = {each: int(np.atleast_1d(low[each])[row]) for each in self.names}
-            values = np.arange(at[name], int(np.atleast_1d(high[name])[row]) + 1)
-            first, second = values * math.prod(at[each] for each in beside), math.prod(at[each] for each in other)
-            fit = values[_nested(first, np.full_like(first, second))]
-            ends[0][row], ends[1][row] = (fit[0], fit[-1]) if len(fit) else (math.inf, 0.0)
-        shape = np.shape(low[name])
-        return ends[0].reshape(shape), ends[1].reshape(shape)
+        ends = [each for known in self.names for each in (low[known], high[known])]
+        table = np.stack(np.broadcast_arrays(*ends), axis=-1).astype(float)
+        known = table.reshape(-1, len(self.names), 2)
+        at = self.names.index(name)
+        sides = np.delete(known, at, axis=1)
+        sure = (sides[:, :, 0] == sides[:, :, 1]).all(axis=1) & (known >= 1.0).all(axis=(1, 2))
+        sure &= (known < LARGEST).all(axis=(1, 2))
+        width = known[:, at, 1] - known[:, at, 0]
+        rows = np.flatnonzero(sure & (width >= 0.0) & (width <= _WIDEST))
+        least, most = np.zeros(len(known)), np.full(len(known), math.inf)
+        cases, which = np.unique(known[rows].reshape(len(rows), 2 * len(self.names)), axis=0, return_inverse=True)
+        for i, case in enumerate(cases.reshape(-1, len(self.names), 2)):
+            number = {each: case[k, 0] for k, each in enumerate(self.names)}
+            values = np.arange(case[at, 0], case[at, 1] + 0.5)
+            first = values * math.prod(number[each] for each in own if each != name)
+            fit = values[_nested(first, np.full_like(first, math.prod(number[each] for each in other)))]
+            least[rows[which.ravel() == i]], most[rows[which.ravel() == i]] = (
+                (fit[0], fit[-1]) if len(fit) else (LARGEST, 0.0)
+            )
+        return least.reshape(table.shape[:-1]), most.reshape(table.shape[:-1])
 
     def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
         one, other = product(columns, self.one), product(columns, self.other)

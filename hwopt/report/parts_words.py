@@ -8,21 +8,35 @@ from hwopt.report.parts import number
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
 
-_SHOWN = ("chips", "hbm_stacks", "scale_up_lanes", "scale_up_domain", "nics_per_server", "chips_per_rack", "clock_ratio")
+_SHOWN = (
+    "chips",
+    "hbm_stacks",
+    "scale_up_lanes",
+    "scale_up_domain",
+    "nics_per_server",
+    "chips_per_rack",
+    "clock_ratio",
+)
 """Variables of the machine that a row of the table tells."""
 
 
 def price_words(price: PartsPrice, unit: str) -> str:
     """What whole parts cost, in a line."""
     relaxed = pretty(price.relaxed.objective, unit, 6)
-    return f"whole parts cost {100 * price.share:.3g} % over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
+    return (
+        f"whole parts cost {100 * price.share:.3g} % over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
+    )
 
 
 def price_document(price: PartsPrice | None) -> dict[str, Any] | None:
     """The same for JSON."""
     if price is None:
         return None
-    return {"share": number(price.share), "relaxed_objective": number(price.relaxed.objective), "relaxed_gap": number(price.gap)}
+    return {
+        "share": number(price.share),
+        "relaxed_objective": number(price.relaxed.objective),
+        "relaxed_gap": number(price.gap),
+    }
 
 
 def alternative_lines(rows: Sequence[Alternative], unit: str) -> list[str]:

@@ -45,21 +45,27 @@ def parts_price(solution: Solution, deadline: Deadline | None = None) -> PartsPr
     return PartsPrice(relaxed, solution.objective / relaxed.objective - 1.0, relaxed.certificate.gap)
 
 
-def alternatives(objective: Objective, solution: Solution, price: PartsPrice | None, deadline: Deadline) -> list[Alternative]:
+def alternatives(
+    objective: Objective, solution: Solution, price: PartsPrice | None, deadline: Deadline
+) -> list[Alternative]:
     """The question as sold, in whole parts near the relaxed answer, and with all of chip and domain redesigned.
 
     **Arguments:** `objective` behind the `solution`; `deadline` by which all of them end.
     """
     asked: Any = objective
     sold = solution if asked.free == "none" else _answer(dataclasses.replace(asked, free="none"), solution, deadline)
-    redesigned = solution if asked.free == "all" else _answer(dataclasses.replace(asked, free="all"), solution, deadline)
+    redesigned = (
+        solution if asked.free == "all" else _answer(dataclasses.replace(asked, free="all"), solution, deadline)
+    )
     rows = [
         Alternative("as sold", "chip, memory, links and domain of the catalogue", sold),
         Alternative("redesigned", "stacks, lanes, domain and clock free, in whole parts", redesigned),
     ]
     if price is not None:
         near = _nearest(dataclasses.replace(asked, free="all").problem(), price.relaxed, deadline)
-        rows.insert(1, Alternative("nearest buildable", "the relaxed answer's hardware in its nearest whole parts", near))
+        rows.insert(
+            1, Alternative("nearest buildable", "the relaxed answer's hardware in its nearest whole parts", near)
+        )
         rows.append(Alternative("relaxed", "hardware of any size: nobody can buy it", price.relaxed))
     return rows
 

@@ -17,7 +17,7 @@ from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.completion import broken, completed
 from hwopt.integers.counting import count
 from hwopt.integers.enumeration import divisors, enumerated
-from hwopt.integers.relations import Allowed, Divides, Lookup, Product, When, at_least, at_most, equal
+from hwopt.integers.relations import Allowed, Divides, Lookup, Nested, Product, When, at_least, at_most, equal
 from hwopt.integers.system import Integer, Piece, Role, System, integer
 from hwopt.optim.branch_and_bound import search
 from hwopt.optim.programmes import Programmes
@@ -39,7 +39,7 @@ def coordinates(rng, names="abcde"):
 def relation(rng, names):
     """A relation of some of the coordinates."""
     some = list(rng.permutation(names))
-    kind = rng.integers(6)
+    kind = rng.integers(7)
     if kind == 0:
         return Product(
             tuple(some[:2]), tuple(some[2:3]), low=float(rng.integers(0, 4)), high=float(rng.integers(4, 40))
@@ -52,6 +52,8 @@ def relation(rng, names):
         return at_most((some[0], some[1]), Allowed((some[2],), lambda x, name=some[2]: 3.0 * x[name] + 2.0))
     if kind == 4:
         return equal((some[0],), (some[1],)) if rng.random() < 0.3 else at_most((some[0],), 1.0, over=(some[1],))
+    if kind == 5:
+        return Nested((some[0], some[1]) if rng.random() < 0.5 else (some[0],), (some[2],))
     return When(some[0], 2, at_most((some[1],), 1.0, over=(some[2],)))
 
 
@@ -200,7 +202,7 @@ def question():
     boxes = {"tp": (4.0, 16.0), "pp": (1.0, 4.0), "micro_batch": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
              "chips_per_rack": (16.0, 32.0), "scale_up_domain": (8.0, 32.0)}  # fmt: skip
     asked = hwopt.objective("train_cost", workload="llama3.1-70b", time_budget_s=60 * 86400.0, power_budget_w=4e7)
-    return asked.problem().narrowed(boxes)
+    return asked.problem().continuous.narrowed(boxes)
 
 
 @pytest.fixture(scope="module")
@@ -235,5 +237,5 @@ def test_a_further_relation_is_one_line(question, free, name):
 
 def test_the_default_lattice_has_as_many_designs_as_it_says():
     """The closed form of the first edition's count, number by number."""
-    assert count(lattice_of(hwopt.objective("train_cost").problem())) == 169_287_399_792
+    assert count(lattice_of(hwopt.objective("train_cost").problem().continuous)) == 169_287_399_792
     assert math.isfinite(count(lattice_of(hwopt.objective("train_and_serve").problem())))
