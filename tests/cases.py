@@ -309,14 +309,16 @@ def _rack(draw: _Draw) -> Rack:
 
 
 def _facility(draw: _Draw) -> Facility:
+    wet_bulb, spread = draw.uniform(272, 300), draw.uniform(2, 12)
     return Facility(
         host_power_w=draw.log(50, 600),
         idle_host_fraction=draw.uniform(0.2, 0.8),
         supply_efficiency=draw.uniform(0.88, 0.98),
         distribution_efficiency=draw.uniform(0.9, 0.99),
         other_fraction=draw.either(0.3, 0.0, draw.uniform(0.0, 0.1)),
-        wet_bulb_k=draw.uniform(272, 300),
-        wet_bulb_spread_k=draw.uniform(2, 12),
+        wet_bulb_k=wet_bulb,
+        wet_bulb_spread_k=spread,
+        design_wet_bulb_k=wet_bulb + 2.65 * spread,  # 0.4 % of the hours are above
         room_temperature_k=draw.uniform(291, 308),
         room_approach_k=draw.uniform(4, 12),
         room_plant_fraction=draw.log(0.01, 0.1),

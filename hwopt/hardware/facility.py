@@ -16,6 +16,9 @@ class Facility(eqx.Module):
     other_fraction: Scalar = ratio("lighting, redundancy, plant at part load, over IT power")
     wet_bulb_k: Scalar = quantity("K", "mean over the year", stated="degC")
     wet_bulb_spread_k: Scalar = quantity("K", "standard deviation over the year")
+    design_wet_bulb_k: Scalar = quantity(
+        "K", "exceeded in 0.4 % of the hours of a year: what cooling is sized for", stated="degC"
+    )
     room_temperature_k: Scalar = quantity("K", "air for the heat that liquid does not capture", stated="degC")
     room_approach_k: Scalar = quantity("K", "room air above the wet bulb without a chiller")
     room_plant_fraction: Scalar = ratio("its fans and pumps, over the heat they carry")

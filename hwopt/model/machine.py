@@ -43,6 +43,7 @@ class Machine(NamedTuple):
     heat_margin: Scalar  # as of `LiftedMargins`; 1 where the point is the model's own
     it_peak_w: Scalar  # of one chip with its share of all else
     pue: Scalar
+    design_pue: Scalar
     capital: cost.Capital
 
 
@@ -59,6 +60,7 @@ def machine(cluster: Cluster, given: Lifted | None) -> Machine:
         margin,
         it_peak_w,
         power.pue(cluster.facility, cluster.cooling),
+        power.design_pue(cluster.facility, cluster.cooling),
         cost.capital(cluster, it_peak_w),
     )
 
@@ -78,7 +80,7 @@ def outputs(
 ) -> dict[str, Any]:
     """What every report states in the same way. **Arguments:** `useful_flops_per_s` of a chip; `margins` all of them."""
     cluster, point, chip = it.cluster, it.point, it.cluster.chip
-    metered = it.pue * it.it_peak_w
+    metered = it.design_pue * it.it_peak_w
     mfu = useful_flops_per_s / fastest_peak(chip, workload)
     parts = jnp.stack(list(breakdown))
     ports = cluster.network.bandwidth_bytes_per_s[:2] / cluster.network.lane_bytes_per_s
@@ -104,6 +106,7 @@ def outputs(
         "nics": cluster.chips * ports[1],
         "floor_area_m2": rack.floor_area_m2(cluster),
         "pue": it.pue,
+        "design_pue": it.design_pue,
         "peak_power_w": cluster.chips * metered,
         "site_power_w": cluster.chips / cluster.sites.count * metered,
         "capex_usd": cost.capex_usd(cluster, it.capital),

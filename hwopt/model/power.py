@@ -82,16 +82,40 @@ def chiller_share(facility: Facility, coolant_k: Scalar, approach_k: Scalar) -> 
     return ndtr((facility.wet_bulb_k + approach_k - coolant_k) / facility.wet_bulb_spread_k)
 
 
+DESIGN_SPREAD_K = 1.0
+"""Kelvin within which a design day's wet bulb is known (assumption, 0.5 to 2): chillers that it calls for are bought by then."""
+
+
 def pue(facility: Facility, cooling: Cooling) -> Scalar:
-    """Power at the meter over IT power: cooling by climate and coolant, conversion, and the rest of the building.
+    """Power at the meter over IT power, mean over the year: cooling by climate and coolant, conversion, the rest of the building.
 
     `(1 + other + sum_i share_i (plant_i + chiller_i / COP)) / efficiency` over the coolant and the room's air. Warmer
     coolant needs fewer chiller hours, and makes a hotter junction.
     """
-    liquid = cooling.plant_fraction
-    liquid += chiller_share(facility, cooling.coolant_temperature_k, cooling.approach_k) / facility.chiller_cop
-    air = facility.room_plant_fraction
-    air += chiller_share(facility, facility.room_temperature_k, facility.room_approach_k) / facility.chiller_cop
+    shares = (
+        chiller_share(facility, cooling.coolant_temperature_k, cooling.approach_k),
+        chiller_share(facility, facility.room_temperature_k, facility.room_approach_k),
+    )
+    return _pue(facility, cooling, *shares)
+
+
+def design_pue(facility: Facility, cooling: Cooling) -> Scalar:
+    """The same on the design day, which feeders, transformers and chillers are sized for: what a power budget must hold.
+
+    The chiller carries all of its heat where `T_wb,design + approach` is above the coolant; the step is `DESIGN_SPREAD_K` wide.
+    """
+    wet = facility.design_wet_bulb_k
+    shares = (
+        ndtr((wet + cooling.approach_k - cooling.coolant_temperature_k) / DESIGN_SPREAD_K),
+        ndtr((wet + facility.room_approach_k - facility.room_temperature_k) / DESIGN_SPREAD_K),
+    )
+    return _pue(facility, cooling, *shares)
+
+
+def _pue(facility: Facility, cooling: Cooling, liquid_share: Scalar, air_share: Scalar) -> Scalar:
+    """**Arguments:** shares of time in which chillers carry the heat of the coolant, and of the room's air."""
+    liquid = cooling.plant_fraction + liquid_share / facility.chiller_cop
+    air = facility.room_plant_fraction + air_share / facility.chiller_cop
     captured = cooling.captured_fraction
     overhead = facility.other_fraction + captured * liquid + (1.0 - captured) * air
     return (1.0 + overhead) / facility.distribution_efficiency

@@ -45,8 +45,8 @@ def optimize(
     around the best start are re-optimised, and the exact model has the last word (`hwopt.optim.relaxed`).
 
     **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
-    `regime`: "certified", "relaxed" or "local"; `seconds` after which the best so far is returned with an honest gap, whatever is under
-    way; `freeze`: variables or categories of them kept at what the machine has now; `bounds`: boxes of one's own by variable,
+    `regime`: "certified", "relaxed" or "local"; `seconds` after which the best so far is returned with an honest gap, whatever is
+    under way; `freeze`: variables or categories of them kept at what the machine has now; `bounds`: boxes of one's own by variable,
     SI; `designs`: integers (`point` of its lattice) that the certified search starts from, such as answers of like questions;
     `explain`: where it proves that no design holds the budgets, say also by how much they would have to give way;
     `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime.

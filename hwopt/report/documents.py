@@ -7,6 +7,7 @@ from typing import Any
 from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainServeReport, outputs
 from hwopt.optim.solution import BudgetUse, Solution
+from hwopt.report.bill import bill_document
 from hwopt.report.parts import number, numbers
 from hwopt.report.parts_words import alternatives_document, price_document
 from hwopt.report.plan_words import plan_document
@@ -121,6 +122,7 @@ def solution_document(
             "gap": proof.gap,
             "scope": proof.scope,
         },
+        "bill": bill_document(solution),
         "price_of_parts": price_document(price),
         "alternatives": alternatives_document(alternatives),
         "report": report_document(solution.report, around, constants),

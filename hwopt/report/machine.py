@@ -112,7 +112,11 @@ def _machine(report: Report, failures: str, convention: str = "") -> list[Fact]:
         *memory(report),
         Fact("chip", f"{chip} at full load, {kelvin - 273.15:.1f} degC, {flux / 1e4:.0f} W/cm2, {clock}"),
         Fact("racks", f"{racks:,} of {rack} at full load, {floor:,.0f} m2"),
-        Fact("power", f"{mean} on average at the meter, {peak} at full load, PUE {float(report.pue):.3f}"),
+        Fact(
+            "power",
+            f"{mean} on average at the meter, {peak} at full load on the design day; "
+            f"PUE {float(report.pue):.3f} over the year, {float(report.design_pue):.3f} that day",
+        ),
         Fact("failures", f"{failures}, {100 * float(report.goodput):.1f} % of the time useful"),
     ]
 

@@ -8,6 +8,7 @@ from typing import Any
 from hwopt.evidence.intervals import Interval
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Report, TrainingReport, TrainServeReport
 from hwopt.optim.solution import BudgetUse, Certificate, DesignValue, Solution
+from hwopt.report.bill import bill_table
 from hwopt.report.documents import chip_document
 from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, fact, heading
 from hwopt.report.machine import (
@@ -172,6 +173,7 @@ def solution_screen(
     lines += chip_lines(solution)
     lines += heading("Budgets")
     lines += [budget_line(each.name, each.used, each.limit, each.unit, price_words(each)) for each in solution.budgets]
+    lines += bill_table(solution)
     lines += _machine_lines(report)
     lines += alternative_lines(alternatives, problem.objective.unit)
     lines += heading("How good is it")

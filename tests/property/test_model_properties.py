@@ -473,7 +473,7 @@ def test_power_adds_up(cases, report, parts):
     """From chip to rack to meter."""
     _, cluster, _ = cases
     np.testing.assert_allclose(report.rack_power_w, cluster.rack.chips * parts["it_peak_w"], rtol=1e-12)
-    np.testing.assert_allclose(report.peak_power_w, report.racks * report.rack_power_w * report.pue, rtol=1e-12)
+    np.testing.assert_allclose(report.peak_power_w, report.racks * report.rack_power_w * report.design_pue, rtol=1e-12)
     np.testing.assert_allclose(report.energy_per_token_j * cases[0].tokens, report.run_energy_j, rtol=1e-12)
     chip, point = cluster.chip, parts["point"]
     memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
@@ -509,6 +509,7 @@ def test_a_building_that_takes_nothing_draws_what_its_chips_draw(cases):
         facility__distribution_efficiency=1.0,
         facility__room_plant_fraction=0.0,
         facility__wet_bulb_k=100.0,
+        facility__design_wet_bulb_k=100.0,
         facility__host_power_w=0.0,
         cooling__plant_fraction=0.0,
         cooling__fan_fraction=0.0,
@@ -518,7 +519,7 @@ def test_a_building_that_takes_nothing_draws_what_its_chips_draw(cases):
         pool__energy_j_per_byte=0.0,
     )
     answer = run_model((run, bare, plan))
-    assert (answer.pue == 1).all()
+    assert (answer.pue == 1).all() and (answer.design_pue == 1).all()
     np.testing.assert_allclose(answer.peak_power_w, cluster.chips * answer.chip_power_w, rtol=1e-15)
     np.testing.assert_allclose(answer.rack_power_w, cluster.rack.chips * answer.chip_power_w, rtol=1e-15)
     assert (answer.power_w <= answer.peak_power_w)[fits(run, bare, answer)].all()

@@ -56,7 +56,7 @@ def test_all_ship():
 def test_a_question_states_itself(name, fields):
     question = hwopt.objective(name, **fields)
     with jax.enable_x64(True):
-        problem = question.problem()
+        problem = question.problem().continuous
     assert problem.name == name and problem.objective.name == question.minimised
     assert all(math.isfinite(budget.limit) for budget in problem.budgets) and problem.budgets
     assert len(problem.sources) > 15 and len(set(problem.sources)) == len(problem.sources)
@@ -70,7 +70,7 @@ def test_a_question_states_itself(name, fields):
 
 @pytest.mark.parametrize("field", _BUDGETS)
 def test_every_budget_can_be_asked_for(field):
-    problem = hwopt.objective("train_cost", **{field: 345.0}).problem()
+    problem = hwopt.objective("train_cost", **{field: 345.0}).problem().continuous
     found = {budget.name: budget.limit for budget in problem.budgets}
     assert found[field] == 345.0 and problem.constraints[: len(found)] == tuple(found)
 
@@ -80,7 +80,7 @@ def test_every_budget_can_be_asked_for(field):
 )
 def test_values_and_slopes_are_finite_over_the_whole_box(fields):
     with jax.enable_x64(True):
-        problem = hwopt.objective("train_cost", loss_budget=2.0, **fields).problem()
+        problem = hwopt.objective("train_cost", loss_budget=2.0, **fields).problem().continuous
     found, slopes = values_and_slopes(problem, sobol_starts(problem, 64, 0))
     assert found.shape[1] == 1 + len(problem.constraints)
     assert limited(problem, found) and np.isfinite(slopes).all()
@@ -96,7 +96,7 @@ def test_values_and_slopes_are_finite_over_the_whole_box(fields):
 def test_values_and_slopes_are_finite_for_every_price_list(prices):
     """Capital is 0 where the cluster is rented: its budget holds, and nothing pulls at it."""
     with jax.enable_x64(True):
-        problem = hwopt.objective("train_cost", prices=prices).problem()
+        problem = hwopt.objective("train_cost", prices=prices).problem().continuous
         lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     point = np.random.default_rng(0).uniform(lower, upper)
     found, slopes = values_and_slopes(problem, point[None])
@@ -133,7 +133,10 @@ def test_the_share_of_a_budget_is_exact_and_nothing_holds_trivially(derivative):
 
 
 def test_a_loss_budget_frees_tokens_and_batch():
-    fixed, free = hwopt.objective("train_cost").problem(), hwopt.objective("train_cost", loss_budget=1.95).problem()
+    fixed, free = (
+        hwopt.objective("train_cost").problem().continuous,
+        hwopt.objective("train_cost", loss_budget=1.95).problem().continuous,
+    )
     assert {each.name for each in free.variables} - {each.name for each in fixed.variables} == {"tokens"}
     box = {each.name: each.upper / each.lower for each in free.variables}
     assert box["global_batch_sequences"] > 100
@@ -146,7 +149,7 @@ def test_a_loss_budget_frees_tokens_and_batch():
 )  # fmt: skip
 def test_wrong_choices_are_refused_in_one_line(wrong):
     with pytest.raises(UserError) as caught:
-        hwopt.objective("train_cost", **wrong).problem()
+        hwopt.objective("train_cost", **wrong).problem().continuous
     assert "\n" not in str(caught.value)
 
 
@@ -158,16 +161,16 @@ def test_budgets_on_what_a_chip_does_not_state_are_refused(tmp_path):
         with pytest.raises(
             UserError, match=f"{field}: chip 'mine' does not state '{key}': add it .* leave the budget out"
         ):
-            hwopt.objective("train_cost", chip=mine, **{field: 345.0}).problem()
-        hwopt.objective("train_cost", chip=mine).problem()
-        hwopt.objective("train_cost", chip=mine, **DESIGNED, **{field: 345.0}).problem()
+            hwopt.objective("train_cost", chip=mine, **{field: 345.0}).problem().continuous
+        hwopt.objective("train_cost", chip=mine).problem().continuous
+        hwopt.objective("train_cost", chip=mine, **DESIGNED, **{field: 345.0}).problem().continuous
 
 
 @pytest.mark.parametrize("chip", catalog.names("chips"))
 def test_chips_that_ship_state_what_budgets_limit(chip):
     """Stacks of 0 are stated where there is no HBM, and only there."""
     budgets = dict.fromkeys(UNSTATED, 345.0)
-    problem = hwopt.objective("train_cost", chip=chip, precision="fp32", **budgets).problem()
+    problem = hwopt.objective("train_cost", chip=chip, precision="fp32", **budgets).problem().continuous
     assert set(UNSTATED) <= set(problem.constraints)
     assert (float(problem.template.cluster.chip.hbm_stacks) == 0.0) == (chip in WITHOUT_HBM)
 
@@ -180,12 +183,12 @@ def test_a_technology_file_of_ones_own_names_its_process(tmp_path):
     assert own.technology == known.technology
     assert own.process == catalog.chip_project("h100-sxm", technology="3nm").process != known.process
     for path in (mine, str(mine)):
-        problem = hwopt.objective("train_cost", **DESIGNED, technology=path).problem()
+        problem = hwopt.objective("train_cost", **DESIGNED, technology=path).problem().continuous
         assert problem.template.project is not None and problem.template.project.process == own.process
         assert str(mine) in problem.question
     mine.write_text(shipped)
     with pytest.raises(UserError, match=r"technology 'mine' does not say which process .* add process = .* 5nm, 7nm"):
-        hwopt.objective("train_cost", **DESIGNED, technology=mine).problem()
+        hwopt.objective("train_cost", **DESIGNED, technology=mine).problem().continuous
     mine.write_text('process = "4nm"\n' + shipped)
     with pytest.raises(UserError, match="'4nm' in the catalogue's processes"):
         catalog.chip_project("h100-sxm", technology=mine)

@@ -104,5 +104,5 @@ def test_cooling_moves_the_default_study():
 if __name__ == "__main__":
     print("16,384 GB300 train Llama-3.1-405B (tp 8, pp 16): only the cooling moves, and with it how full racks are\n")
     print(table(fixed_machine()))
-    print(f"\n{hwopt.objective('train_cost').problem().question}: asked again under each cooling\n")
+    print(f"\n{hwopt.objective('train_cost').problem().continuous.question}: asked again under each cooling\n")
     print(table(default_question()))

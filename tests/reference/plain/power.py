@@ -21,15 +21,16 @@ def at_the_inlet(cluster, point, core: float, memory: float, host: float) -> flo
     return watts / (1.0 - cluster.cooling.fan_fraction) / site.supply_efficiency
 
 
-def usage_effectiveness(cluster) -> float:
-    """Power at the meter over IT power."""
+def usage_effectiveness(cluster, design_day: bool = False) -> float:
+    """Power at the meter over IT power, over the year or on the day that the plant is sized for."""
     site, cooling = cluster.facility, cluster.cooling
     overhead = site.other_fraction
     for share, plant, approach, supply in (
         (cooling.captured_fraction, cooling.plant_fraction, cooling.approach_k, cooling.coolant_temperature_k),
         (1.0 - cooling.captured_fraction, site.room_plant_fraction, site.room_approach_k, site.room_temperature_k),
     ):
-        sigmas = (site.wet_bulb_k + approach - supply) / site.wet_bulb_spread_k
+        mean, spread = (site.design_wet_bulb_k, 1.0) if design_day else (site.wet_bulb_k, site.wet_bulb_spread_k)
+        sigmas = (mean + approach - supply) / spread
         too_warm = 0.5 * (1.0 + math.erf(sigmas / math.sqrt(2.0)))
         overhead += share * (plant + too_warm / site.chiller_cop)
     return (1.0 + overhead) / site.distribution_efficiency
@@ -47,6 +48,7 @@ def power(cluster, point, step: dict, executed_flops: float, flop_s: float) -> d
         "it_peak": full,
         "rack": full * cluster.rack.chips,
         "pue": pue,
-        "peak": cluster.chips * pue * full,
+        "design_pue": usage_effectiveness(cluster, design_day=True),
+        "peak": cluster.chips * usage_effectiveness(cluster, design_day=True) * full,
         "average": cluster.chips * pue * average,
     }

@@ -30,7 +30,7 @@ OPEN = {"power_budget_w": 1e12, "capex_budget_usd": 1e14, "time_budget_s": 1e12}
 
 def problem(objective: str, boxes: dict[str, tuple[float, float]], **fields) -> Problem:
     with jax.enable_x64(True):
-        return hwopt.objective(objective, **fields).problem().narrowed(boxes)
+        return hwopt.objective(objective, **fields).problem().continuous.narrowed(boxes)
 
 
 def answered(asked: Problem) -> Solution:

@@ -345,7 +345,7 @@ def designs_near(lattice: System, random, count: int) -> np.ndarray:
 @pytest.fixture(scope="module")
 def question():
     with jax.enable_x64(True):
-        problem = hwopt.objective("train_cost").problem()
+        problem = hwopt.objective("train_cost").problem().continuous
     looser = replace(problem, budgets=tuple(replace(each, limit=1.3 * each.limit) for each in problem.budgets))
     lattice = lattice_of(looser)
     points = designs_near(lattice, np.random.default_rng(0), 250)

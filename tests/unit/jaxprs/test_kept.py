@@ -63,7 +63,7 @@ def test_estimates_without_a_compiler(folder):
 
 def test_what_is_read_from_disk_is_read_as_a_programme_alike(folder):
     """The same numbers of the same boxes to the last bit, and every relaxed part named with the line that wrote it."""
-    problem = hwopt.objective("train_cost", workload="mixtral-8x7b", chip="h200").problem()
+    problem = hwopt.objective("train_cost", workload="mixtral-8x7b", chip="h200").problem().continuous
     lattice = lattice_of(problem)
     boxes = lattice.initial_boxes()[:5]
     seen = []
@@ -168,7 +168,9 @@ def test_questions_of_a_form_share_a_line(folder):
     exact._general.cache_clear()
     for chip, budget in (("h100-sxm", 30e6), ("h200", 60e6)):
         with jax.enable_x64(True):
-            exact.ExactModel(hwopt.objective("train_cost", chip=chip, power_budget_w=budget).problem()).prepare()
+            exact.ExactModel(
+                hwopt.objective("train_cost", chip=chip, power_budget_w=budget).problem().continuous
+            ).prepare()
     assert len(files(folder)) == 1
 
 

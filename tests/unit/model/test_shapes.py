@@ -41,8 +41,8 @@ with jax.enable_x64(True):
     jax.eval_shape(lifted_estimate, *dense, Lifted(*map(jnp.asarray, (340.0, 1e12, 3600.0))))
     jax.eval_shape(jax.grad(lambda cluster: estimate(dense[0], cluster, dense[2]).step_time_s), dense[1])
     for fields in ({"split": "disaggregated"}, {"design": "h100-sxm"}):
-        ExactModel(hwopt.objective("serve_cost", **fields).problem()).prepare()
-    ExactModel(hwopt.objective("train_and_serve").problem()).prepare()
+        ExactModel(hwopt.objective("serve_cost", **fields).problem().continuous).prepare()
+    ExactModel(hwopt.objective("train_and_serve").problem().continuous).prepare()
     with pytest.raises(TypeCheckError, match="junction_k"):
         leakage_w(dense[1].chip, 1.0, jnp.ones(2))
     assert bf16_rate(dense[1].chip).shape == ()

@@ -43,7 +43,7 @@ class Case:
     def __init__(self, name: str, count: int):
         objective, fields, boxes = QUESTIONS[name]
         with jax.enable_x64(True):
-            problem = hwopt.objective(objective, **fields).problem()
+            problem = hwopt.objective(objective, **fields).problem().continuous
             self.problem = problem.narrowed({n: (float(a), float(b)) for n, (a, b) in boxes.items()})
             self.lattice = lattice_of(self.problem)
             self.programmes = Programmes(self.problem, self.lattice)

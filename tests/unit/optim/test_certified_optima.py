@@ -43,7 +43,7 @@ LIMITED = (
 def problem_of(name: str) -> Problem:
     """A question; the default one a little looser, so that many designs hold its budgets."""
     with jax.enable_x64(True):
-        problem = hwopt.objective(name).problem()
+        problem = hwopt.objective(name).problem().continuous
     return with_limits(problem, [1.3 * each.limit for each in problem.budgets]) if name == "train_cost" else problem
 
 

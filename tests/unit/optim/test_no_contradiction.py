@@ -80,7 +80,7 @@ def random_problem(rng):
             fields["sites"] = float(rng.choice([1, 1, 1, 2]))
         try:
             asked = hwopt.objective(objective, **fields)
-            plain = asked.problem()
+            plain = asked.problem().continuous
             boxes = [narrowed(plain, rng) for _ in range(4)]
             return asked, fields, roomiest(boxes, rng).frozen(freezing(plain, rng))
         except UserError:  # formats a chip has no units for, a coolant too warm, a value outside its box

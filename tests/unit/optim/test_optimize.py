@@ -191,7 +191,7 @@ def test_infeasible_question_exits_1_and_says_what_would_mend_it(capsys):
 
 def test_rounding_candidates_are_valid():
     with jax.enable_x64(True):
-        problem = hwopt.objective("train_cost").problem()
+        problem = hwopt.objective("train_cost").problem().continuous
     relaxed = {each.name: math.sqrt(each.lower * each.upper) for each in problem.variables}
     relaxed |= {
         "chips": 20000.0,

@@ -44,7 +44,7 @@ SLOW = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) fo
 def programmes(request):
     objective, fields = QUESTIONS[request.param]
     with jax.enable_x64(True):
-        problem = hwopt.objective(objective, **fields).problem()
+        problem = hwopt.objective(objective, **fields).problem().continuous
         return Programmes(problem, lattice_of(problem))
 
 

@@ -59,7 +59,7 @@ def random_study(rng: np.random.Generator, small: bool):
             boxes["tp"] = (4.0, 16.0)
         try:
             if 64 < chips < 1e5:
-                return hwopt.objective(objective, **fields).problem().narrowed(boxes)
+                return hwopt.objective(objective, **fields).problem().continuous.narrowed(boxes)
         except UserError:  # a cooling technology that the site or the chip does not have
             continue
 

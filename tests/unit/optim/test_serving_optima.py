@@ -46,7 +46,7 @@ MARKS = {"experts": (pytest.mark.slow,), "fast": LONG, "disaggregated": LONG}
 def tiny(name: str):
     """A question with its machine as it is, and few integers."""
     question, boxes = TINY[name]
-    problem = question.problem().frozen(MACHINE)
+    problem = question.problem().continuous.frozen(MACHINE)
     clock = problem.upper[[each.name for each in problem.variables].index("clock_ratio")]  # frozen: the most it runs at
     fixed = {"clock_ratio": (math.exp(clock), math.exp(clock))}
     return problem.narrowed({key: (float(low), float(high)) for key, (low, high) in boxes.items()} | fixed)
@@ -102,7 +102,7 @@ def test_integers_there_and_back():
 @pytest.fixture(scope="module")
 def cheapest():
     """The default question with a few integers, hardware free."""
-    problem = ServeCost().problem()
+    problem = ServeCost().problem().continuous
     boxes = {"tp": (2, 4), "pp": (1, 1), "batch": (36, 44), "replicas": (30, 45), "chips_per_rack": (20, 26)}
     problem = problem.narrowed({key: (float(a), float(b)) for key, (a, b) in boxes.items()})
     return problem, hwopt.optimize(problem)
@@ -156,7 +156,9 @@ def test_the_price_of_a_budget_is_what_the_next_one_saves(cheapest):
 @pytest.mark.slow
 def test_what_no_machine_can_do():
     """A token each millisecond: infeasible, proved, and it says which budget clashes and what would mend it."""
-    problem = dataclasses.replace(ServeCost(), tpot_budget_s=1e-3, requests_per_s=1.0).problem().frozen(MACHINE)
+    problem = (
+        dataclasses.replace(ServeCost(), tpot_budget_s=1e-3, requests_per_s=1.0).problem().continuous.frozen(MACHINE)
+    )
     boxes = {"tp": (8.0, 8.0), "pp": (1.0, 1.0), "batch": (1.0, 8.0), "replicas": (1.0, 64.0)}
     solution = hwopt.optimize(problem.narrowed(boxes))
     assert not solution.feasible
@@ -186,7 +188,9 @@ def test_one_chip_that_trains_and_serves():
         "tp": (8, 8), "pp": (1, 1), "virtual_stages": (1, 1), "micro_batch": (1, 2), "scale_up_domain": (8, 16),
         "chips_per_rack": (22, 25), "serve_tp": (2, 4), "serve_pp": (1, 1),
     }  # fmt: skip
-    problem = TrainAndServe().problem().narrowed({key: (float(a), float(b)) for key, (a, b) in boxes.items()})
+    problem = (
+        TrainAndServe().problem().continuous.narrowed({key: (float(a), float(b)) for key, (a, b) in boxes.items()})
+    )
     solution = hwopt.optimize(problem)
     assert solution.feasible and solution.certificate.gap <= 1e-4
     report = solution.report
@@ -215,4 +219,4 @@ def test_two_machines_are_no_sweep():
 )
 def test_what_is_no_question(fields, said):
     with pytest.raises(UserError, match=said):
-        dataclasses.replace(ServeCost(), **fields).problem()
+        dataclasses.replace(ServeCost(), **fields).problem().continuous

@@ -42,7 +42,7 @@ def question():
 
 def answer(objective, seed=0, progress=False, feasible=True):
     """What `optimize` would say, as far as `sensitivity` asks: the integers of `DESIGN`."""
-    problem = objective if hasattr(objective, "template") else objective.problem()
+    problem = objective if hasattr(objective, "template") else objective.problem().continuous
     lattice, built = lattice_of(problem), problem.template
     integers = lattice.design(lattice.point(DESIGN))
     for each in problem.variables:
@@ -105,7 +105,7 @@ QUESTIONS = {
 def test_elasticities_equal_those_of_jax(name):
     """Every number of the report by every input, against JAX's forward mode: to 1e-9, or 1e-12 where they cancel to 0."""
     question, fields = QUESTIONS[name]
-    design = hwopt.objective(question, **fields).problem().template
+    design = hwopt.objective(question, **fields).problem().continuous.template
     names = numbers(design.workload)
     held = hwopt.elasticities(*design.inputs, project=design.project, metrics=names)
     leaves, tree = jax.tree.flatten(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), design))
@@ -142,7 +142,7 @@ def test_unknown_metrics_are_refused(machine):
 
 
 def test_a_drawn_chips_numbers_are_inputs():
-    question = hwopt.objective("train_cost", design="h100-sxm").problem().template
+    question = hwopt.objective("train_cost", design="h100-sxm").problem().continuous.template
     run, cluster, plan, project = question
     held = hwopt.elasticities(run, cluster, plan, project=project, metrics=["capex_usd"]).of("capex_usd")
     assert held["project.process.wafer_usd"] > 0 > held["project.process.stack_bond_yield"]
@@ -170,14 +170,14 @@ def test_a_drawn_chips_numbers_are_inputs():
 def test_units_are_declared(question, field, unit):
     units = {
         each.unit
-        for each in inputs_of(question.problem().template)
+        for each in inputs_of(question.problem().continuous.template)
         if each.name.endswith((f".{field}", f".{field}[core]"))
     }
     assert units == {unit}
 
 
 def test_what_variables_set_is_no_input(question):
-    problem = question.problem()
+    problem = question.problem().continuous
     names = {each.name for each in template_inputs(problem)}
     places = overwritten(problem)
     taken = {each.name for each in inputs_of(problem.template) if each.place in places}
@@ -197,7 +197,7 @@ DERIVED = {
 def test_ranges_are_those_of_the_number_itself(fields):
     """The entry found for an input states the input's value, unless it follows from it in a known way."""
     question = hwopt.objective("train_cost", constants="literature", **fields)
-    problem, stated = question.problem(), 0
+    problem, stated = question.problem().continuous, 0
     records = problem.provenance.records
     for each in template_inputs(problem):
         spread = range_of(each, records)
@@ -212,7 +212,7 @@ def test_ranges_are_those_of_the_number_itself(fields):
 
 
 def test_a_range_carries_its_source(question):
-    problem = question.problem()
+    problem = question.problem().continuous
     by_name, records = {each.name: each for each in template_inputs(problem)}, problem.provenance.records
     spread = range_of(by_name["cluster.prices.hbm_usd_per_byte"], records)
     assert (spread.low, spread.high) == pytest.approx((10e-9, 30e-9)) and spread.kind == "estimate" and spread.source
@@ -255,7 +255,7 @@ def test_json_is_strict_and_complete(found):
     price = next(each for each in document["parameters"] if each["name"] == "cluster.prices.hbm_usd_per_byte_per_s")
     assert price["design_elasticities"]["hbm_bandwidth_bytes_per_s"] < -0.01  # dearer bandwidth, less of it
     assert [each["name"] for each in document["budgets"]] == ["time_budget_s", "capex_budget_usd", "power_budget_w"]
-    known = numbers(hwopt.objective("train_cost").problem().template.workload)
+    known = numbers(hwopt.objective("train_cost").problem().continuous.template.workload)
     assert set(document["metrics"]) >= {"run_cost_usd", "run_time_s", "mfu"} and set(document["metrics"]) <= set(known)
 
 

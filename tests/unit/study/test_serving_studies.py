@@ -36,7 +36,7 @@ def test_a_sweep_says_what_the_model_says(name):
     """Rows of a sweep in single precision: the exact model's to 1e-4, and integer designs."""
     question = QUESTIONS[name]
     dataset = hwopt.sweep(question, samples=512, seed=3)
-    problem = question.problem()
+    problem = question.problem().continuous
     names = [each.name for each in problem.variables]
     rng = np.random.default_rng(0)
     for row in rng.choice(512, 12, replace=False):
@@ -55,7 +55,7 @@ def test_a_sweep_says_what_the_model_says(name):
 
 def test_points_outside_are_marked():
     """Replicas that do not hold whole sets of experts, degrees that do not divide, domains of broken groups."""
-    problem = QUESTIONS["experts"].problem()
+    problem = QUESTIONS["experts"].problem().continuous
     space = Space(problem)
     good = space.completed({"tp": 4.0, "ep": 32.0, "replicas": 16.0, "scale_up_domain": 8.0, "batch": 8.0, "pp": 1.0})
     made = space.as_listed({name: np.float64(value) for name, value in good.items()})
@@ -69,7 +69,7 @@ def test_points_outside_are_marked():
 @pytest.mark.long
 def test_sensitivities_are_those_of_the_optimum():
     """Elasticity of the least price of a token to the price of a chip: what solving again gives."""
-    problem = ServeCost().problem().narrowed(SMALL | {"replicas": (35.0, 40.0)})
+    problem = ServeCost().problem().continuous.narrowed(SMALL | {"replicas": (35.0, 40.0)})
     found = hwopt.sensitivity(problem)
     assert found.optimum is not None, found.unknown
     by = {each.input.name: each for each in found.parameters}
@@ -106,7 +106,9 @@ def test_a_frontier_of_latency():
 def test_intervals_of_an_answer():
     """An answer has the interval of measured services; two groups, which nobody measured, have none."""
     boxes = {"tp": (4.0, 4.0), "pp": (1.0, 1.0), "batch": (60.0, 60.0), "replicas": (40.0, 40.0)}
-    problem = ServeCost(requests_per_s=10.0).problem().frozen(("chip", "network", "facility")).narrowed(boxes)
+    problem = (
+        ServeCost(requests_per_s=10.0).problem().continuous.frozen(("chip", "network", "facility")).narrowed(boxes)
+    )
     solution = hwopt.optimize(problem)
     around = question_interval(solution)
     assert around is not None and 0.02 < around.time < 1.0
@@ -115,6 +117,6 @@ def test_intervals_of_an_answer():
 def test_metrics_of_the_other_kind_are_refused():
     with pytest.raises(UserError, match="metric 'run_cost_usd'"):
         hwopt.sweep(ServeCost(), samples=16, metrics=["run_cost_usd"])
-    problem = ServeCost().problem()
+    problem = ServeCost().problem().continuous
     with pytest.raises(UserError, match="has no 'run_cost_usd'"):
-        dataclasses.replace(problem, objective=hwopt.objective("train_cost").problem().objective)
+        dataclasses.replace(problem, objective=hwopt.objective("train_cost").problem().continuous.objective)

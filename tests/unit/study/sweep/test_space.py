@@ -16,26 +16,30 @@ from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 
 QUESTIONS = {
-    "dense": lambda: TrainCost().problem(),
+    "dense": lambda: TrainCost().problem().continuous,
     "dense, narrowed": lambda: (
         TrainCost()
         .problem()
-        .narrowed({"chips": (8192.0, 9000.0), "tp": (8.0, 16.0), "pp": (7.0, 19.0), "virtual_stages": (2.0, 7.0)})
+        .continuous.narrowed(
+            {"chips": (8192.0, 9000.0), "tp": (8.0, 16.0), "pp": (7.0, 19.0), "virtual_stages": (2.0, 7.0)}
+        )
     ),
-    "dense, frozen": lambda: TrainCost().problem().frozen(["chip", "network", "chips"]),
+    "dense, frozen": lambda: TrainCost().problem().continuous.frozen(["chip", "network", "chips"]),
     "dense, one design": lambda: (
         TrainCost(workload="llama3.1-8b", global_batch=512.0)
         .problem()
-        .narrowed({"chips": (512.0, 512.0), "pp": (1.0, 1.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0)})
+        .continuous.narrowed(
+            {"chips": (512.0, 512.0), "pp": (1.0, 1.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0)}
+        )
     ),
-    "experts": lambda: TrainCost(workload="mixtral-8x7b", global_batch=512.0).problem(),
-    "many experts": lambda: TrainCost(workload="deepseek-v3", global_batch=4096.0).problem(),
+    "experts": lambda: TrainCost(workload="mixtral-8x7b", global_batch=512.0).problem().continuous,
+    "many experts": lambda: TrainCost(workload="deepseek-v3", global_batch=4096.0).problem().continuous,
     "many experts, narrowed": lambda: (
         TrainCost(workload="deepseek-v3", global_batch=4096.0)
         .problem()
-        .narrowed({"ep": (16.0, 64.0), "tp": (1.0, 8.0), "chips": (2000.0, 2100.0)})
+        .continuous.narrowed({"ep": (16.0, 64.0), "tp": (1.0, 8.0), "chips": (2000.0, 2100.0)})
     ),
-    "drawn chip": lambda: TrainCost(design="h100-sxm").problem(),
+    "drawn chip": lambda: TrainCost(design="h100-sxm").problem().continuous,
 }
 COUNT = 4096
 
@@ -128,7 +132,7 @@ def test_stages_are_filled_as_the_plan_says(problems, name):
 
 
 def test_stages_of_every_count():
-    problem = TrainCost().problem()
+    problem = TrainCost().problem().continuous
     space = Space(problem)
     pairs = np.array([(p, v) for p in range(1, 129) for v in range(1, 17) if p * v <= 128], float)
     given = {name: jnp.asarray(space.variables[name].lower) for name in space.variables}
@@ -241,7 +245,7 @@ def test_how_far_outside_the_box(problems, changed, beyond):
 
 @pytest.mark.parametrize("ep, replicas, fits", [(8.0, 8, True), (8.0, 4, False), (4.0, 4, True), (3.0, 6, False)])
 def test_replicas_hold_whole_sets_of_experts(ep, replicas, fits):
-    space = Space(TrainCost(workload="mixtral-8x7b", global_batch=512.0).problem())
+    space = Space(TrainCost(workload="mixtral-8x7b", global_batch=512.0).problem().continuous)
     held = {"tp": 1.0, "pp": 16.0, "chips": 16.0 * replicas, "ep": ep, "global_batch_sequences": 512.0}
     if replicas == 6:
         held["global_batch_sequences"] = 510.0
@@ -260,14 +264,14 @@ def test_unknown_names_are_refused(problems):
 
 
 def test_boxes_without_a_divisor_are_refused():
-    space = Space(TrainCost().problem().narrowed({"tp": (9.0, 15.0)}))
+    space = Space(TrainCost().problem().continuous.narrowed({"tp": (9.0, 15.0)}))
     with pytest.raises(UserError, match=r"no tp between 9 and 15 fits the model"):
         space.drawn(cube(space, 4))
 
 
 def test_free_shapes_are_integers():
     """Layers and width of the model are variables: integers, width in steps, degrees powers of two."""
-    problem = LossUnderBudget().problem()
+    problem = LossUnderBudget().problem().continuous
     space = Space(problem)
     columns, outside = drawn(problem)
     inside = outside == 0
@@ -289,7 +293,7 @@ def test_free_shapes_are_integers():
 def test_random_boxes():
     """Narrow boxes of random places: whatever is inside is a design."""
     rng = np.random.default_rng(3)
-    question = TrainCost(workload="mixtral-8x7b", global_batch=512.0).problem()
+    question = TrainCost(workload="mixtral-8x7b", global_batch=512.0).problem().continuous
     names = (
         "chips",
         "pp",

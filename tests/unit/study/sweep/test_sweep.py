@@ -32,7 +32,7 @@ from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 
 QUESTION = TrainCost(time_budget_s=120 * 86400.0, power_budget_w=80e6, capex_budget_usd=3e9)
-FIELDS = numbers(QUESTION.problem().template.workload)
+FIELDS = numbers(QUESTION.problem().continuous.template.workload)
 BOUNDS = {"tp": (4.0, 16.0), "chips": (8192.0, 32768.0)}
 SAMPLES = 3000
 INPUTS = ("hbm_bandwidth_bytes_per_s", "clock_ratio", "scale_out_bandwidth_bytes_per_s")
@@ -41,7 +41,7 @@ OTHERS = ("workload.sequence_length", "cluster.prices.host_usd")
 
 @pytest.fixture(scope="module")
 def problem():
-    return QUESTION.problem().narrowed(BOUNDS)
+    return QUESTION.problem().continuous.narrowed(BOUNDS)
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +316,7 @@ def test_grids_and_choices(cases):
     )
     np.testing.assert_array_equal(cases["tp"][0], np.tile([4, 8], 6))
     for number, chip in enumerate(("h100-sxm", "b200")):
-        problem = TrainCost(**{**vars(QUESTION), "chip": chip}).problem()
+        problem = TrainCost(**{**vars(QUESTION), "chip": chip}).problem().continuous
         apart = cases.isel(case=number)
         report = report_at(problem, apart, 5)
         assert float(apart["run_cost_usd"][5]) == pytest.approx(float(report.run_cost_usd), rel=2e-5)
@@ -334,7 +334,7 @@ def test_tables_are_taken_as_they_are(table):
     path, dataset = table
     for name, column in TABLE.items():
         np.testing.assert_array_equal(dataset[name], np.float32(column))
-    present = Space(QUESTION.problem()).completed({})
+    present = Space(QUESTION.problem().continuous).completed({})
     np.testing.assert_allclose(dataset["hbm_capacity_bytes"], present["hbm_capacity_bytes"], rtol=1e-6)
     # Three does not divide the heads; a hundred chips are no whole replicas.
     assert dataset["possible"].values[[1, 3]].tolist() == [0, 0]
@@ -354,7 +354,7 @@ def test_what_cannot_be_built_is_not_best(table):
 
 def test_every_metric_has_its_name(table):
     dataset = table[1]
-    report = report_at(QUESTION.problem(), dataset, 0)
+    report = report_at(QUESTION.problem().continuous, dataset, 0)
     for name in FIELDS:
         assert float(dataset[name][0]) == pytest.approx(float(getattr(report, name)), rel=1e-4, abs=1e-6), name
 
@@ -385,7 +385,7 @@ def test_free_shapes():
 
 def test_all_is_held():
     """No coordinate has room: every variant is the same design."""
-    problem = QUESTION.problem()
+    problem = QUESTION.problem().continuous
     held = {name: (x, x) for name, x in Space(problem).completed({}).items()}
     assert Space(problem.narrowed(held)).coordinates == ()
     made = hwopt.sweep(QUESTION, 3, bounds=held)
@@ -398,7 +398,7 @@ def test_without_rows():
 
 
 def test_around_an_optimum():
-    problem = QUESTION.problem()
+    problem = QUESTION.problem().continuous
     design = {name: float(x) for name, x in Space(problem).completed({"tp": 8.0}).items()}
     found = Optimum(design, 1.0, math.nan, True)
     spec = Specification(QUESTION, 10, within=1.1, optima=lambda name, asked: found)
@@ -423,7 +423,7 @@ def test_blocks_are_whole_tiles(monkeypatch):
 
 def test_a_budget_that_no_variable_moves():
     """Beyond its limit it makes a variant one over budget that it binds; else it binds nowhere."""
-    problem = QUESTION.problem()
+    problem = QUESTION.problem().continuous
     five = Metric("five", "1", lambda report: jnp.asarray(5.0), "a number")
     for limit, outcome in ((4.0, "over_budget"), (6.0, "feasible")):
         budgets = (*problem.budgets, Budget("five_budget", five, limit))

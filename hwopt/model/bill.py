@@ -1,0 +1,72 @@
+"""What a cluster is bought in: how many of each part, what each costs, and what it draws at full load.
+
+Every price and every watt of `hwopt.model.cost` and `hwopt.model.power` stands in one line, so that the sums are capital and peak
+power at the meter.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.model import cost, power, rack
+from hwopt.model.thermal import operating_point
+from hwopt.types import Scalar
+
+
+class Line(NamedTuple):
+    """A part. **Units:** USD and W of one, at full load."""
+
+    count: Scalar
+    unit_usd: Scalar
+    unit_w: Scalar
+
+
+def bill_lines(cluster: Cluster) -> dict[str, Line]:
+    """The parts of a cluster by name; a line may count none. Sums of `count x unit` are `capex_usd` and `peak_power_w`.
+
+    Spares are parts of equipment that stand on shelves, without power. What fans, supplies, cooling and conversion draw is counted
+    by the watt of what they serve. Nothing costs a user who rents.
+    """
+    chip, network, prices, facility = cluster.chip, cluster.network, cluster.prices, cluster.facility
+    n, servers, stands = cluster.chips, cluster.chips / cluster.rack.server_chips, rack.racks(cluster)
+    point = operating_point(chip, cluster.cooling)
+    it_w = power.it_w(cluster, point, power.FULL_LOAD)
+    boards_w = it_w * (1.0 - cluster.cooling.fan_fraction) * facility.supply_efficiency
+    built, pool_usd, paid = cost.capital(cluster, it_w), cost.pool_usd(cluster), prices.owned
+    bandwidth, watts = network.bandwidth_bytes_per_s, network.bandwidth_bytes_per_s * network.energy_j_per_byte
+    dollars = bandwidth * prices.network_usd_per_byte_per_s
+    lanes, ports = bandwidth[0] / network.lane_bytes_per_s[0], bandwidth[1] / network.lane_bytes_per_s[1]
+    stacks = jnp.where(chip.hbm_stacks > 0.0, chip.hbm_stacks, 1.0)  # memory that no stacks are stated of counts as one
+    memory_usd, memory_w = (
+        cost.chip_usd(cluster) - prices.chip_base_usd,
+        chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte,
+    )
+    own_w = chip.standby_power_w + point.leakage_w + point.core_w
+    none = jnp.zeros_like(n)
+    lines = {
+        "chips": Line(n, prices.chip_base_usd, own_w),
+        "HBM stacks": Line(n * stacks, memory_usd / stacks, memory_w / stacks),
+        "scale-up lanes": Line(n * lanes, dollars[0] / lanes, watts[0] / lanes),
+        "domain cabling": Line(n, prices.domain_usd_per_chip * network.size[0] / prices.reference_domain, none),
+        "optics beyond racks": Line(
+            n * rack.optical_share(cluster),
+            bandwidth[0] * cluster.rack.optics_usd_per_byte_per_s,
+            bandwidth[0] * cluster.rack.optics_energy_j_per_byte,
+        ),
+        "NICs and fabric": Line(n * ports, (dollars[1] + dollars[2]) / ports, (watts[1] + watts[2]) / ports),
+        "hosts": Line(
+            servers, prices.host_usd * cluster.rack.server_chips, facility.host_power_w * cluster.rack.server_chips
+        ),
+        "memory pool": Line(n, pool_usd, power.pool_w(cluster)),
+        "racks": Line(stands, cluster.rack.price_usd, none),
+        "spares": Line(n * prices.spares_fraction, built.equipment / (n * (1.0 + prices.spares_fraction)), none),
+        "fans and supplies": Line(stands, none, cluster.rack.chips * (it_w - boards_w)),
+        "building, W of IT": Line(
+            n * it_w,
+            facility.construction_usd_per_w + cluster.cooling.capital_usd_per_w,
+            power.design_pue(facility, cluster.cooling) - 1.0,
+        ),
+        "further sites": Line(cluster.sites.count - 1.0, cluster.sites.fixed_usd, none),
+    }  # fmt: skip
+    return {name: line._replace(unit_usd=paid * line.unit_usd) for name, line in lines.items()}

@@ -1,0 +1,98 @@
+"""The bill of an answer: what is bought, how many, at what price, what it draws, and where the price comes from."""
+
+from collections.abc import Mapping
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+from hwopt.catalog import Record
+from hwopt.design.design import Design, completed, serving_part, training_part
+from hwopt.jaxprs.kept import estimated
+from hwopt.model.bill import bill_lines
+from hwopt.optim.solution import Solution
+from hwopt.report.layout import heading
+from hwopt.units import pretty
+from hwopt.workload.train_serve import TrainServe
+
+_PRICED_BY = {
+    "chips": ("chip", "price"), "HBM stacks": ("prices", "hbm_usd_per_byte"), "scale-up lanes": ("scale_up", "price"),
+    "domain cabling": ("prices", "domain_usd_per_chip"), "optics beyond racks": ("rack", "optics_price"),
+    "NICs and fabric": ("scale_out", "price"), "hosts": ("prices", "host_usd"), "memory pool": ("pool", "price"),
+    "racks": ("rack", "price"), "spares": ("prices", "spares_fraction"), "fans and supplies": ("cooling", "fan_fraction"),
+    "building, W of IT": ("site", "construction"), "further sites": ("lines", "site_price"),
+}  # fmt: skip
+"""Part -> the entry that states its price, by what it is of, and the key there."""
+
+_NOTHING = 1e-12
+
+
+class Row(NamedTuple):
+    """A part of the bill. **Units:** USD and W of one."""
+
+    part: str
+    count: float
+    unit_price: float
+    power_w: float
+    source: str
+
+    @property
+    def price(self) -> float:
+        return self.count * self.unit_price
+
+    @property
+    def power(self) -> float:
+        return self.count * self.power_w
+
+
+def bill(solution: Solution) -> list[Row]:
+    """What an answer buys, parts that count, cost and draw nothing left out; sums are its capital and its peak power."""
+    records = solution.problem.provenance.records
+    rows = []
+    for label, design in _machines(solution.built.workload, solution.built):
+        for part, line in estimated(bill_lines, design.cluster).items():
+            count, price, power = map(float, line)
+            if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):
+                rows.append(Row(label + part, count, price, power, _source(records, part)))
+    return sorted(rows, key=lambda row: (-row.price, -row.power))
+
+
+@singledispatch
+def _machines(workload: Any, design: Design) -> list[tuple[str, Design]]:
+    """The machines that an answer buys, with words before their parts where there are two."""
+    return [("", design)]
+
+
+@_machines.register
+def _(workload: TrainServe, design: Design) -> list[tuple[str, Design]]:
+    training, serving = training_part(design), completed(serving_part(design)._replace(project=None))
+    return [("training: ", training), ("serving: ", serving)]
+
+
+def _source(records: Mapping[str, Record], part: str) -> str:
+    """Entry and reference behind a price; the entry alone where its number is made of several."""
+    of, key = _PRICED_BY[part]
+    record = records.get(of)
+    if record is None:
+        return "hwopt"
+    number = record.quantities.get(key)
+    return f"{record.slug}: {number.source}" if number is not None else record.slug
+
+
+def bill_document(solution: Solution) -> list[dict[str, Any]]:
+    """The bill for JSON."""
+    return [row._asdict() for row in bill(solution)]
+
+
+def bill_table(solution: Solution) -> list[str]:
+    """The bill as a table: sums below."""
+    rows = bill(solution)
+    width = max(len(row.part) for row in rows)
+    lines = heading("What is bought")
+    for row in rows:
+        counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"
+        each = f"{row.unit_price:,.4g} $" if row.unit_price else "-"
+        lines.append(
+            f"  {row.part:<{width}} {counted:>12} {each:>12} {pretty(row.price, 'USD'):>12} {pretty(row.power, 'W'):>12}"
+        )
+    paid, drawn = sum(row.price for row in rows), sum(row.power for row in rows)
+    lines.append(f"  {'in all':<{width}} {'':>12} {'':>12} {pretty(paid, 'USD'):>12} {pretty(drawn, 'W'):>12}")
+    return lines
