@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -148,7 +148,7 @@ class MachineQuestion:
     def _fields(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
 
-    @cached_property
+    @property
     def _freed(self) -> frozenset[str]:
         """What is redesigned.
 

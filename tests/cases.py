@@ -279,7 +279,7 @@ def _network(draw: _Draw) -> Network:
     return Network(
         size=np.stack([domain, domain * draw.log(1, 4096)], 1),
         bandwidth_bytes_per_s=bandwidth,
-        lane_bytes_per_s=np.stack([inner / draw.choice(4, 18, 36), outer], 1),
+        lane_bytes_per_s=np.stack([inner / 18.0, outer], 1),
         efficiency=draw.rng.uniform(0.4, 0.97, (draw.n, 3)),
         latency_s=np.stack([draw.log(3e-7, 1e-5), draw.log(1e-6, 3e-5), draw.log(3e-6, 1e-3)], 1),
         ramp=np.resize([0.0, 0.5, 1.0, 1.0, 1.0], (draw.n, 3)),
@@ -293,7 +293,7 @@ def _rack(draw: _Draw) -> Rack:
     """From one chip to a domain of 144; scale-up domains may fit inside, fill or leave it."""
     return Rack(
         chips=draw.either(0.7, draw.choice(1, 4, 8, 16, 32, 64, 72, 144), draw.log(1, 144)),
-        server_chips=draw.choice(1, 4, 8, 16),
+        server_chips=np.full(draw.n, 8.0),
         busbar_limit_w=draw.log(1.5e4, 6e5),
         chip_weight_kg=draw.uniform(8, 25),
         empty_weight_kg=draw.uniform(100, 300),
@@ -309,15 +309,14 @@ def _rack(draw: _Draw) -> Rack:
 
 
 def _facility(draw: _Draw) -> Facility:
-    wet_bulb, spread = draw.uniform(272, 300), draw.uniform(2, 12)
     return Facility(
         host_power_w=draw.log(50, 600),
         idle_host_fraction=draw.uniform(0.2, 0.8),
         supply_efficiency=draw.uniform(0.88, 0.98),
         distribution_efficiency=draw.uniform(0.9, 0.99),
         other_fraction=draw.either(0.3, 0.0, draw.uniform(0.0, 0.1)),
-        wet_bulb_k=wet_bulb,
-        wet_bulb_spread_k=spread,
+        wet_bulb_k=(wet_bulb := draw.uniform(272, 300)),
+        wet_bulb_spread_k=(spread := draw.uniform(2, 12)),
         design_wet_bulb_k=wet_bulb + 2.65 * spread,  # 0.4 % of the hours are above
         room_temperature_k=draw.uniform(291, 308),
         room_approach_k=draw.uniform(4, 12),

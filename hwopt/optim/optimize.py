@@ -60,11 +60,11 @@ def optimize(
     if regime not in REGIMES:
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
-        problem = question_of(objective).frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
+        asked = question_of(objective)
+        problem = asked.continuous if regime == "relaxed" else asked
+        problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
         if not problem.variables:
             raise UserError(f"problem '{problem.name}' has no variables: name at least one")
-        if regime == "relaxed":
-            problem = problem.continuous
         why = "" if regime == "local" else without_lattice(problem)
         if regime != "local" and not why:
             try:

@@ -36,7 +36,7 @@ def question(workload: str, tokens: float, offload: str):
         "train_time", workload=workload, tokens=tokens, global_batch=3072.0, sequence_length=2048.0,
         capex_budget_usd=BUDGET_USD, power_budget_w=1e12, offload=offload, pool="none" if offload == "none" else "cxl-ddr5",
     )  # fmt: skip
-    problem = asked.problem()
+    problem = asked.problem().continuous
     prices = problem.template.cluster.prices
     where = lambda d: (
         d.cluster.prices.chip_base_usd, d.cluster.prices.hbm_usd_per_byte, d.cluster.prices.hbm_usd_per_byte_per_s,

@@ -35,6 +35,7 @@ from objectives.train_cost import TrainCost
 from objectives.train_energy import TrainEnergy
 from objectives.train_time import TrainTime
 from objectives.training import TrainingQuestion
+from tests.budgets import LARGE_RUN
 
 DAY_S = 86400.0
 
@@ -66,31 +67,31 @@ class Study:
 
     def numbers(self) -> Question:
         """The study for the shared model."""
-        problem = self.question.problem()
+        problem = self.question.problem().continuous
         point = lattice_of(problem).point(dict(zip(COORDINATES, self.point, strict=True)))
         return question_of(self.name, problem, point)
 
 
 STUDIES = (
-    Study(TrainCost(), (16, 1, 8, 16, 1, 201, 10, 2, 26, 1, 1)),
+    Study(TrainCost(**LARGE_RUN), (16, 1, 8, 16, 1, 201, 10, 2, 26, 1, 1)),
     Study(
         TrainCost(
             workload="gpt3-175b", chip="a100-80", stack="megatron-2021", site="singapore", tokens=3e12, global_batch=1536,
-            sequence_length=2048, time_budget_s=60 * DAY_S, power_budget_w=12e6, capex_budget_usd=4e8,
+            sequence_length=2048, time_budget_s=60 * DAY_S, power_budget_w=1.38e7, capex_budget_usd=4e8,
         ),
         (8, 1, 16, 6, 1, 32, 50, 2, 37, 1, 1),
     ),
     Study(
         TrainTime(
             workload="llama3.1-70b", chip="h200", cooling="direct-liquid", site="iowa", global_batch=1024,
-            capex_budget_usd=4e8, power_budget_w=12e6,
+            capex_budget_usd=4e8, power_budget_w=1.38e7,
         ),
         (8, 1, 8, 10, 1, 107, 10, 2, 87, 1, 1),
     ),
     Study(
         TrainTime(
             workload="mixtral-8x22b", chip="mi300x", stack="rocm-primus-2025", tokens=10e12, global_batch=1024,
-            capex_budget_usd=3e8, power_budget_w=10e6,
+            capex_budget_usd=3e8, power_budget_w=1.15e7,
         ),
         (12, 1, 1, 1, 2, 487, 1, 2, 26, 1, 1),
     ),
@@ -125,7 +126,7 @@ STUDIES = (
     Study(
         TokensPerDollar(
             workload="qwen2-72b", chip="mi355x", stack="rocm-primus-2025", site="hyperscale-air", prices="on-premise", tokens=7e12,
-            global_batch=1024, time_budget_s=60 * DAY_S, power_budget_w=8e6,
+            global_batch=1024, time_budget_s=60 * DAY_S, power_budget_w=9.2e6,
         ),
         (2, 1, 2, 5, 1, 195, 5, 26, 87, 1, 1),
     ),

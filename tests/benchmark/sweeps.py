@@ -42,7 +42,7 @@ def question(gradients: bool, samples: int, rows: bool = False) -> Specification
     objective = hwopt.objective("train_cost")
     names: list[str] = []
     if gradients:
-        problem = objective.problem()
+        problem = objective.problem().continuous
         names = [each.name for each in problem.variables if each.category != "lookup"]
         prices = [each.name for each in template_inputs(problem) if each.name.startswith("cluster.prices.")]
         names += prices[: GRADIENT_INPUTS - len(names)]

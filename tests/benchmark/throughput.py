@@ -126,7 +126,7 @@ def random_points(problem: Problem, lattice: System, count: int, rng: np.random.
 def instances(count: int = INSTANCES) -> Instances:
     """The same ones at every call."""
     rng = np.random.default_rng(SEED)
-    problem = TrainCost().problem()
+    problem = TrainCost().problem().continuous
     lattice = lattice_of(problem)
     points = random_points(problem, lattice, count, rng)
     shapes = [np.shape(getattr(problem.template.cluster.prices, name)) for name in PRICED]

@@ -9,9 +9,11 @@ import shlex
 import pytest
 
 from hwopt.cli import main
+from tests.budgets import LARGE_RUN
 
 SMALL = "tp=16:16,pp=8:8,virtual_stages=16:16,micro_batch=1:1,scale_up_domain=16:16,chips_per_rack=28:30"
-OPTIMIZE = ["optimize", "train_cost", "--bounds", SMALL]
+OPTIMIZE = ["optimize", "train_cost", "--regime", "relaxed", "--bounds", SMALL]
+OPTIMIZE += [f"--{name.replace('_', '-')}={limit:g}" for name, limit in LARGE_RUN.items()]
 SWEEP = ["sweep", "train_time", "--capex-budget-usd", "1e10", "--power-budget-w", "3e8", "--samples", "2_000"]
 
 
@@ -31,7 +33,7 @@ def test_optimize_writes_a_page_and_json_stays_alone_on_standard_output(tmp_path
     assert f"{document['design']['chips']['value']:,.0f}" in page
     assert "What binds" in page and "proved" in page and "--within 1.1 --report front.html" in page
     assert "Sensitivities" in page and "prices.chip_base_usd" in page
-    assert "hwopt optimize train_cost --bounds" in page and all(
+    assert "hwopt optimize train_cost --regime" in page and all(
         source.split("'")[0] in page for source in ["Llama Team"]
     )
     assert os.listdir(tmp_path) == ["out.html"]  # nothing half-written stays

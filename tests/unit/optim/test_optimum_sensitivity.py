@@ -19,6 +19,7 @@ from hwopt.optim.bounding import bounded
 from hwopt.optim.optimum_sensitivity import NoOptimum, _solved_again, optima, optimum_sensitivity
 from hwopt.optim.programmes import Programmes
 from hwopt.study.sensitivity.inputs import template_inputs
+from tests.budgets import LARGE_RUN
 
 DESIGN = {
     "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 229, "micro_batches": 9, "groups": 1,
@@ -26,13 +27,13 @@ DESIGN = {
 }  # fmt: skip
 """A good design of the default question: 29,312 chips, tp 16, pp 8."""
 
-POWER_W = 40e6
+POWER_W = 45.4e6
 """A power budget that binds there, so that two budgets do."""
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return hwopt.objective("train_cost", power_budget_w=POWER_W).problem().continuous
+    return hwopt.objective("train_cost", **LARGE_RUN | {"power_budget_w": POWER_W}).problem().continuous
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_prices_share_out_the_cost(inputs, found):
 
 
 def test_a_design_that_breaks_a_budget_has_no_sensitivity():
-    tight = hwopt.objective("train_cost", capex_budget_usd=1.2e9).problem().continuous
+    tight = hwopt.objective("train_cost", **LARGE_RUN | {"capex_budget_usd": 1.2e9}).problem().continuous
     with pytest.raises(NoOptimum, match="no hardware holds the budgets"):
         optimum_sensitivity(tight, point_of(tight), [])
 
@@ -165,7 +166,7 @@ def test_what_cannot_be_read_together_is_solved_again(problem, inputs, found):
 
 def test_a_budget_that_no_hardware_touches_holds_or_does_not():
     """What integers alone decide is a number, not a constraint: the wafers of 24,960 chips."""
-    wide, tight = (hwopt.objective("train_cost", wafers_budget=count).problem().continuous for count in (1e4, 10.0))
+    wide, tight = (hwopt.objective("train_cost", **LARGE_RUN, wafers_budget=count).problem().continuous for count in (1e4, 10.0))
     assert optimum_sensitivity(wide, point_of(wide), []).budgets["wafers_budget"] == 0.0
     with pytest.raises(NoOptimum):
         optimum_sensitivity(tight, point_of(tight), [])

@@ -219,4 +219,4 @@ def test_two_machines_are_no_sweep():
 )
 def test_what_is_no_question(fields, said):
     with pytest.raises(UserError, match=said):
-        dataclasses.replace(ServeCost(), **fields).problem().continuous
+        dataclasses.replace(ServeCost(), **fields).problem()

@@ -21,6 +21,7 @@ from hwopt.report.page.variants import variants_page
 from hwopt.report.sweep_document import sweep_document
 from hwopt.study.sensitivity import parameters_of
 from hwopt.units import pretty
+from tests.budgets import LARGE_RUN
 
 EVIL = "<script>alert('x')</script>&\""
 SMALL = {"tp": (16, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "scale_up_domain": (16, 16)}
@@ -62,7 +63,9 @@ def read(page):
 
 @pytest.fixture(scope="module")
 def answer():
-    solution = hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL | {"chips_per_rack": (28, 30)})
+    solution = hwopt.optimize(
+        hwopt.objective("train_cost", **LARGE_RUN), bounds=SMALL | {"chips_per_rack": (28, 30)}, regime="relaxed"
+    )
     return solution, parameters_of(solution)
 
 
