@@ -8,7 +8,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipDesign, ChipProject
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
-from hwopt.hardware.peripherals import MemoryPool, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
 from hwopt.hardware.process import Process
 from hwopt.hardware.technology import Technology
@@ -163,6 +163,7 @@ ENTRIES: Mapping[str, Entry] = {
         | {"price_factor": "1", "chip_usd_per_bf16_flops": "USD/(FLOP/s)", "chip_base_floor_fraction": "1"},
     ),
     "reliability": _entry("reliability", Reliability, numbers={"storage_bandwidth": "B/s"}),
+    "operations": _entry("operation", Operation, numbers={"latency_tail": "s", "bandwidth_spread": "1"}),
     "laws": _entry("law", LossLaw, numbers={"text_stock": "token"}),
     "processes": _entry("process", Process),
     "technologies": _entry(

@@ -1,0 +1,82 @@
+"""Long runs against benchmarks: the factor comes from other runs than Llama 3's, and foretells that one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.model.schedule import production_fraction
+from tests.benchmark.production import inputs, rows, run_of, straggler_sigma
+from tests.cases import replace
+from tests.reference.plain.extremes import largest_of
+
+CHIPS = (16384, 32768, 65536, 131072, 262144)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return {row["id"]: run_of(row) for row in rows()}
+
+
+def test_the_sigma_is_that_of_the_runs_not_held_out(runs):
+    usual = catalog.operation()
+    fitted = straggler_sigma(list(runs.values()), float(usual.stall_fraction))
+    assert float(usual.straggler_sigma) == pytest.approx(fitted, abs=0.0015)
+    without = [each for each in runs.values() if not each.row["held_out"]]
+    assert len(without) == len(runs) - 1
+    assert straggler_sigma(without, float(usual.stall_fraction)) == fitted
+
+
+def test_every_published_run_is_slower_than_its_benchmark(runs):
+    assert all(each.excess > 0.05 for each in runs.values())
+
+
+def test_llama_3_on_16384_chips_within_a_tenth_of_400_tflops(runs):
+    assert float(runs["llama3-16384"].production.model_flops_per_chip_per_s) == pytest.approx(400e12, rel=0.1)
+
+
+def test_runs_that_were_fitted_are_within_a_seventh(runs):
+    assert all(float(each.production.step_time_s) == pytest.approx(each.step_s, rel=1 / 7) for each in runs.values())
+
+
+def test_utilisation_falls_with_chips():
+    row = next(row for row in rows() if row["held_out"])
+    mfu = [float(hwopt.estimate(*inputs(row, chips)).mfu) for chips in CHIPS]
+    assert all(more < fewer for fewer, more in zip(mfu, mfu[1:], strict=False))
+    assert mfu[-1] < 0.985 * mfu[0]
+
+
+def test_production_is_its_own_part_of_a_step():
+    row = next(row for row in rows() if row["held_out"])
+    workload, cluster, plan = inputs(row)
+    report = hwopt.estimate(workload, cluster, plan)
+    parts = report.breakdown
+    together = sum(float(part) for part in parts)
+    assert together == pytest.approx(float(report.step_time_s), rel=1e-6)
+    operation = cluster.operation
+    share = float(operation.stall_fraction) + float(operation.straggler_sigma) * largest_of(16384.0)
+    before = together - float(parts.jitter_s) - float(parts.production_s) - float(parts.overhead_s)
+    assert float(parts.production_s) == pytest.approx(share * before, rel=1e-5)
+
+
+def test_benchmarks_have_none_and_links_without_tails():
+    row = next(row for row in rows() if row["held_out"])
+    workload, cluster, plan = inputs(row, operation=catalog.BENCHMARK)
+    assert float(hwopt.estimate(workload, cluster, plan).breakdown.production_s) == 0.0
+    assert not np.any(cluster.network.latency_tail_s) and not np.any(cluster.network.bandwidth_spread)
+    usual = inputs(row)[1].network
+    assert (np.asarray(usual.latency_tail_s)[1:] > 0).all() and (np.asarray(usual.bandwidth_spread)[1:] > 0).all()
+    assert usual.latency_tail_s[0] == 0.0
+    asked = inputs(row, latency_tail_s=0.0, bandwidth_spread=0.0)[1].network
+    assert not np.any(asked.latency_tail_s) and not np.any(asked.bandwidth_spread)
+    fastest = inputs(row, constants=catalog.SPEED_OF_LIGHT)[1].operation
+    assert float(fastest.straggler_sigma) == float(fastest.stall_fraction) == 0.0
+
+
+def test_the_slope_in_chips_is_that_of_finite_differences():
+    operation = replace(catalog.operation(), straggler_sigma=0.05)
+    at = lambda chips: float(production_fraction(operation, np.float64(chips)))
+    assert at(1.0) == pytest.approx(float(operation.stall_fraction))
+    assert (at(2e5) - at(1e5)) / 0.05 == pytest.approx(largest_of(2e5) - largest_of(1e5), rel=1e-3)
