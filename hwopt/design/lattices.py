@@ -89,7 +89,7 @@ def _training_system(ranges: Ranges) -> System:
         Product(("tp", "groups"), (), *of("scale_up_domain"), name="scale_up_domain", follows="groups"),
         at_most(("pp", "virtual_stages"), most_chunks),  # embedding and head may fill a chunk each
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
-        When("virtual_stages", 2, at_most(("pp",), 1.0, over=("micro_batches",))),
+        When("virtual_stages", 2, Divides(("pp",), ("micro_batches",))),  # whole rounds of an interleaved schedule
         Divides(("ep",), ("tp", "dp"), sites, context),  # whole sets of experts at each site
         Divides((), ("dp",), sites),
     ]  # fmt: skip

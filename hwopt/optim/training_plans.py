@@ -40,7 +40,7 @@ def training_plan_system(run: TrainingRun, cluster: Cluster) -> System:
     """The integers of a plan on a fixed cluster.
 
     `N = t p d c`, t divides the heads, `d b` the batch, e the experts; `e t_e` divides `t c d` of a site, t_e divides t;
-    interleaving has at least as many micro-batches as stages; chunks are no more than layers, embedding and head; one rank has
+    interleaving has whole rounds of as many micro-batches as stages; chunks are no more than layers, embedding and head; one rank has
     nothing to shard, and ZeRO-3 no pipeline.
     """
     chips, batch, sites = (count_of(x) for x in (cluster.chips, run.global_batch_sequences, cluster.sites.count))
@@ -53,7 +53,7 @@ def training_plan_system(run: TrainingRun, cluster: Cluster) -> System:
         Divides(("ep", "expert_tp"), ("tp", "cp", "dp"), sites),
         at_most(("pp", "virtual_stages"), layers + 2.0),
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
-        When("virtual_stages", 2, at_most(("pp",), 1.0, over=("micro_batches",))),
+        When("virtual_stages", 2, Divides(("pp",), ("micro_batches",))),  # whole rounds of an interleaved schedule
         When("pp", 2, at_most(("zero",), 2.0)),
     ]
     if not experts:  # they may have replicas even where nothing else has
@@ -144,7 +144,7 @@ def scope(run: TrainingRun, cluster: Cluster, plans: int) -> str:
         f"heads, cp in {{{', '.join(map(str, degrees))}}} and dp x micro-batch x micro-batches = {batch:,} sequences",
         f"every ep that divides the {experts} experts and expert_tp that divides tp" if experts else "",
         f"every number of chunks a stage within the {layers} layers, embedding and head (interleaving where micro-batches "
-        "are at least pp)",
+        "are a multiple of pp)",
         "recompute none, selective or full",
         "ZeRO-1, ZeRO-2, and ZeRO-3 where pp = 1",
         "layers spread evenly, 1F1B schedules, sequence parallel",
