@@ -89,10 +89,11 @@ def cluster(
 
     **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one by default; `site`;
     `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips` in one instead of as
-    many as fit; `reliability` of the fleet; `operation`: `production` (the default, at the speed of light
-    `benchmark`), which also says how uneven links outside the domain are where neither link nor caller does; `prices`: a price list; `pool`: memory beyond the chips', by default their hosts';
-    `storage`; `sites` that share the chips, and the `lines` between them (`continental`); `constants`: `calibrated` to
-    published runs (the default), `literature`, `speed-of-light`, or a `.toml` file of `hwopt calibrate`.
+    many as fit; `reliability` of the fleet; `operation`: `production` (the default), or `benchmark` (at the speed of light),
+    which also says how uneven links outside the domain are where neither link nor caller does; `prices`: a price list;
+    `pool`: memory beyond the chips', by default their hosts'; `storage`; `sites` that share the chips, and the `lines`
+    between them (`continental`); `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`,
+    or a `.toml` file of `hwopt calibrate`.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
     """

@@ -203,7 +203,7 @@ NEVER_ZERO = frozenset({
     "token_coefficient", "token_exponent", "critical_batch_tokens", "critical_reference_tokens", "repetition_epochs",
     "text_stock", "wafer_diameter", "clustering", "interposer_clustering", "die_bond_yield", "stack_bond_yield",
     "substrate_yield", "fab_yield", "logic_density", "speed", "dies", "enabled_fraction", "clock", "matrix_per_vector",
-    "matrix_transistors", "radix", "rails", "planes", "ports", "hosts", "routers", "global_links", "reticle",
+    "matrix_transistors", "radix", "rails", "planes", "ports", "hosts", "routers", "global_links", "reticle", "package_limit",
     "usable_edge", "cable_limit", "capacity", "update_bandwidth", "checkpoint_bandwidth", "input_bandwidth",
     "dimensions", "links",
 })  # fmt: skip

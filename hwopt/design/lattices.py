@@ -22,6 +22,7 @@ from hwopt.plan import stage_layers
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import tensor_degrees
 
 AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
 
@@ -121,15 +122,17 @@ def _hardware_integers(of: Any) -> tuple[Integer, ...]:
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
-    """Degrees that split heads evenly, and the sequence where it is split too; powers of two where the width is free."""
+    """Degrees that split heads, key-value heads and tiles evenly, and the sequence where it is split too.
+
+    Powers of two where the width is free.
+    """
     workload, _, plan, _ = ranges.template
-    heads = count_of(workload.model.heads)
     if ranges.frees("hidden"):
         low, high = ranges.of("hidden")
         scaled = float(workload.model.heads) * low / float(workload.model.hidden)
         degrees = divisors(round(scaled)) if low == high else [2**k for k in range(12)]
     else:
-        degrees = divisors(heads)
+        degrees = tensor_degrees(workload.model)
     group = plan.groups[prefix]
     if not float(group.sequence_parallel):
         return degrees

@@ -168,9 +168,10 @@ def step_time(
 ) -> StepTime:
     """Time of one training step of a site and its parts.
 
-    `T = (1 + jitter + production)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a mean stage's
-    micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches. The memory pool's link
-    and the exchange between sites add what their overlap leaves; training data, what the rest of the step does not cover.
+    `T = (1 + jitter + production)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a
+    mean stage's micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches. The
+    memory pool's link and the exchange between sites add what their overlap leaves; training data, what the rest of the
+    step does not cover.
 
     **Arguments:** run, cluster and plan of one site (`sites.one_site`); `weights` of a chip; what is `outside` in the pool.
 

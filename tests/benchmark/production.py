@@ -12,7 +12,6 @@ import math
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-
 import hwopt
 from hwopt import catalog
 from tests.cases import replace

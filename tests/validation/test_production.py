@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import hwopt
 from hwopt import catalog
+from hwopt.errors import UserError
+from hwopt.model import chip_project
 from hwopt.model.schedule import production_fraction
+from hwopt.workload.transformer import splits_heads, splits_tiles, tensor_degrees
 from tests.benchmark.production import inputs, rows, run_of, straggler_sigma
 from tests.cases import replace
 from tests.reference.plain.extremes import largest_of
@@ -44,7 +49,7 @@ def test_runs_that_were_fitted_are_within_a_seventh(runs):
 def test_utilisation_falls_with_chips():
     row = next(row for row in rows() if row["held_out"])
     mfu = [float(hwopt.estimate(*inputs(row, chips)).mfu) for chips in CHIPS]
-    assert all(more < fewer for fewer, more in zip(mfu, mfu[1:], strict=False))
+    assert all(more < fewer for fewer, more in itertools.pairwise(mfu))
     assert mfu[-1] < 0.985 * mfu[0]
 
 
@@ -80,3 +85,38 @@ def test_the_slope_in_chips_is_that_of_finite_differences():
     at = lambda chips: float(production_fraction(operation, np.float64(chips)))
     assert at(1.0) == pytest.approx(float(operation.stall_fraction))
     assert (at(2e5) - at(1e5)) / 0.05 == pytest.approx(largest_of(2e5) - largest_of(1e5), rel=1e-3)
+
+
+def test_tensor_parallelism_gives_ranks_whole_heads_and_tiles():
+    shape = replace(catalog.transformer("llama3.1-405b"), heads=96.0, kv_heads=8.0)
+    assert tensor_degrees(shape) == [1, 2, 4, 8, 16, 32]  # 24, 48 and 96 split heads, not 53,248 columns
+    assert not any(splits_heads(shape, t) for t in (3, 6, 12, 5))
+    assert all(splits_heads(shape, t) for t in (1, 2, 4, 8, 16, 24, 48))
+    assert splits_heads(replace(shape, kv_rank=512.0), 12)  # latent attention copies its latent, not heads
+    narrow = replace(shape, ffn=8.0 * 16)
+    assert splits_tiles(narrow, 16) and not splits_tiles(narrow, 32)
+    assert splits_tiles(replace(shape, ffn=8.0 * 16 + 1.0), 32)  # no whole tiles to begin with
+
+
+def test_interleaved_plans_run_whole_rounds():
+    run = catalog.training_run("llama3.1-405b", global_batch=252)
+    assert catalog.plan(run, 576, tp=8, pp=9, cp=2, dp=4, virtual_stages=7) is not None  # 63 micro-batches, 7 rounds
+    with pytest.raises(UserError, match="whole rounds"):
+        catalog.plan(run, 512, tp=8, pp=16, dp=4, virtual_stages=8)
+    catalog.plan(run, 512, tp=8, pp=16, dp=4)  # without chunks any number will do
+
+
+@pytest.mark.parametrize(
+    "name", ["a100-80", "b200", "h100-sxm", "h200", "mi250x", "mi300x", "mi355x", "tpu-v4", "v100"]
+)
+def test_public_packages_are_made(name):
+    assert float(chip_project.margins(catalog.chip_project(name))["package"]) > 0.0
+
+
+def test_four_full_dies_of_2023_have_no_interposer():
+    base = catalog.chip_project("h100-sxm")
+    four = replace(base, design__dies=4.0, design__hbm_stacks=7.0, design__compute_area_m2=4 * 5.5e-4)
+    margins, area = chip_project.margins(four), float(chip_project.areas(four).interposer)
+    limit = float(four.technology.package_limit_m2)
+    assert float(margins["reticle"]) > 0.0 > float(margins["package"])
+    assert float(margins["package"]) == pytest.approx(np.log(limit / area))
