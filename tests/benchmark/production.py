@@ -47,8 +47,7 @@ def inputs(row: dict[str, str], chips: int | None = None, **settings: Any) -> tu
 
 def rows() -> list[dict[str, str]]:
     """Lines of the table."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
 
 
 def run_of(row: dict[str, str]) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -82,7 +83,7 @@ def test_benchmarks_have_none_and_links_without_tails():
 
 def test_the_slope_in_chips_is_that_of_finite_differences():
     operation = replace(catalog.operation(), straggler_sigma=0.05)
-    at = lambda chips: float(production_fraction(operation, np.float64(chips)))
+    at = lambda chips: float(production_fraction(operation, jnp.asarray(chips)))
     assert at(1.0) == pytest.approx(float(operation.stall_fraction))
     assert (at(2e5) - at(1e5)) / 0.05 == pytest.approx(largest_of(2e5) - largest_of(1e5), rel=1e-3)
 
