@@ -64,6 +64,7 @@ CHOICES = {
     "sites": "places that share the chips equally",
     "cooling": "cooling technology, else what the chip's servers are built for",
     "reliability": "how often a fleet fails",
+    "operation": "production, slower by what long runs lose, or benchmark",
     "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
 }
 
@@ -110,6 +111,7 @@ class MachineQuestion:
     sites: float = 1.0
     cooling: str = ""
     reliability: str = "fleet-mean"
+    operation: str = "production"
     prices: str = "default"
     constants: str = "calibrated"
     precision: str = "bf16"
@@ -173,7 +175,7 @@ class MachineQuestion:
     def _machine(self, continuous: bool, **peripherals: Any) -> Cluster:
         """The machine that the question starts from: a chip as it is sold has its TDP, another what a socket feeds."""
         catalog.check_precision(self.chip, self.precision)
-        stated = self._fields("stack", "site", "sites", "reliability", "prices", "constants") | peripherals
+        stated = self._fields("stack", "site", "sites", "reliability", "operation", "prices", "constants") | peripherals
         cluster = catalog.cluster(
             self.chip, _COUNTED_CHIPS, fabric=self.fabric or None, cooling=self.cooling or None, **stated
         )
@@ -252,6 +254,7 @@ class MachineQuestion:
             "cooling": catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),
             "rack": catalog.record("racks", "orv3"),
             "reliability": catalog.record("reliability", self.reliability),
+            "operation": catalog.record("operations", self.operation),
             "prices": catalog.record("prices", self.prices),
             "pool": catalog.record("pools", str(chip.text.get("pool", "none"))),
             "storage": catalog.record("storages", "shared-flash"),

@@ -9,7 +9,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
-from hwopt.hardware.peripherals import MemoryPool, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
 from hwopt.plan import Plan
 from hwopt.stack import Stack
@@ -343,6 +343,14 @@ def _reliability(draw: _Draw) -> Reliability:
     )
 
 
+def _operation(draw: _Draw) -> Operation:
+    """A benchmark, or a long run on a good or bad machine."""
+    return Operation(
+        stall_fraction=draw.either(0.4, 0.0, draw.uniform(0.0, 0.2)),
+        straggler_sigma=draw.either(0.4, 0.0, draw.uniform(0.0, 0.08)),
+    )
+
+
 def _prices(draw: _Draw) -> Prices:
     return Prices(
         chip_base_usd=draw.log(500, 5e4),
@@ -478,6 +486,7 @@ def random_cases(rng: np.random.Generator, n: int, kind: str | None = None) -> t
         rack=_rack(draw),
         facility=_facility(draw),
         reliability=_reliability(draw),
+        operation=_operation(draw),
         prices=_prices(draw),
         stack=_stack(draw),
     )

@@ -18,7 +18,16 @@ from hwopt.catalog.fields import KINDS as kinds
 from hwopt.catalog.load import leaf, record, sources_of
 from hwopt.catalog.names import find, names
 from hwopt.catalog.networks import network
-from hwopt.catalog.peripherals import USUAL_LINES, memory_pool, reliability, sites, storage
+from hwopt.catalog.peripherals import (
+    BENCHMARK,
+    PRODUCTION,
+    USUAL_LINES,
+    memory_pool,
+    operation,
+    reliability,
+    sites,
+    storage,
+)
 from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
@@ -26,9 +35,11 @@ from hwopt.catalog.silicon import chip_project, project_records
 from hwopt.catalog.workloads import loss_law, training_run, transformer
 
 __all__ = [
+    "BENCHMARK",
     "CALIBRATED",
     "LITERATURE",
     "MODES",
+    "PRODUCTION",
     "SPEED_OF_LIGHT",
     "USUAL_LINES",
     "Calibration",
@@ -52,6 +63,7 @@ __all__ = [
     "memory_pool",
     "names",
     "network",
+    "operation",
     "parse_plan",
     "parse_serving_plan",
     "parts",

@@ -5,10 +5,11 @@ from pathlib import Path
 from hwopt.catalog import chips as _chips
 from hwopt.catalog import facilities as _facilities
 from hwopt.catalog import peripherals as _peripherals
-from hwopt.catalog.calibrations import CALIBRATED, calibration, with_constants
+from hwopt.catalog.calibrations import CALIBRATED, SPEED_OF_LIGHT, calibration, with_constants
 from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
 from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.peripherals import Operation
 from hwopt.hardware.prices import Prices
 
 
@@ -76,6 +77,7 @@ def cluster(
     rack: str | Path = "orv3",
     rack_chips: float | None = None,
     reliability: str | Path = "fleet-mean",
+    operation: str | Path | None = None,
     prices: str | Path = "default",
     pool: str | Path | None = None,
     storage: str | Path = "shared-flash",
@@ -87,9 +89,11 @@ def cluster(
 
     **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one by default; `site`;
     `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips` in one instead of as
-    many as fit; `reliability` of the fleet; `prices`: a price list; `pool`: memory beyond the chips', by default their hosts';
-    `storage`; `sites` that share the chips, and the `lines` between them (`continental`); `constants`: `calibrated` to
-    published runs (the default), `literature`, `speed-of-light`, or a `.toml` file of `hwopt calibrate`.
+    many as fit; `reliability` of the fleet; `operation`: `production` (the default), or `benchmark` (at the speed of light),
+    which also says how uneven links outside the domain are where neither link nor caller does; `prices`: a price list;
+    `pool`: memory beyond the chips', by default their hosts'; `storage`; `sites` that share the chips, and the `lines`
+    between them (`continental`); `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`,
+    or a `.toml` file of `hwopt calibrate`.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
     """
@@ -98,6 +102,8 @@ def cluster(
         rack_chips = positive(rack_chips, "rack_chips", least=1.0, most=UNLIMITED)
     several = _peripherals.sites(sites, lines, count)
     entry, ends = record("chips", chip), count / float(several.count)
+    usual = _peripherals.BENCHMARK if constants == SPEED_OF_LIGHT else _peripherals.PRODUCTION
+    operated = supported("operations", usual if operation is None else operation)
     links = network(
         chip,
         domain=domain,
@@ -111,6 +117,7 @@ def cluster(
         chips=ends,
         latency_tail_s=latency_tail_s,
         bandwidth_spread=bandwidth_spread,
+        operation=operated,
     )
     building = _facilities.facility(site, chip)
     around = _facilities.cooling(_facilities.default_cooling(chip, site) if cooling is None else cooling, chip)
@@ -128,6 +135,7 @@ def cluster(
         rack=_facilities.rack(rack, chip, around, building, links, beyond, rack_chips, scale_up),
         facility=building,
         reliability=_peripherals.reliability(reliability),
+        operation=built(Operation, operated),
         prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=ends),
         stack=_chips.stack(software, family),
     )

@@ -8,7 +8,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipDesign, ChipProject
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
-from hwopt.hardware.peripherals import MemoryPool, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
 from hwopt.hardware.process import Process
 from hwopt.hardware.technology import Technology
@@ -164,6 +164,7 @@ ENTRIES: Mapping[str, Entry] = {
         | {"price_factor": "1", "chip_usd_per_bf16_flops": "USD/(FLOP/s)", "chip_base_floor_fraction": "1"},
     ),
     "reliability": _entry("reliability", Reliability, numbers={"storage_bandwidth": "B/s"}),
+    "operations": _entry("operation", Operation, numbers={"latency_tail": "s", "bandwidth_spread": "1"}),
     "laws": _entry("law", LossLaw, numbers={"text_stock": "token"}),
     "processes": _entry("process", Process),
     "technologies": _entry(
@@ -203,7 +204,7 @@ NEVER_ZERO = frozenset({
     "token_coefficient", "token_exponent", "critical_batch_tokens", "critical_reference_tokens", "repetition_epochs",
     "text_stock", "wafer_diameter", "clustering", "interposer_clustering", "die_bond_yield", "stack_bond_yield",
     "substrate_yield", "fab_yield", "logic_density", "speed", "dies", "enabled_fraction", "clock", "matrix_per_vector",
-    "matrix_transistors", "radix", "rails", "planes", "ports", "hosts", "routers", "global_links", "reticle",
+    "matrix_transistors", "radix", "rails", "planes", "ports", "hosts", "routers", "global_links", "reticle", "package_limit",
     "usable_edge", "cable_limit", "capacity", "update_bandwidth", "checkpoint_bandwidth", "input_bandwidth",
     "dimensions", "links",
 })  # fmt: skip

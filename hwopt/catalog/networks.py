@@ -115,6 +115,7 @@ def network(
     chips: float = 1.0,
     latency_tail_s: float | None = None,
     bandwidth_spread: float | None = None,
+    operation: Record | None = None,
 ) -> Network:
     """The network around a chip: its scale-up domain, a pod of scale-out links, the core beyond it.
 
@@ -142,8 +143,8 @@ def network(
     reduction = [link.si("reduction_factor", 1.0) for link in each]
     if in_network_reduction:
         reduction = [link.si("in_network_reduction", plain) for link, plain in zip(each, reduction, strict=True)]
-    tail = _jitter("latency_tail_s", latency_tail_s, outer.link)
-    spread = _jitter("bandwidth_spread", bandwidth_spread, outer.link)
+    tail = _jitter("latency_tail_s", latency_tail_s, outer.link, operation)
+    spread = _jitter("bandwidth_spread", bandwidth_spread, outer.link, operation)
     if spread > 1.0:
         raise UserError(f"bandwidth_spread = {spread:g} must not exceed 1: links would deliver less than nothing")
     return Network(
@@ -165,10 +166,11 @@ def network(
     )
 
 
-def _jitter(name: str, asked: float | None, link: Record) -> float:
-    """A number of jitter that is asked for, 0 and more, or what the link states."""
+def _jitter(name: str, asked: float | None, link: Record, operation: Record | None) -> float:
+    """A number of jitter that is asked for, 0 and more, or what the link states, or else how the machine is run."""
     if asked is None:
-        return link.si(name.removesuffix("_s"), 0.0)
+        key = name.removesuffix("_s")
+        return link.si(key, 0.0 if operation is None else operation.si(key))
     return 0.0 if asked == 0 else positive(asked, name)
 
 

@@ -5,9 +5,12 @@ from pathlib import Path
 
 from hwopt.catalog.load import built, positive, supported
 from hwopt.errors import UserError
-from hwopt.hardware.peripherals import MemoryPool, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
 
 USUAL_LINES = "continental"
+
+PRODUCTION, BENCHMARK = "production", "benchmark"
+"""How machines are run: for weeks beside others, or for a few steps that a table prints."""
 
 
 def memory_pool(name: str | Path) -> MemoryPool:
@@ -54,3 +57,13 @@ def reliability(name: str | Path = "fleet-mean") -> Reliability:
     **Raises:** `UserError` for an unknown name or a bad file.
     """
     return built(Reliability, supported("reliability", name))
+
+
+def operation(name: str | Path = PRODUCTION) -> Operation:
+    """How a machine is run.
+
+    **Arguments:** `name` of an entry (`production`, `benchmark`), or the path of a `.toml` of the same form.
+
+    **Raises:** `UserError` for an unknown name or a bad file.
+    """
+    return built(Operation, supported("operations", name))

@@ -11,7 +11,7 @@ from hwopt.catalog.load import leaf
 from hwopt.errors import UserError, suggest
 from hwopt.plan import Plan, stage_layers
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import Transformer
+from hwopt.workload.transformer import MATRIX_TILE, Transformer, splits_heads, splits_tiles, tensor_degrees
 
 _RECOMPUTE = {"none": (0.0, 0.0), "selective": (0.0, 1.0), "full": (1.0, 0.0)}
 """Word -> share of layers recomputed whole, share of attention cores."""
@@ -200,12 +200,20 @@ def _rest(chips: int, model_parallel: int) -> int:
 
 
 def check_heads(model: Transformer, tp: int) -> None:
-    """Refuses a tensor parallel degree that does not divide the heads."""
-    heads = round(float(model.heads))
+    """Refuses a tensor parallel degree that does not divide heads, key-value heads (or they it) and tiles of the MLP."""
+    heads, groups = round(float(model.heads)), round(float(model.kv_heads))
+    near = sorted(tensor_degrees(model), key=lambda d: abs(math.log(d / tp)))[:2]
+    words = " or ".join(f"tp={d}" for d in sorted(near))
     if heads % tp:
-        near = sorted((d for d in range(1, heads + 1) if heads % d == 0), key=lambda d: abs(math.log(d / tp)))[:2]
-        words = " or ".join(f"tp={d}" for d in sorted(near))
         raise UserError(f"plan: tp={tp} does not divide the {heads} attention heads; try {words}")
+    if not splits_heads(model, tp):
+        raise UserError(
+            f"plan: tp={tp} neither divides the {groups} key-value heads nor is a multiple of them; try {words}"
+        )
+    if not splits_tiles(model, tp):
+        raise UserError(
+            f"plan: tp={tp} does not split the MLP's {round(float(model.ffn)):,} columns into tiles of {MATRIX_TILE}; try {words}"
+        )
 
 
 def check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
@@ -263,5 +271,10 @@ def _check_batch(workload: TrainingRun, pp: int, dp: int, chunks: int, micro_bat
     if chunks > 1 and micro_batches < pp:
         raise UserError(
             f"plan: an interleaved schedule needs at least pp={pp} micro-batches a replica; the batch of {batch} gives "
+            f"{micro_batches}"
+        )
+    if chunks > 1 and micro_batches % pp:
+        raise UserError(
+            f"plan: an interleaved schedule runs whole rounds of pp={pp} micro-batches; the batch of {batch} gives a replica "
             f"{micro_batches}"
         )

@@ -23,6 +23,7 @@ from hwopt.plan import stage_layers
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import tensor_degrees
 
 AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
 
@@ -90,7 +91,7 @@ def _training_system(ranges: Ranges) -> System:
         Product(("tp", "groups"), (), *of("scale_up_domain"), name="scale_up_domain", follows="groups"),
         at_most(("pp", "virtual_stages"), most_chunks),  # embedding and head may fill a chunk each
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
-        When("virtual_stages", 2, at_most(("pp",), 1.0, over=("micro_batches",))),
+        When("virtual_stages", 2, Divides(("pp",), ("micro_batches",))),  # whole rounds of an interleaved schedule
         Divides(("ep",), ("tp", "dp"), sites, context),  # whole sets of experts at each site
         Divides((), ("dp",), sites),
         *machine_relations(ranges),
@@ -118,15 +119,17 @@ def _training_system(ranges: Ranges) -> System:
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
-    """Degrees that split heads evenly, and the sequence where it is split too; powers of two where the width is free."""
+    """Degrees that split heads, key-value heads and tiles evenly, and the sequence where it is split too.
+
+    Powers of two where the width is free.
+    """
     workload, _, plan, _ = ranges.template
-    heads = count_of(workload.model.heads)
     if ranges.frees("hidden"):
         low, high = ranges.of("hidden")
         scaled = float(workload.model.heads) * low / float(workload.model.hidden)
         degrees = divisors(round(scaled)) if low == high else [2**k for k in range(12)]
     else:
-        degrees = divisors(heads)
+        degrees = tensor_degrees(workload.model)
     group = plan.groups[prefix]
     if not float(group.sequence_parallel):
         return degrees

@@ -25,7 +25,7 @@ CLOCK = "clock"
 """The chip sustains the clock that it asks for: throttling answers `estimate`, but as a design it would be a clock that buys
 nothing."""
 
-SILICON = ("reticle", "shoreline")
+SILICON = ("reticle", "shoreline", "package")
 """What bounds a drawn chip besides."""
 
 

@@ -49,6 +49,17 @@ class Sites(eqx.Module):
     )
 
 
+class Operation(eqx.Module):
+    """How a machine is run: what a step of a long run costs beyond that of a benchmark of the same plan."""
+
+    stall_fraction: Scalar = ratio(
+        "of a step: evaluation, saves, data and restarts of processes that stop nobody's clock"
+    )
+    straggler_sigma: Scalar = ratio(
+        "relative standard deviation between chips of a step's time, the slowest sets the pace"
+    )
+
+
 class Reliability(eqx.Module):
     """Interruptions of a job by its chips and what surrounds them, and the way out."""
 

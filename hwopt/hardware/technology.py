@@ -66,6 +66,7 @@ class Technology(eqx.Module):
     )
     reticle_m2: Scalar = quantity("m2", "largest die that a scanner exposes")
     interposer_margin: Scalar = ratio("interposer over the silicon and stacks it carries")
+    package_limit_m2: Scalar = quantity("m2", "largest interposer, or bridged package, that is made in its years")
     usable_edge: Scalar = ratio("share of a die's edge that corners and alignment leave")
     # Power
     matrix_energy_j_per_flop: Scalar = quantity(

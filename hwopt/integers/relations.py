@@ -25,6 +25,9 @@ Columns = Mapping[str, Any]
 SLIP = 1e-9
 """Relative rounding of bounds on products of integers in float64."""
 
+_QUOTIENT_SLIP, _QUOTIENT_SLACK = 1e-6, 1e-3
+"""How far a quotient of columns, single precision too, may be from the integer that it is."""
+
 LARGEST = 10**15
 """Upper end of a coordinate that nothing limits."""
 
@@ -212,6 +215,11 @@ class Divides(Relation):
     def monomials(self) -> tuple[Product, ...]:
         return (self._bound,)
 
+    def impossible(self, low: Columns, high: Columns) -> Any:
+        """Where no value between `low` and `high` holds it: what divides is larger, or all are known and it does not."""
+        known = math.prod((low[name] == high[name] for name in self.names), start=True)
+        return self._bound.impossible(low, high) | (known & ~self.holds(low, _QUOTIENT_SLIP, _QUOTIENT_SLACK))
+
 
 def near_integer(value: Any, slip: float, slack: float) -> Any:
     """Where columns are integers of at least 1, up to rounding."""
@@ -271,11 +279,11 @@ def _nested(one: Any, other: Any) -> Any:
 
 @dataclass(frozen=True)
 class When(Relation):
-    """A product's limits, in force where a coordinate is `least` or more."""
+    """A product's limits, or what divides what, in force where a coordinate is `least` or more."""
 
     name: str
     least: int
-    then: Product
+    then: Product | Divides
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def relaxed(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Sig
         values[each.name] = _quotient(algebra, each, atoms)
     ties: dict[str, Signomial] = {}
     for index, relation in enumerate(system.relations):
-        for each in (relation.then,) if isinstance(relation, When) else relation.monomials():
+        for each in (relation.then if isinstance(relation, When) else relation).monomials():
             in_force = relation.in_force(corners[0]).astype(float) if isinstance(relation, When) else None
             ties |= _ties(algebra, each, each.name or f"relation {index}", atoms, corners, in_force)
     for name in (name for lookup in system.lookups for name in lookup.names):

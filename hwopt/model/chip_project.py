@@ -90,5 +90,5 @@ def areas(project: ChipProject) -> silicon.Areas:
 
 
 def margins(project: ChipProject) -> dict[str, Scalar]:
-    """Signed logarithmic margins of what can be exposed and connected: reticle, shoreline."""
+    """Signed logarithmic margins of what can be exposed and connected: reticle, shoreline, package."""
     return silicon.margins(project.design, project.technology)._asdict()

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.peripherals import Operation
 from hwopt.model import collectives, sites, work
 from hwopt.model.footprint import Offloaded, micro_batches
 from hwopt.model.layer import Exposed, all_layers, layer_time
@@ -38,6 +39,7 @@ class Breakdown(NamedTuple):
     sites_comm_s: Array  # exchange with other sites
     overhead_s: Array
     jitter_s: Array
+    production_s: Array  # what a long run costs beyond a benchmark: stragglers, stalls
 
     @classmethod
     def of(cls, mean: Exposed, **others: Array) -> Breakdown:
@@ -151,14 +153,25 @@ def _last_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
     return 1.0 + several(plan.virtual_stages) * above_zero(fewer - 1.0) - above_zero(1.0 - micro_batches_)
 
 
+def production_fraction(operation: Operation, chips: Scalar) -> Scalar:
+    """Relative lengthening of a step of a long run: `stall + sigma E[max of N]`; 0 in a benchmark.
+
+    **Arguments:** how the machine is run; `chips` N that wait for each other.
+
+    **Source:** `hwopt/data/operations/production.toml`, from pairs in `hwopt/data/runs/production.csv`.
+    """
+    return operation.stall_fraction + jitter_fraction(operation.straggler_sigma, chips)
+
+
 def step_time(
     run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, outside: Offloaded, maximum: Maximum
 ) -> StepTime:
     """Time of one training step of a site and its parts.
 
-    `T = (1 + jitter)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a mean stage's
-    micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches. The memory pool's link
-    and the exchange between sites add what their overlap leaves; training data, what the rest of the step does not cover.
+    `T = (1 + jitter + production)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a
+    mean stage's micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches. The
+    memory pool's link and the exchange between sites add what their overlap leaves; training data, what the rest of the
+    step does not cover.
 
     **Arguments:** run, cluster and plan of one site (`sites.one_site`); `weights` of a chip; what is `outside` in the pool.
 
@@ -197,7 +210,8 @@ def step_time(
     with_pool = beside + pool_traffic * (1.0 / cluster.pool.update_bandwidth_bytes_per_s)
     fed = maximum(with_pool, input_s(run, cluster))
     jitter = jitter_fraction(stack.jitter_sigma, sites.chips_in_step(cluster, plan))
-    uneven = fed * (1.0 + jitter)
+    production = production_fraction(cluster.operation, sites.chips_in_step(cluster, plan))
+    uneven = fed * (1.0 + jitter + production)
     exchange = sites.exchange_s(run, cluster, plan)
     joined = overlapped(uneven, exchange, cluster.sites.overlap, zero, maximum)
     mean = stage.plus(head.scaled(1.0 / plan.pp)).scaled(m)
@@ -213,6 +227,7 @@ def step_time(
         sites_comm_s=joined - uneven,
         overhead_s=stack.step_overhead_s,
         jitter_s=fed * jitter,
+        production_s=fed * production,
     )
     step = joined + stack.step_overhead_s
     hidden = mean.hidden_s + m * above_zero(sends - (with_sends - slowest)) + above_zero(sync - dp_exposed)

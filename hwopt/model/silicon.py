@@ -39,6 +39,7 @@ class Margins(NamedTuple):
 
     reticle: Scalar
     shoreline: Scalar
+    package: Scalar
 
 
 def transistors_per_flop(design: ChipDesign, technology: Technology) -> Scalar:
@@ -126,12 +127,14 @@ def areas(design: ChipDesign, technology: Technology) -> Areas:
 def margins(design: ChipDesign, technology: Technology) -> Margins:
     """How far a design is from what can be exposed and connected: `log(limit / need)`.
 
-    The reticle's margin is log-log concave (its negative is the log of a posynomial); the shoreline's is not, see `areas`.
+    The margins of reticle and package are log-log concave (their negatives are logs of posynomials); the shoreline's is
+    not, see `areas`.
     """
     area = areas(design, technology)
     return Margins(
         reticle=jnp.log(technology.reticle_m2 / area.one_die),
         shoreline=jnp.log(area.shoreline_available / area.shoreline_needed),
+        package=jnp.log(technology.package_limit_m2 / area.interposer),
     )
 
 

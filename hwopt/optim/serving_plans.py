@@ -17,6 +17,7 @@ from hwopt.model.serving import cache
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable
 from hwopt.plan import Plan, stage_layers
 from hwopt.workload.service import Service
+from hwopt.workload.transformer import tensor_degrees
 
 _DEGREES = ("tp", "pp", "dp", "ep", "expert_tp")
 """Another batch is no new plan."""
@@ -50,7 +51,7 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int) -> Syste
     layers, embedding and head; batches on a ladder, no larger than memory holds keys and values of.
     """
     layers, experts = count_of(service.model.layers), count_of(service.model.experts)
-    degrees = [tp for tp in divisors(count_of(service.model.heads)) if chips % tp == 0]
+    degrees = [tp for tp in tensor_degrees(service.model) if chips % tp == 0]
     fills = dict(zip(degrees, most_sequences(service, cluster, degrees), strict=True))
     by_degree = np.array([max(fills.get(tp, 1.0), 1.0) for tp in range(max(degrees) + 1)])
     stages_too = 0.0 if float(service.decodes) else 1.0  # prompts of all stages are in flight at once

@@ -16,6 +16,7 @@ from hwopt.integers.system import System, integer
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable
 from hwopt.plan import Plan, stage_layers
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import tensor_degrees
 
 LEAST_CONTEXT_TOKENS = 1024
 """Tokens of a sequence that context parallelism leaves a chip at least: below, its ring passes outlast their attention."""
@@ -39,9 +40,9 @@ def contexts(sequence: int) -> list[int]:
 def training_plan_system(run: TrainingRun, cluster: Cluster) -> System:
     """The integers of a plan on a fixed cluster.
 
-    `N = t p d c`, t divides the heads, `d b` the batch, e the experts; `e t_e` divides `t c d` of a site, t_e divides t;
-    interleaving has at least as many micro-batches as stages; chunks are no more than layers, embedding and head; one rank has
-    nothing to shard, and ZeRO-3 no pipeline.
+    `N = t p d c`, t splits heads, key-value heads and tiles evenly (`tensor_degrees`), `d b` the batch, e the experts;
+    `e t_e` divides `t c d` of a site, t_e divides t; interleaving has whole rounds of as many micro-batches as stages;
+    chunks are no more than layers, embedding and head; one rank has nothing to shard, and ZeRO-3 no pipeline.
     """
     chips, batch, sites = (count_of(x) for x in (cluster.chips, run.global_batch_sequences, cluster.sites.count))
     heads, experts, layers = (count_of(x) for x in (run.model.heads, run.model.experts, run.model.layers))
@@ -53,13 +54,13 @@ def training_plan_system(run: TrainingRun, cluster: Cluster) -> System:
         Divides(("ep", "expert_tp"), ("tp", "cp", "dp"), sites),
         at_most(("pp", "virtual_stages"), layers + 2.0),
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
-        When("virtual_stages", 2, at_most(("pp",), 1.0, over=("micro_batches",))),
+        When("virtual_stages", 2, Divides(("pp",), ("micro_batches",))),  # whole rounds of an interleaved schedule
         When("pp", 2, at_most(("zero",), 2.0)),
     ]
     if not experts:  # they may have replicas even where nothing else has
         relations.append(When("zero", 2, at_least(("dp", "cp"), 2.0)))
     coordinates = (
-        integer("tp", (1, chips), among=divisors(heads)),
+        integer("tp", (1, chips), among=tensor_degrees(run.model)),
         integer("cp", (1, chips), among=contexts(count_of(run.sequence_length))),
         integer("pp", (1, layers + 2)),
         integer("dp", (1, chips)),
@@ -144,7 +145,7 @@ def scope(run: TrainingRun, cluster: Cluster, plans: int) -> str:
         f"heads, cp in {{{', '.join(map(str, degrees))}}} and dp x micro-batch x micro-batches = {batch:,} sequences",
         f"every ep that divides the {experts} experts and expert_tp that divides tp" if experts else "",
         f"every number of chunks a stage within the {layers} layers, embedding and head (interleaving where micro-batches "
-        "are at least pp)",
+        "are a multiple of pp)",
         "recompute none, selective or full",
         "ZeRO-1, ZeRO-2, and ZeRO-3 where pp = 1",
         "layers spread evenly, 1F1B schedules, sequence parallel",

@@ -19,6 +19,7 @@ PARTS: Mapping[str, str] = {
     "sites_comm": "#110044",
     "overhead": "#111111",
     "jitter": "#A8A8A8",
+    "production": "#7D6B8A",
 }
 """Part of a step -> its colour.
 

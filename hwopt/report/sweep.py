@@ -23,6 +23,7 @@ _STOPS = {name: each.stop for name, each in declared_margins().items()} | {
     "clock": "clock that cooling or power cap does not sustain",
     "reticle": "die beyond the reticle",
     "shoreline": "interfaces beyond the die's edge",
+    "package": "package beyond the largest interposer",
     "bounds": "outside its box, or no integer",
 }  # constraint of every design -> what fails; budgets speak for themselves
 

@@ -45,6 +45,37 @@ class Transformer(eqx.Module):
         return self.layers - self.moe_layers
 
 
+MATRIX_TILE = 8
+"""Elements: a matrix dimension in 16 bit must be a multiple of it for tensor cores to be used as they are meant (16 B).
+
+**Source:** NVIDIA, Matrix Multiplication Background, User's Guide, requirements for tensor cores (recalled).
+"""
+
+
+def splits_heads(shape: Transformer, tp: int) -> bool:
+    """Whether tensor parallelism of a degree gives each rank whole heads: query heads evenly, and key-value heads evenly or,
+    where there are more ranks, each copied to as many ranks.
+
+    **Source:** Megatron-Core, `num_query_groups` a multiple of the tensor-parallel size or the size of it; vLLM likewise.
+    """
+    heads, groups = round(float(shape.heads)), round(float(shape.kv_heads))
+    latent = float(shape.kv_rank) > 0.0  # every rank holds the latent, and makes keys and values of its own heads
+    return heads % tp == 0 and (latent or groups % tp == 0 or tp % groups == 0)
+
+
+def splits_tiles(shape: Transformer, tp: int) -> bool:
+    """Whether a rank's share of the MLP is whole tiles of `MATRIX_TILE`, where the whole is."""
+    inner = round(float(shape.ffn))
+    return inner % MATRIX_TILE != 0 or inner % (tp * MATRIX_TILE) == 0
+
+
+def tensor_degrees(shape: Transformer) -> list[int]:
+    """Tensor-parallel degrees that a model's heads and tiles allow, ascending."""
+    heads = round(float(shape.heads))
+    degrees = (t for t in range(1, heads + 1) if heads % t == 0)
+    return [t for t in degrees if splits_heads(shape, t) and splits_tiles(shape, t)]
+
+
 def attention_parameters(shape: Transformer) -> Scalar:
     """Weights of one layer's attention.
 

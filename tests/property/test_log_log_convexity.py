@@ -91,6 +91,7 @@ def everything():
         cluster,
         cooling__sink_resistance_k_per_w=np.where(sink == 0, 1e-3, sink),
         stack__jitter_sigma=0.0,
+        operation__straggler_sigma=0.0,
         prices__owned=1.0,
         prices__capital_rate_per_s=1e-9,
         network__size=np.minimum(cluster.network.size, cluster.rack.chips[:, None] * [0.9, 1e9]),

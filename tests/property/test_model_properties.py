@@ -150,6 +150,8 @@ FASTER = {
     "stack__optimizer_passes": 0.9,
     "stack__step_overhead_s": 0.5,
     "stack__jitter_sigma": 0.5,
+    "operation__stall_fraction": 0.5,
+    "operation__straggler_sigma": 0.5,
 }
 """Cluster fields and factors that may only shorten a step. Not here: the scale-up domain (a larger one trades bandwidth
 for the latency of a longer ring) and the threshold voltage (it moves power, and with it the clock, alone). More memory

@@ -83,7 +83,10 @@ def test_every_part_is_compared():
         "cables": network.size[:, 0] > 1,
         **{f"no {name}": actual[f"margins.{name}"] < 0 for name in ("pool", "rack_cables")},
         **{name: actual[name] > 0 for name in ("pool_per_chip_bytes", "site_power_w")},
-        **{name: actual[f"breakdown.{name}"] > 0 for name in ("offload_s", "input_s", "sites_comm_s", "jitter_s")},
+        **{
+            name: actual[f"breakdown.{name}"] > 0
+            for name in ("offload_s", "input_s", "sites_comm_s", "jitter_s", "production_s")
+        },
     }
     rare = {name: int(rows.sum()) for name, rows in occurs.items() if rows.sum() < 10}
     assert not rare

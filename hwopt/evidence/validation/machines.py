@@ -74,8 +74,9 @@ def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
 @cache
 def _parts(accelerator: str, domain: float | None, links: float | None, stack: str) -> Cluster:
     return catalog.cluster(
-        accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links, constants=catalog.LITERATURE
-    )
+        accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links, constants=catalog.LITERATURE,
+        operation=catalog.BENCHMARK,
+    )  # fmt: skip
 
 
 Constants = Callable[[Machine, str], Cluster]

@@ -7,7 +7,7 @@ BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 
 BREAKDOWN = (
     "compute_s", "memory_bound_s", "host_s", "tp_comm_s", "cp_comm_s", "ep_comm_s", "pp_comm_s",
     "pp_bubble_s", "pp_imbalance_s", "dp_comm_s", "optimizer_s", "offload_s", "input_s", "sites_comm_s",
-    "overhead_s", "jitter_s",
+    "overhead_s", "jitter_s", "production_s",
 )  # fmt: skip
 
 

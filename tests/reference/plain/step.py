@@ -84,9 +84,12 @@ def waiting(run, cluster, plan, on_chip: float) -> tuple[dict[str, float], float
     fed = max(with_pool, feeding(run, cluster))
     together = cluster.chips * cluster.sites.count ** (1.0 / plan.local_steps)
     late = fed * cluster.stack.jitter_sigma * largest_of(together)
-    joined = max(fed + late, (1.0 - between) * (fed + late) + exchanged)
-    parts = {"offload_s": with_pool - on_chip, "input_s": fed - with_pool, "jitter_s": late}
-    parts["sites_comm_s"] = joined - fed - late
+    run_for_weeks = cluster.operation
+    beyond = fed * run_for_weeks.stall_fraction + fed * run_for_weeks.straggler_sigma * largest_of(together)
+    own = fed + late + beyond
+    joined = max(own, (1.0 - between) * own + exchanged)
+    parts = {"offload_s": with_pool - on_chip, "input_s": fed - with_pool, "jitter_s": late, "production_s": beyond}
+    parts["sites_comm_s"] = joined - own
     hidden = max(streamed - (beside_pool - on_chip), 0.0) + max(exchanged - parts["sites_comm_s"], 0.0)
     return parts, hidden
 

@@ -166,7 +166,9 @@ def test_what_cannot_be_read_together_is_solved_again(problem, inputs, found):
 
 def test_a_budget_that_no_hardware_touches_holds_or_does_not():
     """What integers alone decide is a number, not a constraint: the wafers of 24,960 chips."""
-    wide, tight = (hwopt.objective("train_cost", **LARGE_RUN, wafers_budget=count).problem().continuous for count in (1e4, 10.0))
+    wide, tight = (
+        hwopt.objective("train_cost", **LARGE_RUN, wafers_budget=count).problem().continuous for count in (1e4, 10.0)
+    )
     assert optimum_sensitivity(wide, point_of(wide), []).budgets["wafers_budget"] == 0.0
     with pytest.raises(NoOptimum):
         optimum_sensitivity(tight, point_of(tight), [])

@@ -296,7 +296,18 @@ def test_where_the_optimum_is_unreadable_the_rest_is_told(question, monkeypatch,
 
 def test_the_command_prints_json_and_draws(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(study, "best", answer)
-    code = main(["sensitivity", "train_cost", *LARGE, "--json", "--metrics", "hfu,step_time_s", "--figure", str(tmp_path / "t.png")])
+    code = main(
+        [
+            "sensitivity",
+            "train_cost",
+            *LARGE,
+            "--json",
+            "--metrics",
+            "hfu,step_time_s",
+            "--figure",
+            str(tmp_path / "t.png"),
+        ]
+    )
     captured = capsys.readouterr()
     assert code == 0 and captured.err == ""
     assert {"hfu", "step_time_s", "run_cost_usd"} <= set(json.loads(captured.out)["metrics"])
