@@ -39,6 +39,7 @@ _CHOICES = CHOICES | {
     "law": "how loss follows from parameters, tokens and batch",
     "recompute": "activations computed again in the backward pass: none, selective, full",
     "sequence_length": "tokens a sequence",
+    "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
     "global_batch": "sequences a step, where no loss is asked for",
 }
@@ -60,6 +61,7 @@ class TrainingQuestion(MachineQuestion):
     tokens: float = 15.6e12
     global_batch: float = 2048.0
     sequence_length: float = 8192.0
+    checkpoint_interval_s: float = 0.0
     time_budget_s: float = NO_LIMIT
     cost_budget_usd: float = NO_LIMIT
     energy_budget_j: float = NO_LIMIT
@@ -96,7 +98,7 @@ class TrainingQuestion(MachineQuestion):
         return (variable("global_batch_sequences", 64.0, 65536.0), KNOWN["tokens"], *shape)
 
     def _stated(self, continuous: bool) -> Problem:
-        stated = self._fields("sequence_length", "global_batch", "precision", "tokens", "law")
+        stated = self._fields("sequence_length", "global_batch", "precision", "tokens", "law", "checkpoint_interval_s")
         run = catalog.training_run(self.workload, **stated)
         cluster = self._machine(continuous, pool=self.pool or None, lines=self.lines or None)
         plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes", **self._offloaded())

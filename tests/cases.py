@@ -147,6 +147,7 @@ def _run(draw: _Draw, model: Transformer, replicas_times_micro_batches: np.ndarr
         activation_bytes=draw.choice(1, 2, 2, 2, 4),
         causal_fraction=draw.choice(0.5, 0.5, 0.6, 1),
         trainable_fraction=draw.either(0.7, 1.0, draw.log(1e-3, 1)),
+        checkpoint_interval_s=np.resize([0.0, 0.0, 0.0, 900.0], draw.n),
         input_bytes_per_token=draw.either(0.6, 4.0, draw.log(2, 1e6)),
         routing_imbalance=np.where(model.experts > 0, draw.uniform(1, 1.6), 1.0),
     )

@@ -78,6 +78,7 @@ def training_run(
     routing_imbalance: float = 1.0,
     input_bytes_per_token: float | None = None,
     law: str | Path = "chinchilla-epoch",
+    checkpoint_interval_s: float = 0.0,
 ) -> TrainingRun:
     """A training run of a workload.
 
@@ -86,7 +87,8 @@ def training_run(
     nvfp4 fp4 int8; `tokens` of the run, the published number by default, else 20 a parameter; `unique_tokens` that exist, the
     stock of public text by default; `causal_fraction` of the scores computed; `trainable_fraction` of the weights;
     `routing_imbalance` busiest expert rank over mean; `input_bytes_per_token` read from storage (4 as token numbers; a 16 x 16
-    patch of pixels 768); `law`: how loss follows from parameters, tokens and batch.
+    patch of pixels 768); `law`: how loss follows from parameters, tokens and batch;
+    `checkpoint_interval_s` of work between saves, 0: as many as lose least.
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
@@ -118,6 +120,7 @@ def training_run(
         "causal_fraction": _share(causal_fraction, "causal_fraction"),
         "trainable_fraction": _share(trainable_fraction, "trainable_fraction"),
         "input_bytes_per_token": _pick(input_bytes_per_token, "input_bytes", entry, lambda: TOKEN_NUMBER_BYTES),
+        "checkpoint_interval_s": checkpoint_interval_s and positive(checkpoint_interval_s, "checkpoint_interval_s"),
         "routing_imbalance": positive(routing_imbalance, "routing_imbalance", least=1.0),
     }
     return TrainingRun(

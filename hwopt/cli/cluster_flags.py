@@ -43,6 +43,7 @@ RUN = (
     Flag("--global-batch", "sequences a step (default: the workload's)", INTEGER, None, TRAINING),
     Flag("--seq-len", "tokens a sequence (default: the workload's)", INTEGER, None, TRAINING, ("--sequence-length",),
          field="sequence_length"),
+    Flag("--checkpoint-interval-s", "seconds of work between saves (default: as many as lose least)", POSITIVE, None, TRAINING),
     Flag("--tokens", "tokens of the whole run (default: the workload's)", POSITIVE, None, TRAINING),
 )  # fmt: skip
 """Arguments of `catalog.training_run`."""

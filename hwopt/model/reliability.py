@@ -1,9 +1,9 @@
 """What many chips lose that one would not: any of N can stop the job.
 
-Every formula from `failure_rate_per_s` to `time_multiplier` is log-log convex: sums, products, positive powers and maxima
-of monomials, the exponential of one, and 1/(1-x).
+Rates, times of saves and `multiplier_at` are log-log convex: sums, products, positive powers and exponentials of monomials.
 """
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -72,39 +72,65 @@ def restart_s(checkpoint: Scalar, chips: Scalar, reliability: Reliability, stora
     return reliability.restart_s + drain_s(checkpoint, chips, storage)
 
 
+_STEPS = 5
+"""Newton steps to the best interval, from above: the fifth moves it by less than 1e-12 of itself."""
+
+_TERMS = 9
+"""Terms of `sinh(y) / y` in y^2: the next is below 1e-9 where a run gets ahead at all, `y < 2.3`."""
+
+
 def checkpoint_interval_s(save: Scalar, mtbf: Scalar, drain: Scalar, maximum: Maximum) -> Scalar:
-    """Time between the starts of two saves: `tau = max(sqrt(2 delta M), drain)`.
+    """Time of work between two saves: the least time lost, and not before storage has the last save.
 
-    Young's optimum, and not before storage has the last one. `lost_fraction` has its least there.
+    `tau / M = 1 - e^(-(tau + delta) / M)`, where the renewal process has its least; Young's `sqrt(2 delta M)` where a save is short
+    against the time between failures, M where it is long.
 
-    **Source:** Young, CACM 1974; Daly, FGCS 2006, to first order.
+    **Source:** Young, CACM 1974; Daly, FGCS 2006.
     """
-    return maximum(jnp.sqrt(2.0 * save * mtbf), drain)
+    delta = save / mtbf
+    young = jnp.sqrt(2.0 * delta)
+    share = jnp.where(young < 1.0, young, 1.0)
+    for _ in range(_STEPS):
+        gone = -jnp.expm1(-(share + delta))
+        share = share - (share - gone) / gone
+    return maximum(share * mtbf, drain)
+
+
+def log_multiplier_at(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar) -> Scalar:
+    """Logarithm of run time over useful time when saving every tau: `(drain + R) / M + log((e^x - 1) M / tau)`.
+
+    `x = (tau + delta) / M`.
+
+    A renewal process: tau of work and a save must pass without a failure; one costs all since the last save that storage has, and
+    the way back, in which more may strike. Holds where M is shorter than a save.
+
+    **Arguments:** s, as the functions above give them. **Source:** Daly, FGCS 2006, equation 13.
+    """
+    x = (interval + save) / mtbf
+    grown = x + jnp.log(-jnp.expm1(-x) / x)  # log((e^x - 1) / x) that neither overflows nor cancels
+    return (drain + restart) / mtbf + grown + jnp.log1p(save / interval)
+
+
+def multiplier_at(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar) -> Scalar:
+    """The same as a product of positive series, which readers of sums of monomials take as it is.
+
+    `e^((drain + R) / M + x / 2) (1 + delta / tau) sum_k (x / 2)^2k / (2k + 1)!`. Log-log convex.
+    """
+    x = (interval + save) / mtbf
+    square, term, series = 0.25 * x * x, 1.0, 1.0
+    for k in range(1, _TERMS):
+        term = term * square * (1.0 / (2 * k * (2 * k + 1)))
+        series = series + term
+    return jnp.exp((drain + restart) / mtbf + 0.5 * x) * series * (1.0 + save / interval)
 
 
 def lost_at_interval(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar) -> Scalar:
-    """Share of time lost when saving every tau: `delta / tau + (tau / 2 + drain + R) / M`. A posynomial.
-
-    Half an interval is done again after an interruption, and the drain, since what storage lacks is lost.
-
-    **Returns:** a fraction; the first order of a renewal process, meaningful well below 1.
-    """
-    return save / interval + (0.5 * interval + drain + restart) / mtbf
+    """Share of time lost when saving every tau: `1 - 1 / multiplier`."""
+    return -jnp.expm1(-log_multiplier_at(interval, save, mtbf, drain, restart))
 
 
 def lost_fraction(save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar, maximum: Maximum) -> Scalar:
-    """Share of time lost with the best interval: `delta / tau + (tau / 2 + drain + R) / M`, tau as above.
-
-    `sqrt(2 delta / M) + (drain + R) / M` where storage keeps up. Log-log convex, as the least over tau of a posynomial
-    under tau >= drain; the smooth maximum keeps it so. Against the least of Daly's renewal formula,
-    `M e^(R/M) (e^((tau + delta)/M) - 1) / tau - 1` of time added, this interval costs less than 0.02 % of run time where
-    delta < M/100 (0.5 % to M/10), and `1 / (1 - lost) - 1` is more by at most 6 % of itself up to 10 % lost, 13 % up to
-    20 %, 32 % up to 40 %.
-
-    **Arguments:** s, as the functions above give them.
-
-    **Returns:** a fraction; may exceed 1 where the job never gets ahead.
-    """
+    """Share of time lost with the best interval. **Arguments:** s, as the functions above give them."""
     return lost_at_interval(checkpoint_interval_s(save, mtbf, drain, maximum), save, mtbf, drain, restart)
 
 
@@ -118,9 +144,8 @@ def time_multiplier(lost: Scalar) -> Scalar:
     return 1.0 / goodput(lost)
 
 
-def goodput_margin(lost: Scalar) -> Scalar:
-    """`log(LARGEST_LOST / lost)`: negative where the job does not get ahead and `goodput` must not be believed."""
-    return jnp.log(LARGEST_LOST / lost)
+MOST_MULTIPLIER = 1.0 / (1.0 - LARGEST_LOST)
+"""Run time over useful time from which a job does not get ahead."""
 
 
 class Failures(NamedTuple):
@@ -131,6 +156,7 @@ class Failures(NamedTuple):
     drain_s: Array
     goodput: Array
     margin: Array
+    saves: Array  # logarithm of a stated interval over what storage takes; infinite where none is stated
 
 
 def failures(
@@ -143,13 +169,22 @@ def failures(
 ) -> Failures:
     """The functions above in a row: a job that trains `parameters` on all chips of a cluster at a junction temperature.
 
-    **Arguments:** `interval_s` between saves, where it is not to be the best one. What is lost is a posynomial of the interval,
-    least at the best one among those of at least `drain_s`, that storage keeps up with. Goodput is then `1 - lost`, not held
-    above 0: for a caller that bounds the margin.
+    **Arguments:** `interval_s` between saves, where it is neither to be the best one nor stated by the run. The multiplier is then
+    not held, as a product of positive series: for a caller that bounds the margin.
     """
     own, chips = cluster.reliability, cluster.chips
     mtbf, checkpoint = job_mtbf_s(own, chips, junction_k), checkpoint_bytes(parameters, run)
     save, drain = save_s(checkpoint, chips, own), drain_s(checkpoint, chips, cluster.storage)
-    interval = checkpoint_interval_s(save, mtbf, drain, maximum) if interval_s is None else interval_s
-    lost = lost_at_interval(interval, save, mtbf, drain, restart_s(checkpoint, chips, own, cluster.storage))
-    return Failures(mtbf, interval, drain, goodput(lost) if interval_s is None else 1.0 - lost, goodput_margin(lost))
+    restart = restart_s(checkpoint, chips, own, cluster.storage)
+    free = checkpoint_interval_s(save, mtbf, drain, maximum) if interval_s is None else interval_s
+    stated = run.checkpoint_interval_s > 0.0
+    interval = jnp.where(stated, run.checkpoint_interval_s, free)
+    keeps_up = jnp.where(stated, jnp.log(jnp.where(stated, run.checkpoint_interval_s, 1.0) / drain), jnp.inf)
+    if interval_s is None:
+        logarithm = log_multiplier_at(interval, save, mtbf, drain, restart)
+        useful = goodput(-jnp.expm1(-logarithm))
+        margin = math.log(MOST_MULTIPLIER) - logarithm
+    else:
+        multiplier = multiplier_at(interval, save, mtbf, drain, restart)
+        useful, margin = 1.0 / multiplier, jnp.log(MOST_MULTIPLIER / multiplier)
+    return Failures(mtbf, interval, drain, useful, margin, keeps_up)

@@ -87,8 +87,9 @@ class TrainingMargins(Margins):
     context: Scalar = margin("sequence split beyond its tokens", "splits the sequence {over} finer than its tokens")
     failures: Scalar = margin(
         "failures: the run does not get ahead",
-        "loses {over} more time to failures than there is: the job does not get ahead",
+        "takes {over} more than twenty times its useful time: failures leave it no way ahead",
     )
+    saves: Scalar = margin("saves faster than storage", "saves {over} more often than storage takes its checkpoints")
 
 
 class ServingMargins(Margins):

@@ -67,7 +67,7 @@ def training_report(
         executed_over_useful=executed_flops / model_flops,
         memory=memory,
         breakdown=time.breakdown,
-        margins=TrainingMargins(**machine.margins(it), **plan_margins, failures=stops.margin),
+        margins=TrainingMargins(**machine.margins(it), **plan_margins, failures=stops.margin, saves=stops.saves),
     )
     report = TrainingReport(
         **common,

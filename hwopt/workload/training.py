@@ -29,4 +29,5 @@ class TrainingRun(eqx.Module):
     input_bytes_per_token: Scalar = quantity(
         "B", "read from storage: 4 as token numbers, hundreds as pixels", key="input_bytes"
     )
+    checkpoint_interval_s: Scalar = switch("seconds of work between saves; 0: as many as lose least", key="")
     routing_imbalance: Scalar = computed("", "tokens of the busiest expert rank over the mean, >= 1")

@@ -15,7 +15,7 @@ import pytest
 
 from hwopt.model import cost, learning, power, rack, reliability, thermal
 from hwopt.model.estimate import estimate
-from hwopt.model.maximum import expected_maximum_sigmas, hard_maximum, jitter_fraction, soft_maximum
+from hwopt.model.maximum import expected_maximum_sigmas, hard_maximum, jitter_fraction
 from tests.cases import count, random_cases, replace, take
 from tests.in_numpy import in_numpy
 
@@ -299,31 +299,20 @@ def _bundle_of(fields: tuple[str, ...]):
 TIMES = dict(save=(1, 100), mtbf=(1e4, 1e6), drain=(10, 1000), restart=(60, 3000))
 
 
-@pytest.mark.parametrize("maximum", [hard_maximum, soft_maximum(0.1)], ids=["exact", "smooth"])
-def test_time_lost(maximum):
-    rows = quantities(51, 200, **TIMES)
+def test_run_time_over_useful_time():
+    """In time between saves too, and at the best of them."""
+    rows = quantities(51, 200, interval=(10, 1e4), **TIMES)
 
-    def lost(q):
-        return reliability.lost_fraction(q.save, q.mtbf, q.drain, q.restart, maximum)
+    def multiplier(q):
+        return reliability.multiplier_at(q.interval, q.save, q.mtbf, q.drain, q.restart)
 
-    assert_convex(lost, rows, *TIMES)
-    with jax.enable_x64(True):
-        share = np.asarray(jax.vmap(lost)(rows))
-    below = jax.tree.map(lambda leaf: leaf[share < 0.9 * reliability.LARGEST_LOST], rows)
-    assert count(below) > 100
-    assert_convex(lambda q: reliability.time_multiplier(lost(q)), below, *TIMES)
-    assert_convex(lambda q: 1.0 / reliability.goodput(lost(q)), below, *TIMES)
+    assert_convex(multiplier, rows, "interval", *TIMES)
 
+    def at_best(q):
+        interval = reliability.checkpoint_interval_s(q.save, q.mtbf, q.drain, hard_maximum)
+        return reliability.multiplier_at(interval, q.save, q.mtbf, q.drain, q.restart)
 
-def test_checkpoint_interval():
-    """A monomial or its maximum with another."""
-    rows = quantities(52, **TIMES)
-
-    def interval(q, maximum):
-        return reliability.checkpoint_interval_s(q.save, q.mtbf, q.drain, maximum)
-
-    assert_convex(lambda q: interval(q, hard_maximum), rows, "save", "mtbf", "drain", bends=False)
-    assert_convex(lambda q: interval(q, soft_maximum(0.3)), rows, "save", "mtbf", "drain")
+    assert_convex(at_best, rows, *TIMES)
 
 
 def test_failure_rate_by_chips_and_heat():

@@ -65,6 +65,6 @@ def test_bloom_checkpoint():
     assert model.drain_s(2.3e12, BLOOM_CHIPS, BLOOM_STORAGE) == pytest.approx(40.0, rel=0.01)
 
 
-def test_opt_cannot_run_on_16384_of_its_chips():
-    assert goodput("opt-2021", LLAMA_CHIPS, LLAMA_PARAMETERS) == pytest.approx(1.0 - model.LARGEST_LOST)
+def test_opt_would_lose_most_of_its_time_on_16384_of_its_chips():
+    assert goodput("opt-2021", LLAMA_CHIPS, LLAMA_PARAMETERS) < 0.25
     assert goodput("opt-2021", 992.0, 175e9) > 0.85

@@ -79,7 +79,9 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     per_chip = needed / chips / time["step"]
     run_time = run.tokens / useful
     limits = plan_margins(run, cluster.sites, plan) | memory_margins(cluster, used_bytes, pooled)
-    limits |= cluster_margins(cluster, plan, watts["rack"], point["cooling_margin"], job["margin"])
+    limits |= cluster_margins(cluster, plan, watts["rack"], point["cooling_margin"], job["margin"]) | {
+        "saves": job["saves"]
+    }
     of_run = loss(run.law, active, total, fresh(run.law, run.tokens, run.unique_tokens), batch)
     largest = max(range(len(BREAKDOWN)), key=lambda i: time["parts"][BREAKDOWN[i]])
     report = {

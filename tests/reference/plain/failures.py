@@ -13,12 +13,24 @@ def failures(run, cluster, kelvin: float, weights: float) -> dict[str, float]:
     saved = weights * run.weight_bytes + weights * run.trainable_fraction * (run.master_bytes + run.moment_bytes)
     save = fleet.snapshot_overhead_s + saved / chips / fleet.snapshot_bandwidth_bytes_per_s
     storage = saved / chips / cluster.storage.checkpoint_bytes_per_s_per_chip
-    interval = max(math.sqrt(2.0 * save * between), storage)
-    again = interval / 2.0 + storage + fleet.restart_s + storage  # redone, not yet stored, and the way back
-    lost = save / interval + again / between
+    interval = run.checkpoint_interval_s or max(_best(save / between) * between, storage)
+    away = fleet.restart_s + storage + storage  # not yet stored, and the way back
+    in_vain = (interval + save) / between
+    stretched = math.log(math.expm1(in_vain)) if in_vain < 500.0 else in_vain
+    longer = away / between + stretched - math.log(interval / between)  # logarithm of run time over useful time
     return {
         "between": between,
         "interval": interval,
-        "goodput": 1.0 - min(lost, 0.95),
-        "margin": math.log(0.95 / lost),
+        "goodput": max(math.exp(-longer), 0.05),
+        "margin": math.log(20.0) - longer,
+        "saves": math.log(interval / storage) if run.checkpoint_interval_s else math.inf,
     }
+
+
+def _best(save: float) -> float:
+    """Work between saves over the time between failures, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if middle < -math.expm1(-(middle + save)) else (low, middle)
+    return middle

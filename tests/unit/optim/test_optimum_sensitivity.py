@@ -22,18 +22,18 @@ from hwopt.study.sensitivity.inputs import template_inputs
 from tests.budgets import LARGE_RUN
 
 DESIGN = {
-    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 229, "micro_batches": 9, "groups": 1,
+    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 128, "micro_batches": 16, "groups": 1,
     "chips_per_rack": 29, "hbm_stacks": 1, "dies": 1,
 }  # fmt: skip
-"""A good design of the default question: 29,312 chips, tp 16, pp 8."""
+"""A good design of the default question: 16,384 chips, tp 16, pp 8."""
 
-POWER_W = 45.4e6
-"""A power budget that binds there, so that two budgets do."""
+TIME_S, POWER_W = 78 * 86400.0, 25e6
+"""Budgets that bind there, so that two do."""
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return hwopt.objective("train_cost", **LARGE_RUN | {"power_budget_w": POWER_W}).problem().continuous
+    return hwopt.objective("train_cost", **LARGE_RUN | {"power_budget_w": POWER_W, "time_budget_s": TIME_S}).problem().continuous
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from hwopt.study.sensitivity.ranges import _entry, range_of
 from tests.budgets import LARGE_RUN
 
 DESIGN = {
-    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 229, "micro_batches": 9, "groups": 1,
+    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 128, "micro_batches": 16, "groups": 1,
     "chips_per_rack": 29, "hbm_stacks": 1, "dies": 1,
 }  # fmt: skip
 """A good design of the default question."""
