@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 
 from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme
-from hwopt.convex.interior_point import Answers
+from hwopt.convex.interior_point import Answers, Status
 from hwopt.convex.signomial import Algebra, Signomial
 from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
@@ -28,8 +28,8 @@ from hwopt.optim.programmes import Programmes
 from hwopt.optim.rounding import first_look
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 
-SHARP = 1e-10
-"""Gap to which the programme of the answer itself is solved."""
+SHARP = (1e-10, 1e-9, 1e-7, 1e-6, 1e-5)
+"""Gaps to which the programme of the answer itself is solved: the first that its steps reach."""
 
 AGREES = 1e-5
 """Relative difference between the programme's objective and the exact model's beyond which something was misread."""
@@ -136,7 +136,10 @@ def values_of(solution: Solution) -> dict[str, float]:
 
 def leaf(programmes: Programmes, point: np.ndarray) -> tuple[Programme, Answers]:
     """The programme of one integer design, solved sharply."""
-    known = bounded(programmes, Boxes.of_points(point[None]), tolerance=SHARP)
+    for tolerance in SHARP:
+        known = bounded(programmes, Boxes.of_points(point[None]), tolerance=tolerance)
+        if known.answers.status[0] == Status.solved:
+            break
     return known.programme, known.answers
 
 

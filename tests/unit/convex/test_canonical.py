@@ -317,7 +317,7 @@ def test_ranges_without_an_end_leave_the_other_problems_of_a_batch_alone():
 # The whole model: boxes of the default lattice around designs.
 
 GOOD = {
-    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 195, "micro_batches": 11, "groups": 2,
+    "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 128, "micro_batches": 16, "groups": 2,
     "chips_per_rack": 25, "hbm_stacks": 1, "dies": 1,
 }  # fmt: skip
 """A design of the default question that holds its budgets."""

@@ -236,6 +236,6 @@ def test_a_further_relation_is_one_line(question, free, name):
 
 
 def test_the_default_lattice_has_as_many_designs_as_it_says():
-    """The closed form of the first edition's count, number by number."""
-    assert count(lattice_of(hwopt.objective("train_cost").problem().continuous)) == 169_287_399_792
+    """Whole rounds of interleaved schedules and degrees that split key-value heads leave 57 % of those of the first edition."""
+    assert count(lattice_of(hwopt.objective("train_cost").problem().continuous)) == 96_273_456_624
     assert math.isfinite(count(lattice_of(hwopt.objective("train_and_serve").problem().continuous)))

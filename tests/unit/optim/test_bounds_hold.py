@@ -54,7 +54,7 @@ class Case:
             self.best = found
             self.points, self.designs, self.optima = [], [], []
             tried = np.array([found.point, *self.near(found.point, 30 * count)])
-            known = bounded(self.programmes, Boxes.of_points(tried), tolerance=SHARP)
+            known = bounded(self.programmes, Boxes.of_points(tried), tolerance=SHARP[0])
             programme, answers = known.programme, known.answers
             for i in np.flatnonzero((answers.status == Status.solved) & ~programme.inexact())[:count]:
                 design = dict(zip(programme.names, np.exp(answers.y[i]), strict=True)) | self.lattice.design(tried[i])
@@ -161,7 +161,7 @@ def test_no_neighbour_of_an_answer_is_better_than_proved(case):
     names = [each.name for each in case.problem.variables]
     lower = {each.name: each.lower for each in case.problem.variables}
     with jax.enable_x64(True):
-        known = bounded(case.programmes, Boxes.of_points(points), tolerance=SHARP)
+        known = bounded(case.programmes, Boxes.of_points(points), tolerance=SHARP[0])
         programme, answers = known.programme, known.answers
         rows = []
         for y, point in zip(answers.y, points, strict=True):

@@ -31,7 +31,7 @@ from hwopt.study.sweep.user_points import level_range
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 
-QUESTION = TrainCost(time_budget_s=120 * 86400.0, power_budget_w=80e6, capex_budget_usd=3e9)
+QUESTION = TrainCost(time_budget_s=200 * 86400.0, power_budget_w=80e6, capex_budget_usd=3e9)
 FIELDS = numbers(QUESTION.problem().continuous.template.workload)
 BOUNDS = {"tp": (4.0, 16.0), "chips": (8192.0, 32768.0)}
 SAMPLES = 3000
