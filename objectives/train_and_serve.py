@@ -8,6 +8,7 @@ from hwopt.design.metrics import metric
 from hwopt.design.problem import Problem
 from hwopt.design.provenance import Provenance
 from hwopt.design.variables import of_serving, of_training
+from hwopt.errors import UserError
 from hwopt.plan import TrainServePlan
 from hwopt.units import pretty
 from hwopt.workload.train_serve import TrainServe
@@ -76,6 +77,14 @@ class TrainAndServe(MachineQuestion):
     aim: ClassVar[str] = "One chip to train and to serve"
     limited: ClassVar[Mapping[str, str]] = _BUDGETS
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
+
+    def problem(self) -> Problem:
+        """The question in mathematics, over hardware of any size: two plans and whole parts at once take a search too long."""
+        if self.free != "none":
+            raise UserError(
+                f"free = {self.free!r}: {self.name} is asked over hardware of any size, where all of it is free"
+            )
+        return self._stated(continuous=True)
 
     def _stated(self, continuous: bool) -> Problem:
         same = self._fields("workload", "chip", "design", "technology", "memory", "free", "site", "fabric", "sites", "cooling",

@@ -487,9 +487,9 @@ def random_cases(rng: np.random.Generator, n: int, kind: str | None = None) -> t
         rack=_rack(draw),
         facility=_facility(draw),
         reliability=_reliability(draw),
-        operation=_operation(draw),
         prices=_prices(draw),
         stack=_stack(draw),
+        operation=_operation(draw),
     )
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (run, cluster, plan))
 

@@ -37,7 +37,8 @@ def optimize(
 
     **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
     split and discarded until the best design is proved (`hwopt.optim.certified`). Questions that have no such form, because
-    they branch on other integers or hold terms that are no geometric programme, are solved locally, and say so.
+    they branch on other integers or hold terms that are no geometric programme, are solved locally over hardware of any size, and
+    say so.
 
     **Relaxed:** the same over hardware of any size: fractions of a stack, a lane, a NIC. What elasticities speak of.
 
@@ -71,6 +72,8 @@ def optimize(
                 return certified(problem, deadline=deadline, progress=progress, designs=designs, explain=explain)
             except NotDGP as reason:
                 why = str(reason)
+        if regime == "certified":  # whole parts are for a search that branches on them
+            problem = problem.continuous
         return optimize_relaxed(
             problem, seed, progress, transformation, f"; not certified: {why}" if why else "", deadline
         )

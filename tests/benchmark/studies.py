@@ -73,33 +73,33 @@ class Study:
 
 
 STUDIES = (
-    Study(TrainCost(**LARGE_RUN), (16, 1, 8, 16, 1, 201, 10, 2, 26, 1, 1)),
+    Study(TrainCost(**LARGE_RUN), (16, 1, 8, 16, 1, 128, 16, 2, 26, 1, 1)),
     Study(
         TrainCost(
             workload="gpt3-175b", chip="a100-80", stack="megatron-2021", site="singapore", tokens=3e12, global_batch=1536,
             sequence_length=2048, time_budget_s=60 * DAY_S, power_budget_w=1.38e7, capex_budget_usd=4e8,
         ),
-        (8, 1, 16, 6, 1, 32, 50, 2, 37, 1, 1),
+        (8, 1, 16, 6, 1, 32, 48, 2, 37, 1, 1),
     ),
     Study(
         TrainTime(
             workload="llama3.1-70b", chip="h200", cooling="direct-liquid", site="iowa", global_batch=1024,
-            capex_budget_usd=4e8, power_budget_w=1.38e7,
+            capex_budget_usd=4.8e8, power_budget_w=1.65e7,
         ),
-        (8, 1, 8, 10, 1, 107, 10, 2, 87, 1, 1),
+        (8, 1, 8, 10, 1, 128, 8, 2, 87, 1, 1),
     ),
     Study(
         TrainTime(
             workload="mixtral-8x22b", chip="mi300x", stack="rocm-primus-2025", tokens=10e12, global_batch=1024,
             capex_budget_usd=3e8, power_budget_w=1.15e7,
         ),
-        (12, 1, 1, 1, 2, 487, 1, 2, 26, 1, 1),
+        (8, 1, 1, 1, 2, 487, 1, 2, 26, 1, 1),
     ),
     Study(
         TrainEnergy(
             chip="b200", stack="nemo-2025", site="norway", time_budget_s=50 * DAY_S, capex_budget_usd=1.2e9,
         ),
-        (8, 1, 8, 16, 1, 191, 11, 13, 32, 1, 1),
+        (8, 1, 8, 16, 1, 128, 16, 13, 32, 1, 1),
     ),
     Study(
         TrainEnergy(
@@ -120,15 +120,15 @@ STUDIES = (
             workload="nemotron4-340b", chip="gb200", stack="nemo-2025", site="france", tokens=9e12, global_batch=2304,
             sequence_length=4096, time_budget_s=45 * DAY_S, capex_budget_usd=9e8,
         ),
-        (6, 1, 2, 16, 2, 380, 3, 14, 87, 1, 1),
+        (8, 1, 2, 16, 2, 288, 4, 9, 87, 1, 1),
     ),
-    Study(TokensPerDollar(chip="h200", site="quebec"), (8, 1, 16, 8, 1, 56, 38, 2, 27, 1, 1)),
+    Study(TokensPerDollar(chip="h200", site="quebec"), (8, 1, 16, 8, 1, 64, 32, 2, 27, 1, 1)),
     Study(
         TokensPerDollar(
             workload="qwen2-72b", chip="mi355x", stack="rocm-primus-2025", site="hyperscale-air", prices="on-premise", tokens=7e12,
             global_batch=1024, time_budget_s=60 * DAY_S, power_budget_w=9.2e6,
         ),
-        (2, 1, 2, 5, 1, 195, 5, 26, 87, 1, 1),
+        (2, 1, 2, 5, 1, 256, 4, 26, 87, 1, 1),
     ),
 )  # fmt: skip
 

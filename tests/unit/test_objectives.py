@@ -41,9 +41,9 @@ def values_and_slopes(problem, points):
 
 
 def limited(problem, found) -> bool:
-    """Whether all values are finite but the memory pool's, of which nothing is used."""
-    pool = 1 + problem.constraints.index("pool")
-    return bool(np.isneginf(found[:, pool]).all() and np.isfinite(np.delete(found, pool, axis=1)).all())
+    """Whether all values are finite but those of the memory pool, of which nothing is used, and of an interval that none states."""
+    none = [1 + problem.constraints.index(name) for name in ("pool", "saves")]
+    return bool(np.isneginf(found[:, none]).all() and np.isfinite(np.delete(found, none, axis=1)).all())
 
 
 def test_all_ship():

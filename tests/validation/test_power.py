@@ -55,7 +55,7 @@ def llama(chips: int, batch: float = 2048, **options: float):
 
 def test_ten_thousand_h100_at_the_meter():
     """Published for 10,000 H100: 10 to 14 MW. On average while training; at full load every server at its most."""
-    report = llama(10240, batch=2080, tp=8, pp=16, dp=80, virtual_stages=8)
+    report = llama(10240, batch=2560, tp=8, pp=16, dp=80, virtual_stages=8)
     average = float(report.power_w) * 10_000 / 10_240
     print(f"\n10,000 H100 training Llama-3.1-405B: {average / 1e6:.1f} MW at the meter, MFU {float(report.mfu):.2f}")
     assert average == pytest.approx(12e6, rel=0.15)

@@ -31,7 +31,9 @@ def test_a_site_steps_like_a_cluster_of_its_size():
         run = catalog.training_run("gpt3-175b", global_batch=TOTAL)
         apart = estimate(run, cases.replace(cluster, sites__bandwidth_bytes_per_s=1e30, sites__latency_s=0.0),
                          catalog.plan(run, TOTAL, sites=3, tp=8, pp=4, virtual_stages=4, local_steps=500))  # fmt: skip
-    assert float(apart.step_time_s) == pytest.approx(float(alone.step_time_s), rel=1e-5)  # a trace of common jitter
+    assert float(apart.step_time_s) == pytest.approx(
+        float(alone.step_time_s), rel=1e-4
+    )  # a trace of common jitter and of tails
     assert float(three.memory_per_chip_bytes) == pytest.approx(float(alone.memory_per_chip_bytes), rel=1e-12)
     assert float(three.peak_power_w) == pytest.approx(3.0 * float(alone.peak_power_w), rel=1e-12)
     assert float(three.site_power_w) == pytest.approx(float(alone.site_power_w), rel=1e-12)
