@@ -273,8 +273,3 @@ def _check_batch(workload: TrainingRun, pp: int, dp: int, chunks: int, micro_bat
             f"plan: an interleaved schedule needs at least pp={pp} micro-batches a replica; the batch of {batch} gives "
             f"{micro_batches}"
         )
-    if chunks > 1 and micro_batches % pp:
-        raise UserError(
-            f"plan: an interleaved schedule runs whole rounds of pp={pp} micro-batches; the batch of {batch} gives a replica "
-            f"{micro_batches}"
-        )

@@ -10,7 +10,7 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.errors import UserError
+from hwopt.design.lattices import lattice_of
 from hwopt.model import chip_project
 from hwopt.model.schedule import production_fraction
 from hwopt.workload.transformer import splits_heads, splits_tiles, tensor_degrees
@@ -99,12 +99,15 @@ def test_tensor_parallelism_gives_ranks_whole_heads_and_tiles():
     assert splits_tiles(replace(shape, ffn=8.0 * 16 + 1.0), 32)  # no whole tiles to begin with
 
 
-def test_interleaved_plans_run_whole_rounds():
+def test_interleaved_plans_are_taken_as_stated_and_searched_in_whole_rounds():
     run = catalog.training_run("llama3.1-405b", global_batch=252)
     assert catalog.plan(run, 576, tp=8, pp=9, cp=2, dp=4, virtual_stages=7) is not None  # 63 micro-batches, 7 rounds
-    with pytest.raises(UserError, match="whole rounds"):
-        catalog.plan(run, 512, tp=8, pp=16, dp=4, virtual_stages=8)
-    catalog.plan(run, 512, tp=8, pp=16, dp=4)  # without chunks any number will do
+    assert catalog.plan(run, 512, tp=8, pp=16, dp=4, virtual_stages=8) is not None  # newer software runs the rest too
+    lattice = lattice_of(hwopt.objective("train_cost").problem())
+    point = {each.name: each.ends[0] for each in lattice.coordinates} | {"pp": 16, "virtual_stages": 8, "chips_per_rack": 8}
+    rounds = {n: point | {"tp": 8, "dp": 64, "micro_batches": n, "groups": 1, "nics_per_server": 8} for n in (32, 31)}
+    found = {n: bool(lattice.valid(lattice.point(each)[None])[0]) for n, each in rounds.items()}
+    assert found == {32: True, 31: False}
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def enumerated(problem: Problem) -> np.ndarray:
             if t * p * d < box["chips"][0]:
                 continue
             for m in range(1, int(box["global_batch_sequences"][1]) // (d * b) + 1):
-                if d * b * m >= box["global_batch_sequences"][0] and (v == 1 or m >= p):
+                if d * b * m >= box["global_batch_sequences"][0] and (v == 1 or m % p == 0):
                     rows += [(t, 1, p, v, b, d, m, g, n, 1, 1) for g in domains]
     return np.array(rows)
 

@@ -21,7 +21,7 @@ from hwopt.optim.solution import Outcome
 
 OBJECTIVES = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
 WORKLOADS = {"llama3.1-405b": 405e9, "llama3.1-70b": 70e9, "llama3.1-8b": 8e9, "gpt3-175b": 175e9, "opt-175b": 175e9}
-RATES = {"h100-sxm": 4e14, "b200": 9e14, "mi300x": 4e14, "a100-80": 1.5e14, "gb200": 9e14, "tpu-v5p": 2.5e14}
+RATES = {"h100-sxm": 3.3e14, "b200": 7.5e14, "mi300x": 3.3e14, "a100-80": 1.2e14, "gb200": 7.5e14, "tpu-v5p": 2e14}
 """FLOP/s that a chip may reach, to draw budgets of the right size."""
 
 
@@ -43,7 +43,7 @@ def random_study(rng: np.random.Generator, small: bool):
         if objective == "train_cost" or rng.random() < 0.6:
             fields["time_budget_s"] = days * 86400 * rng.uniform(0.7, 3)
         if objective == "train_time" or rng.random() < 0.6:
-            fields["power_budget_w"] = chips * 1800 * rng.uniform(0.7, 2.5)
+            fields["power_budget_w"] = chips * 2050 * rng.uniform(0.7, 2.5)
         if rng.random() < 0.6:
             fields["capex_budget_usd"] = chips * 45e3 * rng.uniform(0.7, 2.5)
         if rng.random() < 0.2:
