@@ -230,7 +230,7 @@ class MachineQuestion:
         )
         return eqx.tree_at(lambda p: p.design.power_cap_w, project, np.float64(SOCKET_LIMIT_W))
 
-    def _within(self, budgets: tuple[Budget, ...]) -> str:
+    def _within(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """Chips and limits, the end of the question's sentence."""
         limits = (f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in budgets)
         ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
@@ -238,7 +238,7 @@ class MachineQuestion:
         redesigned = (
             f"{self.chip} with {', '.join(sorted(self._freed))} redesigned" if self._freed else f"{self.chip} as sold"
         )
-        chips = drawn if self.design else redesigned
+        chips = drawn if self.design else f"{self.chip}-class chips" if continuous else redesigned
         return f"{chips}; within {', '.join(limits) or 'no budget'}"
 
     def _records(self) -> dict[str, catalog.Record]:

@@ -106,7 +106,7 @@ class ServingQuestion(MachineQuestion):
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
         return Problem(
             name=self.name,
-            question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets)}",
+            question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets, continuous)}",
             objective=metric(self.minimised),
             variables=self._variables(template, continuous),
             budgets=budgets,

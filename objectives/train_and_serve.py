@@ -104,7 +104,8 @@ class TrainAndServe(MachineQuestion):
         records = {**training.provenance.records, "serving_stack": serving.provenance.records["stack"]}
         return Problem(
             name=self.name,
-            question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens, then {answers} served, {self._within(budgets)}",
+            question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens, then {answers} served, "
+            + self._within(budgets, continuous),
             objective=metric(self.minimised),
             variables=(*map(of_training, training.variables), *map(of_serving, own)),
             budgets=budgets,

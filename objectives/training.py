@@ -112,7 +112,7 @@ class TrainingQuestion(MachineQuestion):
         budgets = self._budgets()
         return Problem(
             name=self.name,
-            question=self._question(budgets),
+            question=self._question(budgets, continuous),
             objective=metric(self.minimised),
             variables=(
                 KNOWN["chips"],
@@ -126,12 +126,12 @@ class TrainingQuestion(MachineQuestion):
             provenance=self._provenance(),
         )
 
-    def _question(self, budgets: tuple[Budget, ...]) -> str:
+    def _question(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """The question as a sentence."""
         free = KNOWN["tokens"] in self._workload_variables()
         asked = "as many tokens as it takes" if free else f"{self.tokens:.3g} tokens"
         model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
-        return f"{self.aim}: {model}, {asked}, {self._within(budgets)}"
+        return f"{self.aim}: {model}, {asked}, {self._within(budgets, continuous)}"
 
     def _records(self) -> dict[str, catalog.Record]:
         """The entries of any machine, and those of what only training uses."""

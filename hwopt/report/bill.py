@@ -86,7 +86,7 @@ def bill_table(solution: Solution) -> list[str]:
     """The bill as a table: sums below."""
     rows = bill(solution)
     width = max(len(row.part) for row in rows)
-    lines = heading("What is bought")
+    lines = heading("What is bought: how many, each, in all, at full load on the design day")
     for row in rows:
         counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"
         each = f"{row.unit_price:,.4g} $" if row.unit_price else "-"

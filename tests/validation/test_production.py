@@ -104,7 +104,11 @@ def test_interleaved_plans_are_taken_as_stated_and_searched_in_whole_rounds():
     assert catalog.plan(run, 576, tp=8, pp=9, cp=2, dp=4, virtual_stages=7) is not None  # 63 micro-batches, 7 rounds
     assert catalog.plan(run, 512, tp=8, pp=16, dp=4, virtual_stages=8) is not None  # newer software runs the rest too
     lattice = lattice_of(hwopt.objective("train_cost").problem())
-    point = {each.name: each.ends[0] for each in lattice.coordinates} | {"pp": 16, "virtual_stages": 8, "chips_per_rack": 8}
+    point = {each.name: each.ends[0] for each in lattice.coordinates} | {
+        "pp": 16,
+        "virtual_stages": 8,
+        "chips_per_rack": 8,
+    }
     rounds = {n: point | {"tp": 8, "dp": 64, "micro_batches": n, "groups": 1, "nics_per_server": 8} for n in (32, 31)}
     found = {n: bool(lattice.valid(lattice.point(each)[None])[0]) for n, each in rounds.items()}
     assert found == {32: True, 31: False}

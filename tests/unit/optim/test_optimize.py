@@ -177,7 +177,12 @@ def test_both_prices_of_a_budget(solution):
 @pytest.mark.slow
 def test_infeasible_question_exits_1_and_says_what_would_mend_it(capsys):
     boxes = ",".join(f"{name}={low}:{high}" for name, (low, high) in SMALL.items())
-    assert main(["optimize", "train_cost", "--regime", "relaxed", "--capex-budget-usd", "3e8", "--bounds", boxes, "--json"]) == 1
+    assert (
+        main(
+            ["optimize", "train_cost", "--regime", "relaxed", "--capex-budget-usd", "3e8", "--bounds", boxes, "--json"]
+        )
+        == 1
+    )
     document = json.loads(capsys.readouterr().out)
     assert document["feasible"] is False
     assert document["message"].startswith("Infeasible, proved")
