@@ -42,7 +42,7 @@ def optimize(
 
     **Relaxed:** the same over hardware of any size: fractions of a stack, a lane, a NIC. What elasticities speak of.
 
-    **Local:** hardware and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
+    **Local:** hardware of any size and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
     around the best start are re-optimised, and the exact model has the last word (`hwopt.optim.relaxed`).
 
     **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
@@ -62,7 +62,7 @@ def optimize(
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
         asked = question_of(objective)
-        problem = asked.continuous if regime == "relaxed" else asked
+        problem = asked if regime == "certified" else asked.continuous
         problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
         if not problem.variables:
             raise UserError(f"problem '{problem.name}' has no variables: name at least one")
