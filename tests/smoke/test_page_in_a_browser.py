@@ -16,7 +16,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SIZES = [(390, 844), (1280, 900)]
-SMALL = "tp=16:16,pp=8:8,virtual_stages=16:16,micro_batch=1:1,scale_up_domain=16:16,chips_per_rack=28:30"
+SMALL = "tp=8:8,pp=18:18,virtual_stages=7:7,micro_batch=1:1"
 
 
 @pytest.fixture(scope="module")
