@@ -190,7 +190,8 @@ def _chip(draw: _Draw) -> Chip:
         leakage_per_k=draw.uniform(0.01, 0.07),
         core_power_w=core,
         hbm_energy_j_per_byte=energy,
-        silicon_area_m2=np.where(wafer, 0.046, area),
+        silicon_area_m2=np.where(wafer, 0.046, 0.8 * area),
+        heat_area_m2=np.where(wafer, 0.046, area),
         hbm_stacks=np.where(sram_machine, 0.0, draw.choice(2, 4, 5, 6, 8, 12, 16)),
         wafers=np.where(wafer, draw.uniform(1, 1.5), area / 0.05 * draw.uniform(1, 3)),
         package_area_m2=np.where(sram_machine, 0.0, area * draw.uniform(1.5, 3.5)),
@@ -200,7 +201,7 @@ def _chip(draw: _Draw) -> Chip:
 
 def _cooling(draw: _Draw, chip: Chip) -> Cooling:
     """Air to two-phase; in a few rows the coolant is warmer than the junction may be."""
-    wafer = chip.silicon_area_m2 > 0.01
+    wafer = chip.heat_area_m2 > 0.01
     return Cooling(
         sink_resistance_k_per_w=np.where(wafer | draw.coin(0.4), 0.0, draw.log(0.003, 0.05)),
         area_resistance_k_m2_per_w=draw.log(1.5e-5, 6e-5),

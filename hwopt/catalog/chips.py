@@ -3,11 +3,13 @@
 import math
 from pathlib import Path
 
+from hwopt.catalog.facilities import own_cooling
 from hwopt.catalog.fields import ARCHITECTURES, keys
 from hwopt.catalog.load import built, record, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K, Chip
+from hwopt.hardware.facility import Cooling
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
 
@@ -16,6 +18,9 @@ SLOTS = {name: name for name in PRECISIONS} | {"fp16": "bf16", "mxfp8": "fp8", "
 
 _IDLE_JUNCTION_K = 313.15
 """Junction temperature (40 degC) of an idle chip, at which idle power is measured (assumption, 30 to 50 degC)."""
+
+_SUPPLY_TOLERANCE_K = 2.0
+"""Kelvin by which a coolant may come warmer than stated to chips that still hold their TDP (assumption, 1 to 5)."""
 
 _DEFAULT_STACKS = {
     "volta": "megatron-2021", "ampere": "nemo-2024", "hopper": "nemo-2024", "blackwell": "nemo-2025", "rubin": "nemo-2025",
@@ -38,8 +43,8 @@ def slot(precision: str) -> str:
 def chip(name: str | Path) -> Chip:
     """An accelerator of the catalogue, or of a user's own `.toml`.
 
-    A TDP is drawn at full load and 75 degC: `core = TDP - standby - leakage - HBM bandwidth x HBM energy`. Idle power is
-    measured cool: `standby = idle - leakage exp(-growth x 35 K)`.
+    A TDP is drawn at full load and `rated_junction_k`: `core = TDP - standby - leakage - HBM bandwidth x HBM energy`. Idle power
+    is measured cool: `standby = idle - leakage exp(-growth x 35 K)`, with the leakage at 75 degC.
 
     **Arguments:** `name` as `find("chips", ...)` knows it, or a path.
 
@@ -55,11 +60,13 @@ def chip(name: str | Path) -> Chip:
         entry.refuse(
             f"leakage alone draws more than {idle:g} W when idle: raise 'idle_fraction' or lower 'leakage_fraction'"
         )
-    core = tdp - standby - leakage - bandwidth * energy
+    heat_area = entry.si("heat_area", entry.si("die_area"))
+    hot = leakage * math.exp(growth * (rated_junction_k(own_cooling(name), tdp, heat_area) - LEAKAGE_REFERENCE_K))
+    core = tdp - standby - hot - bandwidth * energy
     if core <= 0.0:
         entry.refuse(
             f"a TDP of {tdp:g} W leaves nothing to compute with after standby and leakage "
-            f"({standby + leakage:g} W) and memory ({bandwidth * energy:g} W): lower 'memory_energy' or 'idle_fraction'"
+            f"({standby + hot:g} W) and memory ({bandwidth * energy:g} W): lower 'memory_energy' or 'idle_fraction'"
         )
     return built(
         Chip,
@@ -69,7 +76,22 @@ def chip(name: str | Path) -> Chip:
         standby_power_w=standby,
         leakage_power_w=leakage,
         core_power_w=core,
+        heat_area_m2=heat_area,
     )
+
+
+def rated_junction_k(around: Cooling, tdp_w: float, heat_area_m2: float) -> float:
+    """Junction temperature at which a chip draws its TDP: 75 degC, or what its own cooling leaves it at, if that is warmer.
+
+    `max(348 K, T_coolant + tolerance + R TDP)`, at most the junction's limit: a datasheet's clock and TDP hold in the servers that
+    the chip is sold in.
+
+    **Arguments:** the cooling of those servers, with the chip's own limit.
+    """
+    limit = float(around.junction_limit_k)
+    resistance = float(around.sink_resistance_k_per_w) + float(around.area_resistance_k_m2_per_w) / heat_area_m2
+    settled = float(around.coolant_temperature_k) + _SUPPLY_TOLERANCE_K + resistance * tdp_w
+    return min(max(LEAKAGE_REFERENCE_K, settled), max(limit, LEAKAGE_REFERENCE_K))
 
 
 def architecture(entry: Record) -> str:

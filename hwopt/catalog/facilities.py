@@ -30,6 +30,11 @@ def default_cooling(chip: str | Path, site: str | Path) -> str:
     return str(record("chips", chip).text.get("cooling") or record("sites", site).text.get("cooling") or "air")
 
 
+def own_cooling(chip: str | Path) -> Cooling:
+    """What a chip's servers are built for: air where its entry names none."""
+    return cooling(str(record("chips", chip).text.get("cooling") or "air"), chip)
+
+
 def cooling(name: str | Path, chip: str | Path | None = None) -> Cooling:
     """A cooling technology around a chip, whose own `junction_limit` counts where it states one.
 

@@ -33,7 +33,10 @@ class Chip(eqx.Module):
     )
     core_power_w: Scalar = computed("W", "dynamic power of the compute dies at nominal clock and full load")
     hbm_energy_j_per_byte: Scalar = quantity("J/B", "of a byte read or written", key="memory_energy")
-    silicon_area_m2: Scalar = quantity("m2", "of the dies under the lid: what heat leaves through", key="die_area")
+    silicon_area_m2: Scalar = quantity("m2", "of the compute dies", key="die_area")
+    heat_area_m2: Scalar = quantity(
+        "m2", "that heat leaves through: the dies under the lid, or base dies that carry stacked ones", default=0.0
+    )
     hbm_stacks: Scalar = ratio("memory stacks of the package", key="memory_stacks", default=0.0)
     wafers: Scalar = ratio("wafers that one good chip takes", default=0.0)
     package_area_m2: Scalar = quantity("m2", "of the interposer", default=0.0)
@@ -41,5 +44,5 @@ class Chip(eqx.Module):
 
 
 LEAKAGE_REFERENCE_K = 348.15
-"""Junction temperature (75 degC) at which leakage is stated and a TDP is drawn: the upper end of what is called a good
-steady state (Bekman, Machine Learning Engineering: 70 to 75 degC; throttling starts at 84 to 90)."""
+"""Junction temperature (75 degC) at which leakage is stated: the upper end of what is called a good steady state (Bekman, Machine
+Learning Engineering: 70 to 75 degC; throttling starts at 84 to 90)."""

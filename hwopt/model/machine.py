@@ -97,7 +97,7 @@ def outputs(
         "clock_ratio": point.clock_ratio,
         "clock_margin": point.clock_margin,
         "junction_temperature_k": point.junction_k,
-        "heat_flux_w_per_m2": point.power_w / chip.silicon_area_m2,
+        "heat_flux_w_per_m2": point.power_w / chip.heat_area_m2,
         "chip_power_w": point.power_w,
         "rack_power_w": cluster.rack.chips * it.it_peak_w,
         "racks": rack.racks(cluster),

@@ -177,6 +177,7 @@ def chip(design: ChipDesign, technology: Technology, *, wafers: Scalar, embodied
         core_power_w=technology.matmul_efficiency[bf16] * peak * flop_energy_j(design, technology),
         hbm_energy_j_per_byte=technology.hbm_energy_j_per_byte,
         silicon_area_m2=silicon.footprint,
+        heat_area_m2=silicon.footprint,
         hbm_stacks=design.hbm_stacks,
         wafers=wafers,
         package_area_m2=silicon.interposer,

@@ -42,7 +42,7 @@ class OperatingPoint(NamedTuple):
 
 def thermal_resistance_k_per_w(chip: Chip, cooling: Cooling) -> Scalar:
     """Junction to coolant: `R = R_sink + r / A`."""
-    return cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.silicon_area_m2
+    return cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.heat_area_m2
 
 
 def voltage_ratio(chip: Chip, clock_ratio: Scalar | float) -> Scalar:
@@ -93,7 +93,7 @@ def allowed_power_w(chip: Chip, cooling: Cooling) -> Scalar:
     rise = cooling.junction_limit_k - cooling.coolant_temperature_k
     rise = jnp.where(rise > LEAST_RISE_K, rise, LEAST_RISE_K)
     removable = rise / thermal_resistance_k_per_w(chip, cooling)
-    by_flux = cooling.heat_flux_limit_w_per_m2 * chip.silicon_area_m2
+    by_flux = cooling.heat_flux_limit_w_per_m2 * chip.heat_area_m2
     least = jnp.where(removable < chip.power_cap_w, removable, chip.power_cap_w)
     return jnp.where(by_flux < least, by_flux, least)
 

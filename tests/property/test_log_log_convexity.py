@@ -135,7 +135,7 @@ POWERS = (
     "chip__leakage_power_w", "chip__hbm_energy_j_per_byte",
 )  # fmt: skip
 HEAT = (
-    "chip__silicon_area_m2", "cooling__sink_resistance_k_per_w", "cooling__area_resistance_k_m2_per_w",
+    "chip__heat_area_m2", "cooling__sink_resistance_k_per_w", "cooling__area_resistance_k_m2_per_w",
     "cooling__coolant_temperature_k",
 )  # fmt: skip
 

@@ -247,7 +247,7 @@ def test_hotter_coolant_needs_no_more_chillers(cases, report):
 
 def test_a_larger_die_is_never_hotter_for_the_same_power(cases, report):
     """Nor slower. Where heat had limited the clock, it may run as hot, and faster."""
-    larger = with_more(cases, chip__silicon_area_m2=1.2)
+    larger = with_more(cases, chip__heat_area_m2=1.2)
     assert (larger.clock_ratio >= report.clock_ratio * (1 - 1e-12)).all()
     assert (larger.clock_ratio > report.clock_ratio).any()
     draws_more = larger.chip_power_w > report.chip_power_w * (1 + 1e-9)  # it draws more, so it may be hotter

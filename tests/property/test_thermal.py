@@ -17,7 +17,7 @@ N = 5_000
 LEAKY = quick_jit(jax.vmap(thermal.operating_point))
 FIELDS = (
     "clock_ratio", "threshold_voltage_fraction", "hbm_bandwidth_bytes_per_s", "power_cap_w", "standby_power_w",
-    "leakage_power_w", "leakage_per_k", "core_power_w", "hbm_energy_j_per_byte", "silicon_area_m2",
+    "leakage_power_w", "leakage_per_k", "core_power_w", "hbm_energy_j_per_byte", "heat_area_m2",
     "sink_resistance_k_per_w", "area_resistance_k_m2_per_w", "coolant_temperature_k", "junction_limit_k",
     "heat_flux_limit_w_per_m2",
 )  # fmt: skip
@@ -38,7 +38,7 @@ def run_model(chip, cooling, dtype=np.float64):
 
 
 def resistance(chip, cooling):
-    return cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.silicon_area_m2
+    return cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.heat_area_m2
 
 
 def loop_gain(chip, cooling, leakage):
@@ -98,7 +98,7 @@ def test_allowed_is_the_least_of_three_limits(chips, point):
     limits = (
         chip.power_cap_w,
         rise / resistance(chip, cooling),
-        cooling.heat_flux_limit_w_per_m2 * chip.silicon_area_m2,
+        cooling.heat_flux_limit_w_per_m2 * chip.heat_area_m2,
     )
     np.testing.assert_allclose(point.allowed_w, np.min(limits, 0), rtol=1e-14)
     assert set(np.argmin(limits, 0)) == {0, 1, 2}
@@ -283,7 +283,7 @@ def ties(chip, cooling):
     """How far, in logarithms, the least of the three limits is from the next."""
     rise = np.maximum(cooling.junction_limit_k - cooling.coolant_temperature_k, thermal.LEAST_RISE_K)
     limits = np.stack(
-        [chip.power_cap_w, rise / resistance(chip, cooling), cooling.heat_flux_limit_w_per_m2 * chip.silicon_area_m2]
+        [chip.power_cap_w, rise / resistance(chip, cooling), cooling.heat_flux_limit_w_per_m2 * chip.heat_area_m2]
     )
     least, second = np.sort(np.log(limits), 0)[:2]
     return second - least

@@ -97,7 +97,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "clock_ratio": point["clock"],
         "clock_margin": point["clock_margin"],
         "junction_temperature_k": point["kelvin"],
-        "heat_flux_w_per_m2": watts["chip"] / chip.silicon_area_m2,
+        "heat_flux_w_per_m2": watts["chip"] / chip.heat_area_m2,
         "chip_power_w": watts["chip"],
         "rack_power_w": watts["rack"],
         "racks": chips / cluster.rack.chips,

@@ -108,7 +108,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "clock_ratio": point["clock"],
         "clock_margin": point["clock_margin"],
         "junction_temperature_k": point["kelvin"],
-        "heat_flux_w_per_m2": draw["chip"] / chip.silicon_area_m2,
+        "heat_flux_w_per_m2": draw["chip"] / chip.heat_area_m2,
         "chip_power_w": draw["chip"],
         "rack_power_w": rack_w,
         "racks": chips / cluster.rack.chips,

@@ -31,9 +31,9 @@ def draws(chip, clock: float, kelvin: float) -> dict[str, float]:
 
 def operating_point(chip, cooling) -> dict[str, float]:
     """Clock, temperature and watts by cause of a chip at full load, and its two margins."""
-    resistance = cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.silicon_area_m2
+    resistance = cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.heat_area_m2
     rise = max(cooling.junction_limit_k - cooling.coolant_temperature_k, 1e-3)
-    allowed = min(chip.power_cap_w, rise / resistance, cooling.heat_flux_limit_w_per_m2 * chip.silicon_area_m2)
+    allowed = min(chip.power_cap_w, rise / resistance, cooling.heat_flux_limit_w_per_m2 * chip.heat_area_m2)
     warmest = cooling.coolant_temperature_k + resistance * allowed
     lowest, asked = min(0.05, chip.clock_ratio), chip.clock_ratio
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.catalog.chips import rated_junction_k
+from hwopt.catalog.facilities import own_cooling
 from hwopt.catalog.fields import ARCHITECTURES
 from hwopt.catalog.load import data_root
 from hwopt.errors import UserError
@@ -29,7 +31,9 @@ def test_every_chip_becomes_a_cluster(name):
         assert np.isfinite(part).all() and (part >= 0).all()
     held, chip, network = catalog.record("chips", name), cluster.chip, cluster.network
     assert held.text["architecture"] in ARCHITECTURES
-    assert full_load_w(chip, chip.clock_ratio, LEAKAGE_REFERENCE_K) == pytest.approx(held.si("tdp"), rel=1e-6)
+    rated_k = rated_junction_k(own_cooling(name), held.si("tdp"), float(chip.heat_area_m2))
+    assert rated_k >= LEAKAGE_REFERENCE_K
+    assert full_load_w(chip, chip.clock_ratio, rated_k) == pytest.approx(held.si("tdp"), rel=1e-6)
     cool = chip.standby_power_w + chip.leakage_power_w * np.exp(-35.0 * chip.leakage_per_k)
     assert cool == pytest.approx(held.si("idle_fraction") * held.si("tdp"), rel=1e-9)
     assert (chip.matmul_efficiency > 0).all() and (chip.matmul_efficiency <= 1).all()

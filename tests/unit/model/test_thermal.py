@@ -100,7 +100,7 @@ def wild_chips(seed: int, n: int = N):
         leakage_per_k=log(1e-3, 0.15),
         hbm_energy_j_per_byte=core * log(1e-3, 0.5) / cluster.chip.hbm_bandwidth_bytes_per_s,
         power_cap_w=core * log(0.05, 20),
-        silicon_area_m2=log(1e-4, 0.05),
+        heat_area_m2=log(1e-4, 0.05),
     )
     cooling = replace(
         cluster.cooling,
@@ -127,9 +127,9 @@ def derivatives(chip, cooling, dtype, way="backward"):
 
 def plain(chip, cooling):
     """Allowed power, and a function of the clock: what is drawn, what is removed and how hot it is at best (NumPy)."""
-    resistance = cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.silicon_area_m2
+    resistance = cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.heat_area_m2
     limit = np.maximum(cooling.junction_limit_k - cooling.coolant_temperature_k, thermal.LEAST_RISE_K)
-    by_flux = cooling.heat_flux_limit_w_per_m2 * chip.silicon_area_m2
+    by_flux = cooling.heat_flux_limit_w_per_m2 * chip.heat_area_m2
     allowed = np.minimum(np.minimum(chip.power_cap_w, limit / resistance), by_flux)
     fixed = chip.standby_power_w + chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
     v, beta = chip.threshold_voltage_fraction, chip.leakage_per_k
@@ -248,7 +248,7 @@ def test_leakage_that_no_temperature_moves_heats_in_proportion():
     point = run_model(flat, cooling)
     calm = point.clock_margin > 0.1
     assert calm.sum() > 100
-    resistance = cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.silicon_area_m2
+    resistance = cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.heat_area_m2
     kelvin = cooling.coolant_temperature_k + resistance * point.power_w
     np.testing.assert_allclose(point.junction_k[calm], kelvin[calm], rtol=1e-14)
     volts = chip.threshold_voltage_fraction + (1 - chip.threshold_voltage_fraction) * chip.clock_ratio
