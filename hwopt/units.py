@@ -55,6 +55,7 @@ _UNITS: dict[str, dict[str, float]] = {
     "sequence": {},
     "parameter": {},
     "chip": {"chips": 1.0},
+    "1/(m2.s)": {},
     "1/s": {"1/h": 1.0 / 3600.0, "1/year": 1.0 / _YEAR_S},
 }
 

@@ -335,8 +335,12 @@ def _facility(draw: _Draw) -> Facility:
 def _reliability(draw: _Draw) -> Reliability:
     """From the best fleets to the worst: with a million chips a job of the latter never gets ahead."""
     return Reliability(
-        failures_per_chip_s=draw.log(1e-6, 1e-4) / 3600.0,
-        hardware_share=draw.either(0.2, draw.choice(0, 1), draw.uniform(0.4, 0.8)),
+        die_failures_per_m2_s=(rate := draw.log(1e-6, 1e-4) / 3600.0) * (share := draw.uniform(0.4, 0.8)) / 1.2e-3,
+        stack_failures_per_s=rate * draw.either(0.2, 0.0, 0.04),
+        host_failures_per_s=rate * (1.0 - share) * 2.0,
+        link_failures_per_s=rate * (1.0 - share) * 0.3,
+        rack_failures_per_s=rate * 0.2,
+        software_failures_per_chip_s=rate * (1.0 - share) * 0.4,
         failure_growth_per_k=draw.either(0.2, 0.0, draw.uniform(0.02, 0.09)),
         reference_junction_k=draw.uniform(333, 353),
         restart_s=draw.log(60, 7200),

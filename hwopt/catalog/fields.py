@@ -90,6 +90,9 @@ def _entry(
     )
 
 
+CAUSES = ("dies", "stacks", "hosts", "links", "racks", "software")
+"""Parts whose failures interrupt a job."""
+
 ENTRIES: Mapping[str, Entry] = {
     "chips": _entry(
         "chip",
@@ -163,7 +166,14 @@ ENTRIES: Mapping[str, Entry] = {
         numbers=keys(ChipProject)
         | {"price_factor": "1", "chip_usd_per_bf16_flops": "USD/(FLOP/s)", "chip_base_floor_fraction": "1"},
     ),
-    "reliability": _entry("reliability", Reliability, numbers={"storage_bandwidth": "B/s"}),
+    "reliability": _entry(
+        "reliability",
+        Reliability,
+        optional_texts="counted_on",
+        numbers={"storage_bandwidth": "B/s", "failures": "1/s"},
+        optional={"rack_chips": "chip"},
+        optional_tables={"causes": (CAUSES, "1")},
+    ),
     "operations": _entry("operation", Operation, numbers={"latency_tail": "s", "bandwidth_spread": "1"}),
     "laws": _entry("law", LossLaw, numbers={"text_stock": "token"}),
     "processes": _entry("process", Process),

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from hwopt.catalog.fields import CAUSES
 from hwopt.catalog.load import built, positive, supported
 from hwopt.errors import UserError
 from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
@@ -49,14 +50,37 @@ def sites(count: float, lines: str | Path | None = None, chips: float = math.inf
     return built(Sites, supported("lines", USUAL_LINES if lines is None else lines), count=number)
 
 
+_CAUSES_OF = "llama3-2024"
+"""The fleet whose interruptions are published by cause, in counts: for fleets that state no causes."""
+
+
 def reliability(name: str | Path = "fleet-mean") -> Reliability:
-    """How often a fleet's chips interrupt a job, and how it recovers.
+    """How often the parts of a machine interrupt a job, and how it recovers.
+
+    A fleet publishes interruptions a chip-hour, f, on a machine that it names, and sometimes their causes. A part's rate is
+    `f share / parts a chip` of that machine; where no causes are stated they are Llama 3's.
 
     **Arguments:** `name` of an entry (`fleet-mean`, `llama3-2024`), or the path of a `.toml` of the same form.
 
     **Raises:** `UserError` for an unknown name or a bad file.
     """
-    return built(Reliability, supported("reliability", name))
+    entry = supported("reliability", name)
+    split = entry if f"causes.{CAUSES[0]}" in entry.quantities else supported("reliability", _CAUSES_OF)
+    counts = {cause: split.si(f"causes.{cause}") for cause in CAUSES}
+    if sum(counts.values()) == 0.0:
+        split.refuse("all of 'causes' are 0: something must fail")
+    share = {cause: entry.si("failures") * count / sum(counts.values()) for cause, count in counts.items()}
+    chip = supported("chips", str(entry.text.get("counted_on", "h100-sxm")))
+    server, port = chip.si("server_chips"), supported("links", str(chip.text["scale_out"])).si("lane")
+    return built(
+        Reliability, entry,
+        die_failures_per_m2_s=share["dies"] / chip.si("heat_area", chip.si("die_area")),
+        stack_failures_per_s=share["stacks"] / chip.si("memory_stacks"),
+        host_failures_per_s=share["hosts"] * server,
+        link_failures_per_s=share["links"] / (chip.si("scale_out_bandwidth") / port),
+        rack_failures_per_s=share["racks"] * entry.si("rack_chips", split.si("rack_chips")),
+        software_failures_per_chip_s=share["software"],
+    )  # fmt: skip
 
 
 def operation(name: str | Path = PRODUCTION) -> Operation:

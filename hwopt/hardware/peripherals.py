@@ -61,13 +61,19 @@ class Operation(eqx.Module):
 
 
 class Reliability(eqx.Module):
-    """Interruptions of a job by its chips and what surrounds them, and the way out."""
+    """Interruptions of a job by the parts of its machine, and the way out."""
 
-    failures_per_chip_s: Scalar = quantity(
-        "1/s", "interruptions of a job from every cause, per chip, at the reference junction", key="failures"
+    die_failures_per_m2_s: Scalar = quantity(
+        "1/(m2.s)", "interruptions of a job by silicon under a lid, at the reference junction", follows="failures"
     )
-    hardware_share: Scalar = ratio("of them, the part that is chip hardware and grows with temperature", most=1.0)
-    failure_growth_per_k: Scalar = quantity("1/K", "of that part, exp(growth (T - reference))")
+    stack_failures_per_s: Scalar = quantity("1/s", "by a stack of HBM, at the reference junction", follows="failures")
+    host_failures_per_s: Scalar = quantity("1/s", "by a server's processors, memory, disks, boards", follows="failures")
+    link_failures_per_s: Scalar = quantity(
+        "1/s", "by a port of a NIC with its cable, optics and share of switches", follows="failures"
+    )
+    rack_failures_per_s: Scalar = quantity("1/s", "by a rack's supplies, chassis, pumps", follows="failures")
+    software_failures_per_chip_s: Scalar = quantity("1/s", "by software and what else, a chip", follows="failures")
+    failure_growth_per_k: Scalar = quantity("1/K", "of dies and stacks, exp(growth (T - reference))")
     reference_junction_k: Scalar = quantity("K", "junction temperature at which failures are counted")
     restart_s: Scalar = quantity("s", "detect, replace, start again, warm up; without reading the checkpoint")
     snapshot_bandwidth_bytes_per_s: Scalar = quantity("B/s", "chip to host memory, while the job waits")

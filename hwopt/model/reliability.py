@@ -19,30 +19,51 @@ LARGEST_LOST = 0.95
 """Share of time that may be lost before the formulas stop: beyond it `goodput` is held, and `goodput_margin` negative."""
 
 
-def failure_rate_per_s(reliability: Reliability, chips: Scalar, junction_k: Scalar) -> Scalar:
-    """Interruptions of a job a second: `N lambda (1 - h + h exp(g (T - T_ref)))`.
+class Interruptions(NamedTuple):
+    """Interruptions of a job by cause, 1/s."""
 
-    Arrhenius, `exp(E_a/k (1/T_ref - 1/T))`, with its exponent linear in T so that it stays log-log convex; the line
-    touches at T_ref and lies above elsewhere: with 0.7 eV and 70 degC by 9 % at 50 degC and 8 % at 90 degC.
+    dies: Scalar
+    stacks: Scalar
+    hosts: Scalar
+    links: Scalar
+    racks: Scalar
+    software: Scalar
 
-    Chips fail independently here. Measured small jobs do worse: at 1,024 GPUs of Meta's RSC-1 jobs lived 7.9 h where
+
+def interruptions(cluster: Cluster, chips: Scalar, junction_k: Scalar) -> Interruptions:
+    """Interruptions of a job a second by the parts of its machine: `N` times the parts a chip times their rates.
+
+    Silicon by its area, memory by its stacks, hosts by the server, links by the port, racks by the rack, which takes its whole rack
+    once; dies and stacks grow with heat by `exp(g (T - T_ref))`, Arrhenius' `exp(E_a/k (1/T_ref - 1/T))` with its exponent
+    linear in T so that it stays log-log convex: the line touches at T_ref and lies above elsewhere, with 0.7 eV and 70 degC by 9 %
+    at 50 degC and 8 % at 90 degC.
+
+    Parts fail independently here. Measured small jobs do worse: at 1,024 GPUs of Meta's RSC-1 jobs lived 7.9 h where
     the rate of their nodes promises 28.8 h (3.7 times longer), since few nodes cause many failures and jobs also die of
     causes no node is charged with.
 
-    **Arguments:** `chips` N; `junction_k` the temperature T of the chips.
+    **Arguments:** `chips` N of the job; `junction_k` their temperature T.
 
     **Returns:** 1/s.
 
     **Source:** JEDEC JEP122 for the activation energy; Kokolis et al., arXiv 2410.21680, for the comparison.
     """
-    r = reliability
-    grown = jnp.exp(r.failure_growth_per_k * (junction_k - r.reference_junction_k))
-    return chips * r.failures_per_chip_s * ((1.0 - r.hardware_share) + r.hardware_share * grown)
+    own, chip, network = cluster.reliability, cluster.chip, cluster.network
+    heat = jnp.exp(own.failure_growth_per_k * (junction_k - own.reference_junction_k))
+    ports = network.bandwidth_bytes_per_s[1] / network.lane_bytes_per_s[1]
+    return Interruptions(
+        dies=chips * chip.heat_area_m2 * own.die_failures_per_m2_s * heat,
+        stacks=chips * chip.hbm_stacks * own.stack_failures_per_s * heat,
+        hosts=chips / cluster.rack.server_chips * own.host_failures_per_s,
+        links=chips * ports * own.link_failures_per_s,
+        racks=chips / cluster.rack.chips * own.rack_failures_per_s,
+        software=chips * own.software_failures_per_chip_s,
+    )
 
 
-def job_mtbf_s(reliability: Reliability, chips: Scalar, junction_k: Scalar) -> Scalar:
-    """Mean time between interruptions of a job that any of its chips stops: `M = 1 / rate`."""
-    return 1.0 / failure_rate_per_s(reliability, chips, junction_k)
+def job_mtbf_s(stops: Interruptions) -> Scalar:
+    """Mean time between interruptions of a job that any part stops: `M = 1 / sum of rates`."""
+    return 1.0 / sum(stops[1:], start=stops[0])
 
 
 def checkpoint_bytes(parameters: Scalar, run: TrainingRun) -> Scalar:
@@ -151,6 +172,7 @@ MOST_MULTIPLIER = 1.0 / (1.0 - LARGEST_LOST)
 class Failures(NamedTuple):
     """What failures and checkpoints cost a job."""
 
+    stops: Interruptions
     mtbf_s: Array
     interval_s: Array
     drain_s: Array
@@ -173,7 +195,8 @@ def failures(
     not held, as a product of positive series: for a caller that bounds the margin.
     """
     own, chips = cluster.reliability, cluster.chips
-    mtbf, checkpoint = job_mtbf_s(own, chips, junction_k), checkpoint_bytes(parameters, run)
+    stops = interruptions(cluster, chips, junction_k)
+    mtbf, checkpoint = job_mtbf_s(stops), checkpoint_bytes(parameters, run)
     save, drain = save_s(checkpoint, chips, own), drain_s(checkpoint, chips, cluster.storage)
     restart = restart_s(checkpoint, chips, own, cluster.storage)
     free = checkpoint_interval_s(save, mtbf, drain, maximum) if interval_s is None else interval_s
@@ -187,4 +210,4 @@ def failures(
     else:
         multiplier = multiplier_at(interval, save, mtbf, drain, restart)
         useful, margin = 1.0 / multiplier, jnp.log(MOST_MULTIPLIER / multiplier)
-    return Failures(mtbf, interval, drain, useful, margin, keeps_up)
+    return Failures(stops, mtbf, interval, drain, useful, margin, keeps_up)

@@ -8,6 +8,7 @@ import equinox as eqx
 
 from hwopt.model.cost import Spending
 from hwopt.model.footprint import Footprint
+from hwopt.model.reliability import Interruptions
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
 from hwopt.quantity import Quantity, field_of, quantities
@@ -115,6 +116,7 @@ class Report(eqx.Module):
     hidden_s: Scalar
     memory: Footprint | ServingFootprint
     spending: Spending
+    interruptions: Interruptions  # 1/s, of the job or of one replica
     margins: TrainingMargins | ServingMargins
     bottleneck: Scalar  # index of the largest entry of `breakdown`
     feasible: Scalar  # 1 where every margin is zero or more

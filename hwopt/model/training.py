@@ -76,6 +76,7 @@ def training_report(
         pool_per_chip_bytes=outside.total_bytes,
         power_w=average_w,
         spending=spending,
+        interruptions=stops.stops,
         goodput=stops.goodput,
         mean_time_between_failures_s=stops.mtbf_s,
         checkpoint_interval_s=stops.interval_s,

@@ -52,7 +52,7 @@ def conditions(report: Any) -> list[Fact]:
 @conditions.register
 def _(report: TrainingReport) -> list[Fact]:
     each, checkpoint = float(report.mean_time_between_failures_s), float(report.checkpoint_interval_s)
-    failures = f"one in {pretty(each, 's')}, a checkpoint every {pretty(checkpoint, 's', 3)}"
+    failures = f"one in {pretty(each, 's')} ({_causes(report)}), a checkpoint every {pretty(checkpoint, 's', 3)}"
     return _machine(report, failures, f" ({report.mfu_convention})")
 
 
@@ -91,6 +91,16 @@ def _memory(report: Report, where: str) -> str:
 def _memory_parts(report: Report) -> dict[str, float]:
     parts = {name.removesuffix("_bytes"): float(value) for name, value in report.memory._asdict().items()}
     return {_MEMORY.get(name, name): value for name, value in parts.items()}
+
+
+_FEW = 0.1
+"""Share of interruptions below which a cause is not named on the screen."""
+
+
+def _causes(report: Report) -> str:
+    """The causes of most interruptions with their shares."""
+    parts = shares(rates := report.interruptions._asdict(), sum(map(float, rates.values())))
+    return ", ".join(f"{cause} {100 * share:.0f} %" for cause, _, share in parts if share >= _FEW)
 
 
 def _machine(report: Report, failures: str, convention: str = "") -> list[Fact]:

@@ -317,15 +317,21 @@ def test_run_time_over_useful_time():
 
 def test_failure_rate_by_chips_and_heat():
     rows = clusters(calm())
-    paths = ("chips", "reliability__failures_per_chip_s", "cooling__coolant_temperature_k")
+    paths = (
+        "chips",
+        "reliability__die_failures_per_m2_s",
+        "chip__hbm_stacks",
+        "rack__chips",
+        "cooling__coolant_temperature_k",
+    )
 
     def rate(c):
-        return reliability.failure_rate_per_s(c.reliability, c.chips, c.cooling.coolant_temperature_k)
+        return sum(reliability.interruptions(c, c.chips, c.cooling.coolant_temperature_k))
 
     assert_convex(rate, rows, *paths)
     heat = (*POWERS, *HEAT, "chips")
     assert_convex(
-        lambda c: 1.0 / reliability.job_mtbf_s(c.reliability, c.chips, thermal.operating_point(c.chip, c.cooling)[1]),
+        lambda c: sum(reliability.interruptions(c, c.chips, thermal.operating_point(c.chip, c.cooling)[1])),
         rows, *heat,
     )  # fmt: skip
 

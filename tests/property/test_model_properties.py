@@ -267,8 +267,15 @@ def test_more_chips_never_live_longer(cases, report):
     assert (more.mean_time_between_failures_s < report.mean_time_between_failures_s).all()
 
 
+FAILURES = [
+    f"reliability__{rate}"
+    for rate in ("die_failures_per_m2_s", "stack_failures_per_s", "host_failures_per_s", "link_failures_per_s",
+                 "rack_failures_per_s", "software_failures_per_chip_s")
+]  # fmt: skip
+
+
 def test_more_failures_never_leave_more_time(cases, report):
-    more = with_more(cases, reliability__failures_per_chip_s=2.0)
+    more = with_more(cases, **dict.fromkeys(FAILURES, 2.0))
     assert (more.goodput <= report.goodput).all()
     assert (more.margins.failures < report.margins.failures).all()
     lost = more.margins.failures < 0
@@ -344,6 +351,7 @@ def test_seconds_scale_as_a_unit(cases, report):
         chip__peak_flops_per_s=k * cluster.chip.peak_flops_per_s,
         chip__hbm_bandwidth_bytes_per_s=k * cluster.chip.hbm_bandwidth_bytes_per_s,
         network__bandwidth_bytes_per_s=k * network.bandwidth_bytes_per_s,
+        network__lane_bytes_per_s=k * network.lane_bytes_per_s,
         chip__hbm_energy_j_per_byte=cluster.chip.hbm_energy_j_per_byte / k,
         network__latency_s=network.latency_s / k,
         network__latency_tail_s=network.latency_tail_s / k,

@@ -40,7 +40,8 @@ MOE = LLAMA | dict(
 LATENT = LLAMA | dict(kv_heads=128, qk_dim=192, query_rank=1536, kv_rank=512, rope_dim=64)
 
 CHIP = dict(hbm_bandwidth_bytes_per_s=8e12, hbm_efficiency=0.9, hbm_capacity_bytes=2e11, clock_ratio=1.0, power_cap_w=1e9,
-            sram_bytes=1e8, core_power_w=500.0, leakage_power_w=1e-3, standby_power_w=100.0, silicon_area_m2=1e-3, heat_area_m2=1e-3,
+            sram_bytes=1e8, core_power_w=500.0, leakage_power_w=1e-3, standby_power_w=100.0, silicon_area_m2=1e-3,
+            heat_area_m2=1e-3,
             hbm_energy_j_per_byte=1e-11, matmul_efficiency=0.7,
             peak_flops_per_s=[1e14, 1e15, 2e15, 4e15, 4e15, 8e15])  # fmt: skip
 LINKS = dict(size=[1024.0, 1e6], bandwidth_bytes_per_s=[9e11, 5e10, 5e10], efficiency=0.9, latency_s=[1e-6, 4e-6, 6e-6],
@@ -212,7 +213,7 @@ def test_experts_of_a_group_start_once():
     loss = run_model((service, cluster, plan)).breakdown.compute_s
     loss = loss / run_model((service, replace(cluster, stack__gemm_half_size=0.0), plan)).breakdown.compute_s
     assert (np.diff(loss) > 0).all()  # their inner sides are shorter
-    assert loss[-1] < 1.06  # were each to start on its own, 1.076
+    assert (loss[-1] - 1) / (loss[0] - 1) < 1.5  # were each to start on its own, 1.9
 
 
 def test_larger_domains_read_faster_until_latency_binds():

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from hwopt import catalog
 from hwopt.catalog.peripherals import reliability, storage
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum
@@ -41,7 +42,8 @@ def test_goodput_is_that_of_a_simulation(chips):
     held, store = reliability("fleet-mean"), storage("shared-flash", "fleet-mean")
     with jax.enable_x64(True):
         n = float(chips)
-        mtbf = float(model.job_mtbf_s(held, n, held.reference_junction_k))
+        cluster = catalog.cluster("h100-sxm", n)
+        mtbf = float(model.job_mtbf_s(model.interruptions(cluster, n, held.reference_junction_k)))
         save, drain = float(model.save_s(PARAMETERS_BYTES, n, held)), float(model.drain_s(PARAMETERS_BYTES, n, store))
         restart = float(model.restart_s(PARAMETERS_BYTES, n, held, store))
         interval = float(model.checkpoint_interval_s(save, mtbf, drain, hard_maximum))

@@ -33,7 +33,8 @@ def serving_report(
     # By the request, not by the second: what is done does not depend on how often.
     idle_w = cluster.chips * it.pue * power.idle_it_w(cluster, point)
     request_j = idle_w * between + it.pue * power.active_it_w(cluster, point, state.work)
-    stops_per_s = reliability.failure_rate_per_s(cluster.reliability, state.instance_chips, point.junction_k)
+    stops = reliability.interruptions(cluster, state.instance_chips, point.junction_k)
+    stops_per_s = sum(stops[1:], start=stops[0])
     lost = stops_per_s * cluster.reliability.restart_s
     per_token = (1.0 + lost) / tokens
     power_w = request_j * each
@@ -73,6 +74,7 @@ def serving_report(
         decode_chips=state.decode_chips,
         power_w=power_w,
         spending=spending,
+        interruptions=stops,
         goodput=1.0 / (1.0 + lost),
         mean_time_between_failures_s=1.0 / stops_per_s,
         energy_per_token_j=request_j * per_token,

@@ -133,6 +133,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "feasible": float(all(value >= -1e-6 for value in limits.values())),
     }
     spent = spending(cluster, watts["it_peak"], watts["average"])
-    for group, values in (("breakdown", time["parts"]), ("memory", parts), ("margins", limits), ("spending", spent)):
+    groups = {"breakdown": time["parts"], "memory": parts, "margins": limits, "spending": spent}
+    for group, values in (groups | {"interruptions": job["stops"]}).items():
         report |= {f"{group}.{name}": value for name, value in values.items()}
     return {name: float(value) for name, value in report.items()}

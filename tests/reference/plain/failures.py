@@ -5,11 +5,26 @@ from __future__ import annotations
 import math
 
 
+def interruptions(cluster, chips: float, kelvin: float) -> dict[str, float]:
+    """A second, by what fails."""
+    fleet, chip, network = cluster.reliability, cluster.chip, cluster.network
+    hotter = math.exp(fleet.failure_growth_per_k * (kelvin - fleet.reference_junction_k))
+    ports = float(network.bandwidth_bytes_per_s[1]) / float(network.lane_bytes_per_s[1])
+    each = {
+        "dies": hotter * fleet.die_failures_per_m2_s * chip.heat_area_m2,
+        "stacks": hotter * fleet.stack_failures_per_s * chip.hbm_stacks,
+        "hosts": fleet.host_failures_per_s / cluster.rack.server_chips,
+        "links": fleet.link_failures_per_s * ports,
+        "racks": fleet.rack_failures_per_s / cluster.rack.chips,
+        "software": fleet.software_failures_per_chip_s,
+    }
+    return {cause: chips * rate for cause, rate in each.items()}
+
+
 def failures(run, cluster, kelvin: float, weights: float) -> dict[str, float]:
     fleet, chips = cluster.reliability, cluster.chips
-    by_heat = math.exp(fleet.failure_growth_per_k * (kelvin - fleet.reference_junction_k))
-    each = fleet.failures_per_chip_s * (1.0 + fleet.hardware_share * (by_heat - 1.0))
-    between = 1.0 / (each * chips)
+    stops = interruptions(cluster, chips, kelvin)
+    between = 1.0 / sum(stops.values())
     saved = weights * run.weight_bytes + weights * run.trainable_fraction * (run.master_bytes + run.moment_bytes)
     save = fleet.snapshot_overhead_s + saved / chips / fleet.snapshot_bandwidth_bytes_per_s
     storage = saved / chips / cluster.storage.checkpoint_bytes_per_s_per_chip
@@ -19,6 +34,7 @@ def failures(run, cluster, kelvin: float, weights: float) -> dict[str, float]:
     stretched = math.log(math.expm1(in_vain)) if in_vain < 500.0 else in_vain
     longer = away / between + stretched - math.log(interval / between)  # logarithm of run time over useful time
     return {
+        "stops": stops,
         "between": between,
         "interval": interval,
         "goodput": max(math.exp(-longer), 0.05),

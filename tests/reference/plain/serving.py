@@ -6,17 +6,13 @@ import math
 
 from tests.reference.plain import rack
 from tests.reference.plain.estimate import peak_seconds_per_flop
+from tests.reference.plain.failures import interruptions
 from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.power import at_the_inlet, usage_effectiveness
 from tests.reference.plain.serving_state import chips_of, colocated, disaggregated
 from tests.reference.plain.thermal import operating_point
 from tests.reference.plain.weights import expert_replicas, parameters
-
-
-def failures_per_second(fleet, chips: float, kelvin: float) -> float:
-    by_heat = math.exp(fleet.failure_growth_per_k * (kelvin - fleet.reference_junction_k))
-    return chips * fleet.failures_per_chip_s * (1.0 + fleet.hardware_share * (by_heat - 1.0))
 
 
 def plan_margins(service, cluster, plan, used: float) -> dict[str, float]:
@@ -75,7 +71,8 @@ def estimate(service, cluster, plan) -> dict[str, float]:
     pue, rack_w = draw["pue"], draw["full"] * cluster.rack.chips
     capex, usd = money(cluster, draw["full"], draw["average"])
     kilograms = carbon(cluster, draw["full"], draw["average"])
-    rate = failures_per_second(cluster.reliability, state["instance"], point["kelvin"])
+    stops = interruptions(cluster, state["instance"], point["kelvin"])
+    rate = sum(stops.values())
     goodput = 1.0 / (1.0 + rate * cluster.reliability.restart_s)
     asked = service.output_tokens
     if service.decodes == 0 and not hasattr(plan, "decode"):
@@ -139,7 +136,13 @@ def estimate(service, cluster, plan) -> dict[str, float]:
     }
     report |= dict.fromkeys(missing(service, plan), math.nan)
     spent = spending(cluster, draw["full"], draw["average"])
-    groups = (("breakdown", parts), ("memory", state["memory"]), ("margins", limits), ("spending", spent))
-    for group, values in groups:
+    groups = {
+        "breakdown": parts,
+        "memory": state["memory"],
+        "margins": limits,
+        "spending": spent,
+        "interruptions": stops,
+    }
+    for group, values in groups.items():
         report |= {f"{group}.{name}": value for name, value in values.items()}
     return {name: float(value) for name, value in report.items()}

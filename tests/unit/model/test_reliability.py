@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from hwopt import catalog
+from hwopt.catalog.load import record
 from hwopt.catalog.names import data_root, names
 from hwopt.catalog.peripherals import reliability
 from hwopt.errors import UserError
@@ -23,8 +27,23 @@ BOLTZMANN_EV = 8.617333e-5
 # Spans of what a design may hold: chips, junction, bytes of a checkpoint, and the fields in their order.
 SPANS = (
     (1.0, 1e6), (300.0, 380.0), (1e9, 1e14),
-    (1e-10, 1e-7), (0.01, 0.99), (0.001, 0.1), (320.0, 360.0), (10.0, 3600.0), (1e9, 1e11), (0.1, 60.0), (1e7, 1e10),
+    (1e-8, 1e-5), (1e-11, 1e-8), (1e-10, 1e-7), (1e-11, 1e-8), (1e-10, 1e-7), (1e-11, 1e-8), (0.001, 0.1), (320.0, 360.0),
+    (10.0, 3600.0), (1e9, 1e11), (0.1, 60.0), (1e7, 1e10),
 )  # fmt: skip
+
+
+def machine(held: Reliability, area=8e-4, stacks=5.0, ports=1.0, server=8.0, rack=16.0) -> types.SimpleNamespace:
+    """What of a cluster fails: servers of eight chips, two to a rack, by default."""
+    return types.SimpleNamespace(
+        reliability=held,
+        chip=types.SimpleNamespace(heat_area_m2=area, hbm_stacks=stacks),
+        network=types.SimpleNamespace(bandwidth_bytes_per_s=(1.0, ports), lane_bytes_per_s=(1.0, 1.0)),
+        rack=types.SimpleNamespace(server_chips=server, chips=rack),
+    )
+
+
+def mtbf_s(held: Reliability, chips, junction_k):
+    return model.job_mtbf_s(model.interruptions(machine(held), chips, junction_k))
 
 
 def random_points(n: int, seed: int = 0) -> np.ndarray:
@@ -38,7 +57,7 @@ def lost(x, maximum=hard_maximum):
     held, storage = Reliability(*rest), Storage(rate, rate)
     save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, storage)
     restart = model.restart_s(size, chips, held, storage)
-    return model.lost_fraction(save, model.job_mtbf_s(held, chips, junction), drain, restart, maximum)
+    return model.lost_fraction(save, mtbf_s(held, chips, junction), drain, restart, maximum)
 
 
 def stretched(x):
@@ -46,7 +65,7 @@ def stretched(x):
     chips, junction, size, *rest, rate = x
     held, storage = Reliability(*rest), Storage(rate, rate)
     save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, storage)
-    mtbf = model.job_mtbf_s(held, chips, junction)
+    mtbf = mtbf_s(held, chips, junction)
     interval = model.checkpoint_interval_s(save, mtbf, drain, hard_maximum)
     return model.log_multiplier_at(interval, save, mtbf, drain, model.restart_s(size, chips, held, storage))
 
@@ -90,7 +109,7 @@ def apart(points: np.ndarray) -> np.ndarray:
         def ratio(x):
             chips, junction, size, *rest, rate = x
             held, storage = Reliability(*rest), Storage(rate, rate)
-            mtbf = model.job_mtbf_s(held, chips, junction)
+            mtbf = mtbf_s(held, chips, junction)
             best = model.checkpoint_interval_s(model.save_s(size, chips, held), mtbf, 0.0 * mtbf, hard_maximum)
             return jnp.log(best / model.drain_s(size, chips, storage))
 
@@ -102,30 +121,45 @@ def test_every_entry_loads(name):
     held = reliability(name)
     for field in FIELDS:
         part = getattr(held, field)
-        assert isinstance(part, np.ndarray) and part.dtype == np.float64 and part.ndim == 0 and part > 0
+        assert isinstance(part, np.ndarray) and part.dtype == np.float64 and part.ndim == 0 and part >= 0
 
 
-def test_an_unknown_fleet_and_an_impossible_share_are_refused(tmp_path):
+def test_an_unknown_fleet_and_an_unknown_machine_are_refused(tmp_path):
     with pytest.raises(UserError, match="did you mean"):
         reliability("fleet-men")
     good = (data_root() / "reliability" / "fleet-mean.toml").read_text(encoding="utf-8")
-    wrong = good.replace("hardware_share = { value = 0.64", "hardware_share = { value = 1.5").replace(
-        "high = 0.75", "high = 2"
-    )
     path = tmp_path / "mine.toml"
-    path.write_text(wrong, encoding="utf-8")
-    with pytest.raises(UserError, match="hardware_share"):
+    path.write_text(good.replace('counted_on = "a100-80"', 'counted_on = "a1000"'), encoding="utf-8")
+    with pytest.raises(UserError, match="a1000"):
         reliability(path)
 
 
-def test_rate_at_the_reference_and_its_growth():
+def test_rate_at_the_reference_is_the_published_one_of_the_machine_it_was_counted_on():
+    """And dies and stacks alone grow with heat, by 0.64 of Llama 3's causes."""
+    for name in names("reliability"):
+        entry, held = record("reliability", name), reliability(name)
+        split = entry if "causes.dies" in entry.quantities else record("reliability", "llama3-2024")
+        counted = catalog.cluster(entry.text["counted_on"], 1024, reliability=name, rack_chips=split.si("rack_chips"))
+        with jax.enable_x64(True):
+            rates = [model.interruptions(counted, 1000.0, held.reference_junction_k + k) for k in (0.0, 10.0)]
+            base, warmer = (np.array([float(rate) for rate in each]) for each in rates)
+        assert base.sum() == pytest.approx(1000 * entry.si("failures"), rel=1e-12)
+        counts = np.array([split.si(f"causes.{cause}") for cause in model.Interruptions._fields])
+        np.testing.assert_allclose(base / base.sum(), counts / counts.sum(), rtol=1e-9)
+        grown = np.where(np.arange(6) < 2, np.exp(10.0 * float(held.failure_growth_per_k)), 1.0)
+        np.testing.assert_allclose(warmer, base * grown, rtol=1e-9)
+
+
+def test_larger_packages_and_more_parts_fail_more_often():
+    """Two dies and twice the stacks fail twice as often as one package; fewer servers, racks and ports less."""
     held = reliability()
-    with jax.enable_x64(True):
-        base = float(model.failure_rate_per_s(held, 1000.0, held.reference_junction_k))
-        assert base == pytest.approx(1000 * float(held.failures_per_chip_s), rel=1e-12)
-        warmer = float(model.failure_rate_per_s(held, 1000.0, held.reference_junction_k + 10.0))
-        assert warmer / base == pytest.approx(0.36 + 0.64 * np.exp(0.69), rel=1e-6)
-        assert float(model.job_mtbf_s(held, 1000.0, held.reference_junction_k)) == pytest.approx(1 / base)
+    base = model.interruptions(machine(held), 1000.0, 343.15)
+    double = model.interruptions(machine(held, area=16e-4, stacks=10.0), 1000.0, 343.15)
+    assert float(double.dies / base.dies) == pytest.approx(2) and float(double.stacks / base.stacks) == pytest.approx(2)
+    fewer = model.interruptions(machine(held, ports=0.5, server=16.0, rack=32.0), 1000.0, 343.15)
+    for name in ("links", "hosts", "racks"):
+        assert float(getattr(fewer, name) / getattr(base, name)) == pytest.approx(0.5)
+    assert float(fewer.software) == float(base.software)
 
 
 def test_the_line_through_arrhenius_lies_above_it():
@@ -183,7 +217,14 @@ def test_worse_chips_more_of_them_and_slower_saves_lose_more():
     with jax.enable_x64(True):
         gradient = in_numpy(jax.grad(stretched))(random_points(500))
     names_of = ("chips", "junction", "bytes", *FIELDS, "storage")
-    for name in ("junction", "bytes", "failures_per_chip_s", "restart_s", "snapshot_overhead_s"):
+    for name in (
+        "junction",
+        "bytes",
+        "die_failures_per_m2_s",
+        "host_failures_per_s",
+        "restart_s",
+        "snapshot_overhead_s",
+    ):
         assert (gradient[:, names_of.index(name)] > 0).all(), name
     for name in ("snapshot_bandwidth_bytes_per_s", "storage"):
         assert (gradient[:, names_of.index(name)] < 0).all(), name
@@ -201,7 +242,7 @@ def test_without_failures_nothing_is_lost():
     held = reliability()
     fields = [*(float(getattr(held, field)) for field in FIELDS), RATE]
     with jax.enable_x64(True):
-        share = lost(np.array([1e4, 343.15, 1e12, 1e-30, *fields[1:]]))
+        share = lost(np.array([1e4, 343.15, 1e12, *[1e-30] * 6, *fields[6:]]))
         assert float(model.goodput(share)) == pytest.approx(1.0, abs=1e-9)
         assert float(model.time_multiplier(share)) == pytest.approx(1.0, abs=1e-9)
 
@@ -213,8 +254,8 @@ def test_beyond_the_cap_numbers_stay_finite_and_the_margin_says_so():
         assert (slope == 0.0) == (share > model.LARGEST_LOST)
 
 
-# The share of hardware enters as 1 - h, its growth and reference temperature are constants: no variables of the claim.
-FREE = np.array([0, 1, 2, 3, 7, 8, 9, 10])
+# Growth with heat and its reference temperature are constants: no variables of the claim.
+FREE = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 14])
 
 
 def of_free(row, maximum=hard_maximum):
@@ -227,7 +268,7 @@ def multiplier(x, maximum=hard_maximum):
     chips, junction, size, *rest, rate = x
     held, storage = Reliability(*rest), Storage(rate, rate)
     save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, storage)
-    mtbf = model.job_mtbf_s(held, chips, junction)
+    mtbf = mtbf_s(held, chips, junction)
     interval = model.checkpoint_interval_s(save, mtbf, drain, maximum)
     return model.multiplier_at(interval, save, mtbf, drain, model.restart_s(size, chips, held, storage))
 

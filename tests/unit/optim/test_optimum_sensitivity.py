@@ -78,7 +78,11 @@ PARAMETERS = [
     ("cluster.prices.hbm_usd_per_byte", lambda d: d.cluster.prices.hbm_usd_per_byte, None),
     ("cluster.chip.hbm_energy_j_per_byte", lambda d: d.cluster.chip.hbm_energy_j_per_byte, None),
     ("cluster.network.efficiency[scale_out]", lambda d: d.cluster.network.efficiency, 1),
-    ("cluster.reliability.failures_per_chip_s", lambda d: d.cluster.reliability.failures_per_chip_s, None),
+    (
+        "cluster.reliability.software_failures_per_chip_s",
+        lambda d: d.cluster.reliability.software_failures_per_chip_s,
+        None,
+    ),
     ("cluster.facility.electricity_usd_per_j", lambda d: d.cluster.facility.electricity_usd_per_j, None),
 ]
 

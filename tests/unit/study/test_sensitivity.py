@@ -130,7 +130,7 @@ def test_elasticities_equal_those_of_jax(name):
     np.testing.assert_allclose(list(held.metrics.values()), values[:, 0], rtol=1e-12)
     expected = slopes / np.where(values > 0.0, values, math.nan)
     np.testing.assert_allclose(held.table, expected, rtol=1e-9, atol=1e-12)
-    assert (np.abs(held.table) > 1e-6).mean() > 0.09
+    assert (np.abs(held.table) > 1e-6).mean() > 0.08
 
 
 def test_elasticities_are_named_and_sorted(machine):
@@ -194,6 +194,18 @@ DERIVED = {
     "cluster.prices.chip_base_usd",  # price less memory and links
     "cluster.chip.leakage_power_w",  # a share of TDP
     "cluster.prices.reference_domain",  # the larger of two
+    # Shares of a fleet's rate over the parts of its machine.
+    *(
+        f"cluster.reliability.{cause}_failures_{per}"
+        for cause, per in (
+            ("die", "per_m2_s"),
+            ("stack", "per_s"),
+            ("host", "per_s"),
+            ("link", "per_s"),
+            ("rack", "per_s"),
+            ("software", "per_chip_s"),
+        )
+    ),
 }
 
 
@@ -265,7 +277,7 @@ def test_json_is_strict_and_complete(found):
 
 def test_the_screen_names_what_matters(found):
     text = sensitivity_screen(found)
-    assert "time_budget_s" in text and "reliability.failures_per_chip_s" in text and "hbm B/s" in text
+    assert "time_budget_s" in text and "reliability.restart_s" in text and "hbm B/s" in text
     assert "nan" not in text and max(map(len, text.splitlines())) < 200
 
 
