@@ -36,7 +36,7 @@ _UNITS: dict[str, dict[str, float]] = {
     "kg/J": {"g/kWh": 1e-3 / 3.6e6},
     "kg/m2": {"kg/cm2": 1e4, "g/cm2": 10.0},
     "kg/(B/s)": {"g/(GB/s)": 1e-12},
-    "W/B": {"W/GB": 1e-9},
+    "W/B": {"W/GB": 1e-9, "W/TB": 1e-12},
     "kg/B": {"kg/GB": 1e-9, "g/GB": 1e-12},
     "m2": {"mm2": 1e-6},
     "1/m2": {"1/cm2": 1e4, "Mtr/mm2": 1e12},

@@ -55,7 +55,7 @@ CHOICES = {
     "design": "a public design from which the chip is drawn anew: areas, stacks, dies, clock",
     "technology": "process that the design is ported to",
     "memory": "HBM generation that the design is ported to",
-    "free": "what is redesigned: none (the chip as it is sold), or hbm, links, domain, clock, with + between, or all",
+    "free": "what is chosen anew: none (the chip as it is sold), or hbm, links, domain, clock, storage, with + between, or all",
     "stack": "software, an entry of hwopt catalog stacks",
     "site": "climate, electricity and its carbon, an entry of hwopt catalog sites",
     "prices": "list of prices: default, hyperscale, on-premise, rented, at-cost",
@@ -64,6 +64,8 @@ CHOICES = {
     "sites": "places that share the chips equally",
     "cooling": "cooling technology, else what the chip's servers are built for",
     "reliability": "how often a fleet fails",
+    "recovery": "how jobs go on after a failure: from-storage, hot-spares or in-memory",
+    "storage": "of data and checkpoints",
     "operation": "production, slower by what long runs lose, or benchmark",
     "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
 }
@@ -74,8 +76,12 @@ _CONTINUOUS_NETWORK = ("scale_up_domain", "scale_up_bandwidth_bytes_per_s", "sca
 _CONTINUOUS_CHIP = ("hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "clock_ratio")
 _DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enabled_fraction", "clock_hz")
 
-FREE = ("hbm", "links", "domain", "clock")
-"""What of a machine may be redesigned: stacks on the package, lanes of its links, chips of a domain, clock beyond the one sold."""
+FREE = ("hbm", "links", "domain", "clock", "storage")
+"""What of a machine may be chosen: stacks on the package, lanes of its links, chips of a domain, clock beyond the one sold, rate of
+storage."""
+
+REDESIGNED = ("hbm", "links")
+"""Of these, what takes another chip than the one that is sold."""
 
 _SOLD_CLOCK = "half the clock that it is sold with to the whole"
 
@@ -111,6 +117,8 @@ class MachineQuestion:
     sites: float = 1.0
     cooling: str = ""
     reliability: str = "fleet-mean"
+    recovery: str = "from-storage"
+    storage: str = "shared-flash"
     operation: str = "production"
     prices: str = "default"
     constants: str = "calibrated"
@@ -175,10 +183,15 @@ class MachineQuestion:
     def _machine(self, continuous: bool, **peripherals: Any) -> Cluster:
         """The machine that the question starts from: a chip as it is sold has its TDP, another what a socket feeds."""
         catalog.check_precision(self.chip, self.precision)
-        stated = self._fields("stack", "site", "sites", "reliability", "operation", "prices", "constants") | peripherals
+        stated = self._fields("stack", "site", "sites", "reliability", "recovery", "storage", "operation", "prices",
+                              "constants") | peripherals  # fmt: skip
         cluster = catalog.cluster(
             self.chip, _COUNTED_CHIPS, fabric=self.fabric or None, cooling=self.cooling or None, **stated
         )
+        if not continuous and not self.design and self._freed & set(REDESIGNED):
+            prices = catalog.record("prices", self.prices)
+            charged = (np.float64(prices.si("redesign", 0.0)), np.float64(prices.si("least_order", 0.0)))
+            cluster = eqx.tree_at(lambda c: (c.prices.redesign_usd, c.prices.least_order), cluster, charged)
         if not continuous and "clock" not in self._freed:
             return cluster
         return eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
@@ -186,9 +199,10 @@ class MachineQuestion:
     def _hardware(self, template: Design, continuous: bool) -> tuple[Variable, ...]:
         """Variables of chips, links and racks. **Arguments:** `template` whose own values lie in every box."""
         own = partial(_with_own, template)
+        storage = (own("storage_bytes_per_s_per_chip"),) if "storage" in self._freed and not self.design else ()
         if continuous:
             chip = _DESIGNED_CHIP if self.design else _CONTINUOUS_CHIP
-            return tuple(map(own, (*chip, *_CONTINUOUS_NETWORK, "chips_per_rack")))
+            return (*map(own, (*chip, *_CONTINUOUS_NETWORK, "chips_per_rack")), *storage)
         if self.design:
             chip = tuple(map(own, _DESIGNED_CHIP))
         else:
@@ -205,7 +219,7 @@ class MachineQuestion:
             lanes = own("scale_up_lanes")
             sold = float(lanes.place.get(template))
             network += (lanes.bounded(1.0, max(1.0, round(_MOST_LANES * sold))),)
-        return (*chip, *network, own("nics_per_server"), own("chips_per_rack"))
+        return (*chip, *network, own("nics_per_server"), own("chips_per_rack"), *storage)
 
     def _check_stated(self, budgets: Mapping[str, float]) -> None:
         """Refuses a budget on what is not known of the chip: it would hold whatever the design."""
@@ -235,9 +249,8 @@ class MachineQuestion:
         limits = (f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in budgets)
         ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
         drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
-        redesigned = (
-            f"{self.chip} with {', '.join(sorted(self._freed))} redesigned" if self._freed else f"{self.chip} as sold"
-        )
+        anew = sorted(self._freed - {"storage"})
+        redesigned = f"{self.chip} with {', '.join(anew)} redesigned" if anew else f"{self.chip} as sold"
         chips = drawn if self.design else f"{self.chip}-class chips" if continuous else redesigned
         return f"{chips}; within {', '.join(limits) or 'no budget'}"
 
@@ -254,10 +267,11 @@ class MachineQuestion:
             "cooling": catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),
             "rack": catalog.record("racks", "orv3"),
             "reliability": catalog.record("reliability", self.reliability),
+            "recovery": catalog.record("recoveries", self.recovery),
             "operation": catalog.record("operations", self.operation),
             "prices": catalog.record("prices", self.prices),
             "pool": catalog.record("pools", str(chip.text.get("pool", "none"))),
-            "storage": catalog.record("storages", "shared-flash"),
+            "storage": catalog.record("storages", self.storage),
         }
         if self.fabric:
             records["fabric"] = catalog.record("fabrics", self.fabric)

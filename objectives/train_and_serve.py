@@ -88,7 +88,7 @@ class TrainAndServe(MachineQuestion):
 
     def _stated(self, continuous: bool) -> Problem:
         same = self._fields("workload", "chip", "design", "technology", "memory", "free", "site", "fabric", "sites", "cooling",
-                            "reliability", "operation", "prices", "constants")  # fmt: skip
+                            "reliability", "recovery", "storage", "operation", "prices", "constants")  # fmt: skip
         trained = self._fields("stack", "precision", "tokens", "global_batch", "sequence_length")
         served = self._fields("input_tokens", "output_tokens", "requests_per_s")
         training = TrainCost(**same, **trained)._stated(continuous)

@@ -9,7 +9,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
-from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
 from hwopt.plan import Plan
 from hwopt.stack import Stack
@@ -20,6 +20,9 @@ from hwopt.workload.transformer import Transformer
 KINDS = ("gpt", "dense", "moe", "mla")
 SMALLEST, LARGEST = 5e7, 2e12  # parameters
 YEAR_S = 365.25 * 86400.0
+
+SAME_AT_ANY_SIZE = dict(recovery__hot_spares=0.0, prices__redesign_usd=0.0, prices__least_order=0.0)
+"""A machine of which twice the chips cost and draw twice as much."""
 
 
 class _Draw:
@@ -254,6 +257,11 @@ def _pool(draw: _Draw) -> MemoryPool:
 
 def _storage(draw: _Draw) -> Storage:
     return Storage(
+        capacity_bytes=draw.log(1e11, 1e14),
+        usd_per_byte=draw.either(0.2, 0.0, draw.log(1e-11, 3e-10)),
+        usd_per_byte_per_s=draw.log(1e-6, 1e-5),
+        power_w_per_byte=draw.log(1e-12, 1e-11),
+        energy_j_per_byte=draw.log(3e-8, 5e-7),
         checkpoint_bytes_per_s_per_chip=draw.log(2e7, 1e9),
         input_bytes_per_s_per_chip=draw.log(1e7, 1e10),
     )
@@ -349,6 +357,17 @@ def _reliability(draw: _Draw) -> Reliability:
     )
 
 
+def _recovery(draw: _Draw) -> Recovery:
+    """Back through storage, with spares that stand ready, and with saves in the memory of others."""
+    return Recovery(
+        hot_spares=(hot := draw.choice(0, 0, 1)),
+        swap_s=draw.log(10, 300),
+        repair_s=draw.log(3600, 6e5),
+        spare_deviations=draw.uniform(1, 4),
+        peer_bytes_per_s_per_chip=hot * draw.either(0.5, 0.0, draw.log(1e9, 4e10)),
+    )
+
+
 def _operation(draw: _Draw) -> Operation:
     """A benchmark, or a long run on a good or bad machine."""
     return Operation(
@@ -373,6 +392,8 @@ def _prices(draw: _Draw) -> Prices:
         occupancy=draw.either(0.4, 1.0, draw.uniform(0.4, 1)),
         margin=draw.either(0.5, 0.0, draw.uniform(0.1, 1)),
         owned=draw.choice(0, 1),
+        redesign_usd=draw.either(0.8, 0.0, draw.log(1e6, 1e8)),
+        least_order=draw.either(0.8, 0.0, draw.log(100, 1e5)),
         host_carbon_kg=draw.log(50, 1000),
     )
 
@@ -494,6 +515,7 @@ def random_cases(rng: np.random.Generator, n: int, kind: str | None = None) -> t
         reliability=_reliability(draw),
         prices=_prices(draw),
         stack=_stack(draw),
+        recovery=_recovery(draw),
         operation=_operation(draw),
     )
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (run, cluster, plan))

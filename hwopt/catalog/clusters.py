@@ -51,6 +51,7 @@ def prices(
         network_usd_per_byte_per_s=[own * inner.si("price"), *outer.usd_per_byte_per_s],
         reference_domain=max(paid.si("reference_domain"), entry.si("scale_up_domain")),
         host_usd=entry.si("host_price", paid.si("host_usd")),
+        redesign_usd=0.0, least_order=0.0,
     )  # fmt: skip
 
 
@@ -77,6 +78,7 @@ def cluster(
     rack: str | Path = "orv3",
     rack_chips: float | None = None,
     reliability: str | Path = "fleet-mean",
+    recovery: str | Path = "from-storage",
     operation: str | Path | None = None,
     prices: str | Path = "default",
     pool: str | Path | None = None,
@@ -89,8 +91,8 @@ def cluster(
 
     **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one by default; `site`;
     `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips` in one instead of as
-    many as fit; `reliability` of the fleet; `operation`: `production` (the default), or `benchmark` (at the speed of light),
-    which also says how uneven links outside the domain are where neither link nor caller does; `prices`: a price list;
+    many as fit; `reliability` of the fleet; `recovery` of jobs; `operation`: `production` (the default), or `benchmark` (at
+    the speed of light), which also says how uneven links outside the domain are where neither link nor caller does; `prices`;
     `pool`: memory beyond the chips', by default their hosts'; `storage`; `sites` that share the chips, and the `lines`
     between them (`continental`); `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`,
     or a `.toml` file of `hwopt calibrate`.
@@ -135,6 +137,7 @@ def cluster(
         rack=_facilities.rack(rack, chip, around, building, links, beyond, rack_chips, scale_up),
         facility=building,
         reliability=_peripherals.reliability(reliability),
+        recovery=_peripherals.recovery(recovery),
         operation=built(Operation, operated),
         prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=ends),
         stack=_chips.stack(software, family),

@@ -8,7 +8,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipDesign, ChipProject
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
-from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
 from hwopt.hardware.process import Process
 from hwopt.hardware.technology import Technology
@@ -165,6 +165,7 @@ ENTRIES: Mapping[str, Entry] = {
         Prices,
         numbers=keys(ChipProject)
         | {"price_factor": "1", "chip_usd_per_bf16_flops": "USD/(FLOP/s)", "chip_base_floor_fraction": "1"},
+        optional={"redesign": "USD", "least_order": "chip"},
     ),
     "reliability": _entry(
         "reliability",
@@ -174,6 +175,7 @@ ENTRIES: Mapping[str, Entry] = {
         optional={"rack_chips": "chip"},
         optional_tables={"causes": (CAUSES, "1")},
     ),
+    "recoveries": _entry("recovery", Recovery),
     "operations": _entry("operation", Operation, numbers={"latency_tail": "s", "bandwidth_spread": "1"}),
     "laws": _entry("law", LossLaw, numbers={"text_stock": "token"}),
     "processes": _entry("process", Process),

@@ -6,7 +6,7 @@ from pathlib import Path
 from hwopt.catalog.fields import CAUSES
 from hwopt.catalog.load import built, positive, supported
 from hwopt.errors import UserError
-from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
 
 USUAL_LINES = "continental"
 
@@ -81,6 +81,16 @@ def reliability(name: str | Path = "fleet-mean") -> Reliability:
         rack_failures_per_s=share["racks"] * entry.si("rack_chips", split.si("rack_chips")),
         software_failures_per_chip_s=share["software"],
     )  # fmt: skip
+
+
+def recovery(name: str | Path = "from-storage") -> Recovery:
+    """How a job goes on after a failure.
+
+    **Arguments:** `name` of an entry (`from-storage`, `hot-spares`, `in-memory`), or the path of a `.toml` of the same form.
+
+    **Raises:** `UserError` for an unknown name or a bad file.
+    """
+    return built(Recovery, supported("recoveries", name))
 
 
 def operation(name: str | Path = PRODUCTION) -> Operation:

@@ -26,6 +26,7 @@ MACHINE = (
     Flag("--pool", "memory beyond HBM (default: the hosts')", TEXT),
     Flag("--storage", "storage of data", TEXT, "shared-flash"),
     Flag("--reliability", "failures of the fleet", TEXT, "fleet-mean"),
+    Flag("--recovery", "how jobs go on after a failure: from-storage, hot-spares, in-memory, or a .toml", TEXT, "from-storage"),
     Flag("--operation", "how the machine is run: production (the default), benchmark, or a .toml", TEXT),
     Flag("--prices", "price list: default, hyperscale, on-premise, rented, at-cost", TEXT, "default"),
     Flag("--domain", "chips of the scale-up domain (default: the chip's)", INTEGER),

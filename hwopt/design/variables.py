@@ -18,7 +18,7 @@ from hwopt.hardware.chip_project import ChipDesign
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.facility import Rack
 from hwopt.hardware.network import Network
-from hwopt.hardware.peripherals import MemoryPool
+from hwopt.hardware.peripherals import MemoryPool, Storage
 from hwopt.model.thermal import LOWEST_CLOCK
 from hwopt.plan import Plan
 from hwopt.quantity import quantities
@@ -84,6 +84,7 @@ def _field(kind: type, holder: Callable[[Any], Any], name: str) -> Place:
 _of_project = partial(_field, ChipDesign, lambda d: d.project.design)
 _of_chip = partial(_field, Chip, lambda d: d.cluster.chip)
 _of_pool = partial(_field, MemoryPool, lambda d: d.cluster.pool)
+_of_storage = partial(_field, Storage, lambda d: d.cluster.storage)
 _of_run = partial(_field, TrainingRun, lambda d: d.workload)
 _of_plan = partial(_field, Plan, lambda d: d.plan.groups[""])  # of two the one that generates answers
 _of_prefill = partial(_field, Plan, lambda d: d.plan.prefill)
@@ -197,6 +198,8 @@ KNOWN: Mapping[str, Variable] = {
                  box_meaning="a module to four boxes of them, a chip"),
         Variable("pool_bandwidth_bytes_per_s", 8e9, 900e9, _of_pool("bandwidth_bytes_per_s"),
                  "memory", box_meaning="half of PCIe 3.0 to NVLink 5, per direction"),
+        Variable("storage_bytes_per_s_per_chip", 5e6, 10e9, _of_storage("checkpoint_bytes_per_s_per_chip"), "facility",
+                 box_meaning="a shared filer to local drives, for checkpoints"),
         Variable("tp", 1.0, 64.0, _of_plan("tp"), "plan", integer=True),
         Variable("pp", 1.0, 128.0, _of_plan("pp"), "plan", integer=True),
         Variable("ep", 1.0, 1024.0, _of_plan("ep"), "plan", integer=True),

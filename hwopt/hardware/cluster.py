@@ -5,7 +5,7 @@ import equinox as eqx
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
-from hwopt.hardware.peripherals import MemoryPool, Operation, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
 from hwopt.quantity import quantity
 from hwopt.stack import Stack
@@ -24,6 +24,7 @@ class Cluster(eqx.Module):
     rack: Rack
     facility: Facility
     reliability: Reliability
+    recovery: Recovery
     operation: Operation
     prices: Prices
     stack: Stack

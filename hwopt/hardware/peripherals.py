@@ -24,8 +24,13 @@ class MemoryPool(eqx.Module):
 
 
 class Storage(eqx.Module):
-    """Rates of storage and of the input pipeline, per chip."""
+    """Storage of data and checkpoints, and the input pipeline: a chip's share, in halls of its own."""
 
+    capacity_bytes: Scalar = quantity("B", "per chip")
+    usd_per_byte: Scalar = quantity("USD/B", "of capacity", key="price")
+    usd_per_byte_per_s: Scalar = quantity("USD/(B/s)", "of checkpoint bandwidth", key="bandwidth_price")
+    power_w_per_byte: Scalar = quantity("W/B", "drawn by what it holds")
+    energy_j_per_byte: Scalar = quantity("J/B", "drawn by a B/s of checkpoint bandwidth, used or not")
     checkpoint_bytes_per_s_per_chip: Scalar = quantity(
         "B/s", "written or read back", key="checkpoint_bandwidth", follows="storage_bandwidth"
     )
@@ -57,6 +62,20 @@ class Operation(eqx.Module):
     )
     straggler_sigma: Scalar = ratio(
         "relative standard deviation between chips of a step's time, the slowest sets the pace"
+    )
+
+
+class Recovery(eqx.Module):
+    """The way back of a job whose machine failed: through storage and a queue, or to servers and copies that stand ready."""
+
+    hot_spares: Scalar = switch("1: servers stand started beside the job")
+    swap_s: Scalar = quantity("s", "to go on with a spare server, or with processes started again; without reading")
+    repair_s: Scalar = quantity("s", "until a failed server is a spare again")
+    spare_deviations: Scalar = ratio(
+        "standard deviations of servers under repair above their mean that spares stand for"
+    )
+    peer_bytes_per_s_per_chip: Scalar = quantity(
+        "B/s", "saves to the memory of other hosts, or back; 0: saves go to storage", key="peer_bandwidth"
     )
 
 

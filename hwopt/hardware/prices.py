@@ -29,4 +29,6 @@ class Prices(eqx.Module):
     occupancy: Scalar = ratio("share of its life in which the cluster earns its keep")
     margin: Scalar = ratio("of a landlord on what the cluster costs him; 0 for an owner")
     owned: Scalar = switch("1: capital is the user's own; 0: rented, and none of his capex")
+    redesign_usd: Scalar = computed("USD", "masks, design and validation of a redesigned chip, once; 0 as it is sold")
+    least_order: Scalar = computed("chip", "that a vendor makes of a redesigned chip at least; 0 as it is sold")
     host_carbon_kg: Scalar = quantity("kg", "of making the server and network share of a chip")

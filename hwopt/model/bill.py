@@ -9,9 +9,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import cost, power, rack
-from hwopt.model.thermal import operating_point
+from hwopt.model import cost, machine, power, rack
 from hwopt.types import Scalar
+
+_PER_TB = 1e-12
 
 
 class Line(NamedTuple):
@@ -30,10 +31,10 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
     """
     chip, network, prices, facility = cluster.chip, cluster.network, cluster.prices, cluster.facility
     n, servers, stands = cluster.chips, cluster.chips / cluster.rack.server_chips, rack.racks(cluster)
-    point = operating_point(chip, cluster.cooling)
-    it_w = power.it_w(cluster, point, power.FULL_LOAD)
+    it = machine.machine(cluster, None)
+    point, it_w, built = it.point, it.it_peak_w, it.capital
     boards_w = it_w * (1.0 - cluster.cooling.fan_fraction) * facility.supply_efficiency
-    built, pool_usd, paid = cost.capital(cluster, it_w), cost.pool_usd(cluster), prices.owned
+    pool_usd, paid = cost.pool_usd(cluster), prices.owned
     bandwidth, watts = network.bandwidth_bytes_per_s, network.bandwidth_bytes_per_s * network.energy_j_per_byte
     dollars = bandwidth * prices.network_usd_per_byte_per_s
     lanes, ports = bandwidth[0] / network.lane_bytes_per_s[0], bandwidth[1] / network.lane_bytes_per_s[1]
@@ -42,6 +43,9 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
         cost.chip_usd(cluster) - prices.chip_base_usd,
         chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte,
     )
+    bought = n * (1.0 + prices.spares_fraction) + it.hot_spares
+    ordered = cost.ordered_chips(cluster, bought)
+    each_usd = (built.equipment - built.storage - built.redesign - (ordered - bought) * cost.chip_usd(cluster)) / bought
     own_w = chip.standby_power_w + point.leakage_w + point.core_w
     none = jnp.zeros_like(n)
     lines = {
@@ -60,10 +64,18 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
         ),
         "memory pool": Line(n, pool_usd, power.pool_w(cluster)),
         "racks": Line(stands, cluster.rack.price_usd, none),
-        "spares": Line(n * prices.spares_fraction, built.equipment / (n * (1.0 + prices.spares_fraction)), none),
+        "spares": Line(n * prices.spares_fraction, each_usd, none),
+        "hot spares": Line(it.hot_spares, each_usd, it_w),
+        "chips of the least order unused": Line(ordered - bought, cost.chip_usd(cluster), none),
+        "redesign of the chip": Line(jnp.ones_like(n), prices.redesign_usd, none),
+        "storage, TB": Line(
+            n * cluster.storage.capacity_bytes * _PER_TB,
+            cost.storage_usd(cluster) / (cluster.storage.capacity_bytes * _PER_TB),
+            power.storage_w(cluster) / (cluster.storage.capacity_bytes * _PER_TB),
+        ),
         "fans and supplies": Line(stands, none, cluster.rack.chips * (it_w - boards_w)),
         "building, W of IT": Line(
-            n * it_w,
+            it.fed_w,
             facility.construction_usd_per_w + cluster.cooling.capital_usd_per_w,
             power.design_pue(facility, cluster.cooling) - 1.0,
         ),

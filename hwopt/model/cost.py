@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.maximum import above_zero, several
-from hwopt.model.rack import optical_share, racks
+from hwopt.model.maximum import above_zero, hard_maximum, several
+from hwopt.model.rack import optical_share
 from hwopt.types import Scalar
 
 
@@ -17,13 +17,16 @@ class Capital(NamedTuple):
     network: Scalar
     hosts: Scalar
     pool: Scalar  # memory beyond HBM that the hosts' price does not hold
+    storage: Scalar
     racks: Scalar
+    redesign: Scalar  # engineering of a chip that is not sold like this
     sites: Scalar  # what every further site costs whatever its size
     building: Scalar  # with its cooling
 
     @property
     def equipment(self) -> Scalar:
-        return sum(self[1:5], start=self[0])
+        """What is written off as servers are."""
+        return sum(self[1:7], start=self[0])
 
 
 class Spending(NamedTuple):
@@ -33,7 +36,9 @@ class Spending(NamedTuple):
     network: Scalar
     hosts: Scalar
     pool: Scalar
+    storage: Scalar
     racks: Scalar
+    redesign: Scalar
     upkeep: Scalar
     building: Scalar
     lines: Scalar  # leased between sites
@@ -67,30 +72,45 @@ def pool_usd(cluster: Cluster) -> Scalar:
     return pool.capacity_bytes * pool.usd_per_byte + pool.bandwidth_bytes_per_s * pool.usd_per_byte_per_s
 
 
+def storage_usd(cluster: Cluster) -> Scalar:
+    """Price of a chip's share of storage: `bytes x $/B + bandwidth x $/(B/s)`."""
+    storage = cluster.storage
+    rate_usd = storage.checkpoint_bytes_per_s_per_chip * storage.usd_per_byte_per_s
+    return storage.capacity_bytes * storage.usd_per_byte + rate_usd
+
+
+def ordered_chips(cluster: Cluster, bought: Scalar) -> Scalar:
+    """Chips that are paid for: those `bought`, and of a redesigned chip no fewer than its vendor makes."""
+    least = cluster.prices.least_order
+    return jnp.where(least > 0.0, hard_maximum(bought, least), bought)
+
+
 def lines_usd_per_s(cluster: Cluster) -> Scalar:
     """Lease of the lines between sites: `S B $/B`, none for one site."""
     sites = cluster.sites
     return above_zero(several(sites.count)) * sites.count * sites.bandwidth_bytes_per_s * sites.lease_usd_per_byte
 
 
-def capital(cluster: Cluster, it_peak_w: Scalar) -> Capital:
+def capital(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar) -> Capital:
     """Capital cost by cause.
 
     Equipment by the chip, spares included; racks by their number; building and cooling by the IT power they must feed.
 
-    **Arguments:** `it_peak_w` of one chip.
+    **Arguments:** `fed_w` of all at full load; `hot_spares` in chips.
     """
     prices = cluster.prices
-    bought = cluster.chips * (1.0 + prices.spares_fraction)
+    bought = cluster.chips * (1.0 + prices.spares_fraction) + hot_spares
     a_watt = cluster.facility.construction_usd_per_w + cluster.cooling.capital_usd_per_w
     return Capital(
-        chips=bought * chip_usd(cluster),
+        chips=ordered_chips(cluster, bought) * chip_usd(cluster),
         network=bought * network_usd(cluster),
         hosts=bought * prices.host_usd,
         pool=bought * pool_usd(cluster),
-        racks=(1.0 + prices.spares_fraction) * racks(cluster) * cluster.rack.price_usd,
+        storage=cluster.chips * storage_usd(cluster),
+        racks=bought / cluster.rack.chips * cluster.rack.price_usd,
+        redesign=prices.redesign_usd,
         sites=(cluster.sites.count - 1.0) * cluster.sites.fixed_usd,
-        building=cluster.chips * it_peak_w * a_watt,
+        building=fed_w * a_watt,
     )
 
 
@@ -122,35 +142,39 @@ def spending(cluster: Cluster, built: Capital, average_power_w: Scalar) -> Spend
         network=equipment * built.network,
         hosts=equipment * built.hosts,
         pool=equipment * built.pool,
+        storage=equipment * built.storage,
         racks=equipment * built.racks,
-        upkeep=built.equipment * prices.maintenance_per_s * used,
+        redesign=equipment * built.redesign,
+        upkeep=(built.equipment - built.redesign) * prices.maintenance_per_s * used,
         building=(built.building + built.sites) * (1.0 / facility.construction_lifetime_s + interest) * used,
         lines=lines_usd_per_s(cluster) * used,
         electricity=average_power_w * electricity_usd_per_j(cluster),
     )
 
 
-def embodied_parts(cluster: Cluster, it_peak_w: Scalar) -> dict[str, Scalar]:
+def embodied_parts(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar) -> dict[str, Scalar]:
     """Carbon of making the cluster, by the second of its life in use: `embodied / life / occupancy`.
 
     Equipment: chips, hosts, memory pool, spares included. Building: by the IT power it must feed.
 
-    **Arguments:** `it_peak_w` of one chip. **Returns:** kgCO2e/s by name.
+    **Arguments:** `fed_w` of all at full load; `hot_spares` in chips. **Returns:** kgCO2e/s by name.
     """
     prices, facility = cluster.prices, cluster.facility
     pool = cluster.pool.capacity_bytes * cluster.pool.carbon_kg_per_byte
     each = cluster.chip.embodied_carbon_kg + prices.host_carbon_kg + pool
-    equipment = cluster.chips * (1.0 + prices.spares_fraction) * each
-    building = cluster.chips * it_peak_w * facility.construction_carbon_kg_per_w
+    equipment = (cluster.chips * (1.0 + prices.spares_fraction) + hot_spares) * each
+    building = fed_w * facility.construction_carbon_kg_per_w
     return {
         "equipment": equipment / (prices.server_lifetime_s * prices.occupancy),
         "building": building / (facility.construction_lifetime_s * prices.occupancy),
     }
 
 
-def carbon_parts(cluster: Cluster, it_peak_w: Scalar, average_power_w: Scalar) -> dict[str, Scalar]:
+def carbon_parts(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar, average_power_w: Scalar) -> dict[str, Scalar]:
     """Carbon of one second of the cluster: `P x grid` and `embodied_parts`.
 
-    **Arguments:** `it_peak_w` of one chip; `average_power_w` at the meter. **Returns:** kgCO2e/s by name.
+    **Arguments:** `fed_w`, `hot_spares` as of `embodied_parts`; `average_power_w` at the meter. **Returns:** kgCO2e/s by name.
     """
-    return {"electricity": average_power_w * cluster.facility.carbon_kg_per_j} | embodied_parts(cluster, it_peak_w)
+    return {"electricity": average_power_w * cluster.facility.carbon_kg_per_j} | embodied_parts(
+        cluster, fed_w, hot_spares
+    )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import cost, power, rack
+from hwopt.model import cost, power, rack, reliability
 from hwopt.model.footprint import Footprint
 from hwopt.model.report import FEASIBILITY_TOLERANCE, ServingMargins, TrainingMargins
 from hwopt.model.roofline import fastest_peak
@@ -41,7 +41,11 @@ class Machine(NamedTuple):
     cluster: Cluster
     point: OperatingPoint
     heat_margin: Scalar  # as of `LiftedMargins`; 1 where the point is the model's own
-    it_peak_w: Scalar  # of one chip with its share of all else
+    stops: reliability.Interruptions  # of a job on all chips
+    hot_spares: Scalar  # chips that stand started beside the job
+    it_peak_w: Scalar  # of one chip with its share of all else in its rack
+    fed_w: Scalar  # IT power of all at full load, hot spares and storage too
+    standing_w: Scalar  # IT power of hot spares and storage, on average
     pue: Scalar
     design_pue: Scalar
     capital: cost.Capital
@@ -54,14 +58,21 @@ def machine(cluster: Cluster, given: Lifted | None) -> Machine:
     else:
         point, margin = lifted_point(cluster.chip, cluster.cooling, given.junction_k)
     it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
+    stops = reliability.interruptions(cluster, cluster.chips, point.junction_k)
+    spares, storage_w = reliability.hot_spares(cluster, stops), cluster.chips * power.storage_w(cluster)
+    fed_w = (cluster.chips + spares) * it_peak_w + storage_w
     return Machine(
         cluster,
         point,
         margin,
+        stops,
+        spares,
         it_peak_w,
+        fed_w,
+        spares * power.idle_it_w(cluster, point) + storage_w,
         power.pue(cluster.facility, cluster.cooling),
         power.design_pue(cluster.facility, cluster.cooling),
-        cost.capital(cluster, it_peak_w),
+        cost.capital(cluster, fed_w, spares),
     )
 
 
@@ -80,7 +91,6 @@ def outputs(
 ) -> dict[str, Any]:
     """What every report states in the same way. **Arguments:** `useful_flops_per_s` of a chip; `margins` all of them."""
     cluster, point, chip = it.cluster, it.point, it.cluster.chip
-    metered = it.design_pue * it.it_peak_w
     mfu = useful_flops_per_s / fastest_peak(chip, workload)
     parts = jnp.stack(list(breakdown))
     ports = cluster.network.bandwidth_bytes_per_s[:2] / cluster.network.lane_bytes_per_s
@@ -107,8 +117,9 @@ def outputs(
         "floor_area_m2": rack.floor_area_m2(cluster),
         "pue": it.pue,
         "design_pue": it.design_pue,
-        "peak_power_w": cluster.chips * metered,
-        "site_power_w": cluster.chips / cluster.sites.count * metered,
+        "hot_spares": it.hot_spares,
+        "peak_power_w": it.design_pue * it.fed_w,
+        "site_power_w": it.design_pue * it.fed_w / cluster.sites.count,
         "capex_usd": cost.capex_usd(cluster, it.capital),
         "silicon_area_m2": chip.silicon_area_m2,
         "hbm_stacks": cluster.chips * chip.hbm_stacks,

@@ -42,6 +42,13 @@ def pool_w(cluster: Cluster) -> Scalar:
     return pool.capacity_bytes * pool.power_w_per_byte + pool.bandwidth_bytes_per_s * pool.energy_j_per_byte
 
 
+def storage_w(cluster: Cluster) -> Scalar:
+    """Power of a chip's share of storage, in halls of its own, fans and supplies included: what it holds and how fast it may be."""
+    storage = cluster.storage
+    rate_w = storage.checkpoint_bytes_per_s_per_chip * storage.energy_j_per_byte
+    return storage.capacity_bytes * storage.power_w_per_byte + rate_w
+
+
 def it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
     """IT power of one chip with its share of host, network, fans and power supplies, at the rack's inlet.
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.hardware.peripherals import Reliability, Storage
+from hwopt.hardware.peripherals import Reliability
 from hwopt.model.maximum import Maximum
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -66,6 +66,36 @@ def job_mtbf_s(stops: Interruptions) -> Scalar:
     return 1.0 / sum(stops[1:], start=stops[0])
 
 
+def hot_spares(cluster: Cluster, stops: Interruptions) -> Scalar:
+    """Chips that stand started beside a job: `n_server (m + z sqrt(m)) + n_rack m_racks`, m servers under repair at a time.
+
+    `m = rate x repair` is Poisson's mean and variance; a rack that fails takes its servers along.
+
+    **Arguments:** `stops` of the job, 1/s.
+
+    **Source:** warm standbys sized by a quantile of simultaneous failures, arXiv 2509.16293.
+    """
+    own, rack = cluster.recovery, cluster.rack
+    servers = (stops.dies + stops.stacks + stops.hosts + stops.links) * own.repair_s
+    spares = servers + own.spare_deviations * jnp.sqrt(servers + _NO_SERVER)
+    return own.hot_spares * (rack.server_chips * spares + rack.chips * stops.racks * own.repair_s)
+
+
+_NO_SERVER = 1e-24
+"""Keeps the slope of a square root finite where nothing fails."""
+
+
+def recovery_s(cluster: Cluster) -> Scalar:
+    """Time from an interruption until state can be read: of a spare that stands ready, or of the fleet's way."""
+    return jnp.where(cluster.recovery.hot_spares > 0.0, cluster.recovery.swap_s, cluster.reliability.restart_s)
+
+
+def saved_bytes_per_s_per_chip(cluster: Cluster) -> Scalar:
+    """Rate at which a save leaves the host, and comes back: to the memory of others, or to storage."""
+    peers = cluster.recovery.peer_bytes_per_s_per_chip
+    return jnp.where(peers > 0.0, peers, cluster.storage.checkpoint_bytes_per_s_per_chip)
+
+
 def checkpoint_bytes(parameters: Scalar, run: TrainingRun) -> Scalar:
     """What a checkpoint holds: `P (weight + trained (master + moments))`; 14 B a parameter for Adam in bf16.
 
@@ -83,14 +113,9 @@ def save_s(checkpoint: Scalar, chips: Scalar, reliability: Reliability) -> Scala
     return reliability.snapshot_overhead_s + checkpoint / (chips * reliability.snapshot_bandwidth_bytes_per_s)
 
 
-def drain_s(checkpoint: Scalar, chips: Scalar, storage: Storage) -> Scalar:
-    """Time until storage has what host memory holds, while the job goes on: `bytes / (N storage bandwidth)`."""
-    return checkpoint / (chips * storage.checkpoint_bytes_per_s_per_chip)
-
-
-def restart_s(checkpoint: Scalar, chips: Scalar, reliability: Reliability, storage: Storage) -> Scalar:
-    """Time from an interruption to the first step, R: `restart + bytes / (N storage bandwidth)`."""
-    return reliability.restart_s + drain_s(checkpoint, chips, storage)
+def drain_s(checkpoint: Scalar, chips: Scalar, bytes_per_s_per_chip: Scalar) -> Scalar:
+    """Time until a save is where no failed host takes it along, while the job goes on; of reading it back: `bytes / (N rate)`."""
+    return checkpoint / (chips * bytes_per_s_per_chip)
 
 
 _STEPS = 5
@@ -169,36 +194,45 @@ MOST_MULTIPLIER = 1.0 / (1.0 - LARGEST_LOST)
 """Run time over useful time from which a job does not get ahead."""
 
 
+_KEPT = 2.0
+"""Checkpoints that storage holds at once: the last that is whole, and the one being written."""
+
+
 class Failures(NamedTuple):
     """What failures and checkpoints cost a job."""
 
-    stops: Interruptions
     mtbf_s: Array
     interval_s: Array
     drain_s: Array
     goodput: Array
     margin: Array
+    stored: Array  # logarithm of storage's capacity over the checkpoints that it holds
     saves: Array  # logarithm of a stated interval over what storage takes; infinite where none is stated
+
+    @property
+    def margins(self) -> dict[str, Array]:
+        """Those of a training run, by name."""
+        return {"failures": self.margin, "saves": self.saves, "stored": self.stored}
 
 
 def failures(
     run: TrainingRun,
     cluster: Cluster,
-    junction_k: Scalar,
+    stops: Interruptions,
     parameters: Scalar,
     maximum: Maximum,
     interval_s: Scalar | None = None,
 ) -> Failures:
-    """The functions above in a row: a job that trains `parameters` on all chips of a cluster at a junction temperature.
+    """The functions above in a row: a job that trains `parameters` on all chips of a cluster.
 
-    **Arguments:** `interval_s` between saves, where it is neither to be the best one nor stated by the run. The multiplier is then
-    not held, as a product of positive series: for a caller that bounds the margin.
+    **Arguments:** `stops` of the job; `interval_s` between saves, where it is neither to be the best one nor stated by the run.
+    The multiplier is then not held, as a product of positive series: for a caller that bounds the margin.
     """
     own, chips = cluster.reliability, cluster.chips
-    stops = interruptions(cluster, chips, junction_k)
     mtbf, checkpoint = job_mtbf_s(stops), checkpoint_bytes(parameters, run)
-    save, drain = save_s(checkpoint, chips, own), drain_s(checkpoint, chips, cluster.storage)
-    restart = restart_s(checkpoint, chips, own, cluster.storage)
+    save, drain = save_s(checkpoint, chips, own), drain_s(checkpoint, chips, saved_bytes_per_s_per_chip(cluster))
+    restart = recovery_s(cluster) + drain
+    stored = jnp.log(chips * cluster.storage.capacity_bytes / (_KEPT * checkpoint))
     free = checkpoint_interval_s(save, mtbf, drain, maximum) if interval_s is None else interval_s
     stated = run.checkpoint_interval_s > 0.0
     interval = jnp.where(stated, run.checkpoint_interval_s, free)
@@ -210,4 +244,4 @@ def failures(
     else:
         multiplier = multiplier_at(interval, save, mtbf, drain, restart)
         useful, margin = 1.0 / multiplier, jnp.log(MOST_MULTIPLIER / multiplier)
-    return Failures(stops, mtbf, interval, drain, useful, margin, keeps_up)
+    return Failures(mtbf, interval, drain, useful, margin, stored, keeps_up)

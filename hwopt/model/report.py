@@ -90,6 +90,7 @@ class TrainingMargins(Margins):
         "failures: the run does not get ahead",
         "takes {over} more than twenty times its useful time: failures leave it no way ahead",
     )
+    stored: Scalar = margin("checkpoints beyond storage", "writes checkpoints {over} larger than storage holds two of")
     saves: Scalar = margin("saves faster than storage", "saves {over} more often than storage takes its checkpoints")
 
 
@@ -143,6 +144,7 @@ class Report(eqx.Module):
     pue: Scalar = output("", "power at the meter over IT power, mean over the year", standing=True)
     design_pue: Scalar = output("", "the same on the design day", standing=True)
     power_w: Scalar = output("W", "average power at the meter")
+    hot_spares: Scalar = output("chip", "chips that stand started beside those that work", standing=True)
     peak_power_w: Scalar = output("W", "power at the meter on the design day, every chip at full load", standing=True)
     site_power_w: Scalar = output("W", "power at the meter of one of several sites, at full load", standing=True)
     goodput: Scalar = output("", "share of time that failures leave")

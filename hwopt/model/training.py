@@ -30,11 +30,11 @@ def training_report(
     batch_tokens = work.batch_tokens(run)
     if given is None:
         useful_tokens, enough = learning.effective_tokens(run.law, equivalent, fresh_tokens, batch_tokens), always
-        stops = failures(run, cluster, point.junction_k, parameters, maximum)
+        lost = failures(run, cluster, it.stops, parameters, maximum)
     else:
         useful_tokens = given.useful_tokens
         enough = learning.useful_margin(run.law, equivalent, useful_tokens, fresh_tokens, batch_tokens)
-        stops = failures(run, cluster, point.junction_k, parameters, maximum, given.checkpoint_interval_s)
+        lost = failures(run, cluster, it.stops, parameters, maximum, given.checkpoint_interval_s)
 
     part, here, local = sites.one_site(run, cluster, plan)
     active = machine.running(here, point)
@@ -50,11 +50,11 @@ def training_report(
     gemm_s = executed_flops * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
     activity = power.Activity(*(part / time.step_s for part in (gemm_s, time.hbm_s, time.busy_s)))
     # At the meter, N PUE IT: at full load the budget of a site, on average what the bill counts.
-    average_w = cluster.chips * it.pue * power.it_w(cluster, point, activity)
-    useful_tokens_per_s = tokens_per_s * stops.goodput
+    average_w = it.pue * (cluster.chips * power.it_w(cluster, point, activity) + it.standing_w)
+    useful_tokens_per_s = tokens_per_s * lost.goodput
     spending = cost.spending(cluster, it.capital, average_w)
     usd_per_s = sum(spending)
-    kg_per_s = sum(cost.carbon_parts(cluster, it.it_peak_w, average_w).values())
+    kg_per_s = sum(cost.carbon_parts(cluster, it.fed_w, it.hot_spares, average_w).values())
     run_time = run.tokens / useful_tokens_per_s
     plan_margins = _plan_margins(run, cluster, plan, memory.total_bytes, outside.total_bytes)
     common = machine.outputs(
@@ -67,7 +67,7 @@ def training_report(
         executed_over_useful=executed_flops / model_flops,
         memory=memory,
         breakdown=time.breakdown,
-        margins=TrainingMargins(**machine.margins(it), **plan_margins, failures=stops.margin, saves=stops.saves),
+        margins=TrainingMargins(**machine.margins(it), **plan_margins, **lost.margins),
     )
     report = TrainingReport(
         **common,
@@ -76,10 +76,10 @@ def training_report(
         pool_per_chip_bytes=outside.total_bytes,
         power_w=average_w,
         spending=spending,
-        interruptions=stops.stops,
-        goodput=stops.goodput,
-        mean_time_between_failures_s=stops.mtbf_s,
-        checkpoint_interval_s=stops.interval_s,
+        interruptions=it.stops,
+        goodput=lost.goodput,
+        mean_time_between_failures_s=lost.mtbf_s,
+        checkpoint_interval_s=lost.interval_s,
         energy_per_token_j=average_w / useful_tokens_per_s,
         carbon_per_token_kg=kg_per_s / useful_tokens_per_s,
         cost_per_token_usd=usd_per_s / useful_tokens_per_s,
@@ -89,7 +89,7 @@ def training_report(
         run_carbon_kg=kg_per_s * run_time,
         loss=learning.loss_apart(run.law, equivalent, useful_tokens, sites.replicas_apart(cluster, plan)),
     )
-    keeps_up = always if given is None else jnp.log(stops.interval_s / stops.drain_s)
+    keeps_up = always if given is None else jnp.log(lost.interval_s / lost.drain_s)
     return report, LiftedMargins(it.heat_margin, enough, keeps_up)
 
 

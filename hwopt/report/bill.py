@@ -17,7 +17,9 @@ _PRICED_BY = {
     "chips": ("chip", "price"), "HBM stacks": ("prices", "hbm_usd_per_byte"), "scale-up lanes": ("scale_up", "price"),
     "domain cabling": ("prices", "domain_usd_per_chip"), "optics beyond racks": ("rack", "optics_price"),
     "NICs and fabric": ("scale_out", "price"), "hosts": ("prices", "host_usd"), "memory pool": ("pool", "price"),
-    "racks": ("rack", "price"), "spares": ("prices", "spares_fraction"), "fans and supplies": ("cooling", "fan_fraction"),
+    "racks": ("rack", "price"), "storage, TB": ("storage", "price"), "spares": ("prices", "spares_fraction"),
+    "hot spares": ("recovery", "spare_deviations"), "chips of the least order unused": ("prices", "least_order"),
+    "redesign of the chip": ("prices", "redesign"), "fans and supplies": ("cooling", "fan_fraction"),
     "building, W of IT": ("site", "construction"), "further sites": ("lines", "site_price"),
 }  # fmt: skip
 """Part -> the entry that states its price, by what it is of, and the key there."""

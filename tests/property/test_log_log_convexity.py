@@ -94,6 +94,7 @@ def everything():
         operation__straggler_sigma=0.0,
         prices__owned=1.0,
         prices__capital_rate_per_s=1e-9,
+        storage__usd_per_byte=1e-10,
         network__size=np.minimum(cluster.network.size, cluster.rack.chips[:, None] * [0.9, 1e9]),
     )
     return (run, cluster, plan), in_numpy(estimate)(run, cluster, plan)
@@ -239,8 +240,9 @@ PRICES = (
     "prices__maintenance_per_s", "prices__capital_rate_per_s", "prices__occupancy", "rack__price_usd",
     "facility__construction_usd_per_w", "facility__construction_lifetime_s", "chips", "rack__chips", "network__size",
     "network__bandwidth_bytes_per_s", "chip__hbm_capacity_bytes", "chip__hbm_bandwidth_bytes_per_s",
+    "storage__usd_per_byte", "storage__usd_per_byte_per_s", "storage__checkpoint_bytes_per_s_per_chip",
 )  # fmt: skip
-PARTS = ("chips", "network", "hosts", "racks", "upkeep", "building", "electricity")
+PARTS = ("chips", "network", "hosts", "storage", "racks", "upkeep", "building", "electricity")
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -248,7 +250,7 @@ def test_parts_of_the_cost_of_a_domain_inside_its_rack(part):
     bends = part not in ("electricity",)
 
     def usd(c):
-        return getattr(cost.spending(c, cost.capital(c, inlet_w(c)), c.facility.host_power_w), part)
+        return getattr(cost.spending(c, cost.capital(c, c.chips * inlet_w(c), 0.0), c.facility.host_power_w), part)
 
     assert_convex(usd, clusters(calm()), *PRICES, bends=bends)
 
@@ -257,8 +259,10 @@ def test_parts_of_the_cost_of_a_domain_inside_its_rack(part):
 @pytest.mark.slow
 def test_capital_and_building():
     rows = clusters(calm())
-    assert_convex(lambda c: cost.capex_usd(c, cost.capital(c, inlet_w(c))), rows, *PRICES, *POWERS[2:], *HEAT)
-    assert_convex(lambda c: cost.capital(c, inlet_w(c)).building, rows, *PRICES, *POWERS[2:], *HEAT)
+    assert_convex(
+        lambda c: cost.capex_usd(c, cost.capital(c, c.chips * inlet_w(c), 0.0)), rows, *PRICES, *POWERS[2:], *HEAT
+    )
+    assert_convex(lambda c: cost.capital(c, c.chips * inlet_w(c), 0.0).building, rows, *PRICES, *POWERS[2:], *HEAT)
 
 
 @pytest.mark.parametrize("part", ["electricity", "equipment", "building"])
@@ -268,7 +272,7 @@ def test_parts_of_the_carbon(part):
              "facility__carbon_kg_per_j", "facility__host_power_w")  # fmt: skip
 
     def kilograms(c):
-        return cost.carbon_parts(c, inlet_w(c), c.facility.host_power_w)[part]
+        return cost.carbon_parts(c, c.chips * inlet_w(c), 0.0, c.facility.host_power_w)[part]
 
     assert_convex(kilograms, clusters(calm()), *paths, *POWERS, bends=part != "electricity")
 

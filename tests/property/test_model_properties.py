@@ -10,12 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwopt.model import collectives, cost, power, thermal
+from hwopt.model import collectives, cost, machine, power, thermal
 from hwopt.model.estimate import estimate
 from hwopt.model.schedule import Breakdown
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.types import PRECISIONS
-from tests.cases import count, input_names, one_chip_cases, random_case, random_cases, replace, take, to_vectors
+from tests.cases import (
+    SAME_AT_ANY_SIZE,
+    count,
+    input_names,
+    one_chip_cases,
+    random_case,
+    random_cases,
+    replace,
+    take,
+    to_vectors,
+)
 from tests.in_numpy import in_numpy, once
 
 N = 4_000
@@ -391,7 +401,14 @@ def test_dollars_scale_as_a_unit(cases, report):
     fields = [f"prices__{name}" for name in vars(cluster.prices) if "_usd" in name]
     fields += ["rack__price_usd", "rack__optics_usd_per_byte_per_s", "facility__electricity_usd_per_j"]
     fields += ["facility__construction_usd_per_w", "cooling__capital_usd_per_w"]
-    fields += ["pool__usd_per_byte", "pool__usd_per_byte_per_s", "sites__lease_usd_per_byte", "sites__fixed_usd"]
+    fields += [
+        "storage__usd_per_byte",
+        "storage__usd_per_byte_per_s",
+        "pool__usd_per_byte",
+        "pool__usd_per_byte_per_s",
+        "sites__lease_usd_per_byte",
+        "sites__fixed_usd",
+    ]
     dearer = run_model((run, replace(cluster, **{field: 7.0 * read(cluster, field) for field in fields}), plan))
     for name in vars(report):
         factor = 7.0 if name in ("capex_usd", "cost_per_token_usd", "run_cost_usd", "spending") else 1.0
@@ -402,7 +419,8 @@ def test_dollars_scale_as_a_unit(cases, report):
 def test_a_larger_fleet_of_the_same_racks(cases):
     """Three times the racks: three times floor, power and materials; the power of one rack and the PUE stay."""
     run, cluster, plan = cases
-    cluster = replace(cluster, sites__fixed_usd=0.0)  # the one price that a fleet does not multiply
+    # What a fleet does not multiply: a site's entry, a redesign's engineering and its least order, spares' deviations.
+    cluster = replace(cluster, sites__fixed_usd=0.0, **SAME_AT_ANY_SIZE)
     report = run_model((run, cluster, plan))
     larger = run_model((run, replace(cluster, chips=3.0 * cluster.chips), plan))
     for name in ("racks", "floor_area_m2", "peak_power_w", "capex_usd", "hbm_stacks", "package_area_m2", "wafers"):
@@ -438,11 +456,11 @@ def parts(cases, report):
     """Parts of a second's cost, of its carbon, and both kinds of power, by the functions that name them."""
 
     def one(cluster, average_w):
-        point = thermal.operating_point(cluster.chip, cluster.cooling)
-        it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
-        costs = cost.spending(cluster, cost.capital(cluster, it_peak_w), average_w)._asdict()
-        carbons = cost.carbon_parts(cluster, it_peak_w, average_w)
-        return dict(costs=costs, carbons=carbons, it_peak_w=it_peak_w, point=point)
+        it = machine.machine(cluster, None)
+        costs = cost.spending(cluster, it.capital, average_w)._asdict()
+        carbons = cost.carbon_parts(cluster, it.fed_w, it.hot_spares, average_w)
+        beside = {"fed_w": it.fed_w, "hot_spares": it.hot_spares, "storage_w": power.storage_w(cluster)}
+        return dict(costs=costs, carbons=carbons, it_peak_w=it.it_peak_w, point=it.point, **beside)
 
     return in_numpy(one)(cases[1], report.power_w)
 
@@ -451,7 +469,11 @@ def test_cost_parts_add_up(cases, report, parts):
     useful = report.tokens_per_s * report.goodput
     np.testing.assert_allclose(sum(parts["costs"].values()) / useful, report.cost_per_token_usd, rtol=1e-12)
     np.testing.assert_allclose(report.cost_per_token_usd * cases[0].tokens, report.run_cost_usd, rtol=1e-12)
-    free = {"pool", "lines"}  # where hosts hold the memory, and everything is in one place
+    free = {
+        "pool",
+        "lines",
+        "redesign",
+    }  # where hosts hold the memory, everything is in one place, and chips are as sold
     assert all((part > 0).all() for name, part in parts["costs"].items() if name not in free)
     assert all((parts["costs"][name] >= 0).all() and (parts["costs"][name] > 0).any() for name in free)
 
@@ -483,7 +505,9 @@ def test_power_adds_up(cases, report, parts):
     """From chip to rack to meter."""
     _, cluster, _ = cases
     np.testing.assert_allclose(report.rack_power_w, cluster.rack.chips * parts["it_peak_w"], rtol=1e-12)
-    np.testing.assert_allclose(report.peak_power_w, report.racks * report.rack_power_w * report.design_pue, rtol=1e-12)
+    fed_w = (report.racks + report.hot_spares / cluster.rack.chips) * report.rack_power_w
+    fed_w = fed_w + cluster.chips * parts["storage_w"]
+    np.testing.assert_allclose(report.peak_power_w, fed_w * report.design_pue, rtol=1e-12)
     np.testing.assert_allclose(report.energy_per_token_j * cases[0].tokens, report.run_energy_j, rtol=1e-12)
     chip, point = cluster.chip, parts["point"]
     memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
@@ -501,9 +525,9 @@ def test_capital_is_equipment_and_building(cases, report, parts):
     plain = replace(
         cluster, prices__capital_rate_per_s=0.0, prices__margin=0.0, prices__occupancy=1.0, prices__owned=1.0
     )
-    built = in_numpy(cost.capital)(plain, parts["it_peak_w"])
+    built = in_numpy(cost.capital)(plain, parts["fed_w"], parts["hot_spares"])
     paid = in_numpy(cost.spending)(plain, built, report.power_w)._asdict()
-    equipment = sum(np.asarray(paid[name]) for name in ("chips", "network", "hosts", "pool", "racks"))
+    equipment = sum(np.asarray(paid[name]) for name in built._fields if name not in ("sites", "building"))
     life, building_life = cluster.prices.server_lifetime_s, cluster.facility.construction_lifetime_s
     capital = run_model((run, plain, plan)).capex_usd
     np.testing.assert_allclose(equipment * life + np.asarray(paid["building"]) * building_life, capital, rtol=1e-12)
@@ -527,6 +551,9 @@ def test_a_building_that_takes_nothing_draws_what_its_chips_draw(cases):
         rack__optics_energy_j_per_byte=0.0,
         pool__power_w_per_byte=0.0,
         pool__energy_j_per_byte=0.0,
+        storage__power_w_per_byte=0.0,
+        storage__energy_j_per_byte=0.0,
+        recovery__hot_spares=0.0,
     )
     answer = run_model((run, bare, plan))
     assert (answer.pue == 1).all() and (answer.design_pue == 1).all()

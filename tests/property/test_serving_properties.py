@@ -7,7 +7,7 @@ import pytest
 
 from hwopt.model.estimate import estimate
 from hwopt.plan import Disaggregated
-from tests.cases import replace, take
+from tests.cases import SAME_AT_ANY_SIZE, replace, take
 from tests.in_numpy import in_numpy
 from tests.serving_cases import chips_of, serving_cases
 
@@ -453,7 +453,7 @@ PER_TOKEN = ("cost_per_token_usd", "energy_per_token_j", "carbon_per_token_kg", 
 def doubled_replicas(cases):
     """Reports of so many replicas and of twice as many, where light takes no time."""
     service, cluster, plan = cases
-    cluster = replace(cluster, sites__count=1.0, rack__floor_area_m2=1e-30)
+    cluster = replace(cluster, sites__count=1.0, rack__floor_area_m2=1e-30, **SAME_AT_ANY_SIZE)
     each = (replace(plan, dp=plan.dp * factor, ep=np.minimum(plan.ep, plan.tp), expert_tp=1.0) for factor in (1.0, 2.0))
     return [run_model((service, replace(cluster, chips=chips_of(p)), p)) for p in each]
 
@@ -488,8 +488,8 @@ def unhurried(cluster):
         cluster,
         chip__power_cap_w=1e9,
         cooling__heat_flux_limit_w_per_m2=1e12,
-        cooling__sink_resistance_k_per_w=1e-4,
-        cooling__area_resistance_k_m2_per_w=1e-6,
+        cooling__sink_resistance_k_per_w=1e-6,
+        cooling__area_resistance_k_m2_per_w=1e-8,
         cooling__coolant_temperature_k=300.0,
         network__size=np.minimum(cluster.network.size, cluster.rack.chips[:, None] * [0.9, 1e9]),
     )

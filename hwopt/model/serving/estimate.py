@@ -31,16 +31,16 @@ def serving_report(
     tokens = state.decodes * service.output_tokens + (1.0 - state.decodes) * service.new_tokens
 
     # By the request, not by the second: what is done does not depend on how often.
-    idle_w = cluster.chips * it.pue * power.idle_it_w(cluster, point)
+    idle_w = it.pue * (cluster.chips * power.idle_it_w(cluster, point) + it.standing_w)
     request_j = idle_w * between + it.pue * power.active_it_w(cluster, point, state.work)
     stops = reliability.interruptions(cluster, state.instance_chips, point.junction_k)
     stops_per_s = sum(stops[1:], start=stops[0])
-    lost = stops_per_s * cluster.reliability.restart_s
+    lost = stops_per_s * reliability.recovery_s(cluster)
     per_token = (1.0 + lost) / tokens
     power_w = request_j * each
     spending = cost.spending(cluster, it.capital, power_w)
     request_usd = spending.standing * between + request_j * cost.electricity_usd_per_j(cluster)
-    request_kg = sum(cost.embodied_parts(cluster, it.it_peak_w).values()) * between
+    request_kg = sum(cost.embodied_parts(cluster, it.fed_w, it.hot_spares).values()) * between
     request_kg = request_kg + request_j * cluster.facility.carbon_kg_per_j
     latencies = {
         "time_to_first_token_s": state.time_to_first_token_s,

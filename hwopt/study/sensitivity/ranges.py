@@ -25,6 +25,7 @@ _ROLES = {
     "cluster.rack": ("rack", "scale_up"),
     "cluster.facility": ("chip", "site"),
     "cluster.reliability": ("reliability",),
+    "cluster.recovery": ("recovery",),
     "cluster.operation": ("operation",),
     "cluster.pool": ("pool",),
     "cluster.storage": ("storage", "reliability"),

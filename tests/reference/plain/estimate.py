@@ -71,8 +71,8 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     total, active = parameters(run.model, per_token=False), parameters(run.model, per_token=True)
     needed, repeated = flops(run, plan, cluster.stack)
     watts = power(cluster, point, time, needed + repeated, min(chip_rates(run, running)[:2]))
-    capex, usd = money(cluster, watts["it_peak"], watts["average"])
-    kilograms = carbon(cluster, watts["it_peak"], watts["average"])
+    capex, usd = money(cluster, watts["fed"], watts["spares"], watts["average"])
+    kilograms = carbon(cluster, watts["fed"], watts["spares"], watts["average"])
     job = failures(run, cluster, point["kelvin"], total)
     rate = batch / time["step"]
     useful = rate * job["goodput"]
@@ -80,7 +80,8 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     run_time = run.tokens / useful
     limits = plan_margins(run, cluster.sites, plan) | memory_margins(cluster, used_bytes, pooled)
     limits |= cluster_margins(cluster, plan, watts["rack"], point["cooling_margin"], job["margin"]) | {
-        "saves": job["saves"]
+        "saves": job["saves"],
+        "stored": job["stored"],
     }
     of_run = loss(run.law, active, total, fresh(run.law, run.tokens, run.unique_tokens), batch)
     largest = max(range(len(BREAKDOWN)), key=lambda i: time["parts"][BREAKDOWN[i]])
@@ -108,6 +109,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "pue": watts["pue"],
         "design_pue": watts["design_pue"],
         "power_w": watts["average"],
+        "hot_spares": watts["spares"],
         "peak_power_w": watts["peak"],
         "site_power_w": watts["peak"] / cluster.sites.count,
         "goodput": job["goodput"],
@@ -132,7 +134,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "bottleneck": float(largest),
         "feasible": float(all(value >= -1e-6 for value in limits.values())),
     }
-    spent = spending(cluster, watts["it_peak"], watts["average"])
+    spent = spending(cluster, watts["fed"], watts["spares"], watts["average"])
     groups = {"breakdown": time["parts"], "memory": parts, "margins": limits, "spending": spent}
     for group, values in (groups | {"interruptions": job["stops"]}).items():
         report |= {f"{group}.{name}": value for name, value in values.items()}

@@ -21,15 +21,26 @@ def interruptions(cluster, chips: float, kelvin: float) -> dict[str, float]:
     return {cause: chips * rate for cause, rate in each.items()}
 
 
+def standing_by(cluster, stops: dict[str, float]) -> float:
+    """Chips that stand started for those that are being repaired."""
+    back, rack = cluster.recovery, cluster.rack
+    if not back.hot_spares:
+        return 0.0
+    servers = back.repair_s * sum(stops[cause] for cause in ("dies", "stacks", "hosts", "links"))
+    servers += back.spare_deviations * math.sqrt(servers)
+    return servers * rack.server_chips + back.repair_s * stops["racks"] * rack.chips
+
+
 def failures(run, cluster, kelvin: float, weights: float) -> dict[str, float]:
     fleet, chips = cluster.reliability, cluster.chips
     stops = interruptions(cluster, chips, kelvin)
     between = 1.0 / sum(stops.values())
     saved = weights * run.weight_bytes + weights * run.trainable_fraction * (run.master_bytes + run.moment_bytes)
     save = fleet.snapshot_overhead_s + saved / chips / fleet.snapshot_bandwidth_bytes_per_s
-    storage = saved / chips / cluster.storage.checkpoint_bytes_per_s_per_chip
+    back = cluster.recovery
+    storage = saved / chips / (back.peer_bytes_per_s_per_chip or cluster.storage.checkpoint_bytes_per_s_per_chip)
     interval = run.checkpoint_interval_s or max(_best(save / between) * between, storage)
-    away = fleet.restart_s + storage + storage  # not yet stored, and the way back
+    away = (back.swap_s if back.hot_spares else fleet.restart_s) + storage + storage  # not yet stored, and the way back
     in_vain = (interval + save) / between
     stretched = math.log(math.expm1(in_vain)) if in_vain < 500.0 else in_vain
     longer = away / between + stretched - math.log(interval / between)  # logarithm of run time over useful time
@@ -39,6 +50,7 @@ def failures(run, cluster, kelvin: float, weights: float) -> dict[str, float]:
         "interval": interval,
         "goodput": max(math.exp(-longer), 0.05),
         "margin": math.log(20.0) - longer,
+        "stored": math.log(cluster.storage.capacity_bytes / 2.0 * chips / saved),
         "saves": math.log(interval / storage) if run.checkpoint_interval_s else math.inf,
     }
 

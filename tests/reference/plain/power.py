@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.reference.plain.failures import interruptions, standing_by
 from tests.reference.plain.pool import watts as pool_watts
 from tests.reference.plain.rack import leaving_bandwidth
 
@@ -36,19 +37,33 @@ def usage_effectiveness(cluster, design_day: bool = False) -> float:
     return (1.0 + overhead) / site.distribution_efficiency
 
 
+def beside(cluster, point) -> dict[str, float]:
+    """Chips that stand by, and IT watts of all: at full load, and of spares and storage on average."""
+    spares = standing_by(cluster, interruptions(cluster, cluster.chips, point["kelvin"]))
+    shelf = cluster.storage.capacity_bytes * cluster.storage.power_w_per_byte
+    shelf += cluster.storage.checkpoint_bytes_per_s_per_chip * cluster.storage.energy_j_per_byte
+    full = at_the_inlet(cluster, point, 1.0, 1.0, 1.0)
+    return {
+        "spares": spares,
+        "fed": cluster.chips * (full + shelf) + spares * full,
+        "standing": cluster.chips * shelf + spares * at_the_inlet(cluster, point, 0.0, 0.0, 0.0),
+    }
+
+
 def power(cluster, point, step: dict, executed_flops: float, flop_s: float) -> dict[str, float]:
     """Watts of one chip and at the meter; `flop_s` seconds a FLOP takes at least in large GEMMs at the sustained clock."""
     step_s = step["step"]
     core = executed_flops / cluster.chips * flop_s / step_s
     full = at_the_inlet(cluster, point, 1.0, 1.0, 1.0)
     average = at_the_inlet(cluster, point, core, step["hbm"] / step_s, step["busy"] / step_s)
-    pue = usage_effectiveness(cluster)
+    pue, others = usage_effectiveness(cluster), beside(cluster, point)
     return {
+        **others,
         "chip": point["standby"] + point["leakage"] + point["core"] + point["memory"],
         "it_peak": full,
         "rack": full * cluster.rack.chips,
         "pue": pue,
         "design_pue": usage_effectiveness(cluster, design_day=True),
-        "peak": cluster.chips * usage_effectiveness(cluster, design_day=True) * full,
-        "average": cluster.chips * pue * average,
+        "peak": others["fed"] * usage_effectiveness(cluster, design_day=True),
+        "average": pue * (cluster.chips * average + others["standing"]),
     }

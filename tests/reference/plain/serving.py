@@ -9,7 +9,7 @@ from tests.reference.plain.estimate import peak_seconds_per_flop
 from tests.reference.plain.failures import interruptions
 from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN
-from tests.reference.plain.power import at_the_inlet, usage_effectiveness
+from tests.reference.plain.power import at_the_inlet, beside, usage_effectiveness
 from tests.reference.plain.serving_state import chips_of, colocated, disaggregated
 from tests.reference.plain.thermal import operating_point
 from tests.reference.plain.weights import expert_replicas, parameters
@@ -45,9 +45,11 @@ def watts(cluster, point, state: dict) -> dict[str, float]:
     shares = {name: seconds / state["interval"] / cluster.chips for name, seconds in state["work"].items()}
     pue = usage_effectiveness(cluster)
     average = at_the_inlet(cluster, point, shares["arithmetic"], shares["hbm"], shares["busy"])
+    others = beside(cluster, point)
     return {
+        **others,
         "full": at_the_inlet(cluster, point, 1.0, 1.0, 1.0),
-        "average": cluster.chips * pue * average,
+        "average": pue * (cluster.chips * average + others["standing"]),
         "pue": pue,
         "design_pue": usage_effectiveness(cluster, design_day=True),
         "chip": point["standby"] + point["leakage"] + point["core"] + point["memory"],
@@ -69,11 +71,12 @@ def estimate(service, cluster, plan) -> dict[str, float]:
     state = (disaggregated if hasattr(plan, "decode") else colocated)(service, running, plan)
     draw = watts(cluster, point, state)
     pue, rack_w = draw["pue"], draw["full"] * cluster.rack.chips
-    capex, usd = money(cluster, draw["full"], draw["average"])
-    kilograms = carbon(cluster, draw["full"], draw["average"])
+    capex, usd = money(cluster, draw["fed"], draw["spares"], draw["average"])
+    kilograms = carbon(cluster, draw["fed"], draw["spares"], draw["average"])
     stops = interruptions(cluster, state["instance"], point["kelvin"])
     rate = sum(stops.values())
-    goodput = 1.0 / (1.0 + rate * cluster.reliability.restart_s)
+    back = cluster.recovery.swap_s if cluster.recovery.hot_spares else cluster.reliability.restart_s
+    goodput = 1.0 / (1.0 + rate * back)
     asked = service.output_tokens
     if service.decodes == 0 and not hasattr(plan, "decode"):
         asked = service.input_tokens * (1.0 - service.cached_fraction)
@@ -116,8 +119,9 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "pue": pue,
         "design_pue": draw["design_pue"],
         "power_w": draw["average"],
-        "peak_power_w": chips * draw["design_pue"] * draw["full"],
-        "site_power_w": chips * draw["design_pue"] * draw["full"] / cluster.sites.count,
+        "hot_spares": draw["spares"],
+        "peak_power_w": draw["design_pue"] * draw["fed"],
+        "site_power_w": draw["design_pue"] * draw["fed"] / cluster.sites.count,
         "goodput": goodput,
         "mean_time_between_failures_s": 1.0 / rate,
         "energy_per_token_j": draw["average"] / (tokens * goodput),
@@ -135,7 +139,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "feasible": float(all(value >= -1e-6 for value in limits.values())),
     }
     report |= dict.fromkeys(missing(service, plan), math.nan)
-    spent = spending(cluster, draw["full"], draw["average"])
+    spent = spending(cluster, draw["fed"], draw["spares"], draw["average"])
     groups = {
         "breakdown": parts,
         "memory": state["memory"],

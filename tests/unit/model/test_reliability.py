@@ -15,7 +15,7 @@ from hwopt.catalog.load import record
 from hwopt.catalog.names import data_root, names
 from hwopt.catalog.peripherals import reliability
 from hwopt.errors import UserError
-from hwopt.hardware.peripherals import Reliability, Storage
+from hwopt.hardware.peripherals import Reliability
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum, soft_maximum
 from tests.in_numpy import in_numpy
@@ -54,20 +54,20 @@ def random_points(n: int, seed: int = 0) -> np.ndarray:
 def lost(x, maximum=hard_maximum):
     """The lost fraction of a design as one vector."""
     chips, junction, size, *rest, rate = x
-    held, storage = Reliability(*rest), Storage(rate, rate)
-    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, storage)
-    restart = model.restart_s(size, chips, held, storage)
+    held = Reliability(*rest)
+    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, rate)
+    restart = held.restart_s + drain
     return model.lost_fraction(save, mtbf_s(held, chips, junction), drain, restart, maximum)
 
 
 def stretched(x):
     """Logarithm of run time over useful time, which does not saturate."""
     chips, junction, size, *rest, rate = x
-    held, storage = Reliability(*rest), Storage(rate, rate)
-    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, storage)
+    held = Reliability(*rest)
+    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, rate)
     mtbf = mtbf_s(held, chips, junction)
     interval = model.checkpoint_interval_s(save, mtbf, drain, hard_maximum)
-    return model.log_multiplier_at(interval, save, mtbf, drain, model.restart_s(size, chips, held, storage))
+    return model.log_multiplier_at(interval, save, mtbf, drain, held.restart_s + drain)
 
 
 def daly(interval, save, restart, mtbf):
@@ -108,10 +108,10 @@ def apart(points: np.ndarray) -> np.ndarray:
 
         def ratio(x):
             chips, junction, size, *rest, rate = x
-            held, storage = Reliability(*rest), Storage(rate, rate)
+            held = Reliability(*rest)
             mtbf = mtbf_s(held, chips, junction)
             best = model.checkpoint_interval_s(model.save_s(size, chips, held), mtbf, 0.0 * mtbf, hard_maximum)
-            return jnp.log(best / model.drain_s(size, chips, storage))
+            return jnp.log(best / model.drain_s(size, chips, rate))
 
         return points[np.abs(in_numpy(ratio)(points)) > 1e-3]
 
@@ -266,11 +266,11 @@ def of_free(row, maximum=hard_maximum):
 def multiplier(x, maximum=hard_maximum):
     """Run time over useful time, in the form that readers take, at the best interval."""
     chips, junction, size, *rest, rate = x
-    held, storage = Reliability(*rest), Storage(rate, rate)
-    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, storage)
+    held = Reliability(*rest)
+    save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, rate)
     mtbf = mtbf_s(held, chips, junction)
     interval = model.checkpoint_interval_s(save, mtbf, drain, maximum)
-    return model.multiplier_at(interval, save, mtbf, drain, model.restart_s(size, chips, held, storage))
+    return model.multiplier_at(interval, save, mtbf, drain, held.restart_s + drain)
 
 
 @pytest.mark.parametrize("temperature", [None, 0.05, 0.5])
