@@ -125,6 +125,8 @@ def pretty(value: float, unit: str = "", digits: int = 4) -> str:
             if abs(value) >= size:
                 return f"{value / size:.{digits}g}{name}"
         return f"{value:,.0f} $" if abs(value) >= 1e3 else f"{value:.{digits}g} $"
+    if unit == "USD/s":
+        return f"{3600.0 * value:.{digits}g} $/h"
     if unit in _PREFIXED or (unit == "s" and 0 < abs(value) < 1):
         for size, prefix in _PREFIXES.items():
             if abs(value) >= size or size == min(_PREFIXES):

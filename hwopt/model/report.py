@@ -154,6 +154,7 @@ class Report(eqx.Module):
     carbon_per_token_kg: Scalar = output("kg/token", "carbon of one token")  # operational and embodied
     capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True)
     cost_per_token_usd: Scalar = output("USD/token", "cost of one token", paced=True)
+    chip_usd_per_s: Scalar = output("USD/s", "cost of a chip in use with its share of all else, by the second")
     silicon_area_m2: Scalar = output("m2", "die area of one chip", standing=True)
     hbm_stacks: Scalar = output("stack", "HBM stacks of the cluster", standing=True)
     package_area_m2: Scalar = output("m2", "interposer area of the cluster", standing=True)

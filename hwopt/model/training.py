@@ -82,6 +82,7 @@ def training_report(
         checkpoint_interval_s=lost.interval_s,
         energy_per_token_j=average_w / useful_tokens_per_s,
         carbon_per_token_kg=kg_per_s / useful_tokens_per_s,
+        chip_usd_per_s=usd_per_s / cluster.chips,
         cost_per_token_usd=usd_per_s / useful_tokens_per_s,
         run_time_s=run_time,
         run_cost_usd=usd_per_s * run_time,

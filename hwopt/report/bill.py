@@ -17,12 +17,15 @@ _PRICED_BY = {
     "chips": ("chip", "price"), "HBM stacks": ("prices", "hbm_usd_per_byte"), "scale-up lanes": ("scale_up", "price"),
     "domain cabling": ("prices", "domain_usd_per_chip"), "optics beyond racks": ("rack", "optics_price"),
     "NICs and fabric": ("scale_out", "price"), "hosts": ("prices", "host_usd"), "memory pool": ("pool", "price"),
-    "racks": ("rack", "price"), "storage, TB": ("storage", "price"), "spares": ("prices", "spares_fraction"),
+    "memory": ("prices", "hbm_usd_per_byte"), "racks": ("rack", "price"), "storage, TB": ("storage", "price"), "spares": ("prices", "spares_fraction"),
     "hot spares": ("recovery", "spare_deviations"), "chips of the least order unused": ("prices", "least_order"),
     "redesign of the chip": ("prices", "redesign"), "fans and supplies": ("cooling", "fan_fraction"),
     "building, W of IT": ("site", "construction"), "further sites": ("lines", "site_price"),
 }  # fmt: skip
 """Part -> the entry that states its price, by what it is of, and the key there."""
+
+_ON_DIES = {"HBM stacks": "memory"}
+"""Parts of a chip without stacks by other names."""
 
 _NOTHING = 1e-12
 
@@ -52,6 +55,7 @@ def bill(solution: Solution) -> list[Row]:
     for label, design in _machines(solution.built.workload, solution.built):
         for part, line in estimated(bill_lines, design.cluster).items():
             count, price, power = map(float, line)
+            part = _ON_DIES.get(part, part) if float(design.cluster.chip.hbm_stacks) == 0.0 else part
             if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):
                 rows.append(Row(label + part, count, price, power, _source(records, part)))
     return sorted(rows, key=lambda row: (-row.price, -row.power))
@@ -86,15 +90,28 @@ def bill_document(solution: Solution) -> list[dict[str, Any]]:
 
 def bill_table(solution: Solution) -> list[str]:
     """The bill as a table: sums below."""
+    cells = bill_cells(solution)
+    width = max(len(part) for part, *_ in cells)
+    title, note = BILL_TITLE, "; rented: what the landlord buys costs nothing here" if rented(solution) else ""
+    lines = [f"  {part:<{width}} " + " ".join(f"{cell:>12}" for cell in rest) for part, *rest in cells]
+    return [*heading(title + note), *lines]
+
+
+BILL_TITLE = "What is bought: how many, each, in all, at full load on the design day"
+
+
+def rented(solution: Solution) -> bool:
+    """Whether someone else pays for what is bought."""
+    return float(solution.built.cluster.prices.owned) == 0.0
+
+
+def bill_cells(solution: Solution) -> list[list[str]]:
+    """The bill in words: part, count, price of one, price and power of all; the last row is the sum."""
     rows = bill(solution)
-    width = max(len(row.part) for row in rows)
-    lines = heading("What is bought: how many, each, in all, at full load on the design day")
+    cells = []
     for row in rows:
         counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"
         each = f"{row.unit_price:,.4g} $" if row.unit_price else "-"
-        lines.append(
-            f"  {row.part:<{width}} {counted:>12} {each:>12} {pretty(row.price, 'USD'):>12} {pretty(row.power, 'W'):>12}"
-        )
+        cells.append([row.part, counted, each, pretty(row.price, "USD"), pretty(row.power, "W")])
     paid, drawn = sum(row.price for row in rows), sum(row.power for row in rows)
-    lines.append(f"  {'in all':<{width}} {'':>12} {'':>12} {pretty(paid, 'USD'):>12} {pretty(drawn, 'W'):>12}")
-    return lines
+    return [*cells, ["in all", "", "", pretty(paid, "USD"), pretty(drawn, "W")]]

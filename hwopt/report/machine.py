@@ -113,6 +113,8 @@ def _machine(report: Report, failures: str, convention: str = "") -> list[Fact]:
         pretty(float(power), "W")
         for power in (report.chip_power_w, report.rack_power_w, report.power_w, report.peak_power_w)
     )
+    standing_by = float(report.hot_spares)
+    spares = f"{standing_by:,.0f} chips stand by, " if standing_by > 0.0 else ""
     racks, floor = math.ceil(float(report.racks) - 1e-9), float(report.floor_area_m2)
     return [
         Fact(
@@ -127,7 +129,7 @@ def _machine(report: Report, failures: str, convention: str = "") -> list[Fact]:
             f"{mean} on average at the meter, {peak} at full load on the design day; "
             f"PUE {float(report.pue):.3f} over the year, {float(report.design_pue):.3f} that day",
         ),
-        Fact("failures", f"{failures}, {100 * float(report.goodput):.1f} % of the time useful"),
+        Fact("failures", f"{failures}, {spares}{100 * float(report.goodput):.1f} % of the time useful"),
     ]
 
 
@@ -186,7 +188,12 @@ def money_split(report: Report) -> Split:
 def money_lines(report: Report) -> list[str]:
     """Parts of the cost, largest first."""
     title, parts, _ = money_split(report)
-    return [*heading(title), *part_lines(parts, 22, 12)]
+    return [*heading(title), *part_lines(parts, 22, 12), f"  {chip_hour(report)}, idle time paid for"]
+
+
+def chip_hour(report: Report) -> str:
+    """What a chip costs by the hour."""
+    return f"a chip in use {pretty(float(report.chip_usd_per_s), 'USD/s', 3)}"
 
 
 @singledispatch

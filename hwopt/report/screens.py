@@ -48,7 +48,7 @@ def estimate_screen(report: Report, plan: Any, title: str, around: Interval | No
         *pace,
         *fact_lines(conditions(report)),
         fact("energy", f"{pretty(float(report.energy_per_token_j), 'J')} a token"),
-        fact("money", f"{money}; {1e6 * float(report.cost_per_token_usd):.4g} $ a million tokens"),
+        fact("money", f"{money}; {1e6 * float(report.cost_per_token_usd):.4g} $ a million tokens; {chip_hour(report)}"),
         *whole,
         *([fact("constants", interval_words(report, around, constants))] if constants else []),
         *time_lines(report),

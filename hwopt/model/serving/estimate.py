@@ -79,6 +79,7 @@ def serving_report(
         mean_time_between_failures_s=1.0 / stops_per_s,
         energy_per_token_j=request_j * per_token,
         carbon_per_token_kg=request_kg * per_token,
+        chip_usd_per_s=sum(spending) / cluster.chips,
         cost_per_token_usd=request_usd * per_token,
     )
     always = jnp.ones_like(it.heat_margin)

@@ -11,6 +11,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServeReport
 from hwopt.optim.solution import Outcome, Solution
 from hwopt.report import machine, screens
+from hwopt.report.bill import bill_cells, rented
 from hwopt.report.layout import MODEL_ONLY, budget_words
 from hwopt.report.page import pieces, sheet, swings
 from hwopt.report.page.markup import Html, element, p
@@ -41,6 +42,7 @@ def optimum_page(
         [
             _budgets(solution),
             _design(solution),
+            _bill(solution),
             *(_splits(title, report) for title, report in machines),
             _chip(solution),
             swings.section_of(*sensitivities, problem.name) if solution.feasible else None,
@@ -127,6 +129,12 @@ def _budgets(solution: Solution) -> Html:
     price = "What one more unit of a budget saves is its shadow price, at these integers." if priced else ""
     title, note = "What binds" if priced else "What breaks", f"The mark is the limit. {price}"
     return sheet.section(title, pieces.budgets(bars), note=note, wide=False)
+
+
+def _bill(solution: Solution) -> Html:
+    table = pieces.table("the bill", ("part", "count", "each", "price", "power"), bill_cells(solution))
+    note = "Rented: what the landlord buys costs nothing here." if rented(solution) else ""
+    return sheet.section("What is bought", table, note=note or "At full load on the design day.")
 
 
 def _splits(title: str, report: Report) -> list[Html]:

@@ -118,6 +118,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "energy_per_token_j": watts["average"] / useful,
         "carbon_per_token_kg": kilograms / useful,
         "capex_usd": capex,
+        "chip_usd_per_s": usd / chips,
         "cost_per_token_usd": usd / useful,
         "run_time_s": run_time,
         "run_cost_usd": usd * run_time,

@@ -127,6 +127,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "energy_per_token_j": draw["average"] / (tokens * goodput),
         "carbon_per_token_kg": kilograms / (tokens * goodput),
         "capex_usd": capex,
+        "chip_usd_per_s": usd / chips,
         "cost_per_token_usd": usd / (tokens * goodput),
         "silicon_area_m2": chip.silicon_area_m2,
         "hbm_stacks": chips * chip.hbm_stacks,
