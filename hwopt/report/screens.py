@@ -12,6 +12,7 @@ from hwopt.report.bill import bill_table
 from hwopt.report.documents import chip_document
 from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, fact, heading
 from hwopt.report.machine import (
+    chip_hour,
     conditions,
     fact_lines,
     interval_words,
