@@ -57,7 +57,7 @@ def bill(solution: Solution) -> list[Row]:
         names = {} if float(design.cluster.chip.hbm_stacks) else _ON_DIES
         for key, line in estimated(bill_lines, design.cluster).items():
             count, price, power = map(float, line)
-            part: str = names.get(key, key)
+            part = str(names.get(key, key))
             if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):
                 rows.append(Row(label + part, count, price, power, _source(records, part)))
     return sorted(rows, key=lambda row: (-row.price, -row.power))
