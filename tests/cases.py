@@ -189,6 +189,7 @@ def _chip(draw: _Draw) -> Chip:
         hbm_efficiency=draw.uniform(0.6, 0.95),
         power_cap_w=full_load * draw.either(0.5, draw.log(3, 30), draw.uniform(0.5, 1.1)),
         standby_power_w=standby,
+        scale_up_idle_j_per_byte=draw.log(1e-12, 1e-11),
         leakage_power_w=leakage,
         leakage_per_k=draw.uniform(0.01, 0.07),
         core_power_w=core,
@@ -295,6 +296,8 @@ def _network(draw: _Draw) -> Network:
         ramp=np.resize([0.0, 0.5, 1.0, 1.0, 1.0], (draw.n, 3)),
         reduction_factor=draw.rng.choice([0.5, 1.0, 1.0, 0.7], (draw.n, 3)),
         **_topology(draw, domain),
+        level_chips=draw.either(0.3, 1e9, draw.choice(8, 16, 64, 72)),
+        level_latency_s=draw.either(0.3, 0.0, draw.log(1e-7, 1e-6)),
         energy_j_per_byte=np.stack([draw.log(1e-12, 1e-10), draw.log(1e-11, 5e-10), draw.log(1e-11, 1e-9)], 1),
     )
 

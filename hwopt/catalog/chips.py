@@ -22,6 +22,12 @@ _IDLE_JUNCTION_K = 313.15
 _SUPPLY_TOLERANCE_K = 2.0
 """Kelvin by which a coolant may come warmer than stated to chips that still hold their TDP (assumption, 1 to 5)."""
 
+_SERDES_J_PER_BYTE = 16e-12
+"""Drawn by SerDes that stay trained, over the bandwidth of a direction: 2 pJ/bit, as drawn chips (assumption, 0.5 to 5)."""
+
+_MOST_SERDES = 0.5
+"""Of a chip's standby power, the most that is its SerDes' (assumption): links on a wafer have none."""
+
 _DEFAULT_STACKS = {
     "volta": "megatron-2021", "ampere": "nemo-2024", "hopper": "nemo-2024", "blackwell": "nemo-2025", "rubin": "nemo-2025",
     "cdna2": "rocm-primus-2025", "cdna3": "rocm-primus-2025", "cdna4": "rocm-primus-2025", "tpu": "jax-maxtext-tpu",
@@ -60,6 +66,7 @@ def chip(name: str | Path) -> Chip:
         entry.refuse(
             f"leakage alone draws more than {idle:g} W when idle: raise 'idle_fraction' or lower 'leakage_fraction'"
         )
+    links = entry.si("scale_up_bandwidth", supported("links", str(entry.text["scale_up"])).si("bandwidth"))
     heat_area = entry.si("heat_area", entry.si("die_area"))
     hot = leakage * math.exp(growth * (rated_junction_k(own_cooling(name), tdp, heat_area) - LEAKAGE_REFERENCE_K))
     core = tdp - standby - hot - bandwidth * energy
@@ -74,6 +81,7 @@ def chip(name: str | Path) -> Chip:
         clock_ratio=1.0,
         power_cap_w=tdp,
         standby_power_w=standby,
+        scale_up_idle_j_per_byte=min(_SERDES_J_PER_BYTE, _MOST_SERDES * standby / links),
         leakage_power_w=leakage,
         core_power_w=core,
         heat_area_m2=heat_area,

@@ -14,6 +14,9 @@ from hwopt.hardware.topology import Torus
 NO_TREES = 1e9
 """Latency of a level of a tree over a ring step where the link names none: rings only."""
 
+NO_LEVELS = 1e9
+"""Chips that one level of switches joins where the link names none: a torus or a mesh, which has no switches."""
+
 
 @dataclass(frozen=True)
 class Outside:
@@ -162,6 +165,8 @@ def network(
         tree_step=leaf([inner.si("tree_step", NO_TREES), _tree_step(outer), outer.link.si("tree_step", NO_TREES)]),
         latency_tail_s=leaf([inner.si("latency_tail", 0.0), tail, tail]),
         bandwidth_spread=leaf([inner.si("bandwidth_spread", 0.0), spread, spread]),
+        level_chips=leaf(inner.si("level_chips", NO_LEVELS)),
+        level_latency_s=leaf(inner.si("level_latency", 0.0)),
         energy_j_per_byte=leaf([inner.si("energy"), *outer.energy_j_per_byte]),
     )
 

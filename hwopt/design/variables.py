@@ -156,8 +156,14 @@ def _bandwidth(name: str, tier: int) -> Place:
         if design.project is not None:
             return drawn.put(design, value)
         old = jnp.asarray(where(design))
-        new = old.at[0].set(value) if tier == 0 else old.at[1:].multiply(value / old[1])
-        return eqx.tree_at(where, design, new)
+        if tier != 0:
+            return eqx.tree_at(where, design, old.at[1:].multiply(value / old[1]))
+        chip = design.cluster.chip  # its SerDes draw what their links are
+        standby = (
+            chip.standby_power_w - chip.scale_up_idle_j_per_byte * old[0]
+        ) + chip.scale_up_idle_j_per_byte * value
+        both = lambda d: (where(d), d.cluster.chip.standby_power_w)
+        return eqx.tree_at(both, design, (old.at[0].set(value), standby))
 
     return Place(lambda d: drawn.get(d) if d.project is not None else where(d)[tier], put, drawn.unit)
 

@@ -25,6 +25,7 @@ class Chip(eqx.Module):
     hbm_efficiency: Scalar = ratio("best measured stream over peak", key="memory_efficiency")
     power_cap_w: Scalar = computed("W", "above it the clock falls: a datasheet's TDP, or what a question allows")
     standby_power_w: Scalar = computed("W", "drawn without work at any temperature: clocks, refresh, idle I/O")
+    scale_up_idle_j_per_byte: Scalar = computed("J/B", "of standby, what a B/s of scale-up links draws in SerDes")
     leakage_power_w: Scalar = quantity(
         "W", "of the silicon at nominal voltage and `LEAKAGE_REFERENCE_K`", follows="leakage_fraction"
     )

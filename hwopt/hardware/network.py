@@ -3,7 +3,7 @@
 import equinox as eqx
 
 from hwopt.quantity import exponent, quantity, ratio, switch
-from hwopt.types import PerInnerTier, PerTier
+from hwopt.types import PerInnerTier, PerTier, Scalar
 
 
 class Network(eqx.Module):
@@ -52,6 +52,12 @@ class Network(eqx.Module):
     )
     bandwidth_spread: PerTier = ratio(
         "relative standard deviation of what links deliver: collisions, congestion", follows="bandwidth_spread"
+    )
+    level_chips: Scalar = quantity(
+        "chip", "of a domain that one level of its switches joins; more take two", key="level_chips", default=1e9
+    )
+    level_latency_s: Scalar = quantity(
+        "s", "of the two switches and cables more on a way through two levels", default=0.0
     )
     energy_j_per_byte: PerTier = quantity(
         "J/B", "of switches, optics and cables outside the chip, per byte sent", follows="energy"

@@ -13,6 +13,7 @@ from hwopt.model import cost, machine, power, rack
 from hwopt.types import Scalar
 
 _PER_TB = 1e-12
+"""Terabytes of a byte."""
 
 
 class Line(NamedTuple):
@@ -37,6 +38,7 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
     pool_usd, paid = cost.pool_usd(cluster), prices.owned
     bandwidth, watts = network.bandwidth_bytes_per_s, network.bandwidth_bytes_per_s * network.energy_j_per_byte
     dollars = bandwidth * prices.network_usd_per_byte_per_s
+    levels = rack.domain_levels(cluster)
     lanes, ports = bandwidth[0] / network.lane_bytes_per_s[0], bandwidth[1] / network.lane_bytes_per_s[1]
     stacks = jnp.where(chip.hbm_stacks > 0.0, chip.hbm_stacks, 1.0)  # memory that no stacks are stated of counts as one
     memory_usd, memory_w = (
@@ -51,7 +53,7 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
     lines = {
         "chips": Line(n, prices.chip_base_usd, own_w),
         "HBM stacks": Line(n * stacks, memory_usd / stacks, memory_w / stacks),
-        "scale-up lanes": Line(n * lanes, dollars[0] / lanes, watts[0] / lanes),
+        "scale-up lanes": Line(n * lanes, levels * dollars[0] / lanes, levels * watts[0] / lanes),
         "domain cabling": Line(n, prices.domain_usd_per_chip * network.size[0] / prices.reference_domain, none),
         "optics beyond racks": Line(
             n * rack.optical_share(cluster),

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.maximum import above_zero, hard_maximum, several
-from hwopt.model.rack import optical_share
+from hwopt.model.rack import domain_levels, optical_share
 from hwopt.types import Scalar
 
 
@@ -59,9 +59,10 @@ def chip_usd(cluster: Cluster) -> Scalar:
 
 
 def network_usd(cluster: Cluster) -> Scalar:
-    """Price of links, switches and NICs a chip: `sum_i B_i $_i`, cabling that grows with the domain, optics beyond racks."""
+    """Price of links, switches and NICs a chip: `sum_i B_i $_i`, cabling and levels of the domain, optics beyond racks."""
     network, prices = cluster.network, cluster.prices
-    links = jnp.sum(network.bandwidth_bytes_per_s * prices.network_usd_per_byte_per_s)
+    tiers = network.bandwidth_bytes_per_s * prices.network_usd_per_byte_per_s
+    links = tiers[0] * domain_levels(cluster) + tiers[1] + tiers[2]
     leaving = network.bandwidth_bytes_per_s[0] * optical_share(cluster) * cluster.rack.optics_usd_per_byte_per_s
     return links + leaving + prices.domain_usd_per_chip * network.size[0] / prices.reference_domain
 

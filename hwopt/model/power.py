@@ -2,14 +2,13 @@
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.facility import Cooling, Facility
-from hwopt.model.rack import optical_share
+from hwopt.model.rack import domain_levels, optical_share
 from hwopt.model.thermal import OperatingPoint
 from hwopt.types import Scalar
 
@@ -29,11 +28,12 @@ FULL_LOAD = Activity(_ONE, _ONE, _ONE)
 def network_w(cluster: Cluster) -> Scalar:
     """Power of links, switches and optics outside the chip, per chip; they draw it loaded or not.
 
-    `sum_i B_i e_i` over tiers, and optics on the share of scale-up links that leave the rack.
+    `sum_i B_i e_i` over tiers, by the levels of the domain's switches; optics on the share of scale-up links that leave racks.
     """
     network = cluster.network
     leaving = network.bandwidth_bytes_per_s[0] * optical_share(cluster) * cluster.rack.optics_energy_j_per_byte
-    return jnp.sum(network.bandwidth_bytes_per_s * network.energy_j_per_byte) + leaving
+    tiers = network.bandwidth_bytes_per_s * network.energy_j_per_byte
+    return tiers[0] * domain_levels(cluster) + tiers[1] + tiers[2] + leaving
 
 
 def pool_w(cluster: Cluster) -> Scalar:

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.network import Network
@@ -10,6 +11,8 @@ from hwopt.types import Scalar
 
 SECONDS_PER_M = 4.9e-9
 """Light in fibre and on cable, group index 1.47 (ITU-T G.652); a signal's own speed is not a design choice."""
+
+_INNERMOST = np.array([1.0, 0.0, 0.0], np.float32)
 
 
 def racks(cluster: Cluster) -> Scalar:
@@ -37,6 +40,23 @@ def optical_share(cluster: Cluster) -> Scalar:
     return above_zero(1.0 - cluster.rack.chips / cluster.network.size[0])
 
 
+LEVELS_MORE = 2.0
+"""Switches and cables more that a byte passes through two levels instead of one: up, across, down."""
+
+
+def second_level_share(cluster: Cluster) -> Scalar:
+    """Share of a domain's traffic that leaves its first level of switches: `max(0, 1 - L / D)`.
+
+    Such a byte passes three switches instead of one, which two levels of full bandwidth hold: price and energy grow with it.
+    """
+    return above_zero(1.0 - cluster.network.level_chips / cluster.network.size[0])
+
+
+def domain_levels(cluster: Cluster) -> Scalar:
+    """Switches that a byte of the domain passes, on average: 1 within a level, 3 through two."""
+    return 1.0 + LEVELS_MORE * second_level_share(cluster)
+
+
 def cabled_bytes_per_s(cluster: Cluster) -> Scalar:
     """Scale-up bandwidth that a rack's copper carries: `n B` less what leaves on optics, none where a domain is one chip."""
     copper = above_zero(several(cluster.network.size[0])) * (1.0 - optical_share(cluster))
@@ -50,7 +70,7 @@ def rack_weight_kg(cluster: Cluster) -> Scalar:
 
 
 def spread_out(cluster: Cluster) -> Network:
-    """The network with the time light takes across the floor its tiers cover: `latency + l / v`.
+    """The network with the time light takes across the floor its tiers cover, and a second level of switches: `latency + l / v`.
 
     A tier of s chips covers `s / n` racks of area a, so its links are `l = sqrt(a s / n)` long: denser racks, shorter
     links.
@@ -58,8 +78,10 @@ def spread_out(cluster: Cluster) -> Network:
     network = cluster.network
     inner = jnp.where(network.size < cluster.chips, network.size, cluster.chips)
     chips = jnp.concatenate([inner, jnp.reshape(cluster.chips, (1,))])
+    switches_s = network.level_latency_s * second_level_share(cluster)
     length_m = jnp.sqrt(cluster.rack.floor_area_m2 * chips / cluster.rack.chips)
-    return eqx.tree_at(lambda n: n.latency_s, network, network.latency_s + SECONDS_PER_M * length_m)
+    latency = network.latency_s + SECONDS_PER_M * length_m
+    return eqx.tree_at(lambda n: n.latency_s, network, latency + _INNERMOST * switches_s)
 
 
 _NO_CABLE_M2 = 1e-9

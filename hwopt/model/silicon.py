@@ -172,6 +172,7 @@ def chip(design: ChipDesign, technology: Technology, *, wafers: Scalar, embodied
         hbm_efficiency=technology.hbm_efficiency,
         power_cap_w=design.power_cap_w,
         standby_power_w=standby,
+        scale_up_idle_j_per_byte=technology.scale_up_idle_j_per_byte,
         leakage_power_w=leakage,
         leakage_per_k=technology.leakage_per_k,
         core_power_w=technology.matmul_efficiency[bf16] * peak * flop_energy_j(design, technology),

@@ -95,6 +95,7 @@ def everything():
         prices__owned=1.0,
         prices__capital_rate_per_s=1e-9,
         storage__usd_per_byte=1e-10,
+        network__level_chips=1e9,
         network__size=np.minimum(cluster.network.size, cluster.rack.chips[:, None] * [0.9, 1e9]),
     )
     return (run, cluster, plan), in_numpy(estimate)(run, cluster, plan)

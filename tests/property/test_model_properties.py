@@ -299,7 +299,7 @@ def test_a_landlord_only_costs(cases, report):
     dearer = run_model((run, replace(cluster, prices__margin=cluster.prices.margin + 0.3), plan))
     factor = (1.3 + cluster.prices.margin) / (1.0 + cluster.prices.margin)
     for name in vars(report):
-        by = factor if name in ("cost_per_token_usd", "run_cost_usd", "spending") else 1.0
+        by = factor if name in ("cost_per_token_usd", "run_cost_usd", "chip_usd_per_s", "spending") else 1.0
         for after, before in zip(*(jax.tree.leaves(getattr(r, name)) for r in (dearer, report)), strict=True):
             np.testing.assert_allclose(after, by * before, rtol=1e-12, err_msg=name)
 
@@ -364,6 +364,7 @@ def test_seconds_scale_as_a_unit(cases, report):
         network__lane_bytes_per_s=k * network.lane_bytes_per_s,
         chip__hbm_energy_j_per_byte=cluster.chip.hbm_energy_j_per_byte / k,
         network__latency_s=network.latency_s / k,
+        network__level_latency_s=network.level_latency_s / k,
         network__latency_tail_s=network.latency_tail_s / k,
         pool__bandwidth_bytes_per_s=k * cluster.pool.bandwidth_bytes_per_s,
         pool__update_bandwidth_bytes_per_s=k * cluster.pool.update_bandwidth_bytes_per_s,
@@ -411,7 +412,7 @@ def test_dollars_scale_as_a_unit(cases, report):
     ]
     dearer = run_model((run, replace(cluster, **{field: 7.0 * read(cluster, field) for field in fields}), plan))
     for name in vars(report):
-        factor = 7.0 if name in ("capex_usd", "cost_per_token_usd", "run_cost_usd", "spending") else 1.0
+        factor = 7.0 if name == "spending" or "_usd" in name else 1.0
         for after, before in zip(*(jax.tree.leaves(getattr(r, name)) for r in (dearer, report)), strict=True):
             np.testing.assert_allclose(after, factor * before, rtol=1e-12, err_msg=name)
 
@@ -716,7 +717,7 @@ def test_both_precisions_in_one_process(cases):
 def test_every_input_moves_an_output():
     """Over 500 cases, each input 1 % larger (or 0.01 more, from zero) moves some leaf of the report.
 
-    But two, which serving alone knows: caches of keys and values.
+    But two, which serving alone knows: caches of keys and values; and SerDes, whose power moves with links that a design moves.
     """
     some = random_cases(np.random.default_rng(35), 500)
     leaves, structure = jax.tree.flatten(some)
@@ -737,7 +738,7 @@ def test_every_input_moves_an_output():
             with np.errstate(invalid="ignore"):  # of two margins without a limit
                 if not (np.abs(each - before) > 1e-9 * np.abs(before)).any():
                     idle.add(name)
-    assert idle == {"stack.cache_rereads", "stack.cache_sharded"}
+    assert idle == {"stack.cache_rereads", "stack.cache_sharded", "chip.scale_up_idle_j_per_byte"}
 
 
 def test_bottleneck_names_the_largest_part(report):

@@ -44,7 +44,8 @@ CHIP = dict(hbm_bandwidth_bytes_per_s=8e12, hbm_efficiency=0.9, hbm_capacity_byt
             heat_area_m2=1e-3,
             hbm_energy_j_per_byte=1e-11, matmul_efficiency=0.7,
             peak_flops_per_s=[1e14, 1e15, 2e15, 4e15, 4e15, 8e15])  # fmt: skip
-LINKS = dict(size=[1024.0, 1e6], bandwidth_bytes_per_s=[9e11, 5e10, 5e10], efficiency=0.9, latency_s=[1e-6, 4e-6, 6e-6],
+LINKS = dict(level_chips=1e9, size=[1024.0, 1e6],
+             bandwidth_bytes_per_s=[9e11, 5e10, 5e10], efficiency=0.9, latency_s=[1e-6, 4e-6, 6e-6],
              ramp=1.0, reduction_factor=1.0, dimensions=1.0, links=1.0, sharing=0.0, crossings=0.0, tree_step=2.0,
              latency_tail_s=0.0, bandwidth_spread=0.0)  # fmt: skip
 STACK = dict(attention_scores_stored=0, gemm_half_size=0, gemm_efficiency_factor=1, expert_gemm_factor=1, routing_passes=1,

@@ -1,14 +1,13 @@
 """Power of servers, racks and sites, built up from chip, host, links, fans and conversion, against what is published.
 
 None of these figures was used to choose a constant: hosts are built up from their parts, fans and supplies are those of
-`hwopt/data`. Published figures are mostly the most a server may draw, so the model should lie below them.
+`hwopt/data`. A rack's power is what reports call so, with a chip's share of the fabric, part of which stands in servers.
+Without the fabric V100 is 1 % above, the others are 5 to 15 % below what they may draw at most.
 """
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
-import numpy as np
 import pytest
 
 import hwopt
@@ -29,11 +28,9 @@ PUBLISHED = [
 
 
 def enclosure_w(chip: str, chips: int) -> float:
-    """Full load inside one server or rack: what leaves it (scale-out switches and optics) is not in its power."""
+    """Full load of one server or rack."""
     with jax.enable_x64(True):
         cluster = catalog.cluster(chip, chips)
-        inside = np.asarray(cluster.network.energy_j_per_byte) * np.array([1.0, 0.0, 0.0])
-        cluster = eqx.tree_at(lambda c: c.network.energy_j_per_byte, cluster, inside)
         return chips * float(it_w(cluster, operating_point(cluster.chip, cluster.cooling), FULL_LOAD))
 
 
@@ -43,7 +40,7 @@ def test_servers_and_racks_draw_what_is_published(chip, chips, published, source
     print(
         f"\n{chips:>3} x {chip:<9} {built / 1e3:7.1f} kW, published {published / 1e3:6.1f} ({built / published - 1:+.1%})  {source}"
     )
-    assert built == pytest.approx(published, rel=0.15)
+    assert built == pytest.approx(published, rel=0.10)
 
 
 def llama(chips: int, batch: float = 2048, **options: float):

@@ -16,7 +16,7 @@ from hwopt.model.maximum import hard_maximum
 ADAM = types.SimpleNamespace(weight_bytes=2.0, master_bytes=4.0, moment_bytes=8.0, trainable_fraction=1.0)
 LLAMA_CHIPS, LLAMA_S, LLAMA_PARAMETERS = 16384.0, 54 * 86400.0, 405.85e9
 BLOOM_CHIPS, BLOOM_PARAMETERS = 384.0, 176.247e9
-BLOOM_STORAGE = storage("shared-flash", "bloom-2022")
+BLOOM_RATE = storage("shared-flash", "bloom-2022").checkpoint_bytes_per_s_per_chip
 HOUR_S = 3600.0
 
 
@@ -26,13 +26,12 @@ def fleet(name: str, chip: str = "h100-sxm"):
 
 
 def goodput(name: str, chips: float, parameters: float) -> float:
-    held, store = reliability(name), storage("shared-flash", name)
+    held, rate = reliability(name), storage("shared-flash", name).checkpoint_bytes_per_s_per_chip
     with jax.enable_x64(True):
         size = model.checkpoint_bytes(parameters, ADAM)
         mtbf = model.job_mtbf_s(model.interruptions(fleet(name), chips, held.reference_junction_k))
-        save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, store)
-        restart = model.restart_s(size, chips, held, store)
-        return float(model.goodput(model.lost_fraction(save, mtbf, drain, restart, hard_maximum)))
+        save, drain = model.save_s(size, chips, held), model.drain_s(size, chips, rate)
+        return float(model.goodput(model.lost_fraction(save, mtbf, drain, held.restart_s + drain, hard_maximum)))
 
 
 def interruptions(name: str, chips: float, time_s: float) -> float:
@@ -100,8 +99,8 @@ def test_bloom_checkpoint():
     """Published: 2.3 TB in 40 s. The storage's rate is from the same pair, so only the bytes are predicted."""
     size = model.checkpoint_bytes(BLOOM_PARAMETERS, ADAM)
     assert size == pytest.approx(2.3e12, rel=0.08)  # 2.47e12; 2.24 if the published ones are TiB
-    assert model.drain_s(size, BLOOM_CHIPS, BLOOM_STORAGE) == pytest.approx(40.0, rel=0.08)  # 42.8
-    assert model.drain_s(2.3e12, BLOOM_CHIPS, BLOOM_STORAGE) == pytest.approx(40.0, rel=0.01)
+    assert model.drain_s(size, BLOOM_CHIPS, BLOOM_RATE) == pytest.approx(40.0, rel=0.08)  # 42.8
+    assert model.drain_s(2.3e12, BLOOM_CHIPS, BLOOM_RATE) == pytest.approx(40.0, rel=0.01)
 
 
 def test_opt_would_lose_most_of_its_time_on_16384_of_its_chips():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.reference.plain.pool import price as pool_price
-from tests.reference.plain.rack import leaving_bandwidth
+from tests.reference.plain.rack import leaving_bandwidth, levels
 from tests.reference.plain.sites import lease
 
 
@@ -19,8 +19,11 @@ def money(cluster, fed_w: float, spares: float, average_w: float) -> tuple[float
     """Capital of the user, and what a second of the cluster costs him."""
     site, network, price = cluster.facility, cluster.network, cluster.prices
     each = chip_price(cluster) + price.host_usd
-    for bandwidth, usd in zip(network.bandwidth_bytes_per_s, price.network_usd_per_byte_per_s, strict=True):
-        each += float(bandwidth) * float(usd)
+    switches = (levels(cluster), 1.0, 1.0)
+    for many, bandwidth, usd in zip(
+        switches, network.bandwidth_bytes_per_s, price.network_usd_per_byte_per_s, strict=True
+    ):
+        each += many * float(bandwidth) * float(usd)
     each += leaving_bandwidth(cluster) * cluster.rack.optics_usd_per_byte_per_s
     each += price.domain_usd_per_chip * float(network.size[0]) / price.reference_domain
     each += cluster.rack.price_usd / cluster.rack.chips
@@ -52,8 +55,11 @@ def spending(cluster, fed_w: float, spares: float, average_w: float) -> dict[str
     site, network, price = cluster.facility, cluster.network, cluster.prices
     wires = leaving_bandwidth(cluster) * cluster.rack.optics_usd_per_byte_per_s
     wires += price.domain_usd_per_chip * float(network.size[0]) / price.reference_domain
-    for bandwidth, usd in zip(network.bandwidth_bytes_per_s, price.network_usd_per_byte_per_s, strict=True):
-        wires += float(bandwidth) * float(usd)
+    switches = (levels(cluster), 1.0, 1.0)
+    for many, bandwidth, usd in zip(
+        switches, network.bandwidth_bytes_per_s, price.network_usd_per_byte_per_s, strict=True
+    ):
+        wires += many * float(bandwidth) * float(usd)
     count = cluster.chips * (1.0 + price.spares_fraction) + spares
     bought = {
         "chips": chip_price(cluster) * max(count, price.least_order) / count,

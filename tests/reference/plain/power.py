@@ -6,15 +6,16 @@ import math
 
 from tests.reference.plain.failures import interruptions, standing_by
 from tests.reference.plain.pool import watts as pool_watts
-from tests.reference.plain.rack import leaving_bandwidth
+from tests.reference.plain.rack import leaving_bandwidth, levels
 
 
 def at_the_inlet(cluster, point, core: float, memory: float, host: float) -> float:
     """One chip with its share of the server, by what its parts do (1: full load)."""
     network, site = cluster.network, cluster.facility
     watts = point["standby"] + point["leakage"] + core * point["core"] + memory * point["memory"]
-    for bandwidth, energy in zip(network.bandwidth_bytes_per_s, network.energy_j_per_byte, strict=True):
-        watts += float(bandwidth) * float(energy)
+    switches = (levels(cluster), 1.0, 1.0)
+    for many, bandwidth, energy in zip(switches, network.bandwidth_bytes_per_s, network.energy_j_per_byte, strict=True):
+        watts += many * float(bandwidth) * float(energy)
     watts += leaving_bandwidth(cluster) * cluster.rack.optics_energy_j_per_byte
     watts += pool_watts(cluster.pool)
     idle = site.host_power_w * site.idle_host_fraction

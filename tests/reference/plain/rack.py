@@ -21,6 +21,17 @@ def leaving_bandwidth(cluster) -> float:
     return float(cluster.network.bandwidth_bytes_per_s[0]) * (domain - rack) / domain
 
 
+def beyond_one_level(cluster) -> float:
+    """Share of a domain's traffic that a second level of switches carries."""
+    domain = float(cluster.network.size[0])
+    return max(domain - float(cluster.network.level_chips), 0.0) / domain
+
+
+def levels(cluster) -> float:
+    """Switches on the way of a mean byte: one, or three."""
+    return 1.0 + 2.0 * beyond_one_level(cluster)
+
+
 def cabled_bandwidth(cluster) -> float:
     """Scale-up bandwidth of all chips of a rack that stays in it; a domain of one chip has no links."""
     domain = float(cluster.network.size[0])
@@ -37,6 +48,7 @@ def running(cluster, clock: float):
         chips = cluster.chips if i == 2 else min(float(network.size[i]), cluster.chips)
         metres = math.sqrt(cluster.rack.floor_area_m2 * chips / cluster.rack.chips)
         latency.append(float(network.latency_s[i]) + metres * 4.9e-9)
+    latency[0] += beyond_one_level(cluster) * float(network.level_latency_s)
     return replaced(
         cluster,
         chip=replaced(cluster.chip, clock_ratio=clock),

@@ -33,6 +33,8 @@ def network(**changed) -> Network:
         "tree_step": [1e9, 1e9, 1e9],
         "latency_tail_s": [0.0, 0.0, 0.0],
         "bandwidth_spread": [0.0, 0.0, 0.0],
+        "level_chips": 1e9,
+        "level_latency_s": 0.0,
         "energy_j_per_byte": [1e-11, 1e-10, 1e-10],
     }
     return Network(**{name: np.array(value) for name, value in {**fields, **changed}.items()})

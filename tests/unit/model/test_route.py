@@ -33,6 +33,8 @@ def torus(side: int, dimensions: int, bandwidth: float = 6e11, latency: float = 
         "tree_step": [1e9] * 3,
         "latency_tail_s": [0.0] * 3,
         "bandwidth_spread": [0.0] * 3,
+        "level_chips": 1e9,
+        "level_latency_s": 0.0,
         "energy_j_per_byte": [1e-11] * 3,
     }
     return Network(**{name: np.array(value) for name, value in values.items()})

@@ -20,7 +20,7 @@ BOUNDS = {
     "tp": (8, 16), "pp": (4, 6), "virtual_stages": (1, 2), "micro_batch": (1, 1), "chips": (24000, 24800),
     "scale_up_domain": (32, 32), "chips_per_rack": (24, 24), "global_batch_sequences": (2000, 2100),
 }  # fmt: skip
-BUDGETS = {"power_budget_w": [34e6, 45e6, 33e6, 34.3e6, 29e6, 36e6], "capex_budget_usd": [1.2e9, 2e9]}
+BUDGETS = {"power_budget_w": [36.8e6, 48e6, 35.8e6, 37.1e6, 31e6, 39e6], "capex_budget_usd": [1.3e9, 2e9]}
 
 
 def question(**fields):
@@ -72,7 +72,7 @@ def test_a_point_is_what_optimize_says(whole):
 def test_nothing_holds_the_tightest(whole):
     corner = whole[0].isel(power_budget_w=0)
     assert (corner.feasible == 0).all() and (corner.certified == 1).all()
-    asked = question(power_budget_w=29e6, capex_budget_usd=2e9)
+    asked = question(power_budget_w=31e6, capex_budget_usd=2e9)
     solution = hwopt.optimize(asked.problem().continuous, bounds=BOUNDS, explain=False)
     assert not solution.feasible
     assert solution.certificate.scope.startswith("infeasible, proved, over")
@@ -81,7 +81,7 @@ def test_nothing_holds_the_tightest(whole):
 
 def test_prices_are_slopes(whole):
     """Logarithms of optima are convex in logarithms of budgets while the plan stays, so that slopes lie between two prices."""
-    at = whole[0].isel(capex_budget_usd=1).sel(power_budget_w=[34e6, 34.3e6])
+    at = whole[0].isel(capex_budget_usd=1).sel(power_budget_w=[36.8e6, 37.1e6])
     assert all(
         len(set(at[name].values)) == 1 for name in ("chips", "tp", "pp", "virtual_stages", "global_batch_sequences")
     )

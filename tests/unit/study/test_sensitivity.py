@@ -162,7 +162,7 @@ def test_a_drawn_chips_numbers_are_inputs():
         ("hbm_usd_per_byte_per_s", "USD/(B/s)"),
         ("network_usd_per_byte_per_s", "USD/(B/s)"),
         ("hbm_usd_per_byte", "USD/B"),
-        ("failures_per_chip_s", "1/s"),
+        ("software_failures_per_chip_s", "1/s"),
         ("area_resistance_k_m2_per_w", "K.m2/W"),
         ("leakage_per_k", "1/K"),
         ("capital_rate_per_s", "1/s"),
@@ -231,7 +231,7 @@ def test_a_range_carries_its_source(question):
     problem = question.problem().continuous
     by_name, records = {each.name: each for each in template_inputs(problem)}, problem.provenance.records
     spread = range_of(by_name["cluster.prices.hbm_usd_per_byte"], records)
-    assert (spread.low, spread.high) == pytest.approx((10e-9, 30e-9)) and spread.kind == "estimate" and spread.source
+    assert (spread.low, spread.high) == pytest.approx((25e-9, 110e-9)) and spread.kind == "estimate" and spread.source
     unstated = range_of(by_name["workload.tokens"], records)
     assert not unstated.stated and unstated.high == pytest.approx(1.1 * 15.6e12)
 
