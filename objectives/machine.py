@@ -16,6 +16,7 @@ from hwopt.design.problem import Budget, Problem
 from hwopt.design.provenance import Provenance
 from hwopt.design.variables import KNOWN, Variable
 from hwopt.errors import UserError, suggest
+from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
 from hwopt.units import pretty
@@ -54,7 +55,7 @@ CHOICES = {
     "chip": "its servers, links and software",
     "design": "a public design from which the chip is drawn anew: areas, stacks, dies, clock",
     "technology": "process that the design is ported to",
-    "memory": "HBM generation that the design is ported to",
+    "memory": "stacks by generation, height and speed: of a design, or with --free hbm of a chip that is sold with others",
     "free": "what is chosen anew: none (the chip as it is sold), or hbm, links, domain, clock, storage, with + between, or all",
     "stack": "software, an entry of hwopt catalog stacks",
     "site": "climate, electricity and its carbon, an entry of hwopt catalog sites",
@@ -93,6 +94,19 @@ def _with_own(template: Design, name: str) -> Variable:
     """A variable whose box holds the value of a machine."""
     known, own = KNOWN[name], float(KNOWN[name].place.get(template))
     return known if own <= 0.0 else known.bounded(min(known.lower, own), max(known.upper, own))
+
+
+def _with_stacks(chip: Chip, name: str, memory: str) -> Chip:
+    """A chip that is sold, with as many stacks of another kind; its dies, and what it draws but for them, stay.
+
+    **Raises:** `UserError` for an unknown kind, and a chip without stacks.
+    """
+    stack, stacks = catalog.record("memories", memory), float(chip.hbm_stacks)
+    if stacks == 0.0:
+        raise UserError(f"memory = {memory}: '{name}' has no stacks of memory to exchange")
+    where = lambda c: (c.hbm_capacity_bytes, c.hbm_bandwidth_bytes_per_s, c.hbm_energy_j_per_byte)
+    new = (stacks * stack.si("capacity"), stacks * stack.si("bandwidth"), stack.si("energy"))
+    return eqx.tree_at(where, chip, tuple(map(np.float64, new)))
 
 
 def meanings(choices: Mapping[str, str], budgets: Mapping[str, str]) -> dict[str, str]:
@@ -188,6 +202,8 @@ class MachineQuestion:
         cluster = catalog.cluster(
             self.chip, _COUNTED_CHIPS, fabric=self.fabric or None, cooling=self.cooling or None, **stated
         )
+        if self.memory and not self.design:
+            cluster = eqx.tree_at(lambda c: c.chip, cluster, _with_stacks(cluster.chip, self.chip, self.memory))
         if not continuous and not self.design and self._freed & set(REDESIGNED):
             prices = catalog.record("prices", self.prices)
             charged = (np.float64(prices.si("redesign", 0.0)), np.float64(prices.si("least_order", 0.0)))
@@ -234,9 +250,12 @@ class MachineQuestion:
     def _project(self) -> ChipProject | None:
         """The parametric chip, if the question asks for one."""
         if not self.design:
-            if self.technology or self.memory:
+            if self.technology:
+                raise UserError("technology says what a design is ported to: name the design too, such as h100-sxm")
+            if self.memory and "hbm" not in self._freed:
                 raise UserError(
-                    "technology and memory say what a design is ported to: name the design too, such as h100-sxm"
+                    f"memory = {self.memory}: '{self.chip}' is sold with its own; --free hbm puts other stacks on it, --design "
+                    "draws a chip around them"
                 )
             return None
         project = catalog.chip_project(
@@ -251,6 +270,7 @@ class MachineQuestion:
         drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
         anew = sorted(self._freed - {"storage"})
         redesigned = f"{self.chip} with {', '.join(anew)} redesigned" if anew else f"{self.chip} as sold"
+        redesigned += f", stacks of {self.memory}" if self.memory else ""
         chips = drawn if self.design else f"{self.chip}-class chips" if continuous else redesigned
         return f"{chips}; within {', '.join(limits) or 'no budget'}"
 
@@ -278,6 +298,8 @@ class MachineQuestion:
             records["scale_out"] = catalog.record("links", str(records["fabric"].text["link"]))
         if self.design:
             records |= catalog.project_records(self.design, self.technology or None, self.memory or None)
+        elif self.memory:
+            records["memory"] = catalog.record("memories", self.memory)
         return records
 
     def _provenance(self) -> Provenance:

@@ -24,6 +24,7 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.jaxprs.kept import estimated
     from hwopt.model.estimate import estimate
     from hwopt.optim.plan_search import best_plan
+    from hwopt.report.bill import cluster_bill
     from hwopt.report.documents import report_document
     from hwopt.report.plan_words import plan_document
     from hwopt.report.screens import estimate_screen
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
     show(
         options,
-        lambda: work.document | plan_and_report(),
+        lambda: work.document | plan_and_report() | {"bill": cluster_bill(cluster, work.records)},
         lambda: estimate_screen(report, plan, work.title, *around),
     )
     return 0 if bool(report.feasible) else 1

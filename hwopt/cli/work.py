@@ -16,6 +16,12 @@ from hwopt.evidence.intervals import Interval, machine_interval
 from hwopt.plan import Disaggregated
 from hwopt.report.service import requests_line, service_document
 
+_KINDS = {
+    "prices": "prices", "site": "sites", "storage": "storages", "recovery": "recoveries", "pool": "pools", "cooling": "cooling",
+    "scale_up": "links", "scale_out": "links", "rack": "racks",
+}  # fmt: skip
+"""What an entry is of -> the kind of the catalogue that it is looked up in."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -33,6 +39,23 @@ class Work:
         """The cluster, with some number of chips."""
         values: dict[str, Any] = {"stack": self.stack} | _values(self.options, MACHINE)
         return catalog.cluster(self.options.chip, chips, **values)
+
+    @property
+    def records(self) -> dict[str, catalog.Record]:
+        """The catalogue entries that a cluster's prices stand in, by what they are of."""
+        options, chip = self.options, catalog.record("chips", self.options.chip)
+        named = {
+            "prices": options.prices,
+            "site": options.site,
+            "storage": options.storage,
+            "recovery": options.recovery,
+        }
+        named["pool"] = options.pool or str(chip.text.get("pool", "none"))
+        named["cooling"] = options.cooling or catalog.default_cooling(options.chip, options.site)
+        named |= {"scale_up": chip.text["scale_up"], "scale_out": chip.text["scale_out"], "rack": "orv3"}
+        if options.fabric:
+            named["scale_out"] = catalog.record("fabrics", options.fabric).text["link"]
+        return {"chip": chip} | {role: catalog.record(_KINDS[role], str(name)) for role, name in named.items()}
 
     def interval(self, plan: Any) -> Interval | None:
         """The interval of a prediction; None for disaggregated plans: none was measured."""

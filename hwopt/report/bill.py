@@ -1,11 +1,12 @@
 """The bill of an answer: what is bought, how many, at what price, what it draws, and where the price comes from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import singledispatch
 from typing import Any, NamedTuple
 
 from hwopt.catalog import Record
 from hwopt.design.design import Design, completed, serving_part, training_part
+from hwopt.hardware.cluster import Cluster
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.bill import bill_lines
 from hwopt.optim.solution import Solution
@@ -52,15 +53,26 @@ class Row(NamedTuple):
 def bill(solution: Solution) -> list[Row]:
     """What an answer buys, parts that count, cost and draw nothing left out; sums are its capital and its peak power."""
     records = solution.problem.provenance.records
-    rows = []
-    for label, design in _machines(solution.built.workload, solution.built):
-        names = {} if float(design.cluster.chip.hbm_stacks) else _ON_DIES
-        for key, line in estimated(bill_lines, design.cluster).items():
-            count, price, power = map(float, line)
-            part = str(names.get(key, key))
-            if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):
-                rows.append(Row(label + part, count, price, power, _source(records, part)))
+    machines = _machines(solution.built.workload, solution.built)
+    return _dearest_first(row for label, design in machines for row in _rows(design.cluster, records, label))
+
+
+def cluster_bill(cluster: Cluster, records: Mapping[str, Record]) -> list[dict[str, Any]]:
+    """The same of a stated cluster, for JSON. **Arguments:** `records`: the entries that it is made of, by what they are of."""
+    return [row._asdict() for row in _dearest_first(_rows(cluster, records))]
+
+
+def _dearest_first(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (-row.price, -row.power))
+
+
+def _rows(cluster: Cluster, records: Mapping[str, Record], label: str = "") -> Iterator[Row]:
+    names = {} if float(cluster.chip.hbm_stacks) else _ON_DIES
+    for key, line in estimated(bill_lines, cluster).items():
+        count, price, power = map(float, line)
+        part = str(names.get(key, key))
+        if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):
+            yield Row(label + part, count, price, power, _source(records, part))
 
 
 @singledispatch

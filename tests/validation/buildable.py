@@ -39,17 +39,20 @@ def same(a: float, b: float, within: float = 1e-9) -> bool:
     return math.isclose(a, b, rel_tol=within)
 
 
-def faults(answer: dict[str, Any], chip_name: str, free: str = "none", site: str = "us-average") -> list[str]:
+def faults(
+    answer: dict[str, Any], chip_name: str, free: str = "none", memory: str = "", site: str = "us-average"
+) -> list[str]:
     """What of an answer to a question about training cannot be bought, in words; none where all of it can."""
     parts = (_machine, _chip, _cooling, _plan, _budgets, _bill)
-    return [fault for part in parts for fault in part(_Answer(answer, chip_name, free, site))]
+    return [fault for part in parts for fault in part(_Answer(answer, chip_name, free, memory, site))]
 
 
 class _Answer:
     """An answer beside the files that it stands on."""
 
-    def __init__(self, answer: dict[str, Any], chip_name: str, free: str, site: str):
+    def __init__(self, answer: dict[str, Any], chip_name: str, free: str, memory: str, site: str):
         self.answer, self.free, self.site = answer, free, read("sites", site)
+        self.stack = read("memories", memory) if memory else None
         self.chip, self.rack = read("chips", chip_name), read("racks", "orv3")
         self.up, self.out = read("links", self.chip["scale_up"]), read("links", self.chip["scale_out"])
         self.cooling = read("cooling", self.chip.get("cooling") or "air")
@@ -93,12 +96,13 @@ def _machine(a: _Answer) -> list[str]:
 
 def _chip(a: _Answer) -> list[str]:
     report, chip, sold = a.report, a.chip, a.chip["memory_stacks"]["value"]
-    own, memory = report["hbm_stacks"] / a.chips, si(chip["memory_capacity"])
+    own, each = report["hbm_stacks"] / a.chips, si(chip["memory_capacity"]) / sold
+    each = si(a.stack["capacity"]) if a.stack else each
     sites = max(sold, chip.get("memory_sites", {"value": 0})["value"])
     return _said(
         (whole(own) and 1 <= own <= sites, f"{own} stacks on {sites} sites"),
         (a.frees("hbm") or same(own, sold), f"{own} stacks, sold with {sold}"),
-        (same(report["memory_capacity_bytes"], memory * own / sold), "memory of other stacks than these"),
+        (same(report["memory_capacity_bytes"], each * own), "memory of other stacks than these"),
         (a.frees("clock") or a.design["clock_ratio"] <= 1.0, f"clock {a.design['clock_ratio']} of the one sold"),
         (
             a.frees("hbm") or a.frees("clock") or report["chip_power_w"] <= si(chip["tdp"]) * (1.0 + 1e-4),
