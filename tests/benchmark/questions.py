@@ -1,4 +1,4 @@
-"""Forty-six questions and what they answer: what a change of the house must not change.
+"""Forty-nine questions and what they answer: what a change of the house must not change.
 
 python -m tests.benchmark.questions                        every answer, a line of JSON each
 python -m tests.benchmark.questions --into FOLDER          a file each
@@ -32,6 +32,7 @@ _SERVE = "--precision fp8 --input-tokens 2048 --output-tokens 512"
 
 QUESTIONS = {
     "estimate_405b": f"estimate {_405B} --plan tp=8,pp=16,vpp=8,zero=2",
+    "estimate_in_memory": f"estimate {_405B} --plan tp=8,pp=16,vpp=8,zero=2 --recovery in-memory",
     "estimate_searched": "estimate --workload llama3.1-8b --chip h100-sxm --chips 8",
     "estimate_fp8_b200": "estimate --workload llama3-70b --chip b200 --chips 512 --precision fp8 --plan tp=4,pp=2,vpp=8",
     "estimate_moe": "estimate --workload deepseek-v3 --chip h800 --chips 2048 --precision fp8 --global-batch 15360 --seq-len 4096 "
@@ -65,6 +66,8 @@ QUESTIONS = {
     "plan_serve": f"plan {_70B} --chips 16 --mode serve {_SERVE} --tpot-limit-s 0.03",
     "plan_apart": f"plan {_70B} --chips 16 --mode serve {_SERVE} --ttft-limit-s 0.5 --tpot-limit-s 0.03 --disaggregate",
     "train_cost": "optimize",
+    "train_redesigned": "optimize train_cost --free hbm+storage --memory hbm3-12-high-6400 --recovery in-memory",
+    "train_with_spares": "optimize train_cost --recovery hot-spares --prices rented",
     "train_time": "optimize train_time --chip b200 --precision fp8 --workload llama3.1-70b",
     "train_energy": "optimize train_energy --chip h200 --site norway --workload gpt3-175b --tokens 3e11 --sequence-length 2048 "
     "--global-batch 1536",

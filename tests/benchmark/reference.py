@@ -40,6 +40,7 @@ TABLE = (
     Result("reference/loss_under_budget.txt", "hwopt optimize loss_under_budget"),
     Result("reference/chips.txt", "python -m tests.validation.test_chips"),
     Result("reference/cooling.txt", "python -m tests.validation.test_cooling"),
+    Result("reference/rents.txt", "python -m tests.validation.test_rents"),
     Result("claims.md", "python -m tests.validation.claims --table"),
     Result("fabrics.md", "python tests/benchmark/fabrics.py"),
     Result("serving.md", "python tests/benchmark/serving.py"),

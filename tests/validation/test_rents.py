@@ -57,3 +57,19 @@ def test_lists_are_in_order(chip):
     """One's own chips at cost are the cheapest, a landlord's margin the dearest."""
     found = [hourly(chip, prices) for prices in LISTS]
     assert found == sorted(found)
+
+
+def table() -> str:
+    """USD an hour of every chip with a published rent, by every list of prices."""
+    head = f"{'$ an hour':<10}" + "".join(f"{prices:>12}" for prices in LISTS) + f"{'published':>16}"
+    rows = [
+        f"{chip:<10}"
+        + "".join(f"{hourly(chip, prices):12.2f}" for prices in LISTS)
+        + f"{min(rents):8.2f} .. {max(rents):.2f}"
+        for chip, rents in RENTS.items()
+    ]
+    return "\n".join([head, *rows])
+
+
+if __name__ == "__main__":
+    print(table())
