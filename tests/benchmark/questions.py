@@ -66,7 +66,7 @@ QUESTIONS = {
     "plan_serve": f"plan {_70B} --chips 16 --mode serve {_SERVE} --tpot-limit-s 0.03",
     "plan_apart": f"plan {_70B} --chips 16 --mode serve {_SERVE} --ttft-limit-s 0.5 --tpot-limit-s 0.03 --disaggregate",
     "train_cost": "optimize",
-    "train_redesigned": "optimize train_cost --free hbm+storage --memory hbm3-12-high-6400 --recovery in-memory",
+    "train_other_stacks": "optimize train_cost --free hbm+storage --memory hbm3-12-high-6400 --recovery in-memory",
     "train_with_spares": "optimize train_cost --recovery hot-spares --prices rented",
     "train_time": "optimize train_time --chip b200 --precision fp8 --workload llama3.1-70b",
     "train_energy": "optimize train_energy --chip h200 --site norway --workload gpt3-175b --tokens 3e11 --sequence-length 2048 "
