@@ -68,7 +68,7 @@ class Operation(eqx.Module):
 class Recovery(eqx.Module):
     """The way back of a job whose machine failed: through storage and a queue, or to servers and copies that stand ready."""
 
-    hot_spares: Scalar = switch("1: servers stand started beside the job")
+    hot_spares: Scalar = switch("1: servers stand started beside the job", most=1.0)
     swap_s: Scalar = quantity("s", "to go on with a spare server, or with processes started again; without reading")
     repair_s: Scalar = quantity("s", "until a failed server is a spare again")
     spare_deviations: Scalar = ratio(

@@ -146,7 +146,8 @@ def test_a_loss_budget_frees_tokens_and_batch():
 
 @pytest.mark.parametrize(
     "wrong", [{"design": "h1000"}, {"technology": "3nm"}, {"memory": "hbm4"}, {"cooling": "ice"}, {"law": "murphy"},
-              {"reliability": "perfect"}, {"design": "h100-sxm", "technology": "1nm"}],
+              {"reliability": "perfect"}, {"recovery": "swift"}, {"storage": "tape"},
+              {"free": "hbm", "memory": "hbm9"}, {"design": "h100-sxm", "technology": "1nm"}],
 )  # fmt: skip
 def test_wrong_choices_are_refused_in_one_line(wrong):
     with pytest.raises(UserError) as caught:

@@ -143,7 +143,8 @@ def least_peak_w(a: _Answer) -> float:
     """Power at the meter on the design day: chips, hosts, links to the first switches, storage; fabrics come on top."""
     report, site, cooling = a.report, a.site, a.cooling
     host = si(a.chip.get("host_power", site["host_power"]))
-    up = report["lanes"] / a.chips * si(a.up["lane"]) * si(a.up["energy"])
+    leaving = max(0.0, 1.0 - a.per_rack / a.domain)  # of the domain's links, on optics
+    up = report["lanes"] / a.chips * si(a.up["lane"]) * (si(a.up["energy"]) + leaving * si(a.rack["optics_energy"]))
     out = report["nics"] / a.chips * si(a.out["lane"]) * si(a.out["energy"])
     inlet = (report["chip_power_w"] + host + up + out) / (1.0 - si(cooling["fan_fraction"]))
     shelf = read("storages", "shared-flash")

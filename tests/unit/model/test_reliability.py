@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import types
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,7 @@ from hwopt.errors import UserError
 from hwopt.hardware.peripherals import Reliability
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum, soft_maximum
-from tests.in_numpy import in_numpy
+from tests.in_numpy import in_numpy, once
 
 FIELDS = tuple(Reliability.__dataclass_fields__)
 RATE = 1.35e8  # of storage a chip, B/s
@@ -299,3 +301,59 @@ def test_float32_is_finite_and_close_to_float64():
         assert np.isfinite(slope32).all() and np.isfinite(value32).all()
         near = value64 < 10
         np.testing.assert_allclose(value32[near], value64[near], rtol=2e-3, atol=1e-7)
+
+
+# Recovery ------------------------------------------------------------------------------------------------------------
+
+
+def with_spares(chips: float, **changed):
+    """A cluster whose job goes on with spares, and its interruptions."""
+    cluster = catalog.cluster("h100-sxm", chips, recovery="hot-spares", rack_chips=16)
+    for name, value in changed.items():
+        cluster = eqx.tree_at(lambda c, name=name: getattr(c.recovery, name), cluster, np.float64(value))
+    with jax.enable_x64(True):
+        stops = model.interruptions(cluster, chips, cluster.reliability.reference_junction_k)
+        return cluster, stops, float(model.hot_spares(cluster, stops))
+
+
+@pytest.mark.parametrize("chips", [64.0, 16384.0, 524288.0])
+def test_spares_are_servers_under_repair_and_a_margin(chips):
+    cluster, stops, spares = with_spares(chips)
+    stops = model.Interruptions(*map(float, stops))
+    day = float(cluster.recovery.repair_s)
+    mean = day * float(stops.dies + stops.stacks + stops.hosts + stops.links)
+    assert spares == pytest.approx(8 * (mean + 3 * math.sqrt(mean)) + 16 * day * float(stops.racks), rel=1e-9)
+    enough = poisson_at_most(math.floor(mean + 3 * math.sqrt(mean)), mean)
+    assert enough > 0.97  # of the time; the normal quantile of 99.87 % where servers are many
+    assert with_spares(chips, repair_s=2 * day)[2] > 1.4 * spares > with_spares(chips, spare_deviations=1.0)[2]
+
+
+def poisson_at_most(most: int, mean: float) -> float:
+    return sum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(most + 1))
+
+
+def test_without_spares_a_fleet_restarts_as_it_does():
+    cluster, _, spares = with_spares(4096.0, hot_spares=0.0)
+    assert spares == 0.0
+    assert float(model.recovery_s(cluster)) == float(cluster.reliability.restart_s)
+    assert float(model.recovery_s(with_spares(4096.0)[0])) == float(cluster.recovery.swap_s)
+
+
+def test_spares_are_log_log_convex():
+    """In the rates of what fails and the time of a repair."""
+    cluster = catalog.cluster("h100-sxm", 4096.0, recovery="hot-spares")
+
+    def of(x):
+        stops = model.Interruptions(x[0], x[1], x[2], x[3], x[4], jnp.ones_like(x[0]))
+        return model.hot_spares(eqx.tree_at(lambda c: c.recovery.repair_s, cluster, x[5]), stops)
+
+    points = np.exp(np.random.default_rng(8).uniform(np.log(1e-9), np.log(1e-3), (200, 6)))
+    points[:, 5] *= 1e9
+    assert_log_log_convex(of, points, 1e-6)
+
+
+def test_saves_go_to_other_hosts_or_to_storage():
+    away, near = (catalog.cluster("h100-sxm", 4096.0, recovery=name) for name in ("hot-spares", "in-memory"))
+    rates = once(model.saved_bytes_per_s_per_chip)
+    assert rates(away) == away.storage.checkpoint_bytes_per_s_per_chip
+    assert rates(near) == near.recovery.peer_bytes_per_s_per_chip

@@ -1,0 +1,49 @@
+"""Where variables stand: what moves with them."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+
+import hwopt
+from hwopt.design.variables import KNOWN
+
+
+@pytest.fixture(scope="module")
+def template():
+    return hwopt.objective("train_cost", free="hbm+links").problem().template
+
+
+def test_serdes_draw_what_their_links_are(template):
+    lanes, chip = KNOWN["scale_up_lanes"].place, template.cluster.chip
+    with jax.enable_x64(True):
+        half = lanes.put(template, 0.5 * lanes.get(template))
+        again = lanes.put(half, lanes.get(template))
+    rate = float(template.cluster.network.bandwidth_bytes_per_s[0])
+    saved = float(chip.standby_power_w) - float(half.cluster.chip.standby_power_w)
+    assert saved == pytest.approx(0.5 * rate * float(chip.scale_up_idle_j_per_byte), rel=1e-9) and saved > 1.0
+    assert float(again.cluster.chip.standby_power_w) == pytest.approx(float(chip.standby_power_w), rel=1e-12)
+
+
+def test_stacks_bring_their_bytes_and_their_rate(template):
+    stacks, chip = KNOWN["hbm_stacks"].place, template.cluster.chip
+    with jax.enable_x64(True):
+        six = stacks.put(template, 6.0).cluster.chip
+    assert float(six.hbm_capacity_bytes) == pytest.approx(1.2 * float(chip.hbm_capacity_bytes))
+    assert float(six.hbm_bandwidth_bytes_per_s) == pytest.approx(1.2 * float(chip.hbm_bandwidth_bytes_per_s))
+
+
+def test_other_stacks_on_a_sold_chip():
+    sold, other = (
+        hwopt.objective("train_cost", free="hbm", memory=memory).problem().template.cluster
+        for memory in ("", "hbm3-12-high-6400")
+    )
+    assert float(other.chip.hbm_capacity_bytes) == 5 * 24e9
+    assert float(other.chip.hbm_bandwidth_bytes_per_s) == 5 * 819e9
+    assert float(other.chip.core_power_w) == float(sold.chip.core_power_w)
+    assert float(other.prices.redesign_usd) == float(sold.prices.redesign_usd) == 4e7
+
+
+def test_a_chip_as_sold_is_charged_no_redesign():
+    prices = hwopt.objective("train_cost").problem().template.cluster.prices
+    assert float(prices.redesign_usd) == float(prices.least_order) == 0.0
