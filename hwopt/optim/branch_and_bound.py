@@ -22,6 +22,12 @@ from hwopt.optim.programmes import Programmes
 TOLERANCE = 9e-5
 """Relative gap at which a box is discarded: what the answer may be above the optimum."""
 
+FAR = 0.01
+"""Distance of the best design from the bound, as a logarithm, above which dives are made often."""
+
+OFTEN = 8
+"""Rounds between such dives: a search that ends without a good design has bounded boxes in vain."""
+
 MOST_BOXES = 60_000
 """Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
 machine."""
@@ -80,7 +86,8 @@ def _branch(
         found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
         _note_open(result, queue.bounds)
-        if result.rounds & (result.rounds - 1) == 0:  # 1, 2, 4, 8, ...
+        far = work.cutoff - result.open_bound > FAR and result.rounds % OFTEN == 0
+        if far or result.rounds & (result.rounds - 1) == 0:  # 1, 2, 4, 8, ...
             best = alive[np.argsort(lower[alive], kind="stable")[:CANDIDATES]]
             relaxed = work.relaxed(boxes, known)
             dive(work, lattice.propagate(around(lattice, boxes[best], relaxed[best], 1.5))[0])
