@@ -24,8 +24,8 @@ def _lost_when_saving_every(run: Run, interval_s: float) -> float:
     with jax.enable_x64(True):
         size = reliability.checkpoint_bytes(float(report.parameters), run.workload)
         save = reliability.save_s(size, run.chips, cluster.reliability)
-        drain = reliability.drain_s(size, run.chips, cluster.storage)
-        restart = reliability.restart_s(size, run.chips, cluster.reliability, cluster.storage)
+        drain = reliability.drain_s(size, run.chips, reliability.saved_bytes_per_s_per_chip(cluster))
+        restart = reliability.recovery_s(cluster) + drain
         mtbf = float(report.mean_time_between_failures_s)
         return float(reliability.lost_at_interval(interval_s, save, mtbf, drain, restart))
 
