@@ -234,7 +234,7 @@ def scale_up_growth() -> Finding:
     watts = float(over.peak_power_w - rack.peak_power_w) / 768
     most = size * room["rack_cables"]
     return Finding(
-        f"{most:.0f} chips a rack by cables; beyond it {dearer:,.0f} $ and {watts:.0f} W a chip for optics and a second level of switches",
+        f"{most:.0f} chips a rack by cables; beyond it {dearer:,.0f} $ and {watts:.0f} W a chip for optics and more switches",
         either(most < 2.0 * size),
         f"a rack of {size:.0f} GB200 has room for {room['rack_cables']:.2f} times its copper, "
         f"{room['rack_weight']:.2f} times its weight and {room['rack_power']:.2f} times its power, so 144 chips "
