@@ -78,7 +78,7 @@ for each in answer.budgets:
     )
 
 # %% [markdown]
-# Both budgets bind: a chip more costs money and power, and either can be had for the other, by clock and by HBM.
+# Power binds, and capital is nearly spent: a chip more costs both, and either can be had for the other, by clock and by HBM.
 #
 # ## From 5 to 500 MW
 #
@@ -137,7 +137,7 @@ for at in range(POWERS.size):
     power = float(price["power_budget_w"][at]) * POWERS[at] / float(made.run_time_s[at])
     money = float(price["capex_budget_usd"][at]) * question.capex_budget_usd / float(made.run_time_s[at])
     names = [name for name, worth in (("power", power), ("capital", money)) if worth > 1e-3]
-    binding = " and ".join(names) + (" bind" if len(names) > 1 else " binds")
+    binding = " and ".join(names) + (" bind" if len(names) > 1 else " binds") if names else "no budget binds at these integers"
     hours = float(price["power_budget_w"][at]) * 1e6 / 3600
     print(f"{POWERS[at] / 1e6:4.0f} MW: {binding}; one more MW saves {hours:.2f} h")
 
@@ -145,8 +145,8 @@ for at in range(POWERS.size):
 # ## In words
 #
 # With 5 MW the machine is a cold one: few chips at two thirds of their clock, with so much HBM that eight of them hold the model,
-# and 1 % more power saves more than 1 % of time. At 50 MW power and money both bind. 2 B$ buy no more than some 55 MW of
-# machine: beyond, clocks are nominal and another megawatt is worth nothing.
+# and 1 % more power saves more than 1 % of time. At 50 MW power binds and money nearly does. 2 B$ buy no more than some 65 MW
+# of machine: beyond, clocks are nearly nominal and another megawatt is worth nothing.
 #
 # ## What this does not show
 #

@@ -163,9 +163,9 @@ print(
 print(f"a domain of {domains[0]:.0f} for {domains[1]:.0f}")
 
 # %% [markdown]
-# Each technology gets the machine that suits it. On air the domain is one tensor-parallel group and the clock stays below
-# nominal, which takes more chips; cold plates carry racks three times as dense, domains five times as large and close to the
-# boost clock. Hollow: under single-phase immersion no design holds the budgets, it is the one that comes nearest.
+# Each technology gets the machine that suits it. On air the domain is one tensor-parallel group and a rack its thirty kilowatts;
+# cold plates carry racks and domains three times as large, at the boost clock. Hollow, if any: no design holds the budgets, the
+# point is the one that comes nearest.
 #
 # ## What this does not show
 #
