@@ -137,7 +137,11 @@ for at in range(POWERS.size):
     power = float(price["power_budget_w"][at]) * POWERS[at] / float(made.run_time_s[at])
     money = float(price["capex_budget_usd"][at]) * question.capex_budget_usd / float(made.run_time_s[at])
     names = [name for name, worth in (("power", power), ("capital", money)) if worth > 1e-3]
-    binding = " and ".join(names) + (" bind" if len(names) > 1 else " binds") if names else "no budget binds at these integers"
+    binding = (
+        " and ".join(names) + (" bind" if len(names) > 1 else " binds")
+        if names
+        else "no budget binds at these integers"
+    )
     hours = float(price["power_budget_w"][at]) * 1e6 / 3600
     print(f"{POWERS[at] / 1e6:4.0f} MW: {binding}; one more MW saves {hours:.2f} h")
 
