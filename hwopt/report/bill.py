@@ -125,7 +125,7 @@ def bill_cells(solution: Solution) -> list[list[str]]:
     cells = []
     for row in rows:
         counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"
-        each = f"{row.unit_price:,.4g} $" if row.unit_price else "-"
+        each = pretty(row.unit_price, "USD") if row.unit_price else "-"
         cells.append([row.part, counted, each, pretty(row.price, "USD"), pretty(row.power, "W")])
     paid, drawn = sum(row.price for row in rows), sum(row.power for row in rows)
     return [*cells, ["in all", "", "", pretty(paid, "USD"), pretty(drawn, "W")]]
