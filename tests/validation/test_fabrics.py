@@ -60,7 +60,7 @@ def test_the_best_domain_lies_inside_its_box():
     """Cables, racks and optics against latency and tensor parallelism: neither four chips nor eight racks of them."""
     import hwopt
 
-    solution = hwopt.optimize(hwopt.objective("train_cost"))
+    solution = hwopt.optimize(hwopt.objective("train_cost", free="domain"))
     domain = solution.design["scale_up_domain"]
     assert 1.5 * domain.lower < domain.value < domain.upper / 1.5
 
