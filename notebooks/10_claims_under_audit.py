@@ -177,7 +177,7 @@ def fastest(chips):
     return min(found, key=lambda each: float(each.report.run_time_s), default=None)
 
 
-sizes = [20480, 29184] if FAST else [1280, 2560, 5120, 10240, 20480, 25600, 28160, 28928, 29184, 30720]
+sizes = [20480, 34816] if FAST else [1280, 2560, 5120, 10240, 20480, 25600, 30720, 33792, 34048, 34304, 34560, 34816]
 candidates = {chips: candidate for chips in sizes if (candidate := fastest(chips)) is not None}
 days = {chips: float(candidate.report.run_time_s) / DAY for chips, candidate in candidates.items()}
 
@@ -214,6 +214,8 @@ if enough is not None:
     )
     print(f"{float(report.power_w) / 1e6:.0f} MW on average, {float(report.run_cost_usd) / 1e6:.0f} M$")
     print(f"{enough / CHIPS:.0f} times the blueprint's chips")
+else:
+    print("none of these sizes does it")
 
 # %% [markdown]
 # ## What this does not show

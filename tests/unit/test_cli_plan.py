@@ -43,6 +43,10 @@ def test_estimate_without_a_plan_is_the_same_search(capsys):
     _, document, _ = run_json(capsys, *PLAN)
     code, estimated, _ = run_json(capsys, "estimate", *CLUSTER)
     assert code == 0
+    bill = estimated.pop("bill")  # a plan's own adds nothing to it
+    assert sum(row["count"] * row["unit_price"] for row in bill) == pytest.approx(estimated["capex_usd"], rel=1e-9)
+    assert sum(row["count"] * row["power_w"] for row in bill) == pytest.approx(estimated["peak_power_w"], rel=1e-9)
+    assert all(row["source"] for row in bill)
     assert estimated.items() <= document.items()
 
 
