@@ -8,12 +8,12 @@ import numpy as np
 from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
-from hwopt.integers.relations import SLIP, Columns
+from hwopt.integers.relations import SLIP, Columns, Divides, When
 from hwopt.integers.system import Integer, System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 
 SPREAD = 13
-"""Values of a count that fills what is left, between the least and the most that it may be."""
+"""Values of a count that fills what is left, between the least and the most that it may be, by differences and by ratios."""
 
 SHARES = (0.25, 0.5, 0.75, 0.95)
 """Places in the box, from its lower to its upper end, around which a first look tries integer designs."""
@@ -86,11 +86,27 @@ def _nearest(lattice: System, relaxed: Mapping[str, float]) -> np.ndarray:
     wanted = {name: float(quantity.ends(ends)[0]) for name, quantity in lattice.quantities.items()} | dict(relaxed)
     columns: dict[str, np.ndarray] = {}
     count = 1
-    for each in sorted(lattice.coordinates, key=lambda c: (c.fills, lattice.at[c.name])):
+    late = {name for each in _conditional(lattice) for name in each.then.dividend}
+    for each in sorted(lattice.coordinates, key=lambda c: (c.fills, c.name in late, lattice.at[c.name])):
         rows, values = _values(lattice, each, columns, wanted, count)
         columns = {name: column[rows] for name, column in columns.items()} | {each.name: values}
         count = len(rows)
     return np.stack([columns[name] for name in lattice.names], axis=1).astype(np.int64)
+
+
+def _conditional(lattice: System) -> list[When]:
+    """What divides what only where another coordinate is large: rounds of a schedule are whole where stages take turns."""
+    return [each for each in lattice.relations if isinstance(each, When) and isinstance(each.then, Divides)]
+
+
+def _steps(lattice: System, name: str, columns: Columns, lows: Columns, highs: Columns) -> np.ndarray:
+    """What a coordinate is a multiple of beside those that are known."""
+    step = lattice.steps(name, lows, highs)
+    for each in _conditional(lattice):
+        if name in each.then.dividend and set(each.names) - {name} <= set(columns):
+            known = dict(columns) | {name: np.ones(len(step))}
+            step = np.lcm(step, np.where(each.in_force(known), np.asarray(each.then.step(name, known), np.int64), 1))
+    return step.astype(float)
 
 
 def _values(
@@ -106,13 +122,17 @@ def _values(
     )
     with np.errstate(all="ignore"):
         least, most = (np.broadcast_to(end, count)[:, None] for end in lattice.bounds(each.name, lows, highs))
-        step = lattice.steps(each.name, lows, highs).astype(float)[:, None]
+        step = _steps(lattice, each.name, columns, lows, highs)[:, None]
         first, last = np.ceil(least / step - SLIP), np.floor(most / step + SLIP)
         if each.values is not None:
             step, tried = 1.0, np.array([each.values], float)
             first, last = least, most
         elif each.fills:
-            tried = np.rint(first + (last - first) * np.arange(SPREAD) / (SPREAD - 1))
+            spread = np.arange(SPREAD) / (SPREAD - 1)
+            near = np.clip(target / step + np.arange(-1, 2), first, last)
+            parts = (first + (last - first) * spread, first * (last / first) ** spread, near)
+            wide = [np.broadcast_to(part, (count, part.shape[-1])) for part in parts]
+            tried = np.sort(np.rint(np.concatenate(wide, axis=1)), axis=1)
         else:
             target = np.clip(target / step, first, last)
             around = np.rint(target) + np.arange(-each.near, each.near + 1)
