@@ -86,7 +86,7 @@ def _nearest(lattice: System, relaxed: Mapping[str, float]) -> np.ndarray:
     wanted = {name: float(quantity.ends(ends)[0]) for name, quantity in lattice.quantities.items()} | dict(relaxed)
     columns: dict[str, np.ndarray] = {}
     count = 1
-    late = {name for each in _conditional(lattice) for name in each.then.dividend}
+    late = {name for _, divides in _conditional(lattice) for name in divides.dividend}
     for each in sorted(lattice.coordinates, key=lambda c: (c.fills, c.name in late, lattice.at[c.name])):
         rows, values = _values(lattice, each, columns, wanted, count)
         columns = {name: column[rows] for name, column in columns.items()} | {each.name: values}
@@ -94,18 +94,19 @@ def _nearest(lattice: System, relaxed: Mapping[str, float]) -> np.ndarray:
     return np.stack([columns[name] for name in lattice.names], axis=1).astype(np.int64)
 
 
-def _conditional(lattice: System) -> list[When]:
+def _conditional(lattice: System) -> list[tuple[When, Divides]]:
     """What divides what only where another coordinate is large: rounds of a schedule are whole where stages take turns."""
-    return [each for each in lattice.relations if isinstance(each, When) and isinstance(each.then, Divides)]
+    asked = [each for each in lattice.relations if isinstance(each, When)]
+    return [(each, each.then) for each in asked if isinstance(each.then, Divides)]
 
 
 def _steps(lattice: System, name: str, columns: Columns, lows: Columns, highs: Columns) -> np.ndarray:
     """What a coordinate is a multiple of beside those that are known."""
     step = lattice.steps(name, lows, highs)
-    for each in _conditional(lattice):
-        if name in each.then.dividend and set(each.names) - {name} <= set(columns):
+    for each, divides in _conditional(lattice):
+        if name in divides.dividend and set(each.names) - {name} <= set(columns):
             known = dict(columns) | {name: np.ones(len(step))}
-            step = np.lcm(step, np.where(each.in_force(known), np.asarray(each.then.step(name, known), np.int64), 1))
+            step = np.lcm(step, np.where(each.in_force(known), np.asarray(divides.step(name, known), np.int64), 1))
     return step.astype(float)
 
 
