@@ -14,7 +14,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.footprint import micro_batches
-from hwopt.model.maximum import Maximum, above_zero, overlapped
+from hwopt.model.maximum import Maximum, above_zero, hidden, overlapped
 from hwopt.model.parameters import Weights
 from hwopt.model.roofline import KernelTime, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.route import members_per_tier
@@ -136,7 +136,7 @@ def direction(
     def beside(work_s: Array, comm_s: Array, overlap: Array) -> tuple[Array, Array]:
         """Exposed and hidden seconds of a communication beside work."""
         exposed = overlapped(work_s, comm_s, overlap, stack.communication_slowdown, maximum) - work_s
-        return exposed, above_zero(comm_s - exposed)
+        return exposed, hidden(work_s, comm_s, overlap, stack.communication_slowdown)
 
     tp, tp_hidden = beside(kernels.products.total_s, comm[0], stack.tp_overlap)
     cp, cp_hidden = beside(kernels.attention.total_s, comm[1], stack.cp_overlap)
@@ -147,10 +147,9 @@ def direction(
     device = inner + ep
     before = maximum(device, (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s)
     gather, gather_hidden = beside(before, gather_s, stack.dp_overlap)
-    hidden = tp_hidden + cp_hidden + ep_hidden + gather_hidden
     host = everything.launch_s + (before - device)
     return Exposed.of(
-        everything, host_s=host, tp_comm_s=tp, cp_comm_s=cp, ep_comm_s=ep, dp_comm_s=gather, hidden_s=hidden
+        everything, host_s=host, tp_comm_s=tp, cp_comm_s=cp, ep_comm_s=ep, dp_comm_s=gather, hidden_s=tp_hidden + cp_hidden + ep_hidden + gather_hidden
     )
 
 

@@ -76,6 +76,15 @@ def overlapped(work: Array, communication: Array, overlap: Array, slowdown: Arra
     return maximum(work + slowdown * communication, (1.0 - overlap) * work + communication)
 
 
+def hidden(work: Array, communication: Array, overlap: Array, slowdown: Array) -> Array:
+    """What of a communication runs beside work: `min((1 - slowdown) communication, overlap work)`.
+
+    All that `overlapped` with the exact maximum does not add to work, without the difference of two nearly equal times.
+    """
+    beside, covered = (1.0 - slowdown) * communication, overlap * work
+    return pick(covered < beside, covered, beside)
+
+
 def expected_maximum_sigmas(samples: Array) -> Array:
     """Expected maximum of N standard normal numbers, in standard deviations.
 

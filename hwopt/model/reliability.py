@@ -125,6 +125,19 @@ _TERMS = 9
 """Terms of `sinh(y) / y` in y^2: the next is below 1e-9 where a run gets ahead at all, `y < 2.3`."""
 
 
+_SMALL = 0.1
+"""Up to here exponentials less their first terms are series: differences would lose float32."""
+
+
+def _beyond_linear(x: Scalar) -> Scalar:
+    """`x - (1 - e^-x)` for x of zero or more."""
+    small = x < _SMALL
+    y, series = jnp.where(small, x, 0.0), 1.0
+    for k in range(9, 2, -1):
+        series = 1.0 - y * (1.0 / k) * series
+    return jnp.where(small, 0.5 * y * y * series, x + jnp.expm1(-x))
+
+
 def checkpoint_interval_s(save: Scalar, mtbf: Scalar, drain: Scalar, maximum: Maximum) -> Scalar:
     """Time of work between two saves: the least time lost, and not before storage has the last save.
 
@@ -137,8 +150,9 @@ def checkpoint_interval_s(save: Scalar, mtbf: Scalar, drain: Scalar, maximum: Ma
     young = jnp.sqrt(2.0 * delta)
     share = jnp.where(young < 1.0, young, 1.0)
     for _ in range(_STEPS):
-        gone = -jnp.expm1(-(share + delta))
-        share = share - (share - gone) / gone
+        passed = share + delta
+        gone = -jnp.expm1(-passed)
+        share = share - (_beyond_linear(passed) - delta) / gone
     return maximum(share * mtbf, drain)
 
 
@@ -153,8 +167,23 @@ def log_multiplier_at(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scala
     **Arguments:** s, as the functions above give them. **Source:** Daly, FGCS 2006, equation 13.
     """
     x = (interval + save) / mtbf
-    grown = x + jnp.log(-jnp.expm1(-x) / x)  # log((e^x - 1) / x) that neither overflows nor cancels
-    return (drain + restart) / mtbf + grown + jnp.log1p(save / interval)
+    return (drain + restart) / mtbf + 0.5 * x + _log_sinh_over(0.5 * x) + jnp.log1p(save / interval)
+
+
+def _log_sinh_over(y: Scalar) -> Scalar:
+    """`log(sinh(y) / y)` for y of zero or more, that neither overflows nor cancels: a series up to 0.3."""
+    small = y < _SERIES_UP_TO
+    square = jnp.where(small, y, 0.0) ** 2
+    series = jnp.zeros_like(square)
+    for coefficient in reversed(_LOG_SINH_OVER):
+        series = square * (coefficient + series)
+    large = jnp.where(small, 1.0, y)
+    return jnp.where(small, series, large + jnp.log(-jnp.expm1(-2.0 * large) / (2.0 * large)))
+
+
+_SERIES_UP_TO = 0.3
+_LOG_SINH_OVER = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250, 2 / 127702575)
+"""Of y^2, y^4, ...: the next term is below 1e-14 at `_SERIES_UP_TO`."""
 
 
 def multiplier_at(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar) -> Scalar:

@@ -12,7 +12,7 @@ from hwopt.hardware.peripherals import Operation
 from hwopt.model import collectives, sites, work
 from hwopt.model.footprint import Offloaded, micro_batches
 from hwopt.model.layer import Exposed, all_layers, layer_time
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum, jitter_fraction, overlapped, several
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum, hidden, jitter_fraction, overlapped, several
 from hwopt.model.parameters import Weights, expert_replicas
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, stream_time
 from hwopt.plan import Plan
@@ -219,7 +219,7 @@ def step_time(
         mean,
         pp_comm_s=pp_comm,
         pp_bubble_s=bubble,
-        pp_imbalance_s=above_zero(m * (slowest - stage_s - head_s / plan.pp)),
+        pp_imbalance_s=m * above_zero(slowest - (stage_s + head_s / plan.pp)),
         dp_comm_s=dp_exposed + mean.dp_comm_s,
         optimizer_s=optimizer,
         offload_s=with_pool - on_chip,
@@ -230,7 +230,9 @@ def step_time(
         production_s=fed * production,
     )
     step = joined + stack.step_overhead_s
-    hidden = mean.hidden_s + m * above_zero(sends - (with_sends - slowest)) + above_zero(sync - dp_exposed)
-    hidden = hidden + above_zero(streamed - (beside - on_chip)) + above_zero(exchange - (joined - uneven))
+    beside_sends = hidden(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown)
+    beside_sync = hidden(with_sends, sync, m - above_zero(m - hides), stack.communication_slowdown)
+    beside_step = hidden(on_chip, streamed, stack.dp_overlap, zero) + hidden(uneven, exchange, cluster.sites.overlap, zero)
+    unseen = mean.hidden_s + m * beside_sends + beside_sync + beside_step
     busy = mean.compute_s + mean.memory_bound_s + optimizer
-    return StepTime(step, breakdown, hidden, busy, mean.hbm_s + optimizer)
+    return StepTime(step, breakdown, unseen, busy, mean.hbm_s + optimizer)

@@ -44,13 +44,13 @@ def reference(cases) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
-def assert_same(actual: dict, expected: dict, rel: float = REL):
-    """Every leaf to `rel` of itself, or of a millionth of the whole that it is a difference in."""
+def assert_same(actual: dict, expected: dict, rel: float = REL, part: float = 1e-6):
+    """Every leaf to `rel` of itself, or of a `part` of the whole that it is a difference in."""
     wholes = {"breakdown": "step_time_s", "hidden_s": "step_time_s", "memory": "memory_per_chip_bytes"}
     assert actual.keys() == expected.keys()
     for name, values in expected.items():
         group = name.split(".")[0]
-        least = 1e-6 * expected[wholes[group]] if group in wholes else 1e-6 * (group == "margins")
+        least = part * expected[wholes[group]] if group in wholes else part * (group == "margins")
         with np.errstate(invalid="ignore"):  # of two margins without a limit
             near = np.abs(actual[name] - values) <= rel * np.maximum(np.abs(values), least)
         near |= (actual[name] == values) | (np.isnan(actual[name]) & np.isnan(values))
@@ -123,11 +123,11 @@ def test_eager_equals_jitted_equals_mapped():
 @pytest.mark.long
 @pytest.mark.slow
 def test_forty_thousand_rows():
-    """Above 32,768 rows jax 0.10.2 returned wrong numbers."""
+    """Above 32,768 rows jax 0.10.2 returned wrong numbers. Differences of times may keep a few roundings of the whole."""
     cases = random_cases(np.random.default_rng(12), 40_000)
     together = mapped(cases)
     chunks = [mapped(take(cases, slice(i, i + 8_000))) for i in range(0, 40_000, 8_000)]
-    assert_same(together, {name: np.concatenate([chunk[name] for chunk in chunks]) for name in together}, rel=1e-12)
+    assert_same(together, {name: np.concatenate([chunk[name] for chunk in chunks]) for name in together}, 1e-12, part=1e-3)
     some = np.random.default_rng(13).integers(0, 40_000, 300)
     assert_same({name: values[some] for name, values in together.items()}, reference(take(cases, some)))
 
