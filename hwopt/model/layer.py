@@ -15,6 +15,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.footprint import micro_batches
 from hwopt.model.maximum import Maximum, above_zero, hidden, overlapped
+from hwopt.model.pace import Pace, pace
 from hwopt.model.parameters import Weights
 from hwopt.model.roofline import KernelTime, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.route import members_per_tier
@@ -29,7 +30,7 @@ _ELEMENTWISE_KERNELS = 8.0  # norms, adds, rotary, activation of a layer, launch
 class Exposed(NamedTuple):
     """Seconds by cause. Communication counts what is left outside compute; the rest of it is in `hidden_s`.
 
-    `hidden_s` and `hbm_s` run under the others and are not part of the total.
+    The last four are no part of the total: what runs under the others, and what power follows from.
     """
 
     compute_s: Array
@@ -41,16 +42,30 @@ class Exposed(NamedTuple):
     dp_comm_s: Array
     hidden_s: Array
     hbm_s: Array  # in which HBM is busy
+    arithmetic_s: Array  # what `compute_s` would be at the clock asked for
+    core_s: Array  # the same, by the energy that it takes at the clock that is kept
 
     @property
     def total_s(self) -> Array:
-        return sum(self[1:-2], start=self[0])
+        return sum(self[1:-4], start=self[0])
+
+    @property
+    def mean_pace(self) -> Pace:
+        """Of all arithmetic."""
+        return Pace(self.compute_s / self.arithmetic_s, self.core_s / self.arithmetic_s)
 
     @classmethod
-    def of(cls, kernels: KernelTime, **others: Array) -> Exposed:
-        """Seconds of kernels, and others by name; none of what is not named."""
+    def of(cls, kernels: KernelTime, keeps: Pace, **others: Array) -> Exposed:
+        """Seconds of kernels at the pace that they keep, and others by name; none of what is not named."""
         compute, memory, launch, hbm = kernels
-        own = {"compute_s": compute, "memory_bound_s": memory, "host_s": launch, "hbm_s": hbm}
+        own = {
+            "compute_s": compute * keeps.slowdown,
+            "memory_bound_s": memory,
+            "host_s": launch,
+            "hbm_s": hbm,
+            "arithmetic_s": compute,
+            "core_s": compute * keeps.energy,
+        }
         return cls(**dict.fromkeys(cls._fields, jnp.zeros_like(compute)) | own | others)
 
     def scaled(self, factor: Array | float) -> Exposed:
@@ -67,6 +82,10 @@ class Kernels(NamedTuple):
     attention: KernelTime  # beside context parallelism
     experts: KernelTime  # beside expert parallelism
     passes: KernelTime  # elementwise
+
+    @property
+    def together(self) -> KernelTime:
+        return self.products.plus(self.attention).plus(self.experts).plus(self.passes)
 
 
 def all_layers(count: Array, one: Callable[[Scalar], Exposed]) -> Exposed:
@@ -125,9 +144,15 @@ def layer_kernels(
 
 
 def direction(
-    cluster: Cluster, kernels: Kernels, comm: tuple[Array, Array, Array], gather_s: Array, moe: Array, maximum: Maximum
+    cluster: Cluster,
+    kernels: Kernels,
+    keeps: Pace,
+    comm: tuple[Array, Array, Array],
+    gather_s: Array,
+    moe: Array,
+    maximum: Maximum,
 ) -> Exposed:
-    """One direction of one layer, from its kernels and its communication (tensor, context, expert).
+    """One direction of one layer, from its kernels at a pace and its communication (tensor, context, expert).
 
     Each communication hides under what is there before it, so that no work hides two at once.
     """
@@ -138,19 +163,19 @@ def direction(
         exposed = overlapped(work_s, comm_s, overlap, stack.communication_slowdown, maximum) - work_s
         return exposed, hidden(work_s, comm_s, overlap, stack.communication_slowdown)
 
-    tp, tp_hidden = beside(kernels.products.total_s, comm[0], stack.tp_overlap)
-    cp, cp_hidden = beside(kernels.attention.total_s, comm[1], stack.cp_overlap)
-    everything = kernels.products.plus(kernels.attention).plus(kernels.experts).plus(kernels.passes)
+    tp, tp_hidden = beside(kernels.products.at_pace_s(keeps.slowdown), comm[0], stack.tp_overlap)
+    cp, cp_hidden = beside(kernels.attention.at_pace_s(keeps.slowdown), comm[1], stack.cp_overlap)
+    everything = kernels.together
     # Dispatch and combine hide under the whole layer: another micro-batch's, or shared experts.
-    inner = everything.total_s + tp + cp
+    inner = everything.at_pace_s(keeps.slowdown) + tp + cp
     ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap)
     device = inner + ep
     before = maximum(device, (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s)
     gather, gather_hidden = beside(before, gather_s, stack.dp_overlap)
     host = everything.launch_s + (before - device)
-    return Exposed.of(
-        everything, host_s=host, tp_comm_s=tp, cp_comm_s=cp, ep_comm_s=ep, dp_comm_s=gather, hidden_s=tp_hidden + cp_hidden + ep_hidden + gather_hidden
-    )
+    unseen = tp_hidden + cp_hidden + ep_hidden + gather_hidden
+    comm_s = {"tp_comm_s": tp, "cp_comm_s": cp, "ep_comm_s": ep, "dp_comm_s": gather}
+    return Exposed.of(everything, keeps, host_s=host, hidden_s=unseen, **comm_s)
 
 
 def _distinct_domains(cluster: Cluster, plan: Plan, copies: Scalar) -> Scalar:
@@ -227,7 +252,8 @@ def layer_time(
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
     comm, gather, scatter = _communication(run, cluster, plan, weights, moe)
     tp, cp, ep = comm
-    forward = direction(cluster, kernels, comm, gather, moe, maximum)
+    keeps = pace(cluster.chip, kernels.together)
+    forward = direction(cluster, kernels, keeps, comm, gather, moe, maximum)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to the weights that train
     backward_kernels = Kernels(
         products=kernels.products.scaled(gradients),
@@ -235,9 +261,10 @@ def layer_time(
         experts=kernels.experts.scaled(gradients),
         passes=kernels.passes.scaled(2.0),
     )
-    backward = direction(cluster, backward_kernels, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum)
-    # Weights gathered for the backward pass serve the repetition too.
+    keeps_back = pace(cluster.chip, backward_kernels.together)
+    backward = direction(cluster, backward_kernels, keeps_back, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum)
+    # Weights gathered for the backward pass serve the repetition too, and it keeps the forward pass's pace.
     needed = layer_kernels(flow, cluster, plan, moe, table, attention, stack.recompute_stops_early)
-    again = direction(cluster, needed, comm, jnp.zeros_like(tp), moe, maximum).scaled(plan.recompute_full)
+    again = direction(cluster, needed, keeps, comm, jnp.zeros_like(tp), moe, maximum).scaled(plan.recompute_full)
     attention_share = (1.0 - plan.recompute_full) * plan.recompute_attention
-    return forward.plus(backward).plus(again.plus(Exposed.of(attention).scaled(attention_share)))
+    return forward.plus(backward).plus(again.plus(Exposed.of(attention, keeps).scaled(attention_share)))

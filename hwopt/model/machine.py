@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import cost, power, rack, reliability
 from hwopt.model.footprint import Footprint
+from hwopt.model.pace import at_work
 from hwopt.model.report import FEASIBILITY_TOLERANCE, ServingMargins, TrainingMargins
 from hwopt.model.roofline import fastest_peak
 from hwopt.model.schedule import Breakdown
@@ -80,6 +81,7 @@ def outputs(
     it: Machine,
     workload: TrainingRun | Service,
     *,
+    clock_ratio: Scalar,
     parameters: Scalar,
     active_parameters: Scalar,
     tokens_per_s: Scalar,
@@ -89,7 +91,7 @@ def outputs(
     breakdown: Breakdown,
     margins: TrainingMargins | ServingMargins,
 ) -> dict[str, Any]:
-    """What every report states in the same way. **Arguments:** `useful_flops_per_s` of a chip; `margins` all of them."""
+    """What every report states in the same way. **Arguments:** `clock_ratio`, mean; `useful_flops_per_s` of a chip."""
     cluster, point, chip = it.cluster, it.point, it.cluster.chip
     mfu = useful_flops_per_s / fastest_peak(chip, workload)
     parts = jnp.stack(list(breakdown))
@@ -104,7 +106,7 @@ def outputs(
         "memory": memory,
         "memory_per_chip_bytes": memory.total_bytes,
         "memory_capacity_bytes": chip.hbm_capacity_bytes,
-        "clock_ratio": point.clock_ratio,
+        "clock_ratio": clock_ratio,
         "clock_margin": point.clock_margin,
         "junction_temperature_k": point.junction_k,
         "heat_flux_w_per_m2": point.power_w / chip.heat_area_m2,
@@ -145,7 +147,10 @@ def margins(it: Machine) -> dict[str, Scalar]:
     }
 
 
-def running(cluster: Cluster, point: OperatingPoint) -> Cluster:
-    """The cluster at its sustained clock, with the distances its racks put between chips."""
-    where = lambda c: (c.chip.clock_ratio, c.network)
-    return eqx.tree_at(where, cluster, (point.clock_ratio, rack.spread_out(cluster)))
+def running(cluster: Cluster, point: OperatingPoint, *, settles: bool) -> Cluster:
+    """The cluster at work, with the distances its racks put between chips.
+
+    **Arguments:** whether kernels settle at clocks of their own, or all run at the point's.
+    """
+    chip = at_work(cluster.chip, point) if settles else cluster.chip
+    return eqx.tree_at(lambda c: (c.chip, c.network), cluster, (chip, rack.spread_out(cluster)))

@@ -34,6 +34,10 @@ class KernelTime(NamedTuple):
     def total_s(self) -> Array:
         return self.compute_s + self.memory_s + self.launch_s
 
+    def at_pace_s(self, slowdown: Array | float) -> Array:
+        """The whole, where arithmetic takes `slowdown` times as long: an upper bound, as HBM still adds as much."""
+        return self.compute_s * slowdown + self.memory_s + self.launch_s
+
     def scaled(self, factor: Array | float) -> KernelTime:
         """The same work `factor` times."""
         return KernelTime(*(part * factor for part in self))

@@ -13,6 +13,7 @@ from hwopt.model import collectives, sites, work
 from hwopt.model.footprint import Offloaded, micro_batches
 from hwopt.model.layer import Exposed, all_layers, layer_time
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum, hidden, jitter_fraction, overlapped, several
+from hwopt.model.pace import Pace, pace
 from hwopt.model.parameters import Weights, expert_replicas
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, stream_time
 from hwopt.plan import Plan
@@ -56,6 +57,7 @@ class StepTime(NamedTuple):
     hidden_s: Array
     busy_s: Array  # in which a chip computes or moves HBM data
     hbm_s: Array  # in which its HBM is busy
+    keeps: Pace  # mean of all arithmetic
 
 
 def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> Exposed:
@@ -66,7 +68,8 @@ def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> 
     block = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes
     one = jnp.ones_like(plan.tp)
     tp = 2.0 * collectives.all_reduce_s(cluster.network, block, plan.tp, one, stack.collective_launch_s)
-    return Exposed.of(products.plus(passes), tp_comm_s=tp)
+    kernels = products.plus(passes)
+    return Exposed.of(kernels, pace(cluster.chip, kernels), tp_comm_s=tp)
 
 
 def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
@@ -232,7 +235,9 @@ def step_time(
     step = joined + stack.step_overhead_s
     beside_sends = hidden(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown)
     beside_sync = hidden(with_sends, sync, m - above_zero(m - hides), stack.communication_slowdown)
-    beside_step = hidden(on_chip, streamed, stack.dp_overlap, zero) + hidden(uneven, exchange, cluster.sites.overlap, zero)
+    beside_step = hidden(on_chip, streamed, stack.dp_overlap, zero) + hidden(
+        uneven, exchange, cluster.sites.overlap, zero
+    )
     unseen = mean.hidden_s + m * beside_sends + beside_sync + beside_step
     busy = mean.compute_s + mean.memory_bound_s + optimizer
-    return StepTime(step, breakdown, unseen, busy, mean.hbm_s + optimizer)
+    return StepTime(step, breakdown, unseen, busy, mean.hbm_s + optimizer, mean.mean_pace)

@@ -7,6 +7,7 @@ from hwopt.model import cost, learning, machine, power, sites, work
 from hwopt.model.footprint import footprint
 from hwopt.model.machine import Lifted, LiftedMargins
 from hwopt.model.maximum import Maximum
+from hwopt.model.pace import asked_core_share
 from hwopt.model.parameters import chip_weights, splits
 from hwopt.model.reliability import failures
 from hwopt.model.report import TrainingMargins, TrainingReport
@@ -37,7 +38,7 @@ def training_report(
         lost = failures(run, cluster, it.stops, parameters, maximum, given.checkpoint_interval_s)
 
     part, here, local = sites.one_site(run, cluster, plan)
-    active = machine.running(here, point)
+    active = machine.running(here, point, settles=given is None)
     weights = chip_weights(part.model, local)
     memory, outside = footprint(part, local, cluster.stack, weights, maximum)
     time = step_time(part, active, local, weights, outside, maximum)
@@ -48,7 +49,8 @@ def training_report(
     # A product with 1/N: the slope of a quotient of 1e24 FLOP leaves float32 where cost is asked for its gradient. Energy follows
     # the arithmetic done, as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
     gemm_s = executed_flops * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
-    activity = power.Activity(*(part / time.step_s for part in (gemm_s, time.hbm_s, time.busy_s)))
+    core_s = gemm_s * time.keeps.energy * asked_core_share(active.chip, point)
+    activity = power.Activity(*(part / time.step_s for part in (core_s, time.hbm_s, time.busy_s)))
     # At the meter, N PUE IT: at full load the budget of a site, on average what the bill counts.
     average_w = it.pue * (cluster.chips * power.it_w(cluster, point, activity) + it.standing_w)
     useful_tokens_per_s = tokens_per_s * lost.goodput
@@ -60,6 +62,7 @@ def training_report(
     common = machine.outputs(
         it,
         run,
+        clock_ratio=active.chip.clock_ratio / time.keeps.slowdown,
         parameters=parameters,
         active_parameters=met,
         tokens_per_s=tokens_per_s,

@@ -127,7 +127,9 @@ def test_forty_thousand_rows():
     cases = random_cases(np.random.default_rng(12), 40_000)
     together = mapped(cases)
     chunks = [mapped(take(cases, slice(i, i + 8_000))) for i in range(0, 40_000, 8_000)]
-    assert_same(together, {name: np.concatenate([chunk[name] for chunk in chunks]) for name in together}, 1e-12, part=1e-3)
+    assert_same(
+        together, {name: np.concatenate([chunk[name] for chunk in chunks]) for name in together}, 1e-12, part=1e-3
+    )
     some = np.random.default_rng(13).integers(0, 40_000, 300)
     assert_same({name: values[some] for name, values in together.items()}, reference(take(cases, some)))
 

@@ -8,6 +8,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import cost, machine, power, reliability
 from hwopt.model.machine import Lifted, LiftedMargins
 from hwopt.model.maximum import Maximum
+from hwopt.model.pace import asked_core_share
 from hwopt.model.report import ServingMargins, ServingReport, outputs
 from hwopt.model.serving.steady_state import steady_state
 from hwopt.plan import Disaggregated, Plan
@@ -25,14 +26,16 @@ def serving_report(
     """
     it = machine.machine(cluster, given)
     point = it.point
-    state = steady_state(service, machine.running(cluster, point), plan, maximum)
+    active = machine.running(cluster, point, settles=given is None)
+    state = steady_state(service, active, plan, maximum)
+    work = state.work._replace(core=state.work.core * asked_core_share(active.chip, point))
     between = state.interval_s
     each = 1.0 / between
     tokens = state.decodes * service.output_tokens + (1.0 - state.decodes) * service.new_tokens
 
     # By the request, not by the second: what is done does not depend on how often.
     idle_w = it.pue * (cluster.chips * power.idle_it_w(cluster, point) + it.standing_w)
-    request_j = idle_w * between + it.pue * power.active_it_w(cluster, point, state.work)
+    request_j = idle_w * between + it.pue * power.active_it_w(cluster, point, work)
     stops = reliability.interruptions(cluster, state.instance_chips, point.junction_k)
     stops_per_s = sum(stops[1:], start=stops[0])
     lost = stops_per_s * reliability.recovery_s(cluster)
@@ -52,6 +55,7 @@ def serving_report(
     common = machine.outputs(
         it,
         service,
+        clock_ratio=active.chip.clock_ratio * state.step.arithmetic_s / state.step.breakdown.compute_s,
         parameters=total_parameters(service.model),
         active_parameters=active_parameters(service.model),
         tokens_per_s=tokens * each,

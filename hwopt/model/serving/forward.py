@@ -10,6 +10,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.layer import Exposed, all_layers, all_reduces_s, direction, dispatch_s, layer_kernels
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum, jitter_fraction, several
+from hwopt.model.pace import pace
 from hwopt.model.parameters import Weights, chip_weights
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.schedule import Breakdown
@@ -41,6 +42,8 @@ class PassTime(NamedTuple):
     hidden_s: Array
     busy_s: Array  # in which a chip computes or moves HBM data, of one micro-batch
     hbm_s: Array
+    arithmetic_s: Array  # of the breakdown's `compute_s`, at the clock asked for
+    core_s: Array  # the same, by the energy that it takes at the clock that is kept
     chip_flops: Array  # of one micro-batch
 
 
@@ -171,7 +174,7 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
     embedded = batch.rows * w.hidden * service.activation_bytes
     tp = collectives.all_reduce_s(cluster.network, embedded, plan.tp, one, launch)
     tp = tp + collectives.ring_pass_s(cluster.network, 2.0 * logits, plan.tp, one, launch, stack.logarithmic_passes)
-    return Exposed.of(time, tp_comm_s=tp)
+    return Exposed.of(time, pace(cluster.chip, time), tp_comm_s=tp)
 
 
 def pass_flops(w: Transformer, batch: Batch) -> Scalar:
@@ -207,7 +210,8 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
         kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
         tp, ep = _exchanges_s(flow, cluster, plan, moe)
         comm = tp + spread, jnp.zeros_like(tp), ep
-        return direction(cluster, kernels, comm, _gather_s(service, cluster, plan, weights, moe), moe, maximum)
+        keeps = pace(cluster.chip, kernels.together)
+        return direction(cluster, kernels, keeps, comm, _gather_s(service, cluster, plan, weights, moe), moe, maximum)
 
     layers = all_layers(jnp.stack([w.dense_layers, w.moe_layers]), layer)
     head = _head(service, cluster, plan, table, batch)
@@ -220,22 +224,24 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     latency = mean.total_s + sends
     stage = layers.total_s / plan.pp
     slowest = maximum(stage * plan.fullest_stage, stage * plan.last_stage + head.total_s) + send
-    pace = maximum(latency, several(plan.pp) * plan.pp * slowest)
-    jitter = pace * jitter_fraction(stack.jitter_sigma, chips_of_stage)
+    period = maximum(latency, several(plan.pp) * plan.pp * slowest)
+    jitter = period * jitter_fraction(stack.jitter_sigma, chips_of_stage)
     breakdown = Breakdown.of(
         mean,
         pp_comm_s=sends,
-        pp_imbalance_s=pace - latency,
+        pp_imbalance_s=period - latency,
         overhead_s=stack.step_overhead_s,
         jitter_s=jitter,
     )
     return PassTime(
         latency_s=latency + jitter + stack.step_overhead_s,
-        period_s=pace + jitter + stack.step_overhead_s,
+        period_s=period + jitter + stack.step_overhead_s,
         breakdown=breakdown,
         hidden_s=mean.hidden_s,
         busy_s=(mean.compute_s + mean.memory_bound_s) / plan.pp,
         hbm_s=mean.hbm_s / plan.pp,
+        arithmetic_s=mean.arithmetic_s,
+        core_s=mean.core_s,
         chip_flops=pass_flops(w, batch) / (plan.tp * plan.pp),
     )
 

@@ -128,7 +128,7 @@ def _share(
     """**Arguments:** `passes` of a micro-batch that a request takes part in, over the sequences or prompts that share them;
     FLOPs of one pass.
     """
-    gemm_s = time.chip_flops * fastest_seconds_per_flop(cluster.chip, service)
+    gemm_s = time.chip_flops * fastest_seconds_per_flop(cluster.chip, service) * (time.core_s / time.arithmetic_s)
     chips = _replica_chips(plan)
     return _Share(
         interval_s=passes * time.period_s / (plan.pp * plan.dp),

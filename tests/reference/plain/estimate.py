@@ -64,13 +64,14 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     chip, chips, batch = cluster.chip, cluster.chips, run.global_batch_sequences * run.sequence_length
     point = operating_point(chip, cluster.cooling)
     site_run, site, site_plan = one_site(run, cluster, plan)
-    running = rack.running(site, point["clock"])
+    running = rack.running(site, point)
     time = step(site_run, running, site_plan)
     parts = memory(site_run, site_plan, cluster.stack)
     used_bytes, pooled = sum(parts.values()), pool.held(site_run, site_plan, cluster.stack)
     total, active = parameters(run.model, per_token=False), parameters(run.model, per_token=True)
     needed, repeated = flops(run, plan, cluster.stack)
-    watts = power(cluster, point, time, needed + repeated, min(chip_rates(run, running)[:2]))
+    arithmetic_s = (needed + repeated) / chips * min(chip_rates(run, running)[:2])
+    watts = power(cluster, point, time, arithmetic_s)
     capex, usd = money(cluster, watts["fed"], watts["spares"], watts["average"])
     kilograms = carbon(cluster, watts["fed"], watts["spares"], watts["average"])
     job = failures(run, cluster, point["kelvin"], total)
@@ -95,7 +96,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "memory_per_chip_bytes": used_bytes,
         "memory_capacity_bytes": chip.hbm_capacity_bytes,
         "pool_per_chip_bytes": pooled,
-        "clock_ratio": point["clock"],
+        "clock_ratio": chip.clock_ratio / time["slowdown"],
         "clock_margin": point["clock_margin"],
         "junction_temperature_k": point["kelvin"],
         "heat_flux_w_per_m2": watts["chip"] / chip.heat_area_m2,

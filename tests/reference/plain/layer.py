@@ -8,9 +8,11 @@ from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass,
 from tests.reference.plain.flops import micro_batches, tokens_of
 from tests.reference.plain.kernels import attention_core, gemm, layer_gemms, passes
 from tests.reference.plain.names import BREAKDOWN
+from tests.reference.plain.pace import pace
 from tests.reference.plain.weights import expert_replicas, layer_weights
 
 KERNEL_PARTS = ("compute_s", "memory_bound_s", "host_s", "hbm_s")
+ARITHMETIC = ("arithmetic_s", "core_s")  # at the clock asked for, and the same by its energy
 
 
 def add(*times):
@@ -29,10 +31,21 @@ def beside(stack, work: float, communication: float, overlap: float) -> tuple[fl
     return exposed, max(communication - exposed, 0.0)
 
 
-def direction(stack, host, products, attention, experts, elementwise, comm, gather) -> dict[str, float]:
-    everything = add(products, attention, experts, elementwise)
-    seconds = defaultdict(float, zip(KERNEL_PARTS, everything, strict=True))
-    elapsed = elapsed_s(everything)
+def at_pace(kernels, keeps: tuple[float, float]):
+    return (kernels[0] * keeps[0], *kernels[1:])
+
+
+def kernel_seconds(kernels, keeps: tuple[float, float]) -> dict[str, float]:
+    seconds = defaultdict(float, zip(KERNEL_PARTS, at_pace(kernels, keeps), strict=True))
+    return seconds | {"arithmetic_s": kernels[0], "core_s": kernels[0] * keeps[1]}
+
+
+def direction(cluster, keeps, host, products, attention, experts, elementwise, comm, gather) -> dict[str, float]:
+    stack, everything = cluster.stack, add(products, attention, experts, elementwise)
+    keeps = keeps or pace(cluster.chip, everything)
+    seconds = kernel_seconds(everything, keeps)
+    products, attention = at_pace(products, keeps), at_pace(attention, keeps)
+    elapsed = elapsed_s(at_pace(everything, keeps))
     for name, work, overlap in (
         ("tp", elapsed_s(products), stack.tp_overlap),
         ("cp", elapsed_s(attention), stack.cp_overlap),
@@ -119,15 +132,16 @@ def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     times = lambda factor, kernels: tuple(factor * x for x in kernels)
     both = 1.0 + run.trainable_fraction
-    forward = direction(stack, host, products, attention, experts, elementwise, comm, weights_s)
+    keeps = pace(cluster.chip, add(products, attention, experts, elementwise))
+    forward = direction(cluster, keeps, host, products, attention, experts, elementwise, comm, weights_s)
     backward = direction(
-        stack, host, times(both, products), attention_backward, times(both, experts), times(2.0, elementwise),
+        cluster, None, host, times(both, products), attention_backward, times(both, experts), times(2.0, elementwise),
         {"tp": comm["tp"], "cp": 2.0 * comm["cp"], "ep": comm["ep"]}, weights_s + gradients_s,
     )  # fmt: skip
     total = defaultdict(float)
-    again = direction(stack, host, products_again, attention, experts_again, elementwise, comm, 0.0)
-    for name in (*BREAKDOWN, "hidden_s", "hbm_s"):
+    again = direction(cluster, keeps, host, products_again, attention, experts_again, elementwise, comm, 0.0)
+    for name in (*BREAKDOWN, *ARITHMETIC, "hidden_s", "hbm_s"):
         total[name] = forward[name] + backward[name] + plan.recompute_full * again[name]
-    for name, seconds in zip(KERNEL_PARTS, attention, strict=True):
+    for name, seconds in kernel_seconds(attention, keeps).items():
         total[name] += (1.0 - plan.recompute_full) * plan.recompute_attention * seconds
     return total

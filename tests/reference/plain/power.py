@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tests.reference.plain.failures import interruptions, standing_by
+from tests.reference.plain.pace import asked_core_w
 from tests.reference.plain.pool import watts as pool_watts
 from tests.reference.plain.rack import leaving_bandwidth, levels
 
@@ -51,10 +52,10 @@ def beside(cluster, point) -> dict[str, float]:
     }
 
 
-def power(cluster, point, step: dict, executed_flops: float, flop_s: float) -> dict[str, float]:
-    """Watts of one chip and at the meter; `flop_s` seconds a FLOP takes at least in large GEMMs at the sustained clock."""
+def power(cluster, point, step: dict, arithmetic_s: float) -> dict[str, float]:
+    """Watts of one chip and at the meter; `arithmetic_s` of a step in large GEMMs at the clock asked for, at least."""
     step_s = step["step"]
-    core = executed_flops / cluster.chips * flop_s / step_s
+    core = arithmetic_s / step_s * step["energy"] * asked_core_w(cluster.chip) / point["core"]
     full = at_the_inlet(cluster, point, 1.0, 1.0, 1.0)
     average = at_the_inlet(cluster, point, core, step["hbm"] / step_s, step["busy"] / step_s)
     pue, others = usage_effectiveness(cluster), beside(cluster, point)

@@ -41,8 +41,8 @@ def cabled_bandwidth(cluster) -> float:
     return min(domain - 1.0, 1.0) * cluster.rack.chips * inside
 
 
-def running(cluster, clock: float):
-    """The cluster at its sustained clock; every tier's latency has the light's time across the tier's floor."""
+def running(cluster, point: dict[str, float]):
+    """The cluster at work, its chip with its full load; every tier's latency has the light's time across the tier's floor."""
     network, latency = cluster.network, []
     for i in range(3):
         chips = cluster.chips if i == 2 else min(float(network.size[i]), cluster.chips)
@@ -51,7 +51,7 @@ def running(cluster, clock: float):
     latency[0] += beyond_one_level(cluster) * float(network.level_latency_s)
     return replaced(
         cluster,
-        chip=replaced(cluster.chip, clock_ratio=clock),
+        chip=replaced(cluster.chip, full_load=point),
         network=replaced(network, latency_s=np.array(latency)),
     )
 

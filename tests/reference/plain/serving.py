@@ -9,6 +9,7 @@ from tests.reference.plain.estimate import peak_seconds_per_flop
 from tests.reference.plain.failures import interruptions
 from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN
+from tests.reference.plain.pace import asked_core_w
 from tests.reference.plain.power import at_the_inlet, beside, usage_effectiveness
 from tests.reference.plain.serving_state import chips_of, colocated, disaggregated
 from tests.reference.plain.thermal import operating_point
@@ -44,7 +45,8 @@ def watts(cluster, point, state: dict) -> dict[str, float]:
     """Of a chip at full load at the rack's inlet, and of the cluster at the meter, on average."""
     shares = {name: seconds / state["interval"] / cluster.chips for name, seconds in state["work"].items()}
     pue = usage_effectiveness(cluster)
-    average = at_the_inlet(cluster, point, shares["arithmetic"], shares["hbm"], shares["busy"])
+    core = shares["arithmetic"] * asked_core_w(cluster.chip) / point["core"]
+    average = at_the_inlet(cluster, point, core, shares["hbm"], shares["busy"])
     others = beside(cluster, point)
     return {
         **others,
@@ -67,7 +69,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
     """Every leaf of the report by name."""
     chip, chips = cluster.chip, cluster.chips
     point = operating_point(chip, cluster.cooling)
-    running = rack.running(cluster, point["clock"])
+    running = rack.running(cluster, point)
     state = (disaggregated if hasattr(plan, "decode") else colocated)(service, running, plan)
     draw = watts(cluster, point, state)
     pue, rack_w = draw["pue"], draw["full"] * cluster.rack.chips
@@ -105,7 +107,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "model_flops_per_chip_per_s": per_chip,
         "memory_per_chip_bytes": used,
         "memory_capacity_bytes": chip.hbm_capacity_bytes,
-        "clock_ratio": point["clock"],
+        "clock_ratio": chip.clock_ratio / state["step"]["slowdown"],
         "clock_margin": point["clock_margin"],
         "junction_temperature_k": point["kelvin"],
         "heat_flux_w_per_m2": draw["chip"] / chip.heat_area_m2,

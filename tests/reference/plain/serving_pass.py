@@ -9,8 +9,9 @@ from typing import NamedTuple
 from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, send
 from tests.reference.plain.extremes import largest_of
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm, layer_gemms, passes, wide_rate
-from tests.reference.plain.layer import add, direction, layer_communication
+from tests.reference.plain.layer import ARITHMETIC, add, direction, kernel_seconds, layer_communication
 from tests.reference.plain.names import BREAKDOWN
+from tests.reference.plain.pace import pace
 from tests.reference.plain.rack import replaced
 from tests.reference.plain.weights import layer_weights, multiplying_weights, shards
 
@@ -196,7 +197,7 @@ def layer(service, cluster, plan, batch: Batch, moe: bool) -> dict[str, float]:
     comm["tp"] += queries_there_and_back(service, cluster, plan, batch)
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     core, elementwise = attention(service, cluster, plan, batch), passes(flow, cluster, one, moe)
-    return direction(stack, host, others, core, experts, elementwise, comm, gather(service, cluster, plan, moe))
+    return direction(cluster, None, host, others, core, experts, elementwise, comm, gather(service, cluster, plan, moe))
 
 
 def head(service, cluster, plan, batch: Batch) -> dict[str, float]:
@@ -206,14 +207,9 @@ def head(service, cluster, plan, batch: Batch) -> dict[str, float]:
     logits = batch.sampled() * w.vocab
     sampling_s = 12.0 * logits / plan.tp * chip_rates(service, cluster)[2]
     embedding_s = all_reduce(cluster, batch.rows() * w.hidden * service.activation_bytes, plan.tp, 1.0)
-    return defaultdict(
-        float,
-        compute_s=compute,
-        memory_bound_s=memory + sampling_s,
-        host_s=gap + 6.0 * cluster.stack.kernel_launch_s,
-        tp_comm_s=embedding_s + ring_pass(cluster, 2.0 * logits, plan.tp, 1.0),
-        hbm_s=traffic_s + sampling_s,
-    )
+    kernels = compute, memory + sampling_s, gap + 6.0 * cluster.stack.kernel_launch_s, traffic_s + sampling_s
+    exchanged = {"tp_comm_s": embedding_s + ring_pass(cluster, 2.0 * logits, plan.tp, 1.0)}
+    return kernel_seconds(kernels, pace(cluster.chip, kernels)) | exchanged
 
 
 def flops(w, batch: Batch) -> float:
@@ -259,6 +255,7 @@ def one_pass(service, cluster, plan, batch: Batch) -> dict:
     parts["pp_comm_s"] = plan.pp * one_send
     parts["pp_imbalance_s"] = pace - latency
     parts["jitter_s"], parts["overhead_s"] = late, float(stack.step_overhead_s)
+    arithmetic, core = (seconds[name] + of_head[name] for name in ARITHMETIC)
     return {
         "parts": parts,
         "period": sum(parts.values()),
@@ -266,5 +263,6 @@ def one_pass(service, cluster, plan, batch: Batch) -> dict:
         "hidden": seconds["hidden_s"],
         "busy": (parts["compute_s"] + parts["memory_bound_s"]) / plan.pp,
         "hbm": (seconds["hbm_s"] + of_head["hbm_s"]) / plan.pp,
-        "arithmetic": flops(w, batch) * min(chip_rates(service, cluster)[:2]) / (plan.tp * plan.pp),
+        "slowdown": parts["compute_s"] / arithmetic,
+        "arithmetic": flops(w, batch) * min(chip_rates(service, cluster)[:2]) / (plan.tp * plan.pp) * core / arithmetic,
     }

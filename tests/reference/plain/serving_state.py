@@ -47,8 +47,9 @@ def timed(service, cluster, plan, batch: Batch) -> dict:
     if batch.sequences == 0:
         drafts = min(drafts, 1.0)
     factor = 1.0 + drafts * service.draft_fraction
-    scaled = {name: factor * value for name, value in time.items() if name != "parts"}
-    return {**scaled, "parts": {name: factor * value for name, value in time["parts"].items()}}
+    scaled = {name: factor * value for name, value in time.items() if name not in ("parts", "slowdown")}
+    parts = {name: factor * value for name, value in time["parts"].items()}
+    return {**scaled, "parts": parts, "slowdown": time["slowdown"]}
 
 
 def chip_seconds(plan, time: dict, passes: float) -> dict[str, float]:

@@ -9,8 +9,9 @@ from tests.reference.plain.collectives import all_reduce, ring_pass, send
 from tests.reference.plain.extremes import largest_of
 from tests.reference.plain.flops import micro_batches, tokens_of
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm
-from tests.reference.plain.layer import beside, layer
+from tests.reference.plain.layer import ARITHMETIC, beside, kernel_seconds, layer
 from tests.reference.plain.names import BREAKDOWN
+from tests.reference.plain.pace import pace
 from tests.reference.plain.sites import exchange
 from tests.reference.plain.weights import expert_replicas, sharded_weights, stage_weights
 
@@ -24,14 +25,8 @@ def head(run, cluster, plan) -> dict[str, float]:
     streamed = 2.0 * tokens * (10.0 * columns + 2.0 * run.activation_bytes * w.hidden)
     streamed_s = streamed * chip_rates(run, cluster)[2]
     reduce_s = all_reduce(cluster, tokens * w.hidden * run.activation_bytes, plan.tp, 1.0)
-    return defaultdict(
-        float,
-        compute_s=compute,
-        memory_bound_s=memory + streamed_s,
-        host_s=gap + 6.0 * stack.kernel_launch_s,
-        tp_comm_s=2.0 * reduce_s,
-        hbm_s=traffic_s + streamed_s,
-    )
+    kernels = compute, memory + streamed_s, gap + 6.0 * stack.kernel_launch_s, traffic_s + streamed_s
+    return kernel_seconds(kernels, pace(cluster.chip, kernels)) | {"tp_comm_s": 2.0 * reduce_s}
 
 
 def gradient_sync(run, cluster, plan) -> float:
@@ -128,4 +123,6 @@ def step(run, cluster, plan) -> dict:
     busy = parts["compute_s"] + parts["memory_bound_s"] + parts["optimizer_s"]
     hbm = batches * (stage["hbm_s"] + of_head["hbm_s"] / plan.pp) + parts["optimizer_s"]
     hidden = batches * (stage["hidden_s"] + sends_hidden) + sync_hidden + unseen
-    return {"step": total, "parts": parts, "hidden": hidden, "busy": busy, "hbm": hbm}
+    arithmetic, core = (stage[name] + of_head[name] / plan.pp for name in ARITHMETIC)
+    keeps = {"slowdown": parts["compute_s"] / batches / arithmetic, "energy": core / arithmetic}
+    return {"step": total, "parts": parts, "hidden": hidden, "busy": busy, "hbm": hbm, **keeps}

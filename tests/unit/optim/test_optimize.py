@@ -121,23 +121,28 @@ def test_screen_names_design_budgets_and_sources(solution):
     assert "Sources behind these numbers" in screen
 
 
+def around(solution):
+    """A part of a lattice that holds a solution."""
+    fixed = {name: (solution.design[name].value,) * 2 for name in ("pp", "virtual_stages", "micro_batch")}
+    return fixed | {"tp": (solution.design["tp"].value / 2, solution.design["tp"].value)}
+
+
 SMALL = {"tp": (8, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "scale_up_domain": (16, 16)}
-"""A part of the default lattice that holds its optimum."""
+"""A part of the default question's lattice over hardware of any size."""
 
 
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_part_of_the_lattice_has_the_same_answer(solution):
     """And frozen variables stay; the same question asked twice is answered alike."""
-    first, again = (hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL) for _ in range(2))
+    bounds = around(solution)
+    first, again = (hwopt.optimize(hwopt.objective("train_cost"), bounds=bounds) for _ in range(2))
     assert math.isclose(first.objective, solution.objective, rel_tol=1e-7)
     assert first.certificate.gap <= 1e-4
     assert again.objective == first.objective
     assert {n: v.value for n, v in again.design.items()} == {n: v.value for n, v in first.design.items()}
-    frozen = hwopt.optimize(
-        hwopt.objective("train_cost"), bounds=SMALL, freeze=["hbm_capacity_bytes", "chips_per_rack"]
-    )
-    assert frozen.design["hbm_capacity_bytes"].value == pytest.approx(81559 * 2**20, rel=1e-9)
+    frozen = hwopt.optimize(hwopt.objective("train_cost"), bounds=bounds, freeze=["nics_per_server", "chips_per_rack"])
+    assert frozen.design["nics_per_server"].value == 8
     assert frozen.design["chips_per_rack"].value == 16
     assert frozen.objective >= first.objective
 
@@ -162,16 +167,16 @@ def test_bad_levers_are_refused_in_one_line(arguments, named, capsys):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_both_prices_of_a_budget(solution):
-    """Integers free again: a little less costs at least as much as a little more saves."""
-    small = hwopt.optimize(hwopt.objective("train_cost"), bounds=SMALL | {"tp": (16, 16), "chips_per_rack": (28, 30)})
+def test_both_prices_of_a_budget():
+    """Integers free again, over hardware of any size: a little less costs at least as much as a little more saves."""
+    small = hwopt.optimize(hwopt.objective("train_cost"), regime="relaxed")
     with jax.enable_x64(True):
         priced = with_one_sided_prices(small)
     for budget in priced.budgets:
         less, more = budget.one_sided
         assert 0 <= more <= less * (1 + 1e-6) + 1e-12
-    time = next(each for each in priced.budgets if each.name == "time_budget_s")
-    assert time.one_sided[1] > 0
+    power = next(each for each in priced.budgets if each.name == "power_budget_w")
+    assert power.one_sided[1] > 0
 
 
 @pytest.mark.slow

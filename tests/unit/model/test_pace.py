@@ -1,0 +1,121 @@
+"""Kernels under a power cap: at the clock that draws what is allowed on average, never slower than at full load."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.model.pace import AS_ASKED, at_work, pace
+from hwopt.model.roofline import KernelTime
+from hwopt.model.thermal import core_power_w, fixed_power_w, operating_point, voltage_ratio
+
+CASES = [
+    (chip, cap, cooling)
+    for chip in ("h100-sxm", "gb300", "mi355x", "tpu-v5p")
+    for cap in (0.35, 0.6, 0.9)
+    for cooling in ("air", "direct-liquid")
+]
+
+
+def capped(chip, cap, cooling, chips=64):
+    cluster = catalog.cluster(chip, chips, cooling=cooling)
+    return eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, replace_fn=lambda watts: watts * cap)
+
+
+def kernels_of(rng, count):
+    """Arithmetic, what HBM adds, launches and HBM's own time, from compute bound to all but memory bound."""
+    arithmetic, added = 10.0 ** rng.uniform(-5, -1, count), 10.0 ** rng.uniform(-7, -1, count)
+    return KernelTime(arithmetic, added, np.full(count, 1e-6), added + arithmetic * rng.uniform(0, 1, count))
+
+
+@pytest.mark.parametrize(("chip", "cap", "cooling"), CASES)
+def test_kernels_draw_what_is_allowed_and_no_more(chip, cap, cooling):
+    """Slowed ones draw it to 1e-9 on average, others less; none is slower than full load makes it."""
+    with jax.enable_x64(True):
+        cluster = capped(chip, cap, cooling)
+        point = operating_point(cluster.chip, cluster.cooling)
+        assert float(point.clock_margin) < 0.0
+        active = at_work(cluster.chip, point)
+        kernels = kernels_of(np.random.default_rng(1), 2_000)
+        keeps = jax.vmap(lambda k: pace(active, k))(kernels)
+        asked = float(cluster.chip.clock_ratio)
+        clock = asked / np.asarray(keeps.slowdown)
+        volts = np.asarray(voltage_ratio(cluster.chip, clock) / voltage_ratio(cluster.chip, asked))
+        np.testing.assert_allclose(keeps.energy, volts**2, rtol=1e-12)
+        memory_w = float(fixed_power_w(cluster.chip) - cluster.chip.standby_power_w)
+        joules = float(core_power_w(cluster.chip, asked)) * volts**2 * kernels.compute_s + memory_w * kernels.hbm_s
+        leaked = (
+            float(point.leakage_w)
+            * np.asarray(voltage_ratio(cluster.chip, clock))
+            / float(voltage_ratio(cluster.chip, point.clock_ratio))
+        )
+        drawn = (
+            float(cluster.chip.standby_power_w)
+            + leaked
+            + joules / (kernels.memory_s + kernels.compute_s * asked / clock)
+        )
+        slowed = clock < asked
+        assert slowed.sum() > 100
+        np.testing.assert_allclose(drawn[slowed], float(point.power_w), rtol=1e-9)
+        assert (drawn[~slowed] <= float(point.power_w) * (1 + 1e-12)).all()
+        assert (clock >= float(point.clock_ratio) * (1 - 1e-9)).all()
+
+
+def test_full_load_keeps_the_clock_of_full_load():
+    with jax.enable_x64(True):
+        cluster = capped("h100-sxm", 0.6, "air")
+        point = operating_point(cluster.chip, cluster.cooling)
+        second = jnp.asarray(1.0)
+        # HBM busy as long as arithmetic takes at the clock of full load.
+        busy = KernelTime(second, 0.0 * second, 0.0 * second, second / point.clock_ratio)
+        keeps = pace(at_work(cluster.chip, point), busy)
+        assert float(1.0 / keeps.slowdown) == pytest.approx(float(point.clock_ratio), rel=1e-12)
+
+
+def test_a_chip_whose_full_load_fits_keeps_its_clock():
+    """And one that is held to a clock, as designs are, has no pace to find."""
+    with jax.enable_x64(True):
+        cluster = catalog.cluster("h100-sxm", 64)
+        kernels = kernels_of(np.random.default_rng(2), 100)
+        active = at_work(cluster.chip, operating_point(cluster.chip, cluster.cooling))
+        keeps = jax.vmap(lambda k: pace(active, k))(kernels)
+        assert (np.asarray(keeps.slowdown) == 1.0).all() and (np.asarray(keeps.energy) == 1.0).all()
+        assert pace(cluster.chip, kernels) is AS_ASKED
+
+
+@pytest.mark.parametrize(("chip", "cap", "cooling"), CASES)
+@pytest.mark.parametrize("work", ["train", "serve"])
+def test_faster_memory_never_slows_a_throttled_chip(chip, cap, cooling, work):
+    """Elasticity of the time of a step or pass to HBM bandwidth, where full load does not fit."""
+
+    def seconds(u):
+        cluster = capped(chip, cap, cooling, 8)
+        cluster = eqx.tree_at(
+            lambda c: c.chip.hbm_bandwidth_bytes_per_s, cluster, replace_fn=lambda rate: rate * jnp.exp(u)
+        )
+        if work == "train":
+            run = catalog.training_run("llama3.1-8b", global_batch=64)
+            return hwopt.estimate(run, cluster, catalog.plan(run, 8, dp=8)).step_time_s
+        service = catalog.service("llama3.1-8b", input_tokens=1024, output_tokens=256)
+        return hwopt.estimate(service, cluster, catalog.serving_plan(service, 8, tp=8, batch=64)).step_time_s
+
+    with jax.enable_x64(True):
+        slope = float(jax.grad(lambda u: jnp.log(seconds(u)))(jnp.asarray(0.0)))
+    assert -1.0 <= slope <= 1e-12
+
+
+@pytest.mark.parametrize("cap", [0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+def test_a_capped_chip_draws_no_more_than_its_cap(cap):
+    """Averaged over a step, and a lower cap is never faster."""
+    with jax.enable_x64(True):
+        run, reports = catalog.training_run("llama3.1-8b", global_batch=64), []
+        for each in (cap, cap + 0.1):
+            cluster = capped("h100-sxm", each, "air", 8)
+            reports.append(hwopt.estimate(run, cluster, catalog.plan(run, 8, dp=8)))
+        low, high = reports
+        assert float(low.step_time_s) >= float(high.step_time_s)
+        assert float(low.power_w) <= float(low.pue) * float(low.peak_power_w) / float(low.design_pue)
+        assert 0.0 < float(low.clock_ratio) <= float(high.clock_ratio) <= 1.0
