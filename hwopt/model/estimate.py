@@ -55,7 +55,7 @@ def estimate(workload, cluster, plan, *, temperature=None):
     - `workload`: model, batch and tokens of a `TrainingRun`; model, requests and formats of a `Service`; both of a
       `TrainServe`.
     - `cluster`: chips, network, racks, cooling, facility, reliability, prices and software stack. The chip runs at the
-      clock it asks for, or at the lower one that its power cap and cooling sustain.
+      clock it asks for, or at the lower one at which the run draws what its power cap and cooling allow.
     - `plan`: degrees of parallelism; may be fractional (the relaxed model). For a service also two plans, `Disaggregated`.
     - `temperature`: None for the exact model (hard maxima, the one whose numbers are reported); a small positive number
       for its smooth twin, an upper bound within a factor `2^temperature` a maximum.

@@ -16,7 +16,7 @@ from hwopt.types import Scalar
 class Activity(NamedTuple):
     """What chips do over a step, mean over chips and time, 1 at full load."""
 
-    core: Array  # arithmetic done over what the sustained clock could do in large GEMMs
+    core: Array  # power of compute dies over that at full load
     memory: Array  # HBM traffic over the attainable bandwidth
     host: Array  # share of the step in which kernels run
 

@@ -129,8 +129,8 @@ class Report(eqx.Module):
     model_flops_per_chip_per_s: Scalar = output("FLOP/s", "model FLOPs a second and chip", paced=True)
     memory_per_chip_bytes: Scalar = output("B", "memory of the fullest chip", standing=True)
     memory_capacity_bytes: Scalar = output("B", "memory that a chip has", standing=True)
-    clock_ratio: Scalar = output("of nominal", "the clock that is sustained", standing=True)
-    # Below 0: throttles.
+    clock_ratio: Scalar = output("of nominal", "the clock that the run keeps, mean over its arithmetic", standing=True)
+    # Below 0: full load does not fit, a run may.
     clock_margin: Scalar = output("", "log of allowed over drawn power at the clock asked for", standing=True)
     junction_temperature_k: Scalar = output("K", "the junction's temperature at full load", standing=True)
     heat_flux_w_per_m2: Scalar = output("W/m2", "heat through the dies under the lid at full load", standing=True)
@@ -241,7 +241,7 @@ class TrainServeReport(eqx.Module):
     requests_per_s: Scalar = output("request/s", "requests a second")
     capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True)
     peak_power_w: Scalar = output("W", "power at the meter with every chip at full load", standing=True)
-    clock_ratio: Scalar = output("of nominal", "the clock that is sustained", standing=True)
+    clock_ratio: Scalar = output("of nominal", "the clock that the run keeps, mean over its arithmetic", standing=True)
     clock_margin: Scalar = output("", "log of allowed over drawn power at the clock asked for", standing=True)
     junction_temperature_k: Scalar = output("K", "the junction's temperature at full load", standing=True)
     chip_power_w: Scalar = output("W", "power of one chip at full load", standing=True)

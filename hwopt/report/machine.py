@@ -107,7 +107,7 @@ def _machine(report: Report, failures: str, convention: str = "") -> list[Fact]:
     """Utilisation, memory, chip, racks, power and failures."""
     rate = pretty(float(report.model_flops_per_chip_per_s), "FLOP/s")
     kelvin, flux = float(report.junction_temperature_k), float(report.heat_flux_w_per_m2)
-    slowed = "" if float(report.clock_margin) >= -1e-9 else ", slowed by its power cap or cooling"
+    slowed = "" if float(report.clock_margin) >= -1e-9 else ", where its power cap or cooling allows no full load"
     clock = f"clock {float(report.clock_ratio):.3f} of nominal{slowed}"
     chip, rack, mean, peak = (
         pretty(float(power), "W")
