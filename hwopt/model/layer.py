@@ -15,7 +15,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.footprint import micro_batches
 from hwopt.model.maximum import Maximum, above_zero, hidden, overlapped
-from hwopt.model.pace import Pace, pace
+from hwopt.model.pace import Pace, settled
 from hwopt.model.parameters import Weights
 from hwopt.model.roofline import KernelTime, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.route import members_per_tier
@@ -55,17 +55,11 @@ class Exposed(NamedTuple):
         return Pace(self.compute_s / self.arithmetic_s, self.core_s / self.arithmetic_s)
 
     @classmethod
-    def of(cls, kernels: KernelTime, keeps: Pace, **others: Array) -> Exposed:
-        """Seconds of kernels at the pace that they keep, and others by name; none of what is not named."""
-        compute, memory, launch, hbm = kernels
-        own = {
-            "compute_s": compute * keeps.slowdown,
-            "memory_bound_s": memory,
-            "host_s": launch,
-            "hbm_s": hbm,
-            "arithmetic_s": compute,
-            "core_s": compute * keeps.energy,
-        }
+    def of(cls, kernels: KernelTime, **others: Array) -> Exposed:
+        """Seconds of kernels, and others by name; none of what is not named."""
+        compute, memory, launch, hbm, arithmetic, core = kernels
+        own = {"compute_s": compute, "memory_bound_s": memory, "host_s": launch}
+        own |= {"hbm_s": hbm, "arithmetic_s": arithmetic, "core_s": core}
         return cls(**dict.fromkeys(cls._fields, jnp.zeros_like(compute)) | own | others)
 
     def scaled(self, factor: Array | float) -> Exposed:
@@ -83,9 +77,18 @@ class Kernels(NamedTuple):
     experts: KernelTime  # beside expert parallelism
     passes: KernelTime  # elementwise
 
-    @property
-    def together(self) -> KernelTime:
-        return self.products.plus(self.attention).plus(self.experts).plus(self.passes)
+    def settled(self, chip: Chip) -> Kernels:
+        """At the clocks that they keep: products with the passes between them, attention, experts.
+
+        So what communication hides under shortens with all that shortens it, and no kernel slows where another gets faster than the
+        step does.
+        """
+        return Kernels(
+            products=settled(chip, self.products, beside=self.passes),
+            attention=settled(chip, self.attention),
+            experts=settled(chip, self.experts),
+            passes=self.passes,
+        )
 
 
 def all_layers(count: Array, one: Callable[[Scalar], Exposed]) -> Exposed:
@@ -146,13 +149,12 @@ def layer_kernels(
 def direction(
     cluster: Cluster,
     kernels: Kernels,
-    keeps: Pace,
     comm: tuple[Array, Array, Array],
     gather_s: Array,
     moe: Array,
     maximum: Maximum,
 ) -> Exposed:
-    """One direction of one layer, from its kernels at a pace and its communication (tensor, context, expert).
+    """One direction of one layer, from its kernels and its communication (tensor, context, expert).
 
     Each communication hides under what is there before it, so that no work hides two at once.
     """
@@ -163,11 +165,11 @@ def direction(
         exposed = overlapped(work_s, comm_s, overlap, stack.communication_slowdown, maximum) - work_s
         return exposed, hidden(work_s, comm_s, overlap, stack.communication_slowdown)
 
-    tp, tp_hidden = beside(kernels.products.at_pace_s(keeps.slowdown), comm[0], stack.tp_overlap)
-    cp, cp_hidden = beside(kernels.attention.at_pace_s(keeps.slowdown), comm[1], stack.cp_overlap)
-    everything = kernels.together
+    tp, tp_hidden = beside(kernels.products.total_s, comm[0], stack.tp_overlap)
+    cp, cp_hidden = beside(kernels.attention.total_s, comm[1], stack.cp_overlap)
+    everything = kernels.products.plus(kernels.attention).plus(kernels.experts).plus(kernels.passes)
     # Dispatch and combine hide under the whole layer: another micro-batch's, or shared experts.
-    inner = everything.at_pace_s(keeps.slowdown) + tp + cp
+    inner = everything.total_s + tp + cp
     ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap)
     device = inner + ep
     before = maximum(device, (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s)
@@ -175,7 +177,7 @@ def direction(
     host = everything.launch_s + (before - device)
     unseen = tp_hidden + cp_hidden + ep_hidden + gather_hidden
     comm_s = {"tp_comm_s": tp, "cp_comm_s": cp, "ep_comm_s": ep, "dp_comm_s": gather}
-    return Exposed.of(everything, keeps, host_s=host, hidden_s=unseen, **comm_s)
+    return Exposed.of(everything, host_s=host, hidden_s=unseen, **comm_s)
 
 
 def _distinct_domains(cluster: Cluster, plan: Plan, copies: Scalar) -> Scalar:
@@ -249,22 +251,22 @@ def layer_time(
     """
     flow, stack = work.flow(run, plan), cluster.stack
     attention, attention_backward = _attention(run, cluster.chip, stack, plan, maximum)
-    kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
     comm, gather, scatter = _communication(run, cluster, plan, weights, moe)
     tp, cp, ep = comm
-    keeps = pace(cluster.chip, kernels.together)
-    forward = direction(cluster, kernels, keeps, comm, gather, moe, maximum)
+    kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
+    forward = direction(cluster, kernels, comm, gather, moe, maximum)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to the weights that train
     backward_kernels = Kernels(
         products=kernels.products.scaled(gradients),
-        attention=attention_backward,
+        attention=settled(cluster.chip, attention_backward),
         experts=kernels.experts.scaled(gradients),
         passes=kernels.passes.scaled(2.0),
     )
-    keeps_back = pace(cluster.chip, backward_kernels.together)
-    backward = direction(cluster, backward_kernels, keeps_back, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum)
-    # Weights gathered for the backward pass serve the repetition too, and it keeps the forward pass's pace.
-    needed = layer_kernels(flow, cluster, plan, moe, table, attention, stack.recompute_stops_early)
-    again = direction(cluster, needed, keeps, comm, jnp.zeros_like(tp), moe, maximum).scaled(plan.recompute_full)
+    backward = direction(cluster, backward_kernels, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum)
+    # Weights gathered for the backward pass serve the repetition too.
+    needed = layer_kernels(flow, cluster, plan, moe, table, attention, stack.recompute_stops_early).settled(
+        cluster.chip
+    )
+    again = direction(cluster, needed, comm, jnp.zeros_like(tp), moe, maximum).scaled(plan.recompute_full)
     attention_share = (1.0 - plan.recompute_full) * plan.recompute_attention
-    return forward.plus(backward).plus(again.plus(Exposed.of(attention, keeps).scaled(attention_share)))
+    return forward.plus(backward).plus(again.plus(Exposed.of(kernels.attention).scaled(attention_share)))

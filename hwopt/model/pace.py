@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -27,10 +28,14 @@ class RunningChip(Chip):
 
 
 def at_work(chip: Chip, point: OperatingPoint) -> RunningChip:
-    """A chip whose kernels settle at clocks of their own. **Arguments:** its `point` at full load."""
+    """A chip whose kernels settle at clocks of their own, or all at the lowest where it does not run at that.
+
+    **Arguments:** its `point` at full load.
+    """
+    runs = point.cooling_margin > 0.0
     return RunningChip(
-        **vars(chip),
-        slows=point.clock_margin < 0.0,
+        **vars(chip) | {"clock_ratio": jnp.where(runs, chip.clock_ratio, point.clock_ratio)},
+        slows=runs & (point.clock_margin < 0.0),
         allowed_w=point.power_w - chip.standby_power_w,
         hot_leakage_w=point.leakage_w / voltage_ratio(chip, point.clock_ratio),
     )
@@ -65,7 +70,7 @@ def pace(chip: Chip, kernels: KernelTime) -> Pace:
         return AS_ASKED
     asked, v = chip.clock_ratio, chip.threshold_voltage_fraction
     growth = 1.0 - v
-    arithmetic, added = kernels.compute_s, kernels.memory_s
+    arithmetic, added = kernels.arithmetic_s, kernels.memory_s
     core = chip.core_power_w * asked * arithmetic
     memory = (fixed_power_w(chip) - chip.standby_power_w) * kernels.hbm_s
     left_w, steeper_w = chip.allowed_w - chip.hot_leakage_w * v, chip.hot_leakage_w * growth
@@ -78,13 +83,23 @@ def pace(chip: Chip, kernels: KernelTime) -> Pace:
     # Rows that keep the clock get a problem that has it as its root, so that no gradient is a quotient by zero.
     cubic, square = (jnp.where(slows, x, 0.0) for x in (cubic, square))
     linear, constant = jnp.where(slows, linear, 1.0), jnp.where(slows, constant, asked)
-    clock = asked * jnp.ones_like(constant)
-    for _ in range(_STEPS):
+
+    def closer(_: Array, clock: Array) -> Array:
         slope = (3.0 * cubic * clock + 2.0 * square) * clock + linear
-        clock = clock - ((((cubic * clock + square) * clock + linear) * clock) - constant) / slope
+        return clock - (((cubic * clock + square) * clock + linear) * clock - constant) / slope
+
+    clock = jax.lax.fori_loop(0, _STEPS, closer, asked * jnp.ones_like(constant))
     slowdown = pick(slows, asked / clock, jnp.ones_like(clock))
     volts = voltage_ratio(chip, clock) / voltage_ratio(chip, asked)
     return Pace(slowdown, pick(slows, volts * volts, jnp.ones_like(clock)))
+
+
+def settled(chip: Chip, kernels: KernelTime, *, beside: KernelTime | None = None) -> KernelTime:
+    """Kernels at the clock that they keep. **Arguments:** those that run `beside` them, which compute nothing."""
+    keeps = pace(chip, kernels if beside is None else kernels.plus(beside))
+    if keeps is AS_ASKED:
+        return kernels
+    return kernels._replace(compute_s=kernels.compute_s * keeps.slowdown, core_s=kernels.arithmetic_s * keeps.energy)
 
 
 def asked_core_share(chip: Chip, point: OperatingPoint) -> Scalar | float:

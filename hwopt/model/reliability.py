@@ -182,6 +182,8 @@ def _log_sinh_over(y: Scalar) -> Scalar:
 
 
 _SERIES_UP_TO = 0.3
+"""Half of the time between saves over that between failures, up to which the logarithm above is a series."""
+
 _LOG_SINH_OVER = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250, 2 / 127702575)
 """Of y^2, y^4, ...: the next term is below 1e-14 at `_SERIES_UP_TO`."""
 

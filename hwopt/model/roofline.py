@@ -23,20 +23,23 @@ HALF_SIZE_RATE = 3.12e14
 
 
 class KernelTime(NamedTuple):
-    """Time of kernels, split by what bounds them; the first three parts add up to the whole."""
+    """Time of kernels, split by what bounds them; the first three parts add up to the whole, power follows from the others."""
 
     compute_s: Array  # at the arithmetic peak, efficiency included
     memory_s: Array  # what HBM traffic adds beyond that
     launch_s: Array  # gaps between kernels
     hbm_s: Array  # in which HBM is busy, under compute or not
+    arithmetic_s: Array  # what `compute_s` is at the clock asked for
+    core_s: Array  # the same, by the energy that it takes at the clock that is kept
+
+    @classmethod
+    def as_asked(cls, compute_s: Array, memory_s: Array, launch_s: Array, hbm_s: Array) -> KernelTime:
+        """Of kernels at the clock asked for."""
+        return cls(compute_s, memory_s, launch_s, hbm_s, compute_s, compute_s)
 
     @property
     def total_s(self) -> Array:
         return self.compute_s + self.memory_s + self.launch_s
-
-    def at_pace_s(self, slowdown: Array | float) -> Array:
-        """The whole, where arithmetic takes `slowdown` times as long: an upper bound, as HBM still adds as much."""
-        return self.compute_s * slowdown + self.memory_s + self.launch_s
 
     def scaled(self, factor: Array | float) -> KernelTime:
         """The same work `factor` times."""
@@ -151,7 +154,9 @@ def gemm_time(
     memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)
     cast_s = casts * table.count * hbm_seconds_per_byte(chip)  # kernels of their own
     slowest = maximum(compute, memory) + cast_s
-    each = KernelTime(compute, slowest - compute, stack.kernel_launch_s * jnp.ones_like(compute), memory + cast_s)
+    each = KernelTime.as_asked(
+        compute, slowest - compute, stack.kernel_launch_s * jnp.ones_like(compute), memory + cast_s
+    )
     return KernelTime(*(jnp.where(present, part, 0.0) for part in each))
 
 
@@ -169,10 +174,10 @@ def kernel_time(
 ) -> KernelTime:
     """One roofline kernel group: `max(flops / rate, bytes / HBM) + kernels x launch`."""
     compute, memory = flops * (1.0 / rate), hbm_bytes * hbm_seconds_per_byte(chip)
-    return KernelTime(compute, maximum(compute, memory) - compute, kernels * stack.kernel_launch_s, memory)
+    return KernelTime.as_asked(compute, maximum(compute, memory) - compute, kernels * stack.kernel_launch_s, memory)
 
 
 def stream_time(hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack) -> KernelTime:
     """Kernels that only move memory: `bytes / HBM + kernels x launch`."""
     memory = hbm_bytes * hbm_seconds_per_byte(chip)
-    return KernelTime(jnp.zeros_like(memory), memory, kernels * stack.kernel_launch_s, memory)
+    return KernelTime.as_asked(jnp.zeros_like(memory), memory, kernels * stack.kernel_launch_s, memory)

@@ -13,7 +13,7 @@ from hwopt.model import collectives, sites, work
 from hwopt.model.footprint import Offloaded, micro_batches
 from hwopt.model.layer import Exposed, all_layers, layer_time
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum, hidden, jitter_fraction, overlapped, several
-from hwopt.model.pace import Pace, pace
+from hwopt.model.pace import Pace, settled
 from hwopt.model.parameters import Weights, expert_replicas
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, stream_time
 from hwopt.plan import Plan
@@ -68,8 +68,7 @@ def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> 
     block = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes
     one = jnp.ones_like(plan.tp)
     tp = 2.0 * collectives.all_reduce_s(cluster.network, block, plan.tp, one, stack.collective_launch_s)
-    kernels = products.plus(passes)
-    return Exposed.of(kernels, pace(cluster.chip, kernels), tp_comm_s=tp)
+    return Exposed.of(settled(cluster.chip, products, beside=passes).plus(passes), tp_comm_s=tp)
 
 
 def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:

@@ -215,8 +215,15 @@ def assert_no_slower(cases, step_time_s, field):
     is_share = name.endswith("overlap") or name == "logarithmic_passes"
     better = replace(cluster, **{field: np.minimum(value, 1.0) if is_share else value})
     if field == "chip__hbm_bandwidth_bytes_per_s":
+        # Full load draws no more: else some chips no longer run, and where heat runs away it settles elsewhere.
         better = replace(better, chip__hbm_energy_j_per_byte=cluster.chip.hbm_energy_j_per_byte / FASTER[field])
-    ratio = run_model((run, better, plan)).step_time_s / step_time_s
+    report = run_model((run, better, plan))
+    ratio = report.step_time_s / step_time_s
+    if field == "chip__clock_ratio":
+        # Beyond what a chip keeps it only loses: HBM's part is counted at the clock asked for.
+        fits = report.clock_margin >= 0.0
+        assert fits.mean() > 0.3 and ratio.max() <= 1.1
+        ratio = ratio[fits]
     assert ratio.max() <= 1 + 1e-12, (
         f"{(ratio > 1 + 1e-12).sum()} cases slower, case {ratio.argmax()} by {ratio.max() - 1:.1e}"
     )

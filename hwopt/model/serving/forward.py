@@ -10,7 +10,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.layer import Exposed, all_layers, all_reduces_s, direction, dispatch_s, layer_kernels
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum, jitter_fraction, several
-from hwopt.model.pace import pace
+from hwopt.model.pace import settled
 from hwopt.model.parameters import Weights, chip_weights
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.schedule import Breakdown
@@ -168,13 +168,13 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
     stack, w = cluster.stack, service.model
     logits = batch.sampled * w.vocab
     passes = stream_time(SAMPLING_BYTES * logits / plan.tp, cluster.chip, _SAMPLING_KERNELS, stack)
-    time = table.summed(work.IN_HEAD).plus(passes)
+    time = settled(cluster.chip, table.summed(work.IN_HEAD), beside=passes).plus(passes)
     one = jnp.ones_like(plan.tp)
     launch = stack.collective_launch_s
     embedded = batch.rows * w.hidden * service.activation_bytes
     tp = collectives.all_reduce_s(cluster.network, embedded, plan.tp, one, launch)
     tp = tp + collectives.ring_pass_s(cluster.network, 2.0 * logits, plan.tp, one, launch, stack.logarithmic_passes)
-    return Exposed.of(time, pace(cluster.chip, time), tp_comm_s=tp)
+    return Exposed.of(time, tp_comm_s=tp)
 
 
 def pass_flops(w: Transformer, batch: Batch) -> Scalar:
@@ -207,11 +207,10 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     weights, spread = chip_weights(w, plan), _spread_s(service, cluster, plan, batch)
 
     def layer(moe: Scalar) -> Exposed:
-        kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
+        kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
         tp, ep = _exchanges_s(flow, cluster, plan, moe)
         comm = tp + spread, jnp.zeros_like(tp), ep
-        keeps = pace(cluster.chip, kernels.together)
-        return direction(cluster, kernels, keeps, comm, _gather_s(service, cluster, plan, weights, moe), moe, maximum)
+        return direction(cluster, kernels, comm, _gather_s(service, cluster, plan, weights, moe), moe, maximum)
 
     layers = all_layers(jnp.stack([w.dense_layers, w.moe_layers]), layer)
     head = _head(service, cluster, plan, table, batch)

@@ -16,6 +16,7 @@ from tests.reference.plain.learning import fresh, loss
 from tests.reference.plain.memory import memory
 from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN, per_format
+from tests.reference.plain.pace import asked_core_w
 from tests.reference.plain.power import power
 from tests.reference.plain.sites import apart, one_site
 from tests.reference.plain.step import step
@@ -71,7 +72,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     total, active = parameters(run.model, per_token=False), parameters(run.model, per_token=True)
     needed, repeated = flops(run, plan, cluster.stack)
     arithmetic_s = (needed + repeated) / chips * min(chip_rates(run, running)[:2])
-    watts = power(cluster, point, time, arithmetic_s)
+    watts = power(cluster, point, time, arithmetic_s * asked_core_w(running.chip) / point["core"])
     capex, usd = money(cluster, watts["fed"], watts["spares"], watts["average"])
     kilograms = carbon(cluster, watts["fed"], watts["spares"], watts["average"])
     job = failures(run, cluster, point["kelvin"], total)
@@ -96,7 +97,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "memory_per_chip_bytes": used_bytes,
         "memory_capacity_bytes": chip.hbm_capacity_bytes,
         "pool_per_chip_bytes": pooled,
-        "clock_ratio": chip.clock_ratio / time["slowdown"],
+        "clock_ratio": running.chip.clock_ratio / time["slowdown"],
         "clock_margin": point["clock_margin"],
         "junction_temperature_k": point["kelvin"],
         "heat_flux_w_per_m2": watts["chip"] / chip.heat_area_m2,

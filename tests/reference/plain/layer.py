@@ -35,17 +35,26 @@ def at_pace(kernels, keeps: tuple[float, float]):
     return (kernels[0] * keeps[0], *kernels[1:])
 
 
-def kernel_seconds(kernels, keeps: tuple[float, float]) -> dict[str, float]:
-    seconds = defaultdict(float, zip(KERNEL_PARTS, at_pace(kernels, keeps), strict=True))
-    return seconds | {"arithmetic_s": kernels[0], "core_s": kernels[0] * keeps[1]}
+def kernel_seconds(*groups) -> dict[str, float]:
+    """Of groups of kernels, each with its pace."""
+    seconds = defaultdict(float)
+    for kernels, keeps in groups:
+        for name, value in zip(KERNEL_PARTS, at_pace(kernels, keeps), strict=True):
+            seconds[name] += value
+        seconds["arithmetic_s"] += kernels[0]
+        seconds["core_s"] += kernels[0] * keeps[1]
+    return seconds
 
 
-def direction(cluster, keeps, host, products, attention, experts, elementwise, comm, gather) -> dict[str, float]:
-    stack, everything = cluster.stack, add(products, attention, experts, elementwise)
-    keeps = keeps or pace(cluster.chip, everything)
-    seconds = kernel_seconds(everything, keeps)
-    products, attention = at_pace(products, keeps), at_pace(attention, keeps)
-    elapsed = elapsed_s(at_pace(everything, keeps))
+def paces(chip, products, attention, experts, elementwise) -> tuple[tuple[float, float], ...]:
+    """Of products with what runs between them, of attention, of experts."""
+    return pace(chip, add(products, elementwise)), pace(chip, attention), pace(chip, experts)
+
+
+def direction(stack, keeps, host, products, attention, experts, elementwise, comm, gather) -> dict[str, float]:
+    seconds = kernel_seconds(*zip((products, attention, experts), keeps, strict=True), (elementwise, (1.0, 1.0)))
+    products, attention = at_pace(products, keeps[0]), at_pace(attention, keeps[1])
+    elapsed = sum(seconds[name] for name in KERNEL_PARTS[:3])
     for name, work, overlap in (
         ("tp", elapsed_s(products), stack.tp_overlap),
         ("cp", elapsed_s(attention), stack.cp_overlap),
@@ -132,16 +141,19 @@ def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     times = lambda factor, kernels: tuple(factor * x for x in kernels)
     both = 1.0 + run.trainable_fraction
-    keeps = pace(cluster.chip, add(products, attention, experts, elementwise))
-    forward = direction(cluster, keeps, host, products, attention, experts, elementwise, comm, weights_s)
+    chip = cluster.chip
+    keeps = paces(chip, products, attention, experts, elementwise)
+    keeps_back = keeps[0], pace(chip, attention_backward), keeps[2]
+    repeats = paces(chip, products_again, attention, experts_again, elementwise)
+    forward = direction(stack, keeps, host, products, attention, experts, elementwise, comm, weights_s)
     backward = direction(
-        cluster, None, host, times(both, products), attention_backward, times(both, experts), times(2.0, elementwise),
+        stack, keeps_back, host, times(both, products), attention_backward, times(both, experts), times(2.0, elementwise),
         {"tp": comm["tp"], "cp": 2.0 * comm["cp"], "ep": comm["ep"]}, weights_s + gradients_s,
     )  # fmt: skip
     total = defaultdict(float)
-    again = direction(cluster, keeps, host, products_again, attention, experts_again, elementwise, comm, 0.0)
+    again = direction(stack, repeats, host, products_again, attention, experts_again, elementwise, comm, 0.0)
     for name in (*BREAKDOWN, *ARITHMETIC, "hidden_s", "hbm_s"):
         total[name] = forward[name] + backward[name] + plan.recompute_full * again[name]
-    for name, seconds in kernel_seconds(attention, keeps).items():
+    for name, seconds in kernel_seconds((attention, keeps[1])).items():
         total[name] += (1.0 - plan.recompute_full) * plan.recompute_attention * seconds
     return total

@@ -17,7 +17,7 @@ def pace(chip, kernels) -> tuple[float, float]:
     """How many times as long arithmetic takes as at the clock asked for, and the share of that clock's energy."""
     full, asked = chip.full_load, chip.clock_ratio
     arithmetic, added, _, hbm = kernels
-    if full["clock_margin"] >= 0.0 or arithmetic == 0.0:
+    if full["clock_margin"] >= 0.0 or full["cooling_margin"] <= 0.0 or arithmetic == 0.0:
         return 1.0, 1.0
     allowed = full["standby"] + full["memory"] + full["core"] + full["leakage"]
 

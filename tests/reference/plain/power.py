@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from tests.reference.plain.failures import interruptions, standing_by
-from tests.reference.plain.pace import asked_core_w
 from tests.reference.plain.pool import watts as pool_watts
 from tests.reference.plain.rack import leaving_bandwidth, levels
 
@@ -53,9 +52,9 @@ def beside(cluster, point) -> dict[str, float]:
 
 
 def power(cluster, point, step: dict, arithmetic_s: float) -> dict[str, float]:
-    """Watts of one chip and at the meter; `arithmetic_s` of a step in large GEMMs at the clock asked for, at least."""
+    """Watts of one chip and at the meter; `arithmetic_s` of a step by the power of full load, at the clock asked for."""
     step_s = step["step"]
-    core = arithmetic_s / step_s * step["energy"] * asked_core_w(cluster.chip) / point["core"]
+    core = arithmetic_s / step_s * step["energy"]
     full = at_the_inlet(cluster, point, 1.0, 1.0, 1.0)
     average = at_the_inlet(cluster, point, core, step["hbm"] / step_s, step["busy"] / step_s)
     pue, others = usage_effectiveness(cluster), beside(cluster, point)

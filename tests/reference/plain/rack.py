@@ -44,6 +44,7 @@ def cabled_bandwidth(cluster) -> float:
 def running(cluster, point: dict[str, float]):
     """The cluster at work, its chip with its full load; every tier's latency has the light's time across the tier's floor."""
     network, latency = cluster.network, []
+    clock = cluster.chip.clock_ratio if point["cooling_margin"] > 0.0 else point["clock"]
     for i in range(3):
         chips = cluster.chips if i == 2 else min(float(network.size[i]), cluster.chips)
         metres = math.sqrt(cluster.rack.floor_area_m2 * chips / cluster.rack.chips)
@@ -51,7 +52,7 @@ def running(cluster, point: dict[str, float]):
     latency[0] += beyond_one_level(cluster) * float(network.level_latency_s)
     return replaced(
         cluster,
-        chip=replaced(cluster.chip, full_load=point),
+        chip=replaced(cluster.chip, full_load=point, clock_ratio=clock),
         network=replaced(network, latency_s=np.array(latency)),
     )
 

@@ -41,11 +41,11 @@ def margins(service, cluster, state: dict, rack_w: float, cooling: float) -> dic
     }
 
 
-def watts(cluster, point, state: dict) -> dict[str, float]:
+def watts(cluster, running, point, state: dict) -> dict[str, float]:
     """Of a chip at full load at the rack's inlet, and of the cluster at the meter, on average."""
     shares = {name: seconds / state["interval"] / cluster.chips for name, seconds in state["work"].items()}
     pue = usage_effectiveness(cluster)
-    core = shares["arithmetic"] * asked_core_w(cluster.chip) / point["core"]
+    core = shares["arithmetic"] * asked_core_w(running.chip) / point["core"]
     average = at_the_inlet(cluster, point, core, shares["hbm"], shares["busy"])
     others = beside(cluster, point)
     return {
@@ -71,7 +71,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
     point = operating_point(chip, cluster.cooling)
     running = rack.running(cluster, point)
     state = (disaggregated if hasattr(plan, "decode") else colocated)(service, running, plan)
-    draw = watts(cluster, point, state)
+    draw = watts(cluster, running, point, state)
     pue, rack_w = draw["pue"], draw["full"] * cluster.rack.chips
     capex, usd = money(cluster, draw["fed"], draw["spares"], draw["average"])
     kilograms = carbon(cluster, draw["fed"], draw["spares"], draw["average"])
@@ -107,7 +107,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "model_flops_per_chip_per_s": per_chip,
         "memory_per_chip_bytes": used,
         "memory_capacity_bytes": chip.hbm_capacity_bytes,
-        "clock_ratio": chip.clock_ratio / state["step"]["slowdown"],
+        "clock_ratio": running.chip.clock_ratio / state["step"]["slowdown"],
         "clock_margin": point["clock_margin"],
         "junction_temperature_k": point["kelvin"],
         "heat_flux_w_per_m2": draw["chip"] / chip.heat_area_m2,

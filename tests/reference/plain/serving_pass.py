@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, send
 from tests.reference.plain.extremes import largest_of
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm, layer_gemms, passes, wide_rate
-from tests.reference.plain.layer import ARITHMETIC, add, direction, kernel_seconds, layer_communication
+from tests.reference.plain.layer import ARITHMETIC, add, direction, kernel_seconds, layer_communication, paces
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.pace import pace
 from tests.reference.plain.rack import replaced
@@ -197,7 +197,8 @@ def layer(service, cluster, plan, batch: Batch, moe: bool) -> dict[str, float]:
     comm["tp"] += queries_there_and_back(service, cluster, plan, batch)
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     core, elementwise = attention(service, cluster, plan, batch), passes(flow, cluster, one, moe)
-    return direction(cluster, None, host, others, core, experts, elementwise, comm, gather(service, cluster, plan, moe))
+    keeps = paces(cluster.chip, others, core, experts, elementwise)
+    return direction(stack, keeps, host, others, core, experts, elementwise, comm, gather(service, cluster, plan, moe))
 
 
 def head(service, cluster, plan, batch: Batch) -> dict[str, float]:
@@ -209,7 +210,7 @@ def head(service, cluster, plan, batch: Batch) -> dict[str, float]:
     embedding_s = all_reduce(cluster, batch.rows() * w.hidden * service.activation_bytes, plan.tp, 1.0)
     kernels = compute, memory + sampling_s, gap + 6.0 * cluster.stack.kernel_launch_s, traffic_s + sampling_s
     exchanged = {"tp_comm_s": embedding_s + ring_pass(cluster, 2.0 * logits, plan.tp, 1.0)}
-    return kernel_seconds(kernels, pace(cluster.chip, kernels)) | exchanged
+    return kernel_seconds((kernels, pace(cluster.chip, kernels))) | exchanged
 
 
 def flops(w, batch: Batch) -> float:

@@ -26,7 +26,7 @@ def head(run, cluster, plan) -> dict[str, float]:
     streamed_s = streamed * chip_rates(run, cluster)[2]
     reduce_s = all_reduce(cluster, tokens * w.hidden * run.activation_bytes, plan.tp, 1.0)
     kernels = compute, memory + streamed_s, gap + 6.0 * stack.kernel_launch_s, traffic_s + streamed_s
-    return kernel_seconds(kernels, pace(cluster.chip, kernels)) | {"tp_comm_s": 2.0 * reduce_s}
+    return kernel_seconds((kernels, pace(cluster.chip, kernels))) | {"tp_comm_s": 2.0 * reduce_s}
 
 
 def gradient_sync(run, cluster, plan) -> float:

@@ -15,7 +15,7 @@ from hwopt.model.thermal import core_power_w, fixed_power_w, operating_point, vo
 CASES = [
     (chip, cap, cooling)
     for chip in ("h100-sxm", "gb300", "mi355x", "tpu-v5p")
-    for cap in (0.35, 0.6, 0.9)
+    for cap in (0.5, 0.7, 0.9)
     for cooling in ("air", "direct-liquid")
 ]
 
@@ -28,7 +28,7 @@ def capped(chip, cap, cooling, chips=64):
 def kernels_of(rng, count):
     """Arithmetic, what HBM adds, launches and HBM's own time, from compute bound to all but memory bound."""
     arithmetic, added = 10.0 ** rng.uniform(-5, -1, count), 10.0 ** rng.uniform(-7, -1, count)
-    return KernelTime(arithmetic, added, np.full(count, 1e-6), added + arithmetic * rng.uniform(0, 1, count))
+    return KernelTime.as_asked(arithmetic, added, np.full(count, 1e-6), added + arithmetic * rng.uniform(0, 1, count))
 
 
 @pytest.mark.parametrize(("chip", "cap", "cooling"), CASES)
@@ -70,7 +70,7 @@ def test_full_load_keeps_the_clock_of_full_load():
         point = operating_point(cluster.chip, cluster.cooling)
         second = jnp.asarray(1.0)
         # HBM busy as long as arithmetic takes at the clock of full load.
-        busy = KernelTime(second, 0.0 * second, 0.0 * second, second / point.clock_ratio)
+        busy = KernelTime.as_asked(second, 0.0 * second, 0.0 * second, second / point.clock_ratio)
         keeps = pace(at_work(cluster.chip, point), busy)
         assert float(1.0 / keeps.slowdown) == pytest.approx(float(point.clock_ratio), rel=1e-12)
 
