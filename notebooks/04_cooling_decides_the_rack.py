@@ -54,8 +54,9 @@ for name, r in reports.items():
     )
 
 # %% [markdown]
-# Air, with a rear-door exchanger or without, and single-phase immersion do not carry a chip of 1,400 W at full load; cold plates
-# do. A training run draws less than full load, so it keeps most of the clock there too, with its junction at the limit. Air leaves a rack with 11 chips where liquid allows the 72 of the domain, and the domain's links must leave it.
+# Air, with a rear-door exchanger or without, and single-phase immersion do not carry a chip of 1,400 W at full load; cold
+# plates do. A training run draws less than full load, so it keeps most of the clock there too, with its junction at the limit.
+# Air leaves a rack with 11 chips where liquid allows the 72 of the domain, and the domain's links must leave it.
 #
 # ## How hot a chip can each of them carry?
 #
