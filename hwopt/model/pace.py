@@ -62,7 +62,9 @@ def pace(chip: Chip, kernels: KernelTime) -> Pace:
     HBM, M what HBM adds beyond C. Times f that is a cubic in f, convex and above zero at f_a, so Newton steps from there fall
     onto its root. Faster HBM moves the same bytes at the same energy: it shortens M, so the sum of both times falls with it.
 
-    The time is the least over f of the larger of `M + C f_a / f` and `energy / allowed power`, both log-log convex: so it is too.
+    M is kept as at f_a, which counts a little too much where HBM bounds some of them. The time is the least over f of the
+    larger of `M + C f_a / f` and `energy / allowed power`: log-log convex but for that M, a difference. No proof meets it:
+    designs are held to clocks at which full load fits.
 
     **Returns:** as asked for a chip that is held to a clock at which full load fits.
     """

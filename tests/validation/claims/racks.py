@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 from hwopt import catalog
 from tests.validation.claims.blueprint import CHIPS, RACK_CHIPS, RACKS, rack_of_forty
@@ -70,8 +71,8 @@ def immersion_limit() -> Finding:
         f"{limit / 1e3:.0f} kW, two-phase {both / 1e3:.0f} kW",
         at_least(limit, 100e3),
         f"tanks of 100 to 200 kW are sold; H100 reach their floor's weight first, {chips:.0f} of them and "
-        f"{float(report.rack_power_w) / 1e3:.0f} kW, and the warm bath costs {1.0 - float(report.clock_ratio):.0%} of their "
-        "clock",
+        f"{float(report.rack_power_w) / 1e3:.0f} kW, and the warm bath carries {math.exp(float(report.clock_margin)):.0%} of "
+        "their full load",
     )
 
 
