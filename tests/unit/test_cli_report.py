@@ -43,7 +43,8 @@ def test_optimize_writes_a_page_and_json_stays_alone_on_standard_output(tmp_path
 @pytest.mark.slow
 def test_an_infeasible_question_has_its_page_with_what_would_mend_it(tmp_path):
     path = tmp_path / "none.html"
-    code, out, _ = run(*OPTIMIZE, "--capex-budget-usd", "8e8", "--json", "--report", path)
+    asked = [each for each in OPTIMIZE if not each.startswith("--capex")]
+    code, out, _ = run(*asked, "--capex-budget-usd", "6e8", "--json", "--report", path)
     page = path.read_text()
     assert code == 1 and json.loads(out)["feasible"] is False
     assert "No design holds every budget" in page and "Smallest relaxation" in page and "over by" in page
