@@ -75,10 +75,11 @@ def table(rows: dict[str, Row]) -> str:
 
 
 def test_cooling_moves_a_fixed_machine():
-    """A 1,400 W chip on air throttles to what the air removes; liquid restores clock and rack."""
+    """Air does not carry a 1,400 W chip at full load, and slows its training by 4 %; liquid restores clock and rack."""
     rows = fixed_machine()
     air, liquid, boiling = (rows[name].report for name in ("air", "direct-liquid", "two-phase"))
-    assert air.clock_ratio < 0.95 and liquid.clock_ratio == boiling.clock_ratio == 1.0
+    assert 0.95 < air.clock_ratio < 0.98 and liquid.clock_ratio == boiling.clock_ratio == 1.0
+    assert air.clock_margin < -0.2 and liquid.clock_margin >= 0.0
     assert air.step_time_s > liquid.step_time_s and air.run_cost_usd > liquid.run_cost_usd
     assert boiling.junction_temperature_k < liquid.junction_temperature_k < air.junction_temperature_k
     assert air.pue > liquid.pue > rows["immersion-1p"].report.pue
@@ -87,15 +88,15 @@ def test_cooling_moves_a_fixed_machine():
 
 
 def test_cooling_moves_the_default_study():
-    """What the rack can carry decides the domain, what is cooled the clock, what the plant draws the cost."""
+    """Chips as sold keep clock and domain under all but one; what the rack can carry and what the plant draws decide the cost."""
     rows = default_question()
-    # At 40 degC single-phase immersion needs 41.7 of the 41 days: no design holds the budgets.
-    assert [name for name, row in rows.items() if not row.feasible] == ["immersion-1p"]
+    assert all(row.feasible for row in rows.values())
     air, liquid, boiling = rows["air"], rows["direct-liquid"], rows["two-phase"]
     assert boiling.report.run_cost_usd < liquid.report.run_cost_usd < air.report.run_cost_usd
-    assert liquid.rack_chips > 2 * air.rack_chips and liquid.domain > air.domain
-    assert liquid.report.clock_ratio > air.report.clock_ratio
-    assert liquid.report.step_time_s < air.report.step_time_s
+    assert liquid.rack_chips > 2 * air.rack_chips and liquid.domain == air.domain == 8
+    assert liquid.report.clock_ratio == pytest.approx(1.0, rel=1e-9) and air.report.clock_ratio == pytest.approx(
+        1.0, rel=1e-9
+    )
     assert liquid.report.pue < air.report.pue
     # Immersion at 40 degC leaves least room below the junction's limit: its chips run slowest.
     assert min(rows, key=lambda name: float(rows[name].report.clock_ratio)) == "immersion-1p"
