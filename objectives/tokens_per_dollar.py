@@ -14,11 +14,11 @@ class TokensPerDollar(TrainingQuestion):
                 peak facility power <= power_budget_w
                 and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
 
-    Defaults: Llama-3.1-405B on its 15.6 T tokens within 120 days and 24 MW at the meter.
+    Defaults: Llama-3.1-405B on its 15.6 T tokens within 120 days and 25 MW at the meter.
     """
 
     time_budget_s: float = 120 * 86400.0
-    power_budget_w: float = 24e6
+    power_budget_w: float = 25e6
 
     name: ClassVar[str] = "tokens_per_dollar"
     minimised: ClassVar[str] = "cost_per_token_usd"
