@@ -213,6 +213,7 @@ def _cooling(draw: _Draw, chip: Chip) -> Cooling:
         junction_limit_k=draw.either(0.5, 358.15, draw.uniform(353, 378)),
         heat_flux_limit_w_per_m2=draw.log(8e5, 5e6),
         rack_limit_w=draw.log(1.5e4, 6e5),
+        loop_racks=draw.choice(1, 4, 8, 10),
         fan_fraction=draw.either(0.3, 0.0, draw.uniform(0.01, 0.2)),
         plant_fraction=draw.log(0.005, 0.1),
         approach_k=draw.uniform(4, 15),
@@ -298,6 +299,11 @@ def _network(draw: _Draw) -> Network:
         **_topology(draw, domain),
         level_chips=draw.either(0.3, 1e9, draw.choice(8, 16, 64, 72)),
         level_latency_s=draw.either(0.3, 0.0, draw.log(1e-7, 1e-6)),
+        switches_per_port=np.stack(
+            [np.zeros(draw.n), (taken := draw.either(0.2, 0.0, draw.log(0.01, 0.1))), taken / 2], 1
+        ),
+        switch_price_share=np.stack([np.zeros(draw.n), draw.uniform(0, 1), draw.uniform(0, 1)], 1),
+        switch_power_share=np.stack([np.zeros(draw.n), draw.uniform(0, 1), draw.uniform(0, 1)], 1),
         energy_j_per_byte=np.stack([draw.log(1e-12, 1e-10), draw.log(1e-11, 5e-10), draw.log(1e-11, 1e-9)], 1),
     )
 
@@ -350,7 +356,9 @@ def _reliability(draw: _Draw) -> Reliability:
         stack_failures_per_s=rate * draw.either(0.2, 0.0, 0.04),
         host_failures_per_s=rate * (1.0 - share) * 2.0,
         link_failures_per_s=rate * (1.0 - share) * 0.3,
+        switch_failures_per_s=rate * draw.either(0.2, 0.0, draw.uniform(0.1, 1)),
         rack_failures_per_s=rate * 0.2,
+        loop_failures_per_s=rate * draw.either(0.2, 0.0, draw.uniform(0.1, 2)),
         software_failures_per_chip_s=rate * (1.0 - share) * 0.4,
         failure_growth_per_k=draw.either(0.2, 0.0, draw.uniform(0.02, 0.09)),
         reference_junction_k=draw.uniform(333, 353),

@@ -32,6 +32,9 @@ class FabricTiers(NamedTuple):
     dimensions: float  # axes of a torus, else 1
     links: float  # of an endpoint
     switched: float  # 1, or 0 where endpoints pass traffic on
+    switches_per_endpoint: tuple[float, float]
+    switch_price_share: tuple[float, float]
+    switch_power_share: tuple[float, float]
 
 
 _TOPOLOGIES: Mapping[str, type[Topology]] = {
@@ -113,15 +116,28 @@ def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
         near, far = float(total(shape, inner, bought) / inner), float(total(shape, whole, bought) / whole)
         return near, max(far - near, 0.0) if count > pod else 0.0
 
+    def ports(shape: Topology, ends: Scalar, bought: Parts) -> Scalar:
+        return shape.switch_ports(ends)
+
+    taken = split(ports, bill)
+    usd, watts = split(Topology.price_usd, bill), split(Topology.power_w, wired)
+
+    def share(each: Scalar, of: tuple[float, float]) -> tuple[float, float]:
+        near, far = (float(each) * taken[i] / of[i] if of[i] > 0.0 else 0.0 for i in (0, 1))
+        return min(near, 1.0), min(far, 1.0)
+
     return FabricTiers(
         link=link.slug,
         pod=pod,
         core_bandwidth_ratio=float(shape.core_bandwidth_ratio),
         hops=hops,
         added_latency_s=(max(hops[0] - 1.0, 0.0) * step_s, max(hops[1] - 1.0, 0.0) * step_s),
-        usd_per_endpoint=split(Topology.price_usd, bill),
-        power_w_per_endpoint=split(Topology.power_w, wired),
+        usd_per_endpoint=usd,
+        power_w_per_endpoint=watts,
         dimensions=float(shape.dimensions),
         links=float(shape.links_per_endpoint(whole)),
         switched=float(shape.switched),
+        switches_per_endpoint=split(lambda shape, ends, _: shape.switches(ends), bill),
+        switch_price_share=share(bill.switch_port_usd, usd),
+        switch_power_share=share(bill.switch_port_w, watts),
     )

@@ -90,7 +90,7 @@ def _entry(
     )
 
 
-CAUSES = ("dies", "stacks", "hosts", "links", "racks", "software")
+CAUSES = ("dies", "stacks", "hosts", "links", "switches", "racks", "cooling", "software")
 """Parts whose failures interrupt a job."""
 
 ENTRIES: Mapping[str, Entry] = {
@@ -123,7 +123,8 @@ ENTRIES: Mapping[str, Entry] = {
         | _by_unit(
             {
                 "USD/(B/s)": "price core_price",
-                "1": "in_network_reduction oversubscription",
+                "1": "in_network_reduction oversubscription radix switch_price_share core_switch_price_share "
+                "switch_power_share core_switch_power_share",
                 "s": "core_latency",
                 "J/B": "core_energy",
             }
@@ -172,7 +173,7 @@ ENTRIES: Mapping[str, Entry] = {
         Reliability,
         optional_texts="counted_on",
         numbers={"storage_bandwidth": "B/s", "failures": "1/s"},
-        optional={"rack_chips": "chip"},
+        optional={"rack_chips": "chip", "oversubscription": "1"},
         optional_tables={"causes": (CAUSES, "1")},
     ),
     "recoveries": _entry("recovery", Recovery),

@@ -30,6 +30,19 @@ class Outside:
     usd_per_byte_per_s: tuple[float, float]
     dimensions: float  # of a torus, else 0
     links: float  # of a chip; 1 behind switches
+    switches_per_port: tuple[float, float]
+    switch_price_share: tuple[float, float]
+    switch_power_share: tuple[float, float]
+
+
+_PORTS = 3.0, 2.0
+"""Ports of switches that a port of a NIC takes: two levels of a tree of full bandwidth, and one level more."""
+
+
+def switches_per_port(link: Record) -> tuple[float, float]:
+    """Switches of the inner and the outer tier that a port of a NIC takes, none where a link states no `radix`."""
+    radix = link.si("radix", 0.0)
+    return (_PORTS[0] / radix, _PORTS[1] / radix) if radix else (0.0, 0.0)
 
 
 def scale_up_link(chip: Record, name: str | Path | None) -> Record:
@@ -78,8 +91,11 @@ def outside(
         return link.si(key), link.si(f"core_{key}", link.si(key))
 
     if counted is None:
+        shares = [
+            (link.si(key, 0.0), link.si(f"core_{key}", 0.0)) for key in ("switch_price_share", "switch_power_share")
+        ]
         return Outside(link, reach, bandwidth, stated("latency"), stated("energy"), stated("price"),
-                       link.si("dimensions", 0.0), link.si("links", 1.0))  # fmt: skip
+                       link.si("dimensions", 0.0), link.si("links", 1.0), switches_per_port(link), *shares)  # fmt: skip
 
     whole = link.si("bandwidth") * counted.links
 
@@ -92,6 +108,8 @@ def outside(
         (link.si("latency") + near, link.si("latency") + far),
         a_byte(counted.power_w_per_endpoint), a_byte(counted.usd_per_endpoint),
         counted.dimensions if fabric is not None and isinstance(topology(fabric), Torus) else 0.0, counted.links,
+        (counted.switches_per_endpoint[0], counted.switches_per_endpoint[1] * shared),
+        counted.switch_price_share, counted.switch_power_share,
     )  # fmt: skip
 
 
@@ -167,6 +185,9 @@ def network(
         bandwidth_spread=leaf([inner.si("bandwidth_spread", 0.0), spread, spread]),
         level_chips=leaf(inner.si("level_chips", NO_LEVELS)),
         level_latency_s=leaf(inner.si("level_latency", 0.0)),
+        switches_per_port=leaf([0.0, *outer.switches_per_port]),
+        switch_price_share=leaf([0.0, *outer.switch_price_share]),
+        switch_power_share=leaf([0.0, *outer.switch_power_share]),
         energy_j_per_byte=leaf([inner.si("energy"), *outer.energy_j_per_byte]),
     )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hwopt.catalog.fields import CAUSES
 from hwopt.catalog.load import built, positive, supported
+from hwopt.catalog.networks import switches_per_port
 from hwopt.errors import UserError
 from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
 
@@ -53,12 +54,16 @@ def sites(count: float, lines: str | Path | None = None, chips: float = math.inf
 _CAUSES_OF = "llama3-2024"
 """The fleet whose interruptions are published by cause, in counts: for fleets that state no causes."""
 
+_COUNTED_IN = "air"
+"""Cooling of the fleets whose loops were counted."""
+
 
 def reliability(name: str | Path = "fleet-mean") -> Reliability:
     """How often the parts of a machine interrupt a job, and how it recovers.
 
     A fleet publishes interruptions a chip-hour, f, on a machine that it names, and sometimes their causes. A part's rate is
-    `f share / parts a chip` of that machine; where no causes are stated they are Llama 3's.
+    `f share / parts a chip` of that machine; where no causes are stated they are Llama 3's. Switches that nothing is known of count
+    with their links.
 
     **Arguments:** `name` of an entry (`fleet-mean`, `llama3-2024`), or the path of a `.toml` of the same form.
 
@@ -71,14 +76,22 @@ def reliability(name: str | Path = "fleet-mean") -> Reliability:
         split.refuse("all of 'causes' are 0: something must fail")
     share = {cause: entry.si("failures") * count / sum(counts.values()) for cause, count in counts.items()}
     chip = supported("chips", str(entry.text.get("counted_on", "h100-sxm")))
-    server, port = chip.si("server_chips"), supported("links", str(chip.text["scale_out"])).si("lane")
+    link = supported("links", str(chip.text["scale_out"]))
+    server, ports = chip.si("server_chips"), chip.si("scale_out_bandwidth") / link.si("lane")
+    rack_chips = entry.si("rack_chips", split.si("rack_chips"))
+    near, core = switches_per_port(link)
+    switches = ports * (near + core / entry.si("oversubscription", link.si("oversubscription", 1.0)))
+    if not switches:
+        share["links"] += share["switches"]
     return built(
         Reliability, entry,
         die_failures_per_m2_s=share["dies"] / chip.si("heat_area", chip.si("die_area")),
         stack_failures_per_s=share["stacks"] / chip.si("memory_stacks"),
         host_failures_per_s=share["hosts"] * server,
-        link_failures_per_s=share["links"] / (chip.si("scale_out_bandwidth") / port),
-        rack_failures_per_s=share["racks"] * entry.si("rack_chips", split.si("rack_chips")),
+        link_failures_per_s=share["links"] / ports,
+        switch_failures_per_s=share["switches"] / switches if switches else 0.0,
+        rack_failures_per_s=share["racks"] * rack_chips,
+        loop_failures_per_s=share["cooling"] * rack_chips * supported("cooling", _COUNTED_IN).si("loop_racks"),
         software_failures_per_chip_s=share["software"],
     )  # fmt: skip
 

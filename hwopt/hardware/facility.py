@@ -63,6 +63,7 @@ class Cooling(eqx.Module):
     junction_limit_k: Scalar = quantity("K", "where the chip throttles", key="junction_temperature", stated="degC")
     heat_flux_limit_w_per_m2: Scalar = quantity("W/m2", "mean over the die", key="heat_flux")
     rack_limit_w: Scalar = quantity("W", "IT power of a rack that it cools", key="rack_power")
+    loop_racks: Scalar = ratio("racks that one loop, or row of air handlers, cools and stops with it", default=8.0)
     fan_fraction: Scalar = ratio("of server power that its fans take", most=1.0)
     plant_fraction: Scalar = ratio("pumps and coolers of the building over the heat they carry")
     approach_k: Scalar = quantity("K", "coolant supply above the wet bulb without a chiller")

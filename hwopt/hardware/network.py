@@ -59,6 +59,11 @@ class Network(eqx.Module):
     level_latency_s: Scalar = quantity(
         "s", "of the two switches and cables more on a way through two levels", default=0.0
     )
+    switches_per_port: PerTier = switch(
+        "switches, all levels of the tier, that a port of a NIC takes; 0 in the domain and where there are none", key=""
+    )
+    switch_price_share: PerTier = switch("of a tier's price that is its switches'", key="")
+    switch_power_share: PerTier = switch("of a tier's power that its switches draw", key="")
     energy_j_per_byte: PerTier = quantity(
         "J/B", "of switches, optics and cables outside the chip, per byte sent", follows="energy"
     )

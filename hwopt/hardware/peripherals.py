@@ -87,10 +87,12 @@ class Reliability(eqx.Module):
     )
     stack_failures_per_s: Scalar = quantity("1/s", "by a stack of HBM, at the reference junction", follows="failures")
     host_failures_per_s: Scalar = quantity("1/s", "by a server's processors, memory, disks, boards", follows="failures")
-    link_failures_per_s: Scalar = quantity(
-        "1/s", "by a port of a NIC with its cable, optics and share of switches", follows="failures"
+    link_failures_per_s: Scalar = quantity("1/s", "by a port of a NIC with its cable and optics", follows="failures")
+    switch_failures_per_s: Scalar = quantity("1/s", "by a switch of the fabric", follows="failures")
+    rack_failures_per_s: Scalar = quantity("1/s", "by a rack's supplies and chassis", follows="failures")
+    loop_failures_per_s: Scalar = quantity(
+        "1/s", "by a cooling loop: pumps, valves, leaks, control", follows="failures"
     )
-    rack_failures_per_s: Scalar = quantity("1/s", "by a rack's supplies, chassis, pumps", follows="failures")
     software_failures_per_chip_s: Scalar = quantity("1/s", "by software and what else, a chip", follows="failures")
     failure_growth_per_k: Scalar = quantity("1/K", "of dies and stacks, exp(growth (T - reference))")
     reference_junction_k: Scalar = quantity("K", "junction temperature at which failures are counted")

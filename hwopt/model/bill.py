@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import cost, machine, power, rack
+from hwopt.model import cost, fabric, machine, power, rack
 from hwopt.types import Scalar
 
 _PER_TB = 1e-12
@@ -39,7 +39,11 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
     bandwidth, watts = network.bandwidth_bytes_per_s, network.bandwidth_bytes_per_s * network.energy_j_per_byte
     dollars = bandwidth * prices.network_usd_per_byte_per_s
     levels = rack.domain_levels(cluster)
-    lanes, ports = bandwidth[0] / network.lane_bytes_per_s[0], bandwidth[1] / network.lane_bytes_per_s[1]
+    lanes, ports = bandwidth[0] / network.lane_bytes_per_s[0], fabric.ports_per_chip(cluster)
+    switches = fabric.switches_per_chip(cluster)
+    switched, each_switch = jnp.where(switches > 0.0, 1.0, 0.0), jnp.where(switches > 0.0, switches, 1.0)
+    switch_usd = switched * jnp.sum((dollars * network.switch_price_share)[1:])
+    switch_w = switched * jnp.sum((watts * network.switch_power_share)[1:])
     stacks = jnp.where(chip.hbm_stacks > 0.0, chip.hbm_stacks, 1.0)  # memory that no stacks are stated of counts as one
     memory_usd, memory_w = (
         cost.chip_usd(cluster) - prices.chip_base_usd,
@@ -60,7 +64,10 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
             bandwidth[0] * cluster.rack.optics_usd_per_byte_per_s,
             bandwidth[0] * cluster.rack.optics_energy_j_per_byte,
         ),
-        "NICs and fabric": Line(n * ports, (dollars[1] + dollars[2]) / ports, (watts[1] + watts[2]) / ports),
+        "NICs and cables": Line(
+            n * ports, (dollars[1] + dollars[2] - switch_usd) / ports, (watts[1] + watts[2] - switch_w) / ports
+        ),
+        "switches": Line(n * switches, switch_usd / each_switch, switch_w / each_switch),
         "hosts": Line(
             servers, prices.host_usd * cluster.rack.server_chips, facility.host_power_w * cluster.rack.server_chips
         ),

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import cost, power, rack, reliability
+from hwopt.model import cost, fabric, power, rack, reliability
 from hwopt.model.footprint import Footprint
 from hwopt.model.pace import at_work
 from hwopt.model.report import FEASIBILITY_TOLERANCE, ServingMargins, TrainingMargins
@@ -60,7 +60,7 @@ def machine(cluster: Cluster, given: Lifted | None) -> Machine:
         point, margin = lifted_point(cluster.chip, cluster.cooling, given.junction_k)
     it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
     stops = reliability.interruptions(cluster, cluster.chips, point.junction_k)
-    spares, storage_w = reliability.hot_spares(cluster, stops), cluster.chips * power.storage_w(cluster)
+    spares, storage_w = reliability.hot_spares(cluster, cluster.chips, stops), cluster.chips * power.storage_w(cluster)
     fed_w = (cluster.chips + spares) * it_peak_w + storage_w
     return Machine(
         cluster,
@@ -95,7 +95,7 @@ def outputs(
     cluster, point, chip = it.cluster, it.point, it.cluster.chip
     mfu = useful_flops_per_s / fastest_peak(chip, workload)
     parts = jnp.stack(list(breakdown))
-    ports = cluster.network.bandwidth_bytes_per_s[:2] / cluster.network.lane_bytes_per_s
+    lanes = cluster.network.bandwidth_bytes_per_s[0] / cluster.network.lane_bytes_per_s[0]
     fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
     return {
         "tokens_per_s": tokens_per_s,
@@ -114,8 +114,9 @@ def outputs(
         "rack_power_w": cluster.rack.chips * it.it_peak_w,
         "racks": rack.racks(cluster),
         "servers": cluster.chips / cluster.rack.server_chips,
-        "lanes": cluster.chips * ports[0],
-        "nics": cluster.chips * ports[1],
+        "lanes": cluster.chips * lanes,
+        "nics": cluster.chips * fabric.ports_per_chip(cluster),
+        "switches": cluster.chips * fabric.switches_per_chip(cluster),
         "floor_area_m2": rack.floor_area_m2(cluster),
         "pue": it.pue,
         "design_pue": it.design_pue,

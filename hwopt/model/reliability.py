@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import Reliability
+from hwopt.model.fabric import ports_per_chip, switches_per_chip
 from hwopt.model.maximum import Maximum
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -26,17 +27,19 @@ class Interruptions(NamedTuple):
     stacks: Scalar
     hosts: Scalar
     links: Scalar
+    switches: Scalar
     racks: Scalar
+    cooling: Scalar
     software: Scalar
 
 
 def interruptions(cluster: Cluster, chips: Scalar, junction_k: Scalar) -> Interruptions:
     """Interruptions of a job a second by the parts of its machine: `N` times the parts a chip times their rates.
 
-    Silicon by its area, memory by its stacks, hosts by the server, links by the port, racks by the rack, which takes its whole rack
-    once; dies and stacks grow with heat by `exp(g (T - T_ref))`, Arrhenius' `exp(E_a/k (1/T_ref - 1/T))` with its exponent
-    linear in T so that it stays log-log convex: the line touches at T_ref and lies above elsewhere, with 0.7 eV and 70 degC by 9 %
-    at 50 degC and 8 % at 90 degC.
+    Silicon by its area, memory by its stacks, hosts by the server, links by the port; and once for all that hangs on it a switch, a
+    rack, a cooling loop. Dies and stacks grow with heat by `exp(g (T - T_ref))`: Arrhenius' `exp(E_a/k (1/T_ref - 1/T))` with its
+    exponent linear in T so that it stays log-log convex. The line touches at T_ref and lies above elsewhere: with 0.7 eV, 70 degC
+    by 9 % at 50 and 8 % at 90 degC.
 
     Parts fail independently here. Measured small jobs do worse: at 1,024 GPUs of Meta's RSC-1 jobs lived 7.9 h where
     the rate of their nodes promises 28.8 h (3.7 times longer), since few nodes cause many failures and jobs also die of
@@ -48,15 +51,17 @@ def interruptions(cluster: Cluster, chips: Scalar, junction_k: Scalar) -> Interr
 
     **Source:** JEDEC JEP122 for the activation energy; Kokolis et al., arXiv 2410.21680, for the comparison.
     """
-    own, chip, network = cluster.reliability, cluster.chip, cluster.network
+    own, chip = cluster.reliability, cluster.chip
     heat = jnp.exp(own.failure_growth_per_k * (junction_k - own.reference_junction_k))
-    ports = network.bandwidth_bytes_per_s[1] / network.lane_bytes_per_s[1]
+    racks = chips / cluster.rack.chips
     return Interruptions(
         dies=chips * chip.heat_area_m2 * own.die_failures_per_m2_s * heat,
         stacks=chips * chip.hbm_stacks * own.stack_failures_per_s * heat,
         hosts=chips / cluster.rack.server_chips * own.host_failures_per_s,
-        links=chips * ports * own.link_failures_per_s,
-        racks=chips / cluster.rack.chips * own.rack_failures_per_s,
+        links=chips * ports_per_chip(cluster) * own.link_failures_per_s,
+        switches=chips * switches_per_chip(cluster) * own.switch_failures_per_s,
+        racks=racks * own.rack_failures_per_s,
+        cooling=racks / cluster.cooling.loop_racks * own.loop_failures_per_s,
         software=chips * own.software_failures_per_chip_s,
     )
 
@@ -66,19 +71,23 @@ def job_mtbf_s(stops: Interruptions) -> Scalar:
     return 1.0 / sum(stops[1:], start=stops[0])
 
 
-def hot_spares(cluster: Cluster, stops: Interruptions) -> Scalar:
-    """Chips that stand started beside a job: `n_server (m + z sqrt(m)) + n_rack m_racks`, m servers under repair at a time.
+def hot_spares(cluster: Cluster, chips: Scalar, stops: Interruptions) -> Scalar:
+    """Chips that stand started beside a job: `n_server (m + z sqrt(m)) + c`, m servers under repair and c chips in domains.
 
-    `m = rate x repair` is Poisson's mean and variance; a rack that fails takes its servers along.
+    `m = rate x repair` is Poisson's mean and variance; `c = repair (n_rack rate_racks + n_loop rate_loops + N rate_switch)`: a rack
+    or a loop takes its servers along, a switch of the lowest level those below it, which are all chips over all such switches;
+    those above are passed by. Means alone, since spares for the largest domain would be a share of the machine.
 
-    **Arguments:** `stops` of the job, 1/s.
+    **Arguments:** `chips` N of the job; its `stops`, 1/s.
 
     **Source:** warm standbys sized by a quantile of simultaneous failures, arXiv 2509.16293.
     """
     own, rack = cluster.recovery, cluster.rack
     servers = (stops.dies + stops.stacks + stops.hosts + stops.links) * own.repair_s
     spares = servers + own.spare_deviations * jnp.sqrt(servers + _NO_SERVER)
-    return own.hot_spares * (rack.server_chips * spares + rack.chips * stops.racks * own.repair_s)
+    with_racks = rack.chips * (stops.racks + cluster.cooling.loop_racks * stops.cooling)
+    with_switches = jnp.where(stops.switches > 0.0, chips * cluster.reliability.switch_failures_per_s, 0.0)
+    return own.hot_spares * (rack.server_chips * spares + (with_racks + with_switches) * own.repair_s)
 
 
 _NO_SERVER = 1e-24

@@ -140,6 +140,7 @@ class Report(eqx.Module):
     servers: Scalar = output("", "servers or trays", standing=True)
     lanes: Scalar = output("", "lanes of the domains' links, at the chips", standing=True)
     nics: Scalar = output("", "ports of NICs", standing=True)
+    switches: Scalar = output("", "switches of the fabric, one used in part counted in part", standing=True)
     floor_area_m2: Scalar = output("m2", "floor under the racks", standing=True)
     pue: Scalar = output("", "power at the meter over IT power, mean over the year", standing=True)
     design_pue: Scalar = output("", "the same on the design day", standing=True)

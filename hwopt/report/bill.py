@@ -1,5 +1,6 @@
 """The bill of an answer: what is bought, how many, at what price, what it draws, and where the price comes from."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ from hwopt.workload.train_serve import TrainServe
 _PRICED_BY = {
     "chips": ("chip", "price"), "HBM stacks": ("prices", "hbm_usd_per_byte"), "scale-up lanes": ("scale_up", "price"),
     "domain cabling": ("prices", "domain_usd_per_chip"), "optics beyond racks": ("rack", "optics_price"),
-    "NICs and fabric": ("scale_out", "price"), "hosts": ("prices", "host_usd"), "memory pool": ("pool", "price"),
+    "NICs and cables": ("scale_out", "price"), "switches": ("scale_out", "switch_price_share"),
+    "hosts": ("prices", "host_usd"), "memory pool": ("pool", "price"),
     "memory": ("prices", "hbm_usd_per_byte"), "racks": ("rack", "price"), "storage, TB": ("storage", "price"),
     "spares": ("prices", "spares_fraction"),
     "hot spares": ("recovery", "spare_deviations"), "chips of the least order unused": ("prices", "least_order"),
@@ -29,7 +31,10 @@ _PRICED_BY = {
 _ON_DIES = {"HBM stacks": "memory"}
 """Parts of a chip without stacks by other names."""
 
-_NOTHING = 1e-12
+_WHOLE = ("switches", "spares", "hot spares", "chips of the least order unused")
+"""Parts that the model counts in proportion to others, and the last of which is paid for in part; hot spares by the server."""
+
+_NOTHING, _ROUNDING = 1e-12, 1e-9
 
 
 class Row(NamedTuple):
@@ -72,7 +77,10 @@ def _rows(cluster: Cluster, records: Mapping[str, Record], label: str = "") -> I
         count, price, power = map(float, line)
         part = str(names.get(key, key))
         if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):
-            yield Row(label + part, count, price, power, _source(records, part))
+            lot = float(cluster.rack.server_chips) if part == "hot spares" else 1.0
+            whole = lot * math.ceil(count / lot * (1.0 - _ROUNDING)) if part in _WHOLE else count
+            in_use = count / whole
+            yield Row(label + part, whole, in_use * price, in_use * power, _source(records, part))
 
 
 @singledispatch

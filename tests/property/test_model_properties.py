@@ -272,11 +272,17 @@ def test_a_larger_die_is_never_hotter_for_the_same_power(cases, report):
     assert 0.1 < draws_more.mean() < 0.9
 
 
+LEAKING = 1e-5
+"""What a chip that cooling holds back may lose where its cap lets full load run hotter, and it leaks more."""
+
+
 def test_a_higher_power_cap_is_never_slower(cases, report):
     higher = with_more(cases, chip__power_cap_w=1.05)
-    assert (higher.clock_ratio >= report.clock_ratio * (1 - 1e-12)).all()
+    hotter = np.where(higher.junction_temperature_k > report.junction_temperature_k, LEAKING, 1e-12)
+    assert (higher.clock_ratio >= report.clock_ratio * (1 - hotter)).all()
     assert (higher.clock_ratio > report.clock_ratio).mean() > 0.1
-    assert (higher.step_time_s <= report.step_time_s * (1 + 1e-12)).all()
+    assert (higher.step_time_s <= report.step_time_s * (1 + hotter)).all()
+    assert (higher.step_time_s > report.step_time_s * (1 + 1e-12)).mean() < 1e-3
 
 
 def test_more_chips_never_live_longer(cases, report):
@@ -287,7 +293,7 @@ def test_more_chips_never_live_longer(cases, report):
 FAILURES = [
     f"reliability__{rate}"
     for rate in ("die_failures_per_m2_s", "stack_failures_per_s", "host_failures_per_s", "link_failures_per_s",
-                 "rack_failures_per_s", "software_failures_per_chip_s")
+                 "switch_failures_per_s", "rack_failures_per_s", "loop_failures_per_s", "software_failures_per_chip_s")
 ]  # fmt: skip
 
 
@@ -494,7 +500,10 @@ def test_carbon_parts_add_up(cases, report, parts):
 
 
 def fits(run, cluster, report):
-    """Where arithmetic at the rate of large GEMMs takes no more than the step: attention may run more efficiently."""
+    """Where arithmetic at the rate of large GEMMs takes no more than the step: attention may run more efficiently.
+
+    And where chips slow down for their own draw, attention does not: it is counted at full load while it runs.
+    """
     chip, mix = cluster.chip, run.gemm_precision
 
     def fastest(each):
@@ -506,7 +515,9 @@ def fits(run, cluster, report):
     peak = chip.peak_flops_per_s
     slower = fastest(1.0 / (peak * chip.matmul_efficiency)) / fastest(1.0 / peak)
     throttled = chip.clock_ratio / report.clock_ratio
-    return report.hfu * slower * throttled <= 1
+    attention = np.maximum(cluster.stack.attention_forward_efficiency, cluster.stack.attention_backward_efficiency)
+    slowest = np.where(mix > 0.0, chip.matmul_efficiency, 1.0).min(-1)
+    return (report.hfu * slower * throttled <= 1) & ((report.clock_margin >= 0.0) | (attention <= slowest))
 
 
 def test_power_adds_up(cases, report, parts):
@@ -565,9 +576,9 @@ def test_a_building_that_takes_nothing_draws_what_its_chips_draw(cases):
     )
     answer = run_model((run, bare, plan))
     assert (answer.pue == 1).all() and (answer.design_pue == 1).all()
-    np.testing.assert_allclose(answer.peak_power_w, cluster.chips * answer.chip_power_w, rtol=1e-15)
-    np.testing.assert_allclose(answer.rack_power_w, cluster.rack.chips * answer.chip_power_w, rtol=1e-15)
-    assert (answer.power_w <= answer.peak_power_w)[fits(run, bare, answer)].all()
+    np.testing.assert_allclose(answer.peak_power_w, cluster.chips * answer.chip_power_w, rtol=1e-14)
+    np.testing.assert_allclose(answer.rack_power_w, cluster.rack.chips * answer.chip_power_w, rtol=1e-14)
+    assert (answer.power_w <= answer.peak_power_w * (1.0 + 1e-12))[fits(run, bare, answer)].all()
 
 
 def test_activity_is_a_share(cases, report):
@@ -724,7 +735,8 @@ def test_both_precisions_in_one_process(cases):
 def test_every_input_moves_an_output():
     """Over 500 cases, each input 1 % larger (or 0.01 more, from zero) moves some leaf of the report.
 
-    But two, which serving alone knows: caches of keys and values; and SerDes, whose power moves with links that a design moves.
+    But two, which serving alone knows: caches of keys and values; SerDes, whose power moves with links that a design moves; and by
+    what the bill divides the money and the watts of the fabric.
     """
     some = random_cases(np.random.default_rng(35), 500)
     leaves, structure = jax.tree.flatten(some)
@@ -745,7 +757,9 @@ def test_every_input_moves_an_output():
             with np.errstate(invalid="ignore"):  # of two margins without a limit
                 if not (np.abs(each - before) > 1e-9 * np.abs(before)).any():
                     idle.add(name)
-    assert idle == {"stack.cache_rereads", "stack.cache_sharded", "chip.scale_up_idle_j_per_byte"}
+    divides = {f"network.switch_{of}_share[{tier}]" for of in ("price", "power") for tier in range(3)}
+    inside = {"network.switches_per_port[0]"}
+    assert idle - divides - inside == {"stack.cache_rereads", "stack.cache_sharded", "chip.scale_up_idle_j_per_byte"}
 
 
 def test_bottleneck_names_the_largest_part(report):

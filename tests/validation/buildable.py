@@ -190,6 +190,17 @@ def _bill(a: _Answer) -> list[str]:
         (same(a.count("HBM stacks"), report["hbm_stacks"]), f"{a.count('HBM stacks')} stacks on the bill"),
         (same(a.count("racks"), report["racks"]), f"{a.count('racks')} racks on the bill"),
         (same(a.count("hosts"), report["servers"]), f"{a.count('hosts')} hosts on the bill"),
-        (same(a.count("NICs and fabric"), report["nics"]), f"{a.count('NICs and fabric')} NICs on the bill"),
+        (same(a.count("NICs and cables"), report["nics"]), f"{a.count('NICs and cables')} NICs on the bill"),
+        (not _too_few_switches(a), _too_few_switches(a)),
+        (whole(a.count("hot spares") / a.server), f"{a.count('hot spares')} chips stand by in servers of {a.server:g}"),
+        (whole(a.count("spares")), f"{a.count('spares')} spares"),
         (as_sold or same(per_chip, sold, 1e-6), f"chips for {per_chip}, sold for {sold}"),
     )
+
+
+def _too_few_switches(a: _Answer) -> str:
+    """A tree of three levels takes five ports of switches for one of a NIC; whole switches of the link's radix have them."""
+    switches, ports = a.count("switches"), 5.0 * a.count("NICs and cables")
+    if whole(switches) and switches * a.out["radix"]["value"] >= ports * (1.0 - _CLOSE):
+        return ""
+    return f"{switches} switches of {a.out['radix']['value']} ports for {ports:g}"

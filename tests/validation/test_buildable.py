@@ -81,6 +81,11 @@ WRONG = {
     "out of time": lambda a: a["budgets"][0].update(used=1.1 * a["budgets"][0]["limit"]),
     "a part not on the bill": lambda a: a["bill"].pop(),
     "a chip too many on the bill": lambda a: a["bill"][0].update(count=a["bill"][0]["count"] + 1),
+    "half a switch": lambda a: [
+        row.update(count=row["count"] - 0.5, unit_price=row["unit_price"] * row["count"] / (row["count"] - 0.5))
+        for row in a["bill"]
+        if row["part"] == "switches"
+    ],
     "a chip below its price": lambda a: [
         row.update(unit_price=0.9 * row["unit_price"]) for row in a["bill"] if row["part"] == "chips"
     ],

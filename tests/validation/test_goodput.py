@@ -86,7 +86,7 @@ def of_a_job(chips: int, recovery: str) -> dict[str, float]:
         restart = float(model.recovery_s(cluster)) + drain
         interval = float(model.checkpoint_interval_s(save, mtbf, drain, hard_maximum))
         goodput = float(model.goodput(model.lost_at_interval(interval, save, mtbf, drain, restart)))
-        spares = float(model.hot_spares(cluster, stops)) / float(cluster.rack.server_chips)
+        spares = float(model.hot_spares(cluster, n, stops)) / float(cluster.rack.server_chips)
     return dict(mtbf=mtbf, save=save, drain=drain, restart=restart, interval=interval, goodput=goodput, spares=spares,
                 software=float(stops.software))  # fmt: skip
 

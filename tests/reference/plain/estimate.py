@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from tests.reference.plain import pool, rack
-from tests.reference.plain.failures import failures
+from tests.reference.plain.failures import failures, switches
 from tests.reference.plain.flops import flops, micro_batches
 from tests.reference.plain.kernels import chip_rates, wide_rate
 from tests.reference.plain.learning import fresh, loss
@@ -107,6 +107,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "servers": chips / cluster.rack.server_chips,
         "lanes": chips * float(cluster.network.bandwidth_bytes_per_s[0]) / float(cluster.network.lane_bytes_per_s[0]),
         "nics": chips * float(cluster.network.bandwidth_bytes_per_s[1]) / float(cluster.network.lane_bytes_per_s[1]),
+        "switches": switches(cluster, chips),
         "floor_area_m2": chips / cluster.rack.chips * cluster.rack.floor_area_m2,
         "pue": watts["pue"],
         "design_pue": watts["design_pue"],

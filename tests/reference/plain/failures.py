@@ -10,15 +10,25 @@ def interruptions(cluster, chips: float, kelvin: float) -> dict[str, float]:
     fleet, chip, network = cluster.reliability, cluster.chip, cluster.network
     hotter = math.exp(fleet.failure_growth_per_k * (kelvin - fleet.reference_junction_k))
     ports = float(network.bandwidth_bytes_per_s[1]) / float(network.lane_bytes_per_s[1])
+    standing = 1.0 / cluster.rack.chips
     each = {
         "dies": hotter * fleet.die_failures_per_m2_s * chip.heat_area_m2,
         "stacks": hotter * fleet.stack_failures_per_s * chip.hbm_stacks,
         "hosts": fleet.host_failures_per_s / cluster.rack.server_chips,
         "links": fleet.link_failures_per_s * ports,
-        "racks": fleet.rack_failures_per_s / cluster.rack.chips,
+        "switches": fleet.switch_failures_per_s * switches(cluster, 1.0),
+        "racks": fleet.rack_failures_per_s * standing,
+        "cooling": fleet.loop_failures_per_s * standing / cluster.cooling.loop_racks,
         "software": fleet.software_failures_per_chip_s,
     }
     return {cause: chips * rate for cause, rate in each.items()}
+
+
+def switches(cluster, chips: float) -> float:
+    """Of the fabric: what the ports of both tiers take."""
+    links = cluster.network
+    port = float(links.lane_bytes_per_s[1])
+    return sum(chips * float(links.bandwidth_bytes_per_s[i]) / port * float(links.switches_per_port[i]) for i in (1, 2))
 
 
 def standing_by(cluster, stops: dict[str, float]) -> float:
@@ -28,7 +38,11 @@ def standing_by(cluster, stops: dict[str, float]) -> float:
         return 0.0
     servers = back.repair_s * sum(stops[cause] for cause in ("dies", "stacks", "hosts", "links"))
     servers += back.spare_deviations * math.sqrt(servers)
-    return servers * rack.server_chips + back.repair_s * stops["racks"] * rack.chips
+    loop = rack.chips * cluster.cooling.loop_racks
+    taken_along = stops["racks"] * rack.chips + stops["cooling"] * loop
+    if stops["switches"]:
+        taken_along += cluster.chips * cluster.reliability.switch_failures_per_s
+    return servers * rack.server_chips + back.repair_s * taken_along
 
 
 def failures(run, cluster, kelvin: float, weights: float) -> dict[str, float]:

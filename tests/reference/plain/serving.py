@@ -6,7 +6,7 @@ import math
 
 from tests.reference.plain import rack
 from tests.reference.plain.estimate import peak_seconds_per_flop
-from tests.reference.plain.failures import interruptions
+from tests.reference.plain.failures import interruptions, switches
 from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.pace import asked_core_w
@@ -117,6 +117,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "servers": chips / cluster.rack.server_chips,
         "lanes": chips * float(cluster.network.bandwidth_bytes_per_s[0]) / float(cluster.network.lane_bytes_per_s[0]),
         "nics": chips * float(cluster.network.bandwidth_bytes_per_s[1]) / float(cluster.network.lane_bytes_per_s[1]),
+        "switches": switches(cluster, chips),
         "floor_area_m2": chips / cluster.rack.chips * cluster.rack.floor_area_m2,
         "pue": pue,
         "design_pue": draw["design_pue"],

@@ -35,6 +35,9 @@ def network(**changed) -> Network:
         "bandwidth_spread": [0.0, 0.0, 0.0],
         "level_chips": 1e9,
         "level_latency_s": 0.0,
+        "switches_per_port": [0.0, 3 / 64, 2 / 64],
+        "switch_price_share": [0.0, 0.3, 0.5],
+        "switch_power_share": [0.0, 0.5, 0.6],
         "energy_j_per_byte": [1e-11, 1e-10, 1e-10],
     }
     return Network(**{name: np.array(value) for name, value in {**fields, **changed}.items()})

@@ -29,17 +29,25 @@ BOLTZMANN_EV = 8.617333e-5
 # Spans of what a design may hold: chips, junction, bytes of a checkpoint, and the fields in their order.
 SPANS = (
     (1.0, 1e6), (300.0, 380.0), (1e9, 1e14),
-    (1e-8, 1e-5), (1e-11, 1e-8), (1e-10, 1e-7), (1e-11, 1e-8), (1e-10, 1e-7), (1e-11, 1e-8), (0.001, 0.1), (320.0, 360.0),
+    (1e-8, 1e-5), (1e-11, 1e-8), (1e-10, 1e-7), (1e-11, 1e-8), (1e-10, 1e-7), (1e-10, 1e-7), (1e-10, 1e-7), (1e-11, 1e-8),
+    (0.001, 0.1), (320.0, 360.0),
     (10.0, 3600.0), (1e9, 1e11), (0.1, 60.0), (1e7, 1e10),
 )  # fmt: skip
 
 
-def machine(held: Reliability, area=8e-4, stacks=5.0, ports=1.0, server=8.0, rack=16.0) -> types.SimpleNamespace:
-    """What of a cluster fails: servers of eight chips, two to a rack, by default."""
+def machine(
+    held: Reliability, area=8e-4, stacks=5.0, ports=1.0, server=8.0, rack=16.0, loop=10.0
+) -> types.SimpleNamespace:
+    """What of a cluster fails: servers of eight chips, two to a rack, ten racks to a row, by default."""
     return types.SimpleNamespace(
         reliability=held,
         chip=types.SimpleNamespace(heat_area_m2=area, hbm_stacks=stacks),
-        network=types.SimpleNamespace(bandwidth_bytes_per_s=(1.0, ports), lane_bytes_per_s=(1.0, 1.0)),
+        network=types.SimpleNamespace(
+            bandwidth_bytes_per_s=np.array([1.0, ports, ports]),
+            lane_bytes_per_s=np.array([1.0, 1.0]),
+            switches_per_port=np.array([0.0, 3 / 64, 2 / 64]),
+        ),
+        cooling=types.SimpleNamespace(loop_racks=loop),
         rack=types.SimpleNamespace(server_chips=server, chips=rack),
     )
 
@@ -137,18 +145,26 @@ def test_an_unknown_fleet_and_an_unknown_machine_are_refused(tmp_path):
 
 
 def test_rate_at_the_reference_is_the_published_one_of_the_machine_it_was_counted_on():
-    """And dies and stacks alone grow with heat, by 0.64 of Llama 3's causes."""
+    """And dies and stacks alone grow with heat, by 0.64 of Llama 3's causes. The machine is in air."""
     for name in names("reliability"):
         entry, held = record("reliability", name), reliability(name)
         split = entry if "causes.dies" in entry.quantities else record("reliability", "llama3-2024")
-        counted = catalog.cluster(entry.text["counted_on"], 1024, reliability=name, rack_chips=split.si("rack_chips"))
+        over = entry.si("oversubscription", 1.0)
+        counted = catalog.cluster(
+            entry.text["counted_on"],
+            1024,
+            reliability=name,
+            rack_chips=split.si("rack_chips"),
+            cooling="air",
+            oversubscription=over,
+        )
         with jax.enable_x64(True):
             rates = [model.interruptions(counted, 1000.0, held.reference_junction_k + k) for k in (0.0, 10.0)]
             base, warmer = (np.array([float(rate) for rate in each]) for each in rates)
         assert base.sum() == pytest.approx(1000 * entry.si("failures"), rel=1e-12)
         counts = np.array([split.si(f"causes.{cause}") for cause in model.Interruptions._fields])
         np.testing.assert_allclose(base / base.sum(), counts / counts.sum(), rtol=1e-9)
-        grown = np.where(np.arange(6) < 2, np.exp(10.0 * float(held.failure_growth_per_k)), 1.0)
+        grown = np.where(np.arange(8) < 2, np.exp(10.0 * float(held.failure_growth_per_k)), 1.0)
         np.testing.assert_allclose(warmer, base * grown, rtol=1e-9)
 
 
@@ -159,9 +175,11 @@ def test_larger_packages_and_more_parts_fail_more_often():
     double = model.interruptions(machine(held, area=16e-4, stacks=10.0), 1000.0, 343.15)
     assert float(double.dies / base.dies) == pytest.approx(2) and float(double.stacks / base.stacks) == pytest.approx(2)
     fewer = model.interruptions(machine(held, ports=0.5, server=16.0, rack=32.0), 1000.0, 343.15)
-    for name in ("links", "hosts", "racks"):
+    for name in ("links", "switches", "hosts", "racks", "cooling"):
         assert float(getattr(fewer, name) / getattr(base, name)) == pytest.approx(0.5)
     assert float(fewer.software) == float(base.software)
+    shared = model.interruptions(machine(held, loop=20.0), 1000.0, 343.15)
+    assert float(shared.cooling / base.cooling) == pytest.approx(0.5) and float(shared.racks) == float(base.racks)
 
 
 def test_the_line_through_arrhenius_lies_above_it():
@@ -244,7 +262,7 @@ def test_without_failures_nothing_is_lost():
     held = reliability()
     fields = [*(float(getattr(held, field)) for field in FIELDS), RATE]
     with jax.enable_x64(True):
-        share = lost(np.array([1e4, 343.15, 1e12, *[1e-30] * 6, *fields[6:]]))
+        share = lost(np.array([1e4, 343.15, 1e12, *[1e-30] * 8, *fields[8:]]))
         assert float(model.goodput(share)) == pytest.approx(1.0, abs=1e-9)
         assert float(model.time_multiplier(share)) == pytest.approx(1.0, abs=1e-9)
 
@@ -257,7 +275,7 @@ def test_beyond_the_cap_numbers_stay_finite_and_the_margin_says_so():
 
 
 # Growth with heat and its reference temperature are constants: no variables of the claim.
-FREE = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 14])
+FREE = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16])
 
 
 def of_free(row, maximum=hard_maximum):
@@ -313,7 +331,7 @@ def with_spares(chips: float, **changed):
         cluster = eqx.tree_at(lambda c, name=name: getattr(c.recovery, name), cluster, np.float64(value))
     with jax.enable_x64(True):
         stops = model.interruptions(cluster, chips, cluster.reliability.reference_junction_k)
-        return cluster, stops, float(model.hot_spares(cluster, stops))
+        return cluster, stops, float(model.hot_spares(cluster, chips, stops))
 
 
 @pytest.mark.parametrize("chips", [64.0, 16384.0, 524288.0])
@@ -322,7 +340,8 @@ def test_spares_are_servers_under_repair_and_a_margin(chips):
     stops = model.Interruptions(*map(float, stops))
     day = float(cluster.recovery.repair_s)
     mean = day * float(stops.dies + stops.stacks + stops.hosts + stops.links)
-    assert spares == pytest.approx(8 * (mean + 3 * math.sqrt(mean)) + 16 * day * float(stops.racks), rel=1e-9)
+    taken_along = 16 * stops.racks + 160 * stops.cooling + chips * float(cluster.reliability.switch_failures_per_s)
+    assert spares == pytest.approx(8 * (mean + 3 * math.sqrt(mean)) + day * taken_along, rel=1e-9)
     enough = poisson_at_most(math.floor(mean + 3 * math.sqrt(mean)), mean)
     assert enough > 0.97  # of the time; the normal quantile of 99.87 % where servers are many
     assert with_spares(chips, repair_s=2 * day)[2] > 1.4 * spares > with_spares(chips, spare_deviations=1.0)[2]
@@ -344,11 +363,11 @@ def test_spares_are_log_log_convex():
     cluster = catalog.cluster("h100-sxm", 4096.0, recovery="hot-spares")
 
     def of(x):
-        stops = model.Interruptions(x[0], x[1], x[2], x[3], x[4], jnp.ones_like(x[0]))
-        return model.hot_spares(eqx.tree_at(lambda c: c.recovery.repair_s, cluster, x[5]), stops)
+        stops = model.Interruptions(*x[:7], jnp.ones_like(x[0]))
+        return model.hot_spares(eqx.tree_at(lambda c: c.recovery.repair_s, cluster, x[7]), x[8], stops)
 
-    points = np.exp(np.random.default_rng(8).uniform(np.log(1e-9), np.log(1e-3), (200, 6)))
-    points[:, 5] *= 1e9
+    points = np.exp(np.random.default_rng(8).uniform(np.log(1e-9), np.log(1e-3), (200, 9)))
+    points[:, 7:] *= 1e9
     assert_log_log_convex(of, points, 1e-6)
 
 
