@@ -202,6 +202,8 @@ DERIVED = {
             ("stack", "per_s"),
             ("host", "per_s"),
             ("link", "per_s"),
+            ("switch", "per_s"),
+            ("loop", "per_s"),
             ("rack", "per_s"),
             ("software", "per_chip_s"),
         )
