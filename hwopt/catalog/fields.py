@@ -219,6 +219,6 @@ NEVER_ZERO = frozenset({
     "substrate_yield", "fab_yield", "logic_density", "speed", "dies", "enabled_fraction", "clock", "matrix_per_vector",
     "matrix_transistors", "radix", "rails", "planes", "ports", "hosts", "routers", "global_links", "reticle", "package_limit",
     "usable_edge", "cable_limit", "capacity", "update_bandwidth", "checkpoint_bandwidth", "input_bandwidth",
-    "dimensions", "links",
+    "dimensions", "links", "loop_racks",
 })  # fmt: skip
 """Quantities and tables that the model divides by."""

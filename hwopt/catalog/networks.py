@@ -45,6 +45,14 @@ def switches_per_port(link: Record) -> tuple[float, float]:
     return (_PORTS[0] / radix, _PORTS[1] / radix) if radix else (0.0, 0.0)
 
 
+def _switches_share(link: Record, of: str) -> tuple[float, float]:
+    """Of the price or the power of both tiers, what their switches are."""
+    shares = link.si(f"switch_{of}_share", 0.0), link.si(f"core_switch_{of}_share", 0.0)
+    if max(shares) > 1.0:
+        link.refuse(f"a share of its {of} is {max(shares):g}: it must not exceed 1")
+    return shares
+
+
 def scale_up_link(chip: Record, name: str | Path | None) -> Record:
     """The link of a chip's scale-up domain, or the one asked for instead."""
     return supported("links", str(chip.text["scale_up"]) if name is None else name)
@@ -91,9 +99,7 @@ def outside(
         return link.si(key), link.si(f"core_{key}", link.si(key))
 
     if counted is None:
-        shares = [
-            (link.si(key, 0.0), link.si(f"core_{key}", 0.0)) for key in ("switch_price_share", "switch_power_share")
-        ]
+        shares = [_switches_share(link, of) for of in ("price", "power")]
         return Outside(link, reach, bandwidth, stated("latency"), stated("energy"), stated("price"),
                        link.si("dimensions", 0.0), link.si("links", 1.0), switches_per_port(link), *shares)  # fmt: skip
 
