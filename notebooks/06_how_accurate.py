@@ -134,8 +134,8 @@ for chip in sorted({row["accelerator"] for row in scored}):
         print(f"  {chip:<22}{np.mean(own <= 1):4.0%} of {len(own)}")
 
 # %% [markdown]
-# Over all runs the intervals hold what they promise; by chip they don't everywhere: on B200 and the 500 W H100 little more
-# than half lie inside. The tail to the left is of machines slower than the model can explain, not faster.
+# Over all runs the intervals hold what they promise; by chip they don't everywhere: on B200 and the 500 W H100 about
+# half lie inside. The tail to the left is of machines slower than the model can explain, not faster.
 #
 # ## Your own runs
 #
