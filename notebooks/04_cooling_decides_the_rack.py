@@ -171,6 +171,6 @@ print(f"a domain of {domains[0]:.0f} for {domains[1]:.0f}")
 # ## What this does not show
 #
 # Coolers are a few numbers each (two resistances, coolant temperature, limits of rack and flux, shares of fans and plant, $ a
-# watt), with sources in `hwopt catalog cooling direct-liquid`: no pressure drops, no manifold; loops fail at one rate, whatever the technology. The site
-# is the average of the United States; `site="norway"` or `"singapore"` moves air and PUE. What refitting a hall costs is left
-# out, and so is a plant that fails as a whole.
+# watt), with sources in `hwopt catalog cooling direct-liquid`: no pressure drops, no manifold; loops fail at one rate, whatever
+# the technology. The site is the average of the United States; `site="norway"` or `"singapore"` moves air and PUE. What
+# refitting a hall costs is left out, and so is a plant that fails as a whole.

@@ -14,8 +14,7 @@ from hwopt.convex.interior_point import Status
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.integers.boxes import Boxes
-from hwopt.optim.bounding import bounded
+from hwopt.optim.certified import leaf
 from hwopt.optim.optimum_sensitivity import NoOptimum, _solved_again, optima, optimum_sensitivity
 from hwopt.optim.programmes import Programmes
 from hwopt.study.sensitivity.inputs import template_inputs
@@ -57,9 +56,7 @@ def found(problem, inputs):
 
 def solved(problem: Problem) -> tuple[float, dict[str, float]]:
     """Logarithm of the optimum at `DESIGN`, and the continuous design, as the search sees them."""
-    box = Boxes.of_points(point_of(problem)[None])
-    known = bounded(Programmes(problem, lattice_of(problem)), box, tolerance=1e-10)
-    programme, answers = known.programme, known.answers
+    programme, answers = leaf(Programmes(problem, lattice_of(problem)), point_of(problem))
     assert answers.status[0] == Status.solved
     names = {each.name for each in problem.variables}
     design = {name: y for name, y in zip(programme.names, answers.y[0], strict=True) if name in names}
