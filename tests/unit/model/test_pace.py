@@ -119,3 +119,21 @@ def test_a_capped_chip_draws_no_more_than_its_cap(cap):
         assert float(low.step_time_s) >= float(high.step_time_s)
         assert float(low.power_w) <= float(low.pue) * float(low.peak_power_w) / float(low.design_pue)
         assert 0.0 < float(low.clock_ratio) <= float(high.clock_ratio) <= 1.0
+
+
+def test_second_derivatives_are_those_of_the_clock_that_is_kept():
+    """Halley's step carries two orders; a step of Newton's would carry one."""
+    cluster = catalog.cluster("gb300", 64.0, cooling="air")
+    with jax.enable_x64(True):
+        chip = at_work(cluster.chip, operating_point(cluster.chip, cluster.cooling))
+
+        def slowdown(seconds):
+            busy, waits = seconds
+            none = jnp.zeros_like(busy)
+            return pace(chip, KernelTime(busy, waits, none, busy + waits, busy, busy)).slowdown
+
+        at = jnp.array([1.0, 0.01])
+        assert float(slowdown(at)) > 1.1
+        step, slope = 1e-5, jax.grad(slowdown)
+        differences = [(slope(at.at[i].add(step)) - slope(at.at[i].add(-step))) / (2 * step) for i in range(2)]
+        np.testing.assert_allclose(jax.hessian(slowdown)(at), np.array(differences), rtol=1e-6, atol=1e-8)
