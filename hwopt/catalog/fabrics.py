@@ -116,15 +116,13 @@ def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
         near, far = float(total(shape, inner, bought) / inner), float(total(shape, whole, bought) / whole)
         return near, max(far - near, 0.0) if count > pod else 0.0
 
-    def ports(shape: Topology, ends: Scalar, bought: Parts) -> Scalar:
-        return shape.switch_ports(ends)
-
-    taken = split(ports, bill)
+    ports = split(lambda shape, ends, _: shape.switch_ports(ends), bill)
     usd, watts = split(Topology.price_usd, bill), split(Topology.power_w, wired)
 
-    def share(each: Scalar, of: tuple[float, float]) -> tuple[float, float]:
-        near, far = (float(each) * taken[i] / of[i] if of[i] > 0.0 else 0.0 for i in (0, 1))
-        return min(near, 1.0), min(far, 1.0)
+    def share(port: Scalar, of: tuple[float, float]) -> tuple[float, float]:
+        """What switches are of a sum over both tiers; at most all of it, whatever rounding says."""
+        near, far = (min(float(port) * n / all_, 1.0) if all_ > 0.0 else 0.0 for n, all_ in zip(ports, of, strict=True))
+        return near, far
 
     return FabricTiers(
         link=link.slug,

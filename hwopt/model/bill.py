@@ -39,7 +39,7 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
     bandwidth, watts = network.bandwidth_bytes_per_s, network.bandwidth_bytes_per_s * network.energy_j_per_byte
     dollars = bandwidth * prices.network_usd_per_byte_per_s
     levels = rack.domain_levels(cluster)
-    lanes, ports = bandwidth[0] / network.lane_bytes_per_s[0], fabric.ports_per_chip(cluster)
+    lanes, ports = fabric.lanes_per_chip(cluster), fabric.ports_per_chip(cluster)
     switches = fabric.switches_per_chip(cluster)
     switched, each_switch = jnp.where(switches > 0.0, 1.0, 0.0), jnp.where(switches > 0.0, switches, 1.0)
     switch_usd = switched * jnp.sum((dollars * network.switch_price_share)[1:])

@@ -1,7 +1,12 @@
-"""Parts of the network outside the domain: ports of NICs, and the switches behind them."""
+"""Parts of the network: lanes of the domain's links, ports of NICs, and the switches behind those."""
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.types import Scalar
+
+
+def lanes_per_chip(cluster: Cluster) -> Scalar:
+    """Lanes of the domain's links that a chip has: its bandwidth in the domain over that of a lane."""
+    return cluster.network.bandwidth_bytes_per_s[0] / cluster.network.lane_bytes_per_s[0]
 
 
 def ports_per_chip(cluster: Cluster) -> Scalar:

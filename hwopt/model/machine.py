@@ -95,7 +95,6 @@ def outputs(
     cluster, point, chip = it.cluster, it.point, it.cluster.chip
     mfu = useful_flops_per_s / fastest_peak(chip, workload)
     parts = jnp.stack(list(breakdown))
-    lanes = cluster.network.bandwidth_bytes_per_s[0] / cluster.network.lane_bytes_per_s[0]
     fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
     return {
         "tokens_per_s": tokens_per_s,
@@ -114,7 +113,7 @@ def outputs(
         "rack_power_w": cluster.rack.chips * it.it_peak_w,
         "racks": rack.racks(cluster),
         "servers": cluster.chips / cluster.rack.server_chips,
-        "lanes": cluster.chips * lanes,
+        "lanes": cluster.chips * fabric.lanes_per_chip(cluster),
         "nics": cluster.chips * fabric.ports_per_chip(cluster),
         "switches": cluster.chips * fabric.switches_per_chip(cluster),
         "floor_area_m2": rack.floor_area_m2(cluster),
