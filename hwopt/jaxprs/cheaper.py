@@ -22,7 +22,7 @@ ONE = np.float64(1.0)
 
 
 def cheaper(line: StraightLine) -> StraightLine:
-    """The same functions with cheaper operations."""
+    """The same functions with cheaper operations, of which no derivatives are taken any more."""
     divisors = Counter(id(each.arguments[1]) for each in line.operations if each.name == "div")
     return line.again(_Cheaper(frozenset(each for each, count in divisors.items() if count > 1)))
 
@@ -30,7 +30,9 @@ def cheaper(line: StraightLine) -> StraightLine:
 class _Cheaper(Simplifier):
     """**Arguments:** `inverted`: symbols of the line that are to be inverted once, by `id`."""
 
-    rules = Simplifier.rules | {"exp": "_exp", "neg": "_neg", "add": "_sum", "add_any": "_sum"}
+    rules = Simplifier.rules | {
+        "exp": "_exp", "neg": "_neg", "add": "_sum", "add_any": "_sum", "stop_gradient": "_held",
+    }  # fmt: skip
 
     def __init__(self, inverted: frozenset[int]):
         super().__init__()
@@ -55,6 +57,10 @@ class _Cheaper(Simplifier):
             cases = [self._exp(each) for each in x.arguments[1:]]
             return None if any(each is None for each in cases) else self.simplified("select_n", x.arguments[0], *cases)
         return None
+
+    def _held(self, x: Element) -> Element:
+        """Itself, as no more derivatives are taken: what moved by zero to carry them goes."""
+        return x
 
     def _neg(self, x: Symbol) -> Element | None:
         if x.name == "sub":

@@ -11,6 +11,7 @@ from jaxtyping import Array
 from hwopt.hardware.chip import Chip
 from hwopt.model.maximum import pick
 from hwopt.model.roofline import KernelTime
+from hwopt.model.root import held, root
 from hwopt.model.thermal import OperatingPoint, core_power_w, fixed_power_w, voltage_ratio
 from hwopt.quantity import computed
 from hwopt.types import Scalar
@@ -50,9 +51,8 @@ class Pace(NamedTuple):
 
 AS_ASKED = Pace(1.0, 1.0)
 
-_STEPS = 6
-"""Newton steps to the clock: the sixth is exact in float64 from half of the clock asked for on, with Halley's after it from a
-quarter on. That alone carries derivatives, those of the first two orders."""
+_STEPS = 7
+"""Newton steps to the clock: the sixth is exact in float64 from half of the clock asked for on, the seventh from a third on."""
 
 
 def pace(chip: Chip, kernels: KernelTime) -> Pace:
@@ -60,8 +60,9 @@ def pace(chip: Chip, kernels: KernelTime) -> Pace:
 
     Their clock f is the one asked for, f_a, or else the one at which they draw what is allowed on average:
     `P_core(f_a) (V / V_a)^2 C + P_HBM H = (P_allowed - P_L(f)) (M + C f_a / f)`, C and H their seconds of arithmetic at f_a and of
-    HBM, M what HBM adds beyond C. Times f that is a cubic in f, convex and above zero at f_a, so Newton steps from there fall
-    onto its root. Faster HBM moves the same bytes at the same energy: it shortens M, so the sum of both times falls with it.
+    HBM, M what HBM adds beyond C. Times `u = f / f_a` and over C that is a cubic in u, convex and above zero at 1, so Newton steps
+    from there fall onto its root. Faster HBM moves the same bytes at the same energy: it shortens M, so the sum of both times falls
+    with it.
 
     M is kept as at f_a, which counts a little too much where HBM bounds some of them. The time is the least over f of the
     larger of `M + C f_a / f` and `energy / allowed power`: log-log convex but for that M, a difference. No proof meets it:
@@ -71,38 +72,33 @@ def pace(chip: Chip, kernels: KernelTime) -> Pace:
     """
     if not isinstance(chip, RunningChip):
         return AS_ASKED
-    asked, v = chip.clock_ratio, chip.threshold_voltage_fraction
-    growth = 1.0 - v
-    arithmetic, added = kernels.arithmetic_s, kernels.memory_s
-    core = chip.core_power_w * asked * arithmetic
-    memory = (fixed_power_w(chip) - chip.standby_power_w) * kernels.hbm_s
-    left_w, steeper_w = chip.allowed_w - chip.hot_leakage_w * v, chip.hot_leakage_w * growth
-    cubic = core * growth * growth
-    square = growth * 2.0 * v * core + steeper_w * added
-    linear = core * v * v + memory - left_w * added + steeper_w * asked * arithmetic
-    constant = left_w * asked * arithmetic
-    over = ((cubic * asked + square) * asked + linear) * asked > constant
-    slows = jnp.where(chip.slows, over & (arithmetic > 0.0), False)
-    # Rows that keep the clock get a problem that has it as its root, so that no gradient is a quotient by zero.
-    cubic, square = (jnp.where(slows, x, 0.0) for x in (cubic, square))
-    linear, constant = jnp.where(slows, linear, 1.0), jnp.where(slows, constant, asked)
+    v, growth = chip.threshold_voltage_fraction, (1.0 - chip.threshold_voltage_fraction) * chip.clock_ratio
+    core_w, hbm_w = chip.core_power_w * chip.clock_ratio, fixed_power_w(chip) - chip.standby_power_w
+    steeper_w, left_w = chip.hot_leakage_w * growth, chip.allowed_w - chip.hot_leakage_w * v
+    computes = kernels.arithmetic_s > 0.0
+    per_arithmetic = 1.0 / jnp.where(computes, kernels.arithmetic_s, 1.0)
+    added, hbm = kernels.memory_s * per_arithmetic, kernels.hbm_s * per_arithmetic
+    cubic = growth * growth * core_w
+    square = 2.0 * growth * v * core_w + steeper_w * added
+    linear = v * v * core_w + steeper_w + hbm_w * hbm - left_w * added
+    slows = jnp.where(chip.slows, computes & (square + linear > left_w - cubic), False)
+    # Rows that keep the clock get a problem with a root, so that no gradient is a quotient by zero.
+    linear = jnp.where(slows, linear, 1.0)
 
-    def at(parts: tuple[Array, ...], clock: Array) -> tuple[Array, Array]:
-        """Of the cubic: its value over its slope, and that slope."""
-        cubic, square, linear, constant = parts
-        slope = (3.0 * cubic * clock + 2.0 * square) * clock + linear
-        return (((cubic * clock + square) * clock + linear) * clock - constant) / slope, slope
+    def newton(_: Array, ratio: Array) -> Array:
+        return ((twice * ratio + bends) * ratio * ratio + constant) / ((thrice * ratio + 2.0 * bends) * ratio + slope)
 
-    parts = cubic, square, linear, constant
-    held = jax.lax.stop_gradient(parts)
-    begin = jax.lax.stop_gradient(asked * jnp.ones_like(constant))
-    near = jax.lax.fori_loop(0, _STEPS, lambda _, clock: clock - at(held, clock)[0], begin)
-    newton, slope = at(parts, near)
-    bends = (3.0 * cubic * near + square) / slope  # half the second derivative over the first
-    clock = near - newton / (1.0 - newton * bends)
-    slowdown = pick(slows, asked / clock, jnp.ones_like(clock))
-    volts = voltage_ratio(chip, clock) / voltage_ratio(chip, asked)
-    return Pace(slowdown, pick(slows, volts * volts, jnp.ones_like(clock)))
+    bends, slope, constant, twice, thrice = held((square, linear, left_w, 2.0 * cubic, 3.0 * cubic))
+    near = jax.lax.fori_loop(0, _STEPS, newton, jnp.ones_like(slope))
+    ratio = root(
+        near,
+        value=((cubic * near + square) * near + linear) * near - left_w,
+        slope=(3.0 * cubic * near + 2.0 * square) * near + linear,
+        bend=6.0 * cubic * near + 2.0 * square,
+    )
+    ratio = pick(slows, ratio, jnp.ones_like(ratio))
+    volts = (v + growth * ratio) / (v + growth)
+    return Pace(1.0 / ratio, volts * volts)
 
 
 def settled(chip: Chip, kernels: KernelTime, *, beside: KernelTime | None = None) -> KernelTime:

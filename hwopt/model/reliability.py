@@ -13,6 +13,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import Reliability
 from hwopt.model.fabric import ports_per_chip, switches_per_chip
 from hwopt.model.maximum import Maximum
+from hwopt.model.root import held, lambert_above_branch, moved
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
 
@@ -127,41 +128,22 @@ def drain_s(checkpoint: Scalar, chips: Scalar, bytes_per_s_per_chip: Scalar) -> 
     return checkpoint / (chips * bytes_per_s_per_chip)
 
 
-_STEPS = 5
-"""Newton steps to the best interval, from above: the fifth moves it by less than 1e-12 of itself."""
-
 _TERMS = 9
 """Terms of `sinh(y) / y` in y^2: the next is below 1e-9 where a run gets ahead at all, `y < 2.3`."""
-
-
-_SMALL = 0.1
-"""Up to here exponentials less their first terms are series: differences would lose float32."""
-
-
-def _beyond_linear(x: Scalar) -> Scalar:
-    """`x - (1 - e^-x)` for x of zero or more."""
-    small = x < _SMALL
-    y, series = jnp.where(small, x, 0.0), 1.0
-    for k in range(9, 2, -1):
-        series = 1.0 - y * (1.0 / k) * series
-    return jnp.where(small, 0.5 * y * y * series, x + jnp.expm1(-x))
 
 
 def checkpoint_interval_s(save: Scalar, mtbf: Scalar, drain: Scalar, maximum: Maximum) -> Scalar:
     """Time of work between two saves: the least time lost, and not before storage has the last save.
 
-    `tau / M = 1 - e^(-(tau + delta) / M)`, where the renewal process has its least; Young's `sqrt(2 delta M)` where a save is short
-    against the time between failures, M where it is long.
+    `tau / M = 1 - e^(-(tau + delta) / M)`, where the renewal process has its least: `1 + W_0(-e^(-1 - delta / M))`. Young's
+    `sqrt(2 delta M)` where a save is short against the time between failures, M where it is long.
 
     **Source:** Young, CACM 1974; Daly, FGCS 2006.
     """
     delta = save / mtbf
-    young = jnp.sqrt(2.0 * delta)
-    share = jnp.where(young < 1.0, young, 1.0)
-    for _ in range(_STEPS):
-        passed = share + delta
-        gone = -jnp.expm1(-passed)
-        share = share - (_beyond_linear(passed) - delta) / gone
+    share = lambert_above_branch(jnp.sqrt(-2.0 * jnp.expm1(-delta)))
+    step, lost = moved(delta), held(jnp.exp(-(share + delta)))  # in which `1 - tau / M` has no rounding
+    share = share + step * (lost / share) * (1.0 - 0.5 * step / (share * share))
     return maximum(share * mtbf, drain)
 
 

@@ -1,11 +1,11 @@
 """Heat: what a chip may draw, the clock that leaves it, and the temperature it settles at.
 
-Leakage grows with temperature and temperature with leakage, so the operating point is the root of an equation. Roots are
-found by a fixed number of Newton steps, which differentiate both ways; or the temperature is given, and a margin says
-whether it settles there.
+Leakage grows with temperature and temperature with leakage, so the operating point is the root of an equation, found by a fixed
+number of Newton steps; or the temperature is given, and a margin says whether it settles there.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K, Chip
 from hwopt.hardware.facility import Cooling
+from hwopt.model.root import held, lambert_above_branch, moved, root
 from hwopt.types import Scalar
 
 LOWEST_CLOCK = 0.05
@@ -23,8 +24,6 @@ LEAST_RISE_K = 1e-3
 """Of the junction above the coolant; stands for a coolant that is too warm to cool, which is infeasible."""
 
 _CLOCK_STEPS = 8  # the 7th is exact in float64 for chips far wilder than any on record
-_FEEDBACK_STEPS = 3  # the 3rd is exact in float64
-_LAST_TERM = 11.0 / 72.0 / math.sqrt(2.0) - 0.25 * (5.0 / 3.0 - math.sqrt(2.0))  # no feedback without leakage
 
 
 class OperatingPoint(NamedTuple):
@@ -117,19 +116,17 @@ def retreat_k(chip: Chip, cooling: Cooling, clock_ratio: Scalar, allowed_w: Scal
 def feedback(gain: Scalar) -> Scalar:
     """Leakage settled over leakage before it heats, as a logarithm: the lower root w of `w = z e^w`, Lambert's `-W_0(-z)`.
 
-    The series about the fold, `w = 1 - p + p^2/3 - 11 p^3/72` with `p = (2 (1 - e z))^(1/2)`, and a last term that makes
-    it exact at z = 0 too, is right to 0.007; a Newton step squares that. Log-log convex.
+    Log-log convex, with `w' = e^w / (1 - w)`.
 
     **Arguments:** `gain` z, 0 or more: kelvins by leakage a kelvin, before leakage heats. From 1/e on heat runs away: held.
     """
     largest = (1.0 - 4.0 * float(jnp.finfo(jnp.result_type(gain)).eps)) / math.e
     gain = jnp.where(gain < largest, gain, largest)
-    p = jnp.sqrt(2.0 - 2.0 * math.e * gain)
-    w = 1.0 - p * (1.0 - p * (1.0 / 3.0 - p * (11.0 / 72.0 - _LAST_TERM * p)))
-    for _ in range(_FEEDBACK_STEPS):
-        settled = gain * jnp.exp(w)
-        w = w - (w - settled) / (1.0 - settled)
-    return w
+    w = 1.0 - lambert_above_branch(jnp.sqrt(2.0 - 2.0 * math.e * gain))
+    settled = held(gain) * jnp.exp(w)
+    w = w - (w - settled) / (1.0 - settled)  # exact where w is small, too
+    left, step = 1.0 - w, moved(gain) * jnp.exp(w)
+    return w + step / left * (1.0 + 0.5 * step / left * (1.0 + 1.0 / left))
 
 
 def highest_sustainable(chip: Chip, cooling: Cooling, allowed_w: Scalar) -> Scalar:
@@ -165,23 +162,19 @@ def sustained_clock(chip: Chip, cooling: Cooling, allowed_w: Scalar, solvable: A
     """
     resistance = thermal_resistance_k_per_w(chip, cooling)
     warmest = cooling.coolant_temperature_k + resistance * allowed_w
-    v = chip.threshold_voltage_fraction
+    start = highest_sustainable(chip, cooling, allowed_w)
     # Rows without a root get a problem that has one, so that no gradient is a quotient by zero.
     core_w = jnp.where(solvable, chip.core_power_w, 1.0)
     warm_w = jnp.where(solvable, leakage_w(chip, 1.0, warmest), 0.0)
     left_w = jnp.where(solvable, allowed_w - fixed_power_w(chip), 1.0)
     gain = resistance * chip.leakage_per_k
     runaway_w = 1.0 / jnp.where(gain * warm_w * voltage_ratio(chip, chip.clock_ratio) > 0.5, gain, 1.0)
-    # The root moves with none of these.
-    asked, lowest, start = jax.lax.stop_gradient(
-        (chip.clock_ratio, lowest_clock(chip), highest_sustainable(chip, cooling, allowed_w))
-    )
-    start = jnp.log(jnp.where(start > lowest, start, lowest) / asked)
-    lowest = jnp.log(lowest / asked)
 
-    def closer(_: Array, ratio: Array) -> Array:
+    def value_and_slope(parts: tuple[Array, ...], ratio: Array) -> tuple[Array, Array]:
+        """Of g, by the logarithm of the clock over the one asked for, with which the root does not move."""
+        v, core_w, warm_w, left_w, gain, runaway_w = parts
         clock = asked * jnp.exp(ratio)
-        volts = voltage_ratio(chip, clock)
+        volts = v + (1.0 - v) * clock
         growth = 1.0 - v / volts  # of log V by log f
         excess = gain * warm_w * volts
         retreats = excess > 1.0
@@ -192,11 +185,23 @@ def sustained_clock(chip: Chip, cooling: Cooling, allowed_w: Scalar, solvable: A
         removed_fall = growth * jnp.where(retreats, runaway_w, 0.0)
         per_removed = 1.0 / (left_w - runaway_w * jnp.log(jnp.where(retreats, excess, 1.0)))
         slope = (core * (1.0 + 2.0 * growth) + leak_slope) * (1.0 / drawn) + removed_fall * per_removed
-        ratio = ratio - jnp.log(drawn * per_removed) * (1.0 / slope)
+        return jnp.log(drawn * per_removed), slope
+
+    parts = chip.threshold_voltage_fraction, core_w, warm_w, left_w, gain, runaway_w
+    still, asked, lowest, start = held((parts, chip.clock_ratio, lowest_clock(chip), start))
+    start = jnp.log(jnp.where(start > lowest, start, lowest) / asked)
+    lowest = jnp.log(lowest / asked)
+
+    def closer(_: Array, ratio: Array) -> Array:
+        value, slope = value_and_slope(still, ratio)
+        ratio = ratio - value * (1.0 / slope)
         ratio = jnp.where(ratio > 0.0, 0.0, ratio)
         return jnp.where(ratio < lowest, lowest, ratio)
 
-    return asked * jnp.exp(jax.lax.fori_loop(0, _CLOCK_STEPS, closer, start))
+    near = jax.lax.fori_loop(0, _CLOCK_STEPS, closer, start)
+    _, (_, bend) = jax.jvp(partial(value_and_slope, still), (near,), (jnp.ones_like(near),))
+    value, slope = value_and_slope(parts, near)
+    return asked * jnp.exp(root(near, value, slope, bend))
 
 
 def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
@@ -237,7 +242,7 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
     # The rise x above the temperature without leakage: x = R P_L exp(beta x). Beyond `hottest` by rounding alone.
     cold_rise = resistance * cold_leakage
     rise = cold_rise * jnp.exp(feedback(chip.leakage_per_k * cold_rise))
-    beyond = jax.lax.stop_gradient(rise - (hottest - coolest))
+    beyond = held(rise - (hottest - coolest))
     rise = rise - jnp.where(beyond > 0.0, beyond, 0.0)
     junction = jnp.where(throttled, hottest, coolest + rise)
     leak = leakage_w(chip, clock, junction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hwopt.jaxprs.derivatives import pulled_back
 from hwopt.jaxprs.kept import traced
 from hwopt.model.estimate import estimate
+from hwopt.model.serving import cache
 from tests.cases import replace
 from tests.compiling import THOROUGH
 from tests.serving_cases import serving_cases
@@ -140,3 +142,17 @@ def test_drafts_count_in_float32():
         acceptance = np.float32(1.0 - below)
         expected = sum(float(acceptance) ** i for i in range(5))
         assert float(gained_by_four(jnp.asarray(acceptance))) == pytest.approx(expected, rel=1e-6)
+
+
+def test_shared_keys_and_values_have_no_kink_where_ranks_are_as_many_as_heads():
+    """Ranks that spread a head's keys and values among them hold `k / t` of a token each, on both sides."""
+    service, cluster, plan = jax.tree.map(lambda leaf: leaf[0], serving_cases(np.random.default_rng(83), 1))
+    grouped = replace(service, model__kv_heads=8.0, model__kv_rank=0.0)
+    spread = replace(cluster.stack, cache_sharded=1.0)
+
+    def held(tp):
+        return jnp.log(cache.held_token_bytes(grouped, eqx.tree_at(lambda p: p.tp, plan, tp), spread))
+
+    with jax.enable_x64(True):
+        for ranks in (4.0, 8.0, 16.0):
+            assert float(jax.grad(held)(jnp.asarray(ranks))) == pytest.approx(-1.0 / ranks, rel=1e-12)

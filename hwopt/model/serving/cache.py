@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import above_zero, hard_maximum
+from hwopt.model.maximum import above_zero
 from hwopt.model.work import kv_heads_per_chip
 from hwopt.plan import Plan
 from hwopt.stack import Stack
@@ -23,8 +23,10 @@ def token_bytes(service: Service, plan: Plan) -> Scalar:
 
 def copies(shape: Transformer, plan: Plan) -> Scalar:
     """Ranks that share the keys and values of one head, or of one latent: `max(t/k, 1)`."""
-    shared = plan.tp / shape.kv_heads
-    return jnp.where(shape.kv_rank > 0, plan.tp, hard_maximum(shared, jnp.ones_like(shared)))
+    shared = kv_heads_per_chip(shape, plan) * (
+        plan.tp / shape.kv_heads
+    )  # so that what copies share keeps no kink at t = k
+    return jnp.where(shape.kv_rank > 0, plan.tp, shared)
 
 
 def held_token_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
