@@ -97,3 +97,7 @@ class Stack(eqx.Module):
         "share of the master weights' bytes stored (0.5: the 16 bits that the weights lack)", default=1.0
     )
     layers_whole: Scalar = ratio("layers held whole at once: gathered weights, gradients not added up yet", default=2.0)
+    level: Scalar = ratio(
+        "time of a step over what its parts say, of kernels and communication alike: what software nobody measured costs",
+        default=1.0,
+    )

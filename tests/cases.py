@@ -451,6 +451,7 @@ def _stack(draw: _Draw) -> Stack:
         logit_bytes=np.resize([2.0, 6.0, 14.0, 4.0], draw.n),
         master_kept=np.resize([1.0, 0.5], draw.n),
         layers_whole=np.resize([2.0, 0.5, 1.0, 2.0], draw.n),
+        level=draw.either(0.6, 1.0, draw.uniform(0.8, 1.6)),
         cache_sharded=np.resize([0.0, 1.0, 0.0, 0.0, 0.0], draw.n),
         cache_rereads=np.resize([0.0, 0.0, 0.6, 0.0, 1.0, 0.0, 0.0], draw.n),
         logarithmic_passes=np.resize([0.0, 0.0, 1.0], draw.n),

@@ -18,7 +18,6 @@ from hwopt.catalog import Calibration
 from hwopt.catalog.chips import architecture
 from hwopt.catalog.load import read_toml
 from hwopt.catalog.names import data_root
-from hwopt.evidence.stacks import OTHERS, software_family
 from hwopt.hardware.calibration import FAMILY, STACK
 from hwopt.optim.solution import Solution
 from hwopt.types import PRECISIONS
@@ -40,7 +39,7 @@ FLOORS = {
 
 TERMS = tuple(FLOORS)
 
-_SOFTWARE = {"JAX": "jax", "PyTorch": "pytorch", "2021 stacks": "stacks_of_2021", OTHERS: "other_software"}
+_SOFTWARE = {"JAX": "jax", "PyTorch": "pytorch", "2021 stacks": "stacks_of_2021", catalog.OTHERS: "other_software"}
 
 MEMORY = "memory_half_width"
 """Key of the half width, in the logarithm, of a chip's peak memory."""
@@ -54,7 +53,7 @@ def terms(
     **Arguments:** `run`; the chip's `architecture` and the `stack`'s name; the `calibration` that predicts;
     `without`: the source that its fit left out.
     """
-    software = _SOFTWARE.get(software_family(stack))
+    software = _SOFTWARE.get(catalog.software_family(stack))
     applying = {
         "moe": run.model.experts > 1.0,
         "long_sequence": run.sequence_length >= LONG_SEQUENCE,

@@ -12,7 +12,6 @@ from hwopt.evidence.calibration.fit import Posterior, across, fit, leave_out
 from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
 from hwopt.evidence.calibration.widths import fit_widths, half_widths, weighted_quantile
 from hwopt.evidence.intervals import MEMORY, TERMS, terms
-from hwopt.evidence.stacks import software_family
 from hwopt.evidence.validation.score import Scored, cells_of
 from hwopt.evidence.validation.validate import score
 
@@ -46,7 +45,7 @@ def gather() -> Evidence:
     observations = Observations.of(timed_runs(RUNS / "train.csv"))
     everything = fit(observations)
     by_source, sources = leave_out(observations, observations.sources, everything)
-    software = np.array([software_family(stack) for stack in observations.stacks])
+    software = np.array([catalog.software_family(stack) for stack in observations.stacks])
     by_software, _ = leave_out(observations, software, everything)
     by_generation = {name: across(observations, fitted, predicted) for name, fitted, predicted in GENERATIONS}
     features = _known_features(observations)

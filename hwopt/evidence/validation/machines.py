@@ -47,6 +47,7 @@ class Machine(NamedTuple):
     scale_out_gbit_per_s: float | None  # of a chip; None: the accelerator's
     stack: str
     settings: Settings = Settings()
+    operation: str = catalog.BENCHMARK
 
 
 def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
@@ -72,10 +73,10 @@ def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
 
 
 @cache
-def _parts(accelerator: str, domain: float | None, links: float | None, stack: str) -> Cluster:
+def _parts(accelerator: str, domain: float | None, links: float | None, stack: str, operation: str) -> Cluster:
     return catalog.cluster(
         accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links, constants=catalog.LITERATURE,
-        operation=catalog.BENCHMARK,
+        operation=operation,
     )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def constants(calibration: Calibration | None) -> Constants:
     @lru_cache(_MACHINES)
     def of(machine: Machine, without: str) -> Cluster:
         links = machine.scale_out_gbit_per_s and to_si(machine.scale_out_gbit_per_s, "Gb/s")
-        cluster = _parts(machine.accelerator, machine.domain, links, machine.stack)
+        cluster = _parts(machine.accelerator, machine.domain, links, machine.stack, machine.operation)
         cluster = replace(cluster, stack=software(cluster.stack, machine.settings))
         return catalog.with_constants(cluster, calibration, machine.architecture, machine.stack, without=without)
 
