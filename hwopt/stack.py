@@ -49,6 +49,9 @@ class Stack(eqx.Module):
     dispatch_deduplicated: Scalar = ratio(
         "1: of a token's copies for experts of one scale-up domain only one travels there", default=0.0
     )
+    dispatch_bytes_share: Scalar = ratio(
+        "bytes of tokens on their way to experts over those on their way back (0.5: 8 bit there, 16 back)", default=1.0
+    )
     tp_overlap: Scalar = ratio("share of the work that can hide tensor parallelism")
     cp_overlap: Scalar = ratio("the same of context parallelism")
     ep_overlap: Scalar = ratio("the same of expert parallelism")

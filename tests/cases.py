@@ -84,6 +84,8 @@ def _transformer(draw: _Draw, kind: np.ndarray) -> dict:
         local_layers_fraction=draw.either(0.3, draw.uniform(0.2, 0.9), 0.0),
         window_tokens=draw.either(0.5, draw.log(300, 2e4), 1e9),
         parallel_layers=np.resize([0.0, 0.0, 1.0, 0.0], draw.n),
+        routed_groups=np.where(moe, np.resize([0.0, 4.0, 0.0, 1.0, 2.0], draw.n), 0.0),
+        misaligned_heads=np.resize([0.0, 0.0, 0.0, 1.0], draw.n),
     )
 
 
@@ -431,6 +433,7 @@ def _stack(draw: _Draw) -> Stack:
         recompute_stops_early=np.resize([1.0, 0.0, 0.0], draw.n),
         weight_cast_share=np.resize([0.0, 1.0, 0.3], draw.n),
         dispatch_deduplicated=np.resize([0.0, 1.0], draw.n),
+        dispatch_bytes_share=np.resize([1.0, 0.5, 1.0], draw.n),
         gather_efficiency=np.resize([1.0, 0.4, 1.0, 1.0], draw.n),
         tp_overlap=overlap(),
         cp_overlap=overlap(),

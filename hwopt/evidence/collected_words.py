@@ -115,7 +115,7 @@ RUN = tuple(map(Rule._make, (
     ("tp_overlap", _SETTINGS, r"vanilla tp|tp overlap off|without tp overlap|no tp overlap", "0"),
     ("pp_overlap", _SETTINGS, r"overlaps? of p2p off|no p2p overlap", "0"),
     # estimate, 0.5 to 0.95 of other work
-    ("ep_overlap", _SETTINGS, r"(?<!no )(?<!without )(a2a|all-to-all)[ _]overlap(?!=(none|false))", "0.8"),
+    ("ep_overlap", _SETTINGS, r"(?<!no )(?<!without )(a2a|all-to-all)[ _]overlap(?!=(none|false)| off)", "0.8"),
     ("deduplicated_dispatch", _SETTINGS, r"deepep|hybrid-?ep", "yes"),
     ("host_graphs", _SETTINGS, r"cuda_graph=(?!none)(\w+/)?full_iteration", "step"),
     ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|(?<!no )(?<!without )cuda graph", "parts"),

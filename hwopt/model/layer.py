@@ -23,8 +23,17 @@ from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 _ELEMENTWISE_KERNELS = 8.0  # norms, adds, rotary, activation of a layer, launched separately
+
+
+MISALIGNED = 5.0
+"""Time of products of stored scores whose inner side is no multiple of 16 B over that of aligned ones: loads of single elements.
+
+**Source:** estimate, 2 to 8; NVIDIA, Matrix Multiplication Background (recalled), says that kernels lose most of their speed; a
+fused kernel pads a head instead.
+"""
 
 
 class Exposed(NamedTuple):
@@ -105,7 +114,7 @@ def _attention(
     stored = stack.attention_scores_stored
     elements = stored * work.attention_score_elements(run, plan)
     streams = work.attention_stream_bytes(run, plan)
-    rate = wide_rate(chip, run)
+    rate = wide_rate(chip, run) / (1.0 + stored * run.model.misaligned_heads * (MISALIGNED - 1.0))
 
     def core(flops: Array, efficiency: Array, stream_bytes: Array, score_bytes: float, kernels: float) -> KernelTime:
         written = elements * score_bytes
@@ -180,22 +189,28 @@ def direction(
     return Exposed.of(everything, host_s=host, hidden_s=unseen, **comm_s)
 
 
-def _distinct_domains(cluster: Cluster, plan: Plan, copies: Scalar) -> Scalar:
-    """Scale-up domains that a token's k experts lie in, over k: `n / (n + 0.6 (k - 1))` for a group of n domains.
+def _distinct_domains(cluster: Cluster, plan: Plan, w: Transformer) -> Scalar:
+    """Scale-up domains that a token's k experts lie in, over k: `n / (n + 0.6 (k - 1))` for a group of n domains, at most
+    `routed_groups / k` where routing is limited to so many (a kink).
 
     A fit to `n (1 - (1 - 1/n)^k) / k`, the mean for experts chosen at random, within 10 % for n >= 4
     and k <= 8, 30 % for n = 2.
     """
+    copies = w.experts_per_token
     domains = members_per_tier(cluster.network, plan.ep, plan.expert_tp)
     beyond = domains[1] * domains[2]
-    return beyond * (1.0 / (beyond + 0.6 * above_zero(copies - 1.0)))
+    anywhere = beyond * (1.0 / (beyond + 0.6 * above_zero(copies - 1.0)))
+    limited = w.routed_groups > 0
+    most = jnp.where(limited, w.routed_groups, 1.0) / jnp.where(copies > 0, copies, 1.0)
+    return jnp.where(limited, anywhere - above_zero(anywhere - most), anywhere)
 
 
 def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> Scalar:
     """Dispatch of token copies to experts and their way back, before any overlap."""
     stack, w = cluster.stack, flow.model
     sent = work.routed_tokens(flow, plan) * w.hidden * flow.activation_bytes * flow.routing_imbalance
-    once = 1.0 - stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w.experts_per_token))
+    sent = sent * (0.5 + 0.5 * stack.dispatch_bytes_share)
+    once = 1.0 - stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w))
     launch = stack.collective_launch_s
     return 2.0 * moe * collectives.all_to_all_s(cluster.network, sent, plan.ep, plan.expert_tp, launch, once)
 
