@@ -11,6 +11,7 @@ import numpy as np
 from hwopt import catalog
 from hwopt.catalog import Calibration
 from hwopt.evidence.columns import MeasuredRun
+from hwopt.evidence.protocol import study
 from hwopt.hardware.cluster import Cluster
 from hwopt.stack import Stack
 from hwopt.units import to_si
@@ -98,4 +99,4 @@ def constants(calibration: Calibration | None) -> Constants:
         cluster = replace(cluster, stack=software(cluster.stack, machine.settings))
         return catalog.with_constants(cluster, calibration, machine.architecture, machine.stack, without=without)
 
-    return lambda machine, source: of(machine, source if source in left_out else "")
+    return lambda machine, source: of(machine, study(source) if study(source) in left_out else "")
