@@ -46,6 +46,9 @@ class Stack(eqx.Module):
     host_moe_layer_s: Scalar = quantity(
         "s", "the same of an MoE layer: router, dispatch with sizes read back, experts", default=3e-3
     )
+    host_collective_s: Scalar = quantity(
+        "s", "host time to enqueue one of a layer's collectives among tensor-parallel ranks", default=0.0
+    )
     dispatch_deduplicated: Scalar = ratio(
         "1: of a token's copies for experts of one scale-up domain only one travels there", default=0.0
     )

@@ -428,6 +428,7 @@ def _stack(draw: _Draw) -> Stack:
         kernel_launch_s=good(0.0, draw.log(3e-7, 1e-5)),
         host_layer_s=good(0.0, draw.log(1e-5, 3e-3)),
         host_moe_layer_s=good(0.0, draw.log(1e-5, 1e-2)),
+        host_collective_s=np.resize([0.0, 2e-4, 0.0, 1e-3], draw.n),
         expert_gemm_factor=np.resize([1.0, 0.7, 0.9], draw.n),
         routing_passes=np.resize([1.0, 2.5, 1.5, 1.0], draw.n),
         recompute_stops_early=np.resize([1.0, 0.0, 0.0], draw.n),

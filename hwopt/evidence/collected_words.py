@@ -21,6 +21,7 @@ STACKS = (
     (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, whoever publishes them
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg|\bmetaseq", "megatron-2021"),
     (r"gaudi|habana|synapse", "optimum-habana"),
+    (r"nanotron", "torchtitan-eager"),
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),

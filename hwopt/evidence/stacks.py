@@ -10,7 +10,9 @@ _CHIP_YEARS = {"volta": 2021, "ampere": 2023, "hopper": 2024, "blackwell": 2025,
 _LATEST = "nemo-2025"
 _MEGATRON = ((2022, "megatron-2021"), (2023, "megatron-2023"), (2024, "nemo-2024"))
 """Last year of a stack -> the stack that NVIDIA's users ran."""
-_OWN = {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana"} | dict.fromkeys(("cdna2", "cdna3", "cdna4"), "rocm-primus-2025")
+_OWN = {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana"} | dict.fromkeys(
+    ("cdna2", "cdna3", "cdna4"), "rocm-primus-2025"
+)
 
 
 class Habits(NamedTuple):

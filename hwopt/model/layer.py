@@ -14,7 +14,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.footprint import micro_batches
-from hwopt.model.maximum import Maximum, above_zero, hidden, overlapped
+from hwopt.model.maximum import Maximum, above_zero, hidden, overlapped, several
 from hwopt.model.pace import Pace, settled
 from hwopt.model.parameters import Weights
 from hwopt.model.roofline import KernelTime, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
@@ -34,6 +34,10 @@ MISALIGNED = 5.0
 **Source:** estimate, 2 to 8; NVIDIA, Matrix Multiplication Background (recalled), says that kernels lose most of their speed; a
 fused kernel pads a head instead.
 """
+
+
+_COLLECTIVES = 4.0
+"""Of a layer in one direction among tensor-parallel ranks: an all-gather and a reduce-scatter around attention and the MLP each."""
 
 
 class Exposed(NamedTuple):
@@ -162,10 +166,12 @@ def direction(
     gather_s: Array,
     moe: Array,
     maximum: Maximum,
+    collectives: Array | float = 0.0,
 ) -> Exposed:
     """One direction of one layer, from its kernels and its communication (tensor, context, expert).
 
-    Each communication hides under what is there before it, so that no work hides two at once.
+    Each communication hides under what is there before it, so that no work hides two at once. The host enqueues the layer and
+    its `collectives` meanwhile.
     """
     stack = cluster.stack
 
@@ -181,7 +187,8 @@ def direction(
     inner = everything.total_s + tp + cp
     ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap)
     device = inner + ep
-    before = maximum(device, (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s)
+    enqueued = (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s + collectives * stack.host_collective_s
+    before = maximum(device, enqueued)
     gather, gather_hidden = beside(before, gather_s, stack.dp_overlap)
     host = everything.launch_s + (before - device)
     unseen = tp_hidden + cp_hidden + ep_hidden + gather_hidden
@@ -269,7 +276,8 @@ def layer_time(
     comm, gather, scatter = _communication(run, cluster, plan, weights, moe)
     tp, cp, ep = comm
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
-    forward = direction(cluster, kernels, comm, gather, moe, maximum)
+    launched = _COLLECTIVES * several(plan.tp)
+    forward = direction(cluster, kernels, comm, gather, moe, maximum, launched)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to the weights that train
     backward_kernels = Kernels(
         products=kernels.products.scaled(gradients),
@@ -277,11 +285,11 @@ def layer_time(
         experts=kernels.experts.scaled(gradients),
         passes=kernels.passes.scaled(2.0),
     )
-    backward = direction(cluster, backward_kernels, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum)
+    backward = direction(cluster, backward_kernels, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum, launched)
     # Weights gathered for the backward pass serve the repetition too.
     needed = layer_kernels(flow, cluster, plan, moe, table, attention, stack.recompute_stops_early).settled(
         cluster.chip
     )
-    again = direction(cluster, needed, comm, jnp.zeros_like(tp), moe, maximum).scaled(plan.recompute_full)
+    again = direction(cluster, needed, comm, jnp.zeros_like(tp), moe, maximum, launched).scaled(plan.recompute_full)
     attention_share = (1.0 - plan.recompute_full) * plan.recompute_attention
     return forward.plus(backward).plus(again.plus(Exposed.of(kernels.attention).scaled(attention_share)))

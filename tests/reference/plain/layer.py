@@ -142,6 +142,7 @@ def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
     gradients_s = gather(run, cluster, plan, moe, stack.gradient_bytes * run.trainable_fraction)
 
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
+    host += 4.0 * min(plan.tp - 1.0, 1.0) * stack.host_collective_s
     times = lambda factor, kernels: tuple(factor * x for x in kernels)
     both = 1.0 + run.trainable_fraction
     chip = cluster.chip

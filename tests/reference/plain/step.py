@@ -109,7 +109,9 @@ def step(run, cluster, plan) -> dict:
     sends = 2.0 * plan.virtual_stages * one_send
     sends_exposed, sends_hidden = beside(stack, slowest, sends, stack.pp_overlap * min(plan.virtual_stages - 1.0, 1.0))
     work_left = (slowest + sends_exposed) * batches_beside_reduction(run, plan)
-    sync_exposed, sync_hidden = beside(stack, work_left, stack.level * gradient_sync(run, cluster, plan), stack.dp_overlap)
+    sync_exposed, sync_hidden = beside(
+        stack, work_left, stack.level * gradient_sync(run, cluster, plan), stack.dp_overlap
+    )
 
     parts = {name: batches * (stage[name] + of_head[name] / plan.pp) for name in BREAKDOWN}
     parts["pp_comm_s"] = batches * sends_exposed + 2.0 * (plan.pp - 1.0) * one_send
