@@ -18,6 +18,8 @@ class Rule(NamedTuple):
 STACKS = (
     # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch
     (r"zero.?bubble", "zero-bubble"),
+    (r"nanotron", "nanotron-2025"),
+    (r"bigscience", "megatron-deepspeed-2022"),
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),
@@ -30,7 +32,7 @@ STACKS = (
     (r"megatron-bridge|modelzoo", "nemo-2025"),
     (r"deepspeed|zero-3", "deepspeed"),
     (r"nemo|dgxc|dgx cloud|transformer engine|megatron", "nvidia"),
-    (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo|nanotron", "torch"),
+    (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo", "torch"),
 )
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
