@@ -46,8 +46,14 @@ class Stack(eqx.Module):
     host_moe_layer_s: Scalar = quantity(
         "s", "the same of an MoE layer: router, dispatch with sizes read back, experts", default=3e-3
     )
+    host_collective_s: Scalar = quantity(
+        "s", "host time to enqueue one of a layer's collectives among tensor-parallel ranks", default=0.0
+    )
     dispatch_deduplicated: Scalar = ratio(
         "1: of a token's copies for experts of one scale-up domain only one travels there", default=0.0
+    )
+    dispatch_bytes_share: Scalar = ratio(
+        "bytes of tokens on their way to experts over those on their way back (0.5: 8 bit there, 16 back)", default=1.0
     )
     tp_overlap: Scalar = ratio("share of the work that can hide tensor parallelism")
     cp_overlap: Scalar = ratio("the same of context parallelism")
@@ -120,4 +126,8 @@ class Stack(eqx.Module):
     )
     first_stage_full: Scalar = switch(
         "1: the first stage has as many layers as any; 0: the first is the second to go short of one", default=0.0
+    )
+    level: Scalar = ratio(
+        "time of a step over what its parts say, of kernels and communication alike: what software nobody measured costs",
+        default=1.0,
     )

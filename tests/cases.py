@@ -84,6 +84,8 @@ def _transformer(draw: _Draw, kind: np.ndarray) -> dict:
         local_layers_fraction=draw.either(0.3, draw.uniform(0.2, 0.9), 0.0),
         window_tokens=draw.either(0.5, draw.log(300, 2e4), 1e9),
         parallel_layers=np.resize([0.0, 0.0, 1.0, 0.0], draw.n),
+        routed_groups=np.where(moe, np.resize([0.0, 4.0, 0.0, 1.0, 2.0], draw.n), 0.0),
+        misaligned_heads=np.resize([0.0, 0.0, 0.0, 1.0], draw.n),
     )
 
 
@@ -426,11 +428,13 @@ def _stack(draw: _Draw) -> Stack:
         kernel_launch_s=good(0.0, draw.log(3e-7, 1e-5)),
         host_layer_s=good(0.0, draw.log(1e-5, 3e-3)),
         host_moe_layer_s=good(0.0, draw.log(1e-5, 1e-2)),
+        host_collective_s=np.resize([0.0, 2e-4, 0.0, 1e-3], draw.n),
         expert_gemm_factor=np.resize([1.0, 0.7, 0.9], draw.n),
         routing_passes=np.resize([1.0, 2.5, 1.5, 1.0], draw.n),
         recompute_stops_early=np.resize([1.0, 0.0, 0.0], draw.n),
         weight_cast_share=np.resize([0.0, 1.0, 0.3], draw.n),
         dispatch_deduplicated=np.resize([0.0, 1.0], draw.n),
+        dispatch_bytes_share=np.resize([1.0, 0.5, 1.0], draw.n),
         gather_efficiency=np.resize([1.0, 0.4, 1.0, 1.0], draw.n),
         tp_overlap=overlap(),
         cp_overlap=overlap(),
@@ -457,6 +461,7 @@ def _stack(draw: _Draw) -> Stack:
         share_gradient_bytes=np.resize([0.0, 0.0, 0.0, 4.0], draw.n),
         table_gradient_bytes=np.resize([0.0, 4.0, 0.0, 0.0], draw.n),
         first_stage_full=np.resize([0.0, 0.0, 1.0, 0.0, 0.0], draw.n),
+        level=draw.either(0.6, 1.0, draw.uniform(0.8, 1.6)),
         cache_sharded=np.resize([0.0, 1.0, 0.0, 0.0, 0.0], draw.n),
         cache_rereads=np.resize([0.0, 0.0, 0.6, 0.0, 1.0, 0.0, 0.0], draw.n),
         logarithmic_passes=np.resize([0.0, 0.0, 1.0], draw.n),

@@ -4,10 +4,12 @@ from hwopt.catalog.calibrations import (
     CALIBRATED,
     LITERATURE,
     MODES,
+    OTHERS,
     SPEED_OF_LIGHT,
     Calibration,
     calibration,
     forget_calibrations,
+    software_family,
     with_constants,
 )
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
@@ -40,6 +42,7 @@ __all__ = [
     "CALIBRATED",
     "LITERATURE",
     "MODES",
+    "OTHERS",
     "PRODUCTION",
     "SPEED_OF_LIGHT",
     "USUAL_LINES",
@@ -78,6 +81,7 @@ __all__ = [
     "serving_plan",
     "serving_stack",
     "sites",
+    "software_family",
     "sources_of",
     "stack",
     "storage",

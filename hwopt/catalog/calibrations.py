@@ -49,7 +49,7 @@ class Calibration:
         of measured runs that the fit must not have seen, where the file holds such shifts.
         """
         shifts = self.left_out.get(without, self.shifts)
-        total = self.scopes.membership(family_of(family), stack) @ shifts
+        total = self.scopes.membership(family_of(family), stack, software_family(stack)) @ shifts
         return {constant.name: float(value) for constant, value in zip(CONSTANTS, total, strict=True)}
 
     def knows(self, kind: str, name: str, without: str = "") -> bool:
@@ -168,6 +168,16 @@ def with_constants(cluster: Cluster, fitted: Calibration | None, family: str, st
     return jax.tree.map(leaf, moved(cluster, shifts, np))
 
 
+OTHERS = "others"
+"""Family of stacks that share code with none that was measured."""
+
+
+@cache
+def software_family(stack: str) -> str:
+    """Family of a stack: those of one share most of their code. A user's own stack is of `OTHERS`."""
+    return str(record("stacks", stack).text.get("family", OTHERS)) if stack in names("stacks") else OTHERS
+
+
 @cache
 def serves(stack: str) -> bool:
     """Whether a stack of the catalogue is one of inference services."""
@@ -195,10 +205,10 @@ def speed_of_light(cluster: Cluster) -> Cluster:
 _BEST_AT_ONE = (
     "attention_forward_efficiency", "attention_backward_efficiency", "gemm_efficiency_factor", "expert_gemm_factor",
     "routing_passes", "elementwise_passes", "recompute_stops_early", "dispatch_deduplicated", "tp_overlap", "cp_overlap",
-    "ep_overlap", "pp_overlap", "dp_overlap", "gather_efficiency", "optimizer_passes",
+    "ep_overlap", "pp_overlap", "dp_overlap", "gather_efficiency", "optimizer_passes", "level",
 )  # fmt: skip
 _BEST_AT_ZERO = (
-    "gemm_half_size", "cast_passes", "weight_cast_share", "kernel_launch_s", "host_layer_s", "host_moe_layer_s",
+    "gemm_half_size", "cast_passes", "weight_cast_share", "kernel_launch_s", "host_layer_s", "host_moe_layer_s", "host_collective_s",
     "communication_slowdown", "collective_launch_s", "step_overhead_s", "jitter_sigma",
 )  # fmt: skip
 assert {*_BEST_AT_ONE, *_BEST_AT_ZERO} <= set(Stack.__dataclass_fields__)

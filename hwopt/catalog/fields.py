@@ -21,8 +21,8 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
 ARCHITECTURES = (
-    "default", "volta", "ampere", "hopper", "blackwell", "rubin", "cdna2", "cdna3", "cdna4", "tpu", "trainium", "gaudi",
-    "wafer", "lpu", "ipu",
+    "default", "volta", "ampere", "ada", "hopper", "blackwell", "rubin", "cdna2", "cdna3", "cdna4", "tpu", "trainium", "gaudi",
+    "ascend", "wafer", "lpu", "ipu",
 )  # fmt: skip
 """Chip families that a stack may tell apart."""
 

@@ -12,7 +12,7 @@ from hwopt.quantity import quantities
 from hwopt.types import PRECISIONS
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import Transformer, total_parameters
+from hwopt.workload.transformer import Transformer, misaligned, total_parameters
 
 TOKEN_NUMBER_BYTES = 4.0
 """What a text run reads a token: its number, 32 bit (by the format of token files)."""
@@ -38,6 +38,7 @@ def transformer(name: str | Path) -> Transformer:
         values = {key: each.si for key, each in supported("workloads", name).quantities.items()}
     shape = {field: values.get(field, each.default or 0.0) for field, each in quantities(Transformer).items()}
     _check_shape(shape, str(name))
+    shape["misaligned_heads"] = misaligned(shape["qk_dim"], shape["v_dim"])
     return Transformer(**{field: leaf(value) for field, value in shape.items()})
 
 

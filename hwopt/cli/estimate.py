@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         plan, report, _ = best_plan(work.workload, cluster, alternatives=0).best
     else:
         report = estimated(estimate, work.workload, cluster, plan)
-    around = work.interval(plan), options.constants
+    around = work.interval(report, plan), options.constants
     plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
     show(
         options,

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         fitting = None
         if not (search.feasible or options.disaggregate) and list(search.best.report.violations()) == ["memory"]:
             fitting = fitting_chips(work.workload, work.cluster, options.chips)
-        around = (fitting, work.interval(search.best.plan), options.constants)
+        around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
         document = lambda: plan_search_document(search, *around)
         screen = lambda: plan_screen(search, work.title, *around)
     show(options, lambda: work.document | document(), screen)

@@ -6,13 +6,15 @@ It loads the catalogue: commands import it when they run.
 import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hwopt import catalog
 from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
 from hwopt.cli.flags import Flag, foreign
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import Interval, machine_interval
+from hwopt.evidence.intervals import Circumstances, Interval, circumstances, machine_interval
+from hwopt.model.report import TrainingReport
 from hwopt.plan import Disaggregated
 from hwopt.report.service import requests_line, service_document
 
@@ -31,7 +33,7 @@ class Work:
     workload: Any
     plan: Callable[[], Any]  # of the flags; None where the best one is to be searched
     stack: str | None  # where no flag names one; None for the chip's own
-    measured: Interval | None  # how far a measured cluster of this kind may lie from the prediction
+    measured: Callable[[Circumstances], Interval | None]  # how far a measured cluster may lie from a prediction
     requests: dict[str, Any]  # what is asked besides workload and cluster, as JSON
     words: str  # and in words
 
@@ -57,9 +59,14 @@ class Work:
             named["scale_out"] = catalog.record("fabrics", options.fabric).text["link"]
         return {"chip": chip} | {role: catalog.record(_KINDS[role], str(name)) for role, name in named.items()}
 
-    def interval(self, plan: Any) -> Interval | None:
+    def interval(self, report: Any, plan: Any) -> Interval | None:
         """The interval of a prediction; None for disaggregated plans: none was measured."""
-        return None if plan.disaggregated else self.measured
+        if plan.disaggregated:
+            return None
+        trains = isinstance(report, TrainingReport)
+        return self.measured(
+            circumstances(report, self.cluster(self.options.chips), plan) if trains else Circumstances()
+        )
 
     @property
     def document(self) -> dict[str, Any]:
@@ -104,7 +111,8 @@ def _training(options: argparse.Namespace) -> Work:
         words = options.plan
         return words and catalog.plan(run, options.chips, sites=options.sites, **catalog.parse_plan(words))
 
-    measured = machine_interval(run, options.chip, options.stack, catalog.calibration(options.constants))
+    constants = catalog.calibration(options.constants)
+    measured = partial(machine_interval, run, options.chip, options.stack, constants)
     return Work(options, run, plan, None, measured, {}, "")
 
 
@@ -116,7 +124,7 @@ def _serving(options: argparse.Namespace) -> Work:
         service,
         lambda: _serving_plan(options, service),
         stack,
-        machine_interval(service, options.chip, stack, catalog.calibration(options.constants)),
+        partial(machine_interval, service, options.chip, stack, catalog.calibration(options.constants)),
         service_document(service, options.mode),
         f", mode {options.mode}\n{requests_line(service)}",
     )

@@ -18,8 +18,10 @@ class Rule(NamedTuple):
 STACKS = (
     # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch
     (r"zero.?bubble", "zero-bubble"),
+    (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, whoever publishes them
+    (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg|\bmetaseq", "megatron-2021"),
+    (r"gaudi|habana|synapse", "optimum-habana"),
     (r"nanotron", "nanotron-2025"),
-    (r"bigscience", "megatron-deepspeed-2022"),
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),
@@ -114,10 +116,12 @@ RUN = tuple(map(Rule._make, (
     ("tp_overlap", _SETTINGS, r"vanilla tp|tp overlap off|without tp overlap|no tp overlap", "0"),
     ("pp_overlap", _SETTINGS, r"overlaps? of p2p off|no p2p overlap", "0"),
     # estimate, 0.5 to 0.95 of other work
-    ("ep_overlap", _SETTINGS, r"(?<!no )(?<!without )(a2a|all-to-all)[ _]overlap(?!=(none|false))", "0.8"),
+    ("ep_overlap", _SETTINGS, r"(?<!no )(?<!without )(a2a|all-to-all)[ _]overlap(?!=(none|false)| off)", "0.8"),
     ("deduplicated_dispatch", _SETTINGS, r"deepep|hybrid-?ep", "yes"),
     ("host_graphs", _SETTINGS, r"cuda_graph=(?!none)(\w+/)?full_iteration", "step"),
     ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|(?<!no )(?<!without )cuda graph", "parts"),
+    # weeks of a real run, beside other jobs, and what is told of one as a whole
+    ("operation", "notes source", r"production|technical report|training log|herd of models|whole run|palm \(|opt \(|\bheadline", "production"),
     ("zero", "zero_stage", r"zero[- ]?0", "0"),
     ("zero", "zero_stage", r"zero[- ]?1", "1"),
     ("zero", "zero_stage", r"zero[- ]?2", "2"),

@@ -274,6 +274,7 @@ class MeasuredRun(Measured):
     deduplicated_dispatch: bool | None = _yes("one copy of a token a domain (DeepEP)", blank="the stack's", inferred=True)
     host_graphs: str | None = _said("what the host launches as one graph", "none", "parts", "step", blank="the stack's")
     scale_out_gbit_per_s: float | None = _real("of one accelerator", unit="Gb/s", blank="the chip's", inferred=True)
+    operation: str | None = _said("how the machine ran: a few chosen steps, or weeks", "benchmark", "production", blank="benchmark")
     flops_attention: str | None = _said("attention that a FLOP/s or MFU counts", *ATTENTION, blank="full; causal from 2025")
     flops_recompute: bool | None = _yes("a FLOP/s or MFU counts recomputation", blank="no", inferred=True)
     mfu_peak_tflops: float | None = _real("peak that an MFU divides by", unit="TFLOP/s", blank="the chip's, 16 bit")

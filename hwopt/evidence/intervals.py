@@ -1,9 +1,10 @@
 """Intervals: between which values a prediction's measured counterpart lies four times in five.
 
 Half widths are in the logarithm of the step time, `exp(base + sum of the terms that apply)`, and come from how far predictions
-went wrong on runs that their constants had not seen (`hwopt.evidence.calibration.widths`). The terms name what a prediction
-has in common with those that went further wrong: experts, long sequences, 4-bit products, small models, chips and software
-unlike those fitted.
+went wrong on runs of studies that their constants had not seen (`hwopt.evidence.calibration.widths`). The terms name what a
+prediction has in common with those that went further wrong: a low predicted utilisation above all (what keeps arithmetic waiting
+is known less well than arithmetic), experts, and those dispatched beyond a scale-up domain, long sequences, 4-bit products, small
+models, more chips than were measured, open fields, chips and software unlike those fitted.
 """
 
 import math
@@ -11,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, singledispatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hwopt import catalog
 from hwopt.catalog import Calibration
 from hwopt.catalog.chips import architecture
 from hwopt.catalog.load import read_toml
 from hwopt.catalog.names import data_root
-from hwopt.evidence.stacks import OTHERS, software_family
 from hwopt.hardware.calibration import FAMILY, STACK
 from hwopt.optim.solution import Solution
 from hwopt.types import PRECISIONS
@@ -31,30 +31,59 @@ COVERAGE = 0.8
 
 LONG_SEQUENCE = 32768.0
 SMALL_MODEL = 1e9
+MANY_CHIPS = 4096.0
+"""From which on few runs are published."""
+
+USUAL_MFU = 0.4
+"""Utilisation from which on predictions go equally wrong."""
 
 FLOORS = {
     "moe": 0.1, "long_sequence": 0.1, "fp4": 0.2, "small_model": 0.1, "new_family": 0.2, "new_stack": 0.1,
     "jax": 0.0, "pytorch": 0.0, "stacks_of_2021": 0.0, "other_software": 0.0,
+    "inefficient": 0.3, "experts_across": 0.1, "many_chips": 0.1, "open_fields": 0.05,
 }  # fmt: skip
 """What widens an interval, and by how much at least (assumptions: few runs of 4 bit or of unseen chips are published)."""
 
 TERMS = tuple(FLOORS)
 
-_SOFTWARE = {"JAX": "jax", "PyTorch": "pytorch", "2021 stacks": "stacks_of_2021", OTHERS: "other_software"}
+_MOST_INEFFICIENT, _MOST_OPEN = 2.0, 4
+"""Where terms stop to grow: nothing was measured beyond."""
+
+_SOFTWARE = {"JAX": "jax", "PyTorch": "pytorch", "2021 stacks": "stacks_of_2021", catalog.OTHERS: "other_software"}
 
 MEMORY = "memory_half_width"
 """Key of the half width, in the logarithm, of a chip's peak memory."""
 
 
+class Circumstances(NamedTuple):
+    """What of a prediction besides its workload, chip and software says how far it may lie off."""
+
+    mfu: float = USUAL_MFU  # that is predicted
+    chips: float = 1.0
+    experts_across: bool = False  # experts are dispatched beyond a scale-up domain
+    open_fields: int = 0  # of a measured row, that were filled or integrated over
+
+
+def circumstances(report: Any, cluster: Any, plan: Any, open_fields: int = 0) -> Circumstances:
+    """Of a report of a training run."""
+    across = float(plan.ep * plan.expert_tp) > float(cluster.network.size[0])
+    return Circumstances(float(report.mfu), float(cluster.chips), across, open_fields)
+
+
 def terms(
-    run: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str = ""
+    run: TrainingRun,
+    architecture: str,
+    stack: str,
+    calibration: Calibration,
+    without: str = "",
+    of: Circumstances = Circumstances(),
 ) -> dict[str, float]:
-    """Which of `TERMS` apply, 0 or 1 each.
+    """How far each of `TERMS` applies: 0 or 1, and logarithms of utilisation lost and of chips beyond those measured.
 
     **Arguments:** `run`; the chip's `architecture` and the `stack`'s name; the `calibration` that predicts;
-    `without`: the source that its fit left out.
+    `without`: the source that its fit left out; `of`: the prediction's circumstances.
     """
-    software = _SOFTWARE.get(software_family(stack))
+    software = _SOFTWARE.get(catalog.software_family(stack))
     applying = {
         "moe": run.model.experts > 1.0,
         "long_sequence": run.sequence_length >= LONG_SEQUENCE,
@@ -63,6 +92,10 @@ def terms(
         "new_family": not calibration.knows(FAMILY, architecture, without),
         "new_stack": not calibration.knows(STACK, stack, without),
         **{name: name == software for name in _SOFTWARE.values()},
+        "inefficient": min(max(math.log(USUAL_MFU / max(of.mfu, 1e-3)), 0.0), _MOST_INEFFICIENT),
+        "experts_across": of.experts_across,
+        "many_chips": max(math.log(of.chips / MANY_CHIPS), 0.0),
+        "open_fields": min(of.open_fields, _MOST_OPEN),
     }
     return {name: float(on) for name, on in applying.items()}
 
@@ -90,7 +123,12 @@ def _serving_widths() -> Mapping[str, Any]:
 
 
 def interval(
-    workload: Any, architecture: str, stack: str, calibration: Calibration | None, without: str = ""
+    workload: Any,
+    architecture: str,
+    stack: str,
+    calibration: Calibration | None,
+    without: str = "",
+    of: Circumstances = Circumstances(),
 ) -> Interval | None:
     """The interval of a prediction; None where the constants in use were not calibrated, and of what nobody has measured.
 
@@ -100,27 +138,33 @@ def interval(
     interval of training.
 
     **Arguments:** `workload`; the chip's `architecture` and the `stack`'s name; the `calibration` that predicts; `without`: a
-    source of measured runs that neither its fit nor the widths must have seen.
+    source of measured runs that neither its fit nor the widths must have seen; `of`: the prediction's circumstances.
     """
     if calibration is None or "base" not in calibration.intervals:
         return None
-    return _interval(workload, architecture, stack, calibration, without)
+    return _interval(workload, architecture, stack, calibration, without, of)
 
 
 @singledispatch
-def _interval(workload: Any, architecture: str, stack: str, calibration: Calibration, without: str) -> Interval | None:
+def _interval(
+    workload: Any, architecture: str, stack: str, calibration: Calibration, without: str, of: Circumstances
+) -> Interval | None:
     return None
 
 
 @_interval.register
-def _(workload: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str) -> Interval:
-    widths, applying = calibration.intervals, terms(workload, architecture, stack, calibration, without)
+def _(
+    workload: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str, of: Circumstances
+) -> Interval:
+    widths, applying = calibration.intervals, terms(workload, architecture, stack, calibration, without, of)
     exponent = widths["base"] + sum(widths.get(name, 0.0) * on for name, on in applying.items())
     return Interval(math.exp(exponent), widths.get(MEMORY, 0.1))
 
 
 @_interval.register
-def _(workload: Service, architecture: str, stack: str, calibration: Calibration, without: str) -> Interval:
+def _(
+    workload: Service, architecture: str, stack: str, calibration: Calibration, without: str, of: Circumstances
+) -> Interval:
     table = _serving_widths()
     half = table["left_out"].get(without, table["half_widths"])[
         "experts" if float(workload.model.experts) > 1.0 else "dense"
@@ -130,11 +174,15 @@ def _(workload: Service, architecture: str, stack: str, calibration: Calibration
 
 
 def machine_interval(
-    workload: Any, chip: str | Path, stack: str | Path | None, calibration: Calibration | None
+    workload: Any,
+    chip: str | Path,
+    stack: str | Path | None,
+    calibration: Calibration | None,
+    of: Circumstances = Circumstances(),
 ) -> Interval | None:
     """The interval on a chip of the catalogue or of a user's file, and the stack it runs by default."""
     software = catalog.record("stacks", catalog.default_stack(chip) if stack is None else stack).slug
-    return interval(workload, architecture(catalog.record("chips", chip)), software, calibration)
+    return interval(workload, architecture(catalog.record("chips", chip)), software, calibration, of=of)
 
 
 def question_interval(solution: Solution) -> Interval | None:
@@ -145,7 +193,9 @@ def question_interval(solution: Solution) -> Interval | None:
     records, calibration = provenance.records, provenance.calibration
     if calibration is None or not {"chip", "stack"} <= records.keys():
         return None
-    around = interval(design.workload, architecture(records["chip"]), records["stack"].slug, calibration)
+    trains = isinstance(design.workload, TrainingRun)
+    of = circumstances(solution.report, design.cluster, design.plan) if trains else Circumstances()
+    around = interval(design.workload, architecture(records["chip"]), records["stack"].slug, calibration, of=of)
     if around is None or design.plan.disaggregated:
         return None
     new_chip = 0.0 if design.project is None else calibration.intervals.get("new_family", 0.0)

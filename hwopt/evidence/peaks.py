@@ -44,7 +44,7 @@ def _settled(row: dict[str, str], reading: _Reading) -> dict[str, str]:
     settled = {"measured_metric": reading.metric, "unit": reading.unit}
     if reading.words == "nanotron":
         return settled | {"gathered_inputs": _gathered(row)}
-    return settled | {"gradient_bytes": _gradient_bytes(row)}
+    return settled | {"stack": "megatron-deepspeed-2022", "gradient_bytes": _gradient_bytes(row)}
 
 
 def peaks(runs: str | Path) -> list[dict[str, str]]:

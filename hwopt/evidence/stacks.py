@@ -6,14 +6,13 @@ from typing import NamedTuple
 from hwopt import catalog
 from hwopt.errors import UserError
 
-OTHERS = "others"
-"""Family of stacks that share code with none that was measured."""
-
 _CHIP_YEARS = {"volta": 2021, "ampere": 2023, "hopper": 2024, "blackwell": 2025, "rubin": 2026}
 _LATEST = "nemo-2025"
 _MEGATRON = ((2022, "megatron-2021"), (2023, "megatron-2023"), (2024, "nemo-2024"))
 """Last year of a stack -> the stack that NVIDIA's users ran."""
-_OWN = {"tpu": "jax-maxtext-tpu", "trainium": "neuron"} | dict.fromkeys(("cdna2", "cdna3", "cdna4"), "rocm-primus-2025")
+_OWN = {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana"} | dict.fromkeys(
+    ("cdna2", "cdna3", "cdna4"), "rocm-primus-2025"
+)
 
 
 class Habits(NamedTuple):
@@ -42,13 +41,6 @@ def habits(stack: str) -> Habits:
             "no, stages even or cost"
         )
     return Habits(int(zero), recompute, parallel == "yes", pads == "yes", stages)
-
-
-@cache
-def software_family(stack: str) -> str:
-    """Family of a stack: those of one share most of their code. A user's own stack is of `OTHERS`."""
-    known = stack in catalog.names("stacks")
-    return str(catalog.record("stacks", stack).text.get("family", OTHERS)) if known else OTHERS
 
 
 def typical_year(architecture: str) -> int:

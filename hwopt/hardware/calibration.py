@@ -1,14 +1,16 @@
 """What a calibration moves: a few physical constants of chips and software, by shifts that never leave physics.
 
-A constant's shift is a sum over scopes: one for all machines, one for the chip's family, one for the software stack. It acts
-in a coordinate in which every number is allowed, so that no fit can make an efficiency exceed 1 or a pass take less than
-the fused minimum. Links are calibrated on collectives and frozen, but for one shared constant: what measured collectives
+A constant's shift is a sum over scopes: one for all machines, one for the chip's family, one for the family of software, one
+for the stack, one for who ran it. It acts in a coordinate in which every number is allowed, so that no fit can make an
+efficiency exceed 1 or a pass take less than the fused minimum. The level of a step is told apart from its shape: it has a
+shift of every scope, that of a source of runs among them, so that sources which are slow for reasons of their own teach
+others what they have in common, the shape, and how far sources lie apart. Links are calibrated on collectives and frozen, but for one shared constant: what measured collectives
 cannot show, how scale-out links fare when thousands of chips use them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -20,7 +22,8 @@ from jaxtyping import Array
 from hwopt.hardware.cluster import Cluster
 from hwopt.types import PRECISIONS
 
-SHARED, FAMILY, STACK = "all", "family", "stack"
+SHARED, FAMILY, SOFTWARE, STACK, SOURCE, OWN = "all", "family", "software", "stack", "source", "own"
+"""Scopes of shifts: of every machine, of a family of chips, of software, of a stack; of a source, in fits alone; of one's own runs."""
 
 _NARROW = np.array([float(name in ("fp8", "int8", "fp4")) for name in PRECISIONS])
 _FP4 = np.array([float(name == "fp4") for name in PRECISIONS])
@@ -91,6 +94,8 @@ CONSTANTS = (
     Constant("optimizer", _excess, ("optimizer_passes",), {SHARED: 0.5}, "memory passes of the optimizer over the minimum"),
     Constant("scale_out", _odds, ("efficiency",), {SHARED: 1.0},
              "bandwidth of scale-out links under a training run's load over that of two idle nodes"),
+    Constant("level", _scaled, ("level",), {SHARED: 0.1, FAMILY: 0.06, SOFTWARE: 0.06, STACK: 0.06, SOURCE: 0.13, OWN: 0.13},
+             "time of a step over what its parts say"),
     Constant("step_overhead", _scaled, ("step_overhead_s",), {SHARED: 0.4}, "host work of a step"),
 )  # fmt: skip
 """All that a calibration may move, with priors."""
@@ -135,17 +140,23 @@ def family_of(architecture: str) -> str:
 
 @dataclass(frozen=True)
 class Scopes:
-    """The flat order of all shifts: (constant, scope), scopes such as `all`, `family:hopper`, `stack:nemo-2025`."""
+    """The flat order of all shifts: (constant, scope), scopes such as `all`, `family:hopper`, `stack:nemo-2025`, `own`."""
 
     entries: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(families: list[str], stacks: list[str]) -> Scopes:
-        """All shifts for these families of chips and software stacks."""
+    def of(
+        families: Sequence[str], stacks: Sequence[str], software: Sequence[str] = (), sources: Sequence[str] = (),
+        own: bool = False,
+    ) -> Scopes:  # fmt: skip
+        """All shifts for these families of chips, stacks, families of software and sources; `own`: of who fits besides."""
         members = {
             SHARED: [SHARED],
             FAMILY: [f"{FAMILY}:{x}" for x in families],
+            SOFTWARE: [f"{SOFTWARE}:{x}" for x in software],
             STACK: [f"{STACK}:{x}" for x in stacks],
+            SOURCE: [f"{SOURCE}:{x}" for x in sources],
+            OWN: [OWN] * own,
         }
         return Scopes(tuple((c.name, scope) for c in CONSTANTS for kind in c.prior for scope in members[kind]))
 
@@ -155,11 +166,16 @@ class Scopes:
         by_name = {constant.name: constant.prior for constant in CONSTANTS}
         return np.array([by_name[name][scope.split(":")[0]] for name, scope in self.entries])
 
-    def membership(self, family: str, stack: str) -> np.ndarray:
+    @property
+    def of_sources(self) -> np.ndarray:
+        """Which shifts are of one source, shape (shift,): part of fits, not of what they say of others."""
+        return np.array([scope.startswith(SOURCE) for _, scope in self.entries])
+
+    def membership(self, family: str, stack: str, software: str = "", source: str = "") -> np.ndarray:
         """Which shifts act on a machine, and on which constant: 0 or 1, shape (constant, shift)."""
-        own = {SHARED, f"{FAMILY}:{family}", f"{STACK}:{stack}"}
+        on = {SHARED, OWN, f"{FAMILY}:{family}", f"{SOFTWARE}:{software}", f"{STACK}:{stack}", f"{SOURCE}:{source}"}
         names = [constant.name for constant in CONSTANTS]
         matrix = np.zeros((len(names), len(self.entries)))
         for column, (name, scope) in enumerate(self.entries):
-            matrix[names.index(name), column] = scope in own
+            matrix[names.index(name), column] = scope in on
         return matrix

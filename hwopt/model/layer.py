@@ -14,7 +14,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.footprint import micro_batches
-from hwopt.model.maximum import Maximum, above_zero, hidden, overlapped
+from hwopt.model.maximum import Maximum, above_zero, hidden, overlapped, several
 from hwopt.model.pace import Pace, settled
 from hwopt.model.parameters import Weights
 from hwopt.model.roofline import KernelTime, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
@@ -23,8 +23,21 @@ from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 _ELEMENTWISE_KERNELS = 8.0  # norms, adds, rotary, activation of a layer, launched separately
+
+
+MISALIGNED = 5.0
+"""Time of products of stored scores whose inner side is no multiple of 16 B over that of aligned ones: loads of single elements.
+
+**Source:** estimate, 2 to 8; NVIDIA, Matrix Multiplication Background (recalled), says that kernels lose most of their speed; a
+fused kernel pads a head instead.
+"""
+
+
+_COLLECTIVES = 4.0
+"""Of a layer in one direction among tensor-parallel ranks: an all-gather and a reduce-scatter around attention and the MLP each."""
 
 
 class Exposed(NamedTuple):
@@ -105,7 +118,7 @@ def _attention(
     stored = stack.attention_scores_stored
     elements = stored * work.attention_score_elements(run, plan)
     streams = work.attention_stream_bytes(run, plan)
-    rate = wide_rate(chip, run)
+    rate = wide_rate(chip, run) / (1.0 + stored * run.model.misaligned_heads * (MISALIGNED - 1.0))
 
     def core(flops: Array, efficiency: Array, stream_bytes: Array, score_bytes: float, kernels: float) -> KernelTime:
         written = elements * score_bytes
@@ -153,10 +166,12 @@ def direction(
     gather_s: Array,
     moe: Array,
     maximum: Maximum,
+    collectives: Array | float = 0.0,
 ) -> Exposed:
     """One direction of one layer, from its kernels and its communication (tensor, context, expert).
 
-    Each communication hides under what is there before it, so that no work hides two at once.
+    Each communication hides under what is there before it, so that no work hides two at once. The host enqueues the layer and
+    its `collectives` meanwhile.
     """
     stack = cluster.stack
 
@@ -172,7 +187,8 @@ def direction(
     inner = everything.total_s + tp + cp
     ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap)
     device = inner + ep
-    before = maximum(device, (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s)
+    enqueued = (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s + collectives * stack.host_collective_s
+    before = maximum(device, enqueued)
     gather, gather_hidden = beside(before, gather_s, stack.dp_overlap)
     host = everything.launch_s + (before - device)
     unseen = tp_hidden + cp_hidden + ep_hidden + gather_hidden
@@ -180,22 +196,28 @@ def direction(
     return Exposed.of(everything, host_s=host, hidden_s=unseen, **comm_s)
 
 
-def _distinct_domains(cluster: Cluster, plan: Plan, copies: Scalar) -> Scalar:
-    """Scale-up domains that a token's k experts lie in, over k: `n / (n + 0.6 (k - 1))` for a group of n domains.
+def _distinct_domains(cluster: Cluster, plan: Plan, w: Transformer) -> Scalar:
+    """Scale-up domains that a token's k experts lie in, over k: `n / (n + 0.6 (k - 1))` for a group of n domains, at most
+    `routed_groups / k` where routing is limited to so many (a kink).
 
     A fit to `n (1 - (1 - 1/n)^k) / k`, the mean for experts chosen at random, within 10 % for n >= 4
     and k <= 8, 30 % for n = 2.
     """
+    copies = w.experts_per_token
     domains = members_per_tier(cluster.network, plan.ep, plan.expert_tp)
     beyond = domains[1] * domains[2]
-    return beyond * (1.0 / (beyond + 0.6 * above_zero(copies - 1.0)))
+    anywhere = beyond * (1.0 / (beyond + 0.6 * above_zero(copies - 1.0)))
+    limited = w.routed_groups > 0
+    most = jnp.where(limited, w.routed_groups, 1.0) / jnp.where(copies > 0, copies, 1.0)
+    return jnp.where(limited, anywhere - above_zero(anywhere - most), anywhere)
 
 
 def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> Scalar:
     """Dispatch of token copies to experts and their way back, before any overlap."""
     stack, w = cluster.stack, flow.model
     sent = work.routed_tokens(flow, plan) * w.hidden * flow.activation_bytes * flow.routing_imbalance
-    once = 1.0 - stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w.experts_per_token))
+    sent = sent * (0.5 + 0.5 * stack.dispatch_bytes_share)
+    once = 1.0 - stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w))
     launch = stack.collective_launch_s
     return 2.0 * moe * collectives.all_to_all_s(cluster.network, sent, plan.ep, plan.expert_tp, launch, once)
 
@@ -254,7 +276,8 @@ def layer_time(
     comm, gather, scatter = _communication(run, cluster, plan, weights, moe)
     tp, cp, ep = comm
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
-    forward = direction(cluster, kernels, comm, gather, moe, maximum)
+    launched = _COLLECTIVES * several(plan.tp)
+    forward = direction(cluster, kernels, comm, gather, moe, maximum, launched)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to the weights that train
     backward_kernels = Kernels(
         products=kernels.products.scaled(gradients),
@@ -262,11 +285,11 @@ def layer_time(
         experts=kernels.experts.scaled(gradients),
         passes=kernels.passes.scaled(2.0),
     )
-    backward = direction(cluster, backward_kernels, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum)
+    backward = direction(cluster, backward_kernels, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum, launched)
     # Weights gathered for the backward pass serve the repetition too.
     needed = layer_kernels(flow, cluster, plan, moe, table, attention, stack.recompute_stops_early).settled(
         cluster.chip
     )
-    again = direction(cluster, needed, comm, jnp.zeros_like(tp), moe, maximum).scaled(plan.recompute_full)
+    again = direction(cluster, needed, comm, jnp.zeros_like(tp), moe, maximum, launched).scaled(plan.recompute_full)
     attention_share = (1.0 - plan.recompute_full) * plan.recompute_attention
     return forward.plus(backward).plus(again.plus(Exposed.of(kernels.attention).scaled(attention_share)))

@@ -171,7 +171,8 @@ def step_time(
     """Time of one training step of a site and its parts.
 
     `T = (1 + jitter + production)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a
-    mean stage's micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches. The
+    mean stage's micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches; kernels and
+    communication alike take the stack's `level` times what their parts say. The
     memory pool's link and the exchange between sites add what their overlap leaves; training data, what the rest of the
     step does not cover.
 
@@ -182,27 +183,28 @@ def step_time(
     stack = cluster.stack
     table = gemm_time(work.gemms(work.flow(run, plan), plan), run, cluster.chip, stack, maximum)
     layers = jnp.stack([run.model.dense_layers, run.model.moe_layers]) / plan.pp
-    stage = all_layers(layers, lambda moe: layer_time(run, cluster, plan, weights, table, moe, maximum))
-    head = _head(run, cluster, plan, table)
+    level = stack.level
+    stage = all_layers(layers, lambda moe: layer_time(run, cluster, plan, weights, table, moe, maximum)).scaled(level)
+    head = _head(run, cluster, plan, table).scaled(level)
     m = micro_batches(run, plan)
     stage_s, head_s = stage.total_s, head.total_s
     slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
 
-    send = pipeline_send_s(run, cluster, plan)
+    send = level * pipeline_send_s(run, cluster, plan)
     can_overlap = several(plan.virtual_stages)  # 1F1B without chunks sends and receives in line
     sends = 2.0 * plan.virtual_stages * send
     with_sends = overlapped(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown, maximum)
     pp_comm = m * (with_sends - slowest) + 2.0 * (plan.pp - 1.0) * send
     bubble = plan.bubble_fraction * (plan.pp - 1.0) / plan.virtual_stages * stage_s
 
-    sync = gradient_sync_s(run, cluster, plan, weights)
+    sync = level * gradient_sync_s(run, cluster, plan, weights)
     # Beside the last micro-batches with their sends: no work hides two communications at once. Written as the larger of two
     # sums over all m micro-batches, not as what is added to them, so that solvers see no difference of times.
     last = _last_micro_batches(plan, m)
     hides = stack.dp_overlap * last
     with_sync = maximum(m * with_sends + stack.communication_slowdown * sync, above_zero(m - hides) * with_sends + sync)
     dp_exposed = with_sync - m * with_sends
-    optimizer = optimizer_s(run, cluster, plan, weights)
+    optimizer = level * optimizer_s(run, cluster, plan, weights)
 
     on_chip = with_sync + 2.0 * (plan.pp - 1.0) * send + bubble + optimizer
     zero = jnp.zeros_like(on_chip)

@@ -40,6 +40,16 @@ class Transformer(eqx.Module):
         "1: attention and MLP read the same input and are added at once (PaLM, GPT-J, Falcon)", default=0.0, most=1.0
     )
 
+    routed_groups: Scalar = switch(
+        "groups of experts, one a scale-up domain, that a token's experts lie in at most (node-limited routing); 0: any",
+        default=0.0,
+    )
+    misaligned_heads: Scalar = switch(
+        "1: a head's width is no multiple of 8, so that products of scores leave the fast path of tensor cores",
+        default=0.0,
+        most=1.0,
+    )
+
     @property
     def dense_layers(self) -> Scalar:
         return self.layers - self.moe_layers
@@ -50,6 +60,11 @@ MATRIX_TILE = 8
 
 **Source:** NVIDIA, Matrix Multiplication Background, User's Guide, requirements for tensor cores (recalled).
 """
+
+
+def misaligned(qk_dim: float, v_dim: float) -> float:
+    """1 where a head's width is no multiple of `MATRIX_TILE`, as `Transformer.misaligned_heads` holds it."""
+    return float(bool(qk_dim % MATRIX_TILE or v_dim % MATRIX_TILE))
 
 
 def splits_heads(shape: Transformer, tp: int) -> bool:

@@ -23,7 +23,6 @@ from hwopt.evidence.calibration.observations import Observations, complete
 from hwopt.evidence.calibration.published import RUNS, Evidence, gather, save, scored_literature
 from hwopt.evidence.calibration.widths import fit_widths, half_widths
 from hwopt.evidence.intervals import TERMS
-from hwopt.evidence.stacks import software_family
 from hwopt.evidence.validation import validate
 from hwopt.evidence.validation.score import Cell, CellErrors, cells_of, fit_baseline, release_spread
 from hwopt.evidence.validation.validate import score
@@ -174,7 +173,7 @@ def _interval_lines(evidence: Evidence, counting: np.ndarray) -> list[str]:
         own = observations.sources == source
         widths = fit_widths(error, features, counting * ~own)
         strict[own] = error[own] <= half_widths(widths, features[own])
-    families = np.array([software_family(stack) for stack in observations.stacks])
+    families = np.array([catalog.software_family(stack) for stack in observations.stacks])
     by_family = (f"{x} {100 * inside[counting & (families == x)].mean():.0f} %" for x in sorted(set(families)))
     wider = ", ".join(f"{name} x{np.exp(evidence.widths[name]):.2f}" for name in TERMS)
     return [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.evidence.stacks import software_family
+from hwopt.catalog import software_family
 from hwopt.evidence.validation import validate
 
 RUNS = files("hwopt") / "data" / "runs"

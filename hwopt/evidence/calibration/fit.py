@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from hwopt.evidence.calibration.observations import Observations
 
@@ -37,20 +37,31 @@ class Posterior:
         return np.sqrt(np.diag(self.covariance))
 
 
+def _soft(ratio: Any, xp: ModuleType) -> Any:
+    """Soft L1, `2 (sqrt(1 + x^2) - 1)`: a square near zero, a line far from it."""
+    return 2.0 * (xp.sqrt(1.0 + ratio**2) - 1.0)
+
+
 def _loss(residual: Any, weights: Any, xp: ModuleType) -> Any:
-    """Soft L1: `sum w 2 (sqrt(1 + (r / scale)^2) - 1)`."""
-    return xp.sum(weights * 2.0 * (xp.sqrt(1.0 + (residual / SCALE) ** 2) - 1.0))
+    return xp.sum(weights * _soft(residual / SCALE, xp))
+
+
+def _prior(deviation: Any, heavy: Any, xp: ModuleType) -> Any:
+    """Squares of whitened shifts; of sources, whose levels have heavy tails, soft L1: one that is twice as slow as all others
+    tells little of them.
+    """
+    return xp.sum(xp.where(heavy, _soft(deviation, xp), deviation**2))
 
 
 @jax.jit
 def _step(
     residual: Float[Array, " run"], slopes: Float[Array, "run shift"], weights: Float[Array, " run"],
-    deviation: Float[Array, " shift"], damping: Float[Array, ""],
+    deviation: Float[Array, " shift"], heavy: Bool[Array, " shift"], damping: Float[Array, ""],
 ) -> Array:  # fmt: skip
     """The best change of the whitened shifts where runs respond linearly: convex, by L-BFGS with line search."""
 
     def objective(change: Array) -> Array:
-        prior = jnp.sum((deviation + change) ** 2) + damping * jnp.sum(change**2)
+        prior = _prior(deviation + change, heavy, jnp) + damping * jnp.sum(change**2)
         return _loss(residual + slopes @ change, weights, jnp) + prior
 
     solver = optax.lbfgs()
@@ -73,7 +84,8 @@ def fit(
 ) -> Posterior:  # fmt: skip
     """Shifts of the constants that explain measured step times best, with priors from the literature.
 
-    Least `sum_i w_i rho((log t_predicted - log t_measured) / s) + sum_j ((x_j - m_j) / sd_j)^2`, rho soft L1.
+    Least `sum_i w_i rho((log t_predicted - log t_measured) / s) + sum_j ((x_j - m_j) / sd_j)^2`, rho soft L1, which the levels of
+    sources have in place of the square.
 
     **Arguments:** `observations` runs; `weights` instead of theirs (0 leaves a run out); `start`: shifts to begin at;
     `prior_mean`, `prior_sd` of the shifts, by default 0 and those of `hwopt.hardware.calibration`.
@@ -84,10 +96,11 @@ def fit(
     sd = observations.scopes.prior_sd if prior_sd is None else prior_sd
     mean = np.zeros_like(sd) if prior_mean is None else prior_mean
     shifts = mean.copy() if start is None else start.copy()
+    heavy = observations.scopes.of_sources
 
     def cost(shifts: np.ndarray, predicted: np.ndarray) -> float:
         robust = _loss(predicted - observations.log_measured_s, weights, np)
-        return float(robust + np.sum(((shifts - mean) / sd) ** 2))
+        return float(robust + _prior((shifts - mean) / sd, heavy, np))
 
     predicted = observations.log_predicted_s(shifts)
     best, damping = cost(shifts, predicted), 0.0
@@ -95,7 +108,7 @@ def fit(
         slopes, residual = observations.slopes(shifts) * sd, predicted - observations.log_measured_s
         for _ in range(_TRIES):
             with jax.enable_x64(True):
-                change = np.asarray(_step(residual, slopes, weights, (shifts - mean) / sd, np.float64(damping)))
+                change = np.asarray(_step(residual, slopes, weights, (shifts - mean) / sd, heavy, np.float64(damping)))
             tried = shifts + sd * change
             answer = observations.log_predicted_s(tried)
             value = cost(tried, answer)
@@ -110,7 +123,8 @@ def fit(
             break
     slopes, residual = observations.slopes(shifts) * sd, predicted - observations.log_measured_s
     curvature = weights / SCALE**2 / np.sqrt(1.0 + (residual / SCALE) ** 2)
-    precision = (slopes.T * curvature) @ slopes + np.eye(len(shifts))
+    of_prior = np.where(heavy, 1.0 / np.sqrt(1.0 + ((shifts - mean) / sd) ** 2), 1.0)
+    precision = (slopes.T * curvature) @ slopes + np.diag(of_prior)
     covariance = np.linalg.inv(precision) * np.outer(sd, sd)
     return Posterior(shifts, covariance, predicted)
 

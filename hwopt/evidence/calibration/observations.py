@@ -18,6 +18,7 @@ from jaxtyping import Array
 from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.columns import MeasuredRun
+from hwopt.evidence.protocol import study
 from hwopt.evidence.validation.join import stacked
 from hwopt.evidence.validation.score import Cell, CellErrors, Scored, cell_errors, cells_of, mark_repeats
 from hwopt.evidence.validation.validate import score
@@ -97,8 +98,11 @@ class Observations:
         """
         cases = [row.case for row in rows if row.case is not None]
         families, stacks = tuple(family_of(case.architecture) for case in cases), [case.stack for case in cases]
-        scopes = scopes or Scopes.of(sorted(set(families)), sorted(set(stacks)))
-        membership = np.stack(list(map(cache(scopes.membership), families, stacks)))
+        software = [catalog.software_family(stack) for stack in stacks]
+        studies = [study(row.row.source) for row in rows] if by_cell else [""] * len(rows)
+        each = [sorted(set(of) - {""}) for of in (families, stacks, software, studies)]
+        scopes = scopes or Scopes.of(*each, own=not by_cell)
+        membership = np.stack(list(map(cache(scopes.membership), families, stacks, software, studies)))
         inputs = stacked([
             (case.workload, case.cluster, replace(case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
             for row, case in zip(rows, cases, strict=True)
@@ -109,8 +113,8 @@ class Observations:
 
     @property
     def sources(self) -> np.ndarray:
-        """Source of each run; the two files of one study share theirs."""
-        return np.array([row.row.source for row in self.rows])
+        """Study of each run: what fits leave out whole."""
+        return np.array([study(row.row.source) for row in self.rows])
 
     @property
     def stacks(self) -> np.ndarray:

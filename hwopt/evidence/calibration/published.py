@@ -1,4 +1,7 @@
-"""The shipped calibration: fits the published runs, and predicts each by constants that have not seen it."""
+"""The shipped calibration: fits the published runs of open studies, and predicts each by constants that have not seen it.
+
+Locked studies (`hwopt.evidence.protocol`) are not read here: neither shifts nor widths of intervals know them.
+"""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -11,12 +14,16 @@ from hwopt.evidence.calibration.files import write
 from hwopt.evidence.calibration.fit import Posterior, across, fit, leave_out
 from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
 from hwopt.evidence.calibration.widths import fit_widths, half_widths, weighted_quantile
-from hwopt.evidence.intervals import MEMORY, TERMS, terms
-from hwopt.evidence.stacks import software_family
-from hwopt.evidence.validation.score import Scored, cells_of
+from hwopt.evidence.intervals import MEMORY, TERMS, Circumstances, terms
+from hwopt.evidence.protocol import locked
+from hwopt.evidence.validation.score import Scored, cells_of, mark_repeats
 from hwopt.evidence.validation.validate import score
+from hwopt.hardware.calibration import Scopes
 
 RUNS = Path(str(files("hwopt") / "data" / "runs"))
+
+TABLES = ("train.csv", "train_round2.csv")
+"""Of runs that are fitted."""
 
 GENERATIONS = (
     ("A100 from Hopper", ("hopper",), ("ampere",)),
@@ -43,10 +50,12 @@ class Evidence:
 
 def gather() -> Evidence:
     """All fits. A minute or two."""
-    observations = Observations.of(timed_runs(RUNS / "train.csv"))
+    rows = [row for name in TABLES for row in timed_runs(RUNS / name) if not locked(row.row.source)]
+    mark_repeats(rows)
+    observations = Observations.of(rows)
     everything = fit(observations)
     by_source, sources = leave_out(observations, observations.sources, everything)
-    software = np.array([software_family(stack) for stack in observations.stacks])
+    software = np.array([catalog.software_family(stack) for stack in observations.stacks])
     by_software, _ = leave_out(observations, software, everything)
     by_generation = {name: across(observations, fitted, predicted) for name, fitted, predicted in GENERATIONS}
     features = _known_features(observations)
@@ -63,12 +72,30 @@ def _known_features(observations: Observations) -> np.ndarray:
     families, stacks, sources = np.array(observations.families), observations.stacks, observations.sources
     for i, case in enumerate(row.case for row in observations.rows):
         assert case is not None
-        on = terms(case.workload, case.architecture, case.stack, literature)
+        across = float(case.plan.ep * case.plan.expert_tp) > float(case.cluster.network.size[0])
+        row = observations.rows[i]
+        of = Circumstances(row.prediction.mfu, float(case.cluster.chips), across, len(case.assumed))
+        on = terms(case.workload, case.architecture, case.stack, literature, of=of)
         others = counting & (sources != sources[i])
         on["new_family"] = float(not np.any(others & (families == families[i])))
         on["new_stack"] = float(not np.any(others & (stacks == stacks[i])))
         rows.append([on[name] for name in TERMS])
     return np.array(rows)
+
+
+def study_weights(observations: Observations) -> np.ndarray:
+    """Weights of runs in widths and coverage: every cell of a study the same, a study of n cells `sqrt(n)`.
+
+    So a study of twenty models says more than one of one, and no publisher decides what all others' intervals are.
+    """
+    cells: dict[str, list[list[int]]] = {}
+    for members in observations.cells.values():
+        cells.setdefault(str(observations.sources[members[0]]), []).append(members)
+    weights = np.zeros(len(observations.rows))
+    for each in cells.values():
+        for members in each:
+            weights[members] = 1.0 / len(members) / np.sqrt(len(each))
+    return weights
 
 
 def _widths(
@@ -78,9 +105,14 @@ def _widths(
     by_software: np.ndarray,
     *across_: np.ndarray,
 ) -> dict[str, float]:
-    """Widths from sources left out, and what new software and new chips add from families and generations left out."""
-    counted = np.array([float(not row.left_out) for row in observations.rows])
-    errors, inputs, weights = [np.abs(by_source - observations.log_measured_s)], [features], [counted]
+    """Widths from studies left out, and what new software and new chips add from families and generations left out.
+
+    The scale is conformal over studies: with widths fitted without a study, too, its errors over their widths are what a
+    stranger's would be; their quantile at `COVERAGE` is what the widths fitted to all are multiplied by.
+    """
+    counted = study_weights(observations)
+    error = np.abs(by_source - observations.log_measured_s)
+    errors, inputs, weights, groups = [error], [features], [counted], [observations.sources]
     for predicted, term in ((by_software, "new_stack"), *((each, "new_family") for each in across_)):
         known = np.isfinite(predicted)
         more = features[known].copy()
@@ -88,9 +120,14 @@ def _widths(
         errors.append(np.abs(predicted - observations.log_measured_s)[known])
         inputs.append(more)
         weights.append(0.25 * counted[known])
-    widths = fit_widths(np.concatenate(errors), np.concatenate(inputs), np.concatenate(weights))
-    # The scale is set by sources left out alone: the case that users meet.
-    ratio = np.abs(by_source - observations.log_measured_s) / half_widths(widths, features)
+        groups.append(observations.sources[known])
+    every = [np.concatenate(each) for each in (errors, inputs, weights, groups)]
+    widths = fit_widths(*every[:3])
+    ratio = np.zeros(len(error))
+    for source in sorted(set(observations.sources)):
+        own = observations.sources == source
+        without = fit_widths(*every[:2], every[2] * (every[3] != source))
+        ratio[own] = error[own] / half_widths(without, features[own])
     widths["base"] += float(np.log(weighted_quantile(ratio, counted)))
     return widths
 
@@ -117,6 +154,9 @@ def save(evidence: Evidence, path: Path) -> None:
     families, stacks = ", ".join(sorted(set(observations.families))), len(set(observations.stacks))
     title = f"{fitted} published training runs in {cells} cells, to November 2026"
     note = f"families of chips: {families}; {stacks} stacks; made by python tests/benchmark/accuracy.py"
-    everything, left_out = evidence.everything, {source: each.shifts for source, each in evidence.sources.items()}
-    scopes, widths = observations.scopes, evidence.widths
-    write(path, catalog.Calibration(title, scopes, everything.shifts, everything.sd, left_out, widths, note, fitted))
+    shown = ~observations.scopes.of_sources  # what a source has of its own says nothing of others
+    entries = tuple(entry for entry, on in zip(observations.scopes.entries, shown, strict=True) if on)
+    everything = evidence.everything
+    left_out = {source: each.shifts[shown] for source, each in evidence.sources.items()}
+    fit = (Scopes(entries), everything.shifts[shown], everything.sd[shown], left_out)
+    write(path, catalog.Calibration(title, *fit, evidence.widths, note, fitted))

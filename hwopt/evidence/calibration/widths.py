@@ -11,7 +11,7 @@ from hwopt.evidence.intervals import COVERAGE, FLOORS, TERMS
 _RIDGE = 2.0
 """Pull of each term's coefficient to zero, in units of a row's loss over its width: a term needs rows to speak for it."""
 
-_STEPS = 3000
+_STEPS = 1500
 
 
 def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.ndarray) -> dict[str, float]:

@@ -11,6 +11,7 @@ import numpy as np
 from hwopt import catalog
 from hwopt.catalog import Calibration
 from hwopt.evidence.columns import MeasuredRun
+from hwopt.evidence.protocol import study
 from hwopt.hardware.cluster import Cluster
 from hwopt.stack import Stack
 from hwopt.units import to_si
@@ -47,6 +48,7 @@ class Machine(NamedTuple):
     scale_out_gbit_per_s: float | None  # of a chip; None: the accelerator's
     stack: str
     settings: Settings = Settings()
+    operation: str = catalog.BENCHMARK
 
 
 def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
@@ -75,10 +77,10 @@ def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
 
 
 @cache
-def _parts(accelerator: str, domain: float | None, links: float | None, stack: str) -> Cluster:
+def _parts(accelerator: str, domain: float | None, links: float | None, stack: str, operation: str) -> Cluster:
     return catalog.cluster(
         accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links, constants=catalog.LITERATURE,
-        operation=catalog.BENCHMARK,
+        operation=operation,
     )  # fmt: skip
 
 
@@ -96,8 +98,8 @@ def constants(calibration: Calibration | None) -> Constants:
     @lru_cache(_MACHINES)
     def of(machine: Machine, without: str) -> Cluster:
         links = machine.scale_out_gbit_per_s and to_si(machine.scale_out_gbit_per_s, "Gb/s")
-        cluster = _parts(machine.accelerator, machine.domain, links, machine.stack)
+        cluster = _parts(machine.accelerator, machine.domain, links, machine.stack, machine.operation)
         cluster = replace(cluster, stack=software(cluster.stack, machine.settings))
         return catalog.with_constants(cluster, calibration, machine.architecture, machine.stack, without=without)
 
-    return lambda machine, source: of(machine, source if source in left_out else "")
+    return lambda machine, source: of(machine, study(source) if study(source) in left_out else "")

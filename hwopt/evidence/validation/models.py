@@ -8,7 +8,7 @@ import numpy as np
 from hwopt import catalog
 from hwopt.evidence.columns import Measured, entry
 from hwopt.evidence.validation.reasons import Reason, Skip
-from hwopt.workload.transformer import Transformer, total_parameters
+from hwopt.workload.transformer import Transformer, misaligned, total_parameters
 
 _FIELDS = tuple(Transformer.__dataclass_fields__)
 
@@ -113,6 +113,7 @@ def _inferred(row: Measured, assumed: list[str]) -> Transformer:
 
 @cache
 def _transformer(**values: float) -> Transformer:
+    values["misaligned_heads"] = misaligned(values["qk_dim"], values["v_dim"])
     return Transformer(**{name: catalog.leaf(values.get(name, 0.0)) for name in _FIELDS})
 
 

@@ -89,7 +89,8 @@ def _inputs(
         assumed.append("gpus_per_node")
     domain = float(row.gpus_per_node or catalog.record("chips", accelerator).si("scale_up_domain", 8.0))
     settings = Settings(*(getattr(row, name) for name in Settings._fields))
-    machine = Machine(accelerator, architecture, domain, row.scale_out_gbit_per_s, stack, settings)
+    operation = row.operation or catalog.BENCHMARK
+    machine = Machine(accelerator, architecture, domain, row.scale_out_gbit_per_s, stack, settings, operation)
     plan, full_if_too_big = _plan(row, shape, stack, assumed)
     workload = _workload(row, shape, assumed)
     metric = TRAINING[row.measured_metric]

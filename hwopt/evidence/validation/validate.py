@@ -9,7 +9,8 @@ from hwopt import catalog
 from hwopt.catalog import Calibration
 from hwopt.errors import UserError
 from hwopt.evidence.columns import METRICS, Measured, MeasuredRun, MeasuredService
-from hwopt.evidence.intervals import interval
+from hwopt.evidence.intervals import Circumstances, interval
+from hwopt.evidence.protocol import study
 from hwopt.evidence.rows import Measurements, read
 from hwopt.evidence.validation import serving, training
 from hwopt.evidence.validation.join import Case, Kind, Prediction, join
@@ -71,7 +72,11 @@ def _joined(path: Path, row: Measured, kind: Kind, of_machines: Constants) -> Ca
 
 
 def _scored(case: Case, answer: Prediction, calibration: Calibration | None, keep: bool) -> Scored:
-    around = interval(case.workload, case.architecture, case.stack, calibration, case.row.source)
+    of = Circumstances()
+    if isinstance(case.row, MeasuredRun):
+        across = float(case.plan.ep * case.plan.expert_tp) > float(case.cluster.network.size[0])
+        of = Circumstances(answer.mfu, float(case.cluster.chips), across, len(case.assumed))
+    around = interval(case.workload, case.architecture, case.stack, calibration, study(case.row.source), of)
     memory = METRICS[case.row.measured_metric].memory
     ends = None if around is None else (around.memories if memory else around.times)(answer.value)
     return Scored(case.row, case.accelerator, case.stack, answer, case.assumed, ends, case if keep else None)
@@ -135,7 +140,7 @@ def _document(row: Measured, outcome: Scored | Skip, calibration: Calibration | 
         "accelerator": outcome.accelerator,
         "chips": outcome.row.num_gpus,
         "stack": outcome.stack,
-        "held_out": calibration is not None and row.source in calibration.left_out,
+        "held_out": calibration is not None and study(row.source) in calibration.left_out,
         "assumed": list(outcome.assumed),
         "step_time_s": answer.step_s,
         "memory_per_chip_bytes": answer.memory_bytes,

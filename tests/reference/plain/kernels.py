@@ -123,6 +123,8 @@ def attention_core(run, cluster, plan) -> tuple[tuple, tuple]:
     keys = heads if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
     streams = 2.0 * tokens * (heads + keys) * width
     peak = wide_rate(run, chip)
+    if w.misaligned_heads == 1 and stack.attention_scores_stored == 1:
+        peak /= 5.0
     directions = []
     for again, efficiency, stream_passes, score_bytes, kernels in (
         (1.0, stack.attention_forward_efficiency, 1.0, 13.0, 1.0),

@@ -73,11 +73,13 @@ def direction(stack, keeps, host, products, attention, experts, elementwise, com
     return seconds
 
 
-def distinct_domains(cluster, plan, copies: float) -> float:
+def distinct_domains(cluster, plan, w) -> float:
     """Of a token's copies, how many go to different scale-up domains."""
+    copies = w.experts_per_token
     _, pods, outermost = tiers(cluster.network, plan.ep, plan.expert_tp)
     domains = pods.members * outermost.members
-    return domains / (domains + 0.6 * max(copies - 1.0, 0.0))
+    anywhere = domains / (domains + 0.6 * max(copies - 1.0, 0.0))
+    return min(anywhere, w.routed_groups / copies) if w.routed_groups > 0 else anywhere
 
 
 def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
@@ -90,9 +92,10 @@ def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
         if w.shared_experts > 0:
             comm["tp"] += around_attention
         sent = tokens / plan.tp * w.experts_per_token * w.hidden * run.activation_bytes * run.routing_imbalance
+        sent *= (1.0 + cluster.stack.dispatch_bytes_share) / 2.0
         distinct = 1.0
         if cluster.stack.dispatch_deduplicated == 1:
-            distinct = distinct_domains(cluster, plan, w.experts_per_token)
+            distinct = distinct_domains(cluster, plan, w)
         comm["ep"] = 2.0 * all_to_all(cluster, sent, plan.ep, plan.expert_tp, distinct)
     heads = max(w.kv_heads / plan.tp, 1.0)
     keys_values = 2.0 * plan.micro_batch * run.sequence_length * heads * (w.qk_dim + w.v_dim)
@@ -139,6 +142,7 @@ def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
     gradients_s = gather(run, cluster, plan, moe, stack.gradient_bytes * run.trainable_fraction)
 
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
+    host += 4.0 * min(plan.tp - 1.0, 1.0) * stack.host_collective_s
     times = lambda factor, kernels: tuple(factor * x for x in kernels)
     both = 1.0 + run.trainable_fraction
     chip = cluster.chip

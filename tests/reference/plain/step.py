@@ -99,23 +99,26 @@ def step(run, cluster, plan) -> dict:
         for name, seconds in layer(run, cluster, plan, moe).items():
             stage[name] += seconds * layers / plan.pp
     of_head = head(run, cluster, plan)
+    stage, of_head = (defaultdict(float, {name: stack.level * x for name, x in of.items()}) for of in (stage, of_head))
     stage_s, head_s = (sum(part[name] for name in BREAKDOWN) for part in (stage, of_head))
     slowest = max(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
     batches = micro_batches(run, plan)
 
     message = tokens_of(run, plan) * w.hidden * run.activation_bytes / plan.tp
-    one_send = send(cluster, message, plan.pp, plan.tp * plan.cp * plan.dp)
+    one_send = stack.level * send(cluster, message, plan.pp, plan.tp * plan.cp * plan.dp)
     sends = 2.0 * plan.virtual_stages * one_send
     sends_exposed, sends_hidden = beside(stack, slowest, sends, stack.pp_overlap * min(plan.virtual_stages - 1.0, 1.0))
     work_left = (slowest + sends_exposed) * batches_beside_reduction(run, plan)
-    sync_exposed, sync_hidden = beside(stack, work_left, gradient_sync(run, cluster, plan), stack.dp_overlap)
+    sync_exposed, sync_hidden = beside(
+        stack, work_left, stack.level * gradient_sync(run, cluster, plan), stack.dp_overlap
+    )
 
     parts = {name: batches * (stage[name] + of_head[name] / plan.pp) for name in BREAKDOWN}
     parts["pp_comm_s"] = batches * sends_exposed + 2.0 * (plan.pp - 1.0) * one_send
     parts["pp_bubble_s"] = plan.bubble_fraction * (plan.pp - 1.0) * stage_s / plan.virtual_stages
     parts["pp_imbalance_s"] = batches * (slowest - (stage_s + head_s / plan.pp))
     parts["dp_comm_s"] += sync_exposed
-    parts["optimizer_s"] = optimizer(run, cluster, plan)
+    parts["optimizer_s"] = stack.level * optimizer(run, cluster, plan)
     waited, unseen = waiting(run, cluster, plan, sum(parts.values()))
     parts |= waited
     parts["overhead_s"] = float(stack.step_overhead_s)

@@ -30,6 +30,17 @@ PRINTED_CHIPS = {  # every accelerator in the tables of measured runs and of pea
     "V100": "v100",
     "A800-80GB": "a800",
     "B200-SXM (printed H200)": "b200",
+    "A100-SXM-80GB (Ampere)": "a100-80",
+    "H100-SXM-80GB (Grand Teton, 700W)": "h100-sxm",
+    "H200-NVL(PCIe)": "h200-nvl",
+    "H20": "h20",
+    "A40-48GB-PCIe": "a40",
+    "L40S": "l40s",
+    "A100-PCIe-80GB": "a100-pcie",
+    "Gaudi": "gaudi1",
+    "Gaudi1": "gaudi1",
+    "Ascend 910B": "ascend-910b",
+    "MI350X": "mi350x",
 }
 PRINTED_MODELS = {
     "llama3.1-405b": "llama3.1-405b",

@@ -10,7 +10,8 @@ import pytest
 
 from hwopt import catalog
 from hwopt.evidence.columns import MeasuredRun
-from hwopt.evidence.stacks import habits, software_family, training_stack
+from hwopt.catalog import software_family
+from hwopt.evidence.stacks import habits, training_stack
 from hwopt.evidence.validation import join as joining
 from hwopt.evidence.validation import training
 from hwopt.evidence.validation.join import join
