@@ -21,7 +21,7 @@ STACKS = (
     (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, whoever publishes them
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg|\bmetaseq", "megatron-2021"),
     (r"gaudi|habana|synapse", "optimum-habana"),
-    (r"nanotron", "torchtitan-eager"),
+    (r"nanotron", "nanotron-2025"),
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),
@@ -34,7 +34,7 @@ STACKS = (
     (r"megatron-bridge|modelzoo", "nemo-2025"),
     (r"deepspeed|zero-3", "deepspeed"),
     (r"nemo|dgxc|dgx cloud|transformer engine|megatron", "nvidia"),
-    (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo|nanotron", "torch"),
+    (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo", "torch"),
 )
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
