@@ -54,13 +54,16 @@ class Circumstances(NamedTuple):
     chips: float = 1.0
 
 
+USUAL = Circumstances()
+
+
 def terms(
     run: TrainingRun,
     architecture: str,
     stack: str,
     calibration: Calibration,
     without: str = "",
-    of: Circumstances = Circumstances(),
+    of: Circumstances = USUAL,
 ) -> dict[str, float]:
     """How far each of `TERMS` applies: 0 or 1, and logarithms of utilisation lost and of chips beyond those measured.
 
@@ -106,7 +109,7 @@ def interval(
     stack: str,
     calibration: Calibration | None,
     without: str = "",
-    of: Circumstances = Circumstances(),
+    of: Circumstances = USUAL,
 ) -> Interval | None:
     """The interval of a prediction; None where the constants in use were not calibrated, and of what nobody has measured.
 
@@ -156,7 +159,7 @@ def machine_interval(
     chip: str | Path,
     stack: str | Path | None,
     calibration: Calibration | None,
-    of: Circumstances = Circumstances(),
+    of: Circumstances = USUAL,
 ) -> Interval | None:
     """The interval on a chip of the catalogue or of a user's file, and the stack it runs by default."""
     software = catalog.record("stacks", catalog.default_stack(chip) if stack is None else stack).slug

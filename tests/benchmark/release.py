@@ -13,7 +13,7 @@ import csv
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,7 +30,8 @@ from hwopt.hardware.calibration import family_of
 
 ROOT = Path(__file__).parents[2]
 HISTORY, TABLE = ROOT / "results" / "reference" / "releases.csv", ROOT / "results" / "reference" / "locked.txt"
-COLUMNS = ("date", "version", "studies", "cells", "rows", "median", "mean", "bias", "inside_rows", "inside_cells", "baseline_median", "baseline_mean")  # fmt: skip
+COLUMNS = ("date", "version", "studies")
+"""Of the history, before the fields of `Judged`."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,12 @@ def main(arguments: Sequence[str]) -> int:
     rows = locked_runs()
     of, text = judged(rows), table(rows)
     studies = len({row.row.source for row in rows})
-    numbers = [f"{x:.4f}" for x in (of.median, of.mean, of.bias, of.inside_rows, of.inside_cells, of.baseline_median, of.baseline_mean)]  # fmt: skip
-    cells = [datetime.now(UTC).date().isoformat(), version("hwopt"), studies, of.cells, of.rows, *numbers]
+    numbers = [f"{x:.4f}" if isinstance(x, float) else x for x in astuple(of)]
+    cells = [datetime.now(UTC).date().isoformat(), version("hwopt"), studies, *numbers]
     new = not HISTORY.exists()
     with HISTORY.open("a", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerows(([COLUMNS] if new else []) + [cells])
+        writer.writerows(([[*COLUMNS, *Judged.__dataclass_fields__]] if new else []) + [cells])
     TABLE.write_text(text, encoding="utf-8")
     print(text)
     return 0
