@@ -22,6 +22,7 @@ STACKS = (
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg", "megatron-deepspeed-2022"),
     (r"gaudi|habana|synapse", "optimum-habana"),
     (r"nanotron", "nanotron-2025"),
+    (r"deepseek-v\d (technical|hardware)|hai-llm|deepseek-ai/", "deepseek-2024"),
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),
