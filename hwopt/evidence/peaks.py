@@ -23,7 +23,9 @@ class _Reading(NamedTuple):
 
 
 _READINGS = (
-    _Reading("nanotron", "first_stage_memory_reserved", "GiB"),  # logged by rank 0; found: it does not grow with the head
+    _Reading(
+        "nanotron", "first_stage_memory_reserved", "GiB"
+    ),  # logged by rank 0; found: it does not grow with the head
     _Reading("bigscience", "peak_memory_per_gpu", "GB"),  # nvidia-smi
 )
 
