@@ -39,8 +39,9 @@ def shape(row: Measured, assumed: list[str]) -> Transformer:
     """The model of a row.
 
     Look-up order: the row's own columns; the catalogue's entry for head sizes, gating, tying, expert and
-    latent-attention layout; the variant (head size, gated or plain MLP) whose closed-form parameter count is nearest to
-    the row's `params_B`, where it is gated with the head tied, too; the family's habit. Depth is always the row's, so a proxy of 4 layers is one.
+    latent-attention layout; the variant (head size, gated or plain MLP; gated with a tied head) whose closed-form
+    parameter count is nearest to the row's `params_B`; the family's habit. Depth is always the row's, so a proxy of 4
+    layers is one.
 
     **Arguments:** `assumed`: names of the fields filled by assumption are added to it.
 

@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import cast
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -21,6 +22,7 @@ from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
 from hwopt.model.estimate import estimate
+from hwopt.model.footprint import Footprint
 from hwopt.model.maximum import several
 from hwopt.plan import Plan, stage_layers, stage_layers_by_cost
 from hwopt.types import PRECISIONS
@@ -195,6 +197,7 @@ Step = dict[str, float]
 
 def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
     report = estimate(workload, cluster, plan)
+    memory = cast(Footprint, report.memory)
     tokens, shape = workload.global_batch_sequences * workload.sequence_length, workload.model
     matrix = work.matrix_parameters(shape)
     full = work.attention_span(workload, jnp.ones_like(workload.causal_fraction))
@@ -206,9 +209,9 @@ def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Arra
         "mfu": report.mfu,
         "memory_bytes": report.memory_per_chip_bytes,
         "memory_capacity_bytes": report.memory_capacity_bytes,
-        "memory_reserve_bytes": report.memory.reserve_bytes,  # of it: context, buffers, fragmentation
+        "memory_reserve_bytes": memory.reserve_bytes,  # of it: context, buffers, fragmentation
         "context_bytes": cluster.stack.memory_reserve_bytes,  # of that: context and buffers
-        "last_stage_bytes": several(plan.pp) * report.memory.logits_bytes,  # what the last stage needs beyond the first
+        "last_stage_bytes": several(plan.pp) * memory.logits_bytes,  # what the last stage needs beyond the first
         "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
         "attention_full": tokens * 3.0 * attention,  # over the full score matrix
         "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
