@@ -22,6 +22,7 @@ STACKS = (
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg|\bmetaseq", "megatron-2021"),
     (r"gaudi|habana|synapse", "optimum-habana"),
     (r"nanotron", "torchtitan-eager"),
+    (r"use_dist_optimizer|tp_comm_overlap|megatron_core", "nvidia"),  # settings of NeMo, whatever the container is called
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),
