@@ -7,6 +7,8 @@ is known less well than arithmetic), experts, and those dispatched beyond a scal
 models, more chips than were measured, open fields, chips and software unlike those fitted.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +30,9 @@ from hwopt.workload.transformer import total_parameters
 
 COVERAGE = 0.8
 """Share of measurements that an interval is meant to hold."""
+
+DEVIATIONS = 1.2816
+"""Standard deviations on either side that hold `COVERAGE` of a normal distribution."""
 
 LONG_SEQUENCE = 32768.0
 SMALL_MODEL = 1e9
@@ -106,6 +111,13 @@ class Interval:
 
     time: float
     memory: float | None = None
+
+    def widened(self, spread: float) -> Interval:
+        """With a deviation, in the logarithm, over what a measured row leaves open: `sqrt(half^2 + (1.28 spread)^2)`."""
+        return Interval(
+            math.hypot(self.time, DEVIATIONS * spread),
+            None if self.memory is None else math.hypot(self.memory, DEVIATIONS * spread),
+        )
 
     def times(self, value: float) -> tuple[float, float]:
         """Low and high of a quantity in proportion to the step time, or to its reciprocal."""

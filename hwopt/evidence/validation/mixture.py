@@ -1,0 +1,71 @@
+"""A prediction over alternatives: the median of their values, weighed by what people do, what fits and what is fast.
+
+`w = P(circumstances) P(plan | circumstances)`, with `P(plan | circumstances)` in proportion to `usual exp(-over / s) t^(-1 / T)`:
+`over` is the logarithm of memory over capacity where it is above zero, `t` the step time. Whoever trains tunes the plan until it
+fits and is fast, but not the software and the number format, which the row's circumstances bring along.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+TEMPERATURE = 0.15
+"""How much slower, in the logarithm, a plan is that is chosen 1/e as often as the fastest."""
+
+TOLERANCE = 0.03
+"""By how much, in the logarithm, memory exceeds the chip's where a plan is 1/e as likely: what the model's memory errs by."""
+
+_NEAR = 0.05
+"""Distance from the median, in the logarithm, that makes an alternative stand for the row 1/e as well."""
+
+
+class Weighed(NamedTuple):
+    """An alternative as it is weighed."""
+
+    circumstances: object
+    likely: float  # of the circumstances
+    usual: float  # of the plan in these
+    step_s: float
+    over: float  # logarithm of memory over capacity
+
+
+class Mixture(NamedTuple):
+    """What stands for a row."""
+
+    value: float  # weighted median
+    spread: float  # standard deviation about the median, in the logarithm
+    chosen: int  # alternative of much weight near the median
+
+
+def weights(alternatives: Sequence[Weighed]) -> np.ndarray:
+    """Weights of alternatives; they sum to 1. What does not fit has next to none, unless nothing else fits better."""
+    usual, step_s, over = (np.array([each[i] for each in alternatives]) for i in (2, 3, 4))
+    misfit = np.maximum(over, 0.0) / TOLERANCE
+    score = np.log(usual) - misfit - np.log(step_s) / TEMPERATURE
+    groups: dict[object, list[int]] = {}
+    for i, each in enumerate(alternatives):
+        groups.setdefault(each.circumstances, []).append(i)
+    result = np.zeros(len(alternatives))
+    least = float(misfit.min())
+    for members in groups.values():
+        inside = np.exp(score[members] - score[members].max())
+        fits = np.exp(least - misfit[members].min())
+        result[members] = alternatives[members[0]].likely * fits * inside / inside.sum()
+    return result / result.sum()
+
+
+def mixture(values: np.ndarray, weight: np.ndarray) -> Mixture:
+    """Median and spread of weighed values, all above zero.
+
+    Between two alternatives the median moves with their weights: the distribution is read as continuous, each value at the
+    middle of its weight.
+    """
+    logs = np.log(values)
+    order = np.argsort(logs)
+    middle = np.cumsum(weight[order]) - 0.5 * weight[order]
+    median = float(np.interp(0.5, middle, logs[order]))
+    spread = float(np.sqrt(np.sum(weight * (logs - median) ** 2)))
+    with np.errstate(divide="ignore"):
+        chosen = int(np.argmax(np.log(weight) - np.abs(logs - median) / _NEAR))
+    return Mixture(float(np.exp(median)), spread, chosen)
