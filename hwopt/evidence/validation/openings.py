@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hwopt import catalog
 from hwopt.evidence.columns import MeasuredRun
 from hwopt.evidence.stacks import habits, likely_stacks, typical_year
+from hwopt.workload.transformer import Transformer
 
 MOST = 48
 """Alternatives of a row, at most: the likeliest."""
@@ -50,28 +51,31 @@ _PIPELINED = {"PyTorch": 0.1, "JAX": 0.1}
 _SEQUENCE_PARALLEL = 0.93
 """Share of runs whose norms are split as their stack does by habit: 105 of 112 cells with a tensor group."""
 
+_FOLDING_YEAR = 2025
+"""Since when the tensor group of a layer is left out of its experts (parallel folding: Megatron-Core 0.9, arXiv 2504.14960)."""
+
 _EXPERT_TP = 0.8
 """Share of runs whose experts are split by the tensor group as was usual in their year (assumption, 0.6 to 0.95)."""
 
 _RECOMPUTED: Mapping[str, Mapping[str, float]] = {
-    "none": {"least": 0.92, "full": 0.06, "attention": 0.02},
-    "memory": {"least": 0.5, "full": 0.45, "attention": 0.05},
-    "full": {"full": 0.85, "attention": 0.1, "least": 0.05},
+    "none": {"none": 0.7, "least": 0.22, "full": 0.06, "attention": 0.02},
+    "memory": {"none": 0.2, "least": 0.3, "full": 0.45, "attention": 0.05},
+    "full": {"none": 0.03, "least": 0.02, "full": 0.85, "attention": 0.1},
 }
-"""Habit of a stack -> what its runs recompute: the least that fits, all, or the attention core where scores are stored. Of cells:
+"""Habit of a stack -> what its runs recompute: nothing, the least that fits, all, or the attention core where scores are stored. Of cells:
 none 62 to full 4 to core 1 of NVIDIA's; none 24 to full 33 of PyTorch's, full 9 to core 5 of JAX's; full 24 to core 4 of 2021's."""
 
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Micro-batches that are tried, sequences."""
 
-_SMALLER: Mapping[str, float] = {"NVIDIA": 1.8, "PyTorch": 0.0, "JAX": 0.0, "2021 stacks": 0.5, catalog.OTHERS: 0.5}
-"""Weight of a micro-batch b is b^-x: of NVIDIA's 52 cells have 1, 9 have 2, 10 have 4; all others' are spread evenly."""
+_SMALLER = {"NVIDIA": 2.0}
+"""Weight of a micro-batch b is b^-x, x = 0 in other software. Hidden where it is stated, the true one is likeliest so; of NVIDIA's
+cells 52 have 1, 9 have 2, 10 have 4."""
 
 _CHUNK_LAYERS: Mapping[float, float] = {1.0: 0.35, 2.0: 0.3, 3.0: 0.06, 4.0: 0.1, 5.0: 0.03, 6.0: 0.03, 8.0: 0.03}
 """Layers of a chunk -> weight, where software interleaves; the whole stage has the rest. Of 65 cells of NVIDIA's stacks 23 have chunks
 of one layer, 22 of two, 14 of three or four, 10 one chunk."""
 
-_INTERLEAVES: Mapping[str, float] = {"NVIDIA": 1.0}
 _ELSEWHERE = 0.1
 """Weight of interleaving in other software, over that in NVIDIA's (2 of 23 cells of Megatron-LM of 2021)."""
 
@@ -90,20 +94,20 @@ _Cells = tuple[dict[str, Any], float]
 """Columns that an alternative fills, and its weight."""
 
 
-def openings(row: MeasuredRun, chip: str, architecture: str, layers: float) -> list[Opening]:
+def openings(row: MeasuredRun, chip: str, architecture: str, shape: Transformer) -> list[Opening]:
     """What a row may stand for: every open field's alternatives with all others', the likeliest.
 
     A field that is stated stays. Stack and format come with the chip: none that it cannot run.
 
     **Arguments:** `row` whose degrees are complete and whose open fields are blank; its `chip` and its `architecture`;
-    `layers` of the model.
+    `shape` of the model.
 
     **Returns:** one where nothing is open.
     """
     found = []
     for (stack, with_stack), (number_format, with_format) in _circumstances(row, chip, architecture):
         likely = with_stack * with_format
-        for fields in product(*_plans(row, stack, layers)):
+        for fields in product(*_plans(row, stack, shape)):
             cells = {name: cell for each, _ in fields for name, cell in each.items()}
             usual = 1.0
             for _, weight in fields:
@@ -165,14 +169,15 @@ def _formats(row: MeasuredRun, stack: str, chip: str, architecture: str) -> dict
     return {"bf16": 1.0 - share, name: share}
 
 
-def _plans(row: MeasuredRun, stack: str, layers: float) -> list[list[_Cells]]:
+def _plans(row: MeasuredRun, stack: str, shape: Transformer) -> list[list[_Cells]]:
     """Alternatives of each open field of the plan."""
     return [
         _micro_batches(row, stack),
-        _chunks(row, stack, layers),
+        _chunks(row, stack, float(shape.layers)),
         _recomputation(row, stack),
         _sharding(row, stack),
         _sequence_parallel(row, stack),
+        _experts(row, shape),
     ]
 
 
@@ -192,7 +197,7 @@ def _micro_batches(row: MeasuredRun, stack: str) -> list[_Cells]:
     else:  # the batch is said in round numbers: any even part of it may stand for whole sequences
         parts = {each / 2**n for n in range(12)}
         sizes = {size for size in parts if 1.0 <= size <= max(_SIZES)} or {min(each, 1.0)}
-    power = _SMALLER.get(catalog.software_family(stack), 0.5)
+    power = _SMALLER.get(catalog.software_family(stack), 0.0)
     return _shares("micro_batch", {size: size**-power for size in sorted(sizes)})
 
 
@@ -201,7 +206,7 @@ def _chunks(row: MeasuredRun, stack: str, layers: float) -> list[_Cells]:
     if row.vpp or row.pp == 1:
         return [({}, 1.0)]
     assert row.pp
-    often = _INTERLEAVES.get(catalog.software_family(stack), _ELSEWHERE)
+    often = 1.0 if catalog.software_family(stack) == "NVIDIA" else _ELSEWHERE
     weights: dict[int, float] = {}
     for all_layers in (layers, layers + 2.0):
         stage = all_layers / row.pp
@@ -217,6 +222,7 @@ def _recomputation(row: MeasuredRun, stack: str) -> list[_Cells]:
     if row.recompute_layers is not None:
         return [({}, 1.0)]
     cells = {
+        "none": {"recompute_layers": 0.0},
         "least": {"recompute_layers": 0.0, "least_recomputed": True},
         "full": {"recompute_layers": 1.0},
         "attention": {"recompute_layers": 0.0, "recompute_attention": 1.0},
@@ -240,3 +246,24 @@ def _sequence_parallel(row: MeasuredRun, stack: str) -> list[_Cells]:
         return [({}, 1.0)]
     usual = habits(stack).sequence_parallel
     return _shares("seq_parallel", {usual: _SEQUENCE_PARALLEL, not usual: 1.0 - _SEQUENCE_PARALLEL})
+
+
+def usual_expert_tp(row: MeasuredRun) -> int:
+    """Tensor parallel degree inside experts: the whole tensor group until parallel folding, one since, as far as the group has
+    room.
+    """
+    return row.tp or 1 if _room(row) and (row.year or _FOLDING_YEAR) < _FOLDING_YEAR else 1
+
+
+def _room(row: MeasuredRun) -> bool:
+    """Whether every expert can be split by the whole tensor group."""
+    tp, ranks = row.tp or 1, (row.tp or 1) * (row.cp or 1) * (row.dp or 1)
+    return ranks % ((row.ep or 1) * tp) == 0
+
+
+def _experts(row: MeasuredRun, shape: Transformer) -> list[_Cells]:
+    if not float(shape.experts) or row.expert_tp or row.tp == 1 or not _room(row):
+        return [({}, 1.0)]
+    assert row.tp
+    usual = usual_expert_tp(row)
+    return _shares("expert_tp", {usual: _EXPERT_TP, 1 if usual > 1 else row.tp: 1.0 - _EXPERT_TP})

@@ -20,7 +20,7 @@ from hwopt.evidence.stacks import habits, training_stack
 from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, require
 from hwopt.evidence.validation.machines import Machine, Settings
 from hwopt.evidence.validation.mixture import Weighed, mixture, weights
-from hwopt.evidence.validation.openings import Opening, openings
+from hwopt.evidence.validation.openings import Opening, openings, usual_expert_tp
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
@@ -30,9 +30,6 @@ from hwopt.types import PRECISIONS
 from hwopt.units import to_si
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
-
-_FOLDING_YEAR = 2025
-"""Since when the tensor group of a layer is left out of its experts (parallel folding: Megatron-Core 0.9, arXiv 2504.14960)."""
 
 
 def _unsupported(row: MeasuredRun) -> str:
@@ -171,19 +168,20 @@ def _plan(row: MeasuredRun, shape: Transformer, stack: str, assumed: list[str]) 
 
 
 def _expert_tp(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> int:
-    """Tensor parallel degree inside experts: the whole tensor group until parallel folding, one since, as far as the group
-    has room.
-    """
+    """Tensor parallel degree inside experts."""
     if not float(shape.experts):
         return 1
     if row.expert_tp or row.tp == 1:
         return row.expert_tp or 1
     assumed.append("expert_tp")
-    fits = (row.tp * row.cp * row.dp) % (row.ep * row.tp) == 0
-    return row.tp if fits and (row.year or _FOLDING_YEAR) < _FOLDING_YEAR else 1
+    return usual_expert_tp(row)
 
 
 # Predictions ---------------------------------------------------------------------------------------------------------
+
+_FROZEN_ALLOWANCE = 0.45
+"""By how much, in the logarithm, the model's memory may exceed a chip's where adapters train: frozen weights may be kept in 8 bit, and
+their products keep no inputs, which it does not count. MLPerf's runs of Llama 2 70B are 1.5 times a chip by the model."""
 
 Step = dict[str, float]
 """What the model says about one step: time, MFU, memory, and its FLOPs over all chips by kind, the head included."""
@@ -287,7 +285,8 @@ def _mixed(case: Case, parts: Sequence[Case], answers: Sequence[Step]) -> Predic
     values = [value(part.row, step) for part, step in zip(parts, answers, strict=True)]
     if len(parts) == 1:
         return Prediction(values[0], **{name: answers[0][name] for name in names})
-    over = [math.log(step["memory_bytes"] / step["memory_capacity_bytes"]) for step in answers]
+    allowed = _FROZEN_ALLOWANCE if (case.row.trainable_fraction or 1.0) < 1.0 else 0.0
+    over = [math.log(step["memory_bytes"] / step["memory_capacity_bytes"]) - allowed for step in answers]
     weighed = [
         Weighed(each.opening.circumstances, each.opening.likely, each.opening.usual, step["step_s"], too_much)
         for each, step, too_much in zip(case.alternatives, answers, over, strict=True)
@@ -304,7 +303,7 @@ def _mixed(case: Case, parts: Sequence[Case], answers: Sequence[Step]) -> Predic
 def _openings(row: MeasuredRun, case: Case) -> list[Opening]:
     """What the row may stand for, none where it leaves nothing open that is weighed."""
     degrees = replace(case.row, micro_batch=row.micro_batch)
-    found = openings(degrees, case.accelerator, case.architecture, float(case.workload.model.layers))
+    found = openings(degrees, case.accelerator, case.architecture, case.workload.model)
     return found if len(found) > 1 else []
 
 
