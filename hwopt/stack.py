@@ -103,6 +103,30 @@ class Stack(eqx.Module):
         "share of the master weights' bytes stored (0.5: the 16 bits that the weights lack)", default=1.0
     )
     layers_whole: Scalar = ratio("layers held whole at once: gathered weights, gradients not added up yet", default=2.0)
+    gathered_inputs_kept: Scalar = ratio(
+        "share of what sequence parallelism gathers that is kept whole; 0: gathered again backward", default=0.0
+    )
+    activation_kept: Scalar = ratio(
+        "1: a gated MLP keeps what its activation function returns, beside what goes in", default=0.0
+    )
+    gradient_copy_bytes: Scalar = quantity(
+        "B",
+        "bytes an element of a second set of gradients: buckets of the exchange, or 16 bits beside fp32 sums",
+        key="gradient_copy_bytes",
+        default=0.0,
+    )
+    share_gradient_bytes: Scalar = quantity(
+        "B",
+        "bytes an element of the gradients of what a rank updates, in the optimizer's own format",
+        key="share_gradient_bytes",
+        default=0.0,
+    )
+    table_gradient_bytes: Scalar = quantity(
+        "B", "bytes an element of the gradient of an embedding on its way", key="table_gradient_bytes", default=0.0
+    )
+    first_stage_full: Scalar = switch(
+        "1: the first stage has as many layers as any; 0: the first is the second to go short of one", default=0.0
+    )
     level: Scalar = ratio(
         "time of a step over what its parts say, of kernels and communication alike: what software nobody measured costs",
         default=1.0,

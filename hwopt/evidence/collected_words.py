@@ -19,9 +19,10 @@ STACKS = (
     # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch
     (r"zero.?bubble", "zero-bubble"),
     (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, whoever publishes them
-    (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg|\bmetaseq", "megatron-2021"),
+    (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg", "megatron-deepspeed-2022"),
     (r"gaudi|habana|synapse", "optimum-habana"),
-    (r"nanotron", "torchtitan-eager"),
+    (r"nanotron", "nanotron-2025"),
+    (r"deepseek-v\d (technical|hardware)|hai-llm|deepseek-ai/", "deepseek-2024"),
     (r"use_dist_optimizer|tp_comm_overlap|megatron_core", "nvidia"),  # settings of NeMo, whatever the container is called
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
@@ -35,7 +36,7 @@ STACKS = (
     (r"megatron-bridge|modelzoo", "nemo-2025"),
     (r"deepspeed|zero-3", "deepspeed"),
     (r"nemo|dgxc|dgx cloud|transformer engine|megatron", "nvidia"),
-    (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo|nanotron", "torch"),
+    (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo", "torch"),
 )
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
@@ -76,6 +77,8 @@ _TUNING = rf"{_LORA}|(?<![^\W_])sft(?![^\W_])|fine-?tun"
 _HYBRID = r"mamba|nemotron-?h\b|jamba|rwkv|hyena|griffin|recurrentgemma|zamba|\bssm\b|\bhybrid\b|\bt5\b|\bbert\b|\bvit\b|diffusion"
 _HARDWARE = r"hardware (tera)?flop|incl\.? recompute|includes the recompute|\bhfu\b|recompute(d)? counted"
 _FULL = r"korthikanti|megatron-core r0\.|nemo 24|nemo long-sequence|llm-foundry|tinyllama|megatron-lm|dash et al|palm table 3"
+
+_PRODUCTION = r"production|technical report|training log|herd of models|whole run|palm \(|opt \(|\bheadline"
 
 _SETTINGS = "notes precision"
 
@@ -122,7 +125,7 @@ RUN = tuple(map(Rule._make, (
     ("host_graphs", _SETTINGS, r"cuda_graph=(?!none)(\w+/)?full_iteration", "step"),
     ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|(?<!no )(?<!without )cuda graph", "parts"),
     # weeks of a real run, beside other jobs, and what is told of one as a whole
-    ("operation", "notes source", r"production|technical report|training log|herd of models|whole run|palm \(|opt \(|\bheadline", "production"),
+    ("operation", "notes source", _PRODUCTION, "production"),
     ("zero", "zero_stage", r"zero[- ]?0", "0"),
     ("zero", "zero_stage", r"zero[- ]?1", "1"),
     ("zero", "zero_stage", r"zero[- ]?2", "2"),

@@ -45,7 +45,8 @@ TRAINING = {
     "tflops_per_gpu": Metric("TFLOP/s", rate=True, flops=True),
     "mfu": Metric("fraction", rate=True, flops=True),
     "hfu": Metric("fraction", rate=True, flops=True),
-    "peak_memory_per_gpu": Metric("GiB", memory=True),
+    "peak_memory_per_gpu": Metric("GiB", memory=True),  # what the device reports, the driver's context included
+    "first_stage_memory_reserved": Metric("GiB", memory=True),  # by the allocator of the first rank
     "max_memory_reserved": Metric("GiB", memory=True),
     "max_memory_allocated": Metric("GiB", memory=True),
 }
@@ -262,6 +263,8 @@ class MeasuredRun(Measured):
     recompute_activation: bool | None = _yes("outputs of the MLP's activation function are rebuilt", blank="no", inferred=True)
     offloaded_activations: float | None = _share("share of kept activations in host memory", blank="0", inferred=True)
     logit_bytes: float | None = _real("bytes a logit keeps in the loss", unit="B", blank="the stack's", inferred=True)
+    gathered_inputs: float | None = _share("share of what sequence parallelism gathers that is kept", blank="the stack's")
+    gradient_bytes: float | None = _real("bytes an element of gradients, held once", unit="B", blank="the stack's")
     bubble_share: float | None = _share("share of 1F1B's bubble that the schedule leaves", blank="1", inferred=True)
     interleaved: bool | None = _yes("where vpp is blank: as many chunks as there are layers", blank="no", inferred=True)
     attention_kernel: str | None = _said("whether scores stay on the chip", "fused", "unfused", blank="the stack's")

@@ -14,7 +14,7 @@ _ROUND = re.compile(r"\s+v\d+(\.\d+)*$")
 
 
 def study(source: str) -> str:
-    """What sources that are rounds of one have in common: `MLPerf Training v4.1` is of `MLPerf Training`. Fits leave it out whole."""
+    """What rounds of one source have in common: `MLPerf Training v4.1` is of `MLPerf Training`. Fits leave it out whole."""
     return _ROUND.sub("", source.strip())
 
 

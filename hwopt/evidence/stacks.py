@@ -27,12 +27,13 @@ of documents)."""
 
 
 class Habits(NamedTuple):
-    """What a stack does where a row is silent: the texts `zero`, `recompute`, `sequence_parallel`, `pads_heads` of its entry."""
+    """What a stack does where a row is silent: the texts of the same names in its entry."""
 
     zero: int
     recompute: str  # none | full | memory: full where the rest does not fit
     sequence_parallel: bool
     pads_heads: bool  # heads of zeros where the tensor parallel degree does not divide them
+    stages: str  # even | cost: as many layers each, or blocks handed out by their products, the head among them
 
 
 @cache
@@ -41,15 +42,16 @@ def habits(stack: str) -> Habits:
 
     **Raises:** `UserError` for an entry that states others.
     """
-    usual = {"zero": "1", "recompute": "memory", "sequence_parallel": "yes", "pads_heads": "no"}
+    usual = {"zero": "1", "recompute": "memory", "sequence_parallel": "yes", "pads_heads": "no", "stages": "even"}
     text = catalog.record("stacks", stack).text
-    zero, recompute, parallel, pads = (str(text.get(name, otherwise)) for name, otherwise in usual.items())
-    known = zero in ("0", "1", "2", "3") and recompute in ("none", "full", "memory")
+    zero, recompute, parallel, pads, stages = (str(text.get(name, otherwise)) for name, otherwise in usual.items())
+    known = zero in ("0", "1", "2", "3") and recompute in ("none", "full", "memory") and stages in ("even", "cost")
     if not known or {parallel, pads} - {"yes", "no"}:
         raise UserError(
-            f"stack '{stack}': habits are zero 0 to 3, recompute none, full or memory, sequence_parallel and pads_heads yes or no"
+            f"stack '{stack}': habits are zero 0 to 3, recompute none, full or memory, sequence_parallel and pads_heads yes or "
+            "no, stages even or cost"
         )
-    return Habits(int(zero), recompute, parallel == "yes", pads == "yes")
+    return Habits(int(zero), recompute, parallel == "yes", pads == "yes", stages)
 
 
 def typical_year(architecture: str) -> int:

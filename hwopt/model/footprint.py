@@ -21,7 +21,7 @@ class Footprint(NamedTuple):
     gradients_bytes: Array
     optimizer_bytes: Array
     activations_bytes: Array
-    logits_bytes: Array  # what the last stage needs beyond the activations of the first
+    logits_bytes: Array  # what the last stage needs beyond the first: logits, fewer layers, fewer micro-batches
     working_bytes: Array
     reserve_bytes: Array
 
@@ -62,10 +62,11 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     """Bytes of one layer and micro-batch kept for the backward pass, attention core left out.
 
     Around the parallel region: `residual_tensors` of 2 h (two norms' inputs; their outputs are GEMM inputs, and are kept
-    or rebuilt), dropout masks h each; over t with sequence parallelism. Inside: queries, keys, values, the output
-    product's input, and the MLP's inner tensors (one per matrix, the last one kept or rebuilt). For GPT (f = 4 h, plain,
-    dropout, four tensors) this is `34 s b h / t` (arXiv 2205.05198, eq. 4). GEMM inputs take the bytes of the GEMM's
-    format where the stack keeps the cast copy; the attention core's output is then kept twice.
+    or rebuilt), dropout masks h each; over t with sequence parallelism, but for GEMM inputs that stay whole once gathered.
+    Inside: queries, keys, values, the output product's input, and the MLP's inner tensors (one per matrix, the last one
+    kept or rebuilt; where the product of a gate is not fused, what the activation function returns, too). For GPT
+    (f = 4 h, plain, dropout, four tensors) this is `34 s b h / t` (arXiv 2205.05198, eq. 4). GEMM inputs take the bytes
+    of the GEMM's format where the stack keeps the cast copy; the attention core's output is then kept twice.
     """
     w, a = run.model, run.activation_bytes
     tokens = work.tokens_per_chip(run, plan)
@@ -73,9 +74,11 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     kept_cast = jnp.where(element < 2.0, stack.cast_inputs_kept, 0.0)  # only formats below 16 bit are casts
     twice = kept_cast * element
     narrow = twice + (1.0 - kept_cast) * a
-    norms = 2.0 * a + (stack.residual_tensors - 2.0) * narrow
-    product = stack.product_kept * narrow
-    outer = (norms + 2.0 * stack.dropout_masks) * w.hidden * tokens * work.residual_share(plan)
+    around = work.residual_share(plan)
+    inputs = around + stack.gathered_inputs_kept * (1.0 - around)  # of GEMMs, which the norms return
+    norms = 2.0 * a * around + (stack.residual_tensors - 2.0) * narrow * inputs
+    product = stack.product_kept * narrow + stack.activation_kept * a * (w.mlp_matrices - 2.0)
+    outer = (norms + 2.0 * stack.dropout_masks * around) * w.hidden * tokens
     kv_heads = jnp.where(w.kv_rank > 0, w.heads, hard_maximum(w.kv_heads, plan.tp))
     latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
     heads = w.heads * (a * w.qk_dim + (a + twice) * w.v_dim) + a * kv_heads * (w.qk_dim + w.v_dim)
@@ -102,11 +105,11 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: 
 
     Kept: layers of a stage times micro-batches in flight. On the first stage these are p under 1F1B, `p + (p - 1)/v`
     interleaved; on the second 1, or 2/v, fewer; never more than the step has (a kink). Where layers do not divide, the
-    first stage is the second to go short of one (the last is the first), and the second stage may keep more. Full
-    recomputation keeps a layer's input, `2 s b h`. Working: one layer's activations when recomputed; the input of a
-    tensor-parallel region and its gradient, whole, with sequence parallelism; the gradients of `layers_whole` layers in
-    the weights' format before they are added up (grouped products of routed experts add them up at once); weights
-    gathered where they are sharded (`_gathered_bytes`).
+    first stage is the second to go short of one (the last is the first), and the second stage may keep more; software
+    that balances stages by cost leaves the first one full. Full recomputation keeps a layer's input, `2 s b h`. Working:
+    one layer's activations when recomputed; the input of a tensor-parallel region and its gradient, whole, with sequence
+    parallelism; the gradients of `layers_whole` layers in the weights' format before they are added up (grouped products
+    of routed experts add them up at once), and of a table; weights gathered where they are sharded (`_gathered_bytes`).
 
     **Returns:** (kept bytes, working bytes). **Source:** arXiv 2205.05198, section 4.2.3 and table 2; warm-up counts of
     the interleaved schedule: Narayanan et al. 2021 (arXiv 2104.04473).
@@ -128,7 +131,7 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: 
     layers = (w.dense_layers * dense + w.moe_layers * moe) / w.layers  # one layer, mean of the kinds
     fullest = plan.fullest_stage * w.layers / plan.pp
     short = (plan.fullest_stage - 1.0) * w.layers  # layers that the stages together have less than full ones
-    first = fullest - _smaller(above_zero(short - 1.0), jnp.ones_like(short))
+    first = fullest - (1.0 - stack.first_stage_full) * _smaller(above_zero(short - 1.0), jnp.ones_like(short))
     has_chunks = several(plan.virtual_stages)
     flying = plan.pp + has_chunks * (plan.pp - 1.0) / plan.virtual_stages
     fewer = 1.0 + has_chunks * (2.0 / plan.virtual_stages - 1.0)
@@ -139,6 +142,7 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: 
     summed = larger_layer(w, weights.dense_layer, weights.moe_layer)
     whole = 2.0 * run.activation_bytes * w.hidden * tokens * (1.0 - around)
     pending = stack.layers_whole * summed * run.weight_bytes * run.trainable_fraction
+    pending += stack.table_gradient_bytes * w.vocab * w.hidden / plan.tp * run.trainable_fraction
     layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the layer at work and the next
     streamed = plan.weights_offloaded * layers_bytes
     return kept, working + whole + pending + streamed + _gathered_bytes(run, plan, stack, weights, layers_bytes)
@@ -158,41 +162,76 @@ def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights
     return plan.weights_sharded * (pipelined * stage_bytes + (1.0 - pipelined) * layers_bytes)
 
 
+class _States(NamedTuple):
+    """Bytes of a stage's states, and the parameters that a chip updates."""
+
+    weights_bytes: Scalar
+    gradients_bytes: Scalar
+    optimizer_bytes: Scalar
+    updated: Scalar
+
+    @property
+    def total_bytes(self) -> Scalar:
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+
+
+def _states(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tuple[_States, _States]:
+    """States of a stage: what the chip itself holds of them, and all that it and its share of the pool hold.
+
+    A second set of gradients, whole, where replicas exchange them in buckets of their own.
+    """
+    trained = run.trainable_fraction
+    copies = stack.gradient_copy_bytes * several(plan.dp * plan.cp)
+    gradients = stack.gradient_bytes * weights.sharded(plan.gradients_sharded)
+    gradients += copies * weights.sharded(jnp.zeros_like(plan.gradients_sharded))
+    updated = trained * weights.sharded(plan.optimizer_sharded)
+    each = stack.master_kept * run.master_bytes + run.moment_bytes + stack.share_gradient_bytes
+    held = _States(
+        run.weight_bytes * weights.sharded(plan.weights_sharded), trained * gradients, each * updated, updated
+    )
+    here = 1.0 - plan.weights_offloaded
+    inside = _States(
+        here * held.weights_bytes,
+        here * held.gradients_bytes,
+        (1.0 - plan.optimizer_offloaded) * held.optimizer_bytes,
+        updated,
+    )
+    return inside, held
+
+
 def footprint(
     run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, maximum: Maximum
 ) -> tuple[Footprint, Offloaded]:
     """Peak bytes of the fullest chip, in its own memory and in its share of the pool.
 
     States: weights, gradients, master copy and moments, each over its own shards. Logits (`logit_bytes` each: output,
-    fp32 copy, gradient) live on the last stage, where few activations are in flight, so the larger of the two counts.
+    fp32 copy, gradient) live on the last stage, which has a table like the first, may have fewer layers, and holds one
+    micro-batch; the larger of the two counts.
     """
-    trained = run.trainable_fraction
     kept, working = stage_activation_bytes(run, plan, stack, weights)
     in_flight = _smaller(plan.pp, micro_batches(run, plan))
     activations = (1.0 - plan.activations_offloaded) * kept
     logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * stack.logit_bytes
-    last_stage = activations / in_flight + logits
-    weights_bytes = run.weight_bytes * weights.sharded(plan.weights_sharded)
-    gradients_bytes = stack.gradient_bytes * trained * weights.sharded(plan.gradients_sharded)
-    updated = trained * weights.sharded(plan.optimizer_sharded)
-    optimizer_bytes = (stack.master_kept * run.master_bytes + run.moment_bytes) * updated
-    here = 1.0 - plan.weights_offloaded
+    states, held = _states(run, plan, stack, weights)
+    last_states, _ = _states(run, plan, stack, weights.of_last_stage)
+    first_stage = states.total_bytes + activations
+    last_stage = last_states.total_bytes + activations / in_flight * plan.last_stage / plan.fullest_stage + logits
     inside = Footprint(
-        weights_bytes=here * weights_bytes,
-        gradients_bytes=here * gradients_bytes,
-        optimizer_bytes=(1.0 - plan.optimizer_offloaded) * optimizer_bytes,
+        weights_bytes=states.weights_bytes,
+        gradients_bytes=states.gradients_bytes,
+        optimizer_bytes=states.optimizer_bytes,
         activations_bytes=activations,
-        logits_bytes=maximum(activations, last_stage) - activations,
+        logits_bytes=maximum(first_stage, last_stage) - first_stage,
         working_bytes=working,
         reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (activations + working),
     )
     outside = Offloaded(
-        weights_bytes=plan.weights_offloaded * weights_bytes,
-        gradients_bytes=plan.weights_offloaded * gradients_bytes,
-        optimizer_bytes=plan.optimizer_offloaded * optimizer_bytes,
+        weights_bytes=plan.weights_offloaded * held.weights_bytes,
+        gradients_bytes=plan.weights_offloaded * held.gradients_bytes,
+        optimizer_bytes=plan.optimizer_offloaded * held.optimizer_bytes,
         activations_bytes=plan.activations_offloaded * kept,
         micro_batch_activations_bytes=plan.activations_offloaded * kept / in_flight,
-        updated_parameters=plan.optimizer_offloaded * updated,
-        updated_here=(1.0 - plan.optimizer_offloaded) * updated,
+        updated_parameters=plan.optimizer_offloaded * held.updated,
+        updated_here=(1.0 - plan.optimizer_offloaded) * held.updated,
     )
     return inside, outside

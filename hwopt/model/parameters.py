@@ -28,6 +28,8 @@ class Weights(NamedTuple):
     experts_layer: Array  # the routed experts of a MoE layer
     stage: Array  # the fullest stage and its tables, without routed experts
     stage_experts: Array  # routed experts of the fullest stage
+    last: Array  # as `stage`, of the last stage
+    last_experts: Array
     ranks: Array  # `d c / groups`
     expert_ranks: Array  # replicas of an expert, over groups
 
@@ -40,6 +42,11 @@ class Weights(NamedTuple):
         ranks, expert_ranks = (1.0 + share * (each - 1.0) for each in (self.ranks, self.expert_ranks))
         return self.stage / ranks + self.stage_experts / expert_ranks
 
+    @property
+    def of_last_stage(self) -> "Weights":
+        """The same of the last stage, which may be shorter than the fullest."""
+        return self._replace(stage=self.last, stage_experts=self.last_experts)
+
 
 def chip_weights(shape: Transformer, plan: Plan) -> Weights:
     """Weights on one chip: layers over t, experts over e and t_e, stages over p; norms and routers are replicated.
@@ -51,12 +58,16 @@ def chip_weights(shape: Transformer, plan: Plan) -> Weights:
     dense = attention + dense_mlp_parameters(shape) / plan.tp
     moe = attention + shape.shared_experts * expert / plan.tp + shape.hidden * shape.experts
     experts = shape.experts * expert / (plan.ep * plan.expert_tp)
-    full = shape.layers * plan.fullest_stage / plan.pp
-    with_experts = jnp.where(full < shape.moe_layers, full, shape.moe_layers)
-    stage = (full - with_experts) * dense + with_experts * moe + table_parameters(shape, plan)
+    tables = table_parameters(shape, plan)
+
+    def stage(share: Scalar) -> tuple[Scalar, Scalar]:
+        layers = shape.layers * share / plan.pp
+        with_experts = jnp.where(layers < shape.moe_layers, layers, shape.moe_layers)
+        return (layers - with_experts) * dense + with_experts * moe + tables, with_experts * experts
+
     one = jnp.ones_like(plan.dp)
     ranks = (hard_maximum(one, of / plan.shard_groups) for of in (plan.dp * plan.cp, expert_replicas(plan)))
-    return Weights(dense, moe, experts, stage, with_experts * experts, *ranks)
+    return Weights(dense, moe, experts, *stage(plan.fullest_stage), *stage(plan.last_stage), *ranks)
 
 
 def larger_layer(shape: Transformer, dense: Scalar, moe: Scalar) -> Scalar:

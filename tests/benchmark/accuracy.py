@@ -13,11 +13,13 @@ import csv
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from hwopt import catalog
 from hwopt.catalog.names import data_root
+from hwopt.evidence import peaks
 from hwopt.evidence.calibration.calibrate import one_scale
 from hwopt.evidence.calibration.observations import Observations, complete
 from hwopt.evidence.calibration.published import RUNS, Evidence, gather, save, scored_literature
@@ -151,16 +153,31 @@ def _memory_lines() -> list[str]:
     """Peak memory, runs that fitted and plans that ran out."""
     measured = scored_literature("memory.csv")
     by_cell = [np.mean([abs(measured[i].error) for i in members]) for members in cells_of(measured).values()]
-    fits = lambda name: [
-        row.prediction.memory_bytes <= row.prediction.memory_capacity_bytes for row in scored_literature(name)
-    ]
-    ran, out = fits("train.csv"), [not fit for fit in fits("out_of_memory.csv")]
+    sources = {row.row.source: [] for row in measured}
+    for row in measured:
+        sources[row.row.source].append(row.error)
+    fitting = lambda rows: [row.prediction.memory_bytes <= row.prediction.memory_capacity_bytes for row in rows]
+    ran, out = fitting(scored_literature("train.csv")), fitting(scored_literature("out_of_memory.csv"))
+    with TemporaryDirectory() as folder:
+        sweep, failed, printed = (Path(folder) / name for name in ("sweep.csv", "failed.csv", "printed.csv"))
+        peaks.write(peaks.peaks(RUNS / "nanotron.csv"), sweep)
+        peaks.write(plans := peaks.failures(RUNS / "nanotron.csv", RUNS / "nanotron_failed.csv"), failed)
+        peaks.write(peaks.peaks(RUNS / "train_round2.csv"), printed)
+        scored = [scored_literature(str(path)) for path in (sweep, printed)]
+        ran_too, fits = fitting(scored[0]), sum(fitting(scored_literature(str(failed))))
+    for rows in scored:
+        for row in rows:
+            sources.setdefault(row.row.source, []).append(row.error)
+    share = lambda name, rows, kept, asked: f"{name:44}{'':5}{rows:6}{100 * kept:8.1f}%   asked: {asked}"
     return [
         "Memory",
-        f"{'peak memory, error over cells':44}{len(by_cell):5}{len(measured):6}{100 * np.median(by_cell):8.1f}%"
+        f"{'peak memory, error over cells of memory.csv':44}{len(by_cell):5}{len(measured):6}{100 * np.median(by_cell):8.1f}%"
         f"{100 * np.mean(by_cell):7.1f}%   asked: median 5",
-        f"{'runs that fitted, said to fit':44}{'':5}{len(ran):6}{100 * np.mean(ran):8.1f}%   asked: 95",
-        f"{'plans that ran out, said to run out':44}{'':5}{len(out):6}{100 * np.mean(out):8.1f}%   asked: 95",
+        *(_row_line(f"  {source[:41]}", np.array(errors), "median 6") for source, errors in sorted(sources.items())),
+        share("runs that fitted, said to fit", len(ran), np.mean(ran), 95),
+        share("  nanotron's sweep", len(ran_too), np.mean(ran_too), 95),
+        share("plans that ran out, said to run out", len(out), 1.0 - np.mean(out), 95),
+        share("  nanotron's, which ran out or crashed", len(plans), 1.0 - fits / len(plans), 85),
     ]
 
 

@@ -72,9 +72,7 @@ def _known_features(observations: Observations) -> np.ndarray:
     families, stacks, sources = np.array(observations.families), observations.stacks, observations.sources
     for i, case in enumerate(row.case for row in observations.rows):
         assert case is not None
-        across = float(case.plan.ep * case.plan.expert_tp) > float(case.cluster.network.size[0])
-        row = observations.rows[i]
-        of = Circumstances(row.prediction.mfu, float(case.cluster.chips), across, len(case.assumed))
+        of = Circumstances(observations.rows[i].prediction.mfu, float(case.cluster.chips))
         on = terms(case.workload, case.architecture, case.stack, literature, of=of)
         others = counting & (sources != sources[i])
         on["new_family"] = float(not np.any(others & (families == families[i])))

@@ -33,8 +33,8 @@ _MACHINES = 4096
 Settings = namedtuple(
     "Settings",
     "attention_kernel tp_overlap pp_overlap ep_overlap deduplicated_dispatch host_graphs recompute_norms recompute_activation "
-    "logit_bytes number_format scaling",
-    defaults=(None,) * 11,
+    "logit_bytes gathered_inputs gradient_bytes number_format scaling",
+    defaults=(None,) * 13,
 )
 """Columns of a row whose software is not as its stack has it."""
 
@@ -63,9 +63,12 @@ def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
         "residual_tensors": 2.0 if row.recompute_norms else None,
         "product_kept": 0.0 if row.recompute_activation else None,
         "logit_bytes": row.logit_bytes,
+        "gathered_inputs_kept": row.gathered_inputs,
         # Megatron and DeepSpeed reduce gradients in the weights' format; only bf16 makes them add up in 32 bit.
-        "gradient_bytes": 2.0 if row.number_format == "fp16" else None,
+        "gradient_bytes": 2.0 if row.number_format == "fp16" else row.gradient_bytes,
     }  # fmt: skip
+    if settings["gradient_bytes"] is not None:
+        settings["gradient_copy_bytes"] = 0.0
     stack = replace(stack, **{name: np.float64(value) for name, value in settings.items() if value is not None})
     casts = _NARROW_SCALE_CASTS if row.scaling in ("row", "block") else 1.0
     host = _PARTLY_GRAPHED if row.host_graphs == "parts" else 1.0

@@ -39,8 +39,9 @@ def shape(row: Measured, assumed: list[str]) -> Transformer:
     """The model of a row.
 
     Look-up order: the row's own columns; the catalogue's entry for head sizes, gating, tying, expert and
-    latent-attention layout; the variant (head size, gated or plain MLP) whose closed-form parameter count is nearest to
-    the row's `params_B`; the family's habit. Depth is always the row's, so a proxy of 4 layers is one.
+    latent-attention layout; the variant (head size, gated or plain MLP; gated with a tied head) whose closed-form
+    parameter count is nearest to the row's `params_B`; the family's habit. Depth is always the row's, so a proxy of 4
+    layers is one.
 
     **Arguments:** `assumed`: names of the fields filled by assumption are added to it.
 
@@ -85,11 +86,11 @@ def _inferred(row: Measured, assumed: list[str]) -> Transformer:
     assumed += [name for name in ("vocab", "kv_heads") if getattr(row, name) is None]
     experts = float(row.moe_experts or 0)
 
-    def build(head: float, matrices: float) -> dict[str, float]:
+    def build(head: float, matrices: float, tied: float | None = None) -> dict[str, float]:
         return dict(
             layers=layers, hidden=hidden, ffn=ffn, mlp_matrices=matrices, heads=heads,
             kv_heads=float(row.kv_heads or heads), qk_dim=head, v_dim=head, vocab=float(row.vocab or family.vocab),
-            tied_embeddings=float(matrices == 2.0), experts=experts,
+            tied_embeddings=float(matrices == 2.0) if tied is None else tied, experts=experts,
             moe_layers=layers - float(row.dense_layers or 0) if experts else 0.0,
             experts_per_token=float(row.moe_topk or 1) if experts else 0.0, expert_ffn=ffn if experts else 0.0,
             parallel_layers=family.parallel_layers,
@@ -98,7 +99,10 @@ def _inferred(row: Measured, assumed: list[str]) -> Transformer:
     native = float(row.head_dim or family.head_dim or hidden / heads)
     usual = [hidden / heads, 128.0] + ([256.0] if heads * 256 == hidden else [])
     head_sizes = [native] if row.head_dim else [native, *(size for size in sorted(usual) if size != native)]
-    choices = [build(head, m) for head in head_sizes for m in (family.mlp_matrices, 5.0 - family.mlp_matrices)]
+    both = (family.mlp_matrices, 5.0 - family.mlp_matrices)
+    choices = [build(head, m) for head in head_sizes for m in both]
+    if family.mlp_matrices == 3.0:  # small models of gated families often share the table
+        choices.append(build(native, 3.0, tied=1.0))
     if not row.params_B or row.reduced_depth:
         assumed.append("mlp_matrices")
         return _transformer(**choices[0])

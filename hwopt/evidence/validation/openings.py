@@ -36,7 +36,7 @@ _INTEGER_SHARE = 0.1
 """Share of runs with 8-bit integers, on chips whose 8-bit units are these: 2 of 18 cells on TPU."""
 
 _STAGES: Mapping[int, Mapping[int, float]] = {
-    0: {0: 0.7, 1: 0.3},
+    0: {0: 0.9, 1: 0.1},
     1: {1: 0.94, 0: 0.03, 3: 0.03},
     2: {2: 0.8, 1: 0.1, 3: 0.1},
     3: {3: 0.92, 2: 0.06, 1: 0.02},

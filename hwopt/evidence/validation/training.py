@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,11 +26,13 @@ from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
 from hwopt.model.estimate import estimate
-from hwopt.plan import Plan, stage_layers
+from hwopt.model.footprint import Footprint
+from hwopt.model.maximum import several
+from hwopt.plan import Plan, stage_layers, stage_layers_by_cost
 from hwopt.types import PRECISIONS
 from hwopt.units import to_si
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import Transformer
+from hwopt.workload.transformer import Transformer, attention_parameters, dense_mlp_parameters
 
 
 def _unsupported(row: MeasuredRun) -> str:
@@ -140,7 +143,14 @@ def _plan(row: MeasuredRun, shape: Transformer, stack: str, assumed: list[str]) 
     assumed += ["vpp"] if row.pp > 1 and row.vpp is None else []
     if row.pp * vpp > layers + 2:
         raise _inconsistent(f"{row.pp} stages x {vpp} chunks for {layers} layers")
-    fullest, last = stage_layers(layers, row.pp, vpp)
+    if habit.stages == "cost" and vpp == 1:
+        attention, mlp = attention_parameters(shape), dense_mlp_parameters(shape)
+        head = float(shape.vocab * shape.hidden / (attention + mlp))
+        fullest, last, filled = stage_layers_by_cost(layers, row.pp, head)
+        if filled < row.pp:
+            raise _inconsistent(f"{row.pp} stages, of which {row.pp - filled} have no block")
+    else:
+        fullest, last = stage_layers(layers, row.pp, vpp)
     open_ = {
         "zero_stage": row.zero,
         "recompute": row.recompute_layers,
@@ -189,6 +199,7 @@ Step = dict[str, float]
 
 def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
     report = estimate(workload, cluster, plan)
+    memory = cast(Footprint, report.memory)
     tokens, shape = workload.global_batch_sequences * workload.sequence_length, workload.model
     matrix = work.matrix_parameters(shape)
     full = work.attention_span(workload, jnp.ones_like(workload.causal_fraction))
@@ -200,7 +211,9 @@ def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Arra
         "mfu": report.mfu,
         "memory_bytes": report.memory_per_chip_bytes,
         "memory_capacity_bytes": report.memory_capacity_bytes,
-        "memory_reserve_bytes": report.memory.reserve_bytes,  # of it: context, buffers, fragmentation
+        "memory_reserve_bytes": memory.reserve_bytes,  # of it: context, buffers, fragmentation
+        "context_bytes": cluster.stack.memory_reserve_bytes,  # of that: context and buffers
+        "last_stage_bytes": several(plan.pp) * memory.logits_bytes,  # what the last stage needs beyond the first
         "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
         "attention_full": tokens * 3.0 * attention,  # over the full score matrix
         "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
@@ -260,9 +273,13 @@ def value(row: MeasuredRun, step: Step) -> float:
     if metric in rates:
         return rates[metric] / step["step_s"]
     if kind.memory:
-        # What an allocator has handed out leaves context and fragmentation out.
-        outside = step["memory_reserve_bytes"] if metric == "max_memory_allocated" else 0.0
-        return (step["memory_bytes"] - outside) / to_si(1.0, row.unit or kind.unit)
+        # What an allocator has handed out leaves context and fragmentation out; what it holds, the context.
+        outside = {
+            "max_memory_allocated": step["memory_reserve_bytes"],
+            "max_memory_reserved": step["context_bytes"],
+            "first_stage_memory_reserved": step["context_bytes"] + step["last_stage_bytes"],
+        }
+        return (step["memory_bytes"] - outside.get(metric, 0.0)) / to_si(1.0, row.unit or kind.unit)
     if not kind.flops:
         return step["step_s"]
     rate = flops_counted(row, step) / step["step_s"] / row.num_gpus

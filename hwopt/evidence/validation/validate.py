@@ -73,10 +73,7 @@ def _joined(path: Path, row: Measured, kind: Kind, of_machines: Constants) -> Ca
 
 def _scored(case: Case, answer: Prediction, calibration: Calibration | None, keep: bool) -> Scored:
     own = case.alternatives[answer.alternative].case if case.alternatives else case  # that stands for the row
-    of = Circumstances()
-    if isinstance(case.row, MeasuredRun):
-        across = float(own.plan.ep * own.plan.expert_tp) > float(own.cluster.network.size[0])
-        of = Circumstances(answer.mfu, float(own.cluster.chips), across, len(own.assumed))
+    of = Circumstances(answer.mfu, float(own.cluster.chips))
     around = interval(own.workload, own.architecture, own.stack, calibration, study(own.row.source), of)
     around = around and around.widened(answer.spread)
     memory = METRICS[case.row.measured_metric].memory

@@ -21,8 +21,10 @@ def body_activations(run, plan, stack, moe: bool) -> float:
     gemm_input, second_copy = a, 0.0
     if stack.cast_inputs_kept == 1 and cast < 2.0:
         gemm_input, second_copy = cast, cast
-    # Two norms' inputs, and of their outputs as many as the stack keeps.
-    total = (2.0 * a + (stack.residual_tensors - 2.0) * gemm_input) * w.hidden * tokens / sequence_shards(plan)
+    # Two norms' inputs, and of their outputs as many as the stack keeps, in shards or as they were gathered.
+    total = 2.0 * a * w.hidden * tokens / sequence_shards(plan)
+    for share, width in ((stack.gathered_inputs_kept, 1.0), (1.0 - stack.gathered_inputs_kept, sequence_shards(plan))):
+        total += share * (stack.residual_tensors - 2.0) * gemm_input * w.hidden * tokens / width
     if stack.dropout_masks == 1:
         total += 2.0 * w.hidden * tokens / sequence_shards(plan)
     keys = w.heads if w.kv_rank > 0 else max(w.kv_heads, plan.tp)
@@ -30,6 +32,8 @@ def body_activations(run, plan, stack, moe: bool) -> float:
     total += second_copy * tokens * w.heads * w.v_dim / plan.tp
     total += a * tokens * (w.query_rank + w.kv_rank + w.rope_dim)
     inner = a * (w.mlp_matrices - 1.0) + (gemm_input if stack.product_kept == 1 else 0.0)
+    if w.mlp_matrices == 3:
+        inner += stack.activation_kept * a
     if moe:
         total += expert_tokens(run, plan) * (inner * w.expert_ffn / plan.expert_tp + gemm_input * w.hidden)
         total += tokens * inner * w.shared_experts * w.expert_ffn / plan.tp
@@ -50,12 +54,12 @@ def checkpoint_bytes(run, plan) -> float:
     return run.activation_bytes * run.model.hidden * tokens_of(run, plan) / sequence_shards(plan)
 
 
-def layers_kept(run, plan) -> float:
+def layers_kept(run, plan, stack) -> float:
     """Layers whose activations the fullest stage keeps, counted once for each micro-batch in flight."""
     w = run.model
     fullest = plan.fullest_stage * w.layers / plan.pp
     missing = fullest * plan.pp - w.layers
-    first = fullest - min(max(missing - 1.0, 0.0), 1.0)
+    first = fullest if stack.first_stage_full == 1 else fullest - min(max(missing - 1.0, 0.0), 1.0)
     on_first, on_second = plan.pp, plan.pp - 1.0
     if plan.virtual_stages > 1:
         chunked = min(plan.virtual_stages - 1.0, 1.0)
@@ -72,17 +76,19 @@ def kept_activations(run, plan, stack) -> float:
     for moe, layers in kinds(run.model):
         normal = body_activations(run, plan, stack, moe) + (1.0 - plan.recompute_attention) * core
         mean += layers / run.model.layers * (normal + plan.recompute_full * (checkpoint - normal))
-    return mean * layers_kept(run, plan)
+    return mean * layers_kept(run, plan, stack)
 
 
-def states(run, plan, stack) -> tuple[float, float, float, float]:
+def states(run, plan, stack, last: bool = False) -> tuple[float, float, float, float]:
     """Bytes a chip holds, in itself or offloaded: weights, gradients, optimizer states, kept activations."""
     w, trained = run.model, run.trainable_fraction
-    moments = stack.master_kept * run.master_bytes + run.moment_bytes
+    moments = stack.master_kept * run.master_bytes + run.moment_bytes + stack.share_gradient_bytes
+    gradients = stack.gradient_bytes * trained * sharded_weights(w, plan, plan.gradients_sharded, last)
+    buckets = stack.gradient_copy_bytes * trained * sharded_weights(w, plan, 0.0, last)
     return (
-        run.weight_bytes * sharded_weights(w, plan, plan.weights_sharded),
-        stack.gradient_bytes * trained * sharded_weights(w, plan, plan.gradients_sharded),
-        moments * trained * sharded_weights(w, plan, plan.optimizer_sharded),
+        run.weight_bytes * sharded_weights(w, plan, plan.weights_sharded, last),
+        gradients + buckets * min(plan.dp * plan.cp - 1.0, 1.0),
+        moments * trained * sharded_weights(w, plan, plan.optimizer_sharded, last),
         kept_activations(run, plan, stack),
     )
 
@@ -98,6 +104,7 @@ def working_set(run, plan, stack) -> float:
     # A gathered input of a tensor-parallel region and its gradient; layers' gradients before they are added up.
     working += 2.0 * checkpoint_bytes(run, plan) * (sequence_shards(plan) - 1.0)
     working += stack.layers_whole * summed * run.weight_bytes * trained
+    working += stack.table_gradient_bytes * w.vocab * w.hidden * trained / plan.tp
     working += plan.weights_offloaded * stack.layers_whole * largest * run.weight_bytes  # fetched from the pool
     if plan.weights_sharded == 1:
         stage = sum(stage_weights(w, plan)) * run.weight_bytes
@@ -112,14 +119,18 @@ def memory(run, plan, stack) -> dict[str, float]:
     weights, gradients, optimizer, activations = states(run, plan, stack)
     activations *= 1.0 - plan.activations_offloaded
     logits = stack.logit_bytes * tokens_of(run, plan) * run.model.vocab / plan.tp
-    last = activations / min(plan.pp, micro_batches(run, plan)) + logits
+    on_last = activations / min(plan.pp, micro_batches(run, plan)) * plan.last_stage / plan.fullest_stage
     working = working_set(run, plan, stack)
+    near, far = 1.0 - plan.weights_offloaded, 1.0 - plan.optimizer_offloaded
+    of_last = states(run, plan, stack, last=True)
+    first = near * (weights + gradients) + far * optimizer + activations
+    last = near * (of_last[0] + of_last[1]) + far * of_last[2] + on_last + logits
     return {
-        "weights_bytes": (1.0 - plan.weights_offloaded) * weights,
-        "gradients_bytes": (1.0 - plan.weights_offloaded) * gradients,
-        "optimizer_bytes": (1.0 - plan.optimizer_offloaded) * optimizer,
+        "weights_bytes": near * weights,
+        "gradients_bytes": near * gradients,
+        "optimizer_bytes": far * optimizer,
         "activations_bytes": activations,
-        "logits_bytes": max(last - activations, 0.0),
+        "logits_bytes": max(last - first, 0.0),
         "working_bytes": working,
         "reserve_bytes": stack.memory_reserve_bytes + stack.fragmentation * (activations + working),
     }

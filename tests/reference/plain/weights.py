@@ -43,10 +43,10 @@ def layer_weights(w, plan, moe: bool) -> tuple[float, float]:
     return own, w.experts * expert_weights(w) / plan.ep / plan.expert_tp
 
 
-def stage_weights(w, plan) -> tuple[float, float]:
-    """Weights of the fullest stage on one chip, tables included: (all but routed experts, routed experts)."""
+def stage_weights(w, plan, last: bool = False) -> tuple[float, float]:
+    """Weights of the fullest stage, or the last, on one chip, tables included: (all but routed experts, routed experts)."""
     own, routed = 0.0, 0.0
-    here = w.layers * plan.fullest_stage / plan.pp
+    here = w.layers * (plan.last_stage if last else plan.fullest_stage) / plan.pp
     with_experts = min(here, w.moe_layers)  # dense layers come first, so a later stage has none
     for moe, layers in ((False, here - with_experts), (True, with_experts)):
         of_own, of_routed = layer_weights(w, plan, moe)
@@ -69,8 +69,8 @@ def shards(plan) -> tuple[float, float]:
     )
 
 
-def sharded_weights(w, plan, is_sharded: float) -> float:
-    own, routed = stage_weights(w, plan)
+def sharded_weights(w, plan, is_sharded: float, last: bool = False) -> float:
+    own, routed = stage_weights(w, plan, last)
     if is_sharded == 1:
         own, routed = own / shards(plan)[0], routed / shards(plan)[1]
     return own + routed
