@@ -16,7 +16,7 @@ from hwopt.catalog.chips import slot
 from hwopt.errors import UserError
 from hwopt.evidence import collected_words as words
 from hwopt.evidence.columns import METRICS, Measured, MeasuredRun, MeasuredService, columns_of, entry, inferred
-from hwopt.evidence.stacks import megatron, training_stack, typical_year
+from hwopt.evidence.stacks import megatron, runs_on, training_stack, typical_year
 from hwopt.evidence.table import load
 
 Cells = Mapping[str, str]
@@ -180,14 +180,22 @@ def _dated(text: str) -> int:
 def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
     """(software that ran a training row, "" where no word names it; whether it is a guess).
 
-    Order: the row's `framework` column; words of the source; words of the notes and of the sharding, which are a guess.
+    Order: the row's `framework` column; words of the source; words of the notes and of the sharding, which are a guess. The chip
+    stands above all of them: words that name software which has no kernels for it (`fsdp` beside a TPU) say how states are
+    split, not who splits them.
     """
     if re.match(r"(maxtext|paxml) \(jax\)", _text(cells, "notes")):  # a table of several frameworks names each row's
-        return _generation("jax", cells, architecture), False
+        return _able("jax", cells, architecture), False
     for columns, guess in (("framework", False), ("source", False), ("notes zero_stage", True)):
-        if name := _first(words.STACKS, _text(cells, columns)):
-            return _generation(name, cells, architecture), guess
+        if (name := _first(words.STACKS, _text(cells, columns))) and (able := _able(name, cells, architecture)):
+            return able, guess
     return "", False
+
+
+def _able(name: str, cells: Cells, architecture: str) -> str:
+    """The stack of a family's year and chip; "" where it has no kernels for the chip."""
+    named = _generation(name, cells, architecture)
+    return named if runs_on(named, architecture) else ""
 
 
 def _generation(name: str, cells: Cells, architecture: str) -> str:

@@ -8,6 +8,8 @@ fitted. Families of software, long sequences and small models were tried as term
 widths, too, they made intervals wider and no truer.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +30,9 @@ from hwopt.workload.training import TrainingRun
 
 COVERAGE = 0.8
 """Share of measurements that an interval is meant to hold."""
+
+DEVIATIONS = 1.2816
+"""Standard deviations on either side that hold `COVERAGE` of a normal distribution."""
 
 MANY_CHIPS = 4096.0
 """From which on few runs are published."""
@@ -87,6 +92,13 @@ class Interval:
 
     time: float
     memory: float | None = None
+
+    def widened(self, spread: float) -> Interval:
+        """With a deviation, in the logarithm, over what a measured row leaves open: `sqrt(half^2 + (1.28 spread)^2)`."""
+        return Interval(
+            math.hypot(self.time, DEVIATIONS * spread),
+            None if self.memory is None else math.hypot(self.memory, DEVIATIONS * spread),
+        )
 
     def times(self, value: float) -> tuple[float, float]:
         """Low and high of a quantity in proportion to the step time, or to its reciprocal."""

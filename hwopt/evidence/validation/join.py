@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ from hwopt.catalog.chips import architecture
 from hwopt.evidence.columns import Measured, entry
 from hwopt.evidence.validation import models
 from hwopt.evidence.validation.machines import Constants
+from hwopt.evidence.validation.openings import Opening
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.jaxprs.kept import Traced, traced
@@ -36,6 +37,14 @@ class Case:
     stack: str
     assumed: tuple[str, ...]
     full_if_too_big: bool = False  # recomputation not stated, and the stack's users turn it on when memory is short
+    alternatives: tuple["Alternative", ...] = ()  # what the row may stand for where it leaves something open
+
+
+class Alternative(NamedTuple):
+    """One of the runs that a row may stand for."""
+
+    case: Case
+    opening: Opening
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,8 @@ class Prediction:
     memory_bytes: float
     memory_capacity_bytes: float
     recompute_full: float = 0.0  # share of layers
+    spread: float = 0.0  # standard deviation, in the logarithm, over what the row leaves open
+    alternative: int = 0  # of the case's, that stands for the row
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,7 @@ class Kind:
     usual_stack: Callable[[Any, str, str], str]  # of a row on an accelerator of an architecture
     inputs: Callable[[Any, Transformer, str, str, str, list[str]], tuple]  # workload, machine, plan, `full_if_too_big`
     predict: Callable[[Sequence[Case]], list[Prediction]]
+    openings: Callable[[Any, Case], list[Opening]]  # of a row, with the case that habits alone make of it
 
 
 def join(row: Measured, kind: Kind, constants: Constants) -> Case:
@@ -82,8 +94,25 @@ def join(row: Measured, kind: Kind, constants: Constants) -> Case:
     record = catalog.record("chips", accelerator)
     if "unsupported" in record.text:
         raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}' has no model yet")
-    family, assumed = architecture(record), []
+    assumed: list[str] = []
     shape = models.shape(row, assumed)
+    case = _case(row, shape, accelerator, kind, constants, assumed)
+    alternatives = []
+    for opening in kind.openings(row, case):
+        try:
+            each = _case(opening.row, shape, accelerator, kind, constants, [])
+        except Skip:  # chunks, say, that this software makes no stages of
+            continue
+        each = replace(each, assumed=case.assumed, full_if_too_big=opening.least_recomputed or each.full_if_too_big)
+        alternatives.append(Alternative(each, opening))
+    return replace(case, alternatives=tuple(alternatives))
+
+
+def _case(
+    row: Measured, shape: Transformer, accelerator: str, kind: Kind, constants: Constants, assumed: list[str]
+) -> Case:
+    """A row as habits fill it; names of what they fill are added to `assumed`."""
+    family = architecture(catalog.record("chips", accelerator))
     row = kind.completed(row, assumed)
     assumed += [*row.assumed, *(["stack"] if row.stack is None else [])]
     stack = row.stack or kind.usual_stack(row, accelerator, family)

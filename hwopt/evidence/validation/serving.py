@@ -252,4 +252,5 @@ KIND = Kind(
     usual_stack=lambda row, accelerator, architecture: catalog.serving_stack(accelerator),
     inputs=_inputs,
     predict=_predict,
+    openings=lambda row, case: [],
 )

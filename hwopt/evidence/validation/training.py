@@ -3,12 +3,14 @@
 # Rows that come this far have their blanks filled or were skipped; the checker cannot see that.
 # pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false, reportReturnType=false
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import cast
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from hwopt import catalog
@@ -18,6 +20,8 @@ from hwopt.evidence.columns import ATTENTION, TRAINING, MeasuredRun
 from hwopt.evidence.stacks import habits, training_stack
 from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, require
 from hwopt.evidence.validation.machines import Machine, Settings
+from hwopt.evidence.validation.mixture import Weighed, mixture, weights
+from hwopt.evidence.validation.openings import Opening, openings, usual_expert_tp
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
@@ -29,9 +33,6 @@ from hwopt.types import PRECISIONS
 from hwopt.units import to_si
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer, attention_parameters, dense_mlp_parameters
-
-_FOLDING_YEAR = 2025
-"""Since when the tensor group of a layer is left out of its experts (parallel folding: Megatron-Core 0.9, arXiv 2504.14960)."""
 
 
 def _unsupported(row: MeasuredRun) -> str:
@@ -177,19 +178,20 @@ def _plan(row: MeasuredRun, shape: Transformer, stack: str, assumed: list[str]) 
 
 
 def _expert_tp(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> int:
-    """Tensor parallel degree inside experts: the whole tensor group until parallel folding, one since, as far as the group
-    has room.
-    """
+    """Tensor parallel degree inside experts."""
     if not float(shape.experts):
         return 1
     if row.expert_tp or row.tp == 1:
         return row.expert_tp or 1
     assumed.append("expert_tp")
-    fits = (row.tp * row.cp * row.dp) % (row.ep * row.tp) == 0
-    return row.tp if fits and (row.year or _FOLDING_YEAR) < _FOLDING_YEAR else 1
+    return usual_expert_tp(row)
 
 
 # Predictions ---------------------------------------------------------------------------------------------------------
+
+_FROZEN_ALLOWANCE = 0.45
+"""By how much, in the logarithm, the model's memory may exceed a chip's where adapters train: frozen weights may be kept in 8 bit, and
+their products keep no inputs, which it does not count. MLPerf's runs of Llama 2 70B are 1.5 times a chip by the model."""
 
 Step = dict[str, float]
 """What the model says about one step: time, MFU, memory, and its FLOPs over all chips by kind, the head included."""
@@ -288,9 +290,38 @@ def value(row: MeasuredRun, step: Step) -> float:
 
 
 def _predict(cases: Sequence[Case]) -> list[Prediction]:
-    names = Prediction.__dataclass_fields__.keys() - {"value"}
-    answers = zip(cases, steps(cases), strict=True)
-    return [Prediction(value(case.row, step), **{name: step[name] for name in names}) for case, step in answers]
+    """The model's answer for each case; where the row leaves something open, over all that it may stand for."""
+    parts = [tuple(each.case for each in case.alternatives) or (case,) for case in cases]
+    answers = iter(steps([each for part in parts for each in part]))
+    return [_mixed(case, part, [next(answers) for _ in part]) for case, part in zip(cases, parts, strict=True)]
+
+
+def _mixed(case: Case, parts: Sequence[Case], answers: Sequence[Step]) -> Prediction:
+    """The median of what a row may stand for; all else is of the one alternative that stands for it, at the pace of the median."""
+    names = ("step_s", "mfu", "memory_bytes", "memory_capacity_bytes", "recompute_full")
+    values = [value(part.row, step) for part, step in zip(parts, answers, strict=True)]
+    if len(parts) == 1:
+        return Prediction(values[0], **{name: answers[0][name] for name in names})
+    allowed = _FROZEN_ALLOWANCE if (case.row.trainable_fraction or 1.0) < 1.0 else 0.0
+    over = [math.log(step["memory_bytes"] / step["memory_capacity_bytes"]) - allowed for step in answers]
+    weighed = [
+        Weighed(each.opening.circumstances, each.opening.likely, each.opening.usual, step["step_s"], too_much)
+        for each, step, too_much in zip(case.alternatives, answers, over, strict=True)
+    ]
+    of = mixture(np.array(values), weights(weighed))
+    ratio, metric = of.value / values[of.chosen], TRAINING[case.row.measured_metric]
+    slower = 1.0 if metric.memory else 1.0 / ratio if metric.rate else ratio
+    own = {name: answers[of.chosen][name] for name in names}
+    own |= {"step_s": own["step_s"] * slower, "mfu": own["mfu"] / slower}
+    own["memory_bytes"] *= ratio if metric.memory else 1.0
+    return Prediction(of.value, **own, spread=of.spread, alternative=of.chosen)
+
+
+def _openings(row: MeasuredRun, case: Case) -> list[Opening]:
+    """What the row may stand for, none where it leaves nothing open that is weighed."""
+    degrees = replace(case.row, micro_batch=row.micro_batch)
+    found = openings(degrees, case.accelerator, case.architecture, case.workload.model)
+    return found if len(found) > 1 else []
 
 
 KIND = Kind(
@@ -299,4 +330,5 @@ KIND = Kind(
     usual_stack=lambda row, accelerator, architecture: training_stack(architecture, row.year),
     inputs=_inputs,
     predict=_predict,
+    openings=_openings,
 )

@@ -72,18 +72,21 @@ def _joined(path: Path, row: Measured, kind: Kind, of_machines: Constants) -> Ca
 
 
 def _scored(case: Case, answer: Prediction, calibration: Calibration | None, keep: bool) -> Scored:
-    of = Circumstances(answer.mfu, float(case.cluster.chips))
-    around = interval(case.workload, case.architecture, case.stack, calibration, study(case.row.source), of)
+    own = case.alternatives[answer.alternative].case if case.alternatives else case  # that stands for the row
+    of = Circumstances(answer.mfu, float(own.cluster.chips))
+    around = interval(own.workload, own.architecture, own.stack, calibration, study(own.row.source), of)
+    around = around and around.widened(answer.spread)
     memory = METRICS[case.row.measured_metric].memory
     ends = None if around is None else (around.memories if memory else around.times)(answer.value)
-    return Scored(case.row, case.accelerator, case.stack, answer, case.assumed, ends, case if keep else None)
+    return Scored(case.row, own.accelerator, own.stack, answer, own.assumed, ends, own if keep else None)
 
 
 def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED, progress: bool = False) -> dict:
     """Scores a CSV file of measured training or serving runs against the model.
 
-    Every row is scored, or skipped with one `Reason`. What a row leaves open is filled with its stack's habit and
-    listed under `assumed`.
+    Every row is scored, or skipped with one `Reason`. What a row leaves open is listed under `assumed`: micro-batch, chunks,
+    recomputation, number format, sharding and software are integrated over, all else is filled with its stack's habit.
+    `spread` is the standard deviation, in the logarithm, that this leaves; intervals hold it.
 
     **Arguments:** `path` of a CSV with at least the essential columns of `hwopt.evidence.columns`, which documents all of
     them; the header tells training runs from services; a degree (tp, pp, ...) whose column is missing is 1. `constants`: a
@@ -139,6 +142,7 @@ def _document(row: Measured, outcome: Scored | Skip, calibration: Calibration | 
         "stack": outcome.stack,
         "held_out": calibration is not None and study(row.source) in calibration.left_out,
         "assumed": list(outcome.assumed),
+        "spread": answer.spread,
         "step_time_s": answer.step_s,
         "memory_per_chip_bytes": answer.memory_bytes,
         "fits": answer.memory_bytes <= answer.memory_capacity_bytes,
