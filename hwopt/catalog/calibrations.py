@@ -208,7 +208,7 @@ _BEST_AT_ONE = (
     "ep_overlap", "pp_overlap", "dp_overlap", "gather_efficiency", "optimizer_passes", "level",
 )  # fmt: skip
 _BEST_AT_ZERO = (
-    "gemm_half_size", "cast_passes", "weight_cast_share", "kernel_launch_s", "host_layer_s", "host_moe_layer_s", "host_collective_s",
-    "communication_slowdown", "collective_launch_s", "step_overhead_s", "jitter_sigma",
+    "gemm_half_size", "cast_passes", "weight_cast_share", "kernel_launch_s", "host_layer_s", "host_moe_layer_s",
+    "host_collective_s", "communication_slowdown", "collective_launch_s", "step_overhead_s", "jitter_sigma",
 )  # fmt: skip
 assert {*_BEST_AT_ONE, *_BEST_AT_ZERO} <= set(Stack.__dataclass_fields__)

@@ -13,8 +13,7 @@ from hwopt import catalog
 from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
 from hwopt.cli.flags import Flag, foreign
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import Circumstances, Interval, circumstances, machine_interval
-from hwopt.model.report import TrainingReport
+from hwopt.evidence.intervals import Circumstances, Interval, machine_interval
 from hwopt.plan import Disaggregated
 from hwopt.report.service import requests_line, service_document
 
@@ -61,12 +60,7 @@ class Work:
 
     def interval(self, report: Any, plan: Any) -> Interval | None:
         """The interval of a prediction; None for disaggregated plans: none was measured."""
-        if plan.disaggregated:
-            return None
-        trains = isinstance(report, TrainingReport)
-        return self.measured(
-            circumstances(report, self.cluster(self.options.chips), plan) if trains else Circumstances()
-        )
+        return None if plan.disaggregated else self.measured(Circumstances(float(report.mfu), self.options.chips))
 
     @property
     def document(self) -> dict[str, Any]:

@@ -19,9 +19,10 @@ STACKS = (
     # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch
     (r"zero.?bubble", "zero-bubble"),
     (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, whoever publishes them
-    (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg|\bmetaseq", "megatron-2021"),
+    (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg", "megatron-deepspeed-2022"),
     (r"gaudi|habana|synapse", "optimum-habana"),
     (r"nanotron", "nanotron-2025"),
+    (r"deepseek-v\d (technical|hardware)|hai-llm|deepseek-ai/", "deepseek-2024"),
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),
@@ -76,6 +77,8 @@ _HYBRID = r"mamba|nemotron-?h\b|jamba|rwkv|hyena|griffin|recurrentgemma|zamba|\b
 _HARDWARE = r"hardware (tera)?flop|incl\.? recompute|includes the recompute|\bhfu\b|recompute(d)? counted"
 _FULL = r"korthikanti|megatron-core r0\.|nemo 24|nemo long-sequence|llm-foundry|tinyllama|megatron-lm|dash et al|palm table 3"
 
+_PRODUCTION = r"production|technical report|training log|herd of models|whole run|palm \(|opt \(|\bheadline"
+
 _SETTINGS = "notes precision"
 
 ANY = tuple(map(Rule._make, (
@@ -121,7 +124,7 @@ RUN = tuple(map(Rule._make, (
     ("host_graphs", _SETTINGS, r"cuda_graph=(?!none)(\w+/)?full_iteration", "step"),
     ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|(?<!no )(?<!without )cuda graph", "parts"),
     # weeks of a real run, beside other jobs, and what is told of one as a whole
-    ("operation", "notes source", r"production|technical report|training log|herd of models|whole run|palm \(|opt \(|\bheadline", "production"),
+    ("operation", "notes source", _PRODUCTION, "production"),
     ("zero", "zero_stage", r"zero[- ]?0", "0"),
     ("zero", "zero_stage", r"zero[- ]?1", "1"),
     ("zero", "zero_stage", r"zero[- ]?2", "2"),

@@ -3,8 +3,9 @@
 Half widths are in the logarithm of the step time, `exp(base + sum of the terms that apply)`, and come from how far predictions
 went wrong on runs of studies that their constants had not seen (`hwopt.evidence.calibration.widths`). The terms name what a
 prediction has in common with those that went further wrong: a low predicted utilisation above all (what keeps arithmetic waiting
-is known less well than arithmetic), experts, and those dispatched beyond a scale-up domain, long sequences, 4-bit products, small
-models, more chips than were measured, open fields, chips and software unlike those fitted.
+is known less well than arithmetic), experts, 4-bit products, more chips than were measured, chips and software unlike those
+fitted. Families of software, long sequences and small models were tried as terms of their own: with studies left out of the
+widths, too, they made intervals wider and no truer.
 """
 
 import math
@@ -24,32 +25,23 @@ from hwopt.optim.solution import Solution
 from hwopt.types import PRECISIONS
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import total_parameters
 
 COVERAGE = 0.8
 """Share of measurements that an interval is meant to hold."""
 
-LONG_SEQUENCE = 32768.0
-SMALL_MODEL = 1e9
 MANY_CHIPS = 4096.0
 """From which on few runs are published."""
 
 USUAL_MFU = 0.4
 """Utilisation from which on predictions go equally wrong."""
 
-FLOORS = {
-    "moe": 0.1, "long_sequence": 0.1, "fp4": 0.2, "small_model": 0.1, "new_family": 0.2, "new_stack": 0.1,
-    "jax": 0.0, "pytorch": 0.0, "stacks_of_2021": 0.0, "other_software": 0.0,
-    "inefficient": 0.3, "experts_across": 0.1, "many_chips": 0.1, "open_fields": 0.05,
-}  # fmt: skip
+FLOORS = {"inefficient": 0.3, "moe": 0.1, "fp4": 0.2, "many_chips": 0.1, "new_family": 0.2, "new_stack": 0.1}
 """What widens an interval, and by how much at least (assumptions: few runs of 4 bit or of unseen chips are published)."""
 
 TERMS = tuple(FLOORS)
 
-_MOST_INEFFICIENT, _MOST_OPEN = 2.0, 4
-"""Where terms stop to grow: nothing was measured beyond."""
-
-_SOFTWARE = {"JAX": "jax", "PyTorch": "pytorch", "2021 stacks": "stacks_of_2021", catalog.OTHERS: "other_software"}
+_MOST_INEFFICIENT = 2.0
+"""Where that term stops to grow: nothing was measured beyond."""
 
 MEMORY = "memory_half_width"
 """Key of the half width, in the logarithm, of a chip's peak memory."""
@@ -60,14 +52,9 @@ class Circumstances(NamedTuple):
 
     mfu: float = USUAL_MFU  # that is predicted
     chips: float = 1.0
-    experts_across: bool = False  # experts are dispatched beyond a scale-up domain
-    open_fields: int = 0  # of a measured row, that were filled or integrated over
 
 
-def circumstances(report: Any, cluster: Any, plan: Any, open_fields: int = 0) -> Circumstances:
-    """Of a report of a training run."""
-    across = float(plan.ep * plan.expert_tp) > float(cluster.network.size[0])
-    return Circumstances(float(report.mfu), float(cluster.chips), across, open_fields)
+USUAL = Circumstances()
 
 
 def terms(
@@ -76,26 +63,20 @@ def terms(
     stack: str,
     calibration: Calibration,
     without: str = "",
-    of: Circumstances = Circumstances(),
+    of: Circumstances = USUAL,
 ) -> dict[str, float]:
     """How far each of `TERMS` applies: 0 or 1, and logarithms of utilisation lost and of chips beyond those measured.
 
     **Arguments:** `run`; the chip's `architecture` and the `stack`'s name; the `calibration` that predicts;
     `without`: the source that its fit left out; `of`: the prediction's circumstances.
     """
-    software = _SOFTWARE.get(catalog.software_family(stack))
     applying = {
+        "inefficient": min(max(math.log(USUAL_MFU / max(of.mfu, 1e-3)), 0.0), _MOST_INEFFICIENT),
         "moe": run.model.experts > 1.0,
-        "long_sequence": run.sequence_length >= LONG_SEQUENCE,
         "fp4": run.gemm_precision[PRECISIONS.index("fp4")] > 0.0,
-        "small_model": total_parameters(run.model) < SMALL_MODEL,
+        "many_chips": max(math.log(of.chips / MANY_CHIPS), 0.0),
         "new_family": not calibration.knows(FAMILY, architecture, without),
         "new_stack": not calibration.knows(STACK, stack, without),
-        **{name: name == software for name in _SOFTWARE.values()},
-        "inefficient": min(max(math.log(USUAL_MFU / max(of.mfu, 1e-3)), 0.0), _MOST_INEFFICIENT),
-        "experts_across": of.experts_across,
-        "many_chips": max(math.log(of.chips / MANY_CHIPS), 0.0),
-        "open_fields": min(of.open_fields, _MOST_OPEN),
     }
     return {name: float(on) for name, on in applying.items()}
 
@@ -128,7 +109,7 @@ def interval(
     stack: str,
     calibration: Calibration | None,
     without: str = "",
-    of: Circumstances = Circumstances(),
+    of: Circumstances = USUAL,
 ) -> Interval | None:
     """The interval of a prediction; None where the constants in use were not calibrated, and of what nobody has measured.
 
@@ -178,7 +159,7 @@ def machine_interval(
     chip: str | Path,
     stack: str | Path | None,
     calibration: Calibration | None,
-    of: Circumstances = Circumstances(),
+    of: Circumstances = USUAL,
 ) -> Interval | None:
     """The interval on a chip of the catalogue or of a user's file, and the stack it runs by default."""
     software = catalog.record("stacks", catalog.default_stack(chip) if stack is None else stack).slug
@@ -193,8 +174,7 @@ def question_interval(solution: Solution) -> Interval | None:
     records, calibration = provenance.records, provenance.calibration
     if calibration is None or not {"chip", "stack"} <= records.keys():
         return None
-    trains = isinstance(design.workload, TrainingRun)
-    of = circumstances(solution.report, design.cluster, design.plan) if trains else Circumstances()
+    of = Circumstances(float(solution.report.mfu), float(design.cluster.chips))
     around = interval(design.workload, architecture(records["chip"]), records["stack"].slug, calibration, of=of)
     if around is None or design.plan.disaggregated:
         return None

@@ -1,7 +1,7 @@
 """Which sources of measured runs the work may look at, and which are touched by a release alone.
 
 Three in ten studies, by a hash of their name, are locked: neither constants nor structure nor widths of intervals are chosen
-with them in view. `python tests/benchmark/release.py` scores them, once a release, by constants fitted to the others, and adds
+with them in view. `python -m tests.benchmark.release` scores them, once a release, by constants fitted to the others, and adds
 a line to `results/reference/releases.csv`.
 """
 
@@ -14,7 +14,7 @@ _ROUND = re.compile(r"\s+v\d+(\.\d+)*$")
 
 
 def study(source: str) -> str:
-    """What sources that are rounds of one have in common: `MLPerf Training v4.1` is of `MLPerf Training`. Fits leave it out whole."""
+    """What rounds of one source have in common: `MLPerf Training v4.1` is of `MLPerf Training`. Fits leave it out whole."""
     return _ROUND.sub("", source.strip())
 
 

@@ -4,8 +4,9 @@ A constant's shift is a sum over scopes: one for all machines, one for the chip'
 for the stack, one for who ran it. It acts in a coordinate in which every number is allowed, so that no fit can make an
 efficiency exceed 1 or a pass take less than the fused minimum. The level of a step is told apart from its shape: it has a
 shift of every scope, that of a source of runs among them, so that sources which are slow for reasons of their own teach
-others what they have in common, the shape, and how far sources lie apart. Links are calibrated on collectives and frozen, but for one shared constant: what measured collectives
-cannot show, how scale-out links fare when thousands of chips use them at once.
+others what they have in common, the shape, and how far sources lie apart. Links are calibrated on collectives and frozen, but
+for one shared constant: what measured collectives cannot show, how scale-out links fare when thousands of chips use them at
+once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.types import PRECISIONS
 
 SHARED, FAMILY, SOFTWARE, STACK, SOURCE, OWN = "all", "family", "software", "stack", "source", "own"
-"""Scopes of shifts: of every machine, of a family of chips, of software, of a stack; of a source, in fits alone; of one's own runs."""
+"""Scopes of shifts: of every machine, a family of chips, of software, a stack; of a source, in fits alone; of one's own runs."""
 
 _NARROW = np.array([float(name in ("fp8", "int8", "fp4")) for name in PRECISIONS])
 _FP4 = np.array([float(name == "fp4") for name in PRECISIONS])

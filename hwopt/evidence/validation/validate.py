@@ -72,10 +72,7 @@ def _joined(path: Path, row: Measured, kind: Kind, of_machines: Constants) -> Ca
 
 
 def _scored(case: Case, answer: Prediction, calibration: Calibration | None, keep: bool) -> Scored:
-    of = Circumstances()
-    if isinstance(case.row, MeasuredRun):
-        across = float(case.plan.ep * case.plan.expert_tp) > float(case.cluster.network.size[0])
-        of = Circumstances(answer.mfu, float(case.cluster.chips), across, len(case.assumed))
+    of = Circumstances(answer.mfu, float(case.cluster.chips))
     around = interval(case.workload, case.architecture, case.stack, calibration, study(case.row.source), of)
     memory = METRICS[case.row.measured_metric].memory
     ends = None if around is None else (around.memories if memory else around.times)(answer.value)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.evidence.columns import MeasuredRun
 from hwopt.catalog import software_family
+from hwopt.evidence.columns import MeasuredRun
 from hwopt.evidence.stacks import habits, training_stack
 from hwopt.evidence.validation import join as joining
 from hwopt.evidence.validation import training
@@ -150,7 +150,8 @@ def test_blank_columns_are_filled_and_said():
         ("trainium", 2023, "neuron"),
         ("ampere", 2021, "megatron-2021"),
         ("blackwell", 2024, "nemo-2025"),
-        ("gaudi", None, "nemo-2024"),
+        ("gaudi", None, "optimum-habana"),
+        ("unheard-of", None, "nemo-2024"),
     ],
 )
 def test_a_chip_and_a_year_have_their_usual_stack(architecture, year, stack):
