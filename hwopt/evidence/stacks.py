@@ -10,9 +10,11 @@ _CHIP_YEARS = {"volta": 2021, "ampere": 2023, "hopper": 2024, "blackwell": 2025,
 _LATEST = "nemo-2025"
 _MEGATRON = ((2022, "megatron-2021"), (2023, "megatron-2023"), (2024, "nemo-2024"))
 """Last year of a stack -> the stack that NVIDIA's users ran."""
-_OWN = {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana", "ascend": "megatron-2023"} | dict.fromkeys(
-    ("cdna2", "cdna3", "cdna4"), "rocm-primus-2025"
-) | dict.fromkeys(("wafer", "lpu", "ipu"), "ideal")
+_OWN = (
+    {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana", "ascend": "megatron-2023"}
+    | dict.fromkeys(("cdna2", "cdna3", "cdna4"), "rocm-primus-2025")
+    | dict.fromkeys(("wafer", "lpu", "ipu"), "ideal")
+)
 
 _TORCH = (("torchtitan-2024", 2024), ("torchtitan-eager", 2024), ("torch-fsdp-2023", 2022), ("deepspeed-2021", 0))
 """PyTorch's own stacks, the latest first, and the year since when there is one."""
