@@ -23,7 +23,10 @@ STACKS = (
     (r"gaudi|habana|synapse", "optimum-habana"),
     (r"nanotron", "nanotron-2025"),
     (r"deepseek-v\d (technical|hardware)|hai-llm|deepseek-ai/", "deepseek-2024"),
-    (r"use_dist_optimizer|tp_comm_overlap|megatron_core", "nvidia"),  # settings of NeMo, whatever the container is called
+    (
+        r"use_dist_optimizer|tp_comm_overlap|megatron_core",
+        "nvidia",
+    ),  # NeMo's settings, whatever the container is called
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),

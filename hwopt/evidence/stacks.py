@@ -10,16 +10,18 @@ _CHIP_YEARS = {"volta": 2021, "ampere": 2023, "hopper": 2024, "blackwell": 2025,
 _LATEST = "nemo-2025"
 _MEGATRON = ((2022, "megatron-2021"), (2023, "megatron-2023"), (2024, "nemo-2024"))
 """Last year of a stack -> the stack that NVIDIA's users ran."""
-_OWN = {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana", "ascend": "megatron-2023"} | dict.fromkeys(
-    ("cdna2", "cdna3", "cdna4"), "rocm-primus-2025"
-) | dict.fromkeys(("wafer", "lpu", "ipu"), "ideal")
+_OWN = (
+    {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana", "ascend": "megatron-2023"}
+    | dict.fromkeys(("cdna2", "cdna3", "cdna4"), "rocm-primus-2025")
+    | dict.fromkeys(("wafer", "lpu", "ipu"), "ideal")
+)
 
 _TORCH = (("torchtitan-2024", 2024), ("torchtitan-eager", 2024), ("torch-fsdp-2023", 2022), ("deepspeed-2021", 0))
 """PyTorch's own stacks, the latest first, and the year since when there is one."""
 
-_SHARES = {"maker": 0.7, "torch": 0.2, "jax": 0.1}
-"""Who trained with the software of the chip's maker, with PyTorch's own, with JAX. Of the cells of open studies on Hopper, 59, 15
-and 6 (November 2026); on Ampere PyTorch's share is larger, on Blackwell smaller."""
+_SHARES = {"maker": 0.74, "torch": 0.2, "jax": 0.06}
+"""Who trains with the software of the chip's maker, with PyTorch's own, with JAX: of 76 cells of open sources on Hopper that say
+so 57, 15 and 4 (November 2026). On Ampere PyTorch's share is larger, on Blackwell there is none yet."""
 
 _EARLIER, _LATER = 0.3, 0.15
 """Weights of the generation of software before and after the year's, over the year's (assumption, 0.1 to 0.6: printed dates are
