@@ -158,7 +158,7 @@ if not FAST:  # a fit compiles the model's derivatives by all constants
 # ## Chips that it has not seen
 #
 # The hardest question is about hardware that does not exist yet. The committed table leaves whole generations out of the fit;
-# it is made by `python tests/benchmark/accuracy.py`, two minutes.
+# it is made by `python -m tests.benchmark.accuracy`, two minutes.
 
 # %%
 results = next(

@@ -1,7 +1,7 @@
 """Scores the locked studies with the shipped constants, once a release, and keeps the history. Run from the top of a checkout:
 
-    python tests/benchmark/release.py          # scores, appends a line to results/reference/releases.csv, writes locked.txt
-    python tests/benchmark/release.py --look   # prints the last release's figures, touches nothing
+    python -m tests.benchmark.release          # scores, appends a line to results/reference/releases.csv, writes locked.txt
+    python -m tests.benchmark.release --look   # prints the last release's figures, touches nothing
 
 Nothing else reads runs of locked studies (`hwopt.evidence.protocol`) to choose constants, structure or widths. Who changes the
 model after a look at the figures of single locked studies has spent the lock: say so in the changelog.

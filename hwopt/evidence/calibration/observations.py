@@ -90,25 +90,28 @@ class Observations:
     weights: np.ndarray  # in a fit
 
     @staticmethod
-    def of(rows: Sequence[Scored], *, by_cell: bool = True, scopes: Scopes | None = None) -> Observations:
+    def of(
+        rows: Sequence[Scored], *, by_cell: bool = True, scopes: Scopes | None = None, least_studies: int = 1
+    ) -> Observations:
         """Runs that count, ready for a fit.
 
         **Arguments:** `rows` scored with literature constants; `by_cell`: every cell of complete rows weighs 1 (published
-        runs), else every row does (one's own telemetry); `scopes` instead of those of the rows' machines.
+        runs), else every row does (one's own telemetry); `scopes` instead of those of the rows' machines; `least_studies` that
+        a family of chips, a stack or a family of software must have been run by to get shifts of its own.
         """
         cases = [row.case for row in rows if row.case is not None]
         families, stacks = tuple(family_of(case.architecture) for case in cases), [case.stack for case in cases]
         software = [catalog.software_family(stack) for stack in stacks]
         studies = [study(row.row.source) for row in rows] if by_cell else [""] * len(rows)
-        each = [sorted(set(of) - {""}) for of in (families, stacks, software, studies)]
-        scopes = scopes or Scopes.of(*each, own=not by_cell)
+        weights = _cell_weights(rows) if by_cell else np.array([float(not row.left_out) for row in rows])
+        known = [_run_by(of, studies, weights, least_studies) for of in (families, stacks, software)]
+        scopes = scopes or Scopes.of(*known, sorted(set(studies) - {""}), own=not by_cell)
         membership = np.stack(list(map(cache(scopes.membership), families, stacks, software, studies)))
         inputs = stacked([
             (case.workload, case.cluster, replace(case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
             for row, case in zip(rows, cases, strict=True)
         ])  # fmt: skip
         measured = [math.log(row.prediction.step_s) - math.log(row.time_ratio) for row in rows]
-        weights = _cell_weights(rows) if by_cell else np.array([float(not row.left_out) for row in rows])
         return Observations(tuple(rows), families, scopes, inputs, membership, np.array(measured), weights)
 
     @property
@@ -150,6 +153,15 @@ class Observations:
             for members in self.cells.values()
         ]
         return cell_errors(chosen, self.errors(log_predicted_s), log_predicted_s - self.log_measured_s)
+
+
+def _run_by(names: Sequence[str], studies: Sequence[str], weights: np.ndarray, least: int) -> list[str]:
+    """Names that at least so many studies with runs that count ran, sorted."""
+    by: dict[str, set[str]] = defaultdict(set)
+    for name, each, weight in zip(names, studies, weights, strict=True):
+        if weight > 0.0 or least <= 1:
+            by[name].add(each)
+    return sorted(name for name, ran in by.items() if len(ran) >= least)
 
 
 def _cell_weights(rows: Sequence[Scored]) -> np.ndarray:

@@ -25,6 +25,9 @@ RUNS = Path(str(files("hwopt") / "data" / "runs"))
 TABLES = ("train.csv", "train_round2.csv")
 """Of runs that are fitted."""
 
+LEAST_STUDIES = 2
+"""That must have run a chip's family or software before either gets constants of its own: none is known to one source."""
+
 GENERATIONS = (
     ("A100 from Hopper", ("hopper",), ("ampere",)),
     ("Hopper from A100", ("ampere",), ("hopper",)),
@@ -46,22 +49,23 @@ class Evidence:
     by_generation: dict[str, np.ndarray]
     features: np.ndarray  # of intervals, shape (run, term)
     widths: dict[str, float]
+    inside: np.ndarray  # whether a run lies inside an interval whose constants and widths have not seen its study
 
 
 def gather() -> Evidence:
     """All fits. A minute or two."""
     rows = [row for name in TABLES for row in timed_runs(RUNS / name) if not locked(row.row.source)]
     mark_repeats(rows)
-    observations = Observations.of(rows)
+    observations = Observations.of(rows, least_studies=LEAST_STUDIES)
     everything = fit(observations)
     by_source, sources = leave_out(observations, observations.sources, everything)
     software = np.array([catalog.software_family(stack) for stack in observations.stacks])
     by_software, _ = leave_out(observations, software, everything)
     by_generation = {name: across(observations, fitted, predicted) for name, fitted, predicted in GENERATIONS}
     features = _known_features(observations)
-    widths = _widths(observations, features, by_source, by_software, *by_generation.values())
+    widths, inside = _widths(observations, features, by_source, by_software, *by_generation.values())
     widths[MEMORY] = _memory_width()
-    return Evidence(observations, everything, by_source, sources, by_software, by_generation, features, widths)
+    return Evidence(observations, everything, by_source, sources, by_software, by_generation, features, widths, inside)
 
 
 def _known_features(observations: Observations) -> np.ndarray:
@@ -102,11 +106,13 @@ def _widths(
     by_source: np.ndarray,
     by_software: np.ndarray,
     *across_: np.ndarray,
-) -> dict[str, float]:
+) -> tuple[dict[str, float], np.ndarray]:
     """Widths from studies left out, and what new software and new chips add from families and generations left out.
 
     The scale is conformal over studies: with widths fitted without a study, too, its errors over their widths are what a
     stranger's would be; their quantile at `COVERAGE` is what the widths fitted to all are multiplied by.
+
+    **Returns:** widths; which runs lie inside intervals that have seen nothing of their study but that one factor.
     """
     counted = study_weights(observations)
     error = np.abs(by_source - observations.log_measured_s)
@@ -126,8 +132,9 @@ def _widths(
         own = observations.sources == source
         without = fit_widths(*every[:2], every[2] * (every[3] != source))
         ratio[own] = error[own] / half_widths(without, features[own])
-    widths["base"] += float(np.log(weighted_quantile(ratio, counted)))
-    return widths
+    scale = weighted_quantile(ratio, counted)
+    widths["base"] += float(np.log(scale))
+    return widths, ratio <= scale
 
 
 def scored_literature(name: str) -> list[Scored]:
@@ -151,7 +158,7 @@ def save(evidence: Evidence, path: Path) -> None:
     cells = len({row.cell for row in observations.rows if complete(row) and not row.left_out})
     families, stacks = ", ".join(sorted(set(observations.families))), len(set(observations.stacks))
     title = f"{fitted} published training runs in {cells} cells, to November 2026"
-    note = f"families of chips: {families}; {stacks} stacks; made by python tests/benchmark/accuracy.py"
+    note = f"families of chips: {families}; {stacks} stacks; made by python -m tests.benchmark.accuracy"
     shown = ~observations.scopes.of_sources  # what a source has of its own says nothing of others
     entries = tuple(entry for entry, on in zip(observations.scopes.entries, shown, strict=True) if on)
     everything = evidence.everything

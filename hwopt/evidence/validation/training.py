@@ -262,6 +262,17 @@ def flops_counted(row: MeasuredRun, step: Step) -> float:
     return step["products"] + attention * step["attention_full"] + repeated
 
 
+def _unread(metric: str, step: Step) -> float:
+    """Bytes of the fullest chip that a reading leaves out: what an allocator has handed out lacks context and holes, what it
+    holds lacks the context.
+    """
+    if metric == "max_memory_allocated":
+        return step["memory_reserve_bytes"]
+    if metric == "max_memory_reserved":
+        return step["context_bytes"]
+    return step["context_bytes"] + step["last_stage_bytes"] if metric == "first_stage_memory_reserved" else 0.0
+
+
 def value(row: MeasuredRun, step: Step) -> float:
     """A predicted step as the quantity that the row measures, in its unit.
 
@@ -273,13 +284,7 @@ def value(row: MeasuredRun, step: Step) -> float:
     if metric in rates:
         return rates[metric] / step["step_s"]
     if kind.memory:
-        # What an allocator has handed out leaves context and fragmentation out; what it holds, the context.
-        outside = {
-            "max_memory_allocated": step["memory_reserve_bytes"],
-            "max_memory_reserved": step["context_bytes"],
-            "first_stage_memory_reserved": step["context_bytes"] + step["last_stage_bytes"],
-        }
-        return (step["memory_bytes"] - outside.get(metric, 0.0)) / to_si(1.0, row.unit or kind.unit)
+        return (step["memory_bytes"] - _unread(metric, step)) / to_si(1.0, row.unit or kind.unit)
     if not kind.flops:
         return step["step_s"]
     rate = flops_counted(row, step) / step["step_s"] / row.num_gpus

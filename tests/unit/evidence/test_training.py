@@ -51,6 +51,12 @@ def test_a_row_that_states_no_setting_changes_nothing():
         ({"recompute_activation": True}, {"product_kept": 1.0}, {"product_kept": 0}),
         ({"logit_bytes": 4.0}, {"logit_bytes": 14.0}, {"logit_bytes": 4}),
         ({"number_format": "fp16"}, {"gradient_bytes": 4.0}, {"gradient_bytes": 2.0}),
+        (
+            {"gradient_bytes": 2.0},
+            {"gradient_bytes": 4.0, "gradient_copy_bytes": 2.0},
+            {"gradient_bytes": 2.0, "gradient_copy_bytes": 0.0},
+        ),
+        ({"gathered_inputs": 0.8}, {"gathered_inputs_kept": 0.0}, {"gathered_inputs_kept": 0.8}),
         ({"number_format": "bf16"}, {"gradient_bytes": 4.0}, {}),
     ],
 )
@@ -164,7 +170,8 @@ def test_every_stack_has_habits_and_those_that_train_families():
 
 
 STEP = {
-    "step_s": 2.0, "memory_bytes": 1e10, "memory_reserve_bytes": 1e9, "products": 600e12, "attention_full": 60e12,
+    "step_s": 2.0, "memory_bytes": 1e10, "memory_reserve_bytes": 1e9, "context_bytes": 6e8, "last_stage_bytes": 2e9,
+    "products": 600e12, "attention_full": 60e12,
     "repeated": 220e12, "peak_flops_per_s": 100e12,
 }  # fmt: skip
 
@@ -192,6 +199,8 @@ def _measured(metric, measured, notes="", **columns):
         ("hfu", 0.4, "full attention", 880 / 16 / 100),
         ("peak_memory_per_gpu", 10.0, "", 1e10 / 2**30),
         ("max_memory_allocated", 10.0, "", 9e9 / 2**30),
+        ("max_memory_reserved", 10.0, "", 9.4e9 / 2**30),
+        ("first_stage_memory_reserved", 10.0, "", 7.4e9 / 2**30),
     ],
 )
 def test_a_step_becomes_the_measured_quantity(metric, measured, notes, predicted):
