@@ -14,17 +14,17 @@ from scipy.special import ndtr
 TEMPERATURE = 0.1
 """How much slower, in the logarithm, a plan is that is chosen 1/e as often as the fastest.
 
-Of 0.05 to 0.5, at which micro-batches and chunks that open sources state were likeliest when hidden (160 and 75 cells, November 2026;
-flat from 0.05 to 0.2).
+Of 0.05 to 0.5, that at which micro-batches and chunks that open sources state are likeliest when hidden (160 and 75 cells of
+the shipped tables, November 2026; flat from 0.05 to 0.2).
 """
 
 TOLERANCE = 0.05
-"""By how much, in the logarithm, memory exceeds the chip's where a plan is 1/e as likely: found likewise, flat from 0.02 to 0.1; the
-model's memory errs as much."""
+"""By how much, in the logarithm, memory exceeds the chip's where a plan is 1/e as likely: found likewise, flat from 0.02 to
+0.1; the model's memory errs as much."""
 
 ERROR = 0.08
-"""Deviation, in the logarithm, of what is measured from what is predicted of a run without open fields: the error of a cell, as fits
-take it."""
+"""Deviation, in the logarithm, of what is measured from what is predicted of a run without open fields: the error of a cell,
+as fits take it."""
 
 _HALVINGS = 40
 

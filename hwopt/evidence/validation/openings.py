@@ -1,8 +1,8 @@
 """What a training row leaves open, and what people run there: alternatives of each open field with their weights.
 
-Weights are those before anything is predicted. Where a source is named they are shares of the cells (source, model,
-accelerator) of open sources that state the field, of the shipped tables in November 2026; else they are assumptions. What fits
-and how fast it is comes in later (`hwopt.evidence.validation.mixture`).
+Weights are those before anything is predicted. Cells are those (source, model, accelerator) of the shipped tables, November 2026,
+that state the field and are not locked (`hwopt.evidence.protocol`), each shared among its rows; weights without cells are
+assumptions. What fits and how fast it is comes in later (`hwopt.evidence.validation.mixture`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,28 +28,36 @@ _EIGHT_BIT_YEAR = 2023
 """Since when runs multiply in 8 bit (Transformer Engine, November 2022; MLPerf Training 3.0)."""
 
 _EIGHT_BIT = {"NVIDIA": 0.5, "JAX": 0.3, "PyTorch": 0.2, catalog.OTHERS: 0.2}
-"""Share of runs with 8-bit products by family of software, on chips that have units for them. Of the cells that state a format 61 %
-of NVIDIA's stacks, 45 % of JAX's on GPU (11 % on TPU), 46 % of PyTorch's and 30 % of others' have 8 bit or less; but tables that say
-nothing are less often those made to show the format (assumption, 0.1 to 0.7)."""
+"""Share of runs with 8-bit products by family of software, on chips that have units for them.
+
+Of cells that state a format, 69 of NVIDIA's 104 have 8 bit or less, 7 of 17 of PyTorch's, 2.5 of 6 of JAX's on GPU, 6.5 of 20 of
+others'. But tables that state formats are often made to show them: less is assumed (0.1 to 0.7).
+"""
 
 _INTEGER_SHARE = 0.1
-"""Share of runs with 8-bit integers, on chips whose 8-bit units are these: 2 of 18 cells on TPU."""
+"""Share of runs with 8-bit integers, on TPUs whose 8-bit units are these: 2 of 17 cells."""
 
 _STAGES: Mapping[int, Mapping[int, float]] = {
     0: {0: 0.9, 1: 0.1},
-    1: {1: 0.94, 0: 0.03, 3: 0.03},
+    1: {1: 0.96, 0: 0.02, 3: 0.02},
     2: {2: 0.8, 1: 0.1, 3: 0.1},
-    3: {3: 0.92, 2: 0.06, 1: 0.02},
+    3: {3: 0.95, 2: 0.03, 1: 0.02},
 }
-"""ZeRO stage that a stack uses by habit -> stages of its runs. NVIDIA's stacks: 1 in 113 of 117 cells, 3 in the others; sharding ones: 3
-in 69 of 75; Megatron-LM of 2021: 0 in 7, 1 in 18, all but a few of these one project's."""
+"""ZeRO stage that a stack uses by habit -> stages of its runs.
+
+Of NVIDIA's 106 cells 103 have stage 1, of PyTorch's and JAX's 62 cells 61 have 3, of Megatron-LM of 2021, Megatron-DeepSpeed apart,
+10 of 10 have 0; stage 2 is an assumption. Stacks of one maker's chips are less settled (Gaudi's 14: 3 have 3, 6 have 2, 4 have 1).
+"""
 
 _UNUSUAL_STAGE = 0.02
-_PIPELINED = {"PyTorch": 0.1, "JAX": 0.1}
-"""Share of runs of such software that have a pipeline, over that of others: 3 of 59 cells to 31 of 90."""
+"""Weight of a stack whose runs have never the stage that a row states (assumption, 0 to 0.05)."""
 
-_SEQUENCE_PARALLEL = 0.93
-"""Share of runs whose norms are split as their stack does by habit: 105 of 112 cells with a tensor group."""
+_PIPELINED = {"PyTorch": 0.05, "JAX": 0.05}
+"""Weight of such stacks where a row states a pipeline: 0.6 of their 67 cells have one, 84 of 134 of NVIDIA's and of 2021's
+(assumption, 0.01 to 0.1: PyTorch's pipelines are young)."""
+
+_SEQUENCE_PARALLEL = 0.94
+"""Share of runs whose norms are split as their stack does by habit: 91 of 97 cells with a tensor group."""
 
 _FOLDING_YEAR = 2025
 """Since when the tensor group of a layer is left out of its experts (parallel folding: Megatron-Core 0.9, arXiv 2504.14960)."""
@@ -59,25 +67,28 @@ _EXPERT_TP = 0.8
 
 _RECOMPUTED: Mapping[str, Mapping[str, float]] = {
     "none": {"none": 0.7, "least": 0.22, "full": 0.06, "attention": 0.02},
-    "memory": {"none": 0.2, "least": 0.3, "full": 0.45, "attention": 0.05},
+    "memory": {"none": 0.2, "least": 0.2, "full": 0.55, "attention": 0.05},
     "full": {"none": 0.03, "least": 0.02, "full": 0.85, "attention": 0.1},
 }
-"""Habit of a stack -> what its runs recompute: nothing, the least that fits, all, or the attention core where scores are stored. Of cells:
-none 62 to full 4 to core 1 of NVIDIA's; none 24 to full 33 of PyTorch's, full 9 to core 5 of JAX's; full 24 to core 4 of 2021's."""
+"""Habit of a stack -> what its runs recompute: nothing, the least that fits, all, or the attention core where scores are stored.
+
+Of NVIDIA's 56 cells 51 recompute nothing and 3 all; of 67 of stacks that do as memory asks 20 nothing, 37 all, 5 the core; of 24 of
+2021's 21 all, 3 the core. What recomputes some layers (6 cells) stands for the least.
+"""
 
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Micro-batches that are tried, sequences."""
 
 _SMALLER = {"NVIDIA": 2.0}
-"""Weight of a micro-batch b is b^-x, x = 0 in other software. Hidden where it is stated, the true one is likeliest so; of NVIDIA's
-cells 52 have 1, 9 have 2, 10 have 4."""
+"""Weight of a micro-batch b is b^-x, x = 0 in other software: what makes the true one likeliest, hidden where it is stated. Of
+NVIDIA's 91 cells 71 have 1, 10 have 2, 10 have 4."""
 
-_CHUNK_LAYERS: Mapping[float, float] = {1.0: 0.35, 2.0: 0.3, 3.0: 0.06, 4.0: 0.1, 5.0: 0.03, 6.0: 0.03, 8.0: 0.03}
-"""Layers of a chunk -> weight, where software interleaves; the whole stage has the rest. Of 65 cells of NVIDIA's stacks 23 have chunks
-of one layer, 22 of two, 14 of three or four, 10 one chunk."""
+_CHUNK_LAYERS: Mapping[float, float] = {1.0: 0.3, 2.0: 0.3, 3.0: 0.05, 4.0: 0.1, 5.0: 0.02, 6.0: 0.02, 8.0: 0.02}
+"""Layers of a chunk -> weight, where software interleaves; the whole stage has the rest. Of NVIDIA's 53 cells with a pipeline 14
+have chunks of one layer, 15 of two, 2 of three, 6 of four, 11 one chunk."""
 
 _ELSEWHERE = 0.1
-"""Weight of interleaving in other software, over that in NVIDIA's (2 of 23 cells of Megatron-LM of 2021)."""
+"""Weight of interleaving in other software, over that in NVIDIA's: 2 of 25 cells of 2021's stacks."""
 
 
 class Opening(NamedTuple):

@@ -190,8 +190,8 @@ def _expert_tp(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> int:
 # Predictions ---------------------------------------------------------------------------------------------------------
 
 _FROZEN_ALLOWANCE = 0.45
-"""By how much, in the logarithm, the model's memory may exceed a chip's where adapters train: frozen weights may be kept in 8 bit, and
-their products keep no inputs, which it does not count. MLPerf's runs of Llama 2 70B are 1.5 times a chip by the model."""
+"""By how much, in the logarithm, the model's memory may exceed a chip's where adapters train: frozen weights may be kept in 8 bit,
+and their products keep no inputs, which it does not count. MLPerf's runs of Llama 2 70B are 1.5 times a chip by the model."""
 
 Step = dict[str, float]
 """What the model says about one step: time, MFU, memory, and its FLOPs over all chips by kind, the head included."""

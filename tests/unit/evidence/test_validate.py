@@ -177,7 +177,7 @@ def test_columns_say_what_words_say(tmp_path):
     header, row = path.read_text().splitlines()
     columns = {
         "number_format": "fp8", "scaling": "block", "zero": "3", "zero_ranks": "8", "recompute_layers": "0.4",
-        "pp_overlap": "0", "year": "2024", "stack": "nemo-2024",
+        "pp_overlap": "0", "year": "2024", "stack": "nemo-2024", "assumed": "stack",
     }  # fmt: skip
     cells = dict(zip(header.split(","), row.split(","), strict=True))
     for name in ("precision", "zero_stage", "recompute", "notes"):
