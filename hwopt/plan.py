@@ -109,21 +109,21 @@ def stage_layers(layers: Any, pp: Any, virtual_stages: Any) -> tuple[Any, Any]:
 
 def stage_layers_by_cost(layers: int, pp: int, head: float) -> tuple[float, float, int]:
     """As `stage_layers`, where software hands out blocks one after the other and goes on to the next stage once those handed
-    out reach its share of all cost: layers, the head, then two that cost nothing, a cast and the loss.
+    out exceed its share of all cost: layers, the head, then two that cost nothing, a cast and the loss.
 
     **Arguments:** `head`: its cost over a layer's.
 
     **Returns:** (fullest, last) ratios, and the stages that have a block at all; the first stage is as full as any.
 
-    **Source:** huggingface/nanotron, `build_and_set_rank` of pipeline blocks by `get_block_compute_costs` (recalled).
+    **Source:** huggingface/nanotron, models/base.py (`build_model`), and `get_block_compute_costs` of models/llama.py.
     """
     counts, stage, done = [0] * pp, 0, 0.0
-    share = (layers + head) / pp * (1.0 - _ROUNDING)
+    share = (layers + head) / pp * (1.0 + _ROUNDING)
     for block in range(layers + 3):
         used = stage
         counts[stage] += block < layers
         done += 1.0 if block < layers else head if block == layers else 0.0
-        stage += stage < pp - 1 and done >= share * (stage + 1)
+        stage += stage < pp - 1 and done > share * (stage + 1)
     return max(counts) * pp / layers, counts[-1] * pp / layers, used + 1
 
 

@@ -26,7 +26,7 @@ STACKS = (
     (
         r"use_dist_optimizer|tp_comm_overlap|megatron_core",
         "nvidia",
-    ),  # NeMo's settings, whatever the container is called
+    ),  # settings of NeMo, whatever the container is called
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),

@@ -104,8 +104,10 @@ class Observations:
         software = [catalog.software_family(stack) for stack in stacks]
         studies = [study(row.row.source) for row in rows] if by_cell else [""] * len(rows)
         weights = _cell_weights(rows) if by_cell else np.array([float(not row.left_out) for row in rows])
-        known = [_run_by(of, studies, weights, least_studies) for of in (families, stacks, software)]
-        scopes = scopes or Scopes.of(*known, sorted(set(studies) - {""}), own=not by_cell)
+        known = lambda of: _run_by(of, studies, weights, least_studies)
+        scopes = scopes or Scopes.of(
+            known(families), known(stacks), known(software), sorted(set(studies) - {""}), own=not by_cell
+        )
         membership = np.stack(list(map(cache(scopes.membership), families, stacks, software, studies)))
         inputs = stacked([
             (case.workload, case.cluster, replace(case.plan, recompute_full=np.float64(row.prediction.recompute_full)))

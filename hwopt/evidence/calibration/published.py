@@ -125,12 +125,13 @@ def _widths(
         inputs.append(more)
         weights.append(0.25 * counted[known])
         groups.append(observations.sources[known])
-    every = [np.concatenate(each) for each in (errors, inputs, weights, groups)]
-    widths = fit_widths(*every[:3])
+    all_errors, all_inputs = np.concatenate(errors), np.concatenate(inputs)
+    all_weights, of_source = np.concatenate(weights), np.concatenate(groups)
+    widths = fit_widths(all_errors, all_inputs, all_weights)
     ratio = np.zeros(len(error))
     for source in sorted(set(observations.sources)):
         own = observations.sources == source
-        without = fit_widths(*every[:2], every[2] * (every[3] != source))
+        without = fit_widths(all_errors, all_inputs, all_weights * (of_source != source))
         ratio[own] = error[own] / half_widths(without, features[own])
     scale = weighted_quantile(ratio, counted)
     widths["base"] += float(np.log(scale))

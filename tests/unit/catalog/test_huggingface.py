@@ -129,6 +129,8 @@ def test_a_config_gives_the_shape_of_the_entry(tmp_path, name):
         mine, read = float(getattr(ours, field)), float(getattr(theirs, field))
         if field == "ffn" and ours.moe_layers == ours.layers:
             continue  # no dense layer uses it
+        if field == "routed_groups":
+            continue  # no shape: where a router may send a token
         assert read == pytest.approx(mine, rel=1e-12), field
 
 

@@ -31,19 +31,21 @@ def moe():
 
 
 def after(cases, **fields):
+    """What the model says with some fields changed, at a level of one: parts are compared with what they are made of."""
     run, cluster, plan = cases
-    return run_model((run, replace(cluster, **fields), plan))
+    return run_model((run, replace(cluster, **{"stack__level": 1.0} | fields), plan))
 
 
 # Dispatch --------------------------------------------------------------------------------------------------------------
 
 
-def distinct(domains: float, copies: float) -> float:
+def distinct(domains: float, copies: float, routed_groups: float = 0.0) -> float:
     """`_distinct_domains` of a group that fills so many domains of eight chips, in one pod."""
     network = SimpleNamespace(size=np.array([8.0, 1e6]))
     with jax.enable_x64(True):
         group = SimpleNamespace(ep=np.float64(8 * domains), expert_tp=np.float64(1))
-        return float(_distinct_domains(SimpleNamespace(network=network), group, np.float64(copies)))
+        shape = SimpleNamespace(experts_per_token=np.float64(copies), routed_groups=np.float64(routed_groups))
+        return float(_distinct_domains(SimpleNamespace(network=network), group, shape))
 
 
 @pytest.mark.parametrize(("domains", "error"), [(2, 0.30), (4, 0.10), (8, 0.10), (16, 0.10), (64, 0.10)])
@@ -58,6 +60,39 @@ def test_one_copy_travels_and_many_domains_share_none():
     assert distinct(1e5, 8) == pytest.approx(1.0, abs=1e-4)
     assert distinct(2, 1e9) == pytest.approx(0.0, abs=1e-8)
     assert distinct(4, 4) > distinct(4, 8) and distinct(8, 8) > distinct(4, 8)
+
+
+def test_node_limited_routing_bounds_the_copies_that_travel():
+    """DeepSeek-V3: eight experts of a token lie on at most four of eight nodes."""
+    assert distinct(8, 8, routed_groups=4) == pytest.approx(4 / 8)
+    assert distinct(2, 8, routed_groups=4) == distinct(2, 8)
+    assert distinct(64, 8, routed_groups=8) == distinct(64, 8)
+
+
+def test_tokens_in_eight_bits_on_their_way_to_experts_save_a_quarter(moe):
+    """Half of the bytes one way; latencies stay."""
+    wide, narrow = (after(moe, stack__dispatch_bytes_share=x).breakdown.ep_comm_s for x in (1.0, 0.5))
+    sends = wide > 0.0
+    assert sends.any() and (narrow[sends] < wide[sends]).all()
+    assert (narrow >= 0.75 * wide * (1.0 - 1e-9)).all() and (narrow[sends] / wide[sends]).min() < 0.76
+
+
+def test_misaligned_heads_slow_products_of_stored_scores_alone():
+    run, cluster, plan = one_chip_cases(np.random.default_rng(59), N, "dense")
+    wide = lambda stored, odd: run_model((
+        replace(run, model__misaligned_heads=odd), replace(cluster, stack__attention_scores_stored=stored, stack__level=1.0), plan,
+    )).breakdown.compute_s  # fmt: skip
+    assert (wide(1.0, 1.0) > wide(1.0, 0.0)).all()
+    np.testing.assert_array_equal(wide(0.0, 1.0), wide(0.0, 0.0))
+
+
+def test_a_hosts_collectives_bound_small_layers_of_tensor_groups():
+    """Four a layer and direction; none for a group of one."""
+    run, cluster, plan = random_cases(np.random.default_rng(60), N, "dense")
+    waits = {"stack__host_layer_s": 0.0, "stack__host_moe_layer_s": 0.0}
+    none, some = (after((run, cluster, plan), **waits, stack__host_collective_s=x) for x in (0.0, 1e3))
+    grows = some.breakdown.host_s > none.breakdown.host_s
+    assert (grows == (plan.tp > 1.0)).all() and grows.any() and not grows.all()
 
 
 def test_deduplicated_dispatch_never_sends_more_than_an_all_to_all(moe):
