@@ -180,13 +180,13 @@ def _dated(text: str) -> int:
 def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
     """(software that ran a training row, "" where no word names it; whether it is a guess).
 
-    Order: the row's `framework` column; words of the source; words of the notes and of the sharding, which are a guess. The chip
-    stands above all of them: words that name software which has no kernels for it (`fsdp` beside a TPU) say how states are
-    split, not who splits them.
+    Order: the row's `framework` column; words of the source; words of the notes, of the place and of the sharding, which are a
+    guess. The chip stands above all of them: words that name software which has no kernels for it (`fsdp` beside a TPU) say
+    how states are split, not who splits them.
     """
     if re.match(r"(maxtext|paxml) \(jax\)", _text(cells, "notes")):  # a table of several frameworks names each row's
         return _able("jax", cells, architecture), False
-    for columns, guess in (("framework", False), ("source", False), ("notes zero_stage", True)):
+    for columns, guess in (("framework", False), ("source", False), ("notes source_locator zero_stage", True)):
         if (name := _first(words.STACKS, _text(cells, columns))) and (able := _able(name, cells, architecture)):
             return able, guess
     return "", False
@@ -307,10 +307,14 @@ def _run(cells: Cells) -> dict[str, str]:
     metric = METRICS.get(cells.get("measured_metric", ""))
     attention, _, hardware = (columns["flops_attention"] if metric and metric.flops else "").partition(" ")
     gbit = links_gbit_per_s(notes, min(domain, 8))
+    guesses = ["stack"] if guess and not cells.get("stack") else []
+    if not columns["number_format"] and record and _first(words.EIGHT_BIT, _text(cells, "source")):
+        columns["number_format"] = next((name for name in ("fp8", "int8") if name in record.words("native")), "")
+        guesses += ["precision"] * bool(columns["number_format"])
     return columns | {
         "year": str(date or ""),
         "stack": software,
-        "assumed": "stack" if guess and not cells.get("stack") else "",
+        "assumed": " ".join(guesses),
         "zero_ranks": _sharding_ranks(cells, domain),
         "recompute_layers": again,
         "recompute_attention": attention_again,

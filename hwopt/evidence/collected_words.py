@@ -42,6 +42,10 @@ STACKS = (
     (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo", "torch"),
 )
 
+EIGHT_BIT = ((r"mlperf training v[3-9]", "yes"),)
+"""Sources whose runs multiply in 8 bit where the chip can, also where a row does not say so: all do of MLPerf's language models
+since 3.0 that say it."""
+
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _VENUES = "iclr|icml|micro|neurips|mlsys|osdi|nsdi|asplos|et al\\."
 YEARS = (

@@ -227,7 +227,7 @@ class Measured:
     chip: str | None = _named("accelerator in the catalogue", "chips", blank="the one called gpu", inferred=True)
     num_gpus: int | None = _count("accelerators", essential=True)
     gpus_per_node: int | None = _count("accelerators of a scale-up domain", blank="the chip's")
-    tp: int | None = _count("tensor parallel degree", blank="1 where num_gpus = dp or the column is missing; else skipped")
+    tp: int | None = _count("tensor parallel degree", blank="1 where num_gpus = dp or the column is missing; else weighed")
     pp: int | None = _count("pipeline stages", blank="as tp")
     ep: int | None = _count("expert parallel degree, inside dp", blank="1")
 

@@ -5,9 +5,8 @@ that state the field and are not locked (`hwopt.evidence.protocol`), each shared
 assumptions. What fits and how fast it is comes in later (`hwopt.evidence.validation.mixture`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import product
 from typing import Any, NamedTuple
 
 from hwopt import catalog
@@ -21,8 +20,14 @@ MOST = 48
 _LEAST = 2e-3
 """Share of the likeliest alternative's weight below which one is left out."""
 
+_SPARE = 4
+"""Alternatives of a plan that are kept, over those wanted, while fields are still added: chunks rule some of them out."""
+
 _GUESSED = 0.7
 """Weight of a stack that words of notes or of the sharding suggest (assumption, 0.5 to 0.9)."""
+
+_GUESSED_FORMAT = 0.8
+"""Weight of a format that the source suggests, over 16 bit (assumption, 0.6 to 0.95)."""
 
 _EIGHT_BIT_YEAR = 2023
 """Since when runs multiply in 8 bit (Transformer Engine, November 2022; MLPerf Training 3.0)."""
@@ -67,7 +72,7 @@ _EXPERT_TP = 0.8
 
 _RECOMPUTED: Mapping[str, Mapping[str, float]] = {
     "none": {"none": 0.7, "least": 0.22, "full": 0.06, "attention": 0.02},
-    "memory": {"none": 0.2, "least": 0.2, "full": 0.55, "attention": 0.05},
+    "memory": {"none": 0.2, "least": 0.3, "full": 0.45, "attention": 0.05},
     "full": {"none": 0.03, "least": 0.02, "full": 0.85, "attention": 0.1},
 }
 """Habit of a stack -> what its runs recompute: nothing, the least that fits, all, or the attention core where scores are stored.
@@ -105,31 +110,44 @@ _Cells = tuple[dict[str, Any], float]
 """Columns that an alternative fills, and its weight."""
 
 
-def openings(row: MeasuredRun, chip: str, architecture: str, shape: Transformer) -> list[Opening]:
+def openings(row: MeasuredRun, chip: str, architecture: str, shape: Transformer, most: int = MOST) -> list[Opening]:
     """What a row may stand for: every open field's alternatives with all others', the likeliest.
 
     A field that is stated stays. Stack and format come with the chip: none that it cannot run.
 
     **Arguments:** `row` whose degrees are complete and whose open fields are blank; its `chip` and its `architecture`;
-    `shape` of the model.
+    `shape` of the model; how many at `most`.
 
     **Returns:** one where nothing is open.
     """
-    found = []
-    for (stack, with_stack), (number_format, with_format) in _circumstances(row, chip, architecture):
-        likely = with_stack * with_format
-        for fields in product(*_plans(row, stack, shape)):
-            cells = {name: cell for each, _ in fields for name, cell in each.items()}
-            usual = 1.0
-            for _, weight in fields:
-                usual *= weight
-            least = cells.pop("least_recomputed", False)
-            completed = replace(row, stack=stack, number_format=number_format, **cells)
-            if _interleaves_too_much(completed):
-                continue
-            found.append(Opening(completed, (stack, number_format), likely, usual, least))
-    found.sort(key=lambda each: -each.likely * each.usual)
-    return [each for each in found[:MOST] if each.likely * each.usual >= _LEAST * found[0].likely * found[0].usual]
+    weighed = [
+        (likely * usual, Opening(row, circumstances, likely, usual), cells)
+        for circumstances, likely in _circumstances(row, chip, architecture).items()
+        for cells, usual in _combined(_plans(row, circumstances[0], shape), most)
+    ]
+    weighed.sort(key=lambda each: -each[0])
+    found: list[Opening] = []
+    for weight, opening, cells in weighed:
+        if len(found) == most or weight < _LEAST * weighed[0][0]:
+            break
+        stack, number_format = opening.circumstances
+        columns = {"stack": stack, "number_format": number_format} | cells
+        least = columns.pop("least_recomputed", False)
+        completed = replace(row, **columns)
+        if not _interleaves_too_much(completed):
+            found.append(opening._replace(row=completed, least_recomputed=least))
+    return found
+
+
+def _combined(fields: Iterable[list[_Cells]], most: int) -> list[_Cells]:
+    """Every open field's alternatives with all others', the likeliest of them first."""
+    combined: list[_Cells] = [({}, 1.0)]
+    for options in fields:
+        combined = [(cells | more, weight * share) for cells, weight in combined for more, share in options]
+        combined.sort(key=lambda each: -each[1])
+        least = _LEAST * combined[0][1]
+        combined = [each for each in combined[: _SPARE * most] if each[1] >= least]
+    return combined
 
 
 def _interleaves_too_much(row: MeasuredRun) -> bool:
@@ -138,12 +156,13 @@ def _interleaves_too_much(row: MeasuredRun) -> bool:
     return (row.vpp or 1) > 1 and row.global_batch_sequences / row.dp / row.micro_batch < row.pp
 
 
-def _circumstances(
-    row: MeasuredRun, chip: str, architecture: str
-) -> Iterator[tuple[tuple[str, float], tuple[str, float]]]:
-    for stack, weight in _stacks(row, architecture).items():
-        for number_format, share in _formats(row, stack, chip, architecture).items():
-            yield (stack, weight), (number_format, share)
+def _circumstances(row: MeasuredRun, chip: str, architecture: str) -> dict[tuple[str, str], float]:
+    """Software and number formats of products, and how likely they are."""
+    return {
+        (stack, number_format): weight * share
+        for stack, weight in _stacks(row, architecture).items()
+        for number_format, share in _formats(row, stack, chip, architecture).items()
+    }
 
 
 def _stacks(row: MeasuredRun, architecture: str) -> dict[str, float]:
@@ -169,7 +188,9 @@ def _stacks(row: MeasuredRun, architecture: str) -> dict[str, float]:
 def _formats(row: MeasuredRun, stack: str, chip: str, architecture: str) -> dict[str, float]:
     """Number formats of products that the chip has units for."""
     if row.number_format:
-        return {row.number_format: 1.0}
+        guessed = "precision" in row.assumed and row.number_format != "bf16"
+        weights = {row.number_format: _GUESSED_FORMAT, "bf16": 1.0 - _GUESSED_FORMAT}
+        return weights if guessed else {row.number_format: 1.0}
     native, date = catalog.record("chips", chip).words("native"), row.year or typical_year(architecture)
     share = _EIGHT_BIT.get(catalog.software_family(stack), 0.0)
     name = next((name for name in ("fp8", "int8") if name in native), None)

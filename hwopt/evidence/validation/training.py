@@ -18,10 +18,11 @@ from hwopt.catalog import leaf
 from hwopt.catalog.chips import slot
 from hwopt.evidence.columns import ATTENTION, TRAINING, MeasuredRun
 from hwopt.evidence.stacks import habits, training_stack
+from hwopt.evidence.validation.degrees import plans, states_no_plan
 from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, require
 from hwopt.evidence.validation.machines import Machine, Settings
 from hwopt.evidence.validation.mixture import Weighed, mixture, weights
-from hwopt.evidence.validation.openings import Opening, openings, usual_expert_tp
+from hwopt.evidence.validation.openings import MOST, Opening, openings, usual_expert_tp
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
@@ -42,13 +43,18 @@ def _unsupported(row: MeasuredRun) -> str:
 
 def completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
     """The row with every degree and batch filled: a column that the file lacks was not used (degree 1), a blank cell is
-    answered where degrees, chips and batch leave one answer.
+    answered where degrees, chips and batch leave one answer. A row that states no plan has the least split one that divides
+    its chips and batch, until all of these are weighed.
 
     **Raises:** `Skip`.
     """
     require(row, "num_gpus", "seq_len", "global_batch_sequences")
-    if row.num_gpus > 1 and row.dp != row.num_gpus:
-        require(row, *(name for name in ("tp", "pp") if name in row.columns))
+    if states_no_plan(row):
+        assumed += [name for name in ("tp", "pp", "cp", "ep", "dp") if getattr(row, name) is None]
+        possible = plans(row)
+        if not possible:
+            require(row, *(name for name in ("tp", "pp") if name in row.columns))
+        row = possible[0][0]
     open_ = [name for name in ("tp", "pp", "cp", "ep") if getattr(row, name) is None]
     assumed += [*open_, *(["dp"] if row.dp is None and "dp" in row.columns else [])]
     row = replace(row, **dict.fromkeys(open_, 1))
@@ -193,6 +199,9 @@ _FROZEN_ALLOWANCE = 0.45
 """By how much, in the logarithm, the model's memory may exceed a chip's where adapters train: frozen weights may be kept in 8 bit,
 and their products keep no inputs, which it does not count. MLPerf's runs of Llama 2 70B are 1.5 times a chip by the model."""
 
+_FEWEST = 6
+"""Alternatives that each plan has of a row that states none."""
+
 Step = dict[str, float]
 """What the model says about one step: time, MFU, memory, and its FLOPs over all chips by kind, the head included."""
 
@@ -324,8 +333,16 @@ def _mixed(case: Case, parts: Sequence[Case], answers: Sequence[Step]) -> Predic
 
 def _openings(row: MeasuredRun, case: Case) -> list[Opening]:
     """What the row may stand for, none where it leaves nothing open that is weighed."""
-    degrees = replace(case.row, micro_batch=row.micro_batch)
-    found = openings(degrees, case.accelerator, case.architecture, case.workload.model)
+    if states_no_plan(row):
+        own = plans(row)
+    else:
+        own = [(replace(case.row, micro_batch=row.micro_batch), 1.0)]
+    most = max(MOST // len(own), _FEWEST)
+    found = [
+        opening._replace(usual=opening.usual * weight)
+        for each, weight in own
+        for opening in openings(each, case.accelerator, case.architecture, case.workload.model, most)
+    ]
     return found if len(found) > 1 else []
 
 

@@ -44,7 +44,10 @@ def _file(tmp_path, *changes):
         ({"gpu": "Abacus-9000"}, Reason.UNKNOWN_ACCELERATOR),
         ({"layers": "", "model_name": "secret-7b"}, Reason.UNKNOWN_SHAPE),
         ({"global_batch_sequences": ""}, Reason.INCOMPLETE_PLAN),
-        ({"tp": "", "dp": ""}, Reason.INCOMPLETE_PLAN),
+        (
+            {"tp": "", "dp": "", "num_gpus": "62"},
+            Reason.INCOMPLETE_PLAN,
+        ),  # no plan that is tried divides chips and batch
         ({"dp": "15"}, Reason.INCONSISTENT_PLAN),
         ({"micro_batch": "32"}, Reason.INCONSISTENT_PLAN),
         ({"vpp": "40"}, Reason.INCONSISTENT_PLAN),
