@@ -9,6 +9,7 @@ from hwopt.catalog.calibrations import (
     Calibration,
     calibration,
     forget_calibrations,
+    machine_key,
     software_family,
     with_constants,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "kinds",
     "leaf",
     "loss_law",
+    "machine_key",
     "memory_pool",
     "names",
     "network",

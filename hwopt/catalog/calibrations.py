@@ -41,6 +41,13 @@ class Calibration:
     intervals: Mapping[str, float] = field(default_factory=dict)  # term -> coefficient (`hwopt.evidence.intervals`)
     note: str = ""
     runs: int = 0
+    own: Mapping[str, Mapping[str, float]] = field(
+        default_factory=dict
+    )  # machine of one's own runs -> terms of its intervals
+
+    def widths(self, family: str, stack: str) -> Mapping[str, float]:
+        """Coefficients of the intervals on a machine: those of one's own runs on it, where the file has such."""
+        return self.own.get(machine_key(family, stack), self.intervals)
 
     def totals(self, family: str, stack: str, without: str = "") -> dict[str, float]:
         """Shift of each constant on a machine, all scopes together.
@@ -59,6 +66,11 @@ class Calibration:
             scope == wanted and (shift != 0.0 or not self.runs)
             for (_, scope), shift in zip(self.scopes.entries, shifts, strict=True)
         )
+
+
+def machine_key(family: str, stack: str) -> str:
+    """What runs of one machine share in a calibration: family of chips and stack, named as `Calibration.totals` takes them."""
+    return f"{family_of(family)} {stack}"
 
 
 def calibration(name: str | Path = CALIBRATED) -> Calibration | None:
@@ -98,6 +110,10 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _are_numbers(table: object) -> TypeGuard[Mapping[str, float]]:
+    return isinstance(table, Mapping) and all(_is_number(x) and math.isfinite(x) for x in table.values())
+
+
 def _pair(value: object) -> tuple[float, float] | None:
     """Shift and deviation of an entry; None for anything but two finite numbers of a plausible size."""
     parts = (value.get("shift"), value.get("sd")) if isinstance(value, Mapping) else ()
@@ -106,7 +122,7 @@ def _pair(value: object) -> tuple[float, float] | None:
 
 
 def _parsed(table: Mapping[str, object], where: str) -> Calibration:
-    wanted = {"title", "note", "runs", "shifts", "left_out", "intervals"}
+    wanted = {"title", "note", "runs", "shifts", "left_out", "intervals", "own"}
     for key in table:
         if key not in wanted:
             raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
@@ -131,8 +147,11 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
     ):
         raise UserError(f"{where}: 'left_out' must hold one number a shift for each source")
     intervals = table.get("intervals", {})
-    if not isinstance(intervals, Mapping) or not all(map(_is_number, intervals.values())):
+    if not _are_numbers(intervals):
         raise UserError(f"{where}: 'intervals' must be a table of numbers")
+    own = table.get("own", {})
+    if not isinstance(own, Mapping) or not all(_are_numbers(each) and "base" in each for each in own.values()):
+        raise UserError(f"{where}: 'own' must hold a table of numbers, `base` among them, for each machine")
     runs = table.get("runs", 0)
     return Calibration(
         title=str(table.get("title", where)),
@@ -143,6 +162,7 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
         intervals={term: float(x) for term, x in intervals.items()},
         note=str(table.get("note", "")),
         runs=runs if isinstance(runs, int) else 0,
+        own={machine: {term: float(x) for term, x in each.items()} for machine, each in own.items()},
     )
 
 

@@ -149,7 +149,10 @@ def _interval(
 def _(
     workload: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str, of: Circumstances
 ) -> Interval:
-    widths, applying = calibration.intervals, terms(workload, architecture, stack, calibration, without, of)
+    widths, applying = (
+        calibration.widths(architecture, stack),
+        terms(workload, architecture, stack, calibration, without, of),
+    )
     exponent = widths["base"] + sum(widths.get(name, 0.0) * on for name, on in applying.items())
     return Interval(math.exp(exponent), widths.get(MEMORY, 0.1))
 

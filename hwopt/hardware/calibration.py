@@ -24,7 +24,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.types import PRECISIONS
 
 SHARED, FAMILY, SOFTWARE, STACK, SOURCE, OWN = "all", "family", "software", "stack", "source", "own"
-"""Scopes of shifts: of every machine, a family of chips, of software, a stack; of a source, in fits alone; of one's own runs."""
+"""Scopes of shifts: every machine, a family of chips, of software, a stack; a source, in fits alone; one's own runs."""
 
 _NARROW = np.array([float(name in ("fp8", "int8", "fp4")) for name in PRECISIONS])
 _FP4 = np.array([float(name == "fp4") for name in PRECISIONS])
@@ -52,7 +52,9 @@ class Constant:
     """One physical constant and how far it may move.
 
     Prior standard deviations by scope are those of the shift, and come from the ranges that the literature gives for the
-    constant: a third to a half of the width of its range.
+    constant: a third to a half of the width of its range. Those of one's own runs say how far a constant of one source lies from
+    what its stack and chips say: of those tried, what predicts the other runs of a source best from one to ten of them
+    (`tests/benchmark/own_runs.py`); constants without it gained nothing.
     """
 
     name: str
@@ -65,18 +67,18 @@ class Constant:
 CONSTANTS = (
     Constant("gemm_efficiency", _odds, ("matmul_efficiency",), {SHARED: 0.25, FAMILY: 0.25},
              "large GEMMs over peak, all formats"),
-    Constant("narrow_gemm_efficiency", _odds, ("matmul_efficiency",), {SHARED: 0.25, FAMILY: 0.2},
+    Constant("narrow_gemm_efficiency", _odds, ("matmul_efficiency",), {SHARED: 0.25, FAMILY: 0.2, OWN: 0.3},
              "large GEMMs over peak, 8- and 4-bit formats besides"),
     Constant("fp4_gemm_efficiency", _odds, ("matmul_efficiency",), {SHARED: 0.4}, "large GEMMs over peak, 4 bit besides"),
     Constant("hbm_efficiency", _odds, ("hbm_efficiency",), {SHARED: 0.4}, "streams over the memory's peak"),
     Constant("stack_gemm_efficiency", _scaled, ("gemm_efficiency_factor",), {STACK: 0.06},
              "a stack's GEMMs over the chip's best"),
-    Constant("small_gemms", _scaled, ("gemm_half_size",), {SHARED: 0.35, FAMILY: 0.3},
+    Constant("small_gemms", _scaled, ("gemm_half_size",), {SHARED: 0.35, FAMILY: 0.3, OWN: 0.5},
              "matrix side at which a GEMM takes twice its time"),
-    Constant("expert_gemms", _odds, ("expert_gemm_factor",), {SHARED: 0.8}, "grouped GEMMs of experts over plain ones"),
-    Constant("attention_forward", _odds, ("attention_forward_efficiency",), {SHARED: 0.2, STACK: 0.3},
+    Constant("expert_gemms", _odds, ("expert_gemm_factor",), {SHARED: 0.8, OWN: 1.0}, "grouped GEMMs of experts over plain ones"),
+    Constant("attention_forward", _odds, ("attention_forward_efficiency",), {SHARED: 0.2, STACK: 0.3, OWN: 0.4},
              "attention kernels over peak, forward"),
-    Constant("attention_backward", _odds, ("attention_backward_efficiency",), {SHARED: 0.2, STACK: 0.3},
+    Constant("attention_backward", _odds, ("attention_backward_efficiency",), {SHARED: 0.2, STACK: 0.3, OWN: 0.5},
              "attention kernels over peak, backward"),
     Constant("elementwise", _excess, ("elementwise_passes",), {SHARED: 0.3, STACK: 0.3}, "memory passes over the fused minimum"),
     Constant("routing", _excess, ("routing_passes",), {SHARED: 0.7}, "memory passes of permuting tokens to experts"),
@@ -84,18 +86,18 @@ CONSTANTS = (
     Constant("kernel_gaps", _scaled, ("kernel_launch_s",), {SHARED: 0.3}, "device-side gap after a kernel"),
     Constant("host", _scaled, ("host_layer_s",), {SHARED: 0.4, STACK: 0.3}, "host time to enqueue a layer"),
     Constant("host_moe", _scaled, ("host_moe_layer_s",), {SHARED: 0.4, STACK: 0.3}, "host time to enqueue an MoE layer"),
-    Constant("tp_overlap", _odds, ("tp_overlap",), {SHARED: 0.4, STACK: 0.3}, "work that covers tensor parallelism"),
+    Constant("tp_overlap", _odds, ("tp_overlap",), {SHARED: 0.4, STACK: 0.3, OWN: 0.4}, "work that covers tensor parallelism"),
     Constant("cp_overlap", _odds, ("cp_overlap",), {SHARED: 0.4}, "work that covers context parallelism"),
-    Constant("ep_overlap", _odds, ("ep_overlap",), {SHARED: 0.5}, "work that covers expert parallelism"),
+    Constant("ep_overlap", _odds, ("ep_overlap",), {SHARED: 0.5, OWN: 0.6}, "work that covers expert parallelism"),
     Constant("pp_overlap", _odds, ("pp_overlap",), {SHARED: 0.4}, "work that covers sends between stages"),
-    Constant("dp_overlap", _odds, ("dp_overlap",), {SHARED: 0.5, STACK: 0.4}, "work that covers data parallelism"),
+    Constant("dp_overlap", _odds, ("dp_overlap",), {SHARED: 0.5, STACK: 0.4, OWN: 0.4}, "work that covers data parallelism"),
     Constant("contention", _scaled, ("communication_slowdown",), {SHARED: 0.3},
              "compute that hidden communication takes away"),
     Constant("gather", _odds, ("gather_efficiency",), {STACK: 0.4}, "bandwidth of gathering sharded weights"),
     Constant("optimizer", _excess, ("optimizer_passes",), {SHARED: 0.5}, "memory passes of the optimizer over the minimum"),
-    Constant("scale_out", _odds, ("efficiency",), {SHARED: 1.0},
+    Constant("scale_out", _odds, ("efficiency",), {SHARED: 1.0, OWN: 1.0},
              "bandwidth of scale-out links under a training run's load over that of two idle nodes"),
-    Constant("level", _scaled, ("level",), {SHARED: 0.1, FAMILY: 0.06, SOFTWARE: 0.06, STACK: 0.06, SOURCE: 0.13, OWN: 0.13},
+    Constant("level", _scaled, ("level",), {SHARED: 0.1, FAMILY: 0.06, SOFTWARE: 0.06, STACK: 0.06, SOURCE: 0.13, OWN: 0.2},
              "time of a step over what its parts say"),
     Constant("step_overhead", _scaled, ("step_overhead_s",), {SHARED: 0.4}, "host work of a step"),
 )  # fmt: skip

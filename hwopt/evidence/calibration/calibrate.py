@@ -1,4 +1,4 @@
-"""One's own runs: fits the constants to a file of them, and says how far that helps on runs it has not seen."""
+"""One's own runs, from one on: fits the constants to a file of them, says what that taught and what to measure next."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,16 +7,23 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.errors import UserError, suggest
+from hwopt.evidence.calibration.checks import notes, refuse_nonsense, warnings
 from hwopt.evidence.calibration.files import check_writable, write
 from hwopt.evidence.calibration.fit import Posterior, fit, leave_out
+from hwopt.evidence.calibration.learned import learned
+from hwopt.evidence.calibration.next_measurement import next_measurements
 from hwopt.evidence.calibration.observations import Observations, timed_runs
-from hwopt.evidence.intervals import COVERAGE
+from hwopt.evidence.calibration.own_runs import own_prior, own_weights, own_widths
 from hwopt.evidence.validation.score import Scored
 from hwopt.hardware.calibration import CONSTANTS, Scopes
 
-FEWEST = 3
+FEWEST = 1
 """Runs below which nothing is fitted."""
 
+FEWEST_HELD_OUT = 3
+"""Runs below which none are left out: what one says of another shows nothing."""
+
+_FOLDS = 10  # groups that are left out, where single configurations are
 _FIXED = 1e-4  # prior deviation of a constant that is not to move
 _WIDE = 3.0  # prior deviations, over the literature's, of the constants asked for by name
 
@@ -29,21 +36,25 @@ def calibrate(
     constants: str | Path = catalog.CALIBRATED,
     progress: bool = False,
 ) -> dict:
-    """Fits the model's constants to measured runs and saves them as a data file.
+    """Fits the model's constants to measured runs, one or more, and saves them as a data file.
 
-    The fit starts at, and is pulled towards, the constants of `constants`. Runs of one source weigh the same; where a file
-    holds several sources, cells (source, model, accelerator) do, as in the shipped fit.
+    The posterior of the calibration `constants` is the prior, with what sources have of their own besides: the level of a step and
+    what else was found to differ between sources (`hwopt.hardware.calibration`). Runs weigh the same; those of one configuration
+    together little more than one.
 
     **Arguments:** `path` of a CSV as `validate` reads it; `out`: the TOML file to write, which `--constants` takes; `only`:
     names of constants that may move, such as `stack_gemm_efficiency` for one scale; all by default; `progress`: show a bar
     on standard error while runs are read.
 
     **Returns:** plain numbers and strings: `{"runs", "before", "after", "held_out": {median_abs_error, mean_abs_error,
-    time_bias}, "moved": [{constant, scope, shift, sd}], "out"}`. Errors are over cells, as in `validate`; `held_out` leaves
-    one source out after the other, or one cell where there is one source, and is None where there is one cell.
+    time_bias}, "moved": [{constant, scope, shift, sd}], "learned", "next", "notes", "warnings", "out"}`. Errors are over cells, as
+    in `validate`; `held_out` leaves one source out after the other, or one cell where there is one source, or some
+    configurations where there is one cell, and is None for fewer than `FEWEST_HELD_OUT` runs and for one configuration.
+    `learned` is what `hwopt.evidence.calibration.learned` says, `next` what `next_measurement` does; `notes` are on rows that
+    were used all the same; `warnings` say where the calibration makes predictions worse.
 
-    **Raises:** `UserError` for a bad file, an unknown constant, fewer than `FEWEST` runs with a measured time, and, before
-    anything is fitted, for an `out` that cannot be written.
+    **Raises:** `UserError` for a bad file, an unknown constant, fewer than `FEWEST` runs with a measured time, a value in another
+    unit by its size, and, before anything is fitted, for an `out` that cannot be written.
     """
     known = [constant.name for constant in CONSTANTS]
     only = [only] if isinstance(only, str) else list(only)
@@ -57,36 +68,64 @@ def calibrate(
         check_writable(out)
     rows = timed_runs(path, progress=progress)
     if len(rows) < FEWEST:
-        raise UserError(f"{path}: {len(rows)} runs with a measured time and a known plan; a fit needs {FEWEST}")
-    by_cell = len({row.row.source for row in rows}) > 1
-    own = Observations.of(rows, by_cell=by_cell)
-    scopes = Scopes(tuple(dict.fromkeys((*base.scopes.entries, *own.scopes.entries))))
-    observations = Observations.of(rows, by_cell=by_cell, scopes=scopes)
-    shifts = dict(zip(base.scopes.entries, base.shifts, strict=True))
-    mean = np.array([shifts.get(entry, 0.0) for entry in scopes.entries])
-    prior = {"prior_mean": mean, "prior_sd": _only(scopes, only) if only else scopes.prior_sd}
-    posterior = fit(observations, start=mean, **prior)
+        raise UserError(
+            f"{path}: no run with a measured time and a known plan; `hwopt validate` says why each row is skipped"
+        )
+    refuse_nonsense(path, rows)
+    own_scopes = Observations.of(rows, by_cell=False).scopes
+    scopes = Scopes(tuple(dict.fromkeys((*base.scopes.entries, *own_scopes.entries))))
+    observations, weights = Observations.of(rows, by_cell=False, scopes=scopes), own_weights(rows)
+    mean, sd = own_prior(base, scopes)
+    prior = {"prior_mean": mean, "prior_sd": _only(scopes, only) if only else sd}
+    posterior = fit(observations, weights, start=mean, **prior)
 
     def errors(predicted: np.ndarray) -> dict[str, float]:
         of = observations.over_cells(predicted, every=True)
         return {name: getattr(of, name) for name in ("cells", "median_abs_error", "mean_abs_error", "time_bias")}
 
-    groups = observations.sources if by_cell else np.array([" ".join(row.cell) for row in rows])
-    several = len(set(groups)) > 1
+    log_ratios, before = (
+        posterior.log_predicted_s - observations.log_measured_s,
+        errors(observations.log_predicted_s(mean)),
+    )
+    held_out, groups = None, _groups(rows)
+    if groups is not None:
+        held_out = errors(leave_out(observations, groups, posterior, weights=weights, **prior)[0])
+    title, note = f"{len(rows)} runs of {Path(path).name}, from {constants}", "made by hwopt calibrate"
+    own = own_widths(base, rows, weights, log_ratios)
+    fitted = catalog.Calibration(
+        title, scopes, posterior.shifts, posterior.sd, {}, base.intervals, note, len(rows), own
+    )  # fmt: skip
     if out is not None:
-        residual = np.abs(posterior.log_predicted_s - observations.log_measured_s)
-        title = f"{len(rows)} runs of {Path(path).name}, from {constants}"
-        widths, note = _intervals(base, residual), "made by hwopt calibrate"
-        write(out, catalog.Calibration(title, scopes, posterior.shifts, posterior.sd, {}, widths, note, len(rows)))
+        write(out, fitted)
     return {
         "runs": len(rows),
-        "before": errors(observations.log_predicted_s(mean)),
+        "before": before,
         "after": errors(posterior.log_predicted_s),
-        "held_out": errors(leave_out(observations, groups, posterior, **prior)[0]) if several else None,
+        "held_out": held_out,
         "moved": _moved(scopes, mean, posterior),
+        "learned": learned(rows, base, fitted, scopes, mean, prior["prior_sd"], posterior),
+        "next": next_measurements(rows, scopes, posterior.shifts, posterior.covariance, fitted),
+        "notes": notes(rows, log_ratios),
+        "warnings": warnings(before, held_out, only),
         "constants": str(constants),
         "out": None if out is None else str(out),
     }
+
+
+def _groups(rows: Sequence[Scored]) -> np.ndarray | None:
+    """What is left out together: sources; cells of one source; configurations of one cell, in `_FOLDS` at most. None where
+    there is nothing else to learn from.
+    """
+    if len(rows) < FEWEST_HELD_OUT:
+        return None
+    configurations = [repr(row.row.configuration) for row in rows]
+    order = {name: i for i, name in enumerate(dict.fromkeys(configurations))}
+    kinds = (
+        [row.row.source for row in rows],
+        [" ".join(row.cell) for row in rows],
+        [str(order[name] % _FOLDS) for name in configurations],
+    )
+    return next((np.array(kind) for kind in kinds if len(set(kind)) > 1), None)
 
 
 def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.ndarray:
@@ -103,14 +142,6 @@ def _only(scopes: Scopes, names: Sequence[str]) -> np.ndarray:
     ])  # fmt: skip
 
 
-def _intervals(base: catalog.Calibration, residual: np.ndarray) -> dict[str, float]:
-    """The published widths around one's own runs: never narrower than what the fit leaves."""
-    if "base" not in base.intervals:
-        return {}
-    own = float(np.log(max(np.quantile(residual, COVERAGE), 1e-3)))
-    return {**base.intervals, "base": max(own, float(base.intervals["base"]) - np.log(2.0))}
-
-
 def _moved(scopes: Scopes, mean: np.ndarray, posterior: Posterior) -> list[dict]:
     """Shifts that changed, the most certain first."""
     change = posterior.shifts - mean
@@ -120,26 +151,3 @@ def _moved(scopes: Scopes, mean: np.ndarray, posterior: Posterior) -> list[dict]
         dict(zip(("constant", "scope"), scopes.entries[i], strict=True)) | {k: float(x[i]) for k, x in numbers.items()}
         for i in order
     ]
-
-
-def screen(result: dict) -> str:
-    """What `hwopt calibrate` prints.
-
-    **Arguments:** `result` of `calibrate`.
-    """
-    lines = [
-        f"{result['runs']} runs in {result['before']['cells']} cells; started at {result['constants']} constants",
-        "",
-        f"{'error over cells':24}{'median':>9}{'mean':>9}{'bias':>9}",
-    ]
-    named = {"before": "before", "after": "after, the same runs", "held_out": "after, each left out"}
-    for key, label in named.items():
-        if of := result[key]:
-            median, mean, bias = (100 * of[name] for name in ("median_abs_error", "mean_abs_error", "time_bias"))
-            lines.append(f"{label:25}{median:7.1f}%{mean:8.1f}%{bias:+8.1f}%")
-    lines += ["", "what moved most (shift in the logarithm, or of the odds of a fraction)"]
-    for entry in result["moved"][:12]:
-        lines.append(f"  {entry['constant']:24}{entry['scope']:28}{entry['change']:+7.3f}  (sd {entry['sd']:.3f})")
-    if result["out"]:
-        lines += ["", f"written to {result['out']}: use it with --constants {result['out']}"]
-    return "\n".join(lines)

@@ -51,6 +51,8 @@ def write(path: str | Path, calibration: Calibration) -> None:
         lines.append(f"{json.dumps(source)} = [{', '.join(f'{x:.4f}' for x in row)}]")
     if calibration.intervals:
         lines += ["", "[intervals]", *(f"{term} = {value:.4f}" for term, value in calibration.intervals.items())]
+    for machine, terms in sorted(calibration.own.items()):
+        lines += ["", f"[own.{json.dumps(machine)}]", *(f"{term} = {value:.4f}" for term, value in terms.items())]
     with _beside(Path(path)) as beside:
         beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
         os.replace(beside, path)

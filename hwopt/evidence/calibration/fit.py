@@ -130,18 +130,20 @@ def fit(
 
 
 def leave_out(
-    observations: Observations, groups: np.ndarray, start: Posterior, **prior: Any
+    observations: Observations, groups: np.ndarray, start: Posterior, weights: np.ndarray | None = None, **prior: Any
 ) -> tuple[np.ndarray, dict[str, Posterior]]:
     """Predictions of each group's runs by constants fitted to all other groups.
 
-    **Arguments:** `groups`: name of each run's group; `start`: the fit to all, from which each fit begins; `prior` of `fit`.
+    **Arguments:** `groups`: name of each run's group; `start`: the fit to all, from which each fit begins; `weights` and `prior` as
+    `fit` takes them.
 
     **Returns:** logarithms of the step times; the fits by the group that each has not seen.
     """
     predicted, fits = start.log_predicted_s.copy(), {}
+    weights = observations.weights if weights is None else weights
     for group in sorted(set(groups)):
         out = groups == group
-        others = fit(observations, np.where(out, 0.0, observations.weights), start=start.shifts, **prior)
+        others = fit(observations, np.where(out, 0.0, weights), start=start.shifts, **prior)
         predicted[out] = others.log_predicted_s[out]
         fits[str(group)] = others
     return predicted, fits

