@@ -128,5 +128,4 @@ def row_circumstances(row: Scored) -> Circumstances:
     """Of the prediction of a run."""
     case = row.case
     assert case is not None
-    across = float(case.plan.ep * case.plan.expert_tp) > float(case.cluster.network.size[0])
-    return Circumstances(row.prediction.mfu, float(case.cluster.chips), across, len(case.assumed))
+    return Circumstances(row.prediction.mfu, float(case.cluster.chips))
