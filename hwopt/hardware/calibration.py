@@ -97,7 +97,7 @@ CONSTANTS = (
     Constant("optimizer", _excess, ("optimizer_passes",), {SHARED: 0.5}, "memory passes of the optimizer over the minimum"),
     Constant("scale_out", _odds, ("efficiency",), {SHARED: 1.0, OWN: 1.0},
              "bandwidth of scale-out links under a training run's load over that of two idle nodes"),
-    Constant("level", _scaled, ("level",), {SHARED: 0.1, FAMILY: 0.06, SOFTWARE: 0.06, STACK: 0.06, SOURCE: 0.13, OWN: 0.2},
+    Constant("level", _scaled, ("level",), {SHARED: 0.04, FAMILY: 0.04, SOFTWARE: 0.04, STACK: 0.04, SOURCE: 0.13, OWN: 0.2},
              "time of a step over what its parts say"),
     Constant("step_overhead", _scaled, ("step_overhead_s",), {SHARED: 0.4}, "host work of a step"),
 )  # fmt: skip

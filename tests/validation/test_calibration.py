@@ -67,7 +67,7 @@ def test_errors_on_experts_not_seen(held_out, table):
 
 
 def test_errors_on_the_second_round(second_round):
-    """Frameworks and vendors that no structure was chosen for at first; without Gaudi's fine-tuning floors and AWS's dispatchers."""
+    """Frameworks and vendors of all sorts; without the floors of Gaudi's fine-tuning and AWS's dispatchers."""
     known = ("habana", "awslabs")
     cells = {}
     for row in second_round["rows"]:

@@ -242,7 +242,6 @@ def _ends(step_s: float, half: float | None) -> dict[str, float | None]:
 
 def _half_width(each: Candidate, fitted: catalog.Calibration) -> float | None:
     case = each.case
-    across = float(case.plan.ep * case.plan.expert_tp) > float(case.cluster.network.size[0])
-    of = Circumstances(each.mfu, float(case.cluster.chips), across)
+    of = Circumstances(each.mfu, float(case.cluster.chips))
     around = interval(case.workload, case.architecture, case.stack, fitted, of=of)
     return None if around is None else around.time
