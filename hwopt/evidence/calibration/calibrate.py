@@ -15,7 +15,7 @@ from hwopt.evidence.calibration.next_measurement import next_measurements
 from hwopt.evidence.calibration.observations import Observations, timed_runs
 from hwopt.evidence.calibration.own_runs import own_prior, own_weights, own_widths
 from hwopt.evidence.validation.score import Scored
-from hwopt.hardware.calibration import CONSTANTS, Scopes
+from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
 
 FEWEST = 1
 """Runs below which nothing is fitted."""
@@ -129,10 +129,11 @@ def _groups(rows: Sequence[Scored]) -> np.ndarray | None:
 
 
 def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.ndarray:
-    """Errors of runs after one constant, their stack's GEMM efficiency, was fitted to them; all others stay at `start`."""
-    observations = Observations.of(rows, by_cell=False, scopes=scopes)
-    sd = _only(scopes, ["stack_gemm_efficiency"])
-    return observations.errors(fit(observations, start=start, prior_mean=start, prior_sd=sd).log_predicted_s)
+    """Errors of runs after one constant, their own level, was fitted to them; all others stay at `start`."""
+    with_own = Scopes((*scopes.entries, ("level", OWN)))
+    observations = Observations.of(rows, by_cell=False, scopes=with_own)
+    mean, sd = np.append(start, 0.0), np.append(np.full(len(start), _FIXED), _WIDE * with_own.prior_sd[-1])
+    return observations.errors(fit(observations, start=mean, prior_mean=mean, prior_sd=sd).log_predicted_s)
 
 
 def _only(scopes: Scopes, names: Sequence[str]) -> np.ndarray:
