@@ -27,7 +27,7 @@ ANSWERS = {
     "serves.",
     "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
-    "calibrate": "The model's constants fitted to your own measured runs, for --constants of the other commands.",
+    "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
 }
 

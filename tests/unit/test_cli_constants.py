@@ -98,12 +98,20 @@ def test_what_is_wrong_is_said_in_one_line(capsys, arguments, says):
     assert says in error and "\n" not in error
 
 
-def test_an_empty_file_and_too_few_runs_are_refused(capsys, tmp_path, runs):
+def test_an_empty_file_and_rows_without_a_time_are_refused(capsys, tmp_path, runs):
     empty = tmp_path / "empty.csv"
     empty.write_text("")
     assert main(["calibrate", str(empty)]) == 2
     assert "empty" in capsys.readouterr().err
-    lines = runs.read_text(encoding="utf-8").splitlines()
-    runs.write_text("\n".join(lines[:3]) + "\n", encoding="utf-8")
+    head, first, *_ = runs.read_text(encoding="utf-8").splitlines()
+    cells = dict(zip(next(csv.reader([head])), next(csv.reader([first])), strict=True)) | {
+        "gpu": "an abacus",
+        "chip": "",
+    }
+    with runs.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(cells))
+        writer.writeheader()
+        writer.writerow(cells)
     assert main(["calibrate", str(runs)]) == 2
-    assert "a fit needs 3" in capsys.readouterr().err
+    error = capsys.readouterr().err.strip()
+    assert "no run with a measured time" in error and "\n" not in error

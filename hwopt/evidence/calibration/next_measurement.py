@@ -31,7 +31,7 @@ SUGGESTED = 3
 MIGHT_BE_BEST = 1.5
 """Predicted step time, over the fastest plan's, up to which a plan might turn out the best."""
 
-WORTH_RUNNING = 3.0
+WORTH_RUNNING = 2.0
 """Up to which it is measured."""
 
 _MICRO_BATCHES = (1, 2, 4, 8)

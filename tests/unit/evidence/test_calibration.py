@@ -155,7 +155,7 @@ def test_ones_own_runs_become_a_file_that_helps(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_several_sources_weigh_by_cell_and_are_left_out_whole(tmp_path, monkeypatch):
+def test_several_sources_are_left_out_whole(tmp_path, monkeypatch):
     words = ("SimuMax", "Korthikanti", "fms-fsdp")
     path = _subset(tmp_path, lambda row: any(word in row["source"] for word in words))
     left_out = []
@@ -166,8 +166,6 @@ def test_several_sources_weigh_by_cell_and_are_left_out_whole(tmp_path, monkeypa
         if weights is not None:
             sources = observed.sources
             left_out.append([each for each in set(sources) if not np.any(weights[sources == each])])
-            cells = [sum(observed.weights[i] for i in members) for members in observed.cells.values()]
-            assert set(np.round(cells, 9)) <= {0.0, 1.0} and sum(cells) > 8  # doubtful rows are scored, not fitted
         return real(observed, weights, **given)
 
     monkeypatch.setattr(module, "fit", watched)
@@ -236,8 +234,6 @@ def test_slips_of_a_call_are_said_in_one_line():
 @pytest.mark.slow
 def test_what_cannot_be_fitted_is_refused(tmp_path):
     path = _subset(tmp_path, lambda row: row["id"] in ("simumax_b200-0001", "simumax_b200-0002"))
-    with pytest.raises(UserError, match="2 runs"):
-        calibrate(path)
     with pytest.raises(UserError, match="did you mean 'gemm_efficiency'"):
         calibrate(path, only=["gemm_eficiency"])
     with pytest.raises(UserError, match="speed of light"):
