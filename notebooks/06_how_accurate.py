@@ -150,14 +150,14 @@ for chip in sorted({row["accelerator"] for row in scored}):
 
 # %% [markdown]
 # The intervals are made for a source that nobody has seen, with software of its own: most of these runs come from vendors whose
-# other tables are known, so more than four in five lie inside. What is used badly (experts over slow links, small pieces of work) has
-# wide intervals: there the model knows least.
+# other tables are known, so more than four in five lie inside. What is used badly (experts over slow links, small pieces of
+# work) has wide intervals: there the model knows least.
 #
 # ## Your own runs
 #
-# Take one source for your own cluster. `hwopt.calibrate` starts from what all others taught and learns from one run on; `held out`
-# leaves one cell out after the other, so it is what you may expect of a model that you have not yet run. It also says what to measure
-# next. The file it writes goes to `constants=` of everything.
+# Take one source for your own cluster. `hwopt.calibrate` starts from what all others taught and learns from one run on; `held
+# out` leaves one cell out after the other, so it is what you may expect of a model that you have not yet run. It also says what
+# to measure next. The file it writes goes to `constants=` of everything.
 
 # %%
 mine = runs_of(lambda source: source.startswith("mosaicml"), "mine.csv")
