@@ -163,7 +163,9 @@ for chip in sorted({row["accelerator"] for row in scored}):
 mine = runs_of(lambda source: source.startswith("mosaicml"), "mine.csv")
 if not FAST:  # a fit compiles the model's derivatives by all constants
     fitted = hwopt.calibrate(mine, folder / "mine.toml", constants="literature")
-    print(f"{fitted['runs']} runs in {fitted['before']['cells']} cells, from literature constants, which know nothing of them")
+    print(
+        f"{fitted['runs']} runs in {fitted['before']['cells']} cells, from literature constants, which know nothing of them"
+    )
     for name, words in (("before", "literature"), ("after", "fitted to them"), ("held_out", "each cell left out")):
         median, mean, bias = (fitted[name][key] for key in ("median_abs_error", "mean_abs_error", "time_bias"))
         print(f"  {words:<20} median {median:5.1%}  mean {mean:5.1%}  time {bias:+.1%}")

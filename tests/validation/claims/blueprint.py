@@ -98,7 +98,9 @@ def smallest_cluster(
     chips = 2.0 * PARAMETERS * tokens / (0.45 * si("chips", CHIP, "peak.bf16") * days * DAY)  # a third of a first guess
     for _ in range(2):
         middle = max(round(chips / even), 4)
-        near = (even * (middle + off) for off in (0, 1, -1, 2, -2, 3, -3))  # not all numbers share a batch near the one asked for
+        near = (
+            even * (middle + off) for off in (0, 1, -1, 2, -2, 3, -3)
+        )  # not all numbers share a batch near the one asked for
         below, known = next((n, found) for n in near if (found := _fastest(tokens, batch_tokens, n)) is not None)
         chips = below * known[0] / days
     least = math.ceil(0.97 * chips / step) * step
