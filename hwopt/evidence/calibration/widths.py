@@ -22,7 +22,8 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
     coordinates; the scale is the weighted quantile of error over width (split-conformal over sources: every error is of
     constants fitted without the row's source).
 
-    **Arguments:** `absolute_errors` |log predicted - log measured|, shape (run,); `features` as `intervals.terms` says, shape (run, term);
+    **Arguments:** `absolute_errors` |log predicted - log measured|, shape (run,); `features` as
+    `intervals.terms` says, shape (run, term);
     `weights` of rows.
 
     **Returns:** `{"base": ..., term: ...}` as a calibration's file holds them.
