@@ -23,7 +23,7 @@ from hwopt.evidence.calibration.fit import fit
 from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
 from hwopt.evidence.calibration.own_runs import own_features, own_prior, own_weights, published_log_width, remaining
 from hwopt.evidence.calibration.published import RUNS, TABLES
-from hwopt.evidence.calibration.widths import weighted_quantile
+from hwopt.evidence.calibration.widths import beyond, conformal_quantile, weighted_quantile
 from hwopt.evidence.intervals import COVERAGE
 from hwopt.evidence.protocol import locked, study
 from hwopt.evidence.validation.score import Cell, Scored, mark_repeats
@@ -57,6 +57,7 @@ class Trial:
     rows: tuple[Scored, ...]  # predicted
     log_ratio: np.ndarray  # predicted over measured
     before: np.ndarray  # the same with nothing given
+    open_: np.ndarray  # half widths that open fields alone make
     features: np.ndarray  # of the half width, shape (run, feature)
 
 
@@ -123,10 +124,12 @@ def trials(rows: Sequence[Scored], starts: Sequence[float] = STARTS) -> Iterator
             configurations = len({(rows[i].cell, rows[i].row.configuration) for i in given})
             residual = remaining(log_ratio[given], weights[given])
             alike = own_features(float(weights[given].sum()), configurations, residual)
-            each = [alike | {"published": published_log_width(rows[i], base, source)} for i in others]
+            after = observations.circumstances(posterior.log_predicted_s)
+            each = [alike | {"published": published_log_width(rows[i], base, after[i], source)} for i in others]
             features = np.array([[of[name] for name in FEATURES] for of in each])
             predicted = tuple(rows[i] for i in others)
-            yield Trial(source, start == 0.0, count, predicted, log_ratio[others], before[others], features)
+            open_ = observations.open_half_widths[others]
+            yield Trial(source, start == 0.0, count, predicted, log_ratio[others], before[others], open_, features)
 
 
 def all_trials() -> list[Trial]:
@@ -140,7 +143,7 @@ def _stacked(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarra
     for trial in trials:
         cells = Counter(row.cell for row in trial.rows)
         weights.append(np.array([1.0 / cells[row.cell] for row in trial.rows]) / math.sqrt(len(cells)))
-    errors = np.concatenate([np.abs(trial.log_ratio) for trial in trials])
+    errors = np.concatenate([beyond(trial.log_ratio, trial.open_) for trial in trials])
     features = np.concatenate([trial.features for trial in trials])
     return errors, features, np.concatenate(weights), np.repeat(
         [trial.source for trial in trials], [len(trial.rows) for trial in trials]
@@ -184,9 +187,9 @@ def nested(trials: Sequence[Trial]) -> list[np.ndarray]:
 
 def shipped(trials: Sequence[Trial]) -> np.ndarray:
     """The widths: fitted to all trials, scaled so that those of a study left out hold `COVERAGE` (conformal over studies)."""
-    errors, features, weights, _ = _stacked(trials)
+    errors, features, weights, names = _stacked(trials)
     found = fit_widths(errors, features, weights)
-    found[0] += math.log(weighted_quantile(errors / np.concatenate(nested(trials)), weights))
+    found[0] += math.log(conformal_quantile(errors / np.concatenate(nested(trials)), weights, names))
     return found
 
 
@@ -227,7 +230,8 @@ def _line(name: str, tried: Sequence[tuple[Trial, np.ndarray]]) -> str:
     cells: dict[Cell, list[tuple[float, float, float, float, bool]]] = defaultdict(list)
     for trial, half in tried:
         errors = [absolute_errors(trial.rows, of) for of in (trial.before, trial.log_ratio)]
-        columns = (*errors, trial.log_ratio, half, np.abs(trial.log_ratio) <= half)
+        widened = np.hypot(half, trial.open_)
+        columns = (*errors, trial.log_ratio, widened, np.abs(trial.log_ratio) <= widened)
         for row, *each in zip(trial.rows, *columns, strict=True):
             if complete(row):
                 cells[row.cell].append((each[0], each[1], each[2], each[3], each[4]))

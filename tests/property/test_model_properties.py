@@ -148,6 +148,9 @@ FASTER = {
     "stack__kernel_launch_s": 0.5,
     "stack__host_layer_s": 0.5,
     "stack__host_moe_layer_s": 0.5,
+    "stack__host_collective_s": 0.5,
+    "stack__dispatch_bytes_share": 0.5,
+    "stack__level": 0.9,
     "stack__tp_overlap": 1.2,
     "stack__cp_overlap": 1.2,
     "stack__ep_overlap": 1.2,
@@ -172,7 +175,7 @@ _DOUBLE_HIDING = {
     "chip__sram_bytes", "chip__matmul_efficiency", "stack__attention_forward_efficiency",
     "stack__attention_backward_efficiency", "stack__gemm_half_size", "stack__gemm_efficiency_factor",
     "stack__elementwise_passes", "stack__cast_passes", "stack__kernel_launch_s", "stack__expert_gemm_factor",
-    "stack__routing_passes", "stack__weight_cast_share",
+    "stack__routing_passes", "stack__weight_cast_share", "stack__level",
 }  # fmt: skip
 
 
@@ -408,6 +411,26 @@ def test_seconds_scale_as_a_unit(cases, report):
     np.testing.assert_allclose(k * other.run_time_s, report.run_time_s, rtol=1e-12)
     np.testing.assert_allclose(other.power_w, report.power_w, rtol=1e-12)
     np.testing.assert_allclose(other.goodput, report.goodput, rtol=1e-12)
+
+
+def test_the_level_of_software_scales_every_part_of_a_step_alike(cases, report):
+    """Kernels, communication and optimizer by the same factor; the software's own overhead a step stays."""
+    run, cluster, plan = cases
+    slower = run_model((run, replace(cluster, stack__level=1.3 * cluster.stack.level), plan)).breakdown
+    for name in (
+        "compute_s",
+        "memory_bound_s",
+        "host_s",
+        "tp_comm_s",
+        "cp_comm_s",
+        "ep_comm_s",
+        "dp_comm_s",
+        "optimizer_s",
+    ):
+        before, after = getattr(report.breakdown, name), getattr(slower, name)
+        rounding = 1e-12 * report.step_time_s.max()  # of differences of sums
+        np.testing.assert_allclose(after, 1.3 * before, rtol=1e-9, atol=rounding, err_msg=name)
+    np.testing.assert_allclose(slower.overhead_s, report.breakdown.overhead_s, rtol=1e-12)
 
 
 def test_dollars_scale_as_a_unit(cases, report):

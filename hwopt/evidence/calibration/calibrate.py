@@ -103,7 +103,7 @@ def calibrate(
         "after": errors(posterior.log_predicted_s),
         "held_out": held_out,
         "moved": _moved(scopes, mean, posterior),
-        "learned": learned(rows, base, fitted, scopes, mean, prior["prior_sd"], posterior),
+        "learned": learned(observations, base, fitted, mean, prior["prior_sd"], posterior),
         "next": next_measurements(rows, scopes, posterior.shifts, posterior.covariance, fitted),
         "notes": notes(rows, log_ratios),
         "warnings": warnings(before, held_out, only),

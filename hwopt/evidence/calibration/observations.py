@@ -18,6 +18,7 @@ from jaxtyping import Array
 from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.columns import MeasuredRun
+from hwopt.evidence.intervals import DEVIATIONS, Circumstances
 from hwopt.evidence.protocol import study
 from hwopt.evidence.validation.join import stacked
 from hwopt.evidence.validation.score import Cell, CellErrors, Scored, cell_errors, cells_of, mark_repeats
@@ -139,6 +140,22 @@ class Observations:
         """Its derivatives by the shifts, shape (run, shift)."""
         with jax.enable_x64(True):
             return np.asarray(_slopes(self.inputs, _totals(self.membership, shifts), self.membership))
+
+    def circumstances(self, log_predicted_s: np.ndarray) -> list[Circumstances]:
+        """Of the predictions of every run; where one is not finite, of the one by the constants of the literature."""
+        slower = log_predicted_s - self._log_literature_s
+        utilisation = np.exp(-np.where(np.isfinite(slower), slower, 0.0)) * [row.prediction.mfu for row in self.rows]
+        chips = [float(row.case.cluster.chips) for row in self.rows if row.case is not None]
+        return [Circumstances(float(mfu), of) for mfu, of in zip(utilisation, chips, strict=True)]
+
+    @cached_property
+    def _log_literature_s(self) -> np.ndarray:
+        return self.log_predicted_s(np.zeros(len(self.scopes.entries)))
+
+    @cached_property
+    def open_half_widths(self) -> np.ndarray:
+        """Half width of each run that open fields alone make."""
+        return DEVIATIONS * np.array([row.prediction.spread for row in self.rows])
 
     def errors(self, log_predicted_s: np.ndarray) -> np.ndarray:
         """(predicted - measured) / measured of what each row measures."""

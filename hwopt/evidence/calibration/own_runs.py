@@ -116,16 +116,9 @@ def own_widths(
     return own
 
 
-def published_log_width(row: Scored, base: Calibration, without: str = "") -> float:
-    """Logarithm of the half width of a run's step time by the published errors alone; `without` a source, as `terms` takes it."""
+def published_log_width(row: Scored, base: Calibration, of: Circumstances, without: str = "") -> float:
+    """Logarithm of the half width of a run's step time by the published errors alone; `of` and `without` as `terms` takes them."""
     case, widths = row.case, base.intervals
     assert case is not None
-    on = terms(case.workload, case.architecture, case.stack, base, without, row_circumstances(row))
+    on = terms(case.workload, case.architecture, case.stack, base, without, of)
     return widths["base"] + sum(widths.get(name, 0.0) * x for name, x in on.items())
-
-
-def row_circumstances(row: Scored) -> Circumstances:
-    """Of the prediction of a run."""
-    case = row.case
-    assert case is not None
-    return Circumstances(row.prediction.mfu, float(case.cluster.chips))

@@ -13,8 +13,8 @@ from hwopt import catalog
 from hwopt.evidence.calibration.files import write
 from hwopt.evidence.calibration.fit import Posterior, across, fit, leave_out
 from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
-from hwopt.evidence.calibration.widths import fit_widths, half_widths, weighted_quantile
-from hwopt.evidence.intervals import MEMORY, TERMS, Circumstances, terms
+from hwopt.evidence.calibration.widths import beyond, conformal_quantile, fit_widths, half_widths, weighted_quantile
+from hwopt.evidence.intervals import MEMORY, TERMS, terms
 from hwopt.evidence.protocol import locked
 from hwopt.evidence.validation.score import Scored, cells_of, mark_repeats
 from hwopt.evidence.validation.validate import score
@@ -62,22 +62,24 @@ def gather() -> Evidence:
     software = np.array([catalog.software_family(stack) for stack in observations.stacks])
     by_software, _ = leave_out(observations, software, everything)
     by_generation = {name: across(observations, fitted, predicted) for name, fitted, predicted in GENERATIONS}
-    features = _known_features(observations)
+    features = known_features(observations, by_source)
     widths, inside = _widths(observations, features, by_source, by_software, *by_generation.values())
     widths[MEMORY] = _memory_width()
     return Evidence(observations, everything, by_source, sources, by_software, by_generation, features, widths, inside)
 
 
-def _known_features(observations: Observations) -> np.ndarray:
-    """Terms of each run's interval under the fit without its source: a family or a stack that only it ran is new."""
+def known_features(observations: Observations, log_predicted_s: np.ndarray) -> np.ndarray:
+    """Terms of each run's interval under a fit without its source: a family or a stack that only it ran is new.
+
+    **Arguments:** `observations`; `log_predicted_s` of that fit.
+    """
     literature = catalog.Calibration("", observations.scopes, np.zeros(len(observations.scopes.entries)))
-    rows = []
+    circumstances, rows = observations.circumstances(log_predicted_s), []
     counting = observations.weights > 0.0
     families, stacks, sources = np.array(observations.families), observations.stacks, observations.sources
     for i, case in enumerate(row.case for row in observations.rows):
         assert case is not None
-        of = Circumstances(observations.rows[i].prediction.mfu, float(case.cluster.chips))
-        on = terms(case.workload, case.architecture, case.stack, literature, of=of)
+        on = terms(case.workload, case.architecture, case.stack, literature, of=circumstances[i])
         others = counting & (sources != sources[i])
         on["new_family"] = float(not np.any(others & (families == families[i])))
         on["new_stack"] = float(not np.any(others & (stacks == stacks[i])))
@@ -110,18 +112,18 @@ def _widths(
     """Widths from studies left out, and what new software and new chips add from families and generations left out.
 
     The scale is conformal over studies: with widths fitted without a study, too, its errors over their widths are what a
-    stranger's would be; their quantile at `COVERAGE` is what the widths fitted to all are multiplied by.
+    stranger's would be; their conformal quantile at `COVERAGE` is what the widths fitted to all are multiplied by.
 
     **Returns:** widths; which runs lie inside intervals that have seen nothing of their study but that one factor.
     """
-    counted = study_weights(observations)
-    error = np.abs(by_source - observations.log_measured_s)
+    counted, open_ = study_weights(observations), observations.open_half_widths
+    error = beyond(by_source - observations.log_measured_s, open_)
     errors, inputs, weights, groups = [error], [features], [counted], [observations.sources]
     for predicted, term in ((by_software, "new_stack"), *((each, "new_family") for each in across_)):
         known = np.isfinite(predicted)
-        more = features[known].copy()
+        more = known_features(observations, predicted)[known]
         more[:, TERMS.index(term)] = 1.0
-        errors.append(np.abs(predicted - observations.log_measured_s)[known])
+        errors.append(beyond(predicted - observations.log_measured_s, open_)[known])
         inputs.append(more)
         weights.append(0.25 * counted[known])
         groups.append(observations.sources[known])
@@ -133,7 +135,7 @@ def _widths(
         own = observations.sources == source
         without = fit_widths(all_errors, all_inputs, all_weights * (of_source != source))
         ratio[own] = error[own] / half_widths(without, features[own])
-    scale = weighted_quantile(ratio, counted)
+    scale = conformal_quantile(ratio, counted, observations.sources)
     widths["base"] += float(np.log(scale))
     return widths, ratio <= scale
 

@@ -22,9 +22,8 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
     coordinates; the scale is the weighted quantile of error over width (split-conformal over sources: every error is of
     constants fitted without the row's source).
 
-    **Arguments:** `absolute_errors` |log predicted - log measured|, shape (run,); `features` as
-    `intervals.terms` says, shape (run, term);
-    `weights` of rows.
+    **Arguments:** `absolute_errors` |log predicted - log measured|, what open fields explain taken off (`beyond`), shape
+    (run,); `features` as `intervals.terms` says, shape (run, term); `weights` of rows.
 
     **Returns:** `{"base": ..., term: ...}` as a calibration's file holds them.
     """
@@ -56,11 +55,31 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
     return {"base": round(base + float(np.log(scale)), 4)} | coefficients
 
 
+def beyond(errors: np.ndarray, open_: np.ndarray) -> np.ndarray:
+    """The part of errors that a half width `w` must hold where open fields have one of their own: `hypot(w, open) >= |error|`
+    where and only where `w >= sqrt(error^2 - open^2)`.
+    """
+    return np.sqrt(np.maximum(errors**2 - open_**2, 0.0))
+
+
 def weighted_quantile(values: np.ndarray, weights: np.ndarray) -> float:
     """Weighted quantile at `COVERAGE`."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][np.searchsorted(reached, COVERAGE)])
+
+
+def conformal_quantile(values: np.ndarray, weights: np.ndarray, groups: np.ndarray) -> float:
+    """What `COVERAGE` of the values of a group that is not among these are not above, where groups are exchangeable.
+
+    The weighted quantile with one more group at infinity, as split conformal prediction asks; the group weighs what a unit of
+    weight drawn at random belongs to, `sum w^2 / sum w` over groups.
+
+    **Source:** Barber, Candes, Ramdas, Tibshirani 2021 (arXiv 1905.02928), with groups for points.
+    """
+    of_groups = np.array([weights[groups == each].sum() for each in np.unique(groups)])
+    another = float(np.sum(of_groups**2) / of_groups.sum())
+    return weighted_quantile(np.append(values, np.inf), np.append(weights, another))
 
 
 def half_widths(coefficients: dict[str, float], features: np.ndarray) -> np.ndarray:

@@ -195,9 +195,9 @@ def _expert_tp(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> int:
 
 # Predictions ---------------------------------------------------------------------------------------------------------
 
-_FROZEN_ALLOWANCE = 0.45
-"""By how much, in the logarithm, the model's memory may exceed a chip's where adapters train: frozen weights may be kept in 8 bit,
-and their products keep no inputs, which it does not count. MLPerf's runs of Llama 2 70B are 1.5 times a chip by the model."""
+_FROZEN_ALLOWANCE = math.log(2.0)
+"""By how much, in the logarithm, the model's memory may exceed a chip's where adapters train: it counts frozen weights and the
+inputs of their products in 16 bit, where 8 bit are enough for a forward pass."""
 
 _FEWEST = 6
 """Alternatives that each plan has of a row that states none."""
