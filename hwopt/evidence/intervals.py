@@ -26,6 +26,7 @@ from hwopt.hardware.calibration import FAMILY, STACK
 from hwopt.optim.solution import Solution
 from hwopt.types import PRECISIONS
 from hwopt.workload.service import Service
+from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
 
 COVERAGE = 0.8
@@ -183,11 +184,11 @@ def machine_interval(
 
 def question_interval(solution: Solution) -> Interval | None:
     """The interval of an answer of `optimize`; None for questions that do not say of which chip, stack and constants they are,
-    and for prompts and answers on chips of their own. A parametric chip is unlike those that were fitted.
+    for two machines in one, and for prompts and answers on chips of their own. A parametric chip is unlike those that were fitted.
     """
     provenance, design = solution.problem.provenance, solution.built
     records, calibration = provenance.records, provenance.calibration
-    if calibration is None or not {"chip", "stack"} <= records.keys():
+    if calibration is None or not {"chip", "stack"} <= records.keys() or isinstance(design.workload, TrainServe):
         return None
     of = Circumstances(float(solution.report.mfu), float(design.cluster.chips))
     around = interval(design.workload, architecture(records["chip"]), records["stack"].slug, calibration, of=of)
