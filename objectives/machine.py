@@ -57,7 +57,7 @@ CHOICES = {
     "technology": "process that the design is ported to",
     "memory": "stacks by generation, height and speed: of a design, or with --free hbm of a chip that is sold with others",
     "free": "what is chosen anew: none (the chip as it is sold), or hbm, links, domain, clock, storage, with + between, or all",
-    "stack": "software, an entry of hwopt catalog stacks",
+    "stack": "software, an entry of hwopt catalog stacks, else what the chip usually runs",
     "site": "climate, electricity and its carbon, an entry of hwopt catalog sites",
     "prices": "list of prices: default, hyperscale, on-premise, rented, at-cost",
     "precision": "of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32",
@@ -125,7 +125,7 @@ class MachineQuestion:
     technology: str = ""  # that the design is ported to
     memory: str = ""  # likewise
     free: str = "none"  # what of the chip and its domain is redesigned
-    stack: str = "nemo-2024"
+    stack: str = ""
     site: str = "us-average"
     fabric: str = ""
     sites: float = 1.0
@@ -173,6 +173,11 @@ class MachineQuestion:
         return {name: getattr(self, name) for name in names}
 
     @property
+    def _software(self) -> str:
+        """The software, by name."""
+        return self.stack or catalog.default_stack(self.chip)
+
+    @property
     def _freed(self) -> frozenset[str]:
         """What is redesigned.
 
@@ -197,8 +202,8 @@ class MachineQuestion:
     def _machine(self, continuous: bool, **peripherals: Any) -> Cluster:
         """The machine that the question starts from: a chip as it is sold has its TDP, another what a socket feeds."""
         catalog.check_precision(self.chip, self.precision)
-        stated = self._fields("stack", "site", "sites", "reliability", "recovery", "storage", "operation", "prices",
-                              "constants") | peripherals  # fmt: skip
+        surroundings = ("site", "sites", "reliability", "recovery", "storage", "operation", "prices", "constants")
+        stated: dict[str, Any] = {"stack": self._software} | self._fields(*surroundings) | peripherals
         cluster = catalog.cluster(
             self.chip, _COUNTED_CHIPS, fabric=self.fabric or None, cooling=self.cooling or None, **stated
         )
@@ -282,7 +287,7 @@ class MachineQuestion:
             "chip": chip,
             "scale_up": catalog.record("links", str(chip.text["scale_up"])),
             "scale_out": catalog.record("links", str(chip.text["scale_out"])),
-            "stack": catalog.record("stacks", self.stack),
+            "stack": catalog.record("stacks", self._software),
             "site": catalog.record("sites", self.site),
             "cooling": catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),
             "rack": catalog.record("racks", "orv3"),

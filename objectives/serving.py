@@ -79,8 +79,10 @@ class ServingQuestion(MachineQuestion):
             raise UserError(f"split = {self.split!r}: write colocated or disaggregated")
         if self.requests_per_s < 0.0:
             raise UserError(f"requests_per_s = {self.requests_per_s:g} must not be negative")
-        if not self.stack:
-            object.__setattr__(self, "stack", catalog.serving_stack(self.chip))
+
+    @property
+    def _software(self) -> str:
+        return self.stack or catalog.serving_stack(self.chip)
 
     def _service(self) -> Service:
         stated = self._fields("input_tokens", "output_tokens", "precision", "cached_fraction", "requests_per_s")

@@ -101,6 +101,12 @@ def integer(**limits: float) -> Kind:
     return Kind("N", partial(number, integer=True, **limits))
 
 
+def choices(flag: str, text: str) -> dict[str, list[str]]:
+    """`field=a|b` between commas."""
+    fields = entries("field=a|b, such as chip=h100-sxm|b200", flag, text)
+    return {name: [value.strip() for value in values.split("|")] for name, values in fields.items()}
+
+
 POSITIVE = Kind("X", number)
 NOT_NEGATIVE = Kind("X", partial(number, least=0.0))
 SHARE = Kind("SHARE", partial(number, least=0.0, most=1.0))
@@ -110,4 +116,5 @@ PATH = Kind("FILE", lambda flag, text: text)
 SETTINGS = Kind("NAME=VALUE", lambda flag, text: text)
 NAMES = Kind("A,B", names)
 BOXES = Kind("NAME=LOW:HIGH", boxes)
+CHOICES = Kind("FIELD=A|B", choices)
 SWITCH = Kind("", lambda flag, text: not flag.startswith("--no-"))

@@ -3,12 +3,13 @@
 import argparse
 import math
 import time
+from dataclasses import replace
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import BOXES, NAMES, POSITIVE, SWITCH, one_of
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import REPORT, page_path
-from hwopt.cli.question import SEED, asked_objective
+from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
 
 FREEZE = Flag("--freeze", "variables or categories to keep as they are: scale_up_domain,chip,network", NAMES, ())
 BOUNDS = Flag("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32", BOXES, {})
@@ -16,6 +17,7 @@ BOUNDS = Flag("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rac
 FLAGS = (
     FREEZE,
     BOUNDS,
+    CHOICES,
     Flag("--regime", "certified (proved over whole parts), relaxed (proved over hardware of any size) or local (a quick look); "
          "default certified", one_of("certified", "relaxed", "local"), "certified"),
     Flag("--alternatives", "the answer as sold, nearest in whole parts to the relaxed one, and redesigned", SWITCH, False),
@@ -34,6 +36,7 @@ _LEAST_S = 1e-3
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     objective = asked_objective(options)
+    check_choices(options)
     path = page_path(options)
     from hwopt.evidence.intervals import question_interval
     from hwopt.optim.deadline import Deadline
@@ -51,7 +54,9 @@ def run(options: argparse.Namespace) -> int:
         seconds=max(deadline.left, _LEAST_S),
         freeze=options.freeze,
         bounds=options.bounds,
+        choices=options.choices,
     )
+    objective = replace(objective, **solution.chosen)  # what follows is about the best of the choices
     if options.one_sided_prices and solution.certificate.gap is not None:
         from hwopt.optim.certified import with_one_sided_prices
 

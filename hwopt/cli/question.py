@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from hwopt import registry
+from hwopt.cli import kinds
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import NATURAL, NOT_NEGATIVE, POSITIVE, TEXT
 from hwopt.errors import UserError
@@ -13,6 +14,11 @@ from hwopt.errors import UserError
 DEFAULT_OBJECTIVE = "train_cost"
 
 SEED = Flag("--seed", "seed of the starts", NATURAL, 0)
+
+CHOICES = Flag(
+    "--choices", "fields of the question, every combination of their values: chip=h100-sxm|b200,cooling=air|direct-liquid; "
+    "* for all of the catalogue", kinds.CHOICES, {}, repeats=True,
+)  # fmt: skip
 
 _ALSO = {"sequence_length": ("--seq-len",)}
 """Other spellings of a field's flag."""
@@ -49,6 +55,14 @@ def asked_objective(options: argparse.Namespace) -> Any:
         raise UserError(f"write the objective first: hwopt {options.command} {options.objective} ...")
     fields = (field.name for field in dataclasses.fields(options.kind))
     return options.kind(**{name: value for name in fields if (value := getattr(options, name)) is not None})
+
+
+def check_choices(options: argparse.Namespace) -> None:
+    """Refuses a choice that a flag of its own says already."""
+    known = {each.name for each in dataclasses.fields(options.kind)}
+    for name in options.choices:
+        if name in known and name in options.given:
+            raise UserError(f"--choices {name}: {flag_of(name)} says it already; name it once")
 
 
 def questions_with(flag: str) -> list[str]:

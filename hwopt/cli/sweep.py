@@ -1,7 +1,7 @@
 """`hwopt sweep`: many variants of a design question; 1 where none holds its budgets."""
 
 import argparse
-import dataclasses
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from hwopt.cli.kinds import INTEGER, NAMES, NATURAL, PATH, POSITIVE, SWITCH, TEX
 from hwopt.cli.optimize import BOUNDS, FREEZE
 from hwopt.cli.output import bar, interruptible
 from hwopt.cli.paths import REPORT, Outputs
-from hwopt.cli.question import SEED, asked_objective, flag_of
+from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
 from hwopt.errors import UserError
 
 DEFAULT_SAMPLES = 1 << 20
@@ -21,11 +21,6 @@ def _levels(example: str, flag: str, text: str) -> dict[str, list[float]]:
     from hwopt.study.sweep.user_points import level_range
 
     return {name: level_range(levels, f"{flag} {name}") for name, levels in entries(example, flag, text).items()}
-
-
-def _choices(flag: str, text: str) -> dict[str, list[str]]:
-    fields = entries("field=a|b, such as chip=h100-sxm|b200", flag, text)
-    return {name: [value.strip() for value in values.split("|")] for name, values in fields.items()}
 
 
 _GRID = "name=low:high:count or name=a|b|c, such as chips=1024:65536:7,tp=1|2|4|8"
@@ -43,8 +38,7 @@ FLAGS = (
          Kind("NAME=LEVELS", partial(_levels, _GRID)), modes=_VARIANTS),
     Flag("--table", "CSV file of variants: a line of variables' names, then a line of SI numbers for each variant", PATH,
          modes=_VARIANTS),
-    Flag("--choices", "fields of the question, every combination a case: chip=h100-sxm|b200,cooling=air|direct-liquid",
-         Kind("FIELD=A|B", _choices), {}, modes=_VARIANTS, repeats=True),
+    replace(CHOICES, modes=_VARIANTS),
     BOUNDS,
     FREEZE,
     Flag("--frontier", "instead of variants, the certified optimum at levels of budgets: power_budget_w=30e6:60e6:4",
@@ -125,10 +119,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of `hwopt.sweep` from flags."""
     if options.gradients and options.rows is False:
         raise UserError("--gradients: they are kept with the variants; leave out --no-rows")
-    known = {each.name for each in dataclasses.fields(options.kind)}
-    for name in options.choices:
-        if name in known and name in options.given:
-            raise UserError(f"--choices {name}: {flag_of(name)} says it already; name it once")
+    check_choices(options)
     counted = options.grid is not None or options.table is not None
     same = ("method", "seed", "grid", "table", "choices", "bounds", "freeze", "within", "metrics", "pareto", "gradients",
             "rows", "dtype", "block")  # fmt: skip

@@ -49,8 +49,8 @@ class Traced(NamedTuple):
     line: StraightLine  # of the elements of its inputs' leaves, in order
     shapes: Any  # what it returns: `jax.ShapeDtypeStruct`s
 
-    def known(self, numbers: Sequence[float]) -> Traced:
-        """The same with its first inputs known."""
+    def known(self, numbers: Sequence[float | None]) -> Traced:
+        """The same with its first inputs known, but for those that are None."""
         return Traced(self.line.with_known(numbers), self.shapes)
 
     def only(self, part: Callable[[Any], Any]) -> Traced:

@@ -96,10 +96,12 @@ class StraightLine:
         with np.errstate(all="ignore"):
             return self._values([np.asarray(x, np.float64) for x in columns], lambda x: np.asarray(x)[None], operation)
 
-    def with_known(self, numbers: Sequence[float]) -> StraightLine:
-        """The same with its first inputs known, and what follows from them alone worked out."""
-        free = _inputs(len(self.inputs) - len(numbers))
-        return self.of(StraightLine(free, (), (*map(np.float64, numbers), *free)))
+    def with_known(self, numbers: Sequence[float | None]) -> StraightLine:
+        """The same with its first inputs known, but for those that are None, and what follows from them alone worked out."""
+        free = _inputs(len(self.inputs) - sum(each is not None for each in numbers))
+        left = iter(free)
+        known = [next(left) if each is None else np.float64(each) for each in numbers]
+        return self.of(StraightLine(free, (), (*known, *left)))
 
     def of(self, inner: StraightLine) -> StraightLine:
         """The same of what another one returns."""

@@ -8,13 +8,12 @@ with their bound on record; the least bound of all that were discarded bounds th
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from hwopt.integers.boxes import Boxes, joined
-from hwopt.optim.branching import Open, OutOfTime, Search, SearchResult, Split
+from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.dives import CANDIDATES, around, dive, leaves
 from hwopt.optim.programmes import Programmes
@@ -54,13 +53,55 @@ def search(
     """
     work = Search(programmes, tolerance, deadline or Deadline(), result or SearchResult())
     with contextlib.suppress(OutOfTime):
-        _branch(work, most_boxes, progress, designs)
+        for now in rounds(work, designs):
+            if progress and now.rounds:
+                progress(now)
+            if now.boxes >= most_boxes or (now.rounds and work.deadline.over):
+                break
     return work.result
 
 
-def _branch(
-    work: Search, most_boxes: int, progress: Callable[[SearchResult], None] | None, designs: Sequence[np.ndarray]
+def search_all(
+    branches: Sequence[Programmes],
+    results: Sequence[SearchResult],
+    *,
+    tolerance: float = TOLERANCE,
+    deadline: Deadline | None = None,
+    most_boxes: int = MOST_BOXES,
+    progress: Callable[[Sequence[SearchResult]], None] | None = None,
 ) -> None:
+    """Minimise over several questions at once: one best design, which all are held against.
+
+    The branch with the least bound is always the next to be worked on, so that of one whose bound passes the best design
+    nothing more is read: it is complete, with that bound on record.
+
+    **Arguments:** `branches`: programmes of each question; `results`: where to keep what comes out of each; `most_boxes` of each;
+    else as of `search`.
+    """
+    deadline, incumbent = deadline or Deadline(), Incumbent()
+    works = [
+        Search(each, tolerance, deadline, result, incumbent) for each, result in zip(branches, results, strict=True)
+    ]
+    under_way = {i: rounds(work) for i, work in enumerate(works)}
+    with contextlib.suppress(OutOfTime):
+        while under_way:
+            at = min(under_way, key=lambda i: (results[i].rounds > 0, results[i].proved_bound, i))
+            if results[at].rounds and results[at].open_bound > works[at].cutoff:
+                works[at].drop()
+                del under_way[at]
+                continue
+            if next(under_way[at], None) is None or results[at].boxes >= most_boxes:
+                del under_way[at]
+            if progress:
+                progress(results)
+            if deadline.over:
+                return
+
+
+def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchResult]:
+    """The rounds of a search, each when it is over: boxes bounded, what may hold something better split. The first looks at
+    `designs` alone.
+    """
     result, lattice = work.result, work.lattice
     queue: Open | None = None
     initial = lattice.initial_boxes()
@@ -69,8 +110,7 @@ def _branch(
     inherited = np.full(len(boxes), -np.inf)
     split: Split | None = None
     leaves(work, designs)
-    if result.boxes >= most_boxes:
-        return
+    yield result
     dive(work, lattice.looked_at(initial))
     while len(boxes):
         known = work.bound(boxes)
@@ -80,26 +120,19 @@ def _branch(
         result.rounds += 1
         result.infeasible += int(np.isinf(lower).sum())
         single = boxes.points & np.isfinite(lower)
-        if single.any():
-            result.bound = min(result.bound, float(lower[single].min()))
+        work.discard(boxes[single], lower[single])
         alive = np.flatnonzero(np.isfinite(lower) & ~boxes.points)
         found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
-        _note_open(result, queue.bounds)
+        work.note_open(queue.boxes, queue.bounds)
         far = work.cutoff - result.open_bound > FAR and result.rounds % OFTEN == 0
         if far or result.rounds & (result.rounds - 1) == 0:  # 1, 2, 4, 8, ...
             best = alive[np.argsort(lower[alive], kind="stable")[:CANDIDATES]]
             relaxed = work.relaxed(boxes, known)
             dive(work, lattice.propagate(around(lattice, boxes[best], relaxed[best], 1.5))[0])
-        gone = queue.bounds > work.cutoff
-        if gone.any():
-            result.bound = min(result.bound, float(queue.bounds[gone].min()))
-        queue = queue.of(~gone)
-        _note_open(result, queue.bounds)
-        if progress:
-            progress(result)
-        if work.deadline.over or result.boxes >= most_boxes:
-            return
+        queue = _worth_work(work, queue)
+        yield result
+        queue = _worth_work(work, queue)  # others may have found something better meanwhile
         order = np.argsort(queue.bounds, kind="stable")
         now, queue = queue.of(order[:ROUND]), queue.of(order[ROUND:])
         tight, rows = work.tightened(now)
@@ -111,10 +144,13 @@ def _branch(
     result.open_boxes, result.complete = 0, True
 
 
-def _note_open(result: SearchResult, bounds: np.ndarray) -> None:
-    """What is still open, for an answer that cannot wait."""
-    result.open_boxes = len(bounds)
-    result.open_bound = float(bounds.min()) if len(bounds) else math.inf
+def _worth_work(work: Search, queue: Open) -> Open:
+    """What may still hold something better; the rest is discarded."""
+    gone = queue.bounds > work.cutoff
+    work.discard(queue.boxes[gone], queue.bounds[gone])
+    queue = queue.of(~gone)
+    work.note_open(queue.boxes, queue.bounds)
+    return queue
 
 
 def _spread(work: Search, boxes: Boxes, target: int = 256) -> Boxes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from hwopt.integers.relations import LARGEST, SLIP
 from hwopt.integers.system import System
 from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.programmes import Programmes
+from hwopt.optim.programmes import CHOICE, Programmes
 
 _BELIEF = 30.0
 """How many splits seen weigh as much as the expectation."""
@@ -44,6 +45,7 @@ class SearchResult:
     open_boxes: int = 0  # left when the search was cut short
     open_bound: float = -math.inf  # least bound of all that is still open, while the search is under way
     complete: bool = False  # nothing was left unlooked at
+    machines: dict[int, Machine] = field(default_factory=dict)  # by their number, where a lattice is of several
 
     @property
     def proved_bound(self) -> float:
@@ -56,6 +58,19 @@ class SearchResult:
         if not (math.isfinite(self.value) and math.isfinite(self.proved_bound)):
             return math.inf
         return math.expm1(max(0.0, self.value - self.proved_bound))
+
+
+@dataclass
+class Machine:
+    """What a search knows of one machine of several. Logarithms."""
+
+    value: float = math.inf  # of its best design that was met
+    bound: float = math.inf  # least of what was discarded
+    open_bound: float = math.inf  # least of what is open
+
+    @property
+    def proved_bound(self) -> float:
+        return min(self.bound, self.open_bound)
 
 
 class Split(NamedTuple):
@@ -90,6 +105,13 @@ class Open:
         )  # fmt: skip
 
 
+@dataclass
+class Incumbent:
+    """The best value that searches which share it have found: what beats no branch of a question is not worth any's work."""
+
+    value: float = math.inf  # logarithm of the objective
+
+
 class OutOfTime(Exception):
     """The deadline has come in the middle of something."""
 
@@ -102,6 +124,7 @@ class Search:
     tolerance: float
     deadline: Deadline
     result: SearchResult = field(default_factory=SearchResult)
+    incumbent: Incumbent = field(default_factory=Incumbent)
     seen: set[bytes] = field(default_factory=set)
     gains: np.ndarray = field(init=False)
     splits: np.ndarray = field(init=False)
@@ -117,7 +140,39 @@ class Search:
     @property
     def cutoff(self) -> float:
         """Bound from which a box is not worth more work."""
-        return self.result.value - math.log1p(self.tolerance)
+        return min(self.result.value, self.incumbent.value) - math.log1p(self.tolerance)
+
+    def drop(self) -> None:
+        """Nothing of what is open beats the best design: the search is complete with that bound."""
+        result = self.result
+        result.bound = min(result.bound, result.open_bound)
+        for each in result.machines.values():
+            each.bound, each.open_bound = each.proved_bound, math.inf
+        result.open_boxes, result.complete = 0, True
+
+    def discard(self, boxes: Boxes, bounds: np.ndarray) -> None:
+        """Boxes that nothing more is asked of go, their bounds on record."""
+        if len(bounds):
+            self.result.bound = min(self.result.bound, float(bounds.min()))
+            for machine, least in self._by_machine(boxes, bounds):
+                machine.bound = min(machine.bound, least)
+
+    def note_open(self, boxes: Boxes, bounds: np.ndarray) -> None:
+        """What is still open, for an answer that cannot wait."""
+        self.result.open_boxes = len(bounds)
+        self.result.open_bound = float(bounds.min()) if len(bounds) else math.inf
+        for machine in self.result.machines.values():
+            machine.open_bound = math.inf
+        for machine, least in self._by_machine(boxes, bounds):
+            machine.open_bound = least
+
+    def _by_machine(self, boxes: Boxes, bounds: np.ndarray) -> Iterator[tuple[Machine, float]]:
+        """Each machine of some boxes, with the least bound of its own."""
+        if CHOICE not in self.lattice.at:
+            return
+        numbers = boxes.low[:, self.lattice.at[CHOICE]]
+        for number in np.unique(numbers):
+            yield self.result.machines.setdefault(int(number), Machine()), float(bounds[numbers == number].min())
 
     def bound(self, boxes: Boxes) -> Bounded:
         """Boxes bounded against the best design known.
@@ -176,10 +231,13 @@ class Search:
         good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower) & ~programme.inexact()
         for i in np.flatnonzero(good):
             value = float(answers.objective[i] + programme.constant[i])
+            for machine, best in self._by_machine(boxes[i : i + 1], np.array([value])):
+                machine.value = min(machine.value, best)
             if value < self.result.value:
                 pairs = zip(programme.names, answers.y[i], strict=True)
                 self.result.design = {name: math.exp(y) for name, y in pairs if name}
                 self.result.point, self.result.value = boxes.low[i].copy(), value
+                self.incumbent.value = min(self.incumbent.value, value)
 
     def tightened(self, queue: Open) -> tuple[Boxes, np.ndarray]:
         """Boxes without what their tangents put beyond the cutoff, and the numbers of those of which something is left.
@@ -193,9 +251,10 @@ class Search:
             most = boxes.low * np.exp(np.where(slopes > 0, room / slopes, np.inf)) * (1.0 + SLIP)
             least = boxes.high * np.exp(np.where(slopes < 0, room / slopes, -np.inf)) * (1.0 - SLIP)
         high = np.minimum(boxes.high, np.floor(np.minimum(most, LARGEST))).astype(np.int64)
-        low = np.maximum(boxes.low, np.ceil(least)).astype(np.int64)
-        if math.isfinite(self.cutoff) and ((low > boxes.low) | (high < boxes.high)).any():
-            self.result.bound = min(self.result.bound, self.cutoff)
+        low = np.maximum(boxes.low, np.ceil(np.minimum(least, LARGEST))).astype(np.int64)
+        cut = ((low > boxes.low) | (high < boxes.high)).any(axis=1)
+        if math.isfinite(self.cutoff) and cut.any():
+            self.discard(boxes[np.flatnonzero(cut)], np.full(int(cut.sum()), self.cutoff))
             return self.lattice.propagate(Boxes(low, high))
         return boxes, np.arange(len(boxes))
 

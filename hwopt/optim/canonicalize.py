@@ -1,9 +1,11 @@
 """A design question as convex programmes: the model's own jaxpr in canonical form, integers in ranges or fixed."""
 
+import math
+import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import jax
@@ -19,7 +21,7 @@ from hwopt.integers.relaxation import Ends, relaxed
 from hwopt.integers.system import System
 from hwopt.jaxprs.arrays import objects
 from hwopt.jaxprs.kept import Traced, traced
-from hwopt.jaxprs.straight_line import StraightLine
+from hwopt.jaxprs.straight_line import StraightLine, Symbol
 from hwopt.model.estimate import Lifted, lifted_estimate
 
 LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
@@ -69,12 +71,36 @@ def _general(form: Form, tree: Any, shapes: tuple) -> Traced:
 
 @lru_cache(maxsize=32)
 def _line(
-    form: Form, tree: Any, shapes: tuple, numbers: tuple[bytes, ...], learns: bool
+    form: Form, tree: Any, shapes: tuple, numbers: bytes, varied: tuple[int, ...], learns: bool
 ) -> tuple[StraightLine, list[str]]:
-    """The same for one machine, whose leaves are constants, and the names of the outputs."""
-    known = _general(form, tree, shapes).known([x for leaf in numbers for x in np.frombuffer(leaf, np.float64)])
+    """The same for one machine, whose leaves are constants but for the numbers at `varied`, and the names of the outputs."""
+    constants: list[float | None] = list(np.frombuffer(numbers, np.float64))
+    for place in varied:
+        constants[place] = None
+    known = _general(form, tree, shapes).known(constants)
     names = _needed(known.shapes, learns)
     return known.only(lambda outputs: [outputs[name] for name in names]).line, names
+
+
+@cache
+def exponents(form: Form, tree: Any, shapes: tuple) -> tuple[int, ...]:
+    """Places of a template's numbers (`flat_numbers`) that the exponent of something free follows from: machines that differ in
+    one of them have programmes of different forms.
+    """
+    line = _general(form, tree, shapes).line
+    leaves = sum(math.prod(shape) for shape in shapes)
+    follows = {id(symbol): 1 << i if i < leaves else FREE for i, symbol in enumerate(line.inputs)}
+    found = 0
+    for symbol in line.operations:
+        each = [follows[id(part)] if isinstance(part, Symbol) else 0 for part in symbol.arguments]
+        if symbol.name == "pow" and each[0] < 0:
+            found |= max(each[1], 0)
+        follows[id(symbol)] = FREE if min(each, default=0) < 0 else reduce(operator.or_, each, 0)
+    return tuple(i for i in range(leaves) if found >> i & 1)
+
+
+FREE = -1
+"""Mark of what follows from variables."""
 
 
 def _needed(outputs: Iterable[str], learns: bool) -> list[str]:
@@ -128,12 +154,14 @@ def canonicalize(
     elastic: Mapping[str, Any] | None = None,
     limits: Sequence[Any] | None = None,
     template: Sequence[np.ndarray] | None = None,
+    varied: Mapping[int, Any] | None = None,
 ) -> Canonical:
     """The question at some nodes.
 
     **Arguments:** `values` of the problem's variables by name, in the algebra's atoms or numbers; `elastic`: name of a budget ->
     monomial by which its limit may be exceeded; `limits` of the budgets, in place of the problem's; `template`: leaves of the
-    problem's template, one for each node (node, *shape), where they are not the same for all.
+    problem's template, one for each node (node, *shape), where they are not the same for all; `varied`: in place of these, single
+    numbers of the template (node,) by their place among all of its leaves' elements.
 
     **Raises:** `NotDGP` where the model has no form as a geometric programme.
     """
@@ -146,9 +174,10 @@ def canonicalize(
     arguments = [_argument(each) for each in (*free, *lifted, *numbers)]
     learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
     if template is None:
-        known = tuple(np.asarray(leaf, np.float64).tobytes() for leaf in leaves)
-        line, names = _line(form, tree, shapes, known, learns)
-        results = read_line(line, arguments, algebra)
+        known, varied = flat_numbers(problem.template), varied or {}
+        known[list(varied)] = 0.0
+        line, names = _line(form, tree, shapes, known.tobytes(), tuple(varied), learns)
+        results = read_line(line, [*varied.values(), *arguments], algebra)
     else:
         jaxpr, every = _jaxpr(form, tree, shapes)
         names = _needed(every, learns)
@@ -169,6 +198,11 @@ def canonicalize(
         elif not any(share.same(other) for other in constraints.values()):
             constraints[name] = share
     return Canonical(algebra, objective, constraints, holds)
+
+
+def flat_numbers(template: Any) -> np.ndarray:
+    """All numbers of a template, leaf after leaf (number,)."""
+    return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(template)])
 
 
 def _argument(value: Signomial) -> Signomial | np.ndarray:

@@ -60,7 +60,7 @@ def certified(
     **Returns:** a `Solution`, whose certificate says what is proved.
     """
     deadline = deadline or Deadline()
-    question = _Question(problem, lattice_of(problem), ExactModel(problem).prepare(), deadline)
+    question = Question(problem, lattice_of(problem), ExactModel(problem).prepare(), deadline)
 
     def work() -> Solution:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
@@ -72,19 +72,24 @@ def certified(
             )  # fmt: skip
             point = question.result.point
             return (
-                _infeasible(question, explain) if point is None else _judged(question, _best(question, problem, point))
+                infeasible(question, explain)
+                if point is None
+                else judged(question, best_design(question, problem, point))
             )
 
-    return by_deadline(deadline, work, lambda: _cut_short(question))
+    return by_deadline(deadline, work, lambda: cut_short(question))
 
 
 @dataclass(frozen=True)
-class _Question:
+class Question:
+    """A question under search. **Arguments:** `among`: the choices that its designs were the best of, in words."""
+
     problem: Problem
     lattice: System
     model: ExactModel
     deadline: Deadline
     result: SearchResult = field(default_factory=SearchResult)
+    among: str = ""
 
     def exact(self, y: np.ndarray) -> Exact:
         return self.model.at(y[None]).one(0)
@@ -97,7 +102,7 @@ class _Question:
     @cached_property
     def covered(self) -> str:
         """What the lattice holds, in words."""
-        return f"{count(self.lattice):,.0f} integer designs ({scope_of(self.problem)})"
+        return f"{self.among}{count(self.lattice):,.0f} integer designs ({scope_of(self.problem)})"
 
 
 def with_one_sided_prices(solution: Solution, step: float = 0.01, deadline: Deadline | None = None) -> Solution:
@@ -149,7 +154,7 @@ def _show(bar: tqdm, now: SearchResult) -> None:
 
 
 @dataclass(frozen=True)
-class _Best:
+class Best:
     """The best design of a lattice point, by its programme and by the exact model."""
 
     y: np.ndarray
@@ -162,7 +167,7 @@ class _Best:
     def violation(self) -> float:
         return float(max(0.0, self.exact.violation))
 
-    def solution(self, question: _Question, proof: Certificate, outcome: Outcome, infeasibility: str = "") -> Solution:
+    def solution(self, question: Question, proof: Certificate, outcome: Outcome, infeasibility: str = "") -> Solution:
         problem = question.problem
         return build_solution(problem, self.y, self.multipliers, None, self.exact, proof, outcome, infeasibility)
 
@@ -172,13 +177,13 @@ def _logs(problem: Problem, values: dict[str, float]) -> np.ndarray:
     return logarithms([values.get(each.name, each.lower) for each in problem.variables])
 
 
-def _best(question: _Question, problem: Problem, point: np.ndarray) -> _Best:
+def best_design(question: Question, problem: Problem, point: np.ndarray) -> Best:
     """The design at a point of the lattice. **Arguments:** `problem`: the question, or one with other limits."""
     programme, answers = leaf(question.programmes.with_limits(problem), point)
     solved = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
     y = _logs(problem, solved | question.lattice.design(point))
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
-    return _Best(
+    return Best(
         y=y,
         exact=question.exact(y),
         multipliers=np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets]),
@@ -187,7 +192,7 @@ def _best(question: _Question, problem: Problem, point: np.ndarray) -> _Best:
     )
 
 
-def _judged(question: _Question, best: _Best) -> Solution:
+def judged(question: Question, best: Best) -> Solution:
     """The best design with its proof: the exact model holds every constraint, and agrees with what was bounded."""
     result, objective = question.result, float(best.exact.objective)
     agrees = abs(objective - best.objective) <= AGREES
@@ -213,11 +218,11 @@ def _judged(question: _Question, best: _Best) -> Solution:
     return best.solution(question, proof, Outcome.proved if result.complete and proved else Outcome.best_found)
 
 
-def _cut_short(question: _Question) -> Solution:
+def cut_short(question: Question) -> Solution:
     """What the search had when its time was over: no programme is solved any more."""
     result = question.result
     if result.point is None and result.complete:  # what would make one feasible was not known in time
-        return _infeasible(question, explain=False)
+        return infeasible(question, explain=False)
     if result.point is None:
         best = _nearest(question)
         if best.violation > FEASIBILITY_TOLERANCE:
@@ -225,24 +230,24 @@ def _cut_short(question: _Question) -> Solution:
             return _unmet(question, best, False, text)
     else:
         y = _logs(question.problem, result.design | question.lattice.design(result.point))
-        best = _Best(y, question.exact(y), np.zeros(0), math.nan, result.value)
-    return _judged(question, replace(best, multipliers=np.full(len(question.problem.budgets), math.nan)))
+        best = Best(y, question.exact(y), np.zeros(0), math.nan, result.value)
+    return judged(question, replace(best, multipliers=np.full(len(question.problem.budgets), math.nan)))
 
 
-def _nearest(question: _Question) -> _Best:
+def _nearest(question: Question) -> Best:
     """The least violated of some designs."""
     y, exact = first_look(question.problem, question.model)
-    return _Best(y, exact, np.zeros(len(question.problem.budgets)), math.nan, float(exact.objective))
+    return Best(y, exact, np.zeros(len(question.problem.budgets)), math.nan, float(exact.objective))
 
 
-def _unmet(question: _Question, best: _Best, proved: bool, text: str, shown: str = "") -> Solution:
+def _unmet(question: Question, best: Best, proved: bool, text: str, shown: str = "") -> Solution:
     """The answer where no design holds the budgets. **Arguments:** `best`: the design `shown`, with what it violates."""
     verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"
     proof = Certificate(best.kkt_residual, best.violation, f"{verdict} {question.covered}{shown}")
     return best.solution(question, proof, Outcome.infeasible if proved else Outcome.not_found, text)
 
 
-def _infeasible(question: _Question, explain: bool) -> Solution:
+def infeasible(question: Question, explain: bool) -> Solution:
     """No design holds the budgets: the smallest relaxations that would make one do, and the design of the common one."""
     problem, result = question.problem, question.result
     names = [budget.name for budget in problem.budgets]
@@ -263,19 +268,19 @@ def _infeasible(question: _Question, explain: bool) -> Solution:
     text += f"; so does one alone: {'; or '.join(alone)}." if alone else "; none alone does." if len(names) > 1 else "."
     # The best design under budgets relaxed by that much, and a little more, which an interior point needs.
     factor = math.exp(common.value) * (1.0 + RELAXATION_TOLERANCE)
-    best = _best(question, problem.relaxed([factor] * len(names)), common.point)
+    best = best_design(question, problem.relaxed([factor] * len(names)), common.point)
     shown = f"; {result.boxes:,} convex programmes bounded; shown: the best with all budgets relaxed"
     return _unmet(question, best, proved, text, shown)
 
 
-def _alone(question: _Question, names: list[str]) -> list[str]:
+def _alone(question: Question, names: list[str]) -> list[str]:
     """What each budget alone would have to give, in words."""
     budgets = question.problem.budgets if len(names) > 1 else ()
     relaxations = [(budget, _minimal_relaxation(question, [budget.name])) for budget in budgets]
     return [each.relaxed_words(more.value, _percent(more)) for each, more in relaxations if more.point is not None]
 
 
-def _minimal_relaxation(question: _Question, names: list[str]) -> SearchResult:
+def _minimal_relaxation(question: Question, names: list[str]) -> SearchResult:
     """The least factor by which some budgets must be exceeded."""
 
     def elastic(algebra: Algebra) -> tuple[Signomial, dict[str, Signomial]]:
@@ -296,7 +301,7 @@ def _percent(relaxation: SearchResult) -> str:
     return f"{100 * most:+.3g} %" + ("" if exactly else f", at least {100 * least:.3g} %")
 
 
-def _misfits(problem: Problem, nearest: _Best) -> str:
+def _misfits(problem: Problem, nearest: Best) -> str:
     """What a design breaks besides budgets, by name."""
     own = slice(len(problem.budgets), None)
     broken = [

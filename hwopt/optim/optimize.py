@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 import optax
 
-from hwopt.arguments import boxes_of, check_seconds, check_seed, names_of, question_of
+from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
 from hwopt.convex.reader import NotDGP
 from hwopt.design.lattices import without_lattice
 from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError, suggest
 from hwopt.optim.certified import certified
+from hwopt.optim.choices import branches, certified_choice
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.relaxed import optimize_relaxed
 from hwopt.optim.solution import Solution
@@ -32,6 +34,7 @@ def optimize(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     designs: Sequence[np.ndarray] = (),
     explain: bool = True,
+    choices: Mapping[str, Sequence[str]] | None = None,
 ) -> Solution:
     """The best design a question has, buildable in whole parts.
 
@@ -49,7 +52,8 @@ def optimize(
     `regime`: "certified", "relaxed" or "local"; `seconds` after which the best so far is returned with an honest gap, whatever is
     under way; `freeze`: variables or categories of them kept at what the machine has now; `bounds`: boxes of one's own by variable,
     SI; `designs`: integers (`point` of its lattice) that the certified search starts from, such as answers of like questions;
-    `explain`: where it proves that no design holds the budgets, say also by how much they would have to give way;
+    `explain`: where it proves that no design holds the budgets, say also by how much they would have to give way; `choices`: field
+    of the question -> values, `["*"]` for all of the catalogue: all combinations are proved together, by one search;
     `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime.
 
     **Returns:** a `Solution`; its outcome says what is proved.
@@ -61,6 +65,17 @@ def optimize(
     if regime not in REGIMES:
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
+        if choices:
+            return _choose(
+                objective,
+                choices,
+                regime,
+                names_of("freeze", freeze),
+                boxes_of(bounds or {}),
+                deadline,
+                progress,
+                explain,
+            )
         asked = question_of(objective)
         problem = asked if regime == "certified" else asked.continuous
         problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
@@ -77,3 +92,26 @@ def optimize(
         return optimize_relaxed(
             problem, seed, progress, transformation, f"; not certified: {why}" if why else "", deadline
         )
+
+
+def _choose(
+    objective: Any,
+    choices: Mapping[str, Sequence[str]],
+    regime: str,
+    freeze: Iterable[str],
+    bounds: Mapping[str, tuple[float, float]],
+    deadline: Deadline,
+    progress: bool,
+    explain: bool,
+) -> Solution:
+    """The best of all combinations of choices."""
+    check_question(objective, "optimize")
+    if regime == "local":
+        raise UserError("optimize: choices are proved; leave out --regime local, or ask about each alone")
+    asked = branches(objective, choices, freeze, bounds, relaxed=regime == "relaxed")
+    try:
+        return certified_choice(asked, deadline=deadline, progress=progress, explain=explain)
+    except NotDGP as reason:
+        raise UserError(
+            f"choices: a combination cannot be proved beside others: {reason}; ask about each alone"
+        ) from None

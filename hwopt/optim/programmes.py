@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,13 +31,35 @@ TRAILS = 64
 """Ways from wide boxes to points that a recording is made beside."""
 
 
+CHOICE = "choice"
+"""Coordinate of a lattice that counts machines from 1: several that differ in numbers alone."""
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Several machines of one question, as a lattice with the coordinate `CHOICE` tells them apart.
+
+    **Arguments:** `places` of numbers in which they differ, among all of the template's (`flat_numbers`), ascending; `table` of
+    these (machine, place).
+    """
+
+    places: tuple[int, ...]
+    table: np.ndarray
+
+    def at(self, ends: Ends) -> dict[int, np.ndarray]:
+        """The numbers of the machine of each box (box,), by place."""
+        rows = self.table[np.asarray(ends[CHOICE][0]).astype(int) - 1]
+        return dict(zip(self.places, rows.T, strict=True))
+
+
 @dataclass
 class Programmes:
-    """The programmes of one question."""
+    """The programmes of one question, perhaps on several `machines`."""
 
     problem: Problem
     lattice: System
     elastic: Elastic | None = None
+    machines: Machines | None = None
     recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
     forms: list[_Recorded] = field(default_factory=list)  # of points read alone
 
@@ -88,13 +110,20 @@ class Programmes:
     def _inputs(self, ends: Ends) -> np.ndarray:
         """What recordings begin with (input, box): both ends of all quantities, and the limits."""
         numbers = [end for both in ends.values() for end in both]
-        return np.stack([*numbers, *(np.full_like(numbers[0], each.limit) for each in self.problem.budgets)])
+        limits = (np.full_like(numbers[0], each.limit) for each in self.problem.budgets)
+        return np.stack([*numbers, *limits, *self._varied(ends).values()])
 
-    def _draft(self, ends: Ends, limits: Sequence[Any] | None = None) -> tuple[Draft, np.ndarray]:
+    def _varied(self, ends: Ends) -> dict[int, np.ndarray]:
+        return {} if self.machines is None else self.machines.at(ends)
+
+    def _draft(
+        self, ends: Ends, limits: Sequence[Any] | None = None, varied: Mapping[int, Any] | None = None
+    ) -> tuple[Draft, np.ndarray]:
         algebra = Algebra()
         values, ties = free_values(self.problem, self.lattice, algebra, ends)
         goal, budgets = (None, None) if self.elastic is None else self.elastic(algebra)
-        canonical = canonicalize(self.problem, algebra, values, budgets, limits)
+        varied = self._varied(ends) if varied is None else varied
+        canonical = canonicalize(self.problem, algebra, values, budgets, limits, varied=varied)
         return canonical.draft(ties, goal), canonical.holds
 
     def _read(self, ends: Ends, count: int) -> tuple[Programme, np.ndarray]:
@@ -105,10 +134,12 @@ class Programmes:
         """A reading of points, or of boxes beside those that hold all there are; None where it cannot be done again."""
         every = boxes if points else joined([boxes, *_narrowing(self.lattice)])
         tape = Tape(len(every))
-        ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in ends_of(self.lattice, every).items()}
+        known = ends_of(self.lattice, every)
+        ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in known.items()}
         limits = [tape.input(np.full(len(every), each.limit)) for each in self.problem.budgets]
+        varied = {place: tape.input(column) for place, column in self._varied(known).items()}
         try:
-            draft, holds = self._draft(ends, limits)
+            draft, holds = self._draft(ends, limits, varied)
             return _Recorded(draft, Recording(tape, [*draft.nodes, holds]), points)
         except (NotRecordable, NotDGP):
             return None

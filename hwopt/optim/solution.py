@@ -70,6 +70,36 @@ class Certificate:
     gap: float | None = None
 
 
+class Fate(enum.Enum):
+    """What became of one combination of choices, as a table says it."""
+
+    best = "the best"
+    worse = "proved worse"
+    infeasible = "no design holds the budgets, proved"
+    open = "open when the search stopped"
+    refused = "cannot be asked"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One combination of choices.
+
+    **Arguments:** `chosen`: (field, value) of each choice; `objective` of its best design that was met, if any, and
+    `lower_bound` at which it was left; `refused`: why it states no question.
+    """
+
+    chosen: tuple[tuple[str, str], ...]
+    fate: Fate
+    objective: float | None
+    lower_bound: float | None
+    refused: str = ""
+
+    @property
+    def name(self) -> str:
+        """As an answer names it."""
+        return ", ".join(f"{field} {value or 'none'}" for field, value in self.chosen)
+
+
 @dataclass(frozen=True)
 class Solution:
     """The answer to one design question."""
@@ -84,6 +114,12 @@ class Solution:
     report: Any  # of the workload's kind
     chip: DrawnChip | None = None  # where the question draws its chip
     infeasibility: str = ""  # which budgets conflict, and what would make the question feasible
+    choices: tuple[Branch, ...] = ()  # what became of each combination, where there were choices
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Field -> value of the combination of choices that the design is of; empty where there were none."""
+        return next((dict(each.chosen) for each in self.choices if each.fate is Fate.best), {})
 
     @property
     def inputs(self) -> Inputs:

@@ -8,6 +8,7 @@ from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainServeReport, outputs
 from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.report.bill import bill_document
+from hwopt.report.choices_words import choices_document
 from hwopt.report.parts import number, numbers
 from hwopt.report.parts_words import alternatives_document, price_document
 from hwopt.report.plan_words import plan_document
@@ -125,6 +126,7 @@ def solution_document(
         "bill": bill_document(solution),
         "price_of_parts": price_document(price),
         "alternatives": alternatives_document(alternatives),
+        "choices": choices_document(solution.choices),
         "report": report_document(solution.report, around, constants),
         "sources": list(problem.sources),
     }

@@ -9,6 +9,7 @@ from hwopt.evidence.intervals import Interval
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Report, TrainingReport, TrainServeReport
 from hwopt.optim.solution import BudgetUse, Certificate, DesignValue, Solution
 from hwopt.report.bill import bill_table
+from hwopt.report.choices_words import choice_lines
 from hwopt.report.documents import chip_document
 from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, fact, heading
 from hwopt.report.machine import (
@@ -177,6 +178,7 @@ def solution_screen(
     lines += bill_table(solution)
     lines += _machine_lines(report)
     lines += alternative_lines(alternatives, problem.objective.unit)
+    lines += choice_lines(solution.choices, problem.objective.unit)
     lines += heading("How good is it")
     lines += [
         f"  {proof.scope}",

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 
 import hwopt
 from hwopt.arguments import boxes_of, check_question, names_of, number_of
+from hwopt.design.choices import combinations
 from hwopt.design.metrics import Metric, metric_of
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
@@ -312,26 +312,10 @@ def _cases(
     bounds: Mapping[str, tuple[float, float]],
     freeze: Sequence[str],
 ) -> tuple[Case, ...]:
-    known = {field.name for field in dataclasses.fields(objective)} if dataclasses.is_dataclass(objective) else set()
-    for field, values in choices.items():
-        if field not in known:
-            raise UserError(f"choices: '{field}' is no field of the question: {suggest(field, known)}")
-        values = names_of(f"choices: {field}", values)
-        if not isinstance(getattr(objective, field), str):
-            raise UserError(
-                f"choices: '{field}' is a number, not a choice: sweep each apart, or ask hwopt.frontier about budgets"
-            )
-        if not values or len(set(values)) < len(values):
-            raise UserError(f"choices: {field}={'|'.join(values)}: name each value once")
-    count = math.prod(len(values) for values in choices.values())
-    if count > MOST_CASES:
-        raise UserError(f"choices: {count} combinations; at most {MOST_CASES}: sweep them apart")
-    cases = []
-    for combination in itertools.product(*choices.values()):
-        chosen = tuple(zip(choices, combination, strict=True))
-        asked: Any = dataclasses.replace(objective, **dict(chosen)) if chosen else objective  # pyright: ignore
-        cases.append(Case(chosen, asked.problem().continuous.narrowed(bounds).frozen(freeze)))
-    return tuple(cases)
+    return tuple(
+        Case(each.chosen, each.objective.problem().continuous.narrowed(bounds).frozen(freeze))
+        for each in combinations(objective, choices, MOST_CASES)
+    )
 
 
 def _near(case: Case, optimum: Optimum, within: float) -> Case:

@@ -1,0 +1,79 @@
+"""Choices of a question: fields that take one of several values, and the questions that all combinations of them state."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hwopt import catalog
+from hwopt.arguments import names_of
+from hwopt.errors import UserError, suggest
+
+EVERY = "*"
+"""Stands for all that the catalogue has of a field."""
+
+KINDS = {
+    "chip": "chips",
+    "cooling": "cooling",
+    "fabric": "fabrics",
+    "memory": "memories",
+    "site": "sites",
+    "stack": "stacks",
+    "storage": "storages",
+    "recovery": "recoveries",
+    "pool": "pools",
+    "workload": "workloads",
+}
+"""Field of a question -> the kind of catalogue entry that it names."""
+
+
+class Combination(NamedTuple):
+    """One value for each choice, and the question with these."""
+
+    chosen: tuple[tuple[str, str], ...]
+    objective: Any
+
+    @property
+    def name(self) -> str:
+        """As an answer names it."""
+        return ",".join(f"{field}={value}" for field, value in self.chosen) or "all"
+
+
+def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int) -> list[Combination]:
+    """The question under every combination of choices, the first value of each first.
+
+    **Arguments:** `objective`: a design question; `choices`: field -> values, `*` for all of the catalogue; `most` combinations.
+
+    **Raises:** `UserError` for what is no choice of the question, a value named twice, and too many combinations.
+    """
+    known = {field.name for field in dataclasses.fields(objective)} if dataclasses.is_dataclass(objective) else set()
+    values = {}
+    for field, named in choices.items():
+        if field not in known:
+            raise UserError(f"choices: '{field}' is no field of the question: {suggest(field, known)}")
+        each = names_of(f"choices: {field}", named)
+        if not isinstance(getattr(objective, field), str):
+            raise UserError(
+                f"choices: '{field}' is a number, not a choice: sweep each apart, or ask hwopt.frontier about budgets"
+            )
+        values[field] = _values(field, each)
+    count = math.prod(map(len, values.values()))
+    if count > most:
+        raise UserError(f"choices: {count} combinations; at most {most}: ask about some of them apart")
+    rows = [tuple(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+    asked: Any = objective
+    return [Combination(row, dataclasses.replace(asked, **dict(row)) if row else asked) for row in rows]
+
+
+def _values(field: str, named: Sequence[str]) -> list[str]:
+    """The values of a choice."""
+    if list(named) == [EVERY]:
+        if field not in KINDS:
+            raise UserError(f"choices: {field}={EVERY}: the catalogue has no list of it; name its values, a|b|c")
+        return catalog.names(KINDS[field])
+    if not named or len(set(named)) < len(named) or EVERY in named:
+        raise UserError(f"choices: {field}={'|'.join(named)}: name each value once, or {EVERY} alone for all")
+    return list(named)

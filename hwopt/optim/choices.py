@@ -1,0 +1,217 @@
+"""One proof over all choices: the questions that their combinations state, searched together against one best design."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm.auto import tqdm
+
+from hwopt.design.choices import EVERY, combinations
+from hwopt.design.exact import ExactModel
+from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.problem import Problem
+from hwopt.errors import UserError
+from hwopt.integers.system import Integer, Role, System
+from hwopt.optim.branch_and_bound import search_all
+from hwopt.optim.branching import Machine, SearchResult
+from hwopt.optim.canonicalize import exponents, flat_numbers
+from hwopt.optim.certified import Question, best_design, cut_short, infeasible, judged
+from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.programmes import CHOICE, Machines, Programmes
+from hwopt.optim.solution import Branch, Fate, Solution
+
+MOST_BRANCHES = 512
+"""Combinations of choices: a few seconds each where they are not dropped at once."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A combination of choices as a question. **Arguments:** `refused`: why it states none."""
+
+    chosen: tuple[tuple[str, str], ...]
+    problem: Problem | None
+    refused: str = ""
+
+
+def branches(
+    objective: Any,
+    choices: Mapping[str, Sequence[str]],
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    relaxed: bool = False,
+) -> list[Asked]:
+    """The questions of all combinations of choices.
+
+    **Arguments:** as of `optimize`; `relaxed`: over hardware of any size.
+
+    **Raises:** `UserError` for a value that no combination takes, though it was named, and for a question that cannot be proved.
+    """
+    asked = []
+    for each in combinations(objective, choices, MOST_BRANCHES):
+        try:
+            problem = each.objective.problem()
+            problem = (problem.continuous if relaxed else problem).frozen(freeze).narrowed(bounds or {})
+        except UserError as error:
+            asked.append(Asked(each.chosen, None, str(error)))
+            continue
+        if why := without_lattice(problem):
+            raise UserError(f"choices: {each.name} cannot be proved beside others: {why}; ask about it alone")
+        asked.append(Asked(each.chosen, problem))
+    _refuse_strange(asked, choices)
+    return asked
+
+
+def _refuse_strange(asked: Sequence[Asked], choices: Mapping[str, Sequence[str]]) -> None:
+    """Refuses a value that no question holds, but for those of the whole catalogue."""
+    for name, values in choices.items():
+        for value in values if list(values) != [EVERY] else ():
+            of = [each for each in asked if (name, value) in each.chosen]
+            if all(each.problem is None for each in of):
+                raise UserError(f"choices: {name}={value}: {of[0].refused}")
+    if all(each.problem is None for each in asked):
+        raise UserError(f"choices: no combination states a question: {asked[0].refused}")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Questions that one search bounds together: of one form and one lattice, their machines told apart by a coordinate.
+
+    **Arguments:** `members`: their numbers among all.
+    """
+
+    members: tuple[int, ...]
+    programmes: Programmes
+    result: SearchResult = field(default_factory=SearchResult)
+
+    @property
+    def machines(self) -> list[Machine]:
+        """What the search knows of each member."""
+        if self.programmes.machines is None:
+            result = self.result
+            open_bound = math.inf if result.complete else result.open_bound
+            return [Machine(result.value, result.bound, open_bound)]
+        unseen = Machine(open_bound=math.inf if self.result.rounds else -math.inf)
+        return [self.result.machines.get(i, unseen) for i in range(1, len(self.members) + 1)]
+
+    def winner(self) -> tuple[int, np.ndarray]:
+        """The member that the best design is of, and the design as a point of its own lattice."""
+        point = self.result.point
+        assert point is not None
+        if self.programmes.machines is None:
+            return self.members[0], point
+        at = self.programmes.lattice.at[CHOICE]
+        return self.members[int(point[at]) - 1], np.delete(point, at)
+
+
+def grouped(problems: Mapping[int, Problem]) -> list[Group]:
+    """Questions in groups that differ in numbers of their machines alone. **Arguments:** `problems` by their number."""
+    groups: dict[Any, list[int]] = {}
+    lattices = {i: lattice_of(problem) for i, problem in problems.items()}
+    for i, problem in problems.items():
+        boxes = tuple((each.name, each.lower, each.upper) for each in problem.variables)
+        leaves, tree = jax.tree.flatten(problem.template)
+        shapes = tuple(map(np.shape, leaves))
+        powers = flat_numbers(problem.template)[list(exponents(problem.form, tree, shapes))].tobytes()
+        key = (problem.form, tree, shapes, boxes, tuple(problem.limits), repr(lattices[i]), powers)
+        groups.setdefault(key, []).append(i)
+    return [_group(members, problems, lattices[members[0]]) for members in groups.values()]
+
+
+def _group(members: Sequence[int], problems: Mapping[int, Problem], lattice: System) -> Group:
+    first = problems[members[0]]
+    if len(members) == 1:
+        return Group(tuple(members), Programmes(first, lattice))
+    table = np.stack([flat_numbers(problems[i].template) for i in members])
+    places = np.flatnonzero((table != table[0]).any(axis=0))
+    choice = Integer(CHOICE, 1, len(members), role=Role.root)
+    several = replace(lattice, coordinates=(*lattice.coordinates, choice))
+    return Group(
+        tuple(members), Programmes(first, several, machines=Machines(tuple(map(int, places)), table[:, places]))
+    )
+
+
+def certified_choice(
+    asked: Sequence[Asked], *, deadline: Deadline | None = None, progress: bool = False, explain: bool = True
+) -> Solution:
+    """Solve a question over its lattice and all its choices.
+
+    **Arguments:** `asked` as `branches` returns them; else as of `certified`.
+
+    **Returns:** the best design of all branches, whose certificate covers them all; `choices` of it says what became of each.
+    """
+    deadline = deadline or Deadline()
+    problems = {i: each.problem for i, each in enumerate(asked) if each.problem is not None}
+    groups = grouped(problems)
+    results = [each.result for each in groups]
+
+    def question() -> Question:
+        """That of the best design, the first as asked where there is none; its bound is that of all."""
+        best = min(groups, key=lambda each: each.result.value)
+        at, point = (min(problems), None) if best.result.point is None else best.winner()
+        result = replace(_together(results), point=point, value=best.result.value, design=best.result.design)
+        among = f"the best of {len(problems)} combinations of choices, all bounded; of it "
+        return Question(
+            problems[at], lattice_of(problems[at]), ExactModel(problems[at]).prepare(), deadline, result, among
+        )
+
+    def work() -> Solution:
+        with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
+            show = lambda now: _show(bar, now)
+            search_all([each.programmes for each in groups], results, deadline=deadline, progress=show)
+            best = question()
+            if best.result.point is None:
+                return infeasible(best, explain)
+            return judged(best, best_design(best, best.problem, best.result.point))
+
+    solution = by_deadline(deadline, work, lambda: cut_short(question()))
+    return replace(solution, choices=_fates(asked, groups, solution))
+
+
+def _together(results: Sequence[SearchResult]) -> SearchResult:
+    """Searches as one, without its design: the bound of all."""
+    total = lambda name: sum(getattr(each, name) for each in results)
+    return SearchResult(
+        bound=min(each.bound for each in results),
+        boxes=total("boxes"),
+        infeasible=total("infeasible"),
+        rounds=min(each.rounds for each in results),
+        open_boxes=total("open_boxes"),
+        open_bound=min(math.inf if each.complete else each.open_bound for each in results),
+        complete=all(each.complete for each in results),
+    )
+
+
+def _show(bar: tqdm, now: Sequence[SearchResult]) -> None:
+    value, bound = min(each.value for each in now), min(each.proved_bound for each in now)
+    gap = f"gap {100 * math.expm1(value - bound):.2g} %" if math.isfinite(value - bound) else "no design yet"
+    done = sum(each.complete for each in now)
+    bar.set_postfix_str(f"{done} of {len(now)} lattices, {sum(each.boxes for each in now):,} boxes bounded, {gap}")
+
+
+def _fates(asked: Sequence[Asked], groups: Sequence[Group], solution: Solution) -> tuple[Branch, ...]:
+    """What became of each combination, the best first."""
+    rows = {i: Branch(each.chosen, Fate.refused, None, None, each.refused) for i, each in enumerate(asked)}
+    for group in groups:
+        for i, machine in zip(group.members, group.machines, strict=True):
+            rows[i] = _fate(asked[i], machine, group.result.complete)
+    if solution.feasible:
+        first = min(rows, key=lambda i: math.inf if (value := rows[i].objective) is None else value)
+        rows[first] = replace(rows[first], fate=Fate.best, objective=solution.objective)
+    known = lambda row: next((x for x in (row.objective, row.lower_bound) if x is not None), math.inf)
+    return tuple(sorted(rows.values(), key=lambda row: (row.fate is not Fate.best, known(row))))
+
+
+def _fate(each: Asked, machine: Machine, complete: bool) -> Branch:
+    value = math.exp(machine.value) if math.isfinite(machine.value) else None
+    bound = math.exp(machine.proved_bound) if math.isfinite(machine.proved_bound) else None
+    if not complete and machine.open_bound != math.inf:
+        return Branch(each.chosen, Fate.open, value, bound)
+    if bound is None and value is None:
+        return Branch(each.chosen, Fate.infeasible, None, None)
+    return Branch(each.chosen, Fate.worse, value, bound)
