@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hwopt.optim.solution import Outcome as Outcome
     from hwopt.optim.solution import Solution as Solution
     from hwopt.registry import objective as objective
+    from hwopt.study.comparison import compare as compare
     from hwopt.study.frontier import frontier as frontier
     from hwopt.study.sensitivity import Sensitivity as Sensitivity
     from hwopt.study.sensitivity import elasticities as elasticities
@@ -44,6 +45,7 @@ _WHERE = {
     "best_plan": "hwopt.optim.plan_search",
     "calibrate": "hwopt.evidence.calibration",
     "catalog": "hwopt",
+    "compare": "hwopt.study.comparison",
     "elasticities": "hwopt.study.sensitivity",
     "estimate": "hwopt.model.estimate",
     "frontier": "hwopt.study.frontier",

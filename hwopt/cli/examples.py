@@ -18,6 +18,8 @@ EXITS = (
 ANSWERS = {
     "optimize": "Which cluster and which parallel plan answer a design question best under its budgets, how good that is proved to "
     "be, and what one more unit of each budget is worth.",
+    "compare": "How several chips answer one design question: proved cost, time and power of each, what binds, whether its price "
+    "is a list price or an estimate, and what would have to change for a loser to win.",
     "sources": "The references behind exactly the numbers that a design question stands on.",
     "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, and what "
     "not knowing each of them is worth.",
@@ -36,8 +38,13 @@ EXAMPLES = {
         "train_cost": (
             "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
             "hwopt optimize train_cost --freeze network --bounds tp=8:16 --report report.html",
+            "hwopt optimize train_cost --choices 'chip=h100-sxm|b200,cooling=air|direct-liquid'",
         ),
         "": ("hwopt optimize {0} --report report.html",),
+    },
+    "compare": {
+        "train_cost": ("hwopt compare --workload llama3.1-70b --chips h100-sxm,b200,mi300x",),
+        "": ("hwopt compare {0} --chips h100-sxm,b200",),
     },
     "sensitivity": {
         "train_cost": ("hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",),

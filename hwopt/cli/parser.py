@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from hwopt import registry
-from hwopt.cli import estimate, measured, optimize, plan, sensitivity, sources, sweep
+from hwopt.cli import compare, estimate, measured, optimize, plan, sensitivity, sources, sweep
 from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples, filled
 from hwopt.cli.flags import Flag, declare
 from hwopt.cli.kinds import SWITCH, TEXT
@@ -32,6 +32,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "optimize": Command("The best cluster for a design question, under budgets.", optimize.FLAGS, optimize.run, True),
+    "compare": Command("A design question answered on several chips, side by side, each proved.", compare.FLAGS, compare.run, True),
     "sources": Command("The references behind exactly the numbers of a design question.", (), sources.sources, True),
     "sensitivity": Command("Sensitivities of the best cluster: elasticities, shadow prices, ranges.", sensitivity.FLAGS,
                            sensitivity.run, True),
@@ -47,7 +48,7 @@ COMMANDS = {
 }  # fmt: skip
 
 _FLAGS = {spelling: flag for command in COMMANDS.values() for spelling, flag in command.spellings.items()}
-"""Flags of all commands; those of one name are of one kind."""
+"""Flags of all commands; those of one name are of one kind, but for the chips that `compare` names and others count."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -93,7 +94,8 @@ class OneLineParser(argparse.ArgumentParser):
         elif questions := questions_with(name) if asked else []:
             intent = f"a field of other questions ({', '.join(questions)}), not of {asked}"
         elif owners:
-            intent = f"a flag of {' and '.join(owners)}, not of {self.prog.split()[-1]}"
+            *most, last = owners
+            intent = f"a flag of {' and '.join(filter(None, [', '.join(most), last]))}, not of {self.prog.split()[-1]}"
         else:
             intent, near = near, ""
         return f"unknown argument '{word}': {intent}" + (f"; {near}" if is_command and near.startswith("did") else "")

@@ -155,7 +155,7 @@ def certified_choice(
         best = min(groups, key=lambda each: each.result.value)
         at, point = (min(problems), None) if best.result.point is None else best.winner()
         result = replace(_together(results), point=point, value=best.result.value, design=best.result.design)
-        among = f"the best of {len(problems)} combinations of choices, all bounded; of it "
+        among = f"{len(problems)} combinations of choices, all bounded; of the one shown "
         return Question(
             problems[at], lattice_of(problems[at]), ExactModel(problems[at]).prepare(), deadline, result, among
         )
@@ -214,4 +214,4 @@ def _fate(each: Asked, machine: Machine, complete: bool) -> Branch:
         return Branch(each.chosen, Fate.open, value, bound)
     if bound is None and value is None:
         return Branch(each.chosen, Fate.infeasible, None, None)
-    return Branch(each.chosen, Fate.worse, value, bound)
+    return Branch(each.chosen, Fate.beaten, value, bound)

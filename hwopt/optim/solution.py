@@ -74,7 +74,7 @@ class Fate(enum.Enum):
     """What became of one combination of choices, as a table says it."""
 
     best = "the best"
-    worse = "proved worse"
+    beaten = "not better, proved"
     infeasible = "no design holds the budgets, proved"
     open = "open when the search stopped"
     refused = "cannot be asked"

@@ -106,8 +106,8 @@ def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):
             ["optimize", "train_cost", "--ttft-budget-s", "5"],
             "(serve_cost, serve_latency, train_and_serve), not of train",
         ),
-        (["sensitivity", "--freeze", "chip"], "'--freeze': a flag of optimize and sweep, not of sensitivity"),
-        (["optimize", "--chips", "5"], "a flag of estimate and plan, not of optimize; did you mean '--chip'?"),
+        (["sensitivity", "--freeze", "chip"], "'--freeze': a flag of optimize, compare and sweep, not of sensitivity"),
+        (["optimize", "--chips", "5"], "a flag of compare, estimate and plan, not of optimize; did you mean '--chip'?"),
         (["--json", "catalog"], "write it behind the command it belongs to"),
         (["validate", "runs.csv", "\n"], "' ' is one argument too many"),
         (["estimate"], "the following arguments are required: --workload, --chip, --chips"),
@@ -218,3 +218,18 @@ def test_names_that_no_file_can_have_are_refused_before_computing(arguments, cap
         monkeypatch.setattr(f"hwopt.{name}", never)
     error(capsys, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["optimize", "--choices", "chip"], "write field=a|b"),
+        (["optimize", "--choices", "chip=h100-sxm|h1000"], "h1000"),
+        (["optimize", "--choices", "chip=h100-sxm|b200", "--chip", "h200"], "name it once"),
+        (["optimize", "--choices", "chip=h100-sxm", "--choices", "chip=b200"], "stands twice"),
+        (["optimize", "--choices", "chip=h100-sxm|b200", "--regime", "local"], "leave out --regime local"),
+        (["optimize", "--choices", "tokens=1|2"], "is a number"),
+    ],
+)
+def test_choices_that_cannot_be_meant_are_refused_in_a_line(arguments, said, capsys):
+    assert said in error(capsys, *arguments)

@@ -1,0 +1,39 @@
+"""`hwopt compare`: a design question answered on several chips, side by side; 1 where none of them holds its budgets."""
+
+import argparse
+import math
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import NAMES, POSITIVE
+from hwopt.cli.optimize import BOUNDS, FREEZE
+from hwopt.cli.output import is_watched, show
+from hwopt.cli.question import asked_objective
+from hwopt.errors import UserError
+
+FLAGS = (
+    Flag("--chips", "to compare, of the catalogue: h100-sxm,b200,mi300x; * for all", NAMES, needed=True),
+    FREEZE,
+    BOUNDS,
+    Flag(
+        "--seconds",
+        "answer by then; chips whose turn has not come are left out (default: no limit)",
+        POSITIVE,
+        math.inf,
+    ),
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    if "chip" in options.given:
+        raise UserError("--chip: --chips names the chips to compare; leave --chip out")
+    objective = asked_objective(options)
+    from hwopt.report.comparison import comparison_document, comparison_screen
+    from hwopt.study.comparison import compare
+
+    rows = compare(
+        objective, options.chips, seconds=options.seconds, freeze=options.freeze, bounds=options.bounds,
+        progress=is_watched(options),
+    )  # fmt: skip
+    show(options, lambda: comparison_document(rows), lambda: comparison_screen(rows))
+    return 0 if any(row.feasible for row in rows) else 1

@@ -1,0 +1,153 @@
+"""Chips side by side: the proved answer of a question on each, and what would have to change for a loser to win."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from hwopt import catalog
+from hwopt.arguments import check_question, check_seconds
+from hwopt.catalog.schema import Quantity
+from hwopt.design.choices import combinations
+from hwopt.design.design import Design
+from hwopt.errors import UserError
+from hwopt.jaxprs.kept import estimated
+from hwopt.model.estimate import estimate
+from hwopt.optim.deadline import Deadline
+from hwopt.optim.optimize import optimize
+from hwopt.optim.solution import Solution
+
+MOST_CHIPS = 64
+"""Searches, each of some seconds."""
+
+FASTEST = 0.1
+"""Share of its parts' time down to which steps are tried: a tenth is not software any more."""
+
+_HALVINGS = 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """One chip's answer.
+
+    **Arguments:** `solution`: None where the question cannot be asked of the chip (`refused`) or time was over; `price` of the
+    chip as its file states it; `share`: how much more it costs than the best, of the best's objective; `winning_price_usd` of one
+    chip and `winning_level` of its steps' time, over today's, at which this very design is as good as the best; None where no
+    price or no speed makes it so.
+    """
+
+    chip: str
+    solution: Solution | None
+    price: Quantity | None
+    refused: str = ""
+    share: float | None = None
+    winning_price_usd: float | None = None
+    winning_level: float | None = None
+
+    @property
+    def feasible(self) -> bool:
+        return self.solution is not None and self.solution.feasible
+
+
+def compare(
+    objective: Any,
+    chips: Sequence[str],
+    *,
+    seconds: float = math.inf,
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    progress: bool = False,
+) -> list[Row]:
+    """A design question answered on each of some chips, each with its own proof.
+
+    **Arguments:** `objective`: a question about a machine; `chips` of the catalogue, `["*"]` for all; `seconds` for all of them
+    together; `freeze`, `bounds`, `progress` as of `optimize`.
+
+    **Returns:** a row for each chip, the best first; those that hold no design or cannot be asked behind.
+
+    **Raises:** `UserError` for an unknown chip, and for a question that names none.
+    """
+    check_question(objective, "compare")
+    if not hasattr(objective, "chip"):
+        raise UserError(
+            "compare: the question names no chip; ask about a machine, such as hwopt.objective('train_cost')"
+        )
+    every = list(chips) == ["*"]
+    deadline = Deadline(check_seconds(seconds, "compare"))
+    asked = combinations(objective, {"chip": chips}, MOST_CHIPS)
+    names = [dict(each.chosen)["chip"] for each in asked]
+    records = [catalog.record("chips", name) for name in names]  # refuses unknown ones before any work
+    rows = []
+    for name, record, each in zip(names, records, asked, strict=True):
+        price = record.quantities.get("price")
+        if deadline.over:
+            rows.append(Row(name, None, price, "time was over"))
+            continue
+        try:
+            solution = optimize(each.objective, seconds=deadline.left, freeze=freeze, bounds=bounds, progress=progress)
+        except UserError as error:
+            if not every:
+                raise
+            rows.append(Row(name, None, price, str(error)))
+            continue
+        rows.append(Row(name, solution, price))
+    return _ranked(rows)
+
+
+def _ranked(rows: Sequence[Row]) -> list[Row]:
+    """The best first, and what would make each other one as good."""
+    answers = [row.solution for row in rows if row.solution is not None and row.feasible]
+    best = min((each.objective for each in answers), default=math.nan)
+    done = [_beside(row, row.solution, best) if row.solution and row.feasible else row for row in rows]
+    return sorted(done, key=lambda row: (math.inf if row.share is None else row.share, row.solution is None))
+
+
+def _beside(row: Row, solution: Solution, best: float) -> Row:
+    price, level = _winning_price(solution, row.price, best), _winning_level(solution, best)
+    share = solution.objective / best - 1.0
+    return Row(row.chip, solution, row.price, "", share, price, level) if share > 0.0 else Row(
+        row.chip, solution, row.price, "", 0.0
+    )  # fmt: skip
+
+
+def _value(solution: Solution, design: Design) -> float:
+    """The objective of a design, by the exact model."""
+    return float(solution.problem.objective.value(estimated(estimate, *design.inputs)))
+
+
+def _winning_price(solution: Solution, price: Quantity | None, best: float) -> float | None:
+    """The price of a chip at which its design costs as little as the best: costs are linear in it."""
+    base = lambda design: design.cluster.prices.chip_base_usd
+    design, now = solution.built, solution.objective
+    own = float(base(design))
+    if price is None or own <= 0.0 or solution.chip is not None:
+        return None
+    free = _value(solution, eqx.tree_at(base, design, np.float64(0.5 * own)))
+    per_dollar = (now - free) / (0.5 * own)
+    if per_dollar <= 0.0:
+        return None
+    winning = price.si - (now - best) / per_dollar
+    return winning if winning > price.si - own else None
+
+
+def _winning_level(solution: Solution, best: float) -> float | None:
+    """How much shorter steps would have to be, over today's, for the same machine and plan to be as good as the best."""
+    stack = lambda design: design.cluster.stack
+    design = solution.built
+    if not hasattr(stack(design), "level"):
+        return None
+    where = lambda design: stack(design).level
+    now = float(where(design))
+    value = lambda share: _value(solution, eqx.tree_at(where, design, np.float64(share * now)))
+    low, high = FASTEST, 1.0
+    if not value(low) <= best:
+        return None
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if value(middle) <= best else (low, middle)
+    return low

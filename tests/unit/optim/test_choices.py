@@ -1,0 +1,152 @@
+"""One proof over all choices: the best of the branches solved alone, bounds of each, what cannot be asked."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.errors import UserError
+from hwopt.optim.bounding import bounded
+from hwopt.optim.branch_and_bound import TOLERANCE
+from hwopt.optim.choices import Asked, branches, certified_choice, grouped
+from hwopt.optim.deadline import Deadline
+from hwopt.optim.programmes import CHOICE, Programmes
+from hwopt.optim.solution import Fate, Outcome
+
+QUESTION = hwopt.objective(
+    "train_cost", workload="llama3.1-8b", tokens=1e12, global_batch=512.0, power_budget_w=5e6, capex_budget_usd=2e8,
+    time_budget_s=20 * 86400.0,
+)  # fmt: skip
+BOXES = {"tp": (1.0, 4.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 2.0)}
+CHIPS, COOLINGS = ("h100-sxm", "h200", "tpu-v5p"), ("air", "direct-liquid")
+
+
+@pytest.fixture(scope="module")
+def together():
+    return hwopt.optimize(QUESTION, choices={"chip": CHIPS, "cooling": COOLINGS}, bounds=BOXES)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    asked = {(c, k): dataclasses.replace(QUESTION, chip=c, cooling=k) for c in CHIPS for k in COOLINGS}
+    return {name: hwopt.optimize(each, bounds=BOXES, explain=False) for name, each in asked.items()}
+
+
+def test_it_is_the_best_of_all_branches_solved_alone(together, alone):
+    best = min(alone, key=lambda name: alone[name].objective if alone[name].feasible else math.inf)
+    assert together.outcome is Outcome.proved
+    assert together.chosen == dict(zip(("chip", "cooling"), best, strict=True))
+    np.testing.assert_allclose(together.objective, alone[best].objective, rtol=2 * TOLERANCE)
+    assert together.certificate.gap <= 1.01 * TOLERANCE
+
+
+def test_the_bound_of_each_branch_holds(together, alone):
+    fates = {tuple(value for _, value in each.chosen): each for each in together.choices}
+    assert fates.keys() == alone.keys()
+    for name, solution in alone.items():
+        each = fates[name]
+        if each.fate is Fate.infeasible:
+            assert not solution.feasible
+        elif solution.feasible:
+            assert each.lower_bound <= solution.objective * (1.0 + 1e-7)
+            assert each.objective is None or each.objective >= solution.certificate.lower_bound * (1.0 - 1e-7)
+    assert together.certificate.lower_bound <= min(each.objective for each in alone.values() if each.feasible)
+
+
+def test_the_order_of_choices_changes_no_answer(together):
+    turned = hwopt.optimize(
+        QUESTION, choices={"cooling": COOLINGS[::-1], "chip": CHIPS[::-1]}, bounds=BOXES
+    )  # fmt: skip
+    assert turned.chosen == together.chosen
+    np.testing.assert_allclose(turned.objective, together.objective, rtol=2 * TOLERANCE)
+
+
+def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
+    """Boxes of several machines in one batch are bounded as each machine's own are."""
+    asked = branches(QUESTION, {"chip": ("h100-sxm", "h200"), "cooling": COOLINGS}, bounds=BOXES)
+    problems = dict(enumerate(each.problem for each in asked))
+    (group,) = grouped(problems)
+    with jax.enable_x64(True):
+        lattice = group.programmes.lattice
+        boxes = lattice.initial_boxes()
+        for _ in range(4):
+            width = np.log(boxes.high / np.maximum(boxes.low, 1))
+            boxes = lattice.split(boxes, width.argmax(axis=1))[0]
+        lower = bounded(group.programmes, boxes).lower
+        for number, problem in problems.items():
+            own = boxes.low[:, lattice.at[CHOICE]] == number + 1
+            keep = [column for name, column in lattice.at.items() if name != CHOICE]
+            apart = type(boxes)(boxes.low[own][:, keep], boxes.high[own][:, keep])
+            single = hwopt.optim.choices.lattice_of(problem)
+            expected = bounded(Programmes(problem, single), apart).lower
+            np.testing.assert_array_equal(np.isinf(lower[own]), np.isinf(expected))
+            finite = np.isfinite(expected)
+            np.testing.assert_allclose(lower[own][finite], expected[finite], atol=1e-6)
+
+
+def test_machines_whose_exponents_differ_are_bounded_apart():
+    """A 72-chip domain sums over other levels of switches than a board of eight."""
+    asked = branches(QUESTION, {"chip": ("h100-sxm", "gb200", "tpu-v5p")}, bounds=BOXES)
+    groups = grouped(dict(enumerate(each.problem for each in asked)))
+    assert sorted(member for group in groups for member in group.members) == [0, 1, 2]
+    assert len(groups) == 3
+
+
+def test_where_no_combination_holds_the_budgets_it_is_proved():
+    poor = dataclasses.replace(QUESTION, capex_budget_usd=1e6)
+    answer = hwopt.optimize(poor, choices={"chip": ("h100-sxm", "h200")}, bounds=BOXES, explain=False)
+    assert answer.outcome is Outcome.infeasible and not answer.chosen
+    assert {each.fate for each in answer.choices} == {Fate.infeasible}
+
+
+def test_what_the_catalogue_has_but_cannot_be_asked_is_said():
+    answer = hwopt.optimize(
+        dataclasses.replace(QUESTION, precision="fp8"), choices={"chip": ["*"]}, bounds=BOXES, seconds=1e-3
+    )
+    refused = [each for each in answer.choices if each.fate is Fate.refused]
+    assert refused and all("fp8" in each.refused or each.refused for each in refused)
+    assert len(answer.choices) == len(hwopt.catalog.names("chips"))
+
+
+def test_an_answer_by_a_deadline_is_honest():
+    asked = branches(QUESTION, {"chip": CHIPS, "cooling": COOLINGS}, bounds=BOXES)
+    answer = certified_choice(asked, deadline=Deadline(0.0))
+    assert answer.outcome in (Outcome.best_found, Outcome.not_found)
+    assert all(each.fate in (Fate.open, Fate.best) for each in answer.choices)
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"chip": ["h100-sxm", "h1000"]}, "h1000"),
+        ({"chips": ["a"]}, "no field"),
+        ({"power_budget_w": ["a"]}, "is a number"),
+        ({"chip": ["h200", "h200"]}, "each value once"),
+        ({"precision": ["*"]}, "no list"),
+        ({"cooling": []}, "each value once"),
+        ({"chip": ["*"], "cooling": ["*"], "fabric": ["*"]}, "combinations"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(choices, words):
+    with pytest.raises(UserError, match=words):
+        hwopt.optimize(QUESTION, choices=choices)
+
+
+def test_choices_are_proved_or_not_asked():
+    with pytest.raises(UserError, match="local"):
+        hwopt.optimize(QUESTION, choices={"chip": CHIPS}, regime="local")
+    with pytest.raises(UserError, match="what a design is ported to"):
+        branches(dataclasses.replace(QUESTION, technology="3nm"), {"chip": CHIPS})
+
+
+def test_software_is_the_chips_own():
+    (first, second) = branches(QUESTION, {"chip": ("h100-sxm", "tpu-v5p")})
+    assert isinstance(first, Asked)
+    stacks = [each.problem.provenance.records["stack"].slug for each in (first, second)]
+    assert stacks == ["nemo-2024", "jax-maxtext-tpu"]
+    serving = hwopt.objective("serve_cost", precision="bf16")
+    of = lambda chip: dataclasses.replace(serving, chip=chip).problem().provenance.records["stack"].slug
+    assert of("h100-sxm") != of("tpu-v5e")
