@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from hwopt.evidence.calibration.observations import Observations, complete
 from hwopt.evidence.calibration.published import RUNS, Evidence, gather, save, scored_literature, study_weights
 from hwopt.evidence.intervals import TERMS
 from hwopt.evidence.protocol import study
-from hwopt.evidence.validation import validate
 from hwopt.evidence.validation.score import Cell, CellErrors, cells_of, fit_baseline, release_spread
 from hwopt.plot.accuracy import plot_accuracy
 from tests.benchmark import plan_ranking, release
@@ -232,6 +232,24 @@ def _worst_lines(observations: Observations, errors: np.ndarray) -> list[str]:
     ]
 
 
+def _left_out(evidence: Evidence) -> dict[str, Any]:
+    """Complete runs of open studies, their study left out, as `validate` tells of rows."""
+    observations = evidence.observations
+    errors, over = observations.errors(evidence.by_source), observations.over_cells(evidence.by_source)
+    rows = [
+        {"status": "scored", "counts": complete(row) and not row.left_out, "accelerator": row.accelerator,
+         "predicted": row.row.measured_value * (1.0 + error), "measured": row.row.measured_value,
+         "metric": row.row.measured_metric, "chips": row.row.num_gpus}
+        for row, error in zip(observations.rows, errors, strict=True)
+    ]  # fmt: skip
+    summary = {
+        "constants": "calibrated, study left out",
+        "median_abs_error": over.median_abs_error,
+        "cells": over.cells,
+    }
+    return {"rows": rows, "summary": summary}
+
+
 def _source_lines(evidence: Evidence) -> list[str]:
     """Each source, left out and fitted."""
     observations = evidence.observations
@@ -255,9 +273,7 @@ def main() -> None:
     catalog.forget_calibrations()
     table = accuracy_table(evidence)
     (ROOT / "results" / "reference" / "accuracy.txt").write_text(table, encoding="utf-8")
-    plot_accuracy(
-        validate(ROOT / "hwopt" / "data" / "runs" / "train.csv"), ROOT / "results" / "figures" / "accuracy.png"
-    )
+    plot_accuracy(_left_out(evidence), ROOT / "results" / "figures" / "accuracy.png")
     print(table)
 
 
