@@ -18,12 +18,13 @@ def choice_lines(rows: Sequence[Branch], unit: str) -> list[str]:
         return []
     width = max(len(each.name) for each in rows[:MOST_SHOWN])
     lines = heading("Choices")
-    lines += [f"  {each.name:<{width}}  {_words(each, unit)}" for each in rows[:MOST_SHOWN]]
+    lines += [f"  {each.name:<{width}}  {outcome_words(each, unit)}" for each in rows[:MOST_SHOWN]]
     more = len(rows) - MOST_SHOWN
     return [*lines, f"  and {more} more, none of them better; all with --json"] if more > 0 else lines
 
 
-def _words(each: Branch, unit: str) -> str:
+def outcome_words(each: Branch, unit: str) -> str:
+    """What became of a combination, in words."""
     if each.fate is Fate.best and each.objective is not None:
         return f"{pretty(each.objective, unit, 5)}: the best"
     if each.fate is Fate.refused:

@@ -12,6 +12,7 @@ from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServe
 from hwopt.optim.solution import Outcome, Solution
 from hwopt.report import machine, screens
 from hwopt.report.bill import bill_cells, rented
+from hwopt.report.choices_words import outcome_words
 from hwopt.report.layout import MODEL_ONLY, budget_words
 from hwopt.report.page import pieces, sheet, swings
 from hwopt.report.page.markup import Html, element, p
@@ -43,6 +44,7 @@ def optimum_page(
             _budgets(solution),
             _design(solution),
             _bill(solution),
+            _choices(solution),
             *(_splits(title, report) for title, report in machines),
             _chip(solution),
             swings.section_of(*sensitivities, problem.name) if solution.feasible else None,
@@ -135,6 +137,16 @@ def _bill(solution: Solution) -> Html:
     table = pieces.table("the bill", ("part", "count", "each", "price", "power"), bill_cells(solution))
     note = "Rented: what the landlord buys costs nothing here." if rented(solution) else ""
     return sheet.section("What is bought", table, note=note or "At full load on the design day.")
+
+
+def _choices(solution: Solution) -> Html | None:
+    """What became of each combination of choices."""
+    if not solution.choices:
+        return None
+    unit = solution.problem.objective.unit
+    rows = [[each.name, outcome_words(each, unit)] for each in solution.choices]
+    table = pieces.table("the choices", ("combination", "what is proved of it"), rows)
+    return sheet.section("Choices", table, note="One search bounded them all, against one best design.")
 
 
 def _splits(title: str, report: Report) -> list[Html]:
