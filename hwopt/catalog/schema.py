@@ -162,9 +162,15 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
         if part and not 1e-30 <= to_si(part, quantity.unit) <= 1e30:
             raise UserError(f"{at} has {name} = {part} {quantity.unit}, which nothing has; is the unit right?")
     low, high = quantity.low, quantity.high
-    if (low is not None and low > quantity.value) or (high is not None and high < quantity.value):
-        raise UserError(f"{at} = {quantity.value} lies outside its own range {low} .. {high}")
-    return quantity
+    if low is not None and high is not None and low > high:
+        raise UserError(f"{at} has its range {low} .. {high} the wrong way round")
+    # A value of one's own, put into a copy of an entry, widens the range that stands there.
+    return quantity.model_copy(
+        update={
+            "low": None if low is None else min(low, quantity.value),
+            "high": None if high is None else max(high, quantity.value),
+        }
+    )
 
 
 def _explain(failure: pydantic.ValidationError) -> str:

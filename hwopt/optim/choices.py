@@ -148,6 +148,8 @@ def certified_choice(
     deadline = deadline or Deadline()
     problems = {i: each.problem for i, each in enumerate(asked) if each.problem is not None}
     groups = grouped(problems)
+    for group in groups:  # traced once for all members, and before anything is compiled, as `by_deadline` asks
+        ExactModel(group.programmes.problem).prepare()
     results = [each.result for each in groups]
 
     def question() -> Question:

@@ -54,6 +54,10 @@ TABLE = (
         "reference/solver_throughput.txt", "python tests/benchmark/throughput.py", writes_itself=True, measured=True
     ),
     Result("reference/sweeps.txt", "python tests/benchmark/sweeps.py", writes_itself=True, measured=True),
+    Result(
+        "reference/calculon.txt", "python -m tests.benchmark.calculon", writes_itself=True, measured=True
+    ),  # needs its checkout
+    Result("reference/choices.txt", "python -m tests.benchmark.choices", writes_itself=True, measured=True),
     Result("reference/seconds.txt", "python -m tests.benchmark.seconds", writes_itself=True, measured=True),
 )
 

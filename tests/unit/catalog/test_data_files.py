@@ -95,6 +95,29 @@ def test_a_good_file_of_ones_own_loads(tmp_path):
     assert catalog.sources_of(held, held) == sorted(set(catalog.sources_of(held)))
 
 
+def test_a_value_of_ones_own_widens_the_range_of_the_entry_it_was_copied_from(tmp_path):
+    """A site a third cheaper than the catalogue's cheapest was refused."""
+    path = tmp_path / "mine.toml"
+    path.write_text(COOLING + f"heat_captured = {GOOD}".replace("}", ", low = 2, high = 3 }") + "\n")
+    found = catalog.record("cooling", path).quantities["heat_captured"]
+    assert (found.low, found.value, found.high) == (1.2, 1.2, 3.0)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(str(data_root())).rglob("*.toml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_values_that_are_shipped_lie_within_their_own_ranges(path):
+    def numbers(table):
+        for value in table.values():
+            if isinstance(value, dict) and {"value", "unit"} <= value.keys():
+                yield value
+            elif isinstance(value, dict):
+                yield from numbers(value)
+
+    for each in numbers(tomllib.loads(path.read_text(encoding="utf-8"))):
+        assert each.get("low", each["value"]) <= each["value"] <= each.get("high", each["value"]), each
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -109,7 +132,7 @@ def test_a_good_file_of_ones_own_loads(tmp_path):
         (f"heat_captured = {GOOD}".replace("1.2", '"1.2"'), "heat_captured"),
         (f"heat_captured = {GOOD}".replace("1.2", "true"), "heat_captured"),
         (f"heat_captured = {GOOD}".replace("}", ", lo = 1 }"), "unknown key 'lo'"),
-        (f"heat_captured = {GOOD}".replace("}", ", low = 2 }"), "outside its own range"),
+        (f"heat_captured = {GOOD}".replace("}", ", low = 2, high = 1 }"), "the wrong way round"),
         (f"heat_captured = {GOOD}".replace('"1"', '"percent"'), "unknown unit 'percent'"),
         (f"heat_captured = {GOOD}".replace('"1"', '"kW"'), "SI unit is '1'"),
         ("heat_captured = 0.9", "must be a table"),
