@@ -82,6 +82,10 @@ def _line(
     return known.only(lambda outputs: [outputs[name] for name in names]).line, names
 
 
+_FREE = -1
+"""Mark of what follows from variables."""
+
+
 @cache
 def exponents(form: Form, tree: Any, shapes: tuple) -> tuple[int, ...]:
     """Places of a template's numbers (`flat_numbers`) that the exponent of something free follows from: machines that differ in
@@ -89,18 +93,14 @@ def exponents(form: Form, tree: Any, shapes: tuple) -> tuple[int, ...]:
     """
     line = _general(form, tree, shapes).line
     leaves = sum(math.prod(shape) for shape in shapes)
-    follows = {id(symbol): 1 << i if i < leaves else FREE for i, symbol in enumerate(line.inputs)}
+    follows = {id(symbol): 1 << i if i < leaves else _FREE for i, symbol in enumerate(line.inputs)}
     found = 0
     for symbol in line.operations:
         each = [follows[id(part)] if isinstance(part, Symbol) else 0 for part in symbol.arguments]
         if symbol.name == "pow" and each[0] < 0:
             found |= max(each[1], 0)
-        follows[id(symbol)] = FREE if min(each, default=0) < 0 else reduce(operator.or_, each, 0)
+        follows[id(symbol)] = _FREE if min(each, default=0) < 0 else reduce(operator.or_, each, 0)
     return tuple(i for i in range(leaves) if found >> i & 1)
-
-
-FREE = -1
-"""Mark of what follows from variables."""
 
 
 def _needed(outputs: Iterable[str], learns: bool) -> list[str]:

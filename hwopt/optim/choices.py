@@ -157,7 +157,7 @@ def certified_choice(
         best = min(groups, key=lambda each: each.result.value)
         at, point = (min(problems), None) if best.result.point is None else best.winner()
         result = replace(_together(results), point=point, value=best.result.value, design=best.result.design)
-        among = f"{len(problems)} combinations of choices, all bounded; of the one shown "
+        among = f"{len(problems)} combinations of choices; of the one shown "
         return Question(
             problems[at], lattice_of(problems[at]), ExactModel(problems[at]).prepare(), deadline, result, among
         )
@@ -172,7 +172,7 @@ def certified_choice(
             return judged(best, best_design(best, best.problem, best.result.point))
 
     solution = by_deadline(deadline, work, lambda: cut_short(question()))
-    return replace(solution, choices=_fates(asked, groups, solution))
+    return replace(solution, choices=_fates(asked, problems, groups, solution))
 
 
 def _together(results: Sequence[SearchResult]) -> SearchResult:
@@ -196,17 +196,21 @@ def _show(bar: tqdm, now: Sequence[SearchResult]) -> None:
     bar.set_postfix_str(f"{done} of {len(now)} lattices, {sum(each.boxes for each in now):,} boxes bounded, {gap}")
 
 
-def _fates(asked: Sequence[Asked], groups: Sequence[Group], solution: Solution) -> tuple[Branch, ...]:
-    """What became of each combination, the best first."""
+def _fates(
+    asked: Sequence[Asked], problems: Mapping[int, Problem], groups: Sequence[Group], solution: Solution
+) -> tuple[Branch, ...]:
+    """What became of each combination: the best first, what cannot be asked last."""
     rows = {i: Branch(each.chosen, Fate.refused, None, None, each.refused) for i, each in enumerate(asked)}
     for group in groups:
         for i, machine in zip(group.members, group.machines, strict=True):
             rows[i] = _fate(asked[i], machine, group.result.complete)
     if solution.feasible:
-        first = min(rows, key=lambda i: math.inf if (value := rows[i].objective) is None else value)
+        first = next(i for i, problem in problems.items() if problem is solution.problem)
         rows[first] = replace(rows[first], fate=Fate.best, objective=solution.objective)
     known = lambda row: next((x for x in (row.objective, row.lower_bound) if x is not None), math.inf)
-    return tuple(sorted(rows.values(), key=lambda row: (row.fate is not Fate.best, known(row))))
+    return tuple(
+        sorted(rows.values(), key=lambda row: (row.fate is not Fate.best, row.fate is Fate.refused, known(row)))
+    )
 
 
 def _fate(each: Asked, machine: Machine, complete: bool) -> Branch:

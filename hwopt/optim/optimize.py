@@ -65,6 +65,8 @@ def optimize(
     if regime not in REGIMES:
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
+        if choices and len(designs):
+            raise UserError("optimize: designs are points of one question's lattice: leave them out, or the choices")
         if choices:
             return _choose(
                 objective,

@@ -9,11 +9,11 @@ from hwopt.report.screens import PRICED
 from hwopt.study.comparison import Row
 from hwopt.units import pretty
 
-KINDS = {"datasheet": "list", "measured": "list", "paper": "published", "derived": "derived"}
+KINDS = {"datasheet": "list", "measured": "paid", "paper": "published", "derived": "derived"}
 """How a price was come by -> its word in the table; all else is an estimate."""
 
-METRICS = (("run_time_s", "s"), ("peak_power_w", "W"), ("capex_usd", "USD"))
-"""Of a machine's report, and their units."""
+METRICS = ("run_time_s", "peak_power_w", "capex_usd")
+"""Of a machine's report, as far as its kind has them."""
 
 
 def price_kind(row: Row) -> str:
@@ -66,7 +66,7 @@ def _entry(row: Row) -> dict[str, Any]:
         "lower_bound": None if known is None else known.certificate.lower_bound,
         "gap": None if known is None else known.certificate.gap,
         "chips": None if known is None else number(known.built.cluster.chips),
-        **{name: None if report is None or not hasattr(report, name) else number(getattr(report, name)) for name, _ in METRICS},
+        **{name: None if report is None or not hasattr(report, name) else number(getattr(report, name)) for name in METRICS},
         "binding": binding(row),
         "price_usd": None if price is None else price.si,
         "price_kind": price_kind(row) or None,

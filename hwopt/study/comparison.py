@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
 import numpy as np
+from scipy.optimize import root_scalar
 
 from hwopt import catalog
 from hwopt.arguments import check_question, check_seconds
@@ -27,8 +28,6 @@ MOST_CHIPS = 64
 
 FASTEST = 0.1
 """Share of its parts' time down to which steps are tried: a tenth is not software any more."""
-
-_HALVINGS = 30
 
 
 @dataclass(frozen=True)
@@ -108,11 +107,12 @@ def _ranked(rows: Sequence[Row]) -> list[Row]:
 
 
 def _beside(row: Row, solution: Solution, best: float) -> Row:
-    price, level = _winning_price(solution, row.price, best), _winning_level(solution, best)
+    """The row with how far it is from the best, and what would take it there."""
     share = solution.objective / best - 1.0
-    return Row(row.chip, solution, row.price, "", share, price, level) if share > 0.0 else Row(
-        row.chip, solution, row.price, "", 0.0
-    )  # fmt: skip
+    if share == 0.0:
+        return replace(row, share=0.0)
+    price, level = _winning_price(solution, row.price, best), _winning_level(solution, best)
+    return replace(row, share=share, winning_price_usd=price, winning_level=level)
 
 
 def _value(solution: Solution, design: Design) -> float:
@@ -121,33 +121,27 @@ def _value(solution: Solution, design: Design) -> float:
 
 
 def _winning_price(solution: Solution, price: Quantity | None, best: float) -> float | None:
-    """The price of a chip at which its design costs as little as the best: costs are linear in it."""
+    """The price of a chip at which its design costs as little as the best: costs are linear in it. As its file states prices, of
+    which a list of prices may pay a share.
+    """
     base = lambda design: design.cluster.prices.chip_base_usd
     design, now = solution.built, solution.objective
     own = float(base(design))
     if price is None or own <= 0.0 or solution.chip is not None:
         return None
-    free = _value(solution, eqx.tree_at(base, design, np.float64(0.5 * own)))
-    per_dollar = (now - free) / (0.5 * own)
-    if per_dollar <= 0.0:
+    halved = _value(solution, eqx.tree_at(base, design, np.float64(0.5 * own)))
+    per_dollar = (now - halved) / (0.5 * own)
+    if per_dollar <= 0.0 or (less := (now - best) / per_dollar) >= own:
         return None
-    winning = price.si - (now - best) / per_dollar
-    return winning if winning > price.si - own else None
+    return price.si - less / solution.problem.provenance.records["prices"].si("price_factor")
 
 
 def _winning_level(solution: Solution, best: float) -> float | None:
     """How much shorter steps would have to be, over today's, for the same machine and plan to be as good as the best."""
-    stack = lambda design: design.cluster.stack
+    where = lambda design: design.cluster.stack.level
     design = solution.built
-    if not hasattr(stack(design), "level"):
+    if not hasattr(design.cluster.stack, "level"):  # of software that serves
         return None
-    where = lambda design: stack(design).level
     now = float(where(design))
-    value = lambda share: _value(solution, eqx.tree_at(where, design, np.float64(share * now)))
-    low, high = FASTEST, 1.0
-    if not value(low) <= best:
-        return None
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if value(middle) <= best else (low, middle)
-    return low
+    above = lambda share: _value(solution, eqx.tree_at(where, design, np.float64(share * now))) - best
+    return None if above(FASTEST) > 0.0 else float(root_scalar(above, bracket=(FASTEST, 1.0), rtol=1e-9).root)

@@ -38,6 +38,7 @@ def test_a_loser_wins_at_the_price_and_at_the_speed_that_it_is_told(rows):
     best = rows[0].solution.objective
     losers = [row for row in rows if row.feasible and row.share]
     assert losers
+    assert any(row.winning_price_usd for row in losers) and any(row.winning_level for row in losers)
     for row in losers:
         design, goal = row.solution.built, row.solution.problem.objective
         value = lambda changed, goal=goal: float(goal.value(estimated(estimate, *changed.inputs)))
@@ -50,6 +51,20 @@ def test_a_loser_wins_at_the_price_and_at_the_speed_that_it_is_told(rows):
             level = lambda d: d.cluster.stack.level
             faster = eqx.tree_at(level, design, np.float64(row.winning_level * float(level(design))))
             np.testing.assert_allclose(value(faster), best, rtol=1e-6)
+
+
+def test_a_winning_price_is_in_the_terms_of_the_file_whatever_the_list_pays():
+    """Lists of prices pay a share of what a chip's file states."""
+    held = dataclasses.replace(QUESTION, prices="hyperscale")
+    rows = hwopt.compare(held, ("h100-sxm", "h200"), bounds=BOXES)
+    loser = rows[1]
+    factor = hwopt.catalog.record("prices", "hyperscale").si("price_factor")
+    base = lambda d: d.cluster.prices.chip_base_usd
+    less = factor * (loser.price.si - loser.winning_price_usd)
+    cheaper = eqx.tree_at(base, loser.solution.built, np.float64(float(base(loser.solution.built)) - less))
+    value = float(loser.solution.problem.objective.value(estimated(estimate, *cheaper.inputs)))
+    np.testing.assert_allclose(value, rows[0].solution.objective, rtol=1e-6)
+    assert factor != 1.0
 
 
 def test_screen_and_document_say_the_same(rows):
