@@ -145,11 +145,10 @@ def test_a_box_without_stages_is_an_answer(capsys):
     ids=["default", "a budget of loss", "two machines"],
 )
 def test_an_answer_is_there_when_the_time_is_over(objective, fields):
-    """Counting the designs of a loss budget once took 4 s behind the deadline, looking at those of two machines 11 s."""
+    """Looking at the designs of two machines was once begun behind the deadline."""
     asked = problem(objective, {}, **fields)
-    begun = time.thread_time()  # of this thread: other work on the machine does not count
     answer = hwopt.optimize(asked, seconds=1e-3)
-    assert time.thread_time() - begun < 7.0  # one to two of them trace the exact model
+    assert "before the first bounds" in answer.certificate.scope or answer.outcome is Outcome.not_found
     assert answer.outcome in (Outcome.best_found, Outcome.not_found)
     lines = solution_screen(answer).splitlines()
     assert not any("nan" in line.split() or line.endswith("nan") for line in lines)
