@@ -33,18 +33,18 @@ _BUDGETS = {
 
 _CHOICES = CHOICES | {
     "pool": "memory beyond HBM, else what the chip's servers have",
-    "offload": "what waits there: none, or optimizer, activations, weights, with + between",
+    "offload": "what waits there: none, or optimizer, activations, weights, with + between; else what is best",
     "lines": "what joins them, else continental",
     "local_steps": "steps between their exchanges; 1 is synchronous",
     "law": "how loss follows from parameters, tokens and batch",
-    "recompute": "activations computed again in the backward pass: none, selective, full",
+    "recompute": "activations computed again in the backward pass: none, selective, full; else what is best",
     "sequence_length": "tokens a sequence",
     "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
     "global_batch": "sequences a step, where no loss is asked for",
 }
 
-_PLAN = ("tp", "pp", "virtual_stages", "micro_batch", "fullest_stage", "last_stage")
+_PLAN = ("tp", "cp", "pp", "virtual_stages", "micro_batch", "zero", "fullest_stage", "last_stage")
 _POOL = ("pool_capacity_bytes", "pool_bandwidth_bytes_per_s")
 
 
@@ -53,11 +53,11 @@ class TrainingQuestion(MachineQuestion):
     """Fields and default space of a question about one training run. Budgets at infinity are not asked for."""
 
     pool: str = ""
-    offload: str = "none"
+    offload: str = ""
     lines: str = ""
     local_steps: float = 1.0
     law: str = "chinchilla-epoch"
-    recompute: str = "none"
+    recompute: str = ""
     tokens: float = 15.6e12
     global_batch: float = 2048.0
     sequence_length: float = 8192.0
@@ -74,7 +74,7 @@ class TrainingQuestion(MachineQuestion):
 
     def _offloaded(self) -> dict[str, float]:
         """Shares of the plan that lie in the memory pool."""
-        parts = [] if self.offload == "none" else [part.strip() for part in self.offload.split("+")]
+        parts = [] if self.offload in ("", "none") else [part.strip() for part in self.offload.split("+")]
         for part in parts:
             if part not in OFFLOADS:
                 raise UserError(
@@ -101,11 +101,14 @@ class TrainingQuestion(MachineQuestion):
         stated = self._fields("sequence_length", "global_batch", "precision", "tokens", "law", "checkpoint_interval_s")
         run = catalog.training_run(self.workload, **stated)
         cluster = self._machine(continuous, pool=self.pool or None, lines=self.lines or None)
-        plan = catalog.plan(run, 1, recompute=self.recompute, sequence_parallel="yes", **self._offloaded())
+        plan = catalog.plan(run, 1, recompute=self.recompute or "none", sequence_parallel="yes", **self._offloaded())
         plan = eqx.tree_at(lambda p: p.local_steps, plan, self._local_steps())
         template = Design(run, cluster, plan, self._project())
         # A pool in the price of the hosts is what it is; one that is paid for is sized.
-        pooled = _POOL if self._offloaded() and float(cluster.pool.usd_per_byte) > 0.0 else ()
+        has_pool = self.offload != "none" and float(cluster.pool.capacity_bytes) > 0.0
+        pooled = _POOL if has_pool and float(cluster.pool.usd_per_byte) > 0.0 else ()
+        chosen = () if self.recompute else ("recompute",)
+        chosen += tuple(f"{part}_tier" for part in OFFLOADS) if has_pool and not self.offload else ()
         hardware = self._hardware(template, continuous)
         experts = float(run.model.experts)
         degrees = (variable("ep", 1.0, experts),) if experts > 1 else ()
@@ -117,7 +120,7 @@ class TrainingQuestion(MachineQuestion):
             variables=(
                 KNOWN["chips"],
                 *hardware,
-                *(KNOWN[name] for name in (*pooled, *_PLAN)),
+                *(KNOWN[name] for name in (*pooled, *_PLAN, *chosen)),
                 *degrees,
                 *self._workload_variables(),
             ),

@@ -1,25 +1,32 @@
 """`hwopt plan`: the best integer plan of a cluster, by exhaustion; 1 where none fits and holds the limits."""
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import POSITIVE, SETTINGS, SWITCH, TEXT, integer, number, one_of
 from hwopt.cli.output import show
+from hwopt.cli.question import CHOICES
+from hwopt.errors import UserError
 
 EXPORTS = ("megatron",)
 """Frameworks whose launch settings can be printed."""
 
 FLAGS = (
-    *CLUSTER,
+    *(replace(each, needed=False) if each.name == "--chip" else each for each in CLUSTER),
     Flag("--objective", "metric to make least: step_time_s (default), run_cost_usd, ...; of a service cost_per_token_usd "
          "(default), ...", TEXT),
-    Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: 0 offloaded, 1 step)", SETTINGS,
-         modes=TRAINING),
+    Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
+         SETTINGS, modes=TRAINING),
     Flag("--top", "how many of the next best plans to list", integer(most=1000), 5),
     Flag("--export", f"print only launch settings for a framework: {', '.join(EXPORTS)}", one_of(*EXPORTS), modes=TRAINING),
     Flag("--ttft-limit-s", "limit of the time to first token, s (default: no limit)", POSITIVE, modes=PREFILL),
     Flag("--tpot-limit-s", "limit of the time per output token, s (default: no limit)", POSITIVE, modes=DECODE),
+    replace(CHOICES, meaning="flags of the cluster, every combination of their values: chip=h100-sxm|b200,"
+            "cooling=air|direct-liquid; * for all of the catalogue"),
     Flag("--disaggregate", "prefill and decode on separate groups of chips", SWITCH, False, modes=DISAGGREGATED),
 )  # fmt: skip
 
@@ -28,11 +35,21 @@ _LIMITS = {"ttft_limit_s": "time_to_first_token_s", "tpot_limit_s": "time_per_ou
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
+    if options.choices:
+        from hwopt.cli.cluster_choices import best_of_clusters
+
+        asked, work, search, rows = best_of_clusters(options, searched)
+        return _show(asked, work, search, rows)
+    if options.chip is None:
+        raise UserError("--chip is needed: hwopt plan --workload llama3.1-8b --chip h100-sxm --chips 8")
+    return _show(options, *searched(options))
+
+
+def searched(options: argparse.Namespace) -> tuple[Any, Any]:
+    """The `Work` of the flags, and the `PlanSearch` of its best plan."""
     from hwopt import catalog
     from hwopt.cli.work import work_of
-    from hwopt.optim.plan_search import best_plan, fitting_chips
-    from hwopt.report import megatron
-    from hwopt.report.plans import plan_screen, plan_search_document
+    from hwopt.optim.plan_search import best_plan
 
     work = work_of(options, FLAGS)
     common = {} if options.hold is None else catalog.parse_plan(options.hold)
@@ -45,6 +62,16 @@ def run(options: argparse.Namespace) -> int:
         limits={metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None},
         disaggregate=options.disaggregate,
     )
+    return work, search
+
+
+def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> int:
+    """Print the best plan, and what became of each choice (`Branch`); the exit code."""
+    from hwopt.optim.plan_search import fitting_chips
+    from hwopt.report import megatron
+    from hwopt.report.choices_words import choice_lines, choices_document
+    from hwopt.report.plans import plan_screen, plan_search_document
+
     if search.feasible and options.export is not None:
         settings = megatron.megatron_settings(work.workload, search.best.plan)
         document = lambda: megatron.megatron_document(settings)
@@ -54,7 +81,10 @@ def run(options: argparse.Namespace) -> int:
         if not (search.feasible or options.disaggregate) and list(search.best.report.violations()) == ["memory"]:
             fitting = fitting_chips(work.workload, work.cluster, options.chips)
         around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
-        document = lambda: plan_search_document(search, *around)
-        screen = lambda: plan_screen(search, work.title, *around)
+        also = {"choices": choices_document(rows)} if rows else {}
+        document = lambda: plan_search_document(search, *around) | also
+        screen = lambda: "\n".join(
+            [plan_screen(search, work.title, *around), *choice_lines(rows, search.objective.unit)]
+        )
     show(options, lambda: work.document | document(), screen)
     return 0 if search.feasible else 1

@@ -1,17 +1,19 @@
 """`hwopt sensitivity`: how the best cluster of a design question answers to assumptions; 1 where none holds its budgets."""
 
 import argparse
+from dataclasses import replace
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, NAMES, PATH
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
-from hwopt.cli.question import SEED, asked_objective
+from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
 
 FLAGS = (
     Flag("--figure", "also draw what each input's range is worth to this image file", PATH),
     Flag("--metrics", "numbers of the report to tabulate: step_time_s,mfu,...", NAMES, ()),
     Flag("--top", "how many inputs to list", INTEGER, 12),
+    CHOICES,
     SEED,
 )
 
@@ -19,9 +21,17 @@ FLAGS = (
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     figure, objective = figure_path(options), asked_objective(options)
+    check_choices(options)
+    from hwopt.optim.optimize import optimize
+    from hwopt.report.choices_words import choice_lines, choices_document
     from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
     from hwopt.study.sensitivity import NoOptimum, sensitivity
 
+    rows, unit = (), ""
+    if options.choices:  # the assumptions asked about are those of the best
+        best = optimize(objective, seed=options.seed, progress=is_watched(options), choices=options.choices)
+        rows, unit = best.choices, best.problem.objective.unit
+        objective = replace(objective, **best.chosen)
     try:
         answer = sensitivity(objective, metrics=options.metrics, seed=options.seed, progress=is_watched(options))
     except NoOptimum as reason:
@@ -32,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
         from hwopt.plot.tornado import plot_tornado
 
         plot_tornado(answer, figure)
-    constants = {"constants": answer.problem.provenance.mode}
-    show(options, lambda: sensitivity_document(answer) | constants, lambda: sensitivity_screen(answer, options.top))
+    also = {"constants": answer.problem.provenance.mode} | ({"choices": choices_document(rows)} if rows else {})
+    screen = lambda: "\n".join([sensitivity_screen(answer, options.top), *choice_lines(rows, unit)])
+    show(options, lambda: sensitivity_document(answer) | also, screen)
     return 0

@@ -59,7 +59,7 @@ def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int
             raise UserError(
                 f"choices: '{field}' is a number, not a choice: sweep each apart, or ask hwopt.frontier about budgets"
             )
-        values[field] = _values(field, each)
+        values[field] = values_of(field, each)
     count = math.prod(map(len, values.values()))
     if count > most:
         raise UserError(f"choices: {count} combinations; at most {most}: ask about some of them apart")
@@ -68,8 +68,11 @@ def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int
     return [Combination(row, dataclasses.replace(asked, **dict(row)) if row else asked) for row in rows]
 
 
-def _values(field: str, named: Sequence[str]) -> list[str]:
-    """The values of a choice."""
+def values_of(field: str, named: Sequence[str]) -> list[str]:
+    """The values of a choice, `*` for all of the catalogue.
+
+    **Raises:** `UserError` where the catalogue has no list of it, and for a value named twice.
+    """
     if list(named) == [EVERY]:
         if field not in KINDS:
             raise UserError(f"choices: {field}={EVERY}: the catalogue has no list of it; name its values, a|b|c")

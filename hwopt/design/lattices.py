@@ -73,35 +73,53 @@ def without_lattice(problem: Problem) -> str:
     return f"integers {', '.join(dict.fromkeys(strange))} are not branched on" if strange else ""
 
 
+_SWITCHES = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
+"""Counts of a training plan that stand for kinds: what is recomputed, sharded, kept in another memory."""
+
+LEAST_CONTEXT_TOKENS = 1024
+"""Tokens of a sequence that context parallelism leaves a chip at least: below, its ring passes outlast their attention."""
+
+
+def contexts(sequence: int) -> list[int]:
+    """Context parallel degrees: powers of two that leave a chip enough tokens, in two equal halves (causal balance)."""
+    powers = (2**i for i in range(1, 20))
+    return [1, *(c for c in powers if sequence % (2 * c) == 0 and sequence >= c * LEAST_CONTEXT_TOKENS)]
+
+
 _LOOKED_AT_STAGES = tuple(2**k for k in range(8))
 _LOOKED_AT_MICRO_BATCHES = (1, 2)
+_LOOKED_AT_SWITCHES = ((1, 1, 1, 1, 1), (3, 1, 1, 1, 1), (1, 1, 1, 1, 2))
 
 
 def _training_system(ranges: Ranges) -> System:
     """The integers of a training run on a machine."""
-    run, cluster, plan, _ = ranges.template
-    of, sites, context = ranges.of, count_of(cluster.sites.count), count_of(plan.cp)
+    run, cluster, _, _ = ranges.template
+    of, sites, sequence = ranges.of, count_of(cluster.sites.count), count_of(run.sequence_length)
     experts = max(count_of(run.model.experts), 1)
     layers = None if ranges.frees("layers") else count_of(run.model.layers)
     most_chunks = layers + 2.0 if layers else Allowed(("layers",), lambda x: x["layers"] + 2.0)
     relations: list[Relation] = [
-        Product(("tp", "pp", "dp"), (), *of("chips"), coefficient=context, name="chips", follows="dp"),
+        Product(("tp", "cp", "pp", "dp"), (), *of("chips"), name="chips", follows="dp"),
         Product(("dp", "micro_batch", "micro_batches"), (), *of("global_batch_sequences"),
                 name="global_batch_sequences", follows="micro_batches"),
         Product(("tp", "groups"), (), *of("scale_up_domain"), name="scale_up_domain", follows="groups"),
         at_most(("pp", "virtual_stages"), most_chunks),  # embedding and head may fill a chunk each
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
         When("virtual_stages", 2, Divides(("pp",), ("micro_batches",))),  # whole rounds of an interleaved schedule
-        Divides(("ep",), ("tp", "dp"), sites, context),  # whole sets of experts at each site
+        Divides(("ep",), ("tp", "cp", "dp"), sites),  # whole sets of experts at each site
         Divides((), ("dp",), sites),
+        Divides(("tp", "cp"), (), multiple=sequence),  # a sequence's tokens are split evenly
+        When("pp", 2, at_most(("zero",), 1.0)),  # a pipeline would reduce gradients after each micro-batch
         *machine_relations(ranges),
-        *whole_racks(ranges, ("tp", "pp", "dp"), context),
+        *whole_racks(ranges, ("tp", "cp", "pp", "dp")),
     ]  # fmt: skip
     shape = () if layers else (integer("layers", of("layers"), rounding=-1),)
     most_batch = of("global_batch_sequences")[1]
     coordinates = (
         integer("tp", of("tp"), among=_tensor_degrees(ranges), role=Role.root, near=3),
+        integer("cp", of("cp"), among=contexts(sequence), role=Role.root, near=1),
         integer("ep", of("ep"), among=divisors(experts), role=Role.root, pseudo_cost=0.05),
+        *(integer(name, of(name), role=Role.kind) for name in _SWITCHES),
         *shape,
         integer("pp", of("pp"), pseudo_cost=0.02, near=8),
         integer("micro_batch", of("micro_batch"), pseudo_cost=0.01, near=2),
@@ -133,8 +151,8 @@ def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
     group = plan.groups[prefix]
     if not float(group.sequence_parallel):
         return degrees
-    sequence, context = count_of(workload.sequence_length), count_of(group.cp)
-    return [t for t in degrees if t == 1 or sequence % (t * context) == 0]
+    sequence = count_of(workload.sequence_length)
+    return [t for t in degrees if t == 1 or sequence % (t * count_of(group.cp)) == 0]
 
 
 def _pieces(ranges: Ranges) -> tuple[Piece, ...]:
@@ -149,16 +167,20 @@ def _looks(of: Any, layers: int) -> tuple[Look, ...]:
     """Common plans: stages in powers of two, chunks one or as many as fit, small micro-batches."""
     most = int(of("virtual_stages")[1])
     return tuple(
-        {"pp": stages, "virtual_stages": chunks, "micro_batch": size}
+        {"pp": stages, "virtual_stages": chunks, "micro_batch": size} | dict(zip(_SWITCHES, switches, strict=True))
         for stages in _LOOKED_AT_STAGES
         for chunks in dict.fromkeys((1, min(most, max(1, (layers + 2) // stages)) if stages > 1 else 1))
         for size in _LOOKED_AT_MICRO_BATCHES
+        for switches in _LOOKED_AT_SWITCHES
     )
 
 
 _TRAINING_WORDS = {
     "tp": "tensor parallel degrees that divide the heads and the sequence",
     "ep": "expert parallel degrees that divide the experts", "pp": "any number of stages, uneven ones too",
+    "cp": "context parallel degrees", "zero": "ZeRO stages (1 in a pipeline)", "recompute": "recomputation none, selective or full",
+    "weights_tier": "weights in HBM or the pool", "optimizer_tier": "the optimizer likewise",
+    "activations_tier": "activations likewise",
     "virtual_stages": "chunks a stage", "micro_batch": "micro-batches", "chips": "replicas",
     "global_batch_sequences": "full batches", **MACHINE_WORDS,
 }  # fmt: skip
@@ -172,10 +194,12 @@ def _training_fixed(ranges: Ranges) -> list[str]:
     recompute = "full" if float(plan.recompute_full) else "selective" if float(plan.recompute_attention) else "no"
     sharding = "ZeRO-3" if float(plan.weights_sharded) else "ZeRO-2" if float(plan.gradients_sharded) else "ZeRO-1"
     offloaded = [name for name in ("weights", "optimizer", "activations") if float(getattr(plan, f"{name}_offloaded"))]
-    words = [f"context parallel degree {count_of(plan.cp)}"]
+    words = [] if ranges.frees("cp") else [f"context parallel degree {count_of(plan.cp)}"]
     words += ["undivided experts where they are spread"] if count_of(run.model.experts) else []
     words += ["sequence parallelism"] if float(plan.sequence_parallel) else []
-    words += [sharding, f"{recompute} recomputation", f"{' and '.join(offloaded) or 'nothing'} offloaded"]
+    words += [] if ranges.frees("zero") else [sharding]
+    words += [] if ranges.frees("recompute") else [f"{recompute} recomputation"]
+    words += [] if ranges.frees("weights_tier") else [f"{' and '.join(offloaded) or 'nothing'} offloaded"]
     words += [f"the same replicas at each of {sites} sites"] if sites > 1 else []
     return words
 

@@ -42,7 +42,8 @@ class Variable:
     **Arguments:** `name` with its unit; `lower`, `upper` in SI; `place` in a `Design`; `category` groups variables for
     freezing; `integer` if only multiples of `step` can be built; `box_meaning` says why the box ends where it does; `counted`:
     what it counts, where that is not the unit of its place; `least_frozen`: a frozen value is the most that the variable may
-    be, and this the least: a chip that throttles runs below the clock it is sold with. None: a frozen value is kept.
+    be, and this the least: a chip that throttles runs below the clock it is sold with. None: a frozen value is kept; `words`: what
+    the values 1, 2, 3 ... stand for, where they count kinds.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Variable:
     step: float = 1.0  # of integers: a model's width is a multiple of 128
     counted: str = ""
     least_frozen: float | None = None
+    words: tuple[str, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -88,6 +90,34 @@ _of_storage = partial(_field, Storage, lambda d: d.cluster.storage)
 _of_run = partial(_field, TrainingRun, lambda d: d.workload)
 _of_plan = partial(_field, Plan, lambda d: d.plan.groups[""])  # of two the one that generates answers
 _of_prefill = partial(_field, Plan, lambda d: d.plan.prefill)
+
+
+def _recomputation() -> Place:
+    """What is computed again in the backward pass, as a count: 1 nothing, 2 the attention core, 3 whole layers."""
+    where = lambda d: tuple(getattr(d.plan.groups[""], name) for name in ("recompute_attention", "recompute_full"))
+
+    def get(design: Design) -> Scalar:
+        attention, full = where(design)
+        return jnp.where(full > 0.5, 3.0, jnp.where(attention > 0.5, 2.0, 1.0))
+
+    def put(design: Design, value: Scalar) -> Design:
+        full = jnp.where(value > 2.5, 1.0, 0.0)
+        return eqx.tree_at(where, design, (jnp.where(value > 1.5, 1.0, 0.0) * (1.0 - full), full))
+
+    return Place(get, put)
+
+
+def _sharding() -> Place:
+    """The ZeRO stage: 1 shards optimizer states over replicas, 2 gradients too, 3 weights too."""
+    where = lambda d: tuple(getattr(d.plan.groups[""], name) for name in ("gradients_sharded", "weights_sharded"))
+    put = lambda d, value: eqx.tree_at(where, d, tuple(jnp.where(value > least, 1.0, 0.0) for least in (1.5, 2.5)))
+    return Place(lambda d: 1.0 + jnp.asarray(sum(where(d))), put)
+
+
+def _tier(of: str) -> Place:
+    """Where a part of a run waits: 1 the chip's own memory, 2 the pool beyond it."""
+    where = lambda d: getattr(d.plan.groups[""], f"{of}_offloaded")
+    return Place(lambda d: 1.0 + where(d), lambda d, value: eqx.tree_at(where, d, jnp.where(value > 1.5, 1.0, 0.0)))
 
 
 def _domain() -> Place:
@@ -209,6 +239,12 @@ KNOWN: Mapping[str, Variable] = {
         Variable("tp", 1.0, 64.0, _of_plan("tp"), "plan", integer=True),
         Variable("pp", 1.0, 128.0, _of_plan("pp"), "plan", integer=True),
         Variable("ep", 1.0, 1024.0, _of_plan("ep"), "plan", integer=True),
+        Variable("cp", 1.0, 64.0, _of_plan("cp"), "plan", integer=True,
+                 box_meaning="a whole sequence a chip to a 64th of one"),
+        Variable("recompute", 1.0, 3.0, _recomputation(), "plan", integer=True, words=("none", "selective", "full")),
+        Variable("zero", 1.0, 3.0, _sharding(), "plan", integer=True, words=("ZeRO-1", "ZeRO-2", "ZeRO-3")),
+        *(Variable(f"{of}_tier", 1.0, 2.0, _tier(of), "plan", integer=True, words=("HBM", "pool"))
+          for of in ("weights", "optimizer", "activations")),
         Variable("virtual_stages", 1.0, 16.0, _of_plan("virtual_stages"), "plan", integer=True),
         Variable("micro_batch", 1.0, 8.0, _of_plan("micro_batch"), "plan", integer=True),
         Variable("replicas", 1.0, 65536.0, _of_plan("dp"), "size", integer=True),

@@ -22,6 +22,7 @@ class Role(enum.Enum):
     """How a search treats a coordinate."""
 
     root = "every value of it has boxes of its own from the start"
+    kind = "values stand for kinds, without an order: boxes are split along it before all else"
     shape = "branched on, and rounded to an integer nearby in a dive"
     count = "has many values: a dive branches on it last"
 
@@ -153,7 +154,12 @@ class System:
             for each in self.coordinates
         ]
         corners = np.asarray(list(itertools.product(*choices)), np.int64).reshape(-1, len(self.names), 2)
-        return self.propagate(Boxes(corners[:, :, 0].copy(), corners[:, :, 1].copy()))[0]
+        low, high = corners[:, :, 0].copy(), corners[:, :, 1].copy()
+        fits, columns = np.ones(len(low), bool), self.columns(low.astype(float))
+        for relation in self.relations:  # of roots alone: bounds of the others cannot tell
+            if all(self.by_name[name].role is Role.root for name in relation.needs):
+                fits &= relation.holds(columns)
+        return self.propagate(Boxes(low[fits], high[fits]))[0]
 
     @staticmethod
     def values_of(each: Integer) -> Sequence[int]:

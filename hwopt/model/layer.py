@@ -236,7 +236,8 @@ def _communication(
 
     **Returns:** seconds of tensor parallelism (an all-gather and a reduce-scatter of `b s h / c` around attention and around
     the MLP), context parallelism (a ring pass of keys and values) and expert parallelism (dispatch and combine); of gathering
-    weights under weight sharding (ZeRO-3, FSDP); of scattering their gradients.
+    weights under weight sharding (ZeRO-3, FSDP); of scattering gradients that are sharded too (ZeRO-2 on): each micro-batch's,
+    since a chip keeps its share alone, and once a step in a pipeline, which keeps them whole until then.
     """
     stack, w, flow = cluster.stack, run.model, work.flow(run, plan)
     around, expert_around = all_reduces_s(flow, cluster, plan, w.experts_per_token)
@@ -257,9 +258,10 @@ def _communication(
     # A pipeline gathers its stage once a step, not once a micro-batch (`footprint` holds it whole).
     single = above_zero(2.0 - plan.pp)
     times = single + (1.0 - single) * (1.0 / micro_batches(run, plan))
-    sharded = plan.weights_sharded * times * (1.0 / stack.gather_efficiency)
+    each = times * (1.0 / stack.gather_efficiency)
     comm = tp, cp, dispatch_s(flow, cluster, plan, moe)
-    return comm, sharded * (gather + moe * expert_gather), sharded * (scatter + moe * expert_scatter)
+    gathered = each * plan.weights_sharded * (gather + moe * expert_gather)
+    return comm, gathered, each * plan.gradients_sharded * (scatter + moe * expert_scatter)
 
 
 def layer_time(

@@ -81,7 +81,7 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Wei
     """Gradient reduction and weight gathering at the end of a step, before overlap.
 
     A reduce-scatter and an all-gather over a shard group (an all-reduce is both), and an all-reduce of the shards
-    across groups. With sharded weights the first two happen layer by layer instead and only the last remains.
+    across groups. With sharded gradients the first, with sharded weights the second happens layer by layer instead.
     """
     stack, network = cluster.stack, cluster.network
     # Unsharded optimizers all-reduce gradients; sharded ones gather the weights they updated.
@@ -99,7 +99,8 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Wei
     across = collectives.all_reduces_s(network, gradients / groups, apart, strides * groups, stack)
     has_experts = jnp.where(weights.stage_experts > 0, 1.0, 0.0)  # none: no collective is launched
     launched = jnp.stack([jnp.ones_like(weights.stage), has_experts])
-    return jnp.sum(launched * ((scatter + gather) * (1.0 - plan.weights_sharded) + across))
+    at_end = scatter * (1.0 - plan.gradients_sharded) + gather * (1.0 - plan.weights_sharded)
+    return jnp.sum(launched * (at_end + across))
 
 
 def update_bytes(run: TrainingRun, cluster: Cluster) -> Scalar:

@@ -97,6 +97,10 @@ def training_report(
     return report, LiftedMargins(it.heat_margin, enough, keeps_up)
 
 
+_NO_SHARE = 1e-30
+"""Share of a pool that stands for none, whose logarithm a gradient can be taken of."""
+
+
 def _plan_margins(
     run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scalar, pool_bytes: Scalar
 ) -> dict[str, Scalar]:
@@ -107,9 +111,8 @@ def _plan_margins(
         "batch": (run.global_batch_sequences, plan.dp * plan.micro_batch),
         "context": (run.sequence_length, plan.cp),
     }
-    offloads = pool_bytes > 0
-    room = jnp.log(cluster.pool.capacity_bytes / jnp.where(offloads, pool_bytes, 1.0))
+    share = pool_bytes / jnp.maximum(cluster.pool.capacity_bytes, 1.0)
     return {name: jnp.log(most / used) for name, (most, used) in taken.items()} | {
-        "pool": jnp.where(offloads, room, jnp.inf),
+        "pool": -jnp.log(jnp.maximum(share, _NO_SHARE)),
         "chips": -jnp.abs(jnp.log(cluster.chips / plan.chips)),
     }

@@ -15,7 +15,7 @@ import numpy as np
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.dives import CANDIDATES, around, dive, leaves
+from hwopt.optim.dives import CANDIDATES, around, best_of_kinds, climb, dive, leaves
 from hwopt.optim.programmes import Programmes
 
 TOLERANCE = 9e-5
@@ -31,8 +31,15 @@ MOST_BOXES = 60_000
 """Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
 machine."""
 
+PLUNGED = 64
+"""Narrowest boxes that are split beside those of the least bounds, while the best design known is far: they soon are designs."""
+
 ROUND = 512
 """Boxes split at a time: enough to keep the reading of a batch cheap for each."""
+
+
+LOOKED = 1024
+"""Parts of a lattice that are looked at first, at most: all of one with few roots, some of one with hundreds."""
 
 
 def search(
@@ -111,7 +118,8 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchR
     split: Split | None = None
     leaves(work, designs)
     yield result
-    dive(work, lattice.looked_at(initial))
+    dive(work, _some(lattice.looked_at(initial), LOOKED))
+    climb(work)
     while len(boxes):
         known = work.bound(boxes)
         lower = np.maximum(known.lower, inherited)
@@ -127,14 +135,19 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchR
         work.note_open(queue.boxes, queue.bounds)
         far = work.cutoff - result.open_bound > FAR and result.rounds % OFTEN == 0
         if far or result.rounds & (result.rounds - 1) == 0:  # 1, 2, 4, 8, ...
-            best = alive[np.argsort(lower[alive], kind="stable")[:CANDIDATES]]
+            best = alive[best_of_kinds(lattice, boxes[alive], lower[alive])[:CANDIDATES]]
             relaxed = work.relaxed(boxes, known)
             dive(work, lattice.propagate(around(lattice, boxes[best], relaxed[best], 1.5))[0])
+            climb(work)
         queue = _worth_work(work, queue)
         yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile
         order = np.argsort(queue.bounds, kind="stable")
-        now, queue = queue.of(order[:ROUND]), queue.of(order[ROUND:])
+        first, later = order[:ROUND], order[ROUND:]
+        if work.cutoff - result.open_bound > FAR:
+            narrow = later[np.argsort(queue.boxes[later].width, kind="stable")[:PLUNGED]]
+            first, later = np.concatenate([first, narrow]), np.setdiff1d(later, narrow, assume_unique=True)
+        now, queue = queue.of(first), queue.of(later)
         tight, rows = work.tightened(now)
         narrow = tight.points
         split = work.split(tight[~narrow])
@@ -142,6 +155,13 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchR
         rows = np.concatenate([rows[~narrow][split.parents], rows[narrow]])
         inherited = now.bounds[rows]
     result.open_boxes, result.complete = 0, True
+
+
+def _some(boxes: Boxes, most: int) -> Boxes:
+    """At most so many boxes, drawn without order: the same ones each time."""
+    if len(boxes) <= most:
+        return boxes
+    return boxes[np.sort(np.random.default_rng(0).permutation(len(boxes))[:most])]
 
 
 def _worth_work(work: Search, queue: Open) -> Open:

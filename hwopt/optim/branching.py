@@ -12,7 +12,7 @@ import numpy as np
 from hwopt.convex.interior_point import Status
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
-from hwopt.integers.system import System
+from hwopt.integers.system import Role, System
 from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import CHOICE, Programmes
@@ -267,7 +267,8 @@ class Search:
     def split(self, boxes: Boxes) -> Split:
         """Each box in parts along the coordinate that promises most."""
         width = np.log(boxes.high / np.maximum(boxes.low, 1))
-        columns = (width * (self.gains / self.splits)).argmax(axis=1)
+        kinds = np.array([each.role is Role.kind for each in self.lattice.coordinates])
+        columns = np.where(kinds, np.where(width > 0, np.inf, 0.0), width * (self.gains / self.splits)).argmax(axis=1)
         pieces, parents = self.lattice.split(boxes, columns, PARTS)
         return Split(boxes, columns, pieces, parents)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.system import System
+from hwopt.integers.system import Role, System
 from hwopt.optim.branching import Search
 
 CANDIDATES = 48
@@ -15,6 +16,9 @@ CANDIDATES = 48
 
 ROUNDS = 10
 """Splits of counts in a dive: from thousands to single ones in halves."""
+
+_NEAR = 2.0
+"""Factor within which the shape of a neighbour lies."""
 
 WIDTH = 96
 """Boxes that a dive keeps."""
@@ -32,8 +36,7 @@ def dive(work: Search, boxes: Boxes) -> None:
         return
     known = work.bound(boxes)
     relaxed, lower = work.relaxed(boxes, known), known.lower
-    order = np.argsort(lower, kind="stable")[:CANDIDATES]
-    alive = order[np.isfinite(lower[order])]
+    alive = best_of_kinds(lattice, boxes, lower)[:CANDIDATES]
     if not len(alive):
         return
     boxes = work.fresh(lattice.propagate(rounded(lattice, boxes[alive], relaxed[alive]))[0])
@@ -52,6 +55,47 @@ def dive(work: Search, boxes: Boxes) -> None:
         widths = np.log(narrow.high[:, counts] / narrow.low[:, counts])
         halves, _ = lattice.split(narrow, np.asarray(counts)[widths.argmax(axis=1)])
         boxes = work.fresh(halves)
+
+
+def best_of_kinds(lattice: System, boxes: Boxes, lower: np.ndarray) -> np.ndarray:
+    """Numbers of the boxes that may hold something: the best of each choice of roots and kinds, then the second best, and so on.
+
+    Bounds of wide boxes say little of where designs are: those of one choice alone may all hold none.
+    """
+    order = np.argsort(lower, kind="stable")
+    order = order[np.isfinite(lower[order])]
+    apart = [column for column, each in enumerate(lattice.coordinates) if each.role in (Role.root, Role.kind)]
+    _, choice = np.unique(boxes.low[order][:, apart], axis=0, return_inverse=True)
+    rank, seen = np.zeros(len(order), int), dict[int, int]()
+    for i, each in enumerate(choice.ravel().tolist()):
+        rank[i] = seen[each] = seen.get(each, -1) + 1
+    return order[np.argsort(rank, kind="stable")]
+
+
+def climb(work: Search) -> None:
+    """Look beside the best design, where one or two of its roots or kinds are others, until that finds nothing better."""
+    while work.result.point is not None:
+        before = work.result.value
+        dive(work, work.lattice.propagate(neighbours(work.lattice, work.result.point))[0])
+        if work.result.value >= before:
+            return
+
+
+def neighbours(lattice: System, point: np.ndarray) -> Boxes:
+    """Boxes around a point in which up to two roots or kinds have other values, the rest of its shape is near, counts are free."""
+    low, high = (np.array([[each.ends[end] for each in lattice.coordinates]], np.int64) for end in (0, 1))
+    wide = around(lattice, Boxes(low, high), point[None].astype(float), _NEAR)
+    others = []
+    for column, each in enumerate(lattice.coordinates):
+        if each.role in (Role.root, Role.kind):
+            wide.low[:, column] = wide.high[:, column] = point[column]
+            others += [(column, value) for value in lattice.values_of(each) if value != point[column]]
+    changes = [(), *itertools.combinations(others, 1), *itertools.combinations(others, 2)]
+    low, high = (np.repeat(end, len(changes), axis=0) for end in (wide.low, wide.high))
+    for row, change in enumerate(changes):
+        for column, value in change:
+            low[row, column] = high[row, column] = value
+    return Boxes(low, high)
 
 
 def leaves(work: Search, points: Sequence[np.ndarray] | np.ndarray) -> None:
@@ -79,13 +123,15 @@ def rounded(lattice: System, boxes: Boxes, relaxed: np.ndarray) -> Boxes:
     Each coordinate in its order, within what those before leave it.
     """
     counts = {lattice.at[name] for name in lattice.counts}
-    near = np.clip(np.round(relaxed), boxes.low, boxes.high).astype(np.int64)
+    below, above = _beside(lattice, relaxed)
+    near = np.where(relaxed - below <= above - relaxed, below, above)
     wanted = [near]
     for column in (c for c, each in enumerate(lattice.coordinates) if each.sided):
-        for side in (np.floor, np.ceil):
+        for side in (below, above):
             other = near.copy()
-            other[:, column] = np.clip(side(relaxed[:, column]), boxes.low[:, column], boxes.high[:, column])
+            other[:, column] = side[:, column]
             wanted.append(other)
+    wanted = [np.clip(each, boxes.low, boxes.high).astype(np.int64) for each in wanted]
     targets, rows = np.concatenate(wanted), np.tile(np.arange(len(boxes)), len(wanted))
     low, high = boxes.low[rows].copy(), boxes.high[rows].copy()
     for column in (c for c in range(len(lattice.names)) if c not in counts):
@@ -94,6 +140,19 @@ def rounded(lattice: System, boxes: Boxes, relaxed: np.ndarray) -> Boxes:
         least[left], most[left] = tight.low[:, column], tight.high[:, column]
         low[:, column] = high[:, column] = np.clip(targets[:, column], least, most)
     return Boxes(low, high)
+
+
+def _beside(lattice: System, relaxed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values that coordinates may have next to relaxed ones (box, coordinate), below and above."""
+    below, above = np.floor(relaxed), np.ceil(relaxed)
+    for column, each in enumerate(lattice.coordinates):
+        if each.values:
+            values = np.asarray(each.values, float)
+            after = np.searchsorted(values, relaxed[:, column])
+            at = np.minimum(after, len(values) - 1)
+            above[:, column] = values[at]
+            below[:, column] = np.where(values[at] == relaxed[:, column], values[at], values[np.maximum(after - 1, 0)])
+    return below, above
 
 
 def counted(lattice: System, boxes: Boxes, relaxed: np.ndarray) -> np.ndarray:

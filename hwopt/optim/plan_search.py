@@ -76,7 +76,7 @@ def _(
     goal = metric_of(objective or "step_time_s", workload)
     plans = training_plans.training_plans(workload, cluster, common)
     ranking = _Ranking(goal, plans, workload, cluster, attrgetter("step_time_s"))
-    return ranking.search_all(alternatives, training_plans.scope(workload, cluster, plans.count))
+    return ranking.search_all(alternatives, training_plans.scope(workload, cluster, plans.count, common))
 
 
 @_best.register

@@ -42,6 +42,12 @@ class DesignValue:
     upper: float
     at_bound: str | None  # "lower", "upper" or None
     box_meaning: str
+    words: tuple[str, ...] = ()  # what values from 1 on stand for, where they count kinds
+
+    @property
+    def word(self) -> str:
+        """What the value stands for; empty where it is what it is."""
+        return self.words[round(self.value) - 1] if self.words else ""
 
 
 @dataclass(frozen=True)
@@ -195,5 +201,9 @@ def _design_value(variable: Variable, value: float) -> DesignValue:
         value = float(round(value))
     near_lower = math.log(value / variable.lower) <= _NEAR_BOUND * width
     near_upper = math.log(variable.upper / value) <= _NEAR_BOUND * width
-    bound = None if not width else "lower" if near_lower else "upper" if near_upper else None  # a frozen value has none
-    return DesignValue(value, variable.unit, variable.lower, variable.upper, bound, variable.box_meaning)
+    bound = (
+        None if not width or variable.words else "lower" if near_lower else "upper" if near_upper else None
+    )  # a frozen value has none
+    return DesignValue(
+        value, variable.unit, variable.lower, variable.upper, bound, variable.box_meaning, variable.words
+    )

@@ -1,12 +1,13 @@
 """Every integer plan that trains on a fixed cluster: the lattice declared, and its rows as plans."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from operator import itemgetter
 
 import numpy as np
 
 from hwopt.catalog.load import leaf
+from hwopt.design.lattices import contexts
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
@@ -18,34 +19,30 @@ from hwopt.plan import Plan, stage_layers
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees
 
-LEAST_CONTEXT_TOKENS = 1024
-"""Tokens of a sequence that context parallelism leaves a chip at least: below, its ring passes outlast their attention."""
-
 NONE, SELECTIVE, FULL = 0, 1, 2
 """Values of the column `recompute`."""
 
-COMMON = {"weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "activations_offloaded": 0.0, "local_steps": 1.0}
-"""What all plans of a search have alike, and what it is unless a caller says otherwise."""
+OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
+"""Shares of a plan in the memory pool: none or all of each is searched, unless a caller says what all plans have alike."""
+
+COMMON = {**dict.fromkeys(OFFLOADED, 0.0), "local_steps": 1.0}
+"""What all plans of a search may have alike."""
 
 _KEYS = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch")
-"""Recomputing or sharding more is no new plan."""
+"""Recomputing, sharding or offloading more is no new plan."""
 
 
-def contexts(sequence: int) -> list[int]:
-    """Context parallel degrees: powers of two that leave a chip enough tokens, in two equal halves (causal balance)."""
-    powers = (2**i for i in range(1, 20))
-    return [1, *(c for c in powers if sequence % (2 * c) == 0 and sequence >= c * LEAST_CONTEXT_TOKENS)]
-
-
-def training_plan_system(run: TrainingRun, cluster: Cluster) -> System:
-    """The integers of a plan on a fixed cluster.
+def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[str] = ()) -> System:
+    """The integers of a plan on a fixed cluster. **Arguments:** `held`: names of `OFFLOADED` that are no choice.
 
     `N = t p d c`, t splits heads, key-value heads and tiles evenly (`tensor_degrees`), `d b` the batch, e the experts;
     `e t_e` divides `t c d` of a site, t_e divides t; interleaving has whole rounds of as many micro-batches as stages;
-    chunks are no more than layers, embedding and head; one rank has nothing to shard, and ZeRO-3 no pipeline.
+    chunks are no more than layers, embedding and head; one rank has nothing to shard, and more than ZeRO-1 no pipeline, which
+    would reduce gradients after each micro-batch; what has no pool beyond the chips' memory offloads nothing.
     """
     chips, batch, sites = (count_of(x) for x in (cluster.chips, run.global_batch_sequences, cluster.sites.count))
     heads, experts, layers = (count_of(x) for x in (run.model.heads, run.model.experts, run.model.layers))
+    pooled = float(cluster.pool.capacity_bytes) > 0.0
     relations: list[Relation] = [
         Product(("tp", "cp", "pp", "dp"), (), chips, chips),
         Product(("dp", "micro_batch", "micro_batches"), (), batch, batch),
@@ -55,7 +52,7 @@ def training_plan_system(run: TrainingRun, cluster: Cluster) -> System:
         at_most(("pp", "virtual_stages"), layers + 2.0),
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
         When("virtual_stages", 2, Divides(("pp",), ("micro_batches",))),  # whole rounds of an interleaved schedule
-        When("pp", 2, at_most(("zero",), 2.0)),
+        When("pp", 2, at_most(("zero",), 1.0)),
     ]
     if not experts:  # they may have replicas even where nothing else has
         relations.append(When("zero", 2, at_least(("dp", "cp"), 2.0)))
@@ -71,6 +68,7 @@ def training_plan_system(run: TrainingRun, cluster: Cluster) -> System:
         integer("virtual_stages", (1, layers + 2)),
         integer("recompute", (NONE, FULL)),
         integer("zero", (1, 3)),
+        *(integer(name, (1, 1 if name in held or not pooled else 2)) for name in OFFLOADED),  # 2: in the pool
     )
     return System(coordinates, tuple(relations))
 
@@ -83,7 +81,7 @@ def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, floa
     **Raises:** `UserError` where nothing divides, where there are more plans than one can wait for, and for an unknown name or
     a value that cannot be.
     """
-    alike = COMMON | dict(common or {})
+    alike = dict(common or {})
     for name, value in alike.items():
         if name not in COMMON:
             raise UserError(f"'{name}' is not the same for all plans of a search: {suggest(name, COMMON)}")
@@ -97,7 +95,7 @@ def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, floa
         f"more than {MOST_PLANS:,} plans split {chips:,} chips and a batch of {batch:,} sequences: choose a batch or "
         "a number of chips with fewer factors, or give a plan with --plan to hwopt estimate"
     )
-    rows = enumerated(training_plan_system(run, cluster), MOST_PLANS, too_many)
+    rows = enumerated(training_plan_system(run, cluster, alike.keys()), MOST_PLANS, too_many)
     if not len(rows["tp"]):
         raise UserError(
             f"no plan divides {chips:,} chips, {count_of(run.model.heads)} heads and a global batch of {batch:,} sequences: "
@@ -122,6 +120,8 @@ def _plans(rows: Mapping[str, np.ndarray], sequence: int, layers: int, common: M
         "recompute_full": rows["recompute"] == FULL,
         "recompute_attention": rows["recompute"] == SELECTIVE,
         "bubble_fraction": ones,
+        **{name: rows[name] - 1.0 for name in OFFLOADED},
+        "local_steps": ones,
         **{name: value * ones for name, value in common.items()},
     }
     return Plan(**{name: leaf(column) for name, column in columns.items()})
@@ -136,8 +136,10 @@ def _stages(layers: int) -> np.ndarray:
     return table
 
 
-def scope(run: TrainingRun, cluster: Cluster, plans: int) -> str:
-    """Which plans the search covers, in a sentence."""
+def scope(run: TrainingRun, cluster: Cluster, plans: int, held: Collection[str] = ()) -> str:
+    """Which plans the search covers, in a sentence. **Arguments:** `held` as of `training_plan_system`."""
+    pooled = float(cluster.pool.capacity_bytes) > 0.0
+    free = [name.removesuffix("_offloaded") for name in OFFLOADED if pooled and name not in held]
     layers, chips, batch = (count_of(x) for x in (run.model.layers, cluster.chips, run.global_batch_sequences))
     degrees, experts = contexts(count_of(run.sequence_length)), count_of(run.model.experts)
     words = [
@@ -147,7 +149,8 @@ def scope(run: TrainingRun, cluster: Cluster, plans: int) -> str:
         f"every number of chunks a stage within the {layers} layers, embedding and head (interleaving where micro-batches "
         "are a multiple of pp)",
         "recompute none, selective or full",
-        "ZeRO-1, ZeRO-2, and ZeRO-3 where pp = 1",
+        "ZeRO-1, and ZeRO-2 and ZeRO-3 where pp = 1",
+        f"{', '.join(free)} in HBM or in the pool" if free else "",
         "layers spread evenly, 1F1B schedules, sequence parallel",
     ]
     return "; ".join(filter(None, words))

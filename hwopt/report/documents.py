@@ -109,7 +109,9 @@ def solution_document(
         "feasible": solution.feasible,
         "objective": {"name": goal.name, "value": number(solution.objective), "unit": goal.unit},
         "design": {
-            name: {"value": number(each.value)} | {key: getattr(each, key) for key in _OF_VARIABLES}
+            name: {"value": number(each.value)}
+            | {key: getattr(each, key) for key in _OF_VARIABLES}
+            | ({"word": each.word} if each.words else {})
             for name, each in solution.design.items()
         },
         "plan": plan_document(solution.report, solution.plan),

@@ -63,6 +63,11 @@ def design_line(name: str, value: float, unit: str, lower: float, upper: float, 
     return f"  {name:<32} {pretty(value, unit):>14}   [{pretty(lower, of_box, 3)} .. {pretty(upper, of_box, 3)}]{more}"
 
 
+def kind_line(name: str, word: str, words: Sequence[str]) -> str:
+    """A variable of a design that stands for kinds: which, of which."""
+    return f"  {name:<32} {word:>14}   [{', '.join(words)}]"
+
+
 def store_lines(out: str) -> list[str]:
     """Where a store lies and what opens it."""
     return ["", f'Store: {out}, which xarray.open_zarr("{out}") opens; the same command goes on or reads it.']

@@ -11,7 +11,7 @@ from hwopt.optim.solution import BudgetUse, Certificate, DesignValue, Solution
 from hwopt.report.bill import bill_table
 from hwopt.report.choices_words import choice_lines
 from hwopt.report.documents import chip_document
-from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, fact, heading
+from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, fact, heading, kind_line
 from hwopt.report.machine import (
     chip_hour,
     conditions,
@@ -168,7 +168,11 @@ def solution_screen(
     lines += heading("Design")
     for name, each in solution.design.items():
         bound = f"  <- {bound_of(each)}" if each.at_bound else ""
-        lines.append(design_line(name, each.value, each.unit, each.lower, each.upper, bound))
+        lines.append(
+            kind_line(name, each.word, each.words)
+            if each.words
+            else design_line(name, each.value, each.unit, each.lower, each.upper, bound)
+        )
     lines += [f"  {what}: {words}" for what, words in plan_lines(report, solution.plan)]
     if constants and solution.feasible and len(machines(report)) == 1:
         lines.append(fact("constants", interval_words(report, around, constants)))

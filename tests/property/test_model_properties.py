@@ -359,8 +359,8 @@ def test_twice_the_batch_is_twice_the_micro_batches(cases, report):
         np.testing.assert_allclose(getattr(larger.breakdown, name), 2 * getattr(report.breakdown, name), rtol=1e-12)
     for name in ("optimizer_s", "overhead_s"):
         assert (getattr(larger.breakdown, name) == getattr(report.breakdown, name)).all()
-    # A pipeline gathers sharded weights once a step: of a bubble's micro-batches each waits for a smaller part.
-    gathers = (plan.weights_sharded == 1) & (plan.pp > 1)
+    # A pipeline gathers and scatters what is sharded once a step: of a bubble's micro-batches each waits for a smaller part.
+    gathers = (plan.gradients_sharded == 1) & (plan.pp > 1)
     bubble, before = larger.breakdown.pp_bubble_s, report.breakdown.pp_bubble_s
     assert (bubble == before)[~gathers].all() and (bubble <= before).all()
 

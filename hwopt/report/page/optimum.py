@@ -164,8 +164,12 @@ def _design(solution: Solution) -> Html:
     rows = [
         [
             pieces.named(pieces.words(name, each.unit), screens.bound_of(each)),
-            pieces.amount(each.value, each.unit),
-            *(pieces.amount(end, each.unit, 3) for end in (each.lower, each.upper)),
+            each.word or pieces.amount(each.value, each.unit),
+            *(
+                (each.words[0], each.words[-1])
+                if each.words
+                else (pieces.amount(x, each.unit, 3) for x in (each.lower, each.upper))
+            ),
         ]
         for name, each in solution.design.items()
     ]

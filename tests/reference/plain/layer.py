@@ -103,9 +103,9 @@ def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
     return comm
 
 
-def gather(run, cluster, plan, moe: bool, element: float) -> float:
-    """Gathering (or scattering) one layer's sharded weights, per micro-batch."""
-    if plan.weights_sharded == 0:
+def gather(run, cluster, plan, moe: bool, element: float, sharded: float) -> float:
+    """Gathering one layer's sharded weights, or scattering its gradients, per micro-batch. `sharded`: whether they are."""
+    if sharded == 0:
         return 0.0
     own, routed = layer_weights(run.model, plan, moe)
     total = ring_pass(cluster, own * element, max(plan.dp * plan.cp / plan.shard_groups, 1.0), plan.tp)
@@ -138,8 +138,8 @@ def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
     attention, attention_backward = attention_core(run, cluster, plan)
     elementwise = passes(run, cluster, plan, moe)
     comm = layer_communication(run, cluster, plan, moe)
-    weights_s = gather(run, cluster, plan, moe, run.weight_bytes)
-    gradients_s = gather(run, cluster, plan, moe, stack.gradient_bytes * run.trainable_fraction)
+    weights_s = gather(run, cluster, plan, moe, run.weight_bytes, plan.weights_sharded)
+    gradients_s = gather(run, cluster, plan, moe, stack.gradient_bytes * run.trainable_fraction, plan.gradients_sharded)
 
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     host += 4.0 * min(plan.tp - 1.0, 1.0) * stack.host_collective_s

@@ -41,8 +41,8 @@ def gradient_sync(run, cluster, plan) -> float:
         group = max(ranks / plan.shard_groups, 1.0)
         trained = weights * run.trainable_fraction
         second = run.weight_bytes if plan.optimizer_sharded == 1 else stack.gradient_bytes
-        if plan.weights_sharded == 0:
-            for element in (stack.gradient_bytes, second):
+        for element, sharded in ((stack.gradient_bytes, plan.gradients_sharded), (second, plan.weights_sharded)):
+            if sharded == 0:
                 total += ring_pass(cluster, trained * element, group, stride)
         across = max(ranks / group, 1.0)  # less where a site has not all experts, which is a violated margin
         total += all_reduce(cluster, trained * stack.gradient_bytes / group, across, stride * group)

@@ -213,7 +213,7 @@ def test_a_pipeline_gathers_its_weights_once_a_step():
     """Twice the micro-batches gather no more with stages, and twice as much without."""
     run, cluster, plan = random_cases(np.random.default_rng(58), N, "dense")
     cluster = replace(cluster, stack__dp_overlap=0.0, stack__communication_slowdown=0.0)
-    plan = replace(plan, weights_sharded=1.0, shard_groups=1.0)
+    plan = replace(plan, gradients_sharded=1.0, weights_sharded=1.0, shard_groups=1.0)
     twice = replace(run, global_batch_sequences=2 * run.global_batch_sequences)
     for pp, factor in ((1.0, 2.0), (2.0, 1.0), (4.0, 1.0)):
         staged = replace(plan, pp=pp, virtual_stages=1.0, fullest_stage=1.0, last_stage=1.0)
