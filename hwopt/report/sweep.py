@@ -173,6 +173,8 @@ def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str
     drawn = document["method"] in ("sobol", "lhs")
     if drawn:
         tries.append(f"more variants: --samples {10 * document['samples']:,}".replace(",", "_"))
+        if document["method"] == "sobol" and document["sampling"] == "plain" and len(document["cases"]) == 1:
+            tries.append("--sampling importance: looks for good designs first, and draws most variants near them")
     tries.append(
         f"hwopt optimize {title}, same budgets: proves the best design, or says which budgets conflict"
         + ("; --within 1.1 sweeps the 10 % around it" if drawn else "")

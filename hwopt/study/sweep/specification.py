@@ -195,7 +195,7 @@ class Specification:
         if asked == "importance" and why:
             raise UserError(f"sampling importance: {why}; leave it out")
         if asked is None and not why and self.samples < LEAST_FOCUSED:
-            self.why_plain = f"fewer than {LEAST_FOCUSED:,} variants"
+            self.why_plain = f"fewer than {LEAST_FOCUSED:,}"
         elif asked == "plain":
             self.why_plain = "as asked"
         return "plain" if self.why_plain else "importance"

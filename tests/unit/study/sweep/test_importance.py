@@ -127,7 +127,7 @@ def test_the_screen_tells_both_shares_apart(focused, plain):
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"samples": LEAST_FOCUSED - 1}, "fewer than 65,536 variants"),
+        ({"samples": LEAST_FOCUSED - 1}, "fewer than 65,536"),
         ({"samples": SAMPLES, "sampling": "plain"}, "as asked"),
         ({"samples": SAMPLES, "method": "lhs"}, "a Latin hypercube is of the whole space"),
         ({"samples": SAMPLES, "choices": {"cooling": ["air", "direct-liquid"]}}, "choices are swept, each over its whole space"),
