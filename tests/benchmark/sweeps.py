@@ -115,12 +115,12 @@ def bandwidth() -> float:
     return 2.0 * held[0].nbytes / timed(once)
 
 
-def completing(run_: Run) -> tuple[float, Any]:
-    """Seconds of evaluating and reducing all variants of a sweep whose programs are compiled, and its finished store."""
+def completing(run_: Run) -> tuple[tuple[float, float], Any]:
+    """Seconds and CPU seconds of evaluating and reducing all variants of a sweep, and its finished store."""
     store = run_.store(None)
-    begun = time.perf_counter()
+    begun, cpu = time.perf_counter(), time.process_time()
     run_.complete(store, None)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - begun, time.process_time() - cpu
     run_.finish(store)
     return seconds, store
 
@@ -137,17 +137,18 @@ def focused(samples: int, optimum: float | None = None) -> list[str]:
     begun = time.perf_counter()
     runs["importance"].store(None)  # looks for the boxes again
     looking = time.perf_counter() - begun
-    seconds: dict[str, list[float]] = {name: [] for name in specs}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in specs}
     for _ in range(3 * REPEATS):
         for name, run_ in runs.items():
             seconds[name].append(completing(run_)[0])
-    rates = {name: samples / min(each) for name, each in seconds.items()}
-    ratio = float(np.median(np.divide(seconds["plain"], seconds["importance"])))
+    rates = {name: samples / min(each)[0] for name, each in seconds.items()}
+    ratio, of_cpu = np.median(np.divide(seconds["plain"], seconds["importance"]), axis=0)
     optimum = optimize(specs["plain"].problem).objective if optimum is None else optimum
     lines = [
         f"{samples:,} variants of {specs['plain'].problem.name}, no rows; certified optimum of hardware of any size {optimum:,.6g}",
         f"looking for the boxes: {looking:.2f} s, once; both programs compiled and run once: {first:.1f} s",
-        f"importance over plain, variants a second: {ratio:.2f} (median of {3 * REPEATS} by turns)",
+        f"importance over plain: {ratio:.2f} variants a second, {of_cpu:.2f} a CPU second (median of {3 * REPEATS} by turns; "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})",
         "",
         "                  variants/s     feasible   feasible share of the space     best above the optimum",
     ]
