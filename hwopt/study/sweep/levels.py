@@ -38,8 +38,8 @@ class Levels:
     @staticmethod
     def nested(names: Sequence[str], low: np.ndarray, high: np.ndarray) -> "Levels":
         """The cube, then boxes (level, coordinate), each widened until it holds the next."""
-        low = np.minimum.accumulate(np.float32(low)[::-1], axis=0)[::-1]
-        high = np.maximum.accumulate(np.float32(high)[::-1], axis=0)[::-1]
+        low = np.minimum.accumulate(np.asarray(low, np.float32)[::-1], axis=0)[::-1]
+        high = np.maximum.accumulate(np.asarray(high, np.float32)[::-1], axis=0)[::-1]
         cube = np.zeros((1, len(names))), np.ones((1, len(names)))
         return Levels(tuple(names), np.concatenate([cube[0], low]), np.concatenate([cube[1], high]))
 
