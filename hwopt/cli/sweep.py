@@ -34,6 +34,8 @@ FLAGS = (
          INTEGER, modes=_VARIANTS),
     Flag("--out", "folder of the store, resumed when it is there; figures go beside it. Default: nothing is kept", PATH),
     Flag("--method", "sobol (default: a scrambled Sobol sequence) or lhs (a Latin hypercube)", TEXT, modes=_VARIANTS),
+    Flag("--sampling", "importance (default where it can be: most variants near good designs, with weights) or plain", TEXT,
+         modes=_VARIANTS),
     Flag("--grid", "every combination of levels: chips=1024:65536:7,tp=1|2|4|8 (low:high:count, or a|b|c in quotes)",
          Kind("NAME=LEVELS", partial(_levels, _GRID)), modes=_VARIANTS),
     Flag("--table", "CSV file of variants: a line of variables' names, then a line of SI numbers for each variant", PATH,
@@ -121,8 +123,8 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
         raise UserError("--gradients: they are kept with the variants; leave out --no-rows")
     check_choices(options)
     counted = options.grid is not None or options.table is not None
-    same = ("method", "seed", "grid", "table", "choices", "bounds", "freeze", "within", "metrics", "pareto", "gradients",
-            "rows", "dtype", "block")  # fmt: skip
+    same = ("method", "sampling", "seed", "grid", "table", "choices", "bounds", "freeze", "within", "metrics",
+            "pareto", "gradients", "rows", "dtype", "block")  # fmt: skip
     samples = options.samples or (None if counted else DEFAULT_SAMPLES)
     return {name: getattr(options, name) for name in same} | {"samples": samples, "map_of": options.map}
 

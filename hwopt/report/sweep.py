@@ -56,10 +56,27 @@ def _evaluated(document: Document) -> list[str]:
     }
     asked = document["question"] + (f" (the first of {cases} cases)" if cases > 1 else "")
     what = f"{count:,} variant{'s' * (count != 1)}{of_cases}: {method_words(document)}, {document['dtype']}"
-    return [
+    lines = [
         wrapped(asked, ""),
         *heading(what),
         *(f"  {name:<12} {n:>13,}  {percent(n / count):>9}  {meaning}" for name, (n, meaning) in rows.items()),
+    ]
+    return [*lines, *(wrapped(words, "  ") for words in sampling_words(document))]
+
+
+def sampling_words(document: Document) -> list[str]:
+    """Where variants were drawn, and the shares of the plain space where that is not all of it; nothing of listed ones."""
+    if document["sampling"] == "plain":
+        note = document["sampling_note"]
+        drawn = document["method"] in ("sobol", "lhs") and note
+        return [f"drawn from the whole space alone: {note}"] if drawn else []
+    shares = [
+        f"{kind} {percent(document[f'{kind}_share'])} (standard error {percent(document[f'{kind}_share_error'])})"
+        for kind in ("possible", "feasible")
+    ]
+    return [
+        "a quarter drawn from the whole space, the others from boxes around good designs, with weights",
+        f"of the whole space, by weight: {', '.join(shares)}; shares below are by weight too",
     ]
 
 
@@ -156,6 +173,8 @@ def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str
     drawn = document["method"] in ("sobol", "lhs")
     if drawn:
         tries.append(f"more variants: --samples {10 * document['samples']:,}".replace(",", "_"))
+        if document["method"] == "sobol" and document["sampling"] == "plain" and len(document["cases"]) == 1:
+            tries.append("--sampling importance: looks for good designs first, and draws most variants near them")
     tries.append(
         f"hwopt optimize {title}, same budgets: proves the best design, or says which budgets conflict"
         + ("; --within 1.1 sweeps the 10 % around it" if drawn else "")

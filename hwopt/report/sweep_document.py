@@ -35,6 +35,7 @@ def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] 
         "possible": int(dataset["possible_count"]),
         "feasible_count": int(dataset["feasible_count"]),
         "nonfinite": int(dataset["nonfinite_count"]),
+        **_sampling(dataset),
         "feasible": feasible,
         "best": [_best(dataset, rank) for rank in range(dataset["best_variant"].size)],
         "optimum": _optimum(dataset),
@@ -48,6 +49,17 @@ def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] 
         "elasticities": _elasticities(dataset),
         "out": out,
         "figures": list(figures),
+    }
+
+
+def _sampling(dataset: Any) -> Document:
+    """How variants were drawn, and the shares of the plain space that they tell of, null in stores of older versions."""
+    shares = ("possible_share", "possible_share_error", "feasible_share", "feasible_share_error")
+    known = {name: number(dataset[name].values) if name in dataset else None for name in shares}
+    return {
+        "sampling": str(dataset.attrs.get("sampling", "plain")),
+        "sampling_note": str(dataset.attrs.get("sampling_note", "")),
+        **known,
     }
 
 
@@ -172,6 +184,16 @@ def _shares(counts: Any, outcomes: slice) -> dict[str, float]:
     return {names[int(i)]: float(counted[i] / total) for i in order if counted[i]}
 
 
+def _quantiles(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The first decile, the median and the last decile of values, each of which stands for so many."""
+    levels = np.array([0.1, 0.5, 0.9])
+    if not values.size:
+        return np.full(3, math.nan)
+    if weights is None:
+        return np.quantile(values, levels)
+    return np.quantile(values, levels, weights=weights, method="inverted_cdf")
+
+
 def _elasticities(dataset: Any) -> dict[str, Document] | None:
     """Deciles over possible variants of percent of the objective by percent of each input; None where none were asked for."""
     if "elasticity" not in dataset:
@@ -180,9 +202,10 @@ def _elasticities(dataset: Any) -> dict[str, Document] | None:
     count = min(_SLOPES, elasticity.sizes["variant"])
     possible = dataset["possible"][..., :count].values > 0
     slopes = np.moveaxis(elasticity[..., :count].values, -2, 0)[:, possible].astype(float)
+    weights = dataset["weight"].values[:count][possible].astype(float) if "weight" in dataset else None
     deciles = {}
     for name, own in zip(_names(elasticity).values(), slopes, strict=True):
-        own = own[np.isfinite(own)]
-        low, median, high = np.quantile(own, (0.1, 0.5, 0.9)) if own.size else (math.nan,) * 3
+        finite = np.isfinite(own)
+        low, median, high = _quantiles(own[finite], None if weights is None else weights[finite])
         deciles[name] = numbers({"median": median, "low": low, "high": high})
     return deciles

@@ -37,7 +37,7 @@ GRADIENT_INPUTS = 25
 REPEATS = 3
 
 
-def question(gradients: bool, samples: int, rows: bool = False) -> Specification:
+def question(gradients: bool, samples: int, rows: bool = False, sampling: str = "plain") -> Specification:
     """The default question with ten metrics; gradients by its variables and by prices."""
     objective = hwopt.objective("train_cost")
     names: list[str] = []
@@ -46,7 +46,7 @@ def question(gradients: bool, samples: int, rows: bool = False) -> Specification
         names = [each.name for each in problem.variables if each.category != "lookup"]
         prices = [each.name for each in template_inputs(problem) if each.name.startswith("cluster.prices.")]
         names += prices[: GRADIENT_INPUTS - len(names)]
-    return Specification(objective, samples, rows=rows or gradients, gradients=names)
+    return Specification(objective, samples, sampling=sampling, rows=rows or gradients, gradients=names)
 
 
 def timed(function: Callable[[], Any], repeats: int = REPEATS) -> float:
@@ -113,6 +113,55 @@ def bandwidth() -> float:
         held[0] = jax.block_until_ready(program(held[0]))
 
     return 2.0 * held[0].nbytes / timed(once)
+
+
+def completing(run_: Run) -> tuple[tuple[float, float], Any]:
+    """Seconds and CPU seconds of evaluating and reducing all variants of a sweep, and its finished store."""
+    store = run_.store(None)
+    begun, cpu = time.perf_counter(), time.process_time()
+    run_.complete(store, None)
+    seconds = time.perf_counter() - begun, time.process_time() - cpu
+    run_.finish(store)
+    return seconds, store
+
+
+def focused(samples: int, optimum: float | None = None) -> list[str]:
+    """Plain and importance sampling side by side, by turns: variants a second, what is feasible, how good the best is."""
+    from hwopt.optim.optimize import optimize
+
+    specs = {name: question(False, samples, sampling=name) for name in ("plain", "importance")}
+    runs = {name: Run(spec) for name, spec in specs.items()}
+    begun = time.perf_counter()
+    made = {name: completing(run_) for name, run_ in runs.items()}  # compiles
+    first = time.perf_counter() - begun
+    begun = time.perf_counter()
+    runs["importance"].store(None)  # looks for the boxes again
+    looking = time.perf_counter() - begun
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in specs}
+    for _ in range(3 * REPEATS):
+        for name, run_ in runs.items():
+            seconds[name].append(completing(run_)[0])
+    rates = {name: samples / min(each)[0] for name, each in seconds.items()}
+    ratio, of_cpu = np.median(np.divide(seconds["plain"], seconds["importance"]), axis=0)
+    optimum = optimize(specs["plain"].problem).objective if optimum is None else optimum
+    lines = [
+        f"{samples:,} variants of {specs['plain'].problem.name}, no rows; certified optimum of hardware of any size {optimum:,.6g}",
+        f"looking for the boxes: {looking:.2f} s, once; both programs compiled and run once: {first:.1f} s",
+        f"importance over plain: {ratio:.2f} variants a second, {of_cpu:.2f} a CPU second (median of {3 * REPEATS} by turns; "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})",
+        "",
+        "                  variants/s     feasible   feasible share of the space     best above the optimum",
+    ]
+    for name, (_, store) in made.items():
+        arrays = {
+            key: np.asarray(store.array(key)[...])
+            for key in ("feasible_count", "feasible_share", "feasible_share_error")
+        }
+        best = np.asarray(store.array("best_run_cost_usd")[...])
+        above = f"{best[0] / optimum - 1.0:.2%}" if store.group.attrs["best_are"] == "feasible" else "none feasible"
+        share = f"{arrays['feasible_share']:.2e} (standard error {arrays['feasible_share_error']:.1e})"
+        lines.append(f"{name:<12}  {rates[name]:14,.0f}  {arrays['feasible_count']:11,}   {share:<28}    {above}")
+    return lines
 
 
 def work(spec: Specification) -> dict[str, float]:
@@ -227,7 +276,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", default=None)
+    parser.add_argument(
+        "--focused", type=float, nargs="?", const=1e6, help="only importance beside plain sampling, of so many"
+    )
+    parser.add_argument("--optimum", type=float, help="the certified optimum, where it is known")
     options = parser.parse_args()
+    if options.focused:
+        print("\n".join(focused(int(options.focused), options.optimum)))
+        return
     text = "\n".join(table(options.quick))
     print(text)
     platform = jax.default_backend()

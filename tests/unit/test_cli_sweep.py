@@ -80,6 +80,14 @@ def test_none_feasible_is_exit_1_and_the_looser_budgets_named_are_enough():
     assert int(nearest[1].replace(",", "")) in [each["variant"] for each in json.loads(out)["best"]]
 
 
+def test_the_default_question_has_feasible_designs():
+    """Nearly none of the whole space is feasible: a sweep of it finds some all the same, and says both."""
+    code, out, err = run("train_cost", "--samples", "1e6", "--no-rows")
+    assert code == 0 and err == ""
+    share = re.search(r"feasible (\S+) % \(standard error", " ".join(out.split()))
+    assert "Best: variant" in out and share is not None and 0.0 < float(share[1]) < 1e-4
+
+
 def test_grid_table_and_choices(tmp_path):
     table = tmp_path / "variants.csv"
     table.write_text("chips,tp,pp\n16384,8,16\n8192,8,8\n")

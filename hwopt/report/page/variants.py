@@ -65,12 +65,13 @@ def _answer(document: Document, name: str, fields: dict[str, Any]) -> Html:
 
 
 def _tiles(document: Document) -> Html:
-    count = max(document["evaluated"], 1)
+    count, focused = max(document["evaluated"], 1), document["sampling"] == "importance"
     metrics = sweep.other_metrics(document) if document["best"] else []
     pairs = [
         ("evaluated", f"{document['evaluated']:,}"),
         ("possible but for budgets", sweep.percent(document["possible"] / count)),
         ("hold every budget", sweep.percent(document["feasible_count"] / count)),
+        *(("of the whole space", sweep.percent(document["feasible_share"])) for _ in range(focused)),
         *((words(name, unit), text) for name, unit, text in metrics),
     ]
     return pieces.tiles(pairs)

@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from jaxtyping import Array
 
 from hwopt.jaxprs.cheaper import cheaper
 from hwopt.jaxprs.straight_line import StraightLine
+from hwopt.study.sweep.focused import Focused
 from hwopt.study.sweep.program import JUDGED, Elasticities, Program
 from hwopt.study.sweep.samplers import Sampler
 
@@ -102,6 +104,7 @@ class Evaluator:
         self.chunk = chunk_of(devices[0].platform, tile)
         mesh = Mesh(np.asarray(devices), ("variant",))
         all_, each = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, "variant"))
+        self._everywhere = all_
         self._tables = jax.device_put(sampler.tables(self.chunk), all_)
         self._compiled = jax.jit(
             self._columns,
@@ -119,25 +122,38 @@ class Evaluator:
         """All of it, from the numbers of a point."""
         return cheaper(self.program.line(self.sampler.kind, self.sampler.names, self.elasticities))
 
-    def _columns(self, tables: Array, starts: Array) -> list[Array]:
+    def _columns(self, tables: Any, starts: Array) -> list[Array]:
         """Columns of tiles from the starts of their chunks, (chunk, device, ...)."""
 
         def chunk(start: Array) -> list[Array]:
             points = self.sampler.columns(tables, start, np.dtype(self.dtype))
             count = len(start) * self.chunk
-            return [jnp.broadcast_to(jnp.asarray(x), count).reshape(len(start), -1) for x in self.line(*points)]
+            columns = [*self._level(tables, points), *self.line(*points)]
+            return [jnp.broadcast_to(jnp.asarray(x), count).reshape(len(start), -1) for x in columns]
 
         columns = jax.lax.map(chunk, starts)  # (chunk, device, variant)
         return [x.swapaxes(0, 1).reshape(-1) for x in columns]
 
+    def _level(self, tables: Any, points: list[Array]) -> list[Array]:
+        return [self.sampler.level(tables, points)] if isinstance(self.sampler, Focused) else []
+
+    def at(self, sampler: Sampler) -> "Evaluator":
+        """The same program at the points of another sampler of this kind: nothing is compiled again."""
+        other = copy(self)
+        other.sampler, other._tables = sampler, jax.device_put(sampler.tables(self.chunk), self._everywhere)
+        return other
+
     def __call__(self, starts: np.ndarray) -> dict[str, Any]:
         """Tiles that begin as `starts` says, one for each device: columns one tile after the other.
 
-        **Returns:** columns of the variables, the metrics, and of `Program.judged`; `elasticity`, a list of columns by input,
-        where asked.
+        **Returns:** columns of the variables, the metrics, and of `Program.judged`; `level`, where points are drawn from
+        several; `elasticity`, a list of columns by input, where asked.
         """
         columns = self._compiled(self._tables, starts)
-        named: dict[str, Any] = dict(zip(self.names, columns, strict=False))
+        named: dict[str, Any] = {}
+        if isinstance(self.sampler, Focused):
+            named["level"], *columns = columns
+        named |= dict(zip(self.names, columns, strict=False))
         if self.elasticities is not None:
             named["elasticity"] = columns[len(self.names) :]
         return named

@@ -70,7 +70,8 @@ class Reduction:
     """What is counted, and between which bounds.
 
     **Arguments:** `variables`: columns kept of the best and of the front; `objective`; `pareto`: metrics, all minimised;
-    `histograms`: metric -> edges; `map_x`, `map_y`: variable and edges, None without a map; `constraints`: how many.
+    `histograms`: metric -> edges; `map_x`, `map_y`: variable and edges, None without a map; `constraints`: how many; `levels`:
+    how many nested boxes variants are drawn from, which are counted apart.
     """
 
     variables: tuple[str, ...]
@@ -80,12 +81,14 @@ class Reduction:
     map_x: tuple[str, Edges] | None
     map_y: tuple[str, Edges] | None
     constraints: int
+    levels: int = 1
 
     @property
     def lengths(self) -> dict[str, int]:
         """How many codes of each kind there are."""
         bins = {f"bin {name}": len(OUTCOMES) * edges.count for name, edges in self.histograms.items()}
-        return {"verdict": math.prod(self.verdicts), **bins}
+        cells = {"cell outcome": len(OUTCOMES) * self.cells} if self.cells else {}
+        return {"verdict": math.prod(self.verdicts), **bins, **cells}
 
     @property
     def verdicts(self) -> tuple[int, int, int]:
@@ -123,6 +126,7 @@ class Reduction:
         if self.map_x and self.map_y:
             (x, of_x), (y, of_y) = self.map_x, self.map_y
             codes["cell"] = of_y.number(columns[y]) * of_x.count + of_x.number(columns[x])
+            codes["cell outcome"] = outcome * self.cells + codes["cell"]
         return codes
 
     def reduced(self, columns: Mapping[str, Array], size: Array, known: Mapping[str, Array]) -> dict[str, Array]:
@@ -135,8 +139,10 @@ class Reduction:
         counts = jnp.arange(columns["outcome"].shape[0]) < size
         reduced = {}
         for name, length in self.lengths.items():
-            codes = jnp.where(counts, columns[name], length)
-            reduced[name] = jnp.zeros(length + 1, jnp.int32).at[codes].add(1)[:length]
+            every = self.levels * length
+            codes = columns[name] if self.levels == 1 else columns["level"].astype(jnp.int32) * length + columns[name]
+            codes = jnp.where(counts, codes, every)
+            reduced[name] = jnp.zeros(every + 1, jnp.int32).at[codes].add(1)[:every]
         marks = jnp.where(columns["rank"] < known["rank"], MAY_BE_BEST, 0)
         if self.pareto:
             left = self._promising([columns[name] for name in self.pareto], columns["contends"], known["front"])
@@ -179,7 +185,7 @@ class Block:
     def __init__(self, reduction: Reduction):
         self.reduction = reduction
         self._begun = False
-        self._sums = {name: np.zeros(length, np.int64) for name, length in reduction.lengths.items()}
+        self._sums = {name: np.zeros(reduction.levels * size, np.int64) for name, size in reduction.lengths.items()}
         self._cells = np.full(reduction.cells, _EMPTY, np.int64)
         nothing, small, number = np.zeros(0, np.float32), np.zeros(0, np.int8), np.zeros(0, np.int64)
         self._best = {"rank": nothing, "variant": number} | dict.fromkeys(reduction.variables, nothing)
@@ -246,20 +252,29 @@ class Block:
     def arrays(self, variables: Sequence[str] = ()) -> dict[str, np.ndarray]:
         """What is stored of the block, arrays of fixed shapes: NaN, -1 and 0 where there is nothing.
 
+        Counts are whole numbers, level by level where there are several: what each stands for is multiplied in the end.
+
         **Arguments:** `variables`: those that values have a place for, by default those of the reduction.
         """
         pareto, front, best = self.reduction.pareto, self._front, self._best
         variables = variables or self.reduction.variables
         kept = _spread(len(front["variant"]), FRONT)
-        verdicts = self._sums["verdict"].copy().reshape(self.reduction.verdicts)
-        each = verdicts.sum(axis=(1, 2))  # impossible, over budget, feasible, not finite
-        verdicts[0] += verdicts[-1]  # what is not finite is impossible
-        verdicts = verdicts[:-1]
-        histograms = {f"histogram_{name}": self._sums[f"bin {name}"] for name in self.reduction.histograms}
-        arrays = {name: x.reshape(len(OUTCOMES), -1) for name, x in histograms.items()} | {
-            "bottleneck_count": verdicts.sum(axis=2),
-            "binding_count": verdicts.sum(axis=1),
-            "counts": np.array([each.sum(), each[1:3].sum(), each[2], each[3]]),
+        levels = self.reduction.levels
+        verdicts = self._sums["verdict"].copy().reshape(levels, *self.reduction.verdicts)
+        each = verdicts.sum(axis=(2, 3)).T  # impossible, over budget, feasible, not finite
+        verdicts[:, 0] += verdicts[:, -1]  # what is not finite is impossible
+        verdicts = verdicts[:, :-1]
+        counted = {f"histogram_{name}": self._sums[f"bin {name}"] for name in self.reduction.histograms}
+        if self.reduction.cells:
+            counted["cell_count"] = self._sums["cell outcome"]
+        arrays = {name: x.reshape(levels, len(OUTCOMES), -1) for name, x in counted.items()} | {
+            "bottleneck_count": verdicts.sum(axis=3),
+            "binding_count": verdicts.sum(axis=2),
+            "counts": np.stack([each.sum(axis=0), each[1:3].sum(axis=0), each[2], each[3]], axis=1),
+        }
+        if levels == 1:
+            arrays = {name: x[0] for name, x in arrays.items()}
+        arrays |= {
             "front_dropped": np.asarray(len(front["variant"]) - len(kept), np.int64),
             "cells": self._cells,
             "best_variant": _padded(best["variant"], BEST, -1),

@@ -18,6 +18,9 @@ from hwopt.leftovers import removed_behind
 from hwopt.study.sweep import attributes
 from hwopt.study.sweep.damage import resumed
 from hwopt.study.sweep.evaluator import Evaluator, in_order
+from hwopt.study.sweep.focused import Focused
+from hwopt.study.sweep.levels import Levels
+from hwopt.study.sweep.pilot import piloted
 from hwopt.study.sweep.program import OUTCOMES, Elasticities
 from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction
 from hwopt.study.sweep.specification import Specification, canonical
@@ -55,7 +58,13 @@ class _Open:
 
 
 def _evaluated(
-    open_: _Open, first: int, size: int, evaluator: Evaluator, reduction: Reduction, starts: np.ndarray
+    open_: _Open,
+    first: int,
+    size: int,
+    evaluator: Evaluator,
+    reduction: Reduction,
+    weights: np.ndarray,
+    starts: np.ndarray,
 ) -> tuple[_Open, int, int, dict[str, Any]]:
     """A tile of a block: number of its first variant, how many count, and their columns, copied to the block's rows."""
     columns = evaluator(starts)
@@ -64,6 +73,8 @@ def _evaluated(
         own = slice(first - open_.first, first - open_.first + size)
         outcome = np.asarray(columns["outcome"])
         stored = columns | {"possible": outcome > 0, "feasible": outcome == OUTCOMES.index("feasible")}
+        if "level" in columns:
+            stored["weight"] = weights[np.asarray(columns["level"])]
         for name, rows in open_.rows.items():
             for row, column in zip(np.atleast_2d(rows), stored[name] if rows.ndim > 1 else [stored[name]], strict=True):
                 row[own] = np.asarray(column)[:size]
@@ -76,6 +87,7 @@ class Run:
     def __init__(self, spec: Specification, devices: tuple[Any, ...] = ()):
         self.spec, self.devices = spec, devices
         self.edges: dict[str, Edges] = {}  # of histograms and of the map, once a store is opened
+        self.levels: Levels | None = None  # of a sweep that looks more closely somewhere, likewise
         self._spare: list[dict[str, np.ndarray]] = []  # rows of blocks that are written
 
     @cached_property
@@ -87,6 +99,17 @@ class Run:
             evaluators.append(Evaluator(program, spec.sampler(case), spec.tile, spec.dtype, slopes, self.devices))
         return evaluators
 
+    @property
+    def weights(self) -> np.ndarray:
+        """Plain variants that a variant stands for, by its level."""
+        sampler = self.evaluators[0].sampler
+        return sampler.levels.weights(sampler.counts) if isinstance(sampler, Focused) else np.ones(1)
+
+    def _focus(self, levels: Levels) -> None:
+        """Draw from some levels."""
+        self.levels = levels
+        self.evaluators[0] = self.evaluators[0].at(self.spec.focused(levels))
+
     @cached_property
     def reductions(self) -> list[Reduction]:
         """What is kept of each case's tiles: one object a case, which compiles once."""
@@ -94,8 +117,11 @@ class Run:
         histograms = {name: x for name, x in self.edges.items() if not name.startswith("map ")}
         axes = [(name, self.edges[f"map {axis}"]) for axis, name in zip("xy", spec.map, strict=False)]
         x, y = axes or (None, None)
+        levels = 1 if self.levels is None else len(self.levels)
         return [
-            Reduction(tuple(program.space.variables), goal, spec.pareto, histograms, x, y, len(spec.constraints))
+            Reduction(
+                tuple(program.space.variables), goal, spec.pareto, histograms, x, y, len(spec.constraints), levels
+            )
             for program in spec.programs
         ]
 
@@ -107,7 +133,17 @@ class Run:
                 self.edges = {name: Edges(*x) for name, x in store.attribute("edges").items()}
             except TypeError:
                 raise damaged(folder, "its edges cannot be read") from None
+            if spec.focuses:
+                try:
+                    self._focus(Levels.of_document(store.attribute("levels")))
+                except (KeyError, TypeError, ValueError):
+                    raise damaged(folder, "its levels cannot be read") from None
             return store
+        if spec.focuses:
+            space, goal = spec.programs[0].space, spec.problem.objective.name
+            ranks = Reduction(tuple(space.variables), goal, (), {}, None, None, len(spec.constraints))
+            integers = [name for name, each in space.variables.items() if each.integer]
+            self._focus(piloted(self.evaluators[0], ranks, integers, spec.seed))
         self.edges = self._pilot()
         attrs = attributes.of_root(
             spec,
@@ -119,6 +155,9 @@ class Run:
             method=spec.method,
             seed=spec.seed,
             dtype=spec.dtype,
+            sampling="importance" if spec.focuses else "plain",
+            sampling_note=spec.why_plain,
+            levels=canonical(self.levels.document() if self.levels else {}),
             optima=canonical({case.name: case.optimum._asdict() for case in spec.cases if case.optimum is not None}),
             edges=canonical({name: [x.low, x.high, x.count] for name, x in self.edges.items()}),
         )
@@ -163,6 +202,8 @@ class Run:
         numbers = {name: attributes.of_variable(each) for name, each in spec.variables.items()}
         numbers |= {each.name: attributes.of_metric(each) for each in spec.metrics}
         numbers["violation"] = attributes.number("largest log(used / limit); feasible at 0 or less")
+        if spec.focuses:
+            numbers["weight"] = attributes.number("variants of the plain space that this one stands for")
         codes = {
             "binding": attributes.of_binding(spec),
             "bottleneck": attributes.BOTTLENECK,
@@ -225,12 +266,12 @@ class Run:
         spec = self.spec
         for number in todo:
             case, first, count = spec.place(number)
-            evaluator, reduction = self.evaluators[case], self.reductions[case]
+            evaluator, reduction, weights = self.evaluators[case], self.reductions[case], self.weights
             open_ = _Open(number, first, count, Block(reduction), count, self._room(case, count))
             step = spec.tile * evaluator.tiles
             for at, starts in enumerate(evaluator.starts(range(first, first + count, spec.tile))):
                 size = min(step, count - at * step)
-                yield partial(_evaluated, open_, first + at * step, size, evaluator, reduction, starts)
+                yield partial(_evaluated, open_, first + at * step, size, evaluator, reduction, weights, starts)
 
     def _room(self, case: int, count: int) -> dict[str, np.ndarray]:
         """Where a block's rows are gathered: where those of another were, whose memory the system has handed out already."""
@@ -249,6 +290,6 @@ class Run:
 
     def finish(self, store: Store) -> None:
         """Write the summary of a sweep whose blocks are all done."""
-        arrays, attrs = summary(self.spec, store.partials(), self.edges)
+        arrays, attrs = summary(self.spec, store.partials(), self.edges, self.weights)
         with writing(store.folder, lambda: "all blocks are kept"):
             store.finish(arrays, attrs)

@@ -27,15 +27,15 @@ class Sampler(abc.ABC):
     kind: str  # "cube": points of the unit cube; "wanted": to be rounded to designs; "values": designs as they are
 
     @abc.abstractmethod
-    def tables(self, tile: int) -> np.ndarray:
-        """What all tiles share, for tiles of so many points."""
+    def tables(self, tile: int) -> Any:
+        """Arrays that all tiles share, for tiles of so many points."""
 
     @abc.abstractmethod
     def starts(self, firsts: np.ndarray, tile: int) -> np.ndarray:
         """What tiles from points `firsts`, multiples of `tile`, need besides, (tile, ...)."""
 
     @abc.abstractmethod
-    def columns(self, tables: Array, starts: Array, kind: Any) -> list[Array]:
+    def columns(self, tables: Any, starts: Array, kind: Any) -> list[Array]:
         """Points of tiles (device, ...) as columns of one floating kind, one tile after the other."""
 
 
@@ -50,7 +50,7 @@ class Sobol(Sampler):
 
     kind = "cube"
 
-    def __init__(self, names: Sequence[str], count: int, seed: int):
+    def __init__(self, names: Sequence[str], count: int, seed: int | Sequence[int]):
         if count > MOST_SOBOL:
             raise UserError(f"samples {count:,}: a Sobol sequence of 32 bits has {MOST_SOBOL:,} points")
         self.names, self.count = tuple(names), count
@@ -58,6 +58,10 @@ class Sobol(Sampler):
         # Not public in SciPy, which can only step to a point; a test compares the sequences.
         self._directions = sampler._sv.astype(np.uint32)[: len(self.names)]
         self._shift = sampler._shift.astype(np.uint32)[: len(self.names)]
+
+    def bits(self, numbers: np.ndarray) -> np.ndarray:
+        """Points by number, (dimension, point), in parts of 2^32."""
+        return self._bits(numbers) ^ self._shift[:, None]
 
     def _bits(self, numbers: np.ndarray) -> np.ndarray:
         """Points by number, (dimension, point), without the shift."""
@@ -74,7 +78,7 @@ class Sobol(Sampler):
     def starts(self, firsts: np.ndarray, tile: int) -> np.ndarray:
         return self._bits(firsts).T ^ self._shift
 
-    def columns(self, tables: Array, starts: Array, kind: Any) -> list[Array]:
+    def columns(self, tables: Any, starts: Array, kind: Any) -> list[Array]:
         drop = 8 if np.finfo(kind).nmant < 32 else 0  # float32 holds 24 bits below 1
         scale = np.asarray(2.0 ** (drop - 32), kind)
         bits = [(starts[:, d, None] ^ tables[d][None, :]).reshape(-1) for d in range(len(self.names))]
@@ -87,7 +91,7 @@ class _OnHost(Sampler):
     def tables(self, tile: int) -> np.ndarray:
         return np.zeros(0, np.float32)
 
-    def columns(self, tables: Array, starts: Array, kind: Any) -> list[Array]:
+    def columns(self, tables: Any, starts: Array, kind: Any) -> list[Array]:
         return [starts[:, d, :].reshape(-1).astype(kind) for d in range(len(self.names))]
 
     @abc.abstractmethod

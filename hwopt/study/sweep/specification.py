@@ -16,6 +16,7 @@ import numpy as np
 import hwopt
 from hwopt.arguments import boxes_of, check_question, names_of, number_of
 from hwopt.design.choices import combinations
+from hwopt.design.lattices import without_lattice
 from hwopt.design.metrics import Metric, metric_of
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
@@ -24,6 +25,8 @@ from hwopt.model.estimate import report_type
 from hwopt.model.report import ServingReport, TrainingReport
 from hwopt.study.sensitivity.inputs import Input, template_inputs
 from hwopt.study.sweep.evaluator import chunk_of, tile_of
+from hwopt.study.sweep.focused import GROUP, Focused, turns_of
+from hwopt.study.sweep.levels import Levels
 from hwopt.study.sweep.program import Program
 from hwopt.study.sweep.samplers import Grid, LatinHypercube, Sampler, Sobol, Table
 from hwopt.study.sweep.space import Space
@@ -32,6 +35,17 @@ from hwopt.study.sweep.user_points import checked_levels, table_columns
 METHODS = ("sobol", "lhs", "grid", "table")
 
 DTYPES = ("float32", "float64")
+
+SAMPLINGS = ("importance", "plain")
+
+PLAIN_SHARE = 0.25
+"""Part of an importance sweep that is drawn from the whole space: no variant stands for more than four plain ones."""
+
+LEAST_FOCUSED = 1 << 16
+"""Variants below which sweeps are plain unless asked: a search for where to look would take longer than they do."""
+
+_TURNS = 1 << 16
+"""Groups after which the turns of the levels begin again."""
 
 _USUAL: dict[type, tuple[str, ...]] = {
     TrainingReport: (
@@ -52,8 +66,8 @@ _MAPS = ("chips", "scale_up_bandwidth_bytes_per_s", "hbm_bandwidth_bytes_per_s")
 """Variables of the bottleneck map, the first two that vary, before any other."""
 
 _DECIDING = (
-    "method", "samples", "seed", "grid", "bounds", "freeze", "within", "pareto", "map", "gradients", "rows", "dtype", "block",
-    "tile", "chunk", "platform",
+    "method", "sampling", "samples", "seed", "grid", "bounds", "freeze", "within", "pareto", "map", "gradients", "rows", "dtype",
+    "block", "tile", "chunk", "platform",
 )  # fmt: skip
 """Attributes that a sweep's document holds as they are."""
 
@@ -104,6 +118,7 @@ class Specification:
         samples: int | None = None,
         *,
         method: str | None = None,
+        sampling: str | None = None,
         seed: int = 0,
         grid: Mapping[str, Sequence[float]] | None = None,
         table: str | Path | Mapping[str, Sequence[float]] | None = None,
@@ -155,6 +170,9 @@ class Specification:
             samples = count
         self.samples = _count("samples", samples)
         self.rows = self.samples * len(self.cases) <= MOST_ROWS if rows is None else bool(rows)
+        self.sampling = self._sampling(
+            None if sampling is None else _one_of("sampling", sampling, SAMPLINGS), spaces[0]
+        )
         self.platform = jax.default_backend()
         self.tile = tile_of(self.platform)
         self.chunk = chunk_of(self.platform, self.tile)
@@ -170,6 +188,36 @@ class Specification:
                 )
             for case in range(len(self.cases)):
                 self.inputs(case)  # refuses unknown names before anything is computed
+
+    def _sampling(self, asked: str | None, space: Space) -> str:
+        """As asked, else importance where it can be; `why_plain` says what stands in its way."""
+        self.why_plain = why = self._unfocused(space)
+        if asked == "importance" and why:
+            raise UserError(f"sampling importance: {why}; leave it out")
+        if asked is None and not why and self.samples < LEAST_FOCUSED:
+            self.why_plain = f"fewer than {LEAST_FOCUSED:,}"
+        elif asked == "plain":
+            self.why_plain = "as asked"
+        return "plain" if self.why_plain else "importance"
+
+    def _unfocused(self, space: Space) -> str:
+        """Why only the whole space can be drawn from; empty where good designs can be looked for first."""
+        if self.method in ("grid", "table"):
+            return f"a {self.method} says itself where it looks"
+        if self.method != "sobol":
+            return "a Latin hypercube is of the whole space"
+        if len(self.cases) > 1:
+            return "choices are swept, each over its whole space"
+        if self.within:
+            return "the neighbourhood of the optimum is sampled alone"
+        if not space.coordinates:
+            return "nothing varies"
+        return without_lattice(self.problem)
+
+    @property
+    def focuses(self) -> bool:
+        """Whether variants are drawn from levels too."""
+        return self.sampling == "importance"
 
     @property
     def problem(self) -> Problem:
@@ -188,6 +236,8 @@ class Specification:
     def sampler(self, case: int) -> Sampler:
         """The sequence of variants of a case: the same points of the unit cube for all cases."""
         space = self.programs[case].space
+        if self.focuses:
+            return self.focused(Levels.plain(space.coordinates))
         if self.method == "sobol":
             return Sobol(space.coordinates, self.samples, self.seed)
         if self.method == "lhs":
@@ -196,6 +246,14 @@ class Specification:
         if self.method == "grid":
             return Grid(columns)
         return Table({name: np.broadcast_to(x, self.samples) for name, x in columns.items()})
+
+    def focused(self, levels: Levels) -> Focused:
+        """The sequence of variants of a sweep that looks more closely at some levels."""
+        base = Sobol(levels.names, self.samples, self.seed)
+        inner = len(levels) - 1
+        shares = np.array([PLAIN_SHARE, *[(1.0 - PLAIN_SHARE) / inner] * inner]) if inner else np.ones(1)
+        groups = min(math.ceil(self.samples / GROUP), _TURNS)
+        return Focused(base, levels.ends, levels, turns_of(shares, groups, self.seed))
 
     def inputs(self, case: int) -> tuple[str | Input, ...]:
         """What the objective is differentiated by, in the order of `gradients`."""

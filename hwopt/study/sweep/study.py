@@ -30,6 +30,7 @@ def sweep(
     *,
     out: str | Path | None = None,
     method: str | None = None,
+    sampling: str | None = None,
     seed: int = 0,
     grid: Mapping[str, Sequence[float]] | None = None,
     table: str | Path | Mapping[str, Sequence[float]] | None = None,
@@ -59,6 +60,10 @@ def sweep(
     - `method`: "sobol" (default), "lhs" (Latin hypercube), "grid", "table". `grid`: variable -> levels, every combination,
       rounded to the nearest design that can be built; `table`: a CSV file or columns by variable, designs as they are.
       Variables that neither names stay as the question's machine has them.
+    - `sampling`: "importance" draws a quarter of the variants from the whole space and the others from nested boxes of it around
+      the best designs that a short search found; `weight` of each variant is how many of the plain space it stands for, by which
+      shares, counts and histograms are taken. "plain" draws all from the whole space. By default the first, where there are 65,536
+      variants or more of one question, drawn by Sobol's sequence; the attribute `sampling_note` says why not.
     - `choices`: field of the question -> values, every combination a case of its own: `{"chip": ["h100-sxm", "b200"]}`.
     - `bounds`, `freeze`: as in `optimize`: boxes of one's own, variables or categories kept as they are.
     - `within`: sample only the neighbourhood of the certified optimum, up to this ratio to both sides of each variable: 1.1 for
@@ -76,9 +81,9 @@ def sweep(
     **Raises:** `UserError` for what cannot be meant, a folder that holds something else, or a disk that fails.
     """
     spec = Specification(
-        objective, samples, method=method, seed=seed, grid=grid, table=table, choices=choices, bounds=bounds, freeze=freeze,
-        within=within, optima=_optima(out), metrics=metrics, pareto=pareto, map_of=map_of, gradients=gradients, rows=rows,
-        dtype=dtype, block=block,
+        objective, samples, method=method, sampling=sampling, seed=seed, grid=grid, table=table, choices=choices,
+        bounds=bounds, freeze=freeze, within=within, optima=_optima(out), metrics=metrics, pareto=pareto, map_of=map_of,
+        gradients=gradients, rows=rows, dtype=dtype, block=block,
     )  # fmt: skip
     if out is None and jax.process_count() > 1:
         raise UserError("sweep: several processes share a store: name a folder that all of them see (out, --out)")

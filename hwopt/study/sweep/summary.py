@@ -22,35 +22,71 @@ from hwopt.units import label
 Arrays = Mapping[str, np.ndarray]
 
 
-def summary(spec: Specification, partials: Arrays, edges: Mapping[str, Edges]) -> tuple[Summary, dict[str, Any]]:
+def summary(
+    spec: Specification, partials: Arrays, edges: Mapping[str, Edges], weights: np.ndarray
+) -> tuple[Summary, dict[str, Any]]:
     """Arrays of the root, and attributes that go with them.
 
-    **Arguments:** `partials`: what all blocks left, (block, ...) each; `edges` of histograms and of the map.
+    **Arguments:** `partials`: what all blocks left, (block, ...) each; `edges` of histograms and of the map; `weights`: plain
+    variants that one of each level stands for.
     """
     best, design = _best(spec, partials)
-    arrays = _counts(spec, partials, edges) | _by_case(spec, partials) | _best_arrays(spec, best)
-    arrays |= _roofline(design) | _map(spec, partials, edges) | _front(spec, partials)
+    counted = {
+        name: partials[name].sum(axis=0, dtype=np.int64) for name in partials if name in _counted(spec, partials)
+    }
+    raw = counted["counts"] if len(weights) == 1 else counted["counts"].sum(axis=0)
+    shares = _shares(np.atleast_2d(counted["counts"]), weights)
+    if len(weights) > 1:
+        counted = {name: np.tensordot(weights, x, 1) for name, x in counted.items()}
+    partials = dict(partials) | {"counts": partials["counts"].sum(axis=1) if len(weights) > 1 else partials["counts"]}
+    arrays = _counts(spec, raw, counted, edges) | shares | _by_case(spec, partials) | _best_arrays(spec, best)
+    arrays |= _roofline(design) | _map(spec, partials, counted, edges) | _front(spec, partials)
     feasible = bool(best["feasible"].any())
     return arrays, {"best_are": "feasible" if feasible else "nearest", "finished": 1}
 
 
-def _counts(spec: Specification, partials: Arrays, edges: Mapping[str, Edges]) -> Summary:
-    """How many variants there are, and of what kind."""
-    total = lambda name: partials[name].sum(axis=0)
-    evaluated, possible, feasible, nonfinite = total("counts")
+def _counted(spec: Specification, partials: Arrays) -> tuple[str, ...]:
+    """Arrays that count variants."""
+    histograms = [f"histogram_{each.name}" for each in spec.metrics]
+    return ("counts", "bottleneck_count", "binding_count", "cell_count", *histograms)
+
+
+def _shares(counts: np.ndarray, weights: np.ndarray) -> Summary:
+    """Shares of the plain space, with their standard errors as if points were independent.
+
+    Weights are not normalised by their sum: their mean is 1 by itself, and sums stay without bias.
+
+    **Arguments:** `counts` (level, kind): evaluated, possible, feasible.
+    """
+    evaluated = counts[:, 0].sum()
+    arrays: Summary = {}
+    for column, name in ((1, "possible"), (2, "feasible")):
+        share = weights @ counts[:, column] / evaluated
+        variance = max(0.0, weights**2 @ counts[:, column] / evaluated - share**2) / evaluated
+        arrays[f"{name}_share"] = ("", share, number(f"share of the plain space that is {name}"))
+        arrays[f"{name}_share_error"] = ("", np.sqrt(variance), number("its standard error"))
+    return arrays
+
+
+def _counts(spec: Specification, raw: np.ndarray, counted: Arrays, edges: Mapping[str, Edges]) -> Summary:
+    """How many variants there are, and of what kind.
+
+    **Arguments:** `raw` counts; `counted`: by what they stand for.
+    """
+    evaluated, possible, feasible, nonfinite = raw
     binding = "variants by constraint nearest to or furthest beyond its limit"
     arrays: Summary = {
         "evaluated": ("", evaluated, number("variants evaluated")),
         "possible_count": ("", possible, number("variants that hold all but budgets")),
         "feasible_count": ("", feasible, number("variants that hold all")),
         "nonfinite_count": ("", nonfinite, number("variants not finite")),
-        "bottleneck_count": ("outcome part", total("bottleneck_count"), flags(PARTS, "variants by bottleneck")),
-        "binding_count": ("outcome constraint", total("binding_count"), flags(spec.constraints, binding)),
+        "bottleneck_count": ("outcome part", counted["bottleneck_count"], flags(PARTS, "variants by bottleneck")),
+        "binding_count": ("outcome constraint", counted["binding_count"], flags(spec.constraints, binding)),
     }
     for each in spec.metrics:
-        if f"histogram_{each.name}" in partials:
+        if f"histogram_{each.name}" in counted:
             words = f"variants by {label(each.name, each.unit)} and outcome ({', '.join(OUTCOMES)})"
-            arrays[f"histogram_{each.name}"] = ("outcome bin", total(f"histogram_{each.name}"), number(words))
+            arrays[f"histogram_{each.name}"] = ("outcome bin", counted[f"histogram_{each.name}"], number(words))
             arrays[f"edges_{each.name}"] = ("edge", edges[each.name].values, of_metric(each))
     return arrays
 
@@ -182,13 +218,19 @@ def _kernels(run: Any, cluster: Cluster, plan: Any) -> tuple[Any, ...]:
     return table.flops, time.hbm_s, time.compute_s + time.memory_s, peak
 
 
-def _map(spec: Specification, partials: Arrays, edges: Mapping[str, Edges]) -> Summary:
+def _map(spec: Specification, partials: Arrays, counted: Arrays, edges: Mapping[str, Edges]) -> Summary:
     if not spec.map:
         return {}
     objective, bottleneck = cells_of(partials["cells"].min(axis=0).reshape(CELLS))
     x, y = (spec.variables[name] for name in spec.map)
     of_objective = of_metric(spec.metrics[0]) | {"cells": "least of the possible variants of a cell"}
+    outcomes = counted["cell_count"].reshape(len(OUTCOMES), *CELLS)
+    with np.errstate(all="ignore"):
+        possible, feasible = outcomes[1:].sum(axis=0) / outcomes.sum(axis=0), outcomes[2] / outcomes.sum(axis=0)
+    of_share = lambda words: number(f"share of a cell's plain variants that are {words}")
     return {
+        "map_possible_share": ("map_y map_x", possible, of_share("possible")),
+        "map_feasible_share": ("map_y map_x", feasible, of_share("feasible")),
         "map_objective": ("map_y map_x", objective, of_objective),
         "map_bottleneck": ("map_y map_x", bottleneck, BOTTLENECK),
         "map_x_edges": ("map_x_edge", edges["map x"].values, of_variable(x)),

@@ -1,0 +1,170 @@
+"""Where a sweep should look more closely: a short search by the sweep's own compiled program, the same every time it is made.
+
+Rounds of points narrow a box of the unit cube around the best of them, by constraints first, then by the objective. When all in
+the box is about as good, one or two of its coordinates at a time are opened again to their whole ranges: who finds something
+better there has the next box. The boxes on the way become the levels of the sweep (`Levels`).
+
+Whatever the search misses, a part of the sweep is drawn from the whole space, and weights make up for the rest.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hwopt.study.sweep.evaluator import Evaluator, in_order
+from hwopt.study.sweep.focused import GROUP, MOST_BOXES, MOST_LEVELS, Focused
+from hwopt.study.sweep.levels import Levels
+from hwopt.study.sweep.reductions import INFEASIBLE, Reduction
+from hwopt.study.sweep.samplers import Sobol
+
+ROUND = 1 << 16
+"""Points of a round."""
+
+ELITE, LEVEL = 64, 512
+"""Best points of a round, whose hull is the next box; and those whose hull may become a level: wider, so that less is cut off."""
+
+MOST_ROUNDS = 48
+"""Rounds at most: three million points. The default question takes about 25."""
+
+ALIKE = 0.01
+"""Distance of the elite from the best, as a logarithm of the objective, at which a box is narrow enough."""
+
+BETTER = 1e-3
+"""What a box that was opened again must gain, as a logarithm, to be worth narrowing."""
+
+WIDER = 0.25
+"""Part of each side that a level reaches beyond the hull: what few points missed."""
+
+ROOM = 1e-4
+"""What a box keeps around the points that it is the hull of."""
+
+
+def piloted(evaluator: Evaluator, reduction: Reduction, integers: Sequence[str], seed: int) -> Levels:
+    """The boxes in which a question's good designs were found, from the whole cube to the best of them.
+
+    **Arguments:** `evaluator` of a `Focused` sampler; `reduction` that ranks; `integers`: coordinates that are opened in pairs too.
+    """
+    pilot = _Pilot(evaluator, reduction, seed)
+    axes = len(pilot.names)
+    pairs = itertools.combinations([i for i, name in enumerate(pilot.names) if name in integers], 2)
+    opened = [(axis,) for axis in range(axes)] + list(pairs)
+    pilot.narrow(_Box(np.zeros(axes), np.ones(axes)))
+    path, widest = pilot.path, len(pilot.path)
+    while pilot.rounds < MOST_ROUNDS:
+        box = pilot.reopened(opened[: MOST_BOXES - 1])
+        if box is None:
+            break
+        pilot.narrow(box)
+    inner = pilot.path[-1]
+    chosen = [*_spread_by_volume(path[:widest], inner, MOST_LEVELS - 2), inner]
+    return Levels.nested(pilot.names, np.stack([x.low for x in chosen]), np.stack([x.high for x in chosen]))
+
+
+@dataclass(frozen=True)
+class _Box:
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def volume(self) -> float:
+        """Logarithm of its share of the cube."""
+        return float(np.log(self.high - self.low).sum())
+
+    def wider(self, by: float) -> "_Box":
+        """It and a part of each side to both ends."""
+        side = by * (self.high - self.low)
+        return _Box(np.maximum(self.low - side, 0.0), np.minimum(self.high + side, 1.0))
+
+    def hull(self, points: np.ndarray, best: np.ndarray) -> "_Box":
+        """The part of it that holds some points (coordinate, point), and the best one."""
+        low, high = np.minimum(points.min(axis=1), best), np.maximum(points.max(axis=1), best)
+        return _Box(np.maximum(self.low, low - ROOM), np.minimum(self.high, high + ROOM))
+
+    def around(self, best: np.ndarray) -> "_Box":
+        """It and as much beside a point."""
+        side = np.maximum(self.high - self.low, 0.02) / 2.0
+        low, high = np.minimum(self.low - side, best - side), np.maximum(self.high + side, best + side)
+        return _Box(np.clip(low, 0.0, 1.0 - ROOM), np.clip(high, ROOM, 1.0))
+
+    def opened(self, axes: Sequence[int]) -> "_Box":
+        """It with some coordinates free."""
+        low, high = self.low.copy(), self.high.copy()
+        low[list(axes)], high[list(axes)] = 0.0, 1.0
+        return _Box(low, high)
+
+
+@dataclass
+class _Pilot:
+    """A search under way."""
+
+    evaluator: Evaluator
+    reduction: Reduction
+    seed: int
+    rounds: int = 0
+    best: float = math.inf  # rank
+    point: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    path: list[_Box] = field(default_factory=list)
+    box: _Box = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = self.evaluator.sampler.names
+
+    def ranked(self, boxes: Sequence[_Box]) -> tuple[Focused, np.ndarray]:
+        """A round of points, as many in each box, and the rank of each."""
+        # Of another seed than the sweep's own points, which must not follow from what was found among them.
+        base = Sobol(self.names, ROUND, [self.seed, 2, self.rounds])
+        turns = np.arange(ROUND // GROUP) * len(boxes) // (ROUND // GROUP)
+        ends = np.stack([[box.low, box.high] for box in boxes])
+        sampler = Focused(base, ends, Levels.plain(self.names), turns)
+        evaluator = self.evaluator.at(sampler)
+        starts = evaluator.starts(range(0, ROUND, evaluator.tile))
+        tiles = in_order((partial(self._ranks, evaluator, each) for each in starts), evaluator.devices)
+        self.rounds += 1
+        return sampler, np.concatenate(list(tiles))[:ROUND]
+
+    def _ranks(self, evaluator: Evaluator, starts: np.ndarray) -> Any:
+        return np.asarray(self.reduction.compiled_codes(evaluator(starts))["rank"])
+
+    def narrow(self, box: _Box) -> None:
+        """Narrow a box until all in it is about as good as the best; `path` gets what it was on the way."""
+        self.box = box
+        while self.rounds < MOST_ROUNDS:
+            sampler, rank = self.ranked([box])
+            order = np.argsort(rank, kind="stable")[:LEVEL]
+            points = sampler.points(order)
+            self._note(float(rank[order[0]]), points[:, 0])
+            self.path.append(box.hull(points, self.point).wider(WIDER))
+            inner = box.hull(points[:, :ELITE], self.point)
+            last = float(rank[order[ELITE - 1]])
+            done = (last - self.best < ALIKE and last < INFEASIBLE / 2) or inner.volume > box.volume - ROOM
+            self.box = box = inner
+            if done:
+                break
+        self.path.append(self.box)
+
+    def reopened(self, axes: Sequence[Sequence[int]]) -> _Box | None:
+        """A box to narrow again, around something better than the best with some coordinates free; None without."""
+        before = self.best
+        sampler, rank = self.ranked([self.box, *(self.box.opened(each) for each in axes)])
+        first = int(np.argmin(rank))
+        if not before - rank[first] >= BETTER:
+            return None
+        self._note(float(rank[first]), sampler.points(np.array([first]))[:, 0])
+        return self.box.around(self.point)
+
+    def _note(self, rank: float, point: np.ndarray) -> None:
+        if rank < self.best or not self.point.size:
+            self.best, self.point = rank, point
+
+
+def _spread_by_volume(path: Sequence[_Box], inner: _Box, most: int) -> list[_Box]:
+    """Boxes of a path, the widest first, about as far from one another as the innermost is from the last."""
+    volumes = np.array([box.volume for box in path])
+    wanted = np.linspace(0.0, inner.volume, most + 2)[1:-1]
+    places = sorted({int(np.abs(volumes - volume).argmin()) for volume in wanted})
+    return [path[place] for place in places]

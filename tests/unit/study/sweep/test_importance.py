@@ -1,0 +1,163 @@
+"""Importance sweeps: near the certified optimum, and yet what they say of the whole space is what plain sweeps say."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.cli import main
+from hwopt.errors import UserError
+from hwopt.report.sweep import sweep_screen
+from hwopt.report.sweep_document import _quantiles, sweep_document
+from hwopt.study.sweep.reductions import CELLS
+from hwopt.study.sweep.specification import LEAST_FOCUSED, PLAIN_SHARE, Specification
+from objectives.train_cost import TrainCost
+
+BOUNDS = {
+    "tp": (8.0, 16.0), "pp": (6.0, 10.0), "virtual_stages": (8.0, 16.0), "micro_batch": (1.0, 1.0), "chips": (12e3, 20e3),
+    "chips_per_rack": (20.0, 28.0), "scale_up_domain": (8.0, 32.0), "hbm_capacity_bytes": (40e9, 90e9),
+    "hbm_bandwidth_bytes_per_s": (1.2e12, 3e12), "clock_ratio": (0.9, 1.08),
+}  # fmt: skip
+ASKED = {"bounds": BOUNDS, "map_of": ["hbm_capacity_bytes", "clock_ratio"]}
+SAMPLES, MANY = 1 << 17, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def focused():
+    return hwopt.sweep(TrainCost(), SAMPLES, **ASKED)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """All of the space: eight times as many variants, each as likely."""
+    return hwopt.sweep(TrainCost(), MANY, sampling="plain", rows=False, **ASKED)
+
+
+def test_the_best_is_within_1_percent_of_the_certified_optimum(focused, plain):
+    optimum = hwopt.optimize(TrainCost(), regime="relaxed", bounds=BOUNDS)
+    assert optimum.certificate.gap < 2e-4
+    best = float(focused["best_run_cost_usd"][0])
+    assert optimum.certificate.lower_bound * (1 - 2e-6) <= best <= 1.01 * optimum.objective
+    assert float(plain["best_run_cost_usd"][0]) > 1.02 * optimum.objective  # where it stood before
+
+
+def test_every_variant_carries_its_weight(focused):
+    weight = focused["weight"].values.astype(float)
+    assert weight.shape == (SAMPLES,) and (weight > 0).all() and weight.max() <= 1.0 / PLAIN_SHARE * 1.01
+    assert abs(weight.mean() - 1.0) <= 4.0 * weight.std() / np.sqrt(SAMPLES)
+    possible, feasible = focused["possible"].values == 1, focused["feasible"].values == 1
+    assert int(focused["feasible_count"]) == feasible.sum() > 1000
+    for name, held in (("possible", possible), ("feasible", feasible)):
+        assert float(focused[f"{name}_share"]) == pytest.approx((weight * held).sum() / SAMPLES, rel=1e-5)
+        error = (weight * held).std() / np.sqrt(SAMPLES)
+        assert float(focused[f"{name}_share_error"]) == pytest.approx(error, rel=1e-3)
+
+
+def test_counts_histograms_and_map_are_sums_of_weights(focused):
+    weight = focused["weight"].values.astype(float)
+    outcome = focused["possible"].values + focused["feasible"].values
+    for name, key in (("bottleneck_count", "bottleneck"), ("binding_count", "binding")):
+        wanted = np.zeros(focused[name].shape)
+        np.add.at(wanted, (outcome, focused[key].values), weight)
+        np.testing.assert_allclose(focused[name].values, wanted, rtol=1e-4, atol=1e-6)
+    assert focused["histogram_run_cost_usd"].values.sum() == pytest.approx(weight.sum(), rel=1e-5)
+    places = []
+    for axis, name in (("y", "clock_ratio"), ("x", "hbm_capacity_bytes")):
+        edges = focused[f"map_{axis}_edges"].values
+        places.append(np.clip(np.searchsorted(edges, focused[name].values, side="right") - 1, 0, CELLS[0] - 1))
+    every, own = np.zeros(CELLS), np.zeros(CELLS)
+    np.add.at(every, tuple(places), weight)
+    np.add.at(own, tuple(places), weight * (outcome == 2))
+    with np.errstate(all="ignore"):
+        wanted = own / every
+    same = np.isclose(focused["map_feasible_share"].values, wanted, rtol=1e-3, atol=1e-6, equal_nan=True)
+    assert same.mean() > 0.99  # float32 may put a variant on an edge into the cell beside it
+
+
+def scores(focused, plain, name):
+    """Distances of an importance sweep's counts from a plain one's, in standard errors of both."""
+    weight, outcome = focused["weight"].values.astype(float), focused["possible"].values + focused["feasible"].values
+    codes = focused[name.removesuffix("_count")].values
+    shape = plain[name].shape
+    squares = np.zeros(shape)
+    np.add.at(squares, (outcome, codes), weight**2)
+    ours, theirs = focused[name].values / SAMPLES, plain[name].values / MANY
+    enough = plain[name].values >= 30
+    variance = squares / SAMPLES**2 - ours**2 / SAMPLES + theirs * (1.0 - theirs) / MANY
+    return (ours - theirs)[enough] / np.sqrt(np.maximum(variance, theirs / MANY))[enough]
+
+
+def test_what_is_said_of_the_whole_space_is_what_a_plain_sweep_says(focused, plain):
+    every = [scores(focused, plain, name) for name in ("bottleneck_count", "binding_count")]
+    for name in ("possible", "feasible"):
+        error = np.hypot(focused[f"{name}_share_error"], plain[f"{name}_share_error"])
+        every.append(np.array([float((focused[f"{name}_share"] - plain[f"{name}_share"]) / error)]))
+    every = np.concatenate(every)
+    assert len(every) > 10 and np.abs(every).max() <= 4.0
+
+
+def test_the_map_is_that_of_the_whole_space(focused, plain):
+    """Shares of cells, four by four of them together: as an importance sweep estimates them, and as a plain one counts."""
+    outcome = focused["possible"].values + focused["feasible"].values
+    weight = focused["weight"].values.astype(float)
+    x, y = (np.log(focused[name].values.astype(float)) for name in ("hbm_capacity_bytes", "clock_ratio"))
+    edges = [np.log(plain[f"map_{axis}_edges"].values[:: 48 // 12]) for axis in "xy"]
+    binned = lambda values: np.histogram2d(y, x, bins=edges[::-1], weights=values)[0]
+    every, squares = binned(weight * (outcome == 2)) / SAMPLES, binned((weight * (outcome == 2)) ** 2) / SAMPLES**2
+    shares = np.nan_to_num(plain["map_feasible_share"].values).reshape(12, 4, 12, 4).mean(axis=(1, 3)) / 144.0
+    enough = shares * MANY >= 20
+    error = np.sqrt(squares + shares / MANY)[enough]
+    assert enough.sum() > 5
+    assert (np.abs(every[enough] - shares[enough]) <= 4.0 * error).all()
+
+
+def test_the_screen_tells_both_shares_apart(focused, plain):
+    lines = sweep_screen(focused)
+    assert "of the whole space, by weight: possible" in lines and "a quarter drawn from the whole space" in lines
+    document = sweep_document(focused)
+    assert document["sampling"] == "importance" and document["sampling_note"] == ""
+    assert document["feasible_share"] < 0.2 * document["feasible_count"] / SAMPLES
+    assert "drawn from the whole space alone: as asked" in sweep_screen(plain)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"samples": LEAST_FOCUSED - 1}, "fewer than 65,536"),
+        ({"samples": SAMPLES, "sampling": "plain"}, "as asked"),
+        ({"samples": SAMPLES, "method": "lhs"}, "a Latin hypercube is of the whole space"),
+        ({"samples": SAMPLES, "choices": {"cooling": ["air", "direct-liquid"]}}, "choices are swept, each over its whole space"),
+        ({"samples": SAMPLES, "within": 1.1}, "the neighbourhood of the optimum is sampled alone"),
+        ({"grid": {"chips": [4096, 8192]}}, "a grid says itself where it looks"),
+    ],
+)  # fmt: skip
+def test_plain_sweeps_say_why(asked, why):
+    spec = Specification(TrainCost(), **asked)
+    assert spec.sampling == "plain" and spec.why_plain == why and not spec.focuses
+    if "as asked" not in why and "fewer" not in why:
+        with pytest.raises(UserError, match="sampling importance"):
+            Specification(TrainCost(), **asked | {"sampling": "importance"})
+
+
+def test_few_variants_are_focused_where_that_is_asked():
+    assert Specification(TrainCost(), 1000, sampling="importance").focuses
+    with pytest.raises(UserError, match="'importance'"):
+        Specification(TrainCost(), 1000, sampling="importanse")
+
+
+def test_a_misspelt_sampling_is_one_line():
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        assert main(["sweep", "train_cost", "--sampling", "plane"]) == 2
+    assert err.getvalue().count("\n") == 1 and "plain" in err.getvalue()
+
+
+def test_deciles_are_by_weight():
+    values, weights = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.01, 0.01, 97.0, 0.01])
+    assert _quantiles(values, weights).tolist() == [3.0, 3.0, 3.0]
+    np.testing.assert_allclose(_quantiles(np.arange(101.0), None), [10.0, 50.0, 90.0])
+    assert np.isnan(_quantiles(np.zeros(0), np.zeros(0))).all()
