@@ -88,7 +88,8 @@ def contexts(sequence: int) -> list[int]:
 
 _LOOKED_AT_STAGES = tuple(2**k for k in range(8))
 _LOOKED_AT_MICRO_BATCHES = (1, 2)
-_LOOKED_AT_SWITCHES = ((1, 1, 1, 1, 1), (3, 1, 1, 1, 1), (1, 1, 1, 1, 2))
+_LOOKED_AT_SWITCHES = ((1, 1, 1, 1, 1), (3, 1, 1, 1, 1))
+"""Of `_SWITCHES`: nothing recomputed, sharded further or offloaded; and layers recomputed whole."""
 
 
 def _training_system(ranges: Ranges) -> System:

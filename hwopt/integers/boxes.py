@@ -26,11 +26,6 @@ class Boxes:
         """Which of them hold a single point."""
         return (self.low == self.high).all(axis=1)
 
-    @property
-    def width(self) -> np.ndarray:
-        """How wide they are in all: a sum of logarithms."""
-        return np.log(self.high / np.maximum(self.low, 1)).sum(axis=1)
-
     @staticmethod
     def of_points(points: np.ndarray) -> Boxes:
         """Each point (point, coordinate) as a box of its own."""

@@ -31,9 +31,6 @@ MOST_BOXES = 60_000
 """Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
 machine."""
 
-PLUNGED = 64
-"""Narrowest boxes that are split beside those of the least bounds, while the best design known is far: they soon are designs."""
-
 ROUND = 512
 """Boxes split at a time: enough to keep the reading of a batch cheap for each."""
 
@@ -143,11 +140,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchR
         yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile
         order = np.argsort(queue.bounds, kind="stable")
-        first, later = order[:ROUND], order[ROUND:]
-        if work.cutoff - result.open_bound > FAR:
-            narrow = later[np.argsort(queue.boxes[later].width, kind="stable")[:PLUNGED]]
-            first, later = np.concatenate([first, narrow]), np.setdiff1d(later, narrow, assume_unique=True)
-        now, queue = queue.of(first), queue.of(later)
+        now, queue = queue.of(order[:ROUND]), queue.of(order[ROUND:])
         tight, rows = work.tightened(now)
         narrow = tight.points
         split = work.split(tight[~narrow])
