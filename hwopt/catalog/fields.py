@@ -166,7 +166,14 @@ ENTRIES: Mapping[str, Entry] = {
         Prices,
         numbers=keys(ChipProject)
         | {"price_factor": "1", "chip_usd_per_bf16_flops": "USD/(FLOP/s)", "chip_base_floor_fraction": "1"},
-        optional={"redesign": "USD", "least_order": "chip"},
+        optional=_by_unit(
+            {
+                "USD": "redesign",
+                "chip": "least_order",
+                "USD/B": "listed_hbm_usd_per_byte",
+                "USD/(B/s)": "listed_hbm_usd_per_byte_per_s",
+            }
+        ),
     ),
     "reliability": _entry(
         "reliability",
