@@ -29,7 +29,8 @@ def prices(
     the default list's where a list does not say. What is left is the compute's own price, which does not follow
     `hbm_usd_per_byte`: with dearer memory than that, the chip is dearer by as much. Compute keeps at least
     `chip_base_floor_fraction` of the price; where memory and links would take more, they are scaled down to the rest, so that
-    the parts add up to the price. The domain's cabling is priced at the chip's own domain or at the list's, whichever is larger.
+    the parts add up to the price. The domain's cabling is priced at the chip's own domain or at the list's, whichever is larger;
+    a torus, whose link says so, has no backplane: its cables are in the link's price.
 
     **Arguments:** `name` of the price list; `chip`; links instead of the chip's own, or a `fabric` counted for `chips` ends.
 
@@ -52,6 +53,7 @@ def prices(
         hbm_usd_per_byte=scale * paid.si("hbm_usd_per_byte"),
         hbm_usd_per_byte_per_s=scale * paid.si("hbm_usd_per_byte_per_s"),
         network_usd_per_byte_per_s=[own * inner.si("price"), *outer.usd_per_byte_per_s],
+        domain_usd_per_chip=inner.si("domain_usd_per_chip", paid.si("domain_usd_per_chip")),
         reference_domain=max(paid.si("reference_domain"), entry.si("scale_up_domain")),
         host_usd=entry.si("host_price", paid.si("host_usd")),
         redesign_usd=0.0, least_order=0.0,

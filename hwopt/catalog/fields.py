@@ -122,11 +122,12 @@ ENTRIES: Mapping[str, Entry] = {
         | keys(Rack, "scale_up")
         | _by_unit(
             {
-                "USD/(B/s)": "price core_price",
+                "USD": "domain_usd_per_chip",
+                "USD/(B/s)": "price core_price optics_price",
                 "1": "in_network_reduction oversubscription radix switch_price_share core_switch_price_share "
                 "switch_power_share core_switch_power_share",
                 "s": "core_latency",
-                "J/B": "core_energy",
+                "J/B": "core_energy optics_energy",
             }
         ),
         ("role", "bandwidth", "efficiency", "latency", "energy", "price"),

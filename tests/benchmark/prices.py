@@ -37,8 +37,8 @@ RATES = {"h100-sxm": 3.3e14, "h200": 3.3e14, "b200": 7.5e14, "mi300x": 3.3e14, "
 NEAR = 0.96, 1.03
 """Limits of budgets that were slack, over what the answer used."""
 
-ROUNDING = 1e-8
-"""Relative: two solves of one design."""
+ROUNDING = 1e-7
+"""Relative: the gap to which programmes of designs are solved."""
 
 
 class Check(NamedTuple):

@@ -16,7 +16,7 @@ from hwopt.catalog.fields import ARCHITECTURES
 from hwopt.catalog.load import data_root
 from hwopt.errors import UserError
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
-from hwopt.model import cost
+from hwopt.model import bill, cost
 from hwopt.model.power import FULL_LOAD, it_w, pue
 from hwopt.model.thermal import full_load_w, operating_point
 from hwopt.types import PRECISIONS
@@ -78,6 +78,36 @@ def test_dearer_memory_makes_chips_and_clusters_dearer_by_its_bytes(name, prices
     assert built[1] - built[0] == pytest.approx(bought * stacks, rel=1e-4)
     if name == "h100-sxm" and prices == "default":
         assert stacks == pytest.approx(30.0 * float(before.chip.hbm_capacity_bytes) * 1e-9)
+
+
+def is_torus(chip: str) -> bool:
+    """Whether a chip's links are a torus of stated axes."""
+    return "dimensions" in catalog.record("links", str(catalog.record("chips", chip).text["scale_up"])).quantities
+
+
+TORI = [name for name in CHIPS if is_torus(name) and not name.startswith("wse")]
+
+
+@pytest.mark.parametrize("name", [*TORI, "h100-sxm"])
+def test_a_torus_pays_for_a_torus(name):
+    """Its links, with the optics and optical switches that their price holds, however many chips it joins; no switched domain's
+    optics and backplane: 15,148 $ of a TPU v5p of 3,694 $ once were."""
+    link = catalog.record("links", catalog.record("chips", name).text["scale_up"])
+    small, large = (catalog.cluster(name, 2048, domain=domain) for domain in (8, 512))
+    network = [float(cost.network_usd(each)) for each in (small, large)]
+    lines = [bill.bill_lines(each) for each in (small, large)]
+    beyond = [
+        float(sum(each[part].count * each[part].unit_usd for part in ("optics beyond racks", "domain cabling")))
+        for each in lines
+    ]
+    drawn = [float(each["optics beyond racks"].count * each["optics beyond racks"].unit_w) for each in lines]
+    if name == "h100-sxm":
+        assert beyond[1] > beyond[0] > 0 and drawn[1] > drawn[0] and network[1] > network[0]
+        return
+    assert beyond == [0.0, 0.0] and drawn == [0.0, 0.0]
+    assert network[1] == pytest.approx(network[0])
+    links = small.network.bandwidth_bytes_per_s[0] * small.prices.network_usd_per_byte_per_s[0]
+    assert 0 < links <= network[0] and links <= link.si("price") * small.network.bandwidth_bytes_per_s[0] * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("name", CHIPS)
