@@ -61,7 +61,7 @@ def test_freezing_keeps_what_the_machine_has_beyond_the_usual_box(names):
     box = {each.name: (each.lower, each.upper) for each in problem.variables}["scale_up_domain"]
     assert box == (8960.0, 8960.0) and KNOWN["scale_up_domain"].upper < 8960.0
     assert problem.narrowed({"scale_up_domain": box}).variables == problem.variables
-    with pytest.raises(UserError, match="scale_up_domain.*reach beyond 8960:8960"):
+    with pytest.raises(UserError, match=r"scale_up_domain.*reach beyond 8960:8960"):
         problem.narrowed({"scale_up_domain": (8.0, 64.0)})
 
 
