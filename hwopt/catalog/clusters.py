@@ -8,6 +8,7 @@ from hwopt.catalog import peripherals as _peripherals
 from hwopt.catalog.calibrations import CALIBRATED, SPEED_OF_LIGHT, calibration, with_constants
 from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
+from hwopt.catalog.schema import Record
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import Operation
 from hwopt.hardware.prices import Prices
@@ -24,9 +25,12 @@ def prices(
 ) -> Prices:
     """A price list for a chip: the chip's price split into compute, memory and scale-up links.
 
-    Compute keeps at least `chip_base_floor_fraction` of the price; where memory and links would take more, they are
-    scaled down to the rest, so that the parts always add up to the price. The domain's cabling is priced at the
-    chip's own domain or at the list's, whichever is larger.
+    A chip's price holds its memory at what memory costs within chips' prices (`listed_hbm_usd_per_byte`, and its bandwidth),
+    the default list's where a list does not say. What is left is the compute's own price, which does not follow
+    `hbm_usd_per_byte`: with dearer memory than that, the chip is dearer by as much. Compute keeps at least
+    `chip_base_floor_fraction` of the price; where memory and links would take more, they are scaled down to the rest, so that
+    the parts add up to the price. The domain's cabling is priced at the chip's own domain or at the list's, whichever is larger;
+    a torus, whose link says so, has no backplane: its cables are in the link's price.
 
     **Arguments:** `name` of the price list; `chip`; links instead of the chip's own, or a `fabric` counted for `chips` ends.
 
@@ -37,8 +41,8 @@ def prices(
     outer = outside(chip, scale_out=scale_out, fabric=fabric, chips=chips)
     guess = entry.si("peak.bf16") * paid.si("chip_usd_per_bf16_flops")
     price = paid.si("price_factor") * entry.si("price", guess)
-    memory_price, pin_price = paid.si("hbm_usd_per_byte"), paid.si("hbm_usd_per_byte_per_s")
-    memory = entry.si("memory_capacity") * memory_price + entry.si("memory_bandwidth") * pin_price
+    listed = [_listed(paid, name) for name in ("hbm_usd_per_byte", "hbm_usd_per_byte_per_s")]
+    memory = entry.si("memory_capacity") * listed[0] + entry.si("memory_bandwidth") * listed[1]
     links = entry.si("scale_up_bandwidth", own_inner.si("bandwidth")) * own_inner.si("price")
     room = (1.0 - paid.si("chip_base_floor_fraction")) * price
     scale = min(1.0, room / (memory + links))
@@ -46,13 +50,20 @@ def prices(
     return built(
         Prices, paid,
         chip_base_usd=price - scale * (memory + links),
-        hbm_usd_per_byte=scale * memory_price,
-        hbm_usd_per_byte_per_s=scale * pin_price,
+        hbm_usd_per_byte=scale * paid.si("hbm_usd_per_byte"),
+        hbm_usd_per_byte_per_s=scale * paid.si("hbm_usd_per_byte_per_s"),
         network_usd_per_byte_per_s=[own * inner.si("price"), *outer.usd_per_byte_per_s],
+        domain_usd_per_chip=inner.si("domain_usd_per_chip", paid.si("domain_usd_per_chip")),
         reference_domain=max(paid.si("reference_domain"), entry.si("scale_up_domain")),
         host_usd=entry.si("host_price", paid.si("host_usd")),
         redesign_usd=0.0, least_order=0.0,
     )  # fmt: skip
+
+
+def _listed(paid: Record, name: str) -> float:
+    """What memory costs within the prices of chips, by a price list or else by the default one."""
+    key = f"listed_{name}"
+    return paid.si(key) if key in paid.quantities else supported("prices", "default").si(key)
 
 
 _prices = prices  # `cluster` has a keyword of the same name

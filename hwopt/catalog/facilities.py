@@ -69,7 +69,8 @@ def rack(
     one chip, and says so where even that is too much (`rack_power` margin).
 
     **Arguments:** `name` of a rack, or a path; `chips` a rack, instead of as many as fit; `scale_up` link, whose cables the
-    rack holds, instead of the chip's own. A link that states no cables has NVLink 5's.
+    rack holds, instead of the chip's own. A link that states no cables has NVLink 5's; one that states what its optics
+    beyond racks cost and draw, more than the link itself, is not charged the rack's, which serve a domain behind switches.
 
     **Raises:** `UserError` for unknown names or bad files.
     """
@@ -77,11 +78,12 @@ def rack(
     link = supported("links", str(supported("chips", chip).text["scale_up"]) if scale_up is None else scale_up)
     usual = supported("links", _USUAL_CABLES)
     area, weight = (link.si(key, usual.si(key)) for key in ("cable_area", "cable_weight"))
+    optics_energy, optics_price = (link.si(key, entry.si(key)) for key in ("optics_energy", "optics_price"))
     if chips is None:
         inside = (network.bandwidth_bytes_per_s * network.energy_j_per_byte).sum()
         beside = pool.capacity_bytes * pool.power_w_per_byte + pool.bandwidth_bytes_per_s * pool.energy_j_per_byte
         boards = supported("chips", chip).si("tdp") + building.host_power_w + inside + beside
-        optics = network.bandwidth_bytes_per_s[0] * entry.si("optics_energy")
+        optics = network.bandwidth_bytes_per_s[0] * optics_energy
         losses = (1.0 - around.fan_fraction) * building.supply_efficiency
         limit, domain = min(float(around.rack_limit_w), entry.si("busbar_limit")), float(network.size[0])
         cabled = float(network.bandwidth_bytes_per_s[0]) if domain > 1.0 else 0.0
@@ -104,4 +106,6 @@ def rack(
         server_chips=servers,
         cable_area_m2_per_byte_per_s=area,
         cable_weight_kg_per_byte_per_s=weight,
+        optics_energy_j_per_byte=optics_energy,
+        optics_usd_per_byte_per_s=optics_price,
     )

@@ -122,11 +122,12 @@ ENTRIES: Mapping[str, Entry] = {
         | keys(Rack, "scale_up")
         | _by_unit(
             {
-                "USD/(B/s)": "price core_price",
+                "USD": "domain_usd_per_chip",
+                "USD/(B/s)": "price core_price optics_price",
                 "1": "in_network_reduction oversubscription radix switch_price_share core_switch_price_share "
                 "switch_power_share core_switch_power_share",
                 "s": "core_latency",
-                "J/B": "core_energy",
+                "J/B": "core_energy optics_energy",
             }
         ),
         ("role", "bandwidth", "efficiency", "latency", "energy", "price"),
@@ -166,7 +167,14 @@ ENTRIES: Mapping[str, Entry] = {
         Prices,
         numbers=keys(ChipProject)
         | {"price_factor": "1", "chip_usd_per_bf16_flops": "USD/(FLOP/s)", "chip_base_floor_fraction": "1"},
-        optional={"redesign": "USD", "least_order": "chip"},
+        optional=_by_unit(
+            {
+                "USD": "redesign",
+                "chip": "least_order",
+                "USD/B": "listed_hbm_usd_per_byte",
+                "USD/(B/s)": "listed_hbm_usd_per_byte_per_s",
+            }
+        ),
     ),
     "reliability": _entry(
         "reliability",

@@ -21,7 +21,7 @@ FLAGS = (
     Flag("--regime", "certified (proved over whole parts), relaxed (proved over hardware of any size) or local (a quick look); "
          "default certified", one_of("certified", "relaxed", "local"), "certified"),
     Flag("--alternatives", "the answer as sold, nearest in whole parts to the relaxed one, and redesigned", SWITCH, False),
-    Flag("--one-sided-prices", "prices of each budget 1 %% down and up, integers free again", SWITCH, False),
+    Flag("--one-sided-prices", "what each budget is worth 1 %% down and up, all integers solved again", SWITCH, False),
     Flag("--seconds", "answer by then, whatever is under way: the best so far, with an honest gap (default: no limit)",
          POSITIVE, math.inf),
     SEED,
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     )
     objective = replace(objective, **solution.chosen)  # what follows is about the best of the choices
     if options.one_sided_prices and solution.certificate.gap is not None:
-        from hwopt.optim.certified import with_one_sided_prices
+        from hwopt.optim.budget_prices import with_one_sided_prices
 
         solution = with_one_sided_prices(solution, deadline=deadline)
     price = parts_price(solution, deadline) if options.regime == "certified" else None

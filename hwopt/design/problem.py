@@ -159,11 +159,12 @@ class Problem:
     def frozen(self, names: Iterable[str]) -> Problem:
         """The same question with variables kept at what its machine has now ("the chip is taped out").
 
+        What the machine has is kept also where it lies outside the question's box: a torus of 8,960 chips is what is sold.
         A frozen clock is the most that the chip runs at: one that its cooling or power cap slows runs slower.
 
         **Arguments:** `names` of variables, or of their categories (size, chip, silicon, network, facility, plan, workload).
 
-        **Raises:** `UserError` for a name that is neither, or a value outside the question's box.
+        **Raises:** `UserError` for a name that is neither, or a value that is not positive and finite.
         """
         categories = {each.category for each in self.variables} - {"lookup"}
         kept: dict[str, Variable] = {}
@@ -179,7 +180,6 @@ class Problem:
                 )
             for each in chosen:
                 value = float(each.place.get(self.template))
-                self.narrowed({each.name: (value, value)})  # refuses what lies outside the box
                 least = value if each.least_frozen is None else min(each.least_frozen, value)
                 kept[each.name] = each.bounded(least, value)
         relaxation = self.relaxation

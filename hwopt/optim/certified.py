@@ -1,4 +1,4 @@
-"""The certified answer: the best integer design of a question, its bound, and what its budgets are worth."""
+"""The certified answer: the best integer design of a question, with its bound."""
 
 import math
 from collections.abc import Sequence
@@ -103,35 +103,6 @@ class Question:
     def covered(self) -> str:
         """What the lattice holds, in words."""
         return f"{self.among}{count(self.lattice):,.0f} integer designs ({scope_of(self.problem)})"
-
-
-def with_one_sided_prices(solution: Solution, step: float = 0.01, deadline: Deadline | None = None) -> Solution:
-    """The same answer with both prices of each budget: all integers solved again at `1 - step` and `1 + step` of it.
-
-    `shadow_price` holds with the plan of the answer; where the best plan changes with the budget, what a little less costs
-    and what a little more saves differ from it and from each other. Infinite where no design holds the tightened budget.
-    Budgets for which there is no time keep the one price.
-    """
-    problem, deadline = solution.problem, deadline or Deadline()
-    programmes = Programmes(problem, lattice_of(problem))
-    point = programmes.lattice.point(values_of(solution))
-    budgets = list(solution.budgets)
-
-    def price(index: int, side: float) -> float:
-        asked = problem.relaxed(np.where(np.arange(len(budgets)) == index, 1.0 + side * step, 1.0))
-        best = search(programmes.with_limits(asked), designs=[point], deadline=deadline)
-        better = solution.objective - (math.exp(best.value) if best.point is not None else math.inf)
-        return max(0.0, side * better) / (problem.budgets[index].limit * step)
-
-    def work() -> Solution:
-        with jax.enable_x64(True):
-            for index in range(len(budgets)):
-                prices = price(index, -1.0), price(index, 1.0)
-                if not deadline.over:
-                    budgets[index] = replace(budgets[index], one_sided=prices)
-        return replace(solution, budgets=list(budgets))
-
-    return by_deadline(deadline, work, lambda: replace(solution, budgets=list(budgets)))
 
 
 def values_of(solution: Solution) -> dict[str, float]:

@@ -51,18 +51,47 @@ class DesignValue:
 
 
 @dataclass(frozen=True)
+class SidePrice:
+    """What a unit of a budget is worth on one side of its limit, all integers solved again: no more than proofs allow.
+
+    **Arguments:** `limit` at which the question was solved again; the `objective` of the best design met there, infinite where
+    none was, and the `lower_bound` that was proved; `low`, `high`: the price, objective's units per unit of budget, lies
+    between them. Both are infinite where no design holds the limit.
+    """
+
+    limit: float
+    objective: float
+    lower_bound: float
+    low: float
+    high: float
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the proofs tell the price from 0."""
+        return self.low > 0.0
+
+    @property
+    def leaves_no_design(self) -> bool:
+        return math.isinf(self.low)
+
+
+@dataclass(frozen=True)
 class BudgetUse:
-    """One budget of the answer. The price is the objective's improvement per unit of budget relaxed, >= 0."""
+    """One budget of the answer. Prices are the objective's improvement per unit of budget relaxed, >= 0.
+
+    `shadow_price` and `elasticity` hold with the plan of the answer: where another plan makes use of a moved limit, they are
+    not what the limit is worth, 0 least of all. `one_sided` is, on either side.
+    """
 
     name: str
     used: float
     limit: float
     unit: str
-    shadow_price: float
+    shadow_price: float  # with this plan
     shadow_price_unit: str
     elasticity: float  # % of objective per % of budget, with this integer plan
     relaxed_elasticity: float | None  # the same at the relaxed optimum, where degrees move too; None where not solved
-    one_sided: tuple[float, float] | None = None  # prices with integers free again, budget tightened and relaxed
+    one_sided: tuple[SidePrice, SidePrice] | None = None  # budget tightened and relaxed; None where not asked for
 
 
 @dataclass(frozen=True)

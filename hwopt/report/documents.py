@@ -8,6 +8,7 @@ from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainServeReport, outputs
 from hwopt.optim.solution import BudgetUse, Solution
 from hwopt.report.bill import bill_document
+from hwopt.report.budget_prices import one_sided_document
 from hwopt.report.choices_words import choices_document
 from hwopt.report.parts import number, numbers
 from hwopt.report.parts_words import alternatives_document, price_document
@@ -135,7 +136,6 @@ def solution_document(
 
 
 def _budget(each: BudgetUse) -> dict[str, Any]:
-    one_sided = each.one_sided and {"tighter": number(each.one_sided[0]), "looser": number(each.one_sided[1])}
     return {
         "name": each.name,
         "used": number(each.used),
@@ -144,6 +144,6 @@ def _budget(each: BudgetUse) -> dict[str, Any]:
         "shadow_price": number(each.shadow_price),
         "shadow_price_unit": each.shadow_price_unit,
         "elasticity": number(each.elasticity),
-        "one_sided_prices": one_sided,
+        "one_sided_prices": one_sided_document(each),
         "relaxed_elasticity": None if each.relaxed_elasticity is None else number(each.relaxed_elasticity),
     }

@@ -6,9 +6,10 @@ from functools import singledispatch
 from typing import Any
 
 from hwopt.evidence.intervals import Interval
-from hwopt.model.report import FEASIBILITY_TOLERANCE, Report, TrainingReport, TrainServeReport
-from hwopt.optim.solution import BudgetUse, Certificate, DesignValue, Solution
+from hwopt.model.report import Report, TrainingReport, TrainServeReport
+from hwopt.optim.solution import Certificate, DesignValue, Solution
 from hwopt.report.bill import bill_table
+from hwopt.report.budget_prices import price_words
 from hwopt.report.choices_words import choice_lines
 from hwopt.report.documents import chip_document
 from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, fact, heading, kind_line
@@ -27,9 +28,6 @@ from hwopt.report.parts_words import price_words as price_of_parts
 from hwopt.report.plan_words import plan_lines
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
-
-PRICED = 1e-4
-"""Elasticities of budgets below are rounding."""
 
 
 def estimate_screen(report: Report, plan: Any, title: str, around: Interval | None = None, constants: str = "") -> str:
@@ -72,25 +70,6 @@ def _(report: TrainingReport) -> tuple[list[str], list[str]]:
     cost, carbon = pretty(float(report.run_cost_usd), "USD"), float(report.run_carbon_kg) / 1e3
     pace = [fact("step time", step), fact("throughput", f"{rate}, {each:,.0f} token/s a chip")]
     return pace, [fact("whole run", f"{time}, {cost}, {carbon:,.0f} t CO2e, loss {float(report.loss):.4f}")]
-
-
-def price_words(budget: BudgetUse) -> str:
-    """What a budget is worth, in words."""
-    if budget.used > budget.limit * (1.0 + FEASIBILITY_TOLERANCE):
-        return "exceeded"
-    if budget.one_sided is not None:
-        less, more = budget.one_sided
-        costs = f"costs {less:.4g}" if math.isfinite(less) else "leaves no design"
-        saves = f"saves {more:.4g} {budget.shadow_price_unit} (same plan: {budget.shadow_price:.4g})"
-        return f"one {budget.unit} less {costs}, one more {saves}"
-    if math.isnan(budget.elasticity):
-        return "price not known"
-    if budget.elasticity > PRICED:
-        each = f"{budget.elasticity:.3g} % of the objective per %"
-        return f"{each}; one more {budget.unit} saves {budget.shadow_price:.4g} {budget.shadow_price_unit}"
-    if budget.relaxed_elasticity is not None and budget.relaxed_elasticity > PRICED:
-        return f"slack only in integers; relaxed, {budget.relaxed_elasticity:.2g} % per %"
-    return "not binding"
 
 
 def chip_lines(solution: Solution) -> list[str]:

@@ -122,7 +122,7 @@ def _value(solution: Solution, design: Design) -> float:
 
 def _winning_price(solution: Solution, price: Quantity | None, best: float) -> float | None:
     """The price of a chip at which its design costs as little as the best: costs are linear in it. As its file states prices, of
-    which a list of prices may pay a share.
+    which a list of prices may pay a share: with memory at what it costs within these prices, whatever the list asks for it.
     """
     base = lambda design: design.cluster.prices.chip_base_usd
     design, now = solution.built, solution.objective

@@ -144,7 +144,8 @@ def least_peak_w(a: _Answer) -> float:
     report, site, cooling = a.report, a.site, a.cooling
     host = si(a.chip.get("host_power", site["host_power"]))
     leaving = max(0.0, 1.0 - a.per_rack / a.domain)  # of the domain's links, on optics
-    up = report["lanes"] / a.chips * si(a.up["lane"]) * (si(a.up["energy"]) + leaving * si(a.rack["optics_energy"]))
+    optics = si(a.up.get("optics_energy", a.rack["optics_energy"]))  # of a torus in its own energy
+    up = report["lanes"] / a.chips * si(a.up["lane"]) * (si(a.up["energy"]) + leaving * optics)
     out = report["nics"] / a.chips * si(a.out["lane"]) * si(a.out["energy"])
     inlet = (report["chip_power_w"] + host + up + out) / (1.0 - si(cooling["fan_fraction"]))
     shelf = read("storages", "shared-flash")

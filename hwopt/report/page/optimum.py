@@ -10,7 +10,7 @@ from hwopt.evidence.intervals import Interval
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServeReport
 from hwopt.optim.solution import Outcome, Solution
-from hwopt.report import machine, screens
+from hwopt.report import budget_prices, machine, screens
 from hwopt.report.bill import bill_cells, rented
 from hwopt.report.choices_words import outcome_words
 from hwopt.report.layout import MODEL_ONLY, budget_words
@@ -66,7 +66,7 @@ def _answer(solution: Solution) -> Html:
         least = p(f"Shown below is the least violated design ({name} {shown}), not an answer.")
         return sheet.refusal("No design holds every budget", relaxation, least)
     within = "" if gap is None else f"within {100 * gap:.2g} % of the least possible; "
-    binding = [budget_words(each.name) for each in solution.budgets if each.elasticity > screens.PRICED]
+    binding = [budget_words(each.name) for each in solution.budgets if each.elasticity > budget_prices.PRICED]
     binds = f"what binds: {', '.join(binding)}" if binding else "no budget binds"
     badge = "local, not proved" if gap is None else "proved"
     plan = pieces.terms(plan_lines(solution.report, solution.plan))
@@ -126,9 +126,10 @@ def _budgets(solution: Solution) -> Html:
     priced = solution.feasible
     bars = []
     for each in solution.budgets:
-        worth, binds = screens.price_words(each) if priced else "holds", priced and each.elasticity > screens.PRICED
+        worth = budget_prices.price_words(each) if priced else "holds"
+        binds = priced and each.elasticity > budget_prices.PRICED
         bars.append(pieces.Bar(each.name, number(each.used), each.limit, each.unit, worth, binds))
-    price = "What one more unit of a budget saves is its shadow price, at these integers." if priced else ""
+    price = "What one more unit of a budget saves is its shadow price, with this plan." if priced else ""
     title, note = "What binds" if priced else "What breaks", f"The mark is the limit. {price}"
     return sheet.section(title, pieces.budgets(bars), note=note, wide=False)
 

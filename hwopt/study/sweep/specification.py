@@ -371,7 +371,7 @@ def _cases(
     freeze: Sequence[str],
 ) -> tuple[Case, ...]:
     return tuple(
-        Case(each.chosen, each.objective.problem().continuous.narrowed(bounds).frozen(freeze))
+        Case(each.chosen, each.objective.problem().continuous.frozen(freeze).narrowed(bounds))
         for each in combinations(objective, choices, MOST_CASES)
     )
 

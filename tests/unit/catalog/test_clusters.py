@@ -16,6 +16,7 @@ from hwopt.catalog.fields import ARCHITECTURES
 from hwopt.catalog.load import data_root
 from hwopt.errors import UserError
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
+from hwopt.model import bill, cost
 from hwopt.model.power import FULL_LOAD, it_w, pue
 from hwopt.model.thermal import full_load_w, operating_point
 from hwopt.types import PRECISIONS
@@ -53,6 +54,60 @@ def test_parts_add_up_to_the_price(name):
     links = cluster.network.bandwidth_bytes_per_s[0] * prices.network_usd_per_byte_per_s[0]
     assert prices.chip_base_usd + memory + links == pytest.approx(held.si("price"), rel=1e-9)
     assert prices.chip_base_usd >= 0.19 * held.si("price")
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "b200", "mi300x", "tpu-v5p"])
+@pytest.mark.parametrize("prices", ["default", "at-cost", "rented"])
+def test_dearer_memory_makes_chips_and_clusters_dearer_by_its_bytes(name, prices, tmp_path):
+    """The base was once the list price less memory at the same list's price, so that dearer memory changed nothing."""
+    usual = catalog.record("prices", prices)
+    text = (data_root() / "prices" / f"{usual.slug}.toml").read_text(encoding="utf-8")
+    old = usual.quantities["hbm_usd_per_byte"].value
+    dear = tmp_path / "dear.toml"
+    dear.write_text(
+        text.replace(f"\nhbm_usd_per_byte = {{ value = {old:g}", f"\nhbm_usd_per_byte = {{ value = {1.5 * old:g}")
+    )
+    before, after = (catalog.cluster(name, 512, prices=each) for each in (prices, str(dear)))
+    more = after.prices.hbm_usd_per_byte - before.prices.hbm_usd_per_byte
+    assert more == pytest.approx(0.5 * before.prices.hbm_usd_per_byte)
+    assert after.prices.chip_base_usd == before.prices.chip_base_usd
+    stacks = before.chip.hbm_capacity_bytes * more
+    assert cost.chip_usd(after) - cost.chip_usd(before) == pytest.approx(stacks, rel=1e-5)
+    built = [cost.capital(each, np.float64(1e6), np.float64(0.0)).equipment for each in (before, after)]
+    bought = 512 * (1.0 + before.prices.spares_fraction)
+    assert built[1] - built[0] == pytest.approx(bought * stacks, rel=1e-4)
+    if name == "h100-sxm" and prices == "default":
+        assert stacks == pytest.approx(30.0 * float(before.chip.hbm_capacity_bytes) * 1e-9)
+
+
+def is_torus(chip: str) -> bool:
+    """Whether a chip's links are a torus of stated axes."""
+    return "dimensions" in catalog.record("links", str(catalog.record("chips", chip).text["scale_up"])).quantities
+
+
+TORI = [name for name in CHIPS if is_torus(name) and not name.startswith("wse")]
+
+
+@pytest.mark.parametrize("name", [*TORI, "h100-sxm"])
+def test_a_torus_pays_for_a_torus(name):
+    """Its links, with the optics and optical switches that their price holds, however many chips it joins; no switched domain's
+    optics and backplane: 15,148 $ of a TPU v5p of 3,694 $ once were."""
+    link = catalog.record("links", catalog.record("chips", name).text["scale_up"])
+    small, large = (catalog.cluster(name, 2048, domain=domain) for domain in (8, 512))
+    network = [float(cost.network_usd(each)) for each in (small, large)]
+    lines = [bill.bill_lines(each) for each in (small, large)]
+    beyond = [
+        float(sum(each[part].count * each[part].unit_usd for part in ("optics beyond racks", "domain cabling")))
+        for each in lines
+    ]
+    drawn = [float(each["optics beyond racks"].count * each["optics beyond racks"].unit_w) for each in lines]
+    if name == "h100-sxm":
+        assert beyond[1] > beyond[0] > 0 and drawn[1] > drawn[0] and network[1] > network[0]
+        return
+    assert beyond == [0.0, 0.0] and drawn == [0.0, 0.0]
+    assert network[1] == pytest.approx(network[0])
+    links = small.network.bandwidth_bytes_per_s[0] * small.prices.network_usd_per_byte_per_s[0]
+    assert 0 < links <= network[0] and links <= link.si("price") * small.network.bandwidth_bytes_per_s[0] * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("name", CHIPS)

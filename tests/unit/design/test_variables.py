@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import equinox as eqx
 import jax
 import pytest
 
 import hwopt
 from hwopt.design.variables import KNOWN
+from hwopt.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +51,29 @@ def test_other_stacks_on_a_sold_chip():
 def test_a_chip_as_sold_is_charged_no_redesign():
     prices = hwopt.objective("train_cost").problem().template.cluster.prices
     assert float(prices.redesign_usd) == float(prices.least_order) == 0.0
+
+
+@pytest.mark.parametrize("names", [["scale_up_domain"], ["network"], ["chip", "network"]])
+def test_freezing_keeps_what_the_machine_has_beyond_the_usual_box(names):
+    """A torus of 8,960 chips as sold, where the question's own box ends at 576."""
+    usual = hwopt.objective("train_cost", chip="tpu-v5p").problem().continuous
+    problem = usual.frozen(names)
+    box = {each.name: (each.lower, each.upper) for each in problem.variables}["scale_up_domain"]
+    assert box == (8960.0, 8960.0) and KNOWN["scale_up_domain"].upper < 8960.0
+    assert problem.narrowed({"scale_up_domain": box}).variables == problem.variables
+    with pytest.raises(UserError, match=r"scale_up_domain.*reach beyond 8960:8960"):
+        problem.narrowed({"scale_up_domain": (8.0, 64.0)})
+
+
+def test_a_question_in_whole_parts_keeps_its_frozen_relaxation():
+    asked = hwopt.objective("train_cost", chip="tpu-v5p", free="domain").problem()
+    for problem in (asked.frozen(["scale_up_domain"]), asked.frozen(["scale_up_domain"]).continuous):
+        assert {each.name: each.upper for each in problem.variables}["scale_up_domain"] == 8960.0
+
+
+def test_a_memory_of_its_own_is_kept_as_sold():
+    """Above the 432 GB of the usual box."""
+    problem = hwopt.objective("train_cost", chip="rubin").problem().continuous
+    large = eqx.tree_at(lambda d: d.cluster.chip.hbm_capacity_bytes, problem.template, 1e12)
+    kept = replace(problem, template=large).frozen(["chip"])
+    assert {each.name: each.lower for each in kept.variables}["hbm_capacity_bytes"] == pytest.approx(1e12)

@@ -14,7 +14,6 @@ from hwopt.cli import main
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.certified import with_one_sided_prices
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.rounding import rounding_candidates
 from hwopt.report.documents import solution_document
@@ -163,20 +162,6 @@ def test_bad_levers_are_refused_in_one_line(arguments, named, capsys):
     assert main(["optimize", *arguments]) == 2
     error = capsys.readouterr().err
     assert named in error and len(error.strip().splitlines()) == 1
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_both_prices_of_a_budget():
-    """Integers free again, over hardware of any size: a little less costs at least as much as a little more saves."""
-    small = hwopt.optimize(hwopt.objective("train_cost"), regime="relaxed")
-    with jax.enable_x64(True):
-        priced = with_one_sided_prices(small)
-    for budget in priced.budgets:
-        less, more = budget.one_sided
-        assert 0 <= more <= less * (1 + 1e-6) + 1e-12
-    power = next(each for each in priced.budgets if each.name == "power_budget_w")
-    assert power.one_sided[1] > 0
 
 
 @pytest.mark.slow
