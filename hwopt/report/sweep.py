@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.design.variables import KNOWN
 from hwopt.model.report import declared_margins
-from hwopt.report.layout import bar, budget_line, design_line, heading, listed, store_lines, wrapped
+from hwopt.report.layout import bar, budget_line, design_line, heading, kind_line, listed, store_lines, wrapped
 from hwopt.report.sweep_document import Document, sweep_document
 from hwopt.units import label, pretty
 
@@ -128,7 +129,10 @@ def _best_lines(document: Document) -> list[str]:
         words += "" if lower is None else f", proved: not below {pretty(lower, objective['unit'], 6)}"
         lines.append(words + ("" if above is None else f"; this is {100 * above:.2g} % above"))
     for name, each in best["design"].items():
-        if each["value"] is not None:
+        words = KNOWN[name].words if name in KNOWN else ()
+        if words and each["value"] is not None:
+            lines.append(kind_line(name, words[round(each["value"]) - 1], words))
+        elif each["value"] is not None:
             lines.append(design_line(name, each["value"], each["unit"], each["lower"], each["upper"]))
     lines.append(listed([f"{label(name, unit)} {text}" for name, unit, text in other_metrics(document)]))
     return lines + [
