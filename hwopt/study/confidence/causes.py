@@ -23,11 +23,12 @@ from hwopt.errors import UserError, suggest
 from hwopt.evidence.intervals import DEVIATIONS, Interval
 from hwopt.study.sensitivity.inputs import Input, template_inputs
 from hwopt.study.sensitivity.ranges import range_of
+from hwopt.workload.training import TrainingRun
 
 STEP_TIME = "step_time"
 
 _LEVEL = "cluster.stack.level"
-"""In training, what the whole step's time is in proportion to, but for work of the host."""
+"""Of a training run, what the whole step's time is in proportion to, but for work of the host."""
 
 DECLARED = {
     STEP_TIME: ("the time of a step, as far as predictions go wrong", ()),
@@ -118,7 +119,8 @@ def _all(problem: Problem, around: Interval | None) -> Iterator[Cause]:
     """Those with a number in the question, known as it may be."""
     inputs, records = template_inputs(problem), problem.provenance.records
     if around is not None:
-        yield _step_time(inputs, around.time / DEVIATIONS)
+        trains = isinstance(problem.template.workload, TrainingRun)
+        yield _step_time([each for each in inputs if trains and each.name == _LEVEL], around.time / DEVIATIONS)
     for name, (meaning, patterns) in DECLARED.items():
         own = [each for each in inputs if any(re.fullmatch(p, each.name.partition("[")[0]) for p in patterns)]
         sides = [(each, *_deviations(each, records)) for each in own]
@@ -126,10 +128,10 @@ def _all(problem: Problem, around: Interval | None) -> Iterator[Cause]:
             yield Cause(name, meaning, *map(tuple, zip(*sides, strict=True)))  # pyright: ignore[reportArgumentType]
 
 
-def _step_time(inputs: list[Input], deviation: float) -> Cause:
-    level = tuple(each for each in inputs if each.name == _LEVEL)
+def _step_time(level: list[Input], deviation: float) -> Cause:
+    """The step's time, by its `level` where the model has one."""
     sides = (deviation,) * len(level)
-    return Cause(STEP_TIME, DECLARED[STEP_TIME][0], level, sides, sides, 0.0 if level else deviation)
+    return Cause(STEP_TIME, DECLARED[STEP_TIME][0], tuple(level), sides, sides, 0.0 if level else deviation)
 
 
 def _deviations(each: Input, records: Mapping[str, Record]) -> tuple[float, float]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import jax
 import numpy as np
@@ -80,6 +80,11 @@ class Fixed:
         """The same with all numbers as stated."""
         return self.logs(np.zeros((1, len(self.causes))))[0]
 
+    @property
+    def budgets(self) -> Float[np.ndarray, " budget"]:
+        """Used over limit of each budget, as logarithms, with all numbers as stated."""
+        return self.stated[1 : 1 + len(self.problem.budgets)]
+
     @cached_property
     def loadings(self) -> Float[np.ndarray, "budget cause"]:
         """What one deviation of each cause adds to the logarithm of each budget, to first order; of its two sides the worse."""
@@ -106,9 +111,9 @@ class Fixed:
 
 def holds(logs: np.ndarray, tolerance: float = FEASIBILITY_TOLERANCE) -> np.ndarray:
     """Where used over limit, as logarithms, is held; not a number is not."""
-    return logs <= tolerance
+    return np.asarray(logs <= tolerance)
 
 
-def probability(kept: np.ndarray) -> float:
+def probability(kept: Any) -> float:
     """Share of draws."""
-    return float(np.mean(kept)) if kept.size else math.nan
+    return float(np.mean(kept))

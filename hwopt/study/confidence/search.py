@@ -24,6 +24,7 @@ from hwopt.optim.solution import Outcome, Solution
 from hwopt.study.confidence.causes import causes_of
 from hwopt.study.confidence.draws import Fixed, holds, normals, probability
 from hwopt.study.confidence.tightening import alone, factors, joint, needed
+from hwopt.units import pretty
 
 DRAWS = 100_000
 """Of the uncertain numbers: a probability is known to a tenth of a point."""
@@ -33,6 +34,16 @@ ENOUGH = 0.04
 
 SOLVES = 5
 """Searches after which the best that holds is taken, the one without a promise among them; where none holds yet, twice that."""
+
+_STEP = 0.03
+"""Difference of multiples that is told apart: at most about a point of probability."""
+
+_IDLE = 3.0
+"""Deviations left beyond the tightening, from which on a budget does not bind."""
+
+CLOSE = 2e-3
+"""Relative difference in cost between a design that holds with the probability and a cheaper one that does not, at which nothing
+between them is looked for."""
 
 _FIRST, _FRESH = 0, 1
 """Streams of draws: what multiples are fitted to, and what the promise is counted over."""
@@ -101,13 +112,22 @@ class _Trial:
     probability: float = 0.0
     rises: np.ndarray | None = None  # (draw, budget)
 
+    @property
+    def idle(self) -> np.ndarray:
+        """Budgets of which so much is left, beyond the tightening, that they will not bind next time either."""
+        assert self.fixed is not None
+        return np.log(self.tightened) - self.fixed.budgets > _IDLE * self.fixed.deviations
+
+    def first(self, confidence: float) -> float:
+        """The multiple by the joint normal distribution of the budgets that may bind, where draws are near it; else theirs."""
+        assert self.fixed is not None
+        normal, drawn = joint(self.fixed.loadings[~self.idle], confidence), self.next(confidence)
+        return drawn if math.isfinite(drawn) and abs(drawn - normal) > _STEP else normal
+
     def next(self, confidence: float) -> float:
-        """The multiple that its draws ask for: rows far below their tightened limits stay so."""
+        """The multiple that its draws ask for, idle budgets left at what the design uses of them."""
         assert self.fixed is not None and self.rises is not None
-        count = self.rises.shape[1]
-        margins = -self.fixed.stated[1 : 1 + count]
-        left = margins + np.log(self.tightened)
-        slack = np.where(left > 0.05 * np.maximum(margins, 1e-9), margins, -np.inf)
+        slack = np.where(self.idle, -self.fixed.budgets, -np.inf)
         return needed(self.rises, self.fixed.deviations, slack, confidence)
 
 
@@ -119,6 +139,10 @@ class _Search:
         self.problem, self.confidence, self.deadline = problem, confidence, deadline
         self.seed, self.draws, self.progress, self.explain = seed, draws, progress, explain
         self.programmes = Programmes(problem, lattice_of(problem))
+        # Above what was asked for by twice what two sets of draws differ by: the promise is counted over fresh ones.
+        self.sure = min(
+            confidence + 2.0 * math.sqrt(2.0 * confidence * (1.0 - confidence) / draws), 0.5 * (1.0 + confidence)
+        )
         self.points: list[np.ndarray] = []
         self.solves = 0
 
@@ -127,53 +151,42 @@ class _Search:
         plain = self._trial(ones, 0.0, explain=self.explain)
         if plain.fixed is None:
             return plain.solution  # the budgets conflict whatever the numbers are
-        if plain.probability >= self.confidence or not len(ones):
+        if plain.probability >= self.sure or not len(ones):
             return self._promised(plain, plain)
-        best, worst = self._between(plain)
-        if best is not None:
-            return self._promised(best, plain)
-        return self._broken(worst, plain)
+        best, closed = self._between(plain)
+        return self._promised(best, plain) if best is not None else self._broken(closed, plain)
 
-    def _between(self, plain: _Trial) -> tuple[_Trial | None, _Trial]:
-        """The cheapest trial that holds with the probability, and the one at the smallest multiple that has no design."""
+    def _between(self, plain: _Trial) -> tuple[_Trial | None, list[_Trial]]:
+        """The cheapest trial that holds with the probability, and those whose tightened limits nothing holds."""
         assert plain.fixed is not None
-        low, high, closed = plain, None, None
+        low, high, closed = plain, None, []
         least = alone(self.confidence)
-        multiple = max(joint(plain.fixed.loadings, self.confidence), 1e-3)
-        latest = plain
+        multiple, latest = max(plain.first(self.sure), _STEP), plain.fixed
         while not self.deadline.over and self.solves < (SOLVES if high is not None else 2 * SOLVES):
-            assert latest.fixed is not None
-            trial = self._trial(factors(multiple, latest.fixed.deviations), multiple)
+            trial = self._trial(factors(multiple, latest.deviations), multiple)
             if trial.fixed is None:
-                closed = trial
-                if multiple <= max(least, low.multiple + 0.05) * (1.0 + 1e-9):
+                closed.append(trial)
+                if multiple <= max(least, low.multiple + _STEP) * (1.0 + 1e-9):
                     break
-                multiple = (
-                    max(least, 0.5 * (low.multiple + multiple))
-                    if low.multiple < least
-                    else 0.5 * (low.multiple + multiple)
-                )
+                multiple = max(least, 0.5 * (low.multiple + multiple))
                 continue
-            latest = trial
-            if trial.probability >= self.confidence:
+            latest = trial.fixed
+            if trial.probability < self.sure:
+                low = trial if trial.multiple > low.multiple else low
+            else:
                 high = trial if high is None or trial.solution.objective <= high.solution.objective else high
                 if trial.probability <= self.confidence + min(ENOUGH, 0.5 * (1.0 - self.confidence)):
                     break
-            else:
-                low = trial if trial.multiple > low.multiple else low
-            wanted = trial.next(self.confidence)
-            top = min((each.multiple for each in (high, closed) if each is not None), default=math.inf)
-            inside = low.multiple * (1 + 1e-3) < wanted < top * (1 - 1e-3)
-            multiple = (
-                wanted
-                if inside
-                else 0.5 * (low.multiple + top)
-                if math.isfinite(top)
-                else 1.15 * max(low.multiple, 0.1)
-            )
-            if math.isfinite(top) and top - low.multiple < 0.02 * top:
+            top = min((each.multiple for each in (high, *closed) if each is not None), default=math.inf)
+            if top - low.multiple < _STEP:
                 break
-        return high, closed if closed is not None else latest
+            if high is not None and high.solution.objective <= low.solution.objective * (1.0 + CLOSE):
+                break
+            wanted = trial.next(self.sure)
+            if not low.multiple + 0.1 * _STEP < wanted < top - 0.1 * _STEP:
+                wanted = 0.5 * (low.multiple + top) if math.isfinite(top) else low.multiple + 4 * _STEP
+            multiple = wanted
+        return high, closed
 
     def _trial(self, tightened: np.ndarray, multiple: float, explain: bool = False) -> _Trial:
         """Solve with limits times factors, and draw at the design."""
@@ -193,7 +206,7 @@ class _Search:
         fixed = Fixed(self.problem, values, causes_of(self.problem, question_interval(solution)))
         logs = fixed.logs(normals(self.seed, _FIRST, self.draws, len(fixed.causes)))[:, 1 : 1 + len(tightened)]
         kept = probability(holds(logs).all(axis=1))
-        return _Trial(solution, tightened, multiple, fixed, kept, logs - fixed.stated[1 : 1 + len(tightened)])
+        return _Trial(solution, tightened, multiple, fixed, kept, logs - fixed.budgets)
 
     def _promised(self, trial: _Trial, plain: _Trial) -> Solution:
         """The answer, its limits as asked, and its promise by draws that nothing was fitted to."""
@@ -224,26 +237,36 @@ class _Search:
             plain=Plain(plain.solution.objective, plain.probability),
         )
 
-    def _broken(self, worst: _Trial, plain: _Trial) -> Solution:
-        """No design holds the tightened limits: by how much those asked for would have to give way."""
-        shown = worst.solution
-        if self.explain and worst.fixed is None and not self.deadline.over:
-            shown = certified(
-                self.problem.tightened(worst.tightened), deadline=self.deadline, progress=self.progress, like=self.programmes,
-            )  # fmt: skip
-        asked, best = 100 * self.confidence, 100 * plain.probability
+    def _broken(self, closed: Sequence[_Trial], plain: _Trial) -> Solution:
+        """No design holds with the probability: by how much the limits that were asked for would have to give way.
+
+        **Arguments:** `closed`: trials whose limits nothing holds, from all budgets together to each by itself.
+        """
+        asked, goal = f"{100 * self.confidence:.3g} %", self.problem.objective
+        said = [
+            f"Without a promise the best design has {goal.name} {pretty(plain.solution.objective, goal.unit, 6)} and holds all "
+            f"budgets in {100 * plain.probability:.1f} % of draws."
+        ]
+        if not closed:
+            text = f"No design was found whose budgets hold with {asked} before the search stopped."
+            shown = _as_asked(plain.solution, self.problem)
+            return replace(shown, outcome=Outcome.not_found, infeasibility=" ".join([text, *said]))
+        first, last = closed[0], closed[-1]
+        shown = first.solution
+        if self.explain and not self.deadline.over:
+            tight = self.problem.tightened(first.tightened)
+            shown = certified(tight, deadline=self.deadline, progress=self.progress, like=self.programmes)
         limits = ", ".join(
-            f"{each.name} to {100 * tight:.3g} %"
-            for each, tight in zip(self.problem.budgets, worst.tightened, strict=True)
+            f"{each.name} to {100 * share:.3g} %"
+            for each, share in zip(self.problem.budgets, first.tightened, strict=True)
         )
-        text = (
-            f"With {asked:.3g} % confidence, limits tightened ({limits} of what is asked): {shown.infeasibility} "
-            f"Without it the best design costs {plain.solution.objective:.6g} {self.problem.objective.unit} "
-            f"and holds all budgets in {best:.1f} % of draws."
-        )
-        outcome = Outcome.infeasible if shown.outcome is Outcome.infeasible else Outcome.not_found
-        answer = replace(_as_asked(shown, self.problem), infeasibility=text, outcome=outcome)
-        return answer
+        alone_too = last.multiple <= alone(self.confidence) * (1.0 + 1e-9)
+        proved = all(each.solution.outcome is Outcome.infeasible for each in (first, last)) and alone_too
+        if alone_too:
+            said.insert(0, f"Nothing holds either where each budget by itself has {asked}.")
+        text = f"For all budgets to hold with {asked}, limits are tightened ({limits} of what is asked). {shown.infeasibility}"
+        outcome = Outcome.infeasible if proved else Outcome.not_found
+        return replace(_as_asked(shown, self.problem), infeasibility=" ".join([text, *said]), outcome=outcome)
 
 
 def _broken_besides(names: Sequence[str], kept: np.ndarray) -> tuple[tuple[str, float], ...]:

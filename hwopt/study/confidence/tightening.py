@@ -60,7 +60,7 @@ def needed(
     """
     over = ~(rises <= np.maximum(slack, FEASIBILITY_TOLERANCE))  # not a number is over
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(over, np.where(deviations > 0.0, rises / deviations, np.inf), 0.0)
+        each = np.where(over, np.where((deviations > 0.0) & np.isinf(slack), rises / deviations, np.inf), 0.0)
     most = np.where(np.isnan(each), np.inf, each).max(axis=1, initial=0.0)
     return max(0.0, float(np.quantile(most, confidence, method="higher")))
 
