@@ -14,7 +14,7 @@ from hwopt.report.parts_words import alternatives_document, price_document
 from hwopt.report.plan_words import plan_document
 from hwopt.report.promise_words import promise_document
 from hwopt.report.regret_words import regret_document
-from hwopt.study.confidence.regret import Regret
+from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.types import PRECISIONS
 

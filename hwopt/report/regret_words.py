@@ -4,7 +4,7 @@ from typing import Any
 
 from hwopt.report.layout import heading, wrapped
 from hwopt.report.parts import number
-from hwopt.study.confidence.regret import Candidate, Regret
+from hwopt.study.confidence.knowing import Candidate, Regret
 from hwopt.units import pretty
 
 
@@ -19,22 +19,23 @@ def regret_lines(regret: Regret | None, unit: str) -> list[str]:
         lines.append(f"  {each.name:<16} within {100 * each.varied:.3g} %: knowing it is worth {worth}")
     lines.append(_candidate_line("today's answer", regret.today, unit))
     if regret.least is regret.today:
-        lines.append("  no design among those tried has a smaller worst regret")
+        lines.append("  none of the designs that were tried has a smaller worst regret")
     else:
         lines.append(_candidate_line("least worst regret", regret.least, unit))
     text = (
-        f"Worst over {regret.corners} corners (each number at an end of what four in five hold), expected over {regret.nodes} "
-        f"nodes; beside {regret.tried} designs: today's, and those proved best in {regret.solves} scenarios. Regret is at least "
-        "that, since other scenarios may have better designs. Budgets are asked of the numbers as stated."
+        f"Worst over {regret.corners} corners, each number at an end of its range, and {regret.nodes} nodes of the expectation, "
+        f"which reach further; among {regret.tried} designs: today's, and those proved best in {regret.solves} scenarios. Regret "
+        "is at least that, since others may be better. Ranges hold four in five. Budgets are asked of the numbers as stated."
     )
     return [*lines, wrapped(text)]
 
 
 def _candidate_line(name: str, each: Candidate, unit: str) -> str:
     expected, worst = pretty(each.expected, unit), pretty(each.worst, unit)
-    return (
-        f"  {name:<20} {pretty(each.objective, unit, 6):>12}  regret {expected} expected, {worst} "
-        f"({100 * each.worst_share:.2g} %) at worst: {each.worst_at}; {each.words}"
+    regret = f"{expected} expected, {worst} ({100 * each.worst_share:.2g} %) at worst" if each.worst else "none"
+    where = f" ({each.worst_at})" if each.worst else ""
+    return wrapped(
+        f"{name:<20} {pretty(each.objective, unit, 6):>12}  regret {regret}{where}; {each.words}", "  ", " " * 23
     )
 
 

@@ -27,7 +27,7 @@ from hwopt.report.parts_words import price_words as price_of_parts
 from hwopt.report.plan_words import plan_lines
 from hwopt.report.promise_words import promise_lines
 from hwopt.report.regret_words import regret_lines
-from hwopt.study.confidence.regret import Regret
+from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
 

@@ -139,9 +139,9 @@ class _Search:
         self.problem, self.confidence, self.deadline = problem, confidence, deadline
         self.seed, self.draws, self.progress, self.explain = seed, draws, progress, explain
         self.programmes = Programmes(problem, lattice_of(problem))
-        # Above what was asked for by twice what two sets of draws differ by: the promise is counted over fresh ones.
+        # Above what was asked for by half of what two sets of draws differ by: the promise is counted over fresh ones.
         self.sure = min(
-            confidence + 2.0 * math.sqrt(2.0 * confidence * (1.0 - confidence) / draws), 0.5 * (1.0 + confidence)
+            confidence + 0.5 * math.sqrt(2.0 * confidence * (1.0 - confidence) / draws), 0.5 * (1.0 + confidence)
         )
         self.points: list[np.ndarray] = []
         self.solves = 0

@@ -147,8 +147,9 @@ class _Study:
         nodes = np.array([[z for z, _ in each] for each in products])
         weights = np.array([math.prod(w for _, w in each) for each in products])
         corners = np.array(list(itertools.product((-DEVIATIONS, DEVIATIONS), repeat=n)))
-        at_nodes, at_corners = self._table(designs, nodes), self._table(designs, corners)
-        rows = [self._candidate(i, designs[i], at_nodes, weights, at_corners, corners) for i in range(len(designs))]
+        scenarios = np.concatenate([nodes, corners])
+        table = self._table(designs, scenarios)
+        rows = [self._candidate(i, designs[i], table, weights, scenarios) for i in range(len(designs))]
         today, least = rows[0], min(rows, key=lambda each: (each.worst, each.expected))
         if not least.worst < today.worst:
             least = today
@@ -159,9 +160,9 @@ class _Study:
         """The best of a scenario; None where there was no time."""
         if self.deadline.over:
             return None
-        rise = self.today.logs(np.array([z]))[0] - self.today.stated
+        rise = self._rises(np.array([z]))[0]
         moved = replace(self.problem, template=self._template(z), relaxation=None)
-        moved = moved.relaxed(np.exp(rise[1 : 1 + self.count]))
+        moved = moved.relaxed(np.exp(rise))
         try:
             solution = certified(
                 moved, deadline=self.deadline, progress=self.progress, designs=self.points, explain=False
@@ -172,6 +173,10 @@ class _Study:
             return None
         self.points.append(self.lattice.point(values_of(solution)))
         return _Scenario(z, solution)
+
+    def _rises(self, z: np.ndarray) -> np.ndarray:
+        """Of the logarithm of what today's design uses of each budget (scenario, budget)."""
+        return self.today.logs(z)[:, 1 : 1 + self.count] - self.today.budgets
 
     def _template(self, z: tuple[float, ...]) -> object:
         """The template with numbers moved."""
@@ -186,7 +191,7 @@ class _Study:
 
     def _table(self, designs: Sequence[Fixed], z: np.ndarray) -> np.ndarray:
         """Objective of each design in each scenario; infinite where it breaks a limit there (design, scenario)."""
-        moved = (self.today.logs(z) - self.today.stated)[:, 1 : 1 + self.count]
+        moved = self._rises(z)
         rows = []
         for each in designs:
             logs = each.logs(z)
@@ -199,21 +204,15 @@ class _Study:
         return np.array(rows)
 
     def _candidate(
-        self,
-        i: int,
-        fixed: Fixed,
-        at_nodes: np.ndarray,
-        weights: np.ndarray,
-        at_corners: np.ndarray,
-        corners: np.ndarray,
+        self, i: int, fixed: Fixed, table: np.ndarray, weights: np.ndarray, scenarios: np.ndarray
     ) -> Candidate:
-        expected = float((at_nodes[i] - at_nodes.min(axis=0)) @ weights)
-        best = at_corners.min(axis=0)
-        over = at_corners[i] - best
+        best = table.min(axis=0)
+        over = table[i] - best
         worst = int(np.argmax(over))
+        expected = float(over[: len(weights)] @ weights)
         where = ", ".join(
             f"{cause.name} {100 * math.expm1(z / DEVIATIONS * math.log1p(self.shares[cause.name])):+.3g} %"
-            for cause, z in zip(self.causes, corners[worst], strict=True)
+            for cause, z in zip(self.causes, scenarios[worst], strict=True)
         )
         return Candidate(
             values=fixed.values,
