@@ -33,8 +33,9 @@ class Promise:
 
     **Arguments:** `confidence` that was asked for; `probability` that all budgets hold, counted over `draws` of the uncertain
     numbers that nothing was fitted to; `others`: what else a design must hold, (name, probability) over the same draws, where it
-    does not always; `multiple` of their deviations by which limits were tightened; `causes`: (name, in words, deviations of the
-    logarithm down and up) of what was drawn; `solves`: searches that it took; `plain`: the answer without it.
+    does not always; `multiple`: of a normal draw, at whose probability each tightened limit is kept alone; `causes`: (name, in
+    words, deviations of the logarithm down and up) of what was drawn; `solves`: searches that it took; `plain`: the answer
+    without it.
     """
 
     confidence: float

@@ -51,10 +51,11 @@ DECLARED = {
     "capital": ("interest on capital", (r"cluster\.prices\.capital_rate_per_s",)),
     "occupancy": ("share of its life that a cluster is used", (r"cluster\.prices\.occupancy",)),
     "failures": ("how often parts and software fail", (r"cluster\.reliability\..*_failures_per_.*",)),
-    "repairs": (
-        "how long restarts, swaps and repairs take",
-        (r"cluster\.reliability\.restart_s", r"cluster\.recovery\.(swap|repair)_s"),
+    "restarts": (
+        "how long restarts and swaps take",
+        (r"cluster\.reliability\.restart_s", r"cluster\.recovery\.swap_s"),
     ),
+    "repairs": ("how long repairs take", (r"cluster\.recovery\.repair_s",)),
     "chip_energy": ("energy of operations and of memory of a drawn chip", (r"project\..*(_j_per_.*|energy_j.*)",)),
     "network_energy": ("energy of links", (r"cluster\.network\.energy_j_.*", r"cluster\.rack\.optics_energy_.*")),
     "storage_power": ("power of storage", (r"cluster\.storage\.(power_w|energy_j)_.*",)),

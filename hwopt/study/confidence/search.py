@@ -75,9 +75,9 @@ def confident(
 ) -> Solution:
     """The best design whose budgets all hold with a probability, the numbers behind them being off as `causes` says.
 
-    Limits are tightened by `exp(-k s)`, s the deviation of what each budget uses to first order, and the question with these is
-    proved as any other. k is the least at which draws of the exact model hold all budgets together, found by solving, drawing
-    at the design that comes of it, and solving again.
+    Limits are tightened by `exp(-k s)`, s the deviation of what each budget uses to first order, or by what draws of it say where
+    it is far from log-normal, and the question with these is proved as any other. k is the least at which draws of the exact
+    model hold all budgets together, found by solving, drawing at the design that comes of it, and solving again.
 
     **Arguments:** `confidence` from a half to below 1; `seed` of the `draws`; `regime`, "certified" or "relaxed", and the
     rest as of `optimize`.
@@ -118,6 +118,11 @@ class _Trial:
         assert self.fixed is not None
         return np.log(self.tightened) - self.fixed.budgets > _IDLE * self.fixed.deviations
 
+    def room(self, multiple: float) -> np.ndarray:
+        """Factors on the limits at a multiple, by how this design fares."""
+        assert self.fixed is not None
+        return factors(multiple, self.fixed.deviations, self.rises)
+
     def first(self, confidence: float) -> float:
         """The multiple by the joint normal distribution of the budgets that may bind, where draws are near it; else theirs."""
         assert self.fixed is not None
@@ -128,7 +133,7 @@ class _Trial:
         """The multiple that its draws ask for, idle budgets left at what the design uses of them."""
         assert self.fixed is not None and self.rises is not None
         slack = np.where(self.idle, -self.fixed.budgets, -np.inf)
-        return needed(self.rises, self.fixed.deviations, slack, confidence)
+        return needed(self.rises, slack, confidence)
 
 
 class _Search:
@@ -161,16 +166,16 @@ class _Search:
         assert plain.fixed is not None
         low, high, closed = plain, None, []
         least = alone(self.confidence)
-        multiple, latest = max(plain.first(self.sure), _STEP), plain.fixed
+        multiple, latest = max(plain.first(self.sure), _STEP), plain
         while not self.deadline.over and self.solves < (SOLVES if high is not None else 2 * SOLVES):
-            trial = self._trial(factors(multiple, latest.deviations), multiple)
+            trial = self._trial(latest.room(multiple), multiple)
             if trial.fixed is None:
                 closed.append(trial)
                 if multiple <= max(least, low.multiple + _STEP) * (1.0 + 1e-9):
                     break
                 multiple = max(least, 0.5 * (low.multiple + multiple))
                 continue
-            latest = trial.fixed
+            latest = trial
             if trial.probability < self.sure:
                 low = trial if trial.multiple > low.multiple else low
             else:

@@ -1,12 +1,14 @@
 """By how much limits are tightened so that budgets hold together with a probability.
 
-Row i's logarithm of what is used is, to first order, normal with deviation s_i around the stated one, so that a limit times
-`exp(-k s_i)` is held with the probability that a normal draw stays below k. One k for all rows, the least at which all of them
-hold together: from their joint normal distribution first, then from draws of the exact model at the designs that come of it.
+Each budget is given a room, `limit exp(-k_i s_i)`, that its use keeps with one probability, the same for all of them; s_i is the
+deviation of the logarithm of its use to first order, and k_i what the distribution of its use over that makes of the probability:
+k itself where the use is log-normal. One k for all, the least at which all budgets hold together: from their joint normal
+distribution first, or from draws of the exact model where these are far from it.
 """
 
 from __future__ import annotations
 
+import math
 from statistics import NormalDist
 
 import numpy as np
@@ -45,26 +47,37 @@ def joint(loadings: Float[np.ndarray, "budget cause"], confidence: float) -> flo
     return min(float(np.quantile(drawn.max(axis=1), confidence, method="higher")), safe)
 
 
-def needed(
-    rises: Float[np.ndarray, "draw budget"],
-    deviations: Float[np.ndarray, " budget"],
-    slack: Float[np.ndarray, " budget"],
-    confidence: float,
-) -> float:
+def needed(rises: Float[np.ndarray, "draw budget"], slack: Float[np.ndarray, " budget"], confidence: float) -> float:
     """The least multiple at which draws of the exact model hold all budgets with a probability.
 
-    **Arguments:** `rises` of the logarithm of what each budget uses, over its stated value; `slack` that rows have whatever the
+    **Arguments:** `rises` of the logarithm of what each budget uses, over its stated value; `slack` that budgets have whatever the
     multiple is, minus infinity for those that the tightened limit binds.
 
     **Returns:** infinity where no multiple does.
     """
     over = ~(rises <= np.maximum(slack, FEASIBILITY_TOLERANCE))  # not a number is over
-    with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(over, np.where((deviations > 0.0) & np.isinf(slack), rises / deviations, np.inf), 0.0)
-    most = np.where(np.isnan(each), np.inf, each).max(axis=1, initial=0.0)
-    return max(0.0, float(np.quantile(most, confidence, method="higher")))
+    ranks = np.empty(rises.shape)
+    places = np.arange(1, len(rises) + 1) / (len(rises) + 1)
+    for i in range(rises.shape[1]):
+        ranks[np.argsort(rises[:, i], kind="stable"), i] = places
+    level = np.where(over, np.where(np.isinf(slack), ranks, 1.0), 0.0).max(axis=1, initial=0.0)
+    wanted = float(np.quantile(level, confidence, method="higher"))
+    return max(0.0, NormalDist().inv_cdf(wanted)) if 0.0 < wanted < 1.0 else math.inf if wanted else 0.0
 
 
-def factors(multiple: float, deviations: Float[np.ndarray, " budget"]) -> Float[np.ndarray, " budget"]:
-    """On the limits: `exp(-k s)`."""
-    return np.exp(-multiple * deviations)
+def factors(
+    multiple: float,
+    deviations: Float[np.ndarray, " budget"],
+    rises: Float[np.ndarray, "draw budget"] | None = None,
+) -> Float[np.ndarray, " budget"]:
+    """On the limits: `exp(-k s)` where use is log-normal, with `rises` what draws of it keep with that probability."""
+    if rises is None:
+        return np.exp(-multiple * deviations)
+    level = NormalDist().cdf(multiple)
+    drawn = np.array([np.quantile(np.nan_to_num(row, nan=np.inf, posinf=np.inf), level) for row in rises.T])
+    drawn = np.where(np.abs(drawn - multiple * deviations) > NORMAL * deviations, drawn, multiple * deviations)
+    return np.exp(-np.maximum(drawn, 0.0))
+
+
+NORMAL = 0.03
+"""Deviations by which a quantile of draws is off one of a normal distribution, below which the latter is taken: it has no noise."""

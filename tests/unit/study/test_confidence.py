@@ -65,13 +65,19 @@ def test_budgets_that_move_together_are_one_and_those_apart_more():
 
 
 def test_draws_ask_for_the_multiple_at_which_their_share_holds():
-    rises = np.random.default_rng(0).normal(size=(20_000, 2)) * [0.1, 0.2]
-    deviations, tight = np.array([0.1, 0.2]), np.full(2, -np.inf)
-    k = needed(rises, deviations, tight, 0.9)
-    assert np.mean((rises <= k * deviations).all(axis=1)) == pytest.approx(0.9, abs=1e-3)
-    idle = needed(rises, deviations, np.array([-np.inf, 10.0]), 0.9)
+    rises = np.random.default_rng(0).normal(size=(50_000, 2)) * [0.1, 0.2]
+    rises[:, 1] = np.expm1(3 * rises[:, 1])  # far from normal
+    tight = np.full(2, -np.inf)
+    room = factors(needed(rises, tight, 0.9), rises.std(axis=0), rises)
+    assert np.mean((rises <= -np.log(room)).all(axis=1)) == pytest.approx(0.9, abs=2e-3)
+    idle = needed(rises, np.array([-np.inf, 100.0]), 0.9)
     assert idle == pytest.approx(alone(0.9), abs=0.03)
-    assert needed(rises, deviations, np.array([-np.inf, 0.0]), 0.9) == math.inf
+    assert needed(rises, np.array([-np.inf, 0.0]), 0.9) == math.inf
+
+
+def test_draws_of_one_lognormal_factor_change_nothing():
+    rises = np.random.default_rng(0).normal(size=(50_000, 1)) * 0.1
+    np.testing.assert_array_equal(factors(1.2, np.array([0.1]), rises), np.exp([-1.2 * 0.1]))
 
 
 # One design under numbers that are off.
