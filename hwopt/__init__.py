@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hwopt.optim.solution import Solution as Solution
     from hwopt.registry import objective as objective
     from hwopt.study.comparison import compare as compare
+    from hwopt.study.confidence import confident as confident
+    from hwopt.study.confidence import regret as regret
     from hwopt.study.frontier import frontier as frontier
     from hwopt.study.sensitivity import Sensitivity as Sensitivity
     from hwopt.study.sensitivity import elasticities as elasticities
@@ -46,11 +48,13 @@ _WHERE = {
     "calibrate": "hwopt.evidence.calibration",
     "catalog": "hwopt",
     "compare": "hwopt.study.comparison",
+    "confident": "hwopt.study.confidence",
     "elasticities": "hwopt.study.sensitivity",
     "estimate": "hwopt.model.estimate",
     "frontier": "hwopt.study.frontier",
     "objective": "hwopt.registry",
     "optimize": "hwopt.optim.optimize",
+    "regret": "hwopt.study.confidence",
     "sensitivity": "hwopt.study.sensitivity",
     "sweep": "hwopt.study.sweep",
     "validate": "hwopt.evidence.validation",

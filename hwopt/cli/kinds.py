@@ -107,6 +107,24 @@ def choices(flag: str, text: str) -> dict[str, list[str]]:
     return {name: [value.strip() for value in values.split("|")] for name, values in fields.items()}
 
 
+def shares(flag: str, text: str) -> dict[str, float]:
+    """`name=30%` between commas as shares of 1."""
+    by_name = {}
+    for name, share in entries("name=share, such as hbm=30%", flag, text).items():
+        per_cent = share.removesuffix("%")
+        by_name[name] = number(f"{flag} {name}", per_cent) / (100.0 if per_cent != share else 1.0)
+    return by_name
+
+
+def confidence(flag: str, text: str) -> float:
+    """A probability from a half to below 1, which may be written in per cent."""
+    per_cent = text.strip().removesuffix("%")
+    value = number(flag, per_cent) / (100.0 if per_cent != text.strip() else 1.0)
+    if not 0.5 <= value < 1.0:
+        raise UserError(f"{flag} {text}: must be at least 0.5 and below 1, such as 0.9 for nine times in ten")
+    return value
+
+
 POSITIVE = Kind("X", number)
 NOT_NEGATIVE = Kind("X", partial(number, least=0.0))
 SHARE = Kind("SHARE", partial(number, least=0.0, most=1.0))
@@ -117,4 +135,6 @@ SETTINGS = Kind("NAME=VALUE", lambda flag, text: text)
 NAMES = Kind("A,B", names)
 BOXES = Kind("NAME=LOW:HIGH", boxes)
 CHOICES = Kind("FIELD=A|B", choices)
+SHARES = Kind("NAME=SHARE", shares)
+CONFIDENCE = Kind("P", confidence)
 SWITCH = Kind("", lambda flag, text: not flag.startswith("--no-"))

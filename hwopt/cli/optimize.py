@@ -6,10 +6,11 @@ import time
 from dataclasses import replace
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import BOXES, NAMES, POSITIVE, SWITCH, one_of
+from hwopt.cli.kinds import BOXES, CONFIDENCE, NAMES, POSITIVE, SHARES, SWITCH, one_of
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import REPORT, page_path
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
+from hwopt.errors import UserError
 
 FREEZE = Flag("--freeze", "variables or categories to keep as they are: scale_up_domain,chip,network", NAMES, ())
 BOUNDS = Flag("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32", BOXES, {})
@@ -20,6 +21,10 @@ FLAGS = (
     CHOICES,
     Flag("--regime", "certified (proved over whole parts), relaxed (proved over hardware of any size) or local (a quick look); "
          "default certified", one_of("certified", "relaxed", "local"), "certified"),
+    Flag("--confidence", "probability that all budgets hold together when step time, prices, failures and power are off: 0.9",
+         CONFIDENCE),
+    Flag("--vary", "what to know better, and by what share it may be off: hbm=30%%,electricity=30%%; regret of today's answer and "
+         "the value of knowing each", SHARES, {}),
     Flag("--alternatives", "the answer as sold, nearest in whole parts to the relaxed one, and redesigned", SWITCH, False),
     Flag("--one-sided-prices", "what each budget is worth 1 %% down and up, all integers solved again", SWITCH, False),
     Flag("--seconds", "answer by then, whatever is under way: the best so far, with an honest gap (default: no limit)",
@@ -37,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     objective = asked_objective(options)
     check_choices(options)
+    _check_together(options)
     path = page_path(options)
     from hwopt.evidence.intervals import question_interval
     from hwopt.optim.deadline import Deadline
@@ -46,30 +52,56 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.study.parts import alternatives, parts_price
 
     deadline = Deadline(options.began + options.seconds - time.monotonic())
-    solution = optimize(
-        objective,
-        seed=options.seed,
-        progress=is_watched(options),
-        regime=options.regime,
-        seconds=max(deadline.left, _LEAST_S),
-        freeze=options.freeze,
-        bounds=options.bounds,
-        choices=options.choices,
-    )
+    how = {
+        "seed": options.seed,
+        "progress": is_watched(options),
+        "regime": options.regime,
+        "seconds": max(deadline.left, _LEAST_S),
+        "freeze": options.freeze,
+        "bounds": options.bounds,
+    }
+    if options.confidence is None:
+        solution = optimize(objective, **how, choices=options.choices)
+    else:
+        from hwopt.study.confidence import confident
+
+        solution = confident(objective, options.confidence, **how)
     objective = replace(objective, **solution.chosen)  # what follows is about the best of the choices
     if options.one_sided_prices and solution.certificate.gap is not None:
         from hwopt.optim.budget_prices import with_one_sided_prices
 
         solution = with_one_sided_prices(solution, deadline=deadline)
-    price = parts_price(solution, deadline) if options.regime == "certified" else None
+    plain = options.confidence is None and not options.vary
+    price = parts_price(solution, deadline) if options.regime == "certified" and plain else None
     others = alternatives(objective, solution, price, deadline) if options.alternatives and solution.feasible else []
     around = question_interval(solution), solution.problem.provenance.mode
+    doubt = None
+    if options.vary and solution.feasible:
+        from hwopt.study.confidence import regret
+
+        doubt = regret(solution, options.vary, deadline=deadline, progress=is_watched(options))
     if path is not None:
         from hwopt.report.page.files import write
         from hwopt.report.page.optimum import optimum_page
         from hwopt.study.sensitivity import parameters_of
 
         write(path, optimum_page(solution, options.command_line, *around, parameters_of(solution, deadline)))
-    said = (solution, *around, price, others)
+    said = (solution, *around, price, others, doubt)
     show(options, lambda: solution_document(*said), lambda: solution_screen(*said))
     return 0 if solution.feasible else 1
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuses what cannot be asked beside a promise, or of numbers that vary."""
+    asked = "--confidence" if options.confidence is not None else "--vary" if options.vary else ""
+    if not asked:
+        return
+    if options.confidence is not None and options.vary:
+        raise UserError("--confidence and --vary: a promise draws all numbers at once; ask one after the other")
+    if options.regime == "local":
+        raise UserError(f"{asked} stands on proofs, and --regime local makes none; leave one of them out")
+    if options.choices:
+        raise UserError(f"{asked} is of one question: leave out --choices, or ask about each combination alone")
+    for flag, on in (("--alternatives", options.alternatives), ("--one-sided-prices", options.one_sided_prices)):
+        if on:
+            raise UserError(f"{asked} and {flag}: ask one after the other")

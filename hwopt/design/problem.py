@@ -39,11 +39,12 @@ and so far below the limit that no solver takes the budget for active. The numbe
 
 @dataclass(frozen=True)
 class Budget:
-    """An upper limit on a metric, in SI units."""
+    """An upper limit on a metric, in SI units. **Arguments:** `asked`: what was asked for, where this limit is tightened."""
 
     name: str
     metric: Metric
     limit: float
+    asked: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.limit) and self.limit > 0):
@@ -53,7 +54,8 @@ class Budget:
 
     def relaxed_words(self, logarithm: float, percent: str) -> str:
         """The budget and its limit relaxed by a logarithm."""
-        return f"{self.name} from {self.limit:.6g} to {self.limit * math.exp(logarithm):.6g} {self.metric.unit} ({percent})"
+        limit = self.limit if self.asked is None else self.asked
+        return f"{self.name} from {limit:.6g} to {limit * math.exp(logarithm):.6g} {self.metric.unit} ({percent})"
 
 
 class Values(NamedTuple):
@@ -199,6 +201,12 @@ class Problem:
         pairs = zip(self.budgets, factors, strict=True)
         budgets = tuple(replace(each, limit=each.limit * float(x)) for each, x in pairs)
         return replace(self, budgets=budgets, relaxation=relaxation)
+
+    def tightened(self, factors: Iterable[float]) -> Problem:
+        """The same question with the limit of each budget times a factor, which words about it leave out."""
+        tight = self.relaxed(factors)
+        pairs = zip(tight.budgets, self.budgets, strict=True)
+        return replace(tight, budgets=tuple(replace(each, asked=before.limit) for each, before in pairs))
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -50,17 +50,19 @@ def certified(
     designs: Sequence[np.ndarray] = (),
     explain: bool = True,
     most_boxes: int = MOST_BOXES,
+    like: Programmes | None = None,
 ) -> Solution:
     """Solve a question over its whole lattice of designs.
 
     **Arguments:** `deadline` by which the best so far is returned with an honest gap, whatever is under way; `designs`: points
     of the lattice to start from; `explain`: say what would make an infeasible question feasible, which takes longer than to
-    prove it so; `most_boxes` bounded, at which the search stops: 0 for the best of `designs` alone.
+    prove it so; `most_boxes` bounded, at which the search stops: 0 for the best of `designs` alone; `like`: programmes of the
+    same question with other limits of its budgets, whose readings are used again.
 
     **Returns:** a `Solution`, whose certificate says what is proved.
     """
     deadline = deadline or Deadline()
-    question = Question(problem, lattice_of(problem), ExactModel(problem).prepare(), deadline)
+    question = Question(problem, lattice_of(problem), ExactModel(problem).prepare(), deadline, like=like)
 
     def work() -> Solution:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
@@ -82,7 +84,9 @@ def certified(
 
 @dataclass(frozen=True)
 class Question:
-    """A question under search. **Arguments:** `among`: the choices that its designs were the best of, in words."""
+    """A question under search. **Arguments:** `among`: the choices that its designs were the best of, in words; `like`: programmes
+    of one that differs in limits alone.
+    """
 
     problem: Problem
     lattice: System
@@ -90,6 +94,7 @@ class Question:
     deadline: Deadline
     result: SearchResult = field(default_factory=SearchResult)
     among: str = ""
+    like: Programmes | None = None
 
     def exact(self, y: np.ndarray) -> Exact:
         return self.model.at(y[None]).one(0)
@@ -97,7 +102,7 @@ class Question:
     @cached_property
     def programmes(self) -> Programmes:
         """Those of its boxes."""
-        return Programmes(self.problem, self.lattice)
+        return Programmes(self.problem, self.lattice) if self.like is None else self.like.with_limits(self.problem)
 
     @cached_property
     def covered(self) -> str:

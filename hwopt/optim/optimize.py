@@ -41,7 +41,7 @@ def optimize(
     **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
     split and discarded until the best design is proved (`hwopt.optim.certified`). Questions that have no such form, because
     they branch on other integers or hold terms that are no geometric programme, are solved locally over hardware of any size, and
-    say so.
+    say so. Its budgets hold with the numbers as stated: `hwopt.confident` asks that they do with a probability.
 
     **Relaxed:** the same over hardware of any size: fractions of a stack, a lane, a NIC. What elasticities speak of.
 

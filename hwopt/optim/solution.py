@@ -11,6 +11,7 @@ from hwopt.design.design import Design, Inputs
 from hwopt.design.exact import DrawnChip, Exact
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
+from hwopt.optim.promise import Promise
 
 
 class Outcome(enum.Enum):
@@ -150,6 +151,7 @@ class Solution:
     chip: DrawnChip | None = None  # where the question draws its chip
     infeasibility: str = ""  # which budgets conflict, and what would make the question feasible
     choices: tuple[Branch, ...] = ()  # what became of each combination, where there were choices
+    promise: Promise | None = None  # with what probability the budgets hold, where that was asked for
 
     @property
     def chosen(self) -> dict[str, str]:

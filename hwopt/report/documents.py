@@ -13,6 +13,9 @@ from hwopt.report.choices_words import choices_document
 from hwopt.report.parts import number, numbers
 from hwopt.report.parts_words import alternatives_document, price_document
 from hwopt.report.plan_words import plan_document
+from hwopt.report.promise_words import promise_document
+from hwopt.report.regret_words import regret_document
+from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.types import PRECISIONS
 
@@ -99,6 +102,7 @@ def solution_document(
     constants: str = "",
     price: PartsPrice | None = None,
     alternatives: Sequence[Alternative] = (),
+    regret: Regret | None = None,
 ) -> dict[str, Any]:
     """An answer of `optimize`, with what its whole parts cost and the `alternatives` to it where these are known."""
     problem, proof = solution.problem, solution.certificate
@@ -130,6 +134,8 @@ def solution_document(
         "price_of_parts": price_document(price),
         "alternatives": alternatives_document(alternatives),
         "choices": choices_document(solution.choices),
+        "promise": promise_document(solution.promise),
+        "regret": regret_document(regret),
         "report": report_document(solution.report, around, constants),
         "sources": list(problem.sources),
     }

@@ -26,6 +26,9 @@ from hwopt.report.machine import (
 from hwopt.report.parts_words import alternative_lines
 from hwopt.report.parts_words import price_words as price_of_parts
 from hwopt.report.plan_words import plan_lines
+from hwopt.report.promise_words import promise_lines
+from hwopt.report.regret_words import regret_lines
+from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
 
@@ -139,6 +142,7 @@ def solution_screen(
     constants: str = "",
     price: PartsPrice | None = None,
     alternatives: Sequence[Alternative] = (),
+    regret: Regret | None = None,
 ) -> str:
     """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""
     problem, report, proof = solution.problem, solution.report, solution.certificate
@@ -158,6 +162,8 @@ def solution_screen(
     lines += chip_lines(solution)
     lines += heading("Budgets")
     lines += [budget_line(each.name, each.used, each.limit, each.unit, price_words(each)) for each in solution.budgets]
+    lines += promise_lines(solution)
+    lines += regret_lines(regret, problem.objective.unit)
     lines += bill_table(solution)
     lines += _machine_lines(report)
     lines += alternative_lines(alternatives, problem.objective.unit)

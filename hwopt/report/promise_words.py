@@ -1,0 +1,97 @@
+"""What an answer promises when the numbers behind it are off: words and JSON."""
+
+import math
+from typing import Any
+
+from hwopt.optim.promise import BudgetPromise, Promise
+from hwopt.optim.solution import Solution
+from hwopt.report.layout import fact, heading, listed, wrapped
+from hwopt.report.parts import number
+from hwopt.units import pretty
+
+_MOST_CAUSES = 3
+"""Of a budget, in its line."""
+
+
+def promise_lines(solution: Solution) -> list[str]:
+    """Probability of each budget, by how much its limit was tightened, and what the promise costs."""
+    promise = solution.promise
+    if promise is None:
+        return []
+    lines = heading("When the numbers are off")
+    lines.append(
+        f"  all budgets hold together in {100 * promise.probability:.1f} % of {promise.draws:,} draws; "
+        f"asked: {100 * promise.confidence:.4g} %"
+    )
+    limits = {each.name: (each.limit, each.unit) for each in solution.budgets}
+    lines += [_budget_line(each, *limits[each.name]) for each in promise.budgets]
+    lines.append(wrapped(_price_words(solution, promise), *_INDENT))
+    if promise.others:
+        broken = ", ".join(f"{name} in {100 * share:.1f} %" for name, share in promise.others)
+        lines.append(wrapped(f"besides budgets, not counted: {broken} of draws", *_INDENT))
+    drawn = [f"{name} {_side(-down)}/{_side(up)}" for name, _, down, up in promise.causes]
+    lines.append(listed(drawn, f"{fact('drawn', ''):<17}", " " * 17))
+    lines.append(
+        wrapped(
+            "One standard deviation each, down and up; ranges of the catalogue are read as holding four in five, as intervals do. "
+            "A cause's numbers move together, causes apart. Memory is not drawn.",
+            " " * 17,
+        )
+    )
+    return lines
+
+
+_INDENT = "  ", "    "
+
+
+def _side(deviation: float) -> str:
+    return f"{100 * math.expm1(deviation):+.0f} %"
+
+
+def _budget_line(each: BudgetPromise, limit: float, unit: str) -> str:
+    tight = pretty(limit * each.tightened, unit)
+    asked = "as asked" if each.tightened == 1.0 else f"tightened by {100 * (1 - each.tightened):.3g} % to {tight}"
+    causes = ", ".join(f"{name} {100 * share:.0f} %" for name, share in each.causes[:_MOST_CAUSES])
+    kept = f"{each.name:<20} holds in {100 * each.probability:5.1f} %"
+    return f"  {kept}   limit {asked:<34} {causes and 'variance: ' + causes}".rstrip()
+
+
+def _price_words(solution: Solution, promise: Promise) -> str:
+    """What the promise costs, in a sentence."""
+    goal, plain = solution.problem.objective, promise.plain
+    before = f"{pretty(plain.objective, goal.unit, 6)}"
+    kept = f"holds all budgets in {100 * plain.probability:.1f} %"
+    if promise.multiple == 0.0:
+        return f"costs nothing: the best design without a promise ({before}) {kept}"
+    more = 100 * (solution.objective / plain.objective - 1.0)
+    return f"costs {more:.3g} %: without it {goal.name} is {before}, which {kept}; {promise.solves} searches"
+
+
+def promise_document(promise: Promise | None) -> dict[str, Any] | None:
+    """The same for JSON."""
+    if promise is None:
+        return None
+    return {
+        "confidence": promise.confidence,
+        "probability": number(promise.probability),
+        "draws": promise.draws,
+        "seed": promise.seed,
+        "multiple": number(promise.multiple),
+        "solves": promise.solves,
+        "budgets": [
+            {
+                "name": each.name,
+                "probability": number(each.probability),
+                "tightened": number(each.tightened),
+                "deviation": number(each.deviation),
+                "causes": dict(each.causes),
+            }
+            for each in promise.budgets
+        ],
+        "others": {name: number(share) for name, share in promise.others},
+        "causes": [
+            {"name": name, "meaning": meaning, "deviation_down": number(down), "deviation_up": number(up)}
+            for name, meaning, down, up in promise.causes
+        ],
+        "without": {"objective": number(promise.plain.objective), "probability": number(promise.plain.probability)},
+    }

@@ -1,0 +1,230 @@
+"""Answers that hold when the numbers are off: how far limits are tightened, draws, promises, and what they cost."""
+
+import json
+import math
+from statistics import NormalDist
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.cli.app import main
+from hwopt.errors import UserError
+from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
+from hwopt.optim.certified import values_of
+from hwopt.optim.solution import Outcome
+from hwopt.study.confidence import confident
+from hwopt.study.confidence.causes import DECLARED, causes_of, named
+from hwopt.study.confidence.draws import Fixed, normals
+from hwopt.study.confidence.tightening import alone, factors, joint, needed
+
+QUESTION = hwopt.objective(
+    "train_time", workload="llama3.1-70b", tokens=2e12, power_budget_w=8e6, capex_budget_usd=1.2e8,
+)  # fmt: skip
+BOXES = {
+    "tp": (8.0, 8.0), "pp": (2.0, 4.0), "virtual_stages": (1.0, 4.0), "micro_batch": (1.0, 1.0),
+    "chips_per_rack": (8.0, 16.0), "nics_per_server": (2.0, 4.0),
+}  # fmt: skip
+CONFIDENCES = (0.5, 0.8, 0.95)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return hwopt.optimize(QUESTION, bounds=BOXES, explain=False)
+
+
+@pytest.fixture(scope="module")
+def promised():
+    return {each: confident(QUESTION, each, bounds=BOXES, explain=False) for each in CONFIDENCES}
+
+
+@pytest.fixture(scope="module")
+def fixed(plain):
+    causes = causes_of(plain.problem, question_interval(plain))
+    return Fixed(plain.problem, values_of(plain), causes)
+
+
+# How far limits are tightened.
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.99])
+def test_one_factor_on_one_budget_is_tightened_by_its_quantile(confidence):
+    sigma = 0.17
+    known = factors(joint(np.array([[sigma]]), confidence), np.array([sigma]))
+    np.testing.assert_allclose(known, math.exp(-NormalDist().inv_cdf(confidence) * sigma), rtol=1e-12)
+
+
+def test_budgets_that_move_together_are_one_and_those_apart_more():
+    assert joint(np.array([[0.1, 0.0], [0.3, 0.0]]), 0.9) == alone(0.9)
+    apart = joint(np.diag([0.1, 0.3]), 0.9)
+    assert apart == pytest.approx(NormalDist().inv_cdf(math.sqrt(0.9)), abs=0.01)
+    against = joint(np.array([[0.1], [-0.1]]), 0.9)
+    assert against == pytest.approx(NormalDist().inv_cdf(0.95), abs=0.01)  # Bonferroni is exact there
+    assert joint(np.zeros((2, 3)), 0.9) == 0.0
+
+
+def test_draws_ask_for_the_multiple_at_which_their_share_holds():
+    rises = np.random.default_rng(0).normal(size=(50_000, 2)) * [0.1, 0.2]
+    rises[:, 1] = np.expm1(3 * rises[:, 1])  # far from normal
+    tight = np.full(2, -np.inf)
+    room = factors(needed(rises, tight, 0.9), rises.std(axis=0), rises)
+    assert np.mean((rises <= -np.log(room)).all(axis=1)) == pytest.approx(0.9, abs=2e-3)
+    idle = needed(rises, np.array([-np.inf, 100.0]), 0.9)
+    assert idle == pytest.approx(alone(0.9), abs=0.03)
+    assert needed(rises, np.array([-np.inf, 0.0]), 0.9) == math.inf
+
+
+def test_draws_of_one_lognormal_factor_change_nothing():
+    rises = np.random.default_rng(0).normal(size=(50_000, 1)) * 0.1
+    np.testing.assert_array_equal(factors(1.2, np.array([0.1]), rises), np.exp([-1.2 * 0.1]))
+
+
+# One design under numbers that are off.
+
+
+def test_numbers_as_stated_are_the_answer(fixed, plain):
+    np.testing.assert_allclose(math.exp(fixed.stated[0]), plain.objective, rtol=1e-9)
+    used = [each.used / each.limit for each in plain.budgets]
+    np.testing.assert_allclose(np.exp(fixed.budgets), used, rtol=1e-9)
+
+
+def test_first_order_is_what_a_small_draw_does(fixed):
+    for i, cause in enumerate(fixed.causes):
+        sides = [(fixed.logs(np.eye(len(fixed.causes))[[i]] * z)[0, 1:3] - fixed.budgets) / z for z in (1e-4, -1e-4)]
+        worse = np.where(sides[0] >= -sides[1], np.maximum(sides[0], 0.0), -np.maximum(-sides[1], 0.0))
+        np.testing.assert_allclose(fixed.loadings[:, i], worse, atol=2e-4, err_msg=cause.name)
+
+
+def test_a_range_holds_four_in_five(fixed):
+    cause = next(each for each in fixed.causes if each.name == "building")
+    low, high = (cause.inputs[0].value * math.exp(s * DEVIATIONS) for s in (-cause.down[0], cause.up[0]))
+    record = fixed.problem.provenance.records["site"].quantities["construction"]
+    np.testing.assert_allclose([low / high], [record.low / record.high], rtol=1e-9)
+
+
+def test_the_step_takes_the_interval_of_its_prediction(plain):
+    cause = causes_of(plain.problem, Interval(0.2))[0]
+    assert (cause.name, cause.inputs[0].name) == ("step_time", "cluster.stack.level")
+    assert cause.up[0] == pytest.approx(0.2 / DEVIATIONS)
+    assert "step_time" not in [each.name for each in causes_of(plain.problem, None)]
+
+
+def test_no_number_is_moved_by_two_causes(fixed):
+    names = [each.name for each in fixed.inputs]
+    assert len(set(names)) == len(names)
+    assert {each.name for each in fixed.causes} <= DECLARED.keys()
+
+
+def test_a_service_is_paced_by_its_step():
+    problem = hwopt.objective("serve_cost").problem()
+    cause = causes_of(problem, Interval(0.3))[0]
+    assert (cause.inputs, cause.paced) == ((), pytest.approx(0.3 / DEVIATIONS))
+
+
+def test_draws_are_the_same_for_a_seed_and_apart_for_streams():
+    np.testing.assert_array_equal(normals(3, 0, 50, 4), normals(3, 0, 50, 4))
+    assert not np.allclose(normals(3, 0, 50, 4), normals(3, 1, 50, 4))
+    assert not np.allclose(normals(3, 0, 50, 4), normals(4, 0, 50, 4))
+
+
+# Promises.
+
+
+@pytest.mark.parametrize("confidence", CONFIDENCES)
+def test_a_promise_is_kept_and_hardly_passed(promised, confidence):
+    answer = promised[confidence]
+    assert answer.outcome is Outcome.proved and answer.certificate.gap < 1e-3
+    assert confidence - 0.01 <= answer.promise.probability <= confidence + 0.04
+    assert answer.promise.kept and answer.promise.solves <= 5
+    for used, each in zip(answer.budgets, answer.promise.budgets, strict=True):
+        assert used.used <= used.limit * each.tightened * (1.0 + 1e-6)
+        assert each.probability >= answer.promise.probability
+        assert sum(share for _, share in each.causes) <= 1.0 + 1e-9
+    assert "tightened to" in answer.certificate.scope
+
+
+def test_more_confidence_costs_more(plain, promised):
+    values = [plain.objective, *(promised[each].objective for each in CONFIDENCES)]
+    assert values == sorted(values) and values[-1] > values[0]
+    limits = [each.limit for each in plain.budgets]
+    assert [each.limit for each in promised[0.95].budgets] == limits  # as asked
+
+
+def test_the_same_seed_says_the_same(promised):
+    again = confident(QUESTION, 0.95, bounds=BOXES, explain=False)
+    assert again.promise == promised[0.95].promise
+
+
+def test_what_holds_anyway_costs_nothing():
+    loose = hwopt.objective(
+        "train_time", workload="llama3.1-70b", tokens=2e12, power_budget_w=1e9, capex_budget_usd=1e12
+    )
+    answer = confident(loose, 0.9, bounds=BOXES | {"chips": (64.0, 256.0)}, explain=False)
+    assert (answer.promise.multiple, answer.promise.solves) == (0.0, 1)
+    assert answer.objective == answer.promise.plain.objective
+
+
+def test_where_nothing_holds_it_says_so(promised):
+    tight = hwopt.objective(
+        "train_cost", workload="llama3.1-70b", tokens=2e12, power_budget_w=8e6, capex_budget_usd=1.2e8,
+        time_budget_s=promised[0.8].objective,
+    )  # fmt: skip
+    answer = confident(tight, 0.99, bounds=BOXES)
+    assert answer.outcome is Outcome.infeasible and answer.promise is None
+    for words in ("99 %", "limits are tightened", "relaxed by", "of draws"):
+        assert words in answer.infeasibility
+
+
+# What cannot be meant.
+
+
+@pytest.mark.parametrize("confidence", [0.3, 1.0, -1.0, math.nan, "0.9", None])
+def test_no_probability_is_refused(confidence):
+    with pytest.raises(UserError, match="confidence"):
+        confident(QUESTION, confidence)
+
+
+def test_names_of_causes_are_suggested(plain):
+    with pytest.raises(UserError, match=r"'hmb'.*did you mean 'hbm'.*electricity"):
+        named({"hmb": 0.3}, plain.problem, None)
+    with pytest.raises(UserError, match="share"):
+        named({"hbm": 0.0}, plain.problem, None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--confidence", "0.4"], "at least 0.5"),
+        (["--confidence", "1"], "below 1"),
+        (["--confidence", "0.9", "--regime", "local"], "local"),
+        (["--confidence", "0.9", "--choices", "chip=h100-sxm|b200"], "--choices"),
+        (["--confidence", "0.9", "--alternatives"], "--alternatives"),
+        (["--confidence", "0.9", "--vary", "hbm=30%"], "--vary"),
+        (["--vary", "hbm"], "name=share"),
+        (["--vary", "hbm=x"], "not a number"),
+    ],
+)
+def test_flags_that_do_not_go_together(flags, words, capsys):
+    assert main(["optimize", "train_time", *flags]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+ASKED = [
+    "optimize", "train_time", "--workload", "llama3.1-70b", "--tokens", "2e12", "--power-budget-w", "8e6", "--capex-budget-usd",
+    "1.2e8", "--bounds", ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOXES.items()),
+]  # fmt: skip
+
+
+def test_the_command_prints_the_promise(promised, capsys):
+    assert main([*ASKED, "--confidence", "80%", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["promise"]["probability"] == promised[0.8].promise.probability
+    assert document["promise"]["without"]["objective"] < document["objective"]["value"]
+    with jax.enable_x64(True):
+        from hwopt.report.promise_words import promise_lines
+
+        text = "\n".join(promise_lines(promised[0.8]))
+    for words in ("asked: 80 %", "tightened by", "costs", "capex_budget_usd", "variance", "100,000 draws"):
+        assert words in text
