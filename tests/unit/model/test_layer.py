@@ -225,6 +225,30 @@ def test_a_pipeline_gathers_its_weights_once_a_step():
         assert (np.abs(slower.breakdown.dp_comm_s - 2.0 * before) <= 1e-9 * before + rounding).all()
 
 
+def test_sharded_gradients_are_scattered_for_each_micro_batch():
+    """ZeRO-2 on one stage: a chip keeps its share alone, so a step with twice the micro-batches has twice the traffic for it."""
+    run, cluster, plan = random_cases(np.random.default_rng(59), N, "dense")
+    cluster = replace(cluster, stack__dp_overlap=0.0, stack__communication_slowdown=0.0)
+    plan = replace(
+        plan, pp=1.0, virtual_stages=1.0, fullest_stage=1.0, last_stage=1.0, weights_sharded=0.0, shard_groups=1.0
+    )
+    sync = lambda sharded, factor: (
+        run_model(
+            (
+                replace(run, global_batch_sequences=factor * run.global_batch_sequences),
+                cluster,
+                replace(plan, optimizer_sharded=1.0, gradients_sharded=sharded),
+            )
+        ).breakdown.dp_comm_s
+    )
+    once, twice, thrice = (sync(1.0, factor) for factor in (1, 2, 3))
+    np.testing.assert_allclose(thrice - twice, twice - once, rtol=1e-6, atol=1e-12)
+    whole = sync(0.0, 1)
+    np.testing.assert_allclose(sync(0.0, 2), whole, rtol=1e-6)
+    several = plan.dp * plan.cp > 1
+    assert (twice > once)[several].all() and several.sum() > 50
+
+
 def test_a_dense_layer_that_no_layer_is_has_no_width():
     """A model of experts alone may state a dense width of 0, as published configurations do: nothing depends on it."""
     run = catalog.training_run("qwen3-30b-a3b", global_batch=512)
