@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hwopt.report.budget_prices import PRICED
 from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
 from hwopt.report.parts import number
-from hwopt.report.screens import PRICED
 from hwopt.study.comparison import Row
 from hwopt.units import pretty
 
