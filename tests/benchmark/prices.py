@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 import hwopt
+from hwopt.arguments import question_of
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
@@ -70,9 +71,8 @@ def random_question(rng: np.random.Generator) -> Problem:
             "nics_per_server": (4.0, 8.0),
         }  # fmt: skip
         try:
-            problem = hwopt.objective(objective, **fields).problem() if 64 < chips < 3e4 else None
-            if problem is not None:
-                return problem.narrowed(boxes)
+            if 64 < chips < 3e4:
+                return question_of(hwopt.objective(objective, **fields)).narrowed(boxes)
         except UserError:  # a chip that has no such part
             continue
 
@@ -130,4 +130,5 @@ def main(count: int = 100, seconds: float = 600.0, seed: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    main(*(kind(text) for kind, text in zip((int, float, int), sys.argv[1:], strict=False)))
+    asked = sys.argv[1:] + ["100", "600", "0"][len(sys.argv) - 1 :]
+    main(int(asked[0]), float(asked[1]), int(asked[2]))
