@@ -1,7 +1,6 @@
 """`hwopt sweep`: many variants of a design question; 1 where none holds its budgets."""
 
 import argparse
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ FLAGS = (
          Kind("NAME=LEVELS", partial(_levels, _GRID)), modes=_VARIANTS),
     Flag("--table", "CSV file of variants: a line of variables' names, then a line of SI numbers for each variant", PATH,
          modes=_VARIANTS),
-    replace(CHOICES, modes=_VARIANTS),
+    CHOICES,
     BOUNDS,
     FREEZE,
     Flag("--frontier", "instead of variants, the certified optimum at levels of budgets: power_budget_w=30e6:60e6:4",
@@ -109,7 +108,8 @@ def _optima(options: argparse.Namespace) -> int:
 
         return save_figures(dataset, folder, {"frontier": plot_frontier})
 
-    levers = {"freeze": options.freeze, "bounds": options.bounds}
+    check_choices(options)
+    levers = {"freeze": options.freeze, "bounds": options.bounds, "choices": options.choices}
     with interruptible("finished points are kept with --out; the same command goes on"):
         with bar(options, objective) as tell:
             dataset = frontier(objective, options.frontier, out=outputs.folder, progress=tell, **levers)

@@ -23,7 +23,7 @@ def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, 
     **Arguments:** `dataset` of `hwopt.frontier`; `out`: folder of its store; `figures`: files drawn from it.
     """
     budgets, objective = list(dataset.sizes), str(dataset.attrs["objective"])
-    names = [str(name) for name in dataset.data_vars if name not in ("feasible", "certified", objective)]
+    names = [str(name) for name in dataset.data_vars if name not in ("feasible", "certified", "choice", objective)]
     points = []
     for place in np.ndindex(*dataset.sizes.values()):
         values = dataset.isel(dict(zip(budgets, place, strict=True)))
@@ -34,6 +34,7 @@ def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, 
                 "certified": bool(values["certified"] > 0),
                 "objective": number(values[objective]),
                 **{name: number(values[name]) for name in names},
+                **({"choice": str(values["choice"].item())} if "choice" in dataset else {}),
             }
         )
     return {
@@ -77,7 +78,8 @@ def gap_of(point: Point) -> float | None:
 
 def design_words(point: Point) -> str:
     """The design of a point."""
-    return ", ".join(f"{name} {point[name]:,.0f}" for name in DESIGN if point.get(name) is not None)
+    words = [f"{name} {point[name]:,.0f}" for name in DESIGN if point.get(name) is not None]
+    return ", ".join([*words, *filter(None, [point.get("choice")])])
 
 
 def worths(document: dict[str, Any], point: Point) -> list[str]:

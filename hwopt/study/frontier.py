@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, names_of, number_of
+from hwopt.design.choices import EVERY, combinations
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
@@ -28,6 +29,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.optimize import optimize
 from hwopt.optim.solution import Outcome, Solution
+from hwopt.study.best_of_frontiers import best_of
 from hwopt.study.sweep import Progress
 from hwopt.study.sweep.attributes import number, of_metric, of_root, of_variable
 from hwopt.study.sweep.damage import resumed
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 MOST_POINTS = 10_000
 """Combinations of levels: seconds each."""
 
+MOST_CHOICES = 64
+"""Combinations of choices: a frontier each."""
+
 _SAME = 1e-9
 """Relative difference of two optima of one programme."""
 
@@ -54,6 +59,7 @@ def frontier(
     seconds: float = math.inf,
     freeze: Iterable[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> xarray.Dataset:
     """The certified optimum of a design question under every combination of levels of some of its budgets.
@@ -67,7 +73,8 @@ def frontier(
     - `out`: folder of the Zarr store; the same call again goes on where a killed one stopped, one point lost at most, and
       ends in the same store bit for bit; a finished store is returned at once. Without it the dataset stays in memory.
     - `seconds` for each search, after which its gap is what it is; then numbers depend on the machine's speed.
-    - `freeze`, `bounds`: as in `optimize`. `progress`: called after every point.
+    - `freeze`, `bounds`, `choices`: as in `optimize`; of choices the best at every point, named in `choice`, each kept in a
+      folder of its own below `out`. `progress`: called after every point.
 
     **Returns:** an `xarray.Dataset` with a dimension for each budget, levels ascending: the objective, its `lower_bound` and
     `gap`; `feasible`; `certified`: the bound is proved, or that no design holds; `shadow_price_<budget>` and `used_<budget>`
@@ -75,6 +82,10 @@ def frontier(
 
     **Raises:** `UserError` for what cannot be meant, a folder that holds something else, or a disk that fails.
     """
+    if choices:
+        return _of_choices(
+            objective, budgets, choices, out, seconds=seconds, freeze=freeze, bounds=bounds, progress=progress
+        )
     with jax.enable_x64(True):
         grid = _Grid(objective, budgets, seconds, names_of("freeze", freeze), boxes_of(bounds or {}))
 
@@ -83,6 +94,31 @@ def frontier(
                 _solve(grid, store, progress)
 
         return stored(out, grid.store, complete)[list(grid.columns)]
+
+
+def _of_choices(
+    objective: Any,
+    budgets: Mapping[str, Sequence[float]],
+    choices: Mapping[str, Sequence[str]],
+    out: str | Path | None,
+    **same: Any,
+) -> xarray.Dataset:
+    """The best of the frontiers of all combinations of choices."""
+    check_question(objective, "frontier")
+    names, frontiers, refused = [], [], []
+    for each in combinations(objective, choices, MOST_CHOICES):
+        folder = None if out is None else Path(out) / each.name
+        try:
+            frontiers.append(frontier(each.objective, budgets, out=folder, **same))
+        except UserError as error:
+            if list(choices.values()) != [[EVERY]]:
+                raise
+            refused.append(str(error))
+            continue
+        names.append(each.name)
+    if not frontiers:
+        raise UserError(f"choices: no combination states a question: {refused[0]}")
+    return best_of(frontiers, names)
 
 
 class _Grid:
