@@ -13,6 +13,7 @@ from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget, Problem
 from hwopt.design.variables import KNOWN, Variable, variable
 from hwopt.errors import UserError, suggest
+from hwopt.hardware.peripherals import NO_POOL_BYTES
 from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
 
 BATCH_ROOM = 0.05
@@ -105,7 +106,7 @@ class TrainingQuestion(MachineQuestion):
         plan = eqx.tree_at(lambda p: p.local_steps, plan, self._local_steps())
         template = Design(run, cluster, plan, self._project())
         # A pool in the price of the hosts is what it is; one that is paid for is sized.
-        has_pool = self.offload != "none" and float(cluster.pool.capacity_bytes) > 0.0
+        has_pool = self.offload != "none" and float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
         pooled = _POOL if has_pool and float(cluster.pool.usd_per_byte) > 0.0 else ()
         chosen = () if self.recompute else ("recompute",)
         chosen += tuple(f"{part}_tier" for part in OFFLOADS) if has_pool and not self.offload else ()

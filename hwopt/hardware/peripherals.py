@@ -6,6 +6,10 @@ from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar
 
 
+NO_POOL_BYTES = 1.0
+"""Capacity of a pool that is none: the least that is not nothing."""
+
+
 class MemoryPool(eqx.Module):
     """A second tier of memory. What a plan offloads waits here and is fetched ahead of its use."""
 

@@ -158,9 +158,8 @@ def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights
     """
     pipelined = several(plan.pp)
     gradients = stack.gradient_bytes * run.trainable_fraction * plan.gradients_sharded
-    stage = weights.stage + weights.stage_experts
-    whole = stage * (plan.weights_sharded * run.weight_bytes + gradients)
-    return pipelined * whole + (1.0 - pipelined) * plan.weights_sharded * layers_bytes
+    stage_bytes = (weights.stage + weights.stage_experts) * (run.weight_bytes + gradients)
+    return plan.weights_sharded * (pipelined * stage_bytes + (1.0 - pipelined) * layers_bytes)
 
 
 class _States(NamedTuple):

@@ -237,7 +237,7 @@ def _communication(
     **Returns:** seconds of tensor parallelism (an all-gather and a reduce-scatter of `b s h / c` around attention and around
     the MLP), context parallelism (a ring pass of keys and values) and expert parallelism (dispatch and combine); of gathering
     weights under weight sharding (ZeRO-3, FSDP); of scattering gradients that are sharded too (ZeRO-2 on): each micro-batch's,
-    since a chip keeps its share alone, and once a step in a pipeline, which keeps them whole until then.
+    since a chip keeps its share alone, and once a step in a pipeline.
     """
     stack, w, flow = cluster.stack, run.model, work.flow(run, plan)
     around, expert_around = all_reduces_s(flow, cluster, plan, w.experts_per_token)

@@ -58,7 +58,7 @@ def training_report(
     usd_per_s = sum(spending)
     kg_per_s = sum(cost.carbon_parts(cluster, it.fed_w, it.hot_spares, average_w).values())
     run_time = run.tokens / useful_tokens_per_s
-    plan_margins = _plan_margins(run, cluster, plan, memory.total_bytes, outside.total_bytes)
+    plan_margins = _plan_margins(run, cluster, plan, memory.total_bytes, outside.total_bytes, given is not None)
     common = machine.outputs(
         it,
         run,
@@ -102,9 +102,13 @@ _NO_SHARE = 1e-30
 
 
 def _plan_margins(
-    run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scalar, pool_bytes: Scalar
+    run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scalar, pool_bytes: Scalar, lifted: bool
 ) -> dict[str, Scalar]:
-    """Logarithmic margins of what makes a plan one. **Arguments:** bytes of a chip's own memory and of its share of the pool."""
+    """Logarithmic margins of what makes a plan one.
+
+    **Arguments:** bytes of a chip's own memory and of its share of the pool; `lifted`: for a reader, which knows no infinite margin
+    where it is open whether anything is offloaded.
+    """
     taken = splits(run.model, plan, copies=cluster.sites.count) | {
         "memory": (cluster.chip.hbm_capacity_bytes, memory_bytes),
         "sites": (plan.dp, cluster.sites.count),
@@ -112,7 +116,8 @@ def _plan_margins(
         "context": (run.sequence_length, plan.cp),
     }
     share = pool_bytes / jnp.maximum(cluster.pool.capacity_bytes, 1.0)
+    room = -jnp.log(jnp.maximum(share, _NO_SHARE))
     return {name: jnp.log(most / used) for name, (most, used) in taken.items()} | {
-        "pool": -jnp.log(jnp.maximum(share, _NO_SHARE)),
+        "pool": room if lifted else jnp.where(share > 0.0, room, jnp.inf),
         "chips": -jnp.abs(jnp.log(cluster.chips / plan.chips)),
     }

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from hwopt.design.metrics import Metric
@@ -107,7 +108,7 @@ def reports(workload: Any, cluster: Cluster, plans: Any) -> Any:
 
 
 def room(workload: Any, cluster: Cluster, plans: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Feasibility and memory margins of plans, without all else of the model, step time above all."""
+    """Feasibility of plans and margins of memory, the pool's too, without all else of the model, step time above all."""
     return _modelled(workload, cluster, plans, _room)
 
 
@@ -116,7 +117,8 @@ def _whole(report: Any) -> Any:
 
 
 def _room(report: Any) -> Any:
-    return report.feasible, report.margins.memory
+    memory, pool = report.margins.memory, getattr(report.margins, "pool", None)
+    return report.feasible, memory if pool is None else jnp.minimum(memory, pool)
 
 
 def _modelled(workload: Any, cluster: Cluster, plans: Any, part: Callable[[Any], Any]) -> Any:

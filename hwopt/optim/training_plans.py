@@ -11,6 +11,7 @@ from hwopt.design.lattices import contexts
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.peripherals import NO_POOL_BYTES
 from hwopt.integers.enumeration import divisors, enumerated
 from hwopt.integers.relations import Divides, Product, Relation, When, at_least, at_most, equal
 from hwopt.integers.system import System, integer
@@ -42,7 +43,7 @@ def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[st
     """
     chips, batch, sites = (count_of(x) for x in (cluster.chips, run.global_batch_sequences, cluster.sites.count))
     heads, experts, layers = (count_of(x) for x in (run.model.heads, run.model.experts, run.model.layers))
-    pooled = float(cluster.pool.capacity_bytes) > 0.0
+    pooled = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
     relations: list[Relation] = [
         Product(("tp", "cp", "pp", "dp"), (), chips, chips),
         Product(("dp", "micro_batch", "micro_batches"), (), batch, batch),
@@ -138,7 +139,7 @@ def _stages(layers: int) -> np.ndarray:
 
 def scope(run: TrainingRun, cluster: Cluster, plans: int, held: Collection[str] = ()) -> str:
     """Which plans the search covers, in a sentence. **Arguments:** `held` as of `training_plan_system`."""
-    pooled = float(cluster.pool.capacity_bytes) > 0.0
+    pooled = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
     free = [name.removesuffix("_offloaded") for name in OFFLOADED if pooled and name not in held]
     layers, chips, batch = (count_of(x) for x in (run.model.layers, cluster.chips, run.global_batch_sequences))
     degrees, experts = contexts(count_of(run.sequence_length)), count_of(run.model.experts)

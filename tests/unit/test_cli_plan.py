@@ -85,6 +85,7 @@ def test_export(capsys):
 
 def test_nothing_fits(capsys):
     arguments = ["plan", "--workload", "llama3.1-70b", "--chip", "h100-sxm", "--chips", "4", "--global-batch", "64"]
+    arguments += ["--pool", "none"]
     code, document, _ = run_json(capsys, *arguments, "--export", "megatron")
     assert code == 1
     assert document["feasible"] is False and document["fitting"] == 0 and document["alternatives"] == []

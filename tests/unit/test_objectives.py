@@ -41,8 +41,8 @@ def values_and_slopes(problem, points):
 
 
 def limited(problem, found) -> bool:
-    """Whether all values are finite but those of an interval that none states."""
-    none = [1 + problem.constraints.index("saves")]
+    """Whether all values are finite but those of the memory pool, of which nothing is used, and of an interval that none states."""
+    none = [1 + problem.constraints.index(name) for name in ("pool", "saves")]
     return bool(np.isneginf(found[:, none]).all() and np.isfinite(np.delete(found, none, axis=1)).all())
 
 

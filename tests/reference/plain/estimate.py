@@ -40,7 +40,7 @@ def plan_margins(run, sites, plan) -> dict[str, float]:
 def memory_margins(cluster, used: float, pooled: float) -> dict[str, float]:
     return {
         "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(used),
-        "pool": -math.log(max(pooled / max(cluster.pool.capacity_bytes, 1.0), 1e-30)),
+        "pool": -math.log(pooled / max(cluster.pool.capacity_bytes, 1.0)) if pooled > 0 else math.inf,
     }
 
 

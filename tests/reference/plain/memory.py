@@ -106,12 +106,12 @@ def working_set(run, plan, stack) -> float:
     working += stack.layers_whole * summed * run.weight_bytes * trained
     working += stack.table_gradient_bytes * w.vocab * w.hidden * trained / plan.tp
     working += plan.weights_offloaded * stack.layers_whole * largest * run.weight_bytes  # fetched from the pool
-    pipelined, stage = min(plan.pp - 1.0, 1.0), sum(stage_weights(w, plan))
-    if plan.gradients_sharded == 1:  # whole in a pipeline, until the last micro-batch
-        working += pipelined * stage * stack.gradient_bytes * trained
     if plan.weights_sharded == 1:
-        working += pipelined * stage * run.weight_bytes
-        working += (1.0 - pipelined) * stack.layers_whole * largest * run.weight_bytes
+        stage = sum(stage_weights(w, plan)) * run.weight_bytes
+        if plan.gradients_sharded == 1:
+            stage += sum(stage_weights(w, plan)) * stack.gradient_bytes * trained
+        pipelined = min(plan.pp - 1.0, 1.0)
+        working += pipelined * stage + (1.0 - pipelined) * stack.layers_whole * largest * run.weight_bytes
     return working
 
 

@@ -43,7 +43,10 @@ LIMITED = (
 def problem_of(name: str) -> Problem:
     """A question; the default one a little looser, so that many designs hold its budgets."""
     with jax.enable_x64(True):
-        problem = hwopt.objective(name).problem().continuous
+        kind = type(hwopt.objective(name))
+        alike = {field: "none" for field in ("recompute", "offload") if hasattr(kind, field)}
+        problem = hwopt.objective(name, **alike).problem().continuous
+        problem = problem.narrowed({name: (1.0, 1.0) for name in ("cp", "zero") if alike})
     return with_limits(problem, [1.3 * each.limit for each in problem.budgets]) if name == "train_cost" else problem
 
 
@@ -292,6 +295,7 @@ def test_prices_are_what_solving_again_says(index):
 
 COORDINATES = (
     "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack", "hbm_stacks", "dies",
+    "cp", "recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier",
 )  # fmt: skip
 
 
@@ -322,7 +326,7 @@ def enumerated(problem: Problem) -> np.ndarray:
                 continue
             for m in range(1, int(box["global_batch_sequences"][1]) // (d * b) + 1):
                 if d * b * m >= box["global_batch_sequences"][0] and (v == 1 or m % p == 0):
-                    rows += [(t, 1, p, v, b, d, m, g, n, 1, 1) for g in domains]
+                    rows += [(t, 1, p, v, b, d, m, g, n, 1, 1, *6 * (1,)) for g in domains]
     return np.array(rows)
 
 

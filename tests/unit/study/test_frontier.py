@@ -19,12 +19,14 @@ from hwopt.study.sweep.store import Store
 BOUNDS = {
     "tp": (8, 16), "pp": (4, 6), "virtual_stages": (1, 2), "micro_batch": (1, 1), "chips": (24000, 24800),
     "scale_up_domain": (32, 32), "chips_per_rack": (24, 24), "global_batch_sequences": (2000, 2100),
+    "cp": (1, 1), "zero": (1, 1),
 }  # fmt: skip
 BUDGETS = {"power_budget_w": [36.8e6, 48e6, 35.8e6, 37.1e6, 31e6, 39e6], "capex_budget_usd": [1.3e9, 2e9]}
 
 
 def question(**fields):
-    return replace(hwopt.objective("train_cost"), **{"time_budget_s": 95 * 86400.0, **fields})
+    alike = {"recompute": "none", "offload": "none"}
+    return replace(hwopt.objective("train_cost"), **{"time_budget_s": 95 * 86400.0, **alike, **fields})
 
 
 def contents(folder: Path) -> dict[str, bytes]:

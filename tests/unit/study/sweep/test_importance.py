@@ -20,25 +20,26 @@ from objectives.train_cost import TrainCost
 BOUNDS = {
     "tp": (8.0, 16.0), "pp": (6.0, 10.0), "virtual_stages": (8.0, 16.0), "micro_batch": (1.0, 1.0), "chips": (12e3, 20e3),
     "chips_per_rack": (20.0, 28.0), "scale_up_domain": (8.0, 32.0), "hbm_capacity_bytes": (40e9, 90e9),
-    "hbm_bandwidth_bytes_per_s": (1.2e12, 3e12), "clock_ratio": (0.9, 1.08),
+    "hbm_bandwidth_bytes_per_s": (1.2e12, 3e12), "clock_ratio": (0.9, 1.08), "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
+ALIKE = {"recompute": "none", "offload": "none"}
 ASKED = {"bounds": BOUNDS, "map_of": ["hbm_capacity_bytes", "clock_ratio"]}
 SAMPLES, MANY = 1 << 17, 1 << 20
 
 
 @pytest.fixture(scope="module")
 def focused():
-    return hwopt.sweep(TrainCost(), SAMPLES, **ASKED)
+    return hwopt.sweep(TrainCost(**ALIKE), SAMPLES, **ASKED)
 
 
 @pytest.fixture(scope="module")
 def plain():
     """All of the space: eight times as many variants, each as likely."""
-    return hwopt.sweep(TrainCost(), MANY, sampling="plain", rows=False, **ASKED)
+    return hwopt.sweep(TrainCost(**ALIKE), MANY, sampling="plain", rows=False, **ASKED)
 
 
 def test_the_best_is_within_1_percent_of_the_certified_optimum(focused, plain):
-    optimum = hwopt.optimize(TrainCost(), regime="relaxed", bounds=BOUNDS)
+    optimum = hwopt.optimize(TrainCost(**ALIKE), regime="relaxed", bounds=BOUNDS)
     assert optimum.certificate.gap < 2e-4
     best = float(focused["best_run_cost_usd"][0])
     assert optimum.certificate.lower_bound * (1 - 2e-6) <= best <= 1.01 * optimum.objective
@@ -136,17 +137,17 @@ def test_the_screen_tells_both_shares_apart(focused, plain):
     ],
 )  # fmt: skip
 def test_plain_sweeps_say_why(asked, why):
-    spec = Specification(TrainCost(), **asked)
+    spec = Specification(TrainCost(**ALIKE), **asked)
     assert spec.sampling == "plain" and spec.why_plain == why and not spec.focuses
     if "as asked" not in why and "fewer" not in why:
         with pytest.raises(UserError, match="sampling importance"):
-            Specification(TrainCost(), **asked | {"sampling": "importance"})
+            Specification(TrainCost(**ALIKE), **asked | {"sampling": "importance"})
 
 
 def test_few_variants_are_focused_where_that_is_asked():
-    assert Specification(TrainCost(), 1000, sampling="importance").focuses
+    assert Specification(TrainCost(**ALIKE), 1000, sampling="importance").focuses
     with pytest.raises(UserError, match="'importance'"):
-        Specification(TrainCost(), 1000, sampling="importanse")
+        Specification(TrainCost(**ALIKE), 1000, sampling="importanse")
 
 
 def test_a_misspelt_sampling_is_one_line():

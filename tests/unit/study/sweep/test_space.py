@@ -77,7 +77,7 @@ def points(problem, columns):
         return np.full(COUNT, float(held))
 
     t, p, b = get("tp"), get("pp"), get("micro_batch")
-    d = get("chips") / (t * p * float(problem.template.plan.cp))
+    d = get("chips") / (t * p * get("cp"))
     counts = {"dp": d, "micro_batches": get("global_batch_sequences") / (d * b), "groups": get("scale_up_domain") / t}
     exact = np.stack([counts[name] if name in counts else get(name) for name in lattice.names], axis=1)
     return np.round(exact).astype(np.int64), np.abs(exact - np.round(exact)).max(axis=1)
