@@ -5,7 +5,6 @@ import equinox as eqx
 from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar
 
-
 NO_POOL_BYTES = 1.0
 """Capacity of a pool that is none: the least that is not nothing."""
 
