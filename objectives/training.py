@@ -20,6 +20,9 @@ BATCH_ROOM = 0.05
 """How far the global batch may move from the one asked for, so that it divides among the replicas (assumption: the
 critical batch is known no better than that)."""
 
+BEST = "best"
+"""Recomputation, or offloading, that the search chooses."""
+
 OFFLOADS = ("optimizer", "activations", "weights")
 
 _BUDGETS = {
@@ -34,11 +37,11 @@ _BUDGETS = {
 
 _CHOICES = CHOICES | {
     "pool": "memory beyond HBM, else what the chip's servers have",
-    "offload": "what waits there: none, or optimizer, activations, weights, with + between; else what is best",
+    "offload": "what waits there: none, or optimizer, activations, weights, with + between; best: what is",
     "lines": "what joins them, else continental",
     "local_steps": "steps between their exchanges; 1 is synchronous",
     "law": "how loss follows from parameters, tokens and batch",
-    "recompute": "activations computed again in the backward pass: none, selective, full; else what is best",
+    "recompute": "activations computed again in the backward pass: none, selective, full; best: what is",
     "sequence_length": "tokens a sequence",
     "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
@@ -54,11 +57,11 @@ class TrainingQuestion(MachineQuestion):
     """Fields and default space of a question about one training run. Budgets at infinity are not asked for."""
 
     pool: str = ""
-    offload: str = ""
+    offload: str = "none"
     lines: str = ""
     local_steps: float = 1.0
     law: str = "chinchilla-epoch"
-    recompute: str = ""
+    recompute: str = "none"
     tokens: float = 15.6e12
     global_batch: float = 2048.0
     sequence_length: float = 8192.0
@@ -75,11 +78,11 @@ class TrainingQuestion(MachineQuestion):
 
     def _offloaded(self) -> dict[str, float]:
         """Shares of the plan that lie in the memory pool."""
-        parts = [] if self.offload in ("", "none") else [part.strip() for part in self.offload.split("+")]
+        parts = [] if self.offload in (BEST, "none") else [part.strip() for part in self.offload.split("+")]
         for part in parts:
             if part not in OFFLOADS:
                 raise UserError(
-                    f"offload = {self.offload!r}: {suggest(part, ('none', *OFFLOADS))}; several with + between"
+                    f"offload = {self.offload!r}: {suggest(part, ('none', BEST, *OFFLOADS))}; several with + between"
                 )
         return {f"{part}_offloaded": 1.0 for part in parts}
 
@@ -102,14 +105,20 @@ class TrainingQuestion(MachineQuestion):
         stated = self._fields("sequence_length", "global_batch", "precision", "tokens", "law", "checkpoint_interval_s")
         run = catalog.training_run(self.workload, **stated)
         cluster = self._machine(continuous, pool=self.pool or None, lines=self.lines or None)
-        plan = catalog.plan(run, 1, recompute=self.recompute or "none", sequence_parallel="yes", **self._offloaded())
+        plan = catalog.plan(
+            run,
+            1,
+            recompute="none" if self.recompute == BEST else self.recompute,
+            sequence_parallel="yes",
+            **self._offloaded(),
+        )
         plan = eqx.tree_at(lambda p: p.local_steps, plan, self._local_steps())
         template = Design(run, cluster, plan, self._project())
         # A pool in the price of the hosts is what it is; one that is paid for is sized.
-        has_pool = self.offload != "none" and float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
-        pooled = _POOL if has_pool and float(cluster.pool.usd_per_byte) > 0.0 else ()
-        chosen = () if self.recompute else ("recompute",)
-        chosen += tuple(f"{part}_tier" for part in OFFLOADS) if has_pool and not self.offload else ()
+        has_pool = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
+        pooled = _POOL if has_pool and self.offload != "none" and float(cluster.pool.usd_per_byte) > 0.0 else ()
+        chosen = ("recompute",) if self.recompute == BEST else ()
+        chosen += tuple(f"{part}_tier" for part in OFFLOADS) if has_pool and self.offload == BEST else ()
         hardware = self._hardware(template, continuous)
         experts = float(run.model.experts)
         degrees = (variable("ep", 1.0, experts),) if experts > 1 else ()

@@ -34,12 +34,20 @@ class Alternative:
     solution: Solution | None
 
 
+_ALIKE = ("cp", "zero", "recompute", "weights_tier", "optimizer_tier", "activations_tier")
+"""What both machines have alike of their plans: hardware of any size has room for more kinds than a search has time for."""
+
+
 def parts_price(solution: Solution, deadline: Deadline | None = None) -> PartsPrice | None:
-    """What whole parts cost over continuous hardware; None where the question has none, or either is not proved."""
+    """What whole parts cost over continuous hardware with a plan of the same kind; None where the question has none, or either is
+    not proved.
+    """
     problem = solution.problem
     if problem.relaxation is None or solution.outcome is not Outcome.proved:
         return None
-    relaxed = certified(problem.relaxation, deadline=deadline, explain=False)
+    known = values_of(solution)
+    alike = {name: (known[name], known[name]) for name in _ALIKE if name in known}
+    relaxed = certified(problem.relaxation.narrowed(alike), deadline=deadline, explain=False)
     if relaxed.outcome is not Outcome.proved or relaxed.certificate.gap is None:
         return None
     return PartsPrice(relaxed, solution.objective / relaxed.objective - 1.0, relaxed.certificate.gap)

@@ -15,7 +15,14 @@ from hwopt.optim.certified import certified
 
 KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
 
-SMALL = {"workload": "llama3.1-8b", "tokens": 1e12, "time_budget_s": 40 * 86400.0, "power_budget_w": 1e6}
+SMALL = {
+    "recompute": "best",
+    "offload": "best",
+    "workload": "llama3.1-8b",
+    "tokens": 1e12,
+    "time_budget_s": 40 * 86400.0,
+    "power_budget_w": 1e6,
+}
 BOXES = {"tp": (1.0, 2.0), "cp": (1.0, 2.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 2.0), "micro_batch": (1.0, 2.0)}
 
 
@@ -50,7 +57,7 @@ def test_switches_are_what_the_words_say(problem):
 def test_a_named_kind_is_kept(problem):
     """A question that names its recomputation or offloading fixes it, and the scope says so."""
     with jax.enable_x64(True):
-        named = hwopt.objective("train_cost", recompute="full", offload="optimizer", **SMALL).problem()
+        named = hwopt.objective("train_cost", **SMALL | {"recompute": "full", "offload": "optimizer"}).problem()
     free, kept = {each.name for each in problem.variables}, {each.name for each in named.variables}
     assert {*KINDS, "cp"} <= free
     assert kept & set(KINDS) == {"zero"} and "full recomputation, optimizer offloaded" in scope_of(named)

@@ -240,8 +240,8 @@ def test_a_further_relation_is_one_line(question, free, name):
 def test_the_default_lattice_has_as_many_designs_as_it_says():
     """Whole rounds of interleaved schedules and degrees that split key-value heads leave 57 % of those of the first edition."""
     boxes = {"cp": (1.0, 1.0), "zero": (1.0, 1.0)}
-    held = hwopt.objective("train_cost", recompute="none", offload="none").problem().continuous.narrowed(boxes)
+    held = hwopt.objective("train_cost").problem().continuous.narrowed(boxes)
     assert count(lattice_of(held)) == 96_273_456_624
-    more = count(lattice_of(hwopt.objective("train_cost").problem().continuous))
+    more = count(lattice_of(hwopt.objective("train_cost", recompute="best", offload="best").problem().continuous))
     assert more > 24 * 96_273_456_624  # three kinds of recomputation, three parts in one of two memories
     assert math.isfinite(count(lattice_of(hwopt.objective("train_and_serve").problem().continuous)))
