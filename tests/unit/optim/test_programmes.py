@@ -100,7 +100,9 @@ def test_bounds_are_those_of_a_reading(programmes):
     assert (np.isinf(one.lower) == np.isinf(other.lower)).all()
     finite = np.isfinite(one.lower)
     assert finite.any()
-    np.testing.assert_allclose(one.lower[finite], other.lower[finite], rtol=0.0, atol=1e-2)
+    np.testing.assert_allclose(
+        one.lower[finite], other.lower[finite], rtol=0.0, atol=2e-2
+    )  # kinds open in one box of a batch
 
 
 def test_points_are_recorded_apart_from_boxes(programmes):
