@@ -9,6 +9,9 @@ import equinox as eqx
 from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar, numpy_or_jax
 
+OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
+"""Shares of a training plan that may wait in the memory pool."""
+
 
 class Plan(eqx.Module):
     """A parallel plan. Degrees are floats, so that the relaxed model is differentiable in them.

@@ -9,7 +9,7 @@ import numpy as np
 from hwopt.arguments import check_kinds
 from hwopt.catalog.load import leaf
 from hwopt.errors import UserError, suggest
-from hwopt.plan import Plan, stage_layers
+from hwopt.plan import OFFLOADED, Plan, stage_layers
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import MATRIX_TILE, Transformer, splits_heads, splits_tiles, tensor_degrees
 
@@ -21,8 +21,7 @@ _ALIASES = {
     "etp": "expert_tp", "sp": "sequence_parallel", "fsdp": "zero",
 }  # fmt: skip
 _INTEGERS = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch", "shard_groups", "local_steps")
-_OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
-_FIELDS = (*_INTEGERS, "zero", "recompute", "sequence_parallel", "bubble_fraction", *_OFFLOADED)
+_FIELDS = (*_INTEGERS, "zero", "recompute", "sequence_parallel", "bubble_fraction", *OFFLOADED)
 
 
 def parse_plan(text: str) -> dict[str, str]:
@@ -111,7 +110,7 @@ def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings:
         "shard_groups": groups, "recompute_full": full, "recompute_attention": attention,
         "bubble_fraction": _share("bubble_fraction", settings.get("bubble_fraction", 1.0)),
         "local_steps": local_steps,
-        **{name: _share(name, settings.get(name, 0.0)) for name in _OFFLOADED},
+        **{name: _share(name, settings.get(name, 0.0)) for name in OFFLOADED},
     }  # fmt: skip
     return Plan(**{name: leaf(value) for name, value in values.items()})
 

@@ -5,7 +5,6 @@ It loads the solver: commands import it when they run.
 
 import argparse
 import copy
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER
 from hwopt.cli.kinds import TEXT
-from hwopt.design.choices import EVERY, values_of
+from hwopt.design.choices import Chosen, every_choice, named_values, refuse_strange
 from hwopt.errors import UserError, suggest
 from hwopt.optim.solution import Branch, Fate
 
@@ -24,37 +23,48 @@ Answer = tuple[argparse.Namespace, Any, Any, list[Branch]]
 """Flags of the best cluster, its work, its search, and what became of each combination."""
 
 
-def best_of_clusters(options: argparse.Namespace, searched: Callable[[argparse.Namespace], tuple[Any, Any]]) -> Answer:
-    """The cluster and plan whose objective is least. **Arguments:** `searched`: work and search of flags that state a cluster.
+def best_of_clusters(
+    options: argparse.Namespace,
+    stated: Callable[[argparse.Namespace], Any],
+    searched: Callable[[argparse.Namespace], tuple[Any, Any]],
+) -> Answer:
+    """The cluster and plan whose objective is least.
+
+    **Arguments:** of flags: `stated` raises `UserError` where they state no cluster, which comes before any search; `searched`
+    returns work and search.
 
     **Raises:** `UserError` for what is no choice of a cluster, for a value that states none, and where no combination does.
     """
+    clusters = _clusters(options)
+    refused = [_refusal(asked, stated) for _, asked in clusters]
+    refuse_strange([(chosen, why) for (chosen, _), why in zip(clusters, refused, strict=True)], options.choices)
     rows: list[Branch] = []
     answers = []
-    whole = [name for name, values in options.choices.items() if list(values) == [EVERY]]
-    for chosen, asked in _clusters(options):
-        try:
-            work, search = searched(asked)
-        except UserError as error:
-            rows.append(Branch(chosen, Fate.refused, None, None, str(error)))
+    for (chosen, asked), why in zip(clusters, refused, strict=True):
+        if why:
+            rows.append(Branch(chosen, Fate.refused, None, None, why))
             continue
+        work, search = searched(asked)
         value = search.best.objective if search.feasible else None
         answers.append((math.inf if value is None else value, len(rows), asked, work, search))
         rows.append(Branch(chosen, Fate.infeasible if value is None else Fate.beaten, value, search.lower_bound))
-    for name, value in {pair for row in rows for pair in row.chosen}:
-        of = [row for row in rows if (name, value) in row.chosen]
-        if name not in whole and all(row.fate is Fate.refused for row in of):
-            raise UserError(f"choices: {name}={value}: {of[0].refused}")
-    if not answers:
-        raise UserError(f"choices: no combination states a cluster: {rows[0].refused}")
-    value, at, asked, work, search = min(answers, key=lambda each: each[:2])
+    _, at, asked, work, search = min(answers, key=lambda each: each[:2])
     if search.feasible:
         rows[at] = replace(rows[at], fate=Fate.best)
     least = lambda row: math.inf if row.objective is None else row.objective
     return asked, work, search, sorted(rows, key=lambda row: (least(row), row.fate is Fate.refused))
 
 
-def _clusters(options: argparse.Namespace) -> list[tuple[tuple[tuple[str, str], ...], argparse.Namespace]]:
+def _refusal(options: argparse.Namespace, stated: Callable[[argparse.Namespace], Any]) -> str:
+    """Why flags state no cluster; empty where they do."""
+    try:
+        stated(options)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _clusters(options: argparse.Namespace) -> list[tuple[Chosen, argparse.Namespace]]:
     """Every combination of choices, and the flags that state its cluster."""
     known = {each.attribute: each for each in CLUSTER if each.kind is TEXT and each.attribute != "workload"}
     values = {}
@@ -63,15 +73,12 @@ def _clusters(options: argparse.Namespace) -> list[tuple[tuple[tuple[str, str], 
             raise UserError(f"choices: '{name}' is no choice of a cluster: {suggest(name, known)}")
         if name in options.given:
             raise UserError(f"--choices {name}: {known[name].name} says it already; name it once")
-        values[name] = values_of(name, named)
+        values[name] = named_values(name, named)
     if "chip" not in values and options.chip is None:
         raise UserError("--chip is needed, or --choices chip=...")
-    count = math.prod(map(len, values.values()))
-    if count > MOST_CLUSTERS:
-        raise UserError(f"choices: {count} combinations; at most {MOST_CLUSTERS}: ask about some of them apart")
     clusters = []
-    for row in itertools.product(*values.values()):
+    for chosen in every_choice(values, MOST_CLUSTERS):
         asked = copy.copy(options)
-        vars(asked).update(zip(values, row, strict=True))
-        clusters.append((tuple(zip(values, row, strict=True)), asked))
+        vars(asked).update(chosen)
+        clusters.append((chosen, asked))
     return clusters

@@ -38,20 +38,26 @@ def run(options: argparse.Namespace) -> int:
     if options.choices:
         from hwopt.cli.cluster_choices import best_of_clusters
 
-        asked, work, search, rows = best_of_clusters(options, searched)
+        asked, work, search, rows = best_of_clusters(options, lambda each: _work(each).cluster(each.chips), searched)
         return _show(asked, work, search, rows)
     if options.chip is None:
         raise UserError("--chip is needed: hwopt plan --workload llama3.1-8b --chip h100-sxm --chips 8")
     return _show(options, *searched(options))
 
 
+def _work(options: argparse.Namespace) -> Any:
+    """The `Work` of the flags."""
+    from hwopt.cli.work import work_of
+
+    return work_of(options, FLAGS)
+
+
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
     """The `Work` of the flags, and the `PlanSearch` of its best plan."""
     from hwopt import catalog
-    from hwopt.cli.work import work_of
     from hwopt.optim.plan_search import best_plan
 
-    work = work_of(options, FLAGS)
+    work = _work(options)
     common = {} if options.hold is None else catalog.parse_plan(options.hold)
     search = best_plan(
         work.workload,

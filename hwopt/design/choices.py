@@ -30,10 +30,14 @@ KINDS = {
 """Field of a question -> the kind of catalogue entry that it names."""
 
 
+Chosen = tuple[tuple[str, str], ...]
+"""A combination: (field, value) of each choice."""
+
+
 class Combination(NamedTuple):
     """One value for each choice, and the question with these."""
 
-    chosen: tuple[tuple[str, str], ...]
+    chosen: Chosen
     objective: Any
 
     @property
@@ -59,16 +63,40 @@ def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int
             raise UserError(
                 f"choices: '{field}' is a number, not a choice: sweep each apart, or ask hwopt.frontier about budgets"
             )
-        values[field] = values_of(field, each)
-    count = math.prod(map(len, values.values()))
-    if count > most:
-        raise UserError(f"choices: {count} combinations; at most {most}: ask about some of them apart")
-    rows = [tuple(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+        values[field] = named_values(field, each)
     asked: Any = objective
+    rows = every_choice(values, most)
     return [Combination(row, dataclasses.replace(asked, **dict(row)) if row else asked) for row in rows]
 
 
-def values_of(field: str, named: Sequence[str]) -> list[str]:
+def every_choice(values: Mapping[str, Sequence[str]], most: int) -> list[Chosen]:
+    """All combinations of values, the first of each first.
+
+    **Raises:** `UserError` for more than `most`.
+    """
+    count = math.prod(map(len, values.values()))
+    if count > most:
+        raise UserError(f"choices: {count} combinations; at most {most}: ask about some of them apart")
+    return [tuple(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+
+
+def refuse_strange(outcomes: Sequence[tuple[Chosen, str]], choices: Mapping[str, Sequence[str]]) -> None:
+    """Refuses a value that no combination can be asked with, but for those of the whole catalogue.
+
+    **Arguments:** `outcomes`: combinations, and why each cannot be asked; empty where it can.
+
+    **Raises:** `UserError`, also where none can.
+    """
+    for name, values in choices.items():
+        for value in values if list(values) != [EVERY] else ():
+            of = [why for chosen, why in outcomes if (name, value) in chosen]
+            if all(of):
+                raise UserError(f"choices: {name}={value}: {of[0]}")
+    if all(why for _, why in outcomes):
+        raise UserError(f"choices: no combination states a question: {outcomes[0][1]}")
+
+
+def named_values(field: str, named: Sequence[str]) -> list[str]:
     """The values of a choice, `*` for all of the catalogue.
 
     **Raises:** `UserError` where the catalogue has no list of it, and for a value named twice.

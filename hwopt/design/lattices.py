@@ -73,7 +73,7 @@ def without_lattice(problem: Problem) -> str:
     return f"integers {', '.join(dict.fromkeys(strange))} are not branched on" if strange else ""
 
 
-_SWITCHES = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
+KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
 """Counts of a training plan that stand for kinds: what is recomputed, sharded, kept in another memory."""
 
 LEAST_CONTEXT_TOKENS = 1024
@@ -88,8 +88,8 @@ def contexts(sequence: int) -> list[int]:
 
 _LOOKED_AT_STAGES = tuple(2**k for k in range(8))
 _LOOKED_AT_MICRO_BATCHES = (1, 2)
-_LOOKED_AT_SWITCHES = ((1, 1, 1, 1, 1), (3, 1, 1, 1, 1))
-"""Of `_SWITCHES`: nothing recomputed, sharded further or offloaded; and layers recomputed whole."""
+_LOOKED_AT_KINDS = ((1, 1, 1, 1, 1), (3, 1, 1, 1, 1))
+"""Of `KINDS`: nothing recomputed, sharded further or offloaded; and layers recomputed whole."""
 
 
 def _training_system(ranges: Ranges) -> System:
@@ -120,7 +120,7 @@ def _training_system(ranges: Ranges) -> System:
         integer("tp", of("tp"), among=_tensor_degrees(ranges), role=Role.root, near=3),
         integer("cp", of("cp"), among=contexts(sequence), role=Role.root, near=1),
         integer("ep", of("ep"), among=divisors(experts), role=Role.root, pseudo_cost=0.05),
-        *(integer(name, of(name), role=Role.kind) for name in _SWITCHES),
+        *(integer(name, of(name), role=Role.kind) for name in KINDS),
         *shape,
         integer("pp", of("pp"), pseudo_cost=0.02, near=8),
         integer("micro_batch", of("micro_batch"), pseudo_cost=0.01, near=2),
@@ -168,11 +168,11 @@ def _looks(of: Any, layers: int) -> tuple[Look, ...]:
     """Common plans: stages in powers of two, chunks one or as many as fit, small micro-batches."""
     most = int(of("virtual_stages")[1])
     return tuple(
-        {"pp": stages, "virtual_stages": chunks, "micro_batch": size} | dict(zip(_SWITCHES, switches, strict=True))
+        {"pp": stages, "virtual_stages": chunks, "micro_batch": size} | dict(zip(KINDS, kinds, strict=True))
         for stages in _LOOKED_AT_STAGES
         for chunks in dict.fromkeys((1, min(most, max(1, (layers + 2) // stages)) if stages > 1 else 1))
         for size in _LOOKED_AT_MICRO_BATCHES
-        for switches in _LOOKED_AT_SWITCHES
+        for kinds in _LOOKED_AT_KINDS
     )
 
 

@@ -26,6 +26,12 @@ class Boxes:
         """Which of them hold a single point."""
         return (self.low == self.high).all(axis=1)
 
+    def some(self, most: int) -> Boxes:
+        """At most so many of them, drawn without order: the same ones each time."""
+        if len(self) <= most:
+            return self
+        return self[np.sort(np.random.default_rng(0).permutation(len(self))[:most])]
+
     @staticmethod
     def of_points(points: np.ndarray) -> Boxes:
         """Each point (point, coordinate) as a box of its own."""

@@ -15,7 +15,7 @@ import numpy as np
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.dives import CANDIDATES, around, best_of_kinds, climb, dive, leaves
+from hwopt.optim.dives import CANDIDATES, LOOKED, around, best_of_kinds, climb, dive, leaves
 from hwopt.optim.programmes import Programmes
 
 TOLERANCE = 9e-5
@@ -33,10 +33,6 @@ machine."""
 
 ROUND = 512
 """Boxes split at a time: enough to keep the reading of a batch cheap for each."""
-
-
-LOOKED = 1024
-"""Parts of a lattice that are looked at first, at most: all of one with few roots, some of one with hundreds."""
 
 
 def search(
@@ -115,7 +111,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchR
     split: Split | None = None
     leaves(work, designs)
     yield result
-    dive(work, _some(lattice.looked_at(initial), LOOKED))
+    dive(work, lattice.looked_at(initial).some(LOOKED))
     climb(work)
     while len(boxes):
         known = work.bound(boxes)
@@ -148,13 +144,6 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchR
         rows = np.concatenate([rows[~narrow][split.parents], rows[narrow]])
         inherited = now.bounds[rows]
     result.open_boxes, result.complete = 0, True
-
-
-def _some(boxes: Boxes, most: int) -> Boxes:
-    """At most so many boxes, drawn without order: the same ones each time."""
-    if len(boxes) <= most:
-        return boxes
-    return boxes[np.sort(np.random.default_rng(0).permutation(len(boxes))[:most])]
 
 
 def _worth_work(work: Search, queue: Open) -> Open:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from hwopt.design.choices import EVERY, combinations
+from hwopt.design.choices import combinations, refuse_strange
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
@@ -63,19 +63,8 @@ def branches(
         if why := without_lattice(problem):
             raise UserError(f"choices: {each.name} cannot be proved beside others: {why}; ask about it alone")
         asked.append(Asked(each.chosen, problem))
-    _refuse_strange(asked, choices)
+    refuse_strange([(each.chosen, each.refused) for each in asked], choices)
     return asked
-
-
-def _refuse_strange(asked: Sequence[Asked], choices: Mapping[str, Sequence[str]]) -> None:
-    """Refuses a value that no question holds, but for those of the whole catalogue."""
-    for name, values in choices.items():
-        for value in values if list(values) != [EVERY] else ():
-            of = [each for each in asked if (name, value) in each.chosen]
-            if all(each.problem is None for each in of):
-                raise UserError(f"choices: {name}={value}: {of[0].refused}")
-    if all(each.problem is None for each in asked):
-        raise UserError(f"choices: no combination states a question: {asked[0].refused}")
 
 
 @dataclass(frozen=True)

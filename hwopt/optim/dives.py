@@ -17,6 +17,9 @@ CANDIDATES = 48
 ROUNDS = 10
 """Splits of counts in a dive: from thousands to single ones in halves."""
 
+LOOKED = 1024
+"""Parts of a lattice, or neighbours of a design, that are looked at at a time: all where there are few choices, some of many."""
+
 _NEAR = 2.0
 """Factor within which the shape of a neighbour lies."""
 
@@ -76,7 +79,7 @@ def climb(work: Search) -> None:
     """Look beside the best design, where one or two of its roots or kinds are others, until that finds nothing better."""
     while work.result.point is not None:
         before = work.result.value
-        dive(work, work.lattice.propagate(neighbours(work.lattice, work.result.point))[0])
+        dive(work, work.lattice.propagate(neighbours(work.lattice, work.result.point).some(LOOKED))[0])
         if work.result.value >= before:
             return
 
@@ -90,7 +93,8 @@ def neighbours(lattice: System, point: np.ndarray) -> Boxes:
         if each.role in (Role.root, Role.kind):
             wide.low[:, column] = wide.high[:, column] = point[column]
             others += [(column, value) for value in lattice.values_of(each) if value != point[column]]
-    changes = [(), *itertools.combinations(others, 1), *itertools.combinations(others, 2)]
+    pairs = (pair for pair in itertools.combinations(others, 2) if pair[0][0] != pair[1][0])
+    changes = [(), *itertools.combinations(others, 1), *pairs]
     low, high = (np.repeat(end, len(changes), axis=0) for end in (wide.low, wide.high))
     for row, change in enumerate(changes):
         for column, value in change:

@@ -16,25 +16,22 @@ from hwopt.integers.enumeration import divisors, enumerated
 from hwopt.integers.relations import Divides, Product, Relation, When, at_least, at_most, equal
 from hwopt.integers.system import System, integer
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable
-from hwopt.plan import Plan, stage_layers
+from hwopt.plan import OFFLOADED, Plan, stage_layers
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees
 
 NONE, SELECTIVE, FULL = 0, 1, 2
 """Values of the column `recompute`."""
 
-OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
-"""Shares of a plan in the memory pool: none or all of each is searched, unless a caller says what all plans have alike."""
-
-COMMON = {**dict.fromkeys(OFFLOADED, 0.0), "local_steps": 1.0}
-"""What all plans of a search may have alike."""
+COMMON = (*OFFLOADED, "local_steps")
+"""What all plans of a search may have alike; else none or all of each part is offloaded, and exchanges follow each step."""
 
 _KEYS = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch")
 """Recomputing, sharding or offloading more is no new plan."""
 
 
 def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[str] = ()) -> System:
-    """The integers of a plan on a fixed cluster. **Arguments:** `held`: names of `OFFLOADED` that are no choice.
+    """The integers of a plan on a fixed cluster. **Arguments:** `held`: what of `OFFLOADED` is no choice.
 
     `N = t p d c`, t splits heads, key-value heads and tiles evenly (`tensor_degrees`), `d b` the batch, e the experts;
     `e t_e` divides `t c d` of a site, t_e divides t; interleaving has whole rounds of as many micro-batches as stages;

@@ -64,7 +64,9 @@ def frontier_screen(dataset: Any, out: str | None = None, figures: tuple[str, ..
         lines.append(f"  {under}   {pretty(each['objective'], objective['unit'], 5):>10}  {proof}  {worth}  {design}")
     if len(points) > _MOST_LINES:
         lines.append(f"  and {len(points) - _MOST_LINES} more points")
-    if out:
+    if out and "choice" in dataset:
+        lines += ["", f"Stores: a folder for each choice in {out}; the same command goes on or reads them."]
+    elif out:
         lines += store_lines(out)
     if figures:
         lines.append(wrapped(f"Figures: {', '.join(figures)}", ""))

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
-from hwopt.plan import Plan
-
-_OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
+from hwopt.plan import OFFLOADED, Plan
 
 _OF_SERVING = {"tp": "tp", "pp": "pp", "dp": "dp", "ep": "ep", "expert_tp": "expert_tp", "batch": "micro_batch"}
 """Words of a service's `--plan`, and the fields of a plan."""
@@ -70,7 +68,7 @@ def _(report: TrainingReport, plan: Plan) -> list[tuple[str, str]]:
     shown = ["tp", "pp", "dp", *(name for name in ("cp", "ep") if values[name] != 1)]
     shown += [*(["expert_tp"] if values["ep"] != 1 else []), "virtual_stages", "micro_batch"]
     words = [f"{name}={values[name]}" for name in shown]
-    words += [f"{name}={values[name]:g}" for name in _OFFLOADED if values[name]]
+    words += [f"{name}={values[name]:g}" for name in OFFLOADED if values[name]]
     words += [f"local_steps={values['local_steps']:g}"] if values["local_steps"] != 1 else []
     zero = int(values["optimizer_sharded"] + values["gradients_sharded"] + values["weights_sharded"])
     full, attention = values["recompute_full"], values["recompute_attention"]

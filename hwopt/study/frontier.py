@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, names_of, number_of
-from hwopt.design.choices import EVERY, combinations
+from hwopt.design.choices import combinations, refuse_strange
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
@@ -105,20 +105,22 @@ def _of_choices(
 ) -> xarray.Dataset:
     """The best of the frontiers of all combinations of choices."""
     check_question(objective, "frontier")
-    names, frontiers, refused = [], [], []
-    for each in combinations(objective, choices, MOST_CHOICES):
-        folder = None if out is None else Path(out) / each.name
-        try:
-            frontiers.append(frontier(each.objective, budgets, out=folder, **same))
-        except UserError as error:
-            if list(choices.values()) != [[EVERY]]:
-                raise
-            refused.append(str(error))
-            continue
-        names.append(each.name)
-    if not frontiers:
-        raise UserError(f"choices: no combination states a question: {refused[0]}")
-    return best_of(frontiers, names)
+    asked = combinations(objective, choices, MOST_CHOICES)
+    refused = {each.name: _refusal(each.objective) for each in asked}
+    refuse_strange([(each.chosen, refused[each.name]) for each in asked], choices)
+    stated = [each for each in asked if not refused[each.name]]
+    folders = [None if out is None else Path(out) / each.name for each in stated]
+    frontiers = [frontier(x.objective, budgets, out=folder, **same) for x, folder in zip(stated, folders, strict=True)]
+    return best_of(frontiers, [each.name for each in stated])
+
+
+def _refusal(objective: Any) -> str:
+    """Why a question cannot be asked; empty where it can."""
+    try:
+        objective.problem()
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 class _Grid:

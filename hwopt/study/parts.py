@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from hwopt.design.lattices import KINDS
 from hwopt.design.problem import Objective, Problem
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.deadline import Deadline
@@ -34,7 +35,7 @@ class Alternative:
     solution: Solution | None
 
 
-_ALIKE = ("cp", "zero", "recompute", "weights_tier", "optimizer_tier", "activations_tier")
+_ALIKE = ("cp", *KINDS)
 """What both machines have alike of their plans: hardware of any size has room for more kinds than a search has time for."""
 
 

@@ -119,3 +119,35 @@ def test_bad_input_is_one_line_and_exit_2(capsys, arguments, named):
     code, out, err = run(capsys, *arguments)
     assert code == 2 and out == ""
     assert err.startswith("hwopt: ") and err.count("\n") == 1 and named in err
+
+
+SMALL = ("plan", "--workload", "llama3.1-8b", "--chips", "4", "--global-batch", "32", "--hold", "weights_offloaded=0")
+
+
+def test_the_best_of_choices_is_the_best_of_each_alone(capsys):
+    alone = {chip: run_json(capsys, *SMALL, "--chip", chip)[1]["objective"]["value"] for chip in ("h100-sxm", "b200")}
+    code, document, _ = run_json(capsys, *SMALL, "--choices", "chip=h100-sxm|b200")
+    best = min(alone, key=lambda chip: alone[chip])
+    assert code == 0 and document["chip"] == best and document["objective"]["value"] == alone[best]
+    rows = {each["choice"]["chip"]: each for each in document["choices"]}
+    assert {name: each["objective"] for name, each in rows.items()} == alone
+    assert [each["outcome"] for each in document["choices"]] == ["best", "beaten"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--choices", "chip=h100-sxm|nonsense"), "chip=nonsense: unknown name"),
+        (("--choices", "chip=h100-sxm|a100-80", "--precision", "fp8"), "chip=a100-80: chip 'a100-80' has no fp8"),
+        (("--choices", "chips=4|8", "--chip", "h100-sxm"), "'chips' is no choice of a cluster"),
+        (("--choices", "chip=b200|h200", "--chip", "h100-sxm"), "--chip says it already"),
+        (("--choices", "cooling=air|direct-liquid"), "--chip is needed"),
+        ((), "--chip is needed"),
+    ],
+)
+def test_choices_that_cannot_be_are_refused_before_any_search(capsys, monkeypatch, more, said):
+    from hwopt.optim import plan_search
+
+    monkeypatch.setattr(plan_search, "best_plan", lambda *a, **k: pytest.fail("searched"))
+    code, out, err = run(capsys, *SMALL, *more)
+    assert code == 2 and out == "" and err.count("\n") == 1 and said in err

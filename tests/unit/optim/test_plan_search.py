@@ -12,7 +12,7 @@ from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.optim.plan_search import best_plan, fitting_chips
 from hwopt.optim.plan_table import reports
-from hwopt.optim.training_plans import OFFLOADED
+from hwopt.plan import OFFLOADED
 
 OBJECTIVES = ("step_time_s", "run_cost_usd", "run_energy_j")
 

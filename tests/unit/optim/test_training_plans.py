@@ -10,6 +10,7 @@ from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.optim import training_plans as lattice
 from hwopt.optim.training_plans import contexts, scope, training_plans
+from hwopt.plan import OFFLOADED
 
 CASES = {
     "llama3.1-405b": ("h100-sxm", 16384, {}),
@@ -60,7 +61,7 @@ def test_rows_are_what_the_checked_constructor_makes_of_their_words(case):
     for place, row in enumerate(index):
         words = {name: int(column[row]) for name, column in rows.columns.items()}
         del words["micro_batches"]  # what is left of the batch
-        words |= {name: words[name] - 1 for name in lattice.OFFLOADED}
+        words |= {name: words[name] - 1 for name in OFFLOADED}
         words["recompute"] = ("none", "selective", "full")[words["recompute"]]
         shards = words["tp"] * words["cp"]
         words["sequence_parallel"] = words["tp"] > 1 and float(run.sequence_length) % shards == 0
