@@ -86,7 +86,9 @@ def test_the_report_is_that_of_estimate(cases, report, useful, free, ahead):
         if name in AT_OTHER_PLACES:
             assert (new >= 0)[free].all(), name
         else:
-            np.testing.assert_allclose(new[same], old[same], rtol=1e-9, atol=1e-12, err_msg=name)
+            endless = same & np.isinf(old) & (name == ".margins.pool")  # without a pool; this form stays finite
+            assert (new[endless] > 50).all()
+            np.testing.assert_allclose(new[same & ~endless], old[same & ~endless], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def test_margins_are_zero(cases, report, useful, free, learns):

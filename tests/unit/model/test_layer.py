@@ -245,7 +245,7 @@ def test_sharded_gradients_are_scattered_for_each_micro_batch():
     np.testing.assert_allclose(thrice - twice, twice - once, rtol=1e-6, atol=1e-12)
     whole = sync(0.0, 1)
     np.testing.assert_allclose(sync(0.0, 2), whole, rtol=1e-6)
-    several = plan.dp * plan.cp > 1
+    several = (plan.dp * plan.cp > 1) & (whole > 0)  # within some innermost tiers traffic takes no time
     assert (twice > once)[several].all() and several.sum() > 50
 
 

@@ -21,7 +21,9 @@ QUESTION = hwopt.objective(
     "train_cost", workload="llama3.1-8b", tokens=1e12, global_batch=512.0, power_budget_w=5e6, capex_budget_usd=2e8,
     time_budget_s=20 * 86400.0,
 )  # fmt: skip
-BOXES = {"tp": (1.0, 4.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 2.0)}
+BOXES = {
+    "tp": (1.0, 4.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 2.0),
+}  # fmt: skip
 CHIPS, COOLINGS = ("h100-sxm", "h200", "tpu-v5p"), ("air", "direct-liquid")
 
 

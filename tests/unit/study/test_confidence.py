@@ -24,7 +24,7 @@ QUESTION = hwopt.objective(
 )  # fmt: skip
 BOXES = {
     "tp": (8.0, 8.0), "pp": (2.0, 4.0), "virtual_stages": (1.0, 4.0), "micro_batch": (1.0, 1.0),
-    "chips_per_rack": (8.0, 16.0), "nics_per_server": (2.0, 4.0),
+    "chips_per_rack": (8.0, 16.0), "nics_per_server": (2.0, 4.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
 CONFIDENCES = (0.5, 0.8, 0.95)
 

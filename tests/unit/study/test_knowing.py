@@ -21,7 +21,7 @@ FIELDS = {
 }
 BOXES = {
     "tp": (4.0, 8.0), "pp": (3.0, 4.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0), "chips_per_rack": (8.0, 24.0),
-    "nics_per_server": (1.0, 8.0),
+    "nics_per_server": (1.0, 8.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
 VARIED = {"network": 2.0}
 
