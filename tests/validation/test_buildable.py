@@ -26,7 +26,9 @@ CHIPS = ("h100-sxm", "h200", "b200", "gb200", "mi300x", "a100-80", "tpu-v5p")
 
 def checked(chip: str, free: str, fields: dict, bounds=None) -> bool:
     """Whether a question has an answer; one that has can be bought and is proved."""
-    solution = hwopt.optimize(hwopt.objective("train_cost", chip=chip, free=free, **fields), explain=False, bounds=bounds)
+    solution = hwopt.optimize(
+        hwopt.objective("train_cost", chip=chip, free=free, **fields), explain=False, bounds=bounds
+    )
     if not solution.feasible:
         return False
     answer = json.loads(json.dumps(solution_document(solution)))
@@ -62,7 +64,7 @@ def test_forty_random_answers_can_be_bought():
 
 @pytest.fixture(scope="module")
 def answer():
-    solution = hwopt.optimize(hwopt.objective("train_cost"), explain=False)
+    solution = hwopt.optimize(hwopt.objective("train_cost"), explain=False, bounds=HELD)
     return json.dumps(solution_document(solution))
 
 

@@ -202,7 +202,7 @@ MORE = {
 @pytest.fixture(scope="module")
 def question():
     boxes = {"tp": (4.0, 16.0), "pp": (1.0, 4.0), "micro_batch": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
-             "chips_per_rack": (16.0, 32.0), "scale_up_domain": (8.0, 32.0)}  # fmt: skip
+             "chips_per_rack": (16.0, 32.0), "scale_up_domain": (8.0, 32.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)}  # fmt: skip
     asked = hwopt.objective("train_cost", workload="llama3.1-70b", time_budget_s=60 * 86400.0, power_budget_w=4e7)
     return asked.problem().continuous.narrowed(boxes)
 

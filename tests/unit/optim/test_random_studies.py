@@ -56,7 +56,7 @@ def random_study(rng: np.random.Generator, small: bool):
             boxes["virtual_stages"] = (1.0, float(rng.choice([1, 2, 4])))
             boxes["micro_batch"] = (1.0, 2.0)
         if small:
-            boxes["tp"] = (4.0, 16.0)
+            boxes |= {"tp": (4.0, 16.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)}
         try:
             if 64 < chips < 1e5:
                 return hwopt.objective(objective, **fields).problem().continuous.narrowed(boxes)

@@ -24,7 +24,10 @@ from hwopt.units import pretty
 from tests.budgets import LARGE_RUN
 
 EVIL = "<script>alert('x')</script>&\""
-SMALL = {"tp": (16, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "scale_up_domain": (16, 16)}
+SMALL = {
+    "tp": (16, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "scale_up_domain": (16, 16),
+    "cp": (1, 1), "zero": (1, 1),
+}  # fmt: skip
 LIMIT = 500_000
 _VOID = {"meta", "link", "br", "img", "hr", "input"}
 

@@ -23,7 +23,7 @@ QUESTION = hwopt.objective(
     "train_time", workload="llama3.1-70b", tokens=2e12, power_budget_w=8e6, capex_budget_usd=1.2e8,
 )  # fmt: skip
 BOXES = {
-    "tp": (8.0, 8.0), "pp": (2.0, 4.0), "virtual_stages": (1.0, 4.0), "micro_batch": (1.0, 1.0),
+    "tp": (8.0, 8.0), "pp": (4.0, 4.0), "virtual_stages": (1.0, 4.0), "micro_batch": (1.0, 1.0),
     "chips_per_rack": (8.0, 16.0), "nics_per_server": (2.0, 4.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
 CONFIDENCES = (0.5, 0.8, 0.95)
