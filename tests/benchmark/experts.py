@@ -1,0 +1,57 @@
+"""Ten questions of models with experts, each proved over the whole lattice: answers, gaps and seconds. From the top of a checkout:
+
+    python -m tests.benchmark.experts            # writes results/reference/experts.txt; fifteen minutes
+
+Each is asked as `hwopt optimize` asks it: no box is narrowed, context and expert parallelism, sharding and hardware are free.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import hwopt
+from hwopt.units import pretty
+
+OUT = Path(__file__).parents[2] / "results" / "reference" / "experts.txt"
+
+DAYS = 86400.0
+LARGE = {"workload": "deepseek-v3", "tokens": 14.8e12, "sequence_length": 4096.0, "global_batch": 15360.0}
+MIDDLE = {"tokens": 10e12, "sequence_length": 4096.0, "global_batch": 4096.0, "time_budget_s": 60 * DAYS}
+QUESTIONS = (
+    ("train_cost", LARGE | {"chip": "h800", "time_budget_s": 60 * DAYS}),
+    ("train_cost", LARGE | {"chip": "h200", "time_budget_s": 60 * DAYS}),
+    ("train_time", LARGE | {"chip": "gb200"}),
+    ("tokens_per_dollar", {"workload": "deepseek-v3", "chip": "gb200"}),
+    ("train_cost", MIDDLE | {"workload": "qwen3-235b-a22b", "chip": "h800"}),
+    ("tokens_per_dollar", {"workload": "qwen3-235b-a22b", "chip": "mi355x"}),
+    ("train_cost", MIDDLE | {"workload": "qwen3-30b-a3b", "chip": "mi355x"}),
+    ("train_cost", MIDDLE | {"workload": "gpt-oss-120b", "chip": "h200"}),
+    ("train_cost", MIDDLE | {"workload": "gpt-oss-120b", "chip": "gb200"}),
+    ("serve_cost", {"workload": "gpt-oss-120b", "chip": "h200"}),
+)
+SHOWN = ("chips", "tp", "cp", "pp", "ep", "zero")
+
+
+def row(objective: str, fields: dict) -> str:
+    """One question: its answer, what is proved of it, and how long that took."""
+    began = time.perf_counter()
+    answer = hwopt.optimize(hwopt.objective(objective, **fields), explain=False)
+    seconds, gap = time.perf_counter() - began, answer.certificate.gap
+    ended = answer.outcome.name.replace("_", " ")
+    proved = ended if gap is None else f"{ended}, gap {100 * gap:.2g} %"
+    value = pretty(answer.objective, answer.problem.objective.unit, 5)
+    design = ", ".join(f"{name} {answer.design[name].value:,.0f}" for name in SHOWN if name in answer.design)
+    return f"{objective:18}{fields['workload']:16}{fields['chip']:8}{value:>16}  {proved:28}{seconds:5.0f}  {design}"
+
+
+def table() -> str:
+    """The whole table as text."""
+    head = f"{'':18}{'':16}{'':8}{'':16}  {'':28}{'s':>5}"
+    return "\n".join((head, *(row(*each) for each in QUESTIONS))) + "\n"
+
+
+if __name__ == "__main__":
+    text = table()
+    OUT.write_text(text, encoding="utf-8")
+    print(text)
