@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import hwopt
+from hwopt.arguments import question_of
 from hwopt.units import pretty
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "experts.txt"
@@ -36,7 +37,7 @@ SHOWN = ("chips", "tp", "cp", "pp", "ep", "zero")
 def row(objective: str, fields: dict) -> str:
     """One question: its answer, what is proved of it, and how long that took."""
     began = time.perf_counter()
-    answer = hwopt.optimize(hwopt.objective(objective, **fields), explain=False)
+    answer = hwopt.optimize(question_of(hwopt.objective(objective, **fields)), explain=False)
     seconds, gap = time.perf_counter() - began, answer.certificate.gap
     ended = answer.outcome.name.replace("_", " ")
     proved = ended if gap is None else f"{ended}, gap {100 * gap:.2g} %"
