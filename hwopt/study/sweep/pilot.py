@@ -1,8 +1,8 @@
 """Where a sweep should look more closely: a short search by the sweep's own compiled program, the same every time it is made.
 
 Rounds of points narrow a box of the unit cube around the best of them, by constraints first, then by the objective. When all in
-the box is about as good, one or two of its coordinates at a time are opened again to their whole ranges: who finds something
-better there has the next box. The boxes on the way become the levels of the sweep (`Levels`).
+the box is about as good, one or two of its coordinates at a time are opened again to their whole ranges, then three of its
+integers: who finds something better there has the next box. The boxes on the way become the levels of the sweep (`Levels`).
 
 Whatever the search misses, a part of the sweep is drawn from the whole space, and weights make up for the rest.
 """
@@ -28,8 +28,8 @@ ROUND = 1 << 16
 ELITE, LEVEL = 64, 512
 """Best points of a round, whose hull is the next box; and those whose hull may become a level: wider, so that less is cut off."""
 
-MOST_ROUNDS = 48
-"""Rounds at most: three million points. The default question takes about 25."""
+MOST_ROUNDS = 96
+"""Rounds at most: six million points."""
 
 ALIKE = 0.01
 """Distance of the elite from the best, as a logarithm of the objective, at which a box is narrow enough."""
@@ -47,16 +47,21 @@ ROOM = 1e-4
 def piloted(evaluator: Evaluator, reduction: Reduction, integers: Sequence[str], seed: int) -> Levels:
     """The boxes in which a question's good designs were found, from the whole cube to the best of them.
 
-    **Arguments:** `evaluator` of a `Focused` sampler; `reduction` that ranks; `integers`: coordinates that are opened in pairs too.
+    **Arguments:** `evaluator` of a `Focused` sampler; `reduction` that ranks; `integers`: coordinates that are opened in twos and
+    threes too.
     """
     pilot = _Pilot(evaluator, reduction, seed)
     axes = len(pilot.names)
-    pairs = itertools.combinations([i for i, name in enumerate(pilot.names) if name in integers], 2)
-    opened = [(axis,) for axis in range(axes)] + list(pairs)
+    whole = [i for i, name in enumerate(pilot.names) if name in integers]
+    opened = [(axis,) for axis in range(axes)]
+    opened += [each for size in (2, 3) for each in itertools.combinations(whole, size)]
+    most = MOST_BOXES - 1
+    batches = [opened[first : first + most] for first in range(0, len(opened), most)]
     pilot.narrow(_Box(np.zeros(axes), np.ones(axes)))
     path, widest = pilot.path, len(pilot.path)
     while pilot.rounds < MOST_ROUNDS:
-        box = pilot.reopened(opened[: MOST_BOXES - 1])
+        tried = (pilot.reopened(batch) for batch in batches if pilot.rounds < MOST_ROUNDS)
+        box = next((each for each in tried if each is not None), None)
         if box is None:
             break
         pilot.narrow(box)
