@@ -8,11 +8,12 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER
 from hwopt.cli.kinds import TEXT
-from hwopt.design.choices import Chosen, every_choice, named_values, refuse_strange
+from hwopt.design.choices import Chosen, every_choice, named_values, refusal, refuse_strange
 from hwopt.errors import UserError, suggest
 from hwopt.optim.solution import Branch, Fate
 
@@ -36,7 +37,7 @@ def best_of_clusters(
     **Raises:** `UserError` for what is no choice of a cluster, for a value that states none, and where no combination does.
     """
     clusters = _clusters(options)
-    refused = [_refusal(asked, stated) for _, asked in clusters]
+    refused = [refusal(partial(stated, asked)) for _, asked in clusters]
     refuse_strange([(chosen, why) for (chosen, _), why in zip(clusters, refused, strict=True)], options.choices)
     rows: list[Branch] = []
     answers = []
@@ -53,15 +54,6 @@ def best_of_clusters(
         rows[at] = replace(rows[at], fate=Fate.best)
     least = lambda row: math.inf if row.objective is None else row.objective
     return asked, work, search, sorted(rows, key=lambda row: (least(row), row.fate is Fate.refused))
-
-
-def _refusal(options: argparse.Namespace, stated: Callable[[argparse.Namespace], Any]) -> str:
-    """Why flags state no cluster; empty where they do."""
-    try:
-        stated(options)
-    except UserError as error:
-        return str(error)
-    return ""
 
 
 def _clusters(options: argparse.Namespace) -> list[tuple[Chosen, argparse.Namespace]]:

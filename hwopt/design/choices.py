@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hwopt import catalog
@@ -78,6 +78,15 @@ def every_choice(values: Mapping[str, Sequence[str]], most: int) -> list[Chosen]
     if count > most:
         raise UserError(f"choices: {count} combinations; at most {most}: ask about some of them apart")
     return [tuple(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+
+
+def refusal(stated: Callable[[], Any]) -> str:
+    """Why a call that states a question raises `UserError`; empty where it does not."""
+    try:
+        stated()
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def refuse_strange(outcomes: Sequence[tuple[Chosen, str]], choices: Mapping[str, Sequence[str]]) -> None:

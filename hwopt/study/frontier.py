@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, names_of, number_of
-from hwopt.design.choices import combinations, refuse_strange
+from hwopt.design.choices import combinations, refusal, refuse_strange
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
@@ -106,21 +106,12 @@ def _of_choices(
     """The best of the frontiers of all combinations of choices."""
     check_question(objective, "frontier")
     asked = combinations(objective, choices, MOST_CHOICES)
-    refused = {each.name: _refusal(each.objective) for each in asked}
+    refused = {each.name: refusal(each.objective.problem) for each in asked}
     refuse_strange([(each.chosen, refused[each.name]) for each in asked], choices)
     stated = [each for each in asked if not refused[each.name]]
     folders = [None if out is None else Path(out) / each.name for each in stated]
     frontiers = [frontier(x.objective, budgets, out=folder, **same) for x, folder in zip(stated, folders, strict=True)]
     return best_of(frontiers, [each.name for each in stated])
-
-
-def _refusal(objective: Any) -> str:
-    """Why a question cannot be asked; empty where it can."""
-    try:
-        objective.problem()
-    except UserError as error:
-        return str(error)
-    return ""
 
 
 class _Grid:

@@ -64,7 +64,7 @@ def test_forty_random_answers_can_be_bought():
 
 @pytest.fixture(scope="module")
 def answer():
-    solution = hwopt.optimize(hwopt.objective("train_cost"), explain=False, bounds=HELD)
+    solution = hwopt.optimize(hwopt.objective("train_cost"), explain=False)
     return json.dumps(solution_document(solution))
 
 

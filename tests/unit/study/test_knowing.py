@@ -83,9 +83,7 @@ def test_words_and_document_say_the_same(known):
 
 def test_the_command_prints_regret(known, capsys):
     flags = [x for name, value in FIELDS.items() for x in (f"--{name.replace('_', '-')}", str(value))]
-    few = BOXES | {"pp": (4.0, 4.0), "chips_per_rack": (8.0, 8.0), "nics_per_server": (4.0, 8.0)}
-    boxes = ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in few.items())
+    boxes = ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOXES.items())
     assert main(["optimize", "train_cost", *flags, "--bounds", boxes, "--vary", "network=200%", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)["regret"]
-    assert document.keys() == regret_document(known).keys()
-    assert document["today"]["expected_regret"] >= 0.0 and [each["name"] for each in document["knowing"]] == ["network"]
+    assert document["today"]["expected_regret"] == pytest.approx(known.today.expected, rel=1e-6)
