@@ -81,6 +81,22 @@ def sampling_words(document: Document) -> list[str]:
     ]
 
 
+def known_words(document: Document) -> str:
+    """The design that was looked around, by its objective."""
+    optimum = document["optimum"]
+    kind = "certified optimum" if optimum["certified"] else "best design of a search"
+    return f"{kind} {pretty(optimum['objective'], document['objective']['unit'], 6)}"
+
+
+def above_words(document: Document) -> str:
+    """How far the best variant is above the design that was looked around; nothing where there is none, or none is feasible."""
+    optimum = document["optimum"]
+    if optimum is None or optimum["best_above"] is None:
+        return ""
+    above = optimum["best_above"]
+    return f"{100 * abs(above):.2g} % {'above' if above >= 0 else 'below'} the {known_words(document)}"
+
+
 def method_words(document: Document) -> str:
     """How variants were chosen."""
     drawn = f", seed {document['seed']}" if document["method"] in ("sobol", "lhs") else ""
@@ -124,10 +140,10 @@ def _best_lines(document: Document) -> list[str]:
         lines += heading(f"Nearest to the limits: variant {best['variant']:,}{of_case}")
     lines.append(f"  {objective['name']} = {pretty(best['objective'], objective['unit'], 6)}")
     if (optimum := document["optimum"]) is not None:
-        lower, above = optimum["lower_bound"], optimum["best_above"]
-        words = f"  certified optimum {pretty(optimum['objective'], objective['unit'], 6)}"
-        words += "" if lower is None else f", proved: not below {pretty(lower, objective['unit'], 6)}"
-        lines.append(words + ("" if above is None else f"; this is {100 * above:.2g} % above"))
+        lower, above = optimum["lower_bound"], above_words(document)
+        lines.append(wrapped(above or known_words(document), "  "))
+        if lower is not None:
+            lines.append(f"  proved: no design of the space is below {pretty(lower, objective['unit'], 6)}")
     for name, each in best["design"].items():
         words = KNOWN[name].words if name in KNOWN else ()
         if words and each["value"] is not None:

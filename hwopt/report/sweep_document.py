@@ -12,6 +12,9 @@ from hwopt.report.parts import number, numbers, shares
 _SLOPES = 1 << 16
 """Variants whose elasticities are summed up."""
 
+CERTIFIED = 1e-3
+"""Gap up to which a design that a search met is called the optimum."""
+
 Document = dict[str, Any]
 
 
@@ -144,15 +147,17 @@ def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
 
 
 def _optimum(dataset: Any) -> Document | None:
-    """The certified optimum that was sampled around, and how far above it the best variant is; None without one."""
+    """The design that a search met and the sweep looked around, and how far above it the best variant is; None without one."""
     optima = json.loads(str(dataset.attrs.get("optima", "{}")))
     optimum = optima.get(_named(dataset, "best_case", 0)) if dataset["best_case"].size else None
     if optimum is None or not optimum["feasible"]:
         return None
     best = float(dataset[f"best_{dataset.attrs['objective']}"][0])
+    bound = optimum["lower_bound"]
     return {
         "objective": number(optimum["objective"]),
-        "lower_bound": number(optimum["lower_bound"]),
+        "lower_bound": number(bound),
+        "certified": bound is not None and optimum["objective"] <= bound * (1.0 + CERTIFIED),
         "best_above": number(best / optimum["objective"] - 1.0) if dataset.attrs["best_are"] == "feasible" else None,
     }
 

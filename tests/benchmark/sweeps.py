@@ -26,6 +26,7 @@ import hwopt
 from hwopt.study.sensitivity.inputs import template_inputs
 from hwopt.study.sweep.evaluator import in_order, options_of
 from hwopt.study.sweep.reductions import Block
+from hwopt.study.sweep.remembered import forget
 from hwopt.study.sweep.run import Run
 from hwopt.study.sweep.specification import Specification
 
@@ -61,6 +62,7 @@ def timed(function: Callable[[], Any], repeats: int = REPEATS) -> float:
 
 def end_to_end(spec: Specification, folder: Path | None = None) -> tuple[float, float]:
     """Seconds of starting (tracing, compiling, the first tile) and of evaluating, reducing and storing all variants."""
+    forget()
     begun = time.perf_counter()
     run_ = Run(spec)
     store = run_.store(folder)
@@ -75,6 +77,7 @@ def end_to_end(spec: Specification, folder: Path | None = None) -> tuple[float, 
 
 def tiles(spec: Specification) -> tuple[float, float]:
     """Seconds of starting, and of evaluating all tiles of a sweep whose columns nobody keeps."""
+    forget()
     begun = time.perf_counter()
     evaluator = Run(spec).evaluators[0]
     starts = evaluator.starts(range(0, spec.samples, spec.tile))
@@ -135,6 +138,7 @@ def focused(samples: int, optimum: float | None = None) -> list[str]:
     made = {name: completing(run_) for name, run_ in runs.items()}  # compiles
     first = time.perf_counter() - begun
     begun = time.perf_counter()
+    forget()
     runs["importance"].store(None)  # looks for the boxes again
     looking = time.perf_counter() - begun
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in specs}

@@ -41,7 +41,7 @@ def variants_page(dataset: Any, command: str, out: str | None = None, figures: S
 
 
 def _answer(document: Document, name: str, fields: dict[str, Any]) -> Html:
-    objective, optimum = document["objective"], document["optimum"]
+    objective = document["objective"]
     if not document["best"]:
         return sheet.refusal("No variant has finite numbers")
     best = document["best"][0]
@@ -49,10 +49,7 @@ def _answer(document: Document, name: str, fields: dict[str, Any]) -> Html:
         hints = element("ul", map(li, sweep.hints(document, name, fields)), class_="plain")
         broken = sweep.broken(best).strip() or "The nearest one is shown below."
         return sheet.refusal("No variant holds every limit", p(broken), hints)
-    above = ""
-    if optimum is not None and optimum["best_above"] is not None:
-        certified = pretty(optimum["objective"], objective["unit"], 6)
-        above = f"{100 * optimum['best_above']:.2g} % above the certified optimum {certified}; "
+    above = f"{known}; " if (known := sweep.above_words(document)) else ""
     case = f", {best['case']}" if len(document["cases"]) > 1 else ""
     part = best["bottleneck"].replace("_", " ")
     return sheet.answer(
@@ -133,8 +130,7 @@ def _proof(document: Document, constants: str) -> Html:
     optimum, unit = document["optimum"], document["objective"]["unit"]
     proof = ("Not proved", "the best of what was evaluated; hwopt optimize proves the best of all integer designs")
     if optimum is not None and optimum["lower_bound"] is not None:
-        below = f"no design is below {pretty(optimum['lower_bound'], unit, 6)}"
-        proof = ("Proved", f"{below}, the certified optimum sampled around")
+        proof = ("Proved", f"no design of the space is below {pretty(optimum['lower_bound'], unit, 6)}")
     searched = f"{sweep.method_words(document)}; {document['samples']:,} variants a case, {document['dtype']}"
     pairs = [("How looked", searched), proof, ("Of what", MODEL_ONLY)]
     if constants:

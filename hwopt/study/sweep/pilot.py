@@ -1,8 +1,9 @@
 """Where a sweep should look more closely: a short search by the sweep's own compiled program, the same every time it is made.
 
-Rounds of points narrow a box of the unit cube around the best of them, by constraints first, then by the objective. When all in
-the box is about as good, one or two of its coordinates at a time are opened again to their whole ranges, then three of its
-integers: who finds something better there has the next box. The boxes on the way become the levels of the sweep (`Levels`).
+Rounds of points narrow a box of the unit cube around the best of them, by constraints first, then by the objective: first the whole
+cube, then boxes that are known to hold something good (`start.py`). When all in the box is about as good, one to three of its
+integers at a time are opened again to their whole ranges, and what is continuous a little, for who finds something better there
+has the next box. The boxes on the way become the levels of the sweep (`Levels`).
 
 Whatever the search misses, a part of the sweep is drawn from the whole space, and weights make up for the rest.
 """
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.study.sweep.evaluator import Evaluator, in_order
-from hwopt.study.sweep.focused import GROUP, MOST_BOXES, MOST_LEVELS, Focused
+from hwopt.study.sweep.focused import GROUP, MOST_LEVELS, Focused
 from hwopt.study.sweep.levels import Levels
 from hwopt.study.sweep.reductions import INFEASIBLE, Reduction
 from hwopt.study.sweep.samplers import Sobol
@@ -28,11 +29,17 @@ ROUND = 1 << 16
 ELITE, LEVEL = 64, 512
 """Best points of a round, whose hull is the next box; and those whose hull may become a level: wider, so that less is cut off."""
 
-MOST_ROUNDS = 96
-"""Rounds at most: six million points."""
+MOST_ROUNDS = 400
+"""Rounds at most: twenty-six million points, or as long as the program takes to be compiled."""
 
-ALIKE = 0.01
-"""Distance of the elite from the best, as a logarithm of the objective, at which a box is narrow enough."""
+TOGETHER = 8
+"""Boxes that a round of points is divided among when integers are opened again."""
+
+LOOSE = 0.03
+"""How far coordinates that are no integers may be from the best point's meanwhile, as a part of the cube."""
+
+ALIKE, SHARP = 0.01, 0.002
+"""Distance of the elite from the best, as a logarithm of the objective, at which a box is narrow enough; and the last of all."""
 
 BETTER = 1e-3
 """What a box that was opened again must gain, as a logarithm, to be worth narrowing."""
@@ -44,29 +51,35 @@ ROOM = 1e-4
 """What a box keeps around the points that it is the hull of."""
 
 
-def piloted(evaluator: Evaluator, reduction: Reduction, integers: Sequence[str], seed: int) -> Levels:
+def piloted(
+    evaluator: Evaluator,
+    reduction: Reduction,
+    integers: Sequence[str],
+    seed: int,
+    starts: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+) -> Levels:
     """The boxes in which a question's good designs were found, from the whole cube to the best of them.
 
-    **Arguments:** `evaluator` of a `Focused` sampler; `reduction` that ranks; `integers`: coordinates that are opened in twos and
-    threes too.
+    **Arguments:** `evaluator` of a `Focused` sampler; `reduction` that ranks; `integers`: coordinates that are opened together;
+    `starts`: ends of boxes that are known to hold good designs.
     """
-    pilot = _Pilot(evaluator, reduction, seed)
+    pilot = _Pilot(evaluator, reduction, seed, frozenset(integers))
     axes = len(pilot.names)
-    whole = [i for i, name in enumerate(pilot.names) if name in integers]
-    opened = [(axis,) for axis in range(axes)]
-    opened += [each for size in (2, 3) for each in itertools.combinations(whole, size)]
-    most = MOST_BOXES - 1
-    batches = [opened[first : first + most] for first in range(0, len(opened), most)]
     pilot.narrow(_Box(np.zeros(axes), np.ones(axes)))
-    path, widest = pilot.path, len(pilot.path)
+    wide = [*pilot.path]
+    for low, high in starts:
+        pilot.begin(_Box(low, high))
+    opened = [each for size in (1, 2, 3) for each in itertools.combinations(pilot.whole, size)]
+    batches = [opened[first : first + TOGETHER] for first in range(0, len(opened), TOGETHER)]
     while pilot.rounds < MOST_ROUNDS:
         tried = (pilot.reopened(batch) for batch in batches if pilot.rounds < MOST_ROUNDS)
         box = next((each for each in tried if each is not None), None)
         if box is None:
             break
         pilot.narrow(box)
-    inner = pilot.path[-1]
-    chosen = [*_spread_by_volume(path[:widest], inner, MOST_LEVELS - 2), inner]
+    pilot.narrow(pilot.box, SHARP)
+    # What the whole space says rests on the boxes on the first way, what the best is on the last.
+    chosen = [*_spread_by_volume(wide, wide[-1], MOST_LEVELS - 2), pilot.box]
     return Levels.nested(pilot.names, np.stack([x.low for x in chosen]), np.stack([x.high for x in chosen]))
 
 
@@ -96,6 +109,12 @@ class _Box:
         low, high = np.minimum(self.low - side, best - side), np.maximum(self.high + side, best + side)
         return _Box(np.clip(low, 0.0, 1.0 - ROOM), np.clip(high, ROOM, 1.0))
 
+    def near(self, best: np.ndarray, axes: Sequence[int]) -> "_Box":
+        """It, but along some coordinates what is near a point."""
+        low, high = self.low.copy(), self.high.copy()
+        low[axes], high[axes] = best[axes] - LOOSE, best[axes] + LOOSE
+        return _Box(np.clip(low, 0.0, 1.0 - ROOM), np.clip(high, ROOM, 1.0))
+
     def opened(self, axes: Sequence[int]) -> "_Box":
         """It with some coordinates free."""
         low, high = self.low.copy(), self.high.copy()
@@ -110,6 +129,7 @@ class _Pilot:
     evaluator: Evaluator
     reduction: Reduction
     seed: int
+    integers: frozenset[str]
     rounds: int = 0
     best: float = math.inf  # rank
     point: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -118,6 +138,8 @@ class _Pilot:
 
     def __post_init__(self) -> None:
         self.names = self.evaluator.sampler.names
+        self.whole = [axis for axis, name in enumerate(self.names) if name in self.integers]
+        self.loose = [axis for axis, name in enumerate(self.names) if name not in self.integers]
 
     def ranked(self, boxes: Sequence[_Box]) -> tuple[Focused, np.ndarray]:
         """A round of points, as many in each box, and the rank of each."""
@@ -135,7 +157,7 @@ class _Pilot:
     def _ranks(self, evaluator: Evaluator, starts: np.ndarray) -> Any:
         return np.asarray(self.reduction.compiled_codes(evaluator(starts))["rank"])
 
-    def narrow(self, box: _Box) -> None:
+    def narrow(self, box: _Box, alike: float = ALIKE) -> None:
         """Narrow a box until all in it is about as good as the best; `path` gets what it was on the way."""
         self.box = box
         while self.rounds < MOST_ROUNDS:
@@ -146,16 +168,25 @@ class _Pilot:
             self.path.append(box.hull(points, self.point).wider(WIDER))
             inner = box.hull(points[:, :ELITE], self.point)
             last = float(rank[order[ELITE - 1]])
-            done = (last - self.best < ALIKE and last < INFEASIBLE / 2) or inner.volume > box.volume - ROOM
+            done = (last - self.best < alike and last < INFEASIBLE / 2) or inner.volume > box.volume - ROOM
             self.box = box = inner
             if done:
                 break
         self.path.append(self.box)
 
+    def begin(self, box: _Box) -> None:
+        """Narrow another box, and go on from there where something better is in it."""
+        before = self.best, self.point, self.box
+        self.best, self.point = math.inf, np.zeros(0)
+        self.narrow(box)
+        if before[0] <= self.best:
+            self.best, self.point, self.box = before
+
     def reopened(self, axes: Sequence[Sequence[int]]) -> _Box | None:
         """A box to narrow again, around something better than the best with some coordinates free; None without."""
         before = self.best
-        sampler, rank = self.ranked([self.box, *(self.box.opened(each) for each in axes)])
+        near = self.box.near(self.point, self.loose)
+        sampler, rank = self.ranked([near.opened(each) for each in axes])
         first = int(np.argmin(rank))
         if not before - rank[first] >= BETTER:
             return None

@@ -59,6 +59,10 @@ class Program:
     def space(self) -> Space:
         return Space(self.problem)
 
+    @cached_property
+    def model(self) -> ExactModel:
+        return ExactModel(self.problem)
+
     @property
     def variables(self) -> tuple[str, ...]:
         """Columns that the model takes, in order."""
@@ -80,7 +84,7 @@ class Program:
                 jnp.exp(exact.constraints),
             )
 
-        return ExactModel(self.problem).line(outputs).beside(self._beyond)
+        return self.model.line(outputs).beside(self._beyond)
 
     @cached_property
     def _beyond(self) -> StraightLine:
@@ -175,7 +179,7 @@ class Program:
 
         **Returns:** the designs, and the constraints' logarithms (variant, constraint), the last that of the box.
         """
-        exact = ExactModel(self.problem).designs(designs)
+        exact = self.model.designs(designs)
         (beyond,) = self._beyond.on_numbers(*designs)
         return exact, np.column_stack([exact.constraints, np.broadcast_to(np.log(beyond), (len(designs[0]),))])
 
@@ -206,9 +210,7 @@ class Elasticities:
     @cached_property
     def line(self) -> StraightLine:
         """`d log objective / d log input` of each input, of the program's variables."""
-        objective = ExactModel(self.program.problem).line(
-            lambda exact: exact.objective, [each.place for each in self._others]
-        )
+        objective = self.program.model.line(lambda exact: exact.objective, [each.place for each in self._others])
         of_all, free = slopes(objective, self._places), self.program.evaluated.inputs
         columns = StraightLine(free, (), (*free, *(np.float64(each.value) for each in self._others)))
         slope = of_all.of(columns).beside(columns.only(self._places))

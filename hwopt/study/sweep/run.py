@@ -23,7 +23,9 @@ from hwopt.study.sweep.levels import Levels
 from hwopt.study.sweep.pilot import piloted
 from hwopt.study.sweep.program import OUTCOMES, Elasticities
 from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction
-from hwopt.study.sweep.specification import Specification, canonical
+from hwopt.study.sweep.remembered import decided, evaluator_of, kept
+from hwopt.study.sweep.specification import Optimum, Specification, canonical
+from hwopt.study.sweep.start import around, searched
 from hwopt.study.sweep.store import Column, Store, damaged, writing
 from hwopt.study.sweep.summary import summary
 
@@ -96,7 +98,7 @@ class Run:
         spec, evaluators = self.spec, []
         for case, program in enumerate(spec.programs):
             slopes = Elasticities(program, spec.inputs(case)) if spec.gradients else None
-            evaluators.append(Evaluator(program, spec.sampler(case), spec.tile, spec.dtype, slopes, self.devices))
+            evaluators.append(evaluator_of(program, spec.sampler(case), spec.tile, spec.dtype, slopes, self.devices))
         return evaluators
 
     @property
@@ -139,11 +141,9 @@ class Run:
                 except (KeyError, TypeError, ValueError):
                     raise damaged(folder, "its levels cannot be read") from None
             return store
+        optima = {case.name: case.optimum for case in spec.cases if case.optimum is not None}
         if spec.focuses:
-            space, goal = spec.programs[0].space, spec.problem.objective.name
-            ranks = Reduction(tuple(space.variables), goal, (), {}, None, None, len(spec.constraints))
-            integers = [name for name, each in space.variables.items() if each.integer]
-            self._focus(piloted(self.evaluators[0], ranks, integers, spec.seed))
+            optima |= self._look()
         self.edges = self._pilot()
         attrs = attributes.of_root(
             spec,
@@ -158,13 +158,26 @@ class Run:
             sampling="importance" if spec.focuses else "plain",
             sampling_note=spec.why_plain,
             levels=canonical(self.levels.document() if self.levels else {}),
-            optima=canonical({case.name: case.optimum._asdict() for case in spec.cases if case.optimum is not None}),
+            optima=canonical({name: each._asdict() for name, each in optima.items()}),
             edges=canonical({name: [x.low, x.high, x.count] for name, x in self.edges.items()}),
         )
         example = Block(self.reductions[0]).arrays(tuple(spec.variables))
         floats = [name for name, x in example.items() if x.dtype == np.float32 and name != "best_rank"]
         example |= {name: example[name].astype(spec.dtype) for name in floats}
         return Store.created(folder, attrs, self._rows(), example, spec.blocks)
+
+    def _look(self) -> dict[str, Optimum]:
+        """Find the levels that a sweep of one question looks more closely at. **Returns:** what was searched for them."""
+        (case,), (program,) = self.spec.cases, self.spec.programs
+        space, goal = program.space, self.spec.problem.objective.name
+        samples, evaluator = self.spec.samples, self.evaluators[0]  # refuses more points than the sequence has
+        found = lambda: searched(case.problem, samples)
+        optimum = case.optimum or kept(("searched", samples, decided(program)), found)
+        ranks = Reduction(tuple(space.variables), goal, (), {}, None, None, len(self.spec.constraints))
+        integers = [name for name, each in space.variables.items() if each.integer]
+        starts = around(space, optimum.design) if optimum is not None and optimum.feasible else []
+        self._focus(piloted(evaluator, ranks, integers, self.spec.seed, starts))
+        return {} if optimum is None else {case.name: optimum}
 
     def _pilot(self) -> dict[str, Edges]:
         """Bins of histograms, from the first tile of each case, and of the map, from the variables' boxes."""

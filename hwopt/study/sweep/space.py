@@ -57,6 +57,13 @@ class Space:
         return tuple(name for name, each in self.variables.items() if each.lower < each.upper)
 
     @cached_property
+    def in_turn(self) -> tuple[str, ...]:
+        """Integers among `coordinates`, each after those that its values depend on; none whose value follows from a product."""
+        order = [each.name for each in self.system.coordinates]
+        tied = [name for name in order if name in self.coordinates]
+        return (*(name for name in self.coordinates if self.variables[name].integer and name not in self._tied), *tied)
+
+    @cached_property
     def _tied(self) -> frozenset[str]:
         """Names whose values the lattice decides."""
         return frozenset((*self.system.names, *self.system.quantities))

@@ -28,6 +28,7 @@ from hwopt.study.sweep.evaluator import chunk_of, tile_of
 from hwopt.study.sweep.focused import GROUP, Focused, turns_of
 from hwopt.study.sweep.levels import Levels
 from hwopt.study.sweep.program import Program
+from hwopt.study.sweep.remembered import program_of
 from hwopt.study.sweep.samplers import Grid, LatinHypercube, Sampler, Sobol, Table
 from hwopt.study.sweep.space import Space
 from hwopt.study.sweep.user_points import checked_levels, table_columns
@@ -231,7 +232,8 @@ class Specification:
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:
-        return tuple(Program(case.problem, self.metrics, self.pareto, self.constraints) for case in self.cases)
+        programs = (Program(case.problem, self.metrics, self.pareto, self.constraints) for case in self.cases)
+        return tuple(program_of(each, self.dtype) for each in programs)
 
     def sampler(self, case: int) -> Sampler:
         """The sequence of variants of a case: the same points of the unit cube for all cases."""

@@ -17,8 +17,12 @@ from hwopt.study.sweep.store import Store
 from objectives.train_cost import TrainCost
 
 BLOCK = 32_768
+BOUNDS = {  # little to search, so that a sweep begins soon
+    "tp": (4.0, 16.0), "chips": (8192.0, 32768.0), "pp": (8.0, 16.0), "virtual_stages": (1.0, 8.0), "micro_batch": (1.0, 1.0),
+    "cp": (1.0, 1.0), "zero": (1.0, 1.0),
+}  # fmt: skip
 ASKED = {
-    "samples": 4 * BLOCK - 5_000, "block": BLOCK, "bounds": {"tp": (4.0, 16.0), "chips": (8192.0, 32768.0)},
+    "samples": 4 * BLOCK - 5_000, "block": BLOCK, "bounds": BOUNDS,
     "metrics": ["run_cost_usd", "run_time_s", "mfu"],
 }  # fmt: skip
 

@@ -30,12 +30,16 @@ from hwopt.study.sweep.store import Store, is_rows
 from objectives.train_cost import TrainCost
 from tests.compiling import THOROUGH
 
+BOUNDS = {  # little to search, so that a sweep begins soon
+    "tp": (4.0, 16.0), "chips": (8192.0, 32768.0), "pp": (8.0, 16.0), "virtual_stages": (1.0, 8.0), "micro_batch": (1.0, 1.0),
+    "cp": (1.0, 1.0), "zero": (1.0, 1.0),
+}  # fmt: skip
 SAMPLES, BLOCK = 400_000, 32_768
 BLOCKS = -(-SAMPLES // BLOCK)
 ASKED = {
     "samples": SAMPLES,
     "block": BLOCK,
-    "bounds": {"tp": (4.0, 16.0), "chips": (8192.0, 32768.0)},
+    "bounds": BOUNDS,
     "metrics": ["run_cost_usd", "run_time_s", "mfu"],
 }
 QUESTION = {"time_budget_s": 120 * 86400.0, "power_budget_w": 80e6, "capex_budget_usd": 3e9}

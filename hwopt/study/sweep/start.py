@@ -1,0 +1,78 @@
+"""Where a sweep begins to look: the best design that the certified search meets, as boxes of the unit cube."""
+
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hwopt.convex.reader import NotDGP
+from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.problem import Problem
+from hwopt.design.variables import Variable
+from hwopt.optim.branch_and_bound import search
+from hwopt.optim.programmes import Programmes
+from hwopt.study.sweep.space import Space
+from hwopt.study.sweep.specification import Optimum
+
+TOLERANCE = 0.005
+"""Gap at which the search ends: half of what a sweep's best may be above the optimum."""
+
+VARIANTS_A_BOX = 32
+"""Variants for each of which one box is bounded, at most: a search takes no more than some times as long as its sweep."""
+
+NEAR = 1.05
+"""How far continuous values of a design's neighbours are from its own, as a ratio."""
+
+PLACES = 1 << 12
+"""Numbers in [0, 1) tried for each integer."""
+
+
+def searched(problem: Problem, samples: int) -> Optimum | None:
+    """The best design that a search as long as a sweep deserves meets, with its bound; None where it meets none.
+
+    **Arguments:** `samples`: variants of the sweep.
+    """
+    if without_lattice(problem):
+        return None
+    with jax.enable_x64(True):
+        lattice = lattice_of(problem)
+        try:
+            result = search(Programmes(problem, lattice), tolerance=TOLERANCE, most_boxes=samples // VARIANTS_A_BOX)
+        except NotDGP:
+            return None
+        if result.point is None:
+            return None
+        design = result.design | lattice.design(result.point)
+    own = {each.name: design[each.name] for each in problem.variables if each.name in design}
+    return Optimum(own, math.exp(result.value), math.exp(result.proved_bound), feasible=True)
+
+
+def around(space: Space, design: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Boxes of the unit cube around a design: of all designs with its integers, and of those that are near it besides.
+
+    **Arguments:** `design`: variables by name, SI. A coordinate along which its own integer is not met is left whole.
+
+    **Returns:** ends of both boxes, in the order of `space.coordinates`.
+    """
+    names, variables = space.coordinates, space.variables
+    whole, near = np.tile([0.0, 1.0], (2, len(names), 1))
+    for place, name in enumerate(names):
+        near[place] = [_place(variables[name], design[name] * by) for by in (1.0 / NEAR, NEAR)]
+    at = {name: _place(variables[name], design[name]) for name in names}
+    places = np.arange(PLACES) / PLACES
+    with jax.enable_x64(True):
+        for name in space.in_turn:
+            columns = {other: jnp.full(PLACES, place) for other, place in at.items()} | {name: jnp.asarray(places)}
+            met = np.flatnonzero(np.isclose(np.asarray(space.drawn(columns)[name]), design[name], rtol=1e-6))
+            own = [places[met[0]], places[met[-1]] + 1.0 / PLACES] if len(met) else [0.0, 1.0]
+            near[names.index(name)] = whole[names.index(name)] = own
+            at[name] = float(np.mean(own)) if len(met) else at[name]
+    return [(ends[:, 0], ends[:, 1]) for ends in (whole, near)]
+
+
+def _place(variable: Variable, value: float) -> float:
+    """Where a value lies between a variable's ends, by logarithms."""
+    place = math.log(value / variable.lower) / math.log(variable.upper / variable.lower)
+    return min(max(place, 0.0), 1.0)
