@@ -96,12 +96,20 @@ def test_at_least_as_fast_as_the_published_plan(llama, llama_search):
     assert times and llama_search.best.objective <= min(times) * (1 + 1e-12)
 
 
-def test_no_random_plan_is_faster():
+CALCULON = {
+    "tp": 8, "pp": 5, "dp": 128, "virtual_stages": 21, "micro_batch": 3, "recompute": "selective", "activations_offloaded": 1.0,
+    "optimizer_offloaded": 1.0,
+}  # fmt: skip
+"""The fastest of 50,496 executions of Turing-NLG 530B that Calculon's own search tries on 5,120 A100, batch 1,920, with overlapped
+reductions (calculon-ai/calculon on GitHub, `systems/a100_80g.json`): 10.4 s by its model."""
+
+
+def test_no_random_plan_and_none_of_calculon_is_faster():
     """1,000 plans of the checked constructor, recomputed, sharded and offloaded as it comes, where memory is short."""
     run = catalog.training_run("mt-nlg-530b", global_batch=1920, sequence_length=2048)
     cluster, rng = catalog.cluster("a100-80", 5120), np.random.default_rng(0)
-    search, plans = best_plan(run, cluster, alternatives=0), []
-    while len(plans) < 1000:
+    search, plans = best_plan(run, cluster, alternatives=0), [catalog.plan(run, 5120, **CALCULON)]
+    while len(plans) < 1001:
         tp, pp = 2 ** rng.integers(0, 5), int(rng.choice([1, 2, 4, 5, 8, 10, 16, 20, 32, 35, 40, 64]))
         dp = int(rng.choice([d for d in range(1, 1921) if 1920 % d == 0]))
         words = {"tp": int(tp), "pp": pp, "dp": dp, "zero": int(rng.integers(1, 4)) if pp == 1 else 1}
@@ -118,7 +126,7 @@ def test_no_random_plan_is_faster():
     with jax.enable_x64(True):
         report = reports(run, cluster, jax.tree.map(lambda *leaves: np.asarray(leaves, float), *plans))
     fits = np.asarray(report.feasible) > 0
-    assert fits.sum() > 100 and (np.stack([getattr(plan, OFFLOADED[0]) for plan in plans])[fits] > 0).any()
+    assert fits[0] and fits.sum() > 100 and (np.stack([getattr(plan, OFFLOADED[0]) for plan in plans])[fits] > 0).any()
     assert report.step_time_s[fits].min() >= search.best.objective * (1.0 - 1e-12)
 
 
