@@ -26,7 +26,7 @@ from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction
 from hwopt.study.sweep.remembered import decided, evaluator_of, kept
 from hwopt.study.sweep.specification import Optimum, Specification, canonical
 from hwopt.study.sweep.start import around, searched
-from hwopt.study.sweep.store import Column, Store, damaged, writing
+from hwopt.study.sweep.store import Column, Store, check_room, damaged, writing
 from hwopt.study.sweep.summary import summary
 
 PILOT_ROOM = 4.0
@@ -141,6 +141,7 @@ class Run:
                 except (KeyError, TypeError, ValueError):
                     raise damaged(folder, "its levels cannot be read") from None
             return store
+        check_room(folder)
         optima = {case.name: case.optimum for case in spec.cases if case.optimum is not None}
         if spec.focuses:
             optima |= self._look()

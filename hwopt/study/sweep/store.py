@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import tempfile
 import uuid
 import warnings
 import zlib
@@ -41,6 +42,8 @@ _SMALL = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
 _PIECE = 1 << 16
 """Bytes of a file that are read at a time."""
 
+NOTHING = "nothing is written yet"
+
 Summary = dict[str, tuple[str, Any, dict[str, Any]]]
 """Name -> dimensions with blanks between, numbers, attributes."""
 
@@ -54,6 +57,19 @@ def writing(folder: Path | None, kept: Callable[[], str]) -> Iterator[None]:
         raise UserError(
             f"sweep: {folder} cannot be written ({error.strerror or error}); {kept()}; run the same command again to go on"
         ) from error
+
+
+def check_room(folder: Path | None) -> None:
+    """Refuse a folder that cannot be made, before anything is computed for it.
+
+    **Raises:** `UserError` where nothing can be written beside it.
+    """
+    if folder is None:
+        return
+    with writing(folder, lambda: NOTHING):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder.parent):
+            pass
 
 
 def damaged(folder: Path | None, what: str) -> UserError:
@@ -100,7 +116,7 @@ class Store:
             if aside is not None:
                 shutil.rmtree(aside, ignore_errors=True)
 
-        with writing(folder, lambda: "nothing is written yet"), removed_behind(remove):
+        with writing(folder, lambda: NOTHING), removed_behind(remove):
             remove()
             if aside is not None:
                 aside.parent.mkdir(parents=True, exist_ok=True)

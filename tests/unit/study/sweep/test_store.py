@@ -300,6 +300,12 @@ def test_two_at_once(whole, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_searched(tmp_path, monkeypatch):
+    monkeypatch.setattr("hwopt.study.sweep.run.searched", lambda *_: pytest.fail("searched"))
+    (tmp_path / "file").touch()
+    refused("cannot be written.*nothing is written yet", sweep, tmp_path / "file" / "new", seed=5)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_folder_that_cannot_be_written(tmp_path):
     tmp_path.chmod(0o500)
