@@ -172,11 +172,10 @@ class Run:
         (case,), (program,) = self.spec.cases, self.spec.programs
         space, goal = program.space, self.spec.problem.objective.name
         samples, evaluator = self.spec.samples, self.evaluators[0]  # refuses more points than the sequence has
-        found = lambda: searched(case.problem, samples)
-        optimum = case.optimum or kept(("searched", samples, decided(program)), found)
+        optimum = kept(("searched", samples, decided(program)), lambda: searched(case.problem, samples))
         ranks = Reduction(tuple(space.variables), goal, (), {}, None, None, len(self.spec.constraints))
         integers = [name for name, each in space.variables.items() if each.integer]
-        starts = around(space, optimum.design) if optimum is not None and optimum.feasible else []
+        starts = [] if optimum is None else around(space, optimum.design)
         self._focus(piloted(evaluator, ranks, integers, self.spec.seed, starts))
         return {} if optimum is None else {case.name: optimum}
 

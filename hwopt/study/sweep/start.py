@@ -20,7 +20,7 @@ TOLERANCE = 0.005
 """Gap at which the search ends: half of what a sweep's best may be above the optimum."""
 
 VARIANTS_A_BOX = 32
-"""Variants for each of which one box is bounded, at most: a search takes no more than some times as long as its sweep."""
+"""Variants for which one box is bounded, about: a search of few ends with its first dive, two or three thousand boxes."""
 
 NEAR = 1.05
 """How far continuous values of a design's neighbours are from its own, as a ratio."""
@@ -45,8 +45,11 @@ def searched(problem: Problem, samples: int) -> Optimum | None:
         if result.point is None:
             return None
         design = result.design | lattice.design(result.point)
-    own = {each.name: design[each.name] for each in problem.variables if each.name in design}
-    return Optimum(own, math.exp(result.value), math.exp(result.proved_bound), feasible=True)
+    own = {
+        each.name: design.get(each.name, each.lower) for each in problem.variables
+    }  # nothing depends on what is not there
+    bound = math.exp(result.proved_bound) if math.isfinite(result.proved_bound) else math.nan
+    return Optimum(own, math.exp(result.value), bound, feasible=True)
 
 
 def around(space: Space, design: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:

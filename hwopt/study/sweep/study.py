@@ -62,8 +62,8 @@ def sweep(
       Variables that neither names stay as the question's machine has them.
     - `sampling`: "importance" draws a quarter of the variants from the whole space and the others from nested boxes of it around
       the best design that the certified search met: within half a per cent of the optimum where there are a million variants;
-      with fewer it ends sooner, after one box for 32 variants. The attribute `optima` has that design and its bound; `weight` of
-      each variant is how many of the plain space it stands for, by which shares, counts and histograms are taken. "plain" draws
+      with fewer it ends sooner, after about one box for 32 variants. The attribute `optima` has that design and its bound; `weight`
+      of each variant is how many of the plain space it stands for, by which shares, counts and histograms are taken. "plain" draws
       all from the whole space. By default the first, where there are 65,536 variants or more of one question, drawn by Sobol's
       sequence; the attribute `sampling_note` says why not.
     - `choices`: field of the question -> values, every combination a case of its own: `{"chip": ["h100-sxm", "b200"]}`.

@@ -30,6 +30,7 @@ def test_what_a_search_met_is_a_design_of_the_question_and_not_below_its_bound(a
         exact, constraints = program.exact(columns)
     assert constraints.max() <= 1e-6
     assert np.exp(exact.objective[0]) == pytest.approx(met.objective, rel=1e-5)
+    assert set(met.design) == set(program.variables)
     assert 0.0 < met.lower_bound <= met.objective * (1.0 + 1e-9)
 
 
