@@ -67,13 +67,7 @@ def bar(options: argparse.Namespace, objective: Any, first: bool = True) -> Iter
     from tqdm.auto import tqdm
 
     unit = objective.problem().objective.unit
-    with tqdm(
-        desc="sweep: looking for good designs, compiling",
-        bar_format="{desc}",
-        mininterval=0.25,
-        leave=False,
-        dynamic_ncols=True,
-    ) as meter:
+    with tqdm(desc="sweep: preparing", bar_format="{desc}", mininterval=0.25, leave=False, dynamic_ncols=True) as meter:
 
         def tell(progress: Any) -> None:
             if meter.total is None:

@@ -30,7 +30,7 @@ ELITE, LEVEL = 64, 512
 """Best points of a round, whose hull is the next box; and those whose hull may become a level: wider, so that less is cut off."""
 
 MOST_ROUNDS = 400
-"""Rounds at most: twenty-six million points, or as long as the program takes to be compiled."""
+"""Rounds at most: twenty-six million points."""
 
 TOGETHER = 8
 """Boxes that a round of points is divided among when integers are opened again."""
@@ -79,7 +79,7 @@ def piloted(
         pilot.narrow(box)
     pilot.narrow(pilot.box, SHARP)
     # What the whole space says rests on the boxes on the first way, what the best is on the last.
-    chosen = [*_spread_by_volume(wide, wide[-1], MOST_LEVELS - 2), pilot.box]
+    chosen = [*_spread_by_volume(wide, MOST_LEVELS - 2), pilot.box]
     return Levels.nested(pilot.names, np.stack([x.low for x in chosen]), np.stack([x.high for x in chosen]))
 
 
@@ -198,9 +198,9 @@ class _Pilot:
             self.best, self.point = rank, point
 
 
-def _spread_by_volume(path: Sequence[_Box], inner: _Box, most: int) -> list[_Box]:
-    """Boxes of a path, the widest first, about as far from one another as the innermost is from the last."""
+def _spread_by_volume(path: Sequence[_Box], most: int) -> list[_Box]:
+    """Boxes of a path, the widest first, about as far from one another by the logarithm of their volumes."""
     volumes = np.array([box.volume for box in path])
-    wanted = np.linspace(0.0, inner.volume, most + 2)[1:-1]
+    wanted = np.linspace(0.0, volumes[-1], most + 2)[1:-1]
     places = sorted({int(np.abs(volumes - volume).argmin()) for volume in wanted})
     return [path[place] for place in places]
