@@ -73,8 +73,9 @@ print(proof.scope.split(" (")[0])
 for each in answer.budgets:
     unit, size, name = (1e6, "MW", "power") if each.unit == "W" else (1e6, "M$", "capital")
     hours = each.shadow_price * unit / 3600
+    worth = f"elasticity {each.elasticity:.3f}; one more {size} saves {hours:.2f} h with these integers"
     print(
-        f"{name:<8}{each.used / each.limit:7.2%} used; elasticity {each.elasticity:.3f}; one more {size} saves {hours:.2f} h"
+        f"{name:<8}{each.used / each.limit:7.2%} used; {worth if each.elasticity > 1e-4 else 'slack with these integers'}"
     )
 
 # %% [markdown]
@@ -143,7 +144,8 @@ for at in range(POWERS.size):
         else "no budget binds at these integers"
     )
     hours = float(price["power_budget_w"][at]) * 1e6 / 3600
-    print(f"{POWERS[at] / 1e6:4.0f} MW: {binding}; one more MW saves {hours:.2f} h")
+    worth = f"; one more MW saves {hours:.2f} h with these integers" if "power" in names else ""
+    print(f"{POWERS[at] / 1e6:4.0f} MW: {binding}{worth}")
 
 # %% [markdown]
 # ## In words

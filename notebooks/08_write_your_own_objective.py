@@ -113,8 +113,8 @@ def told(found):
     print(f"run {run:.2f} M$ + waiting {found.objective / 1e6 - run:.2f} M$ = {found.objective / 1e6:.3f} M$")
     print(f"  no design of the lattice is below {found.certificate.lower_bound / 1e6:.3f} M$")
     for budget in found.budgets:
-        print(f"  {budget.name}: {budget.used / 1e6:.1f} of {budget.limit / 1e6:.0f} MW, one more MW is worth ", end="")
-        print(f"{budget.shadow_price * 1e6:,.0f} USD")
+        worth = f"one more MW is worth {budget.shadow_price * 1e6:,.0f} USD" if budget.elasticity > 1e-4 else "slack"
+        print(f"  {budget.name}: {budget.used / 1e6:.1f} of {budget.limit / 1e6:.0f} MW, {worth} with this plan")
 
 
 told(solution)

@@ -20,8 +20,9 @@ BATCH_ROOM = 0.05
 """How far the global batch may move from the one asked for, so that it divides among the replicas (assumption: the
 critical batch is known no better than that)."""
 
-BEST = "best"
-"""Recomputation, or offloading, that the search chooses."""
+BEST, NONE = "best", "none"
+"""Recomputation, or offloading, that the search chooses, and neither. Where neither word is said it is the best in whole parts, and
+none over hardware of any size, which has memory to its liking: the lattice of both is more than a search has time for."""
 
 OFFLOADS = ("optimizer", "activations", "weights")
 
@@ -37,11 +38,12 @@ _BUDGETS = {
 
 _CHOICES = CHOICES | {
     "pool": "memory beyond HBM, else what the chip's servers have",
-    "offload": "what waits there: none, or optimizer, activations, weights, with + between; best: what is",
+    "offload": "what waits there: none, or optimizer, activations, weights, with + between; best: what is; default best in whole "
+    "parts, none over hardware of any size",
     "lines": "what joins them, else continental",
     "local_steps": "steps between their exchanges; 1 is synchronous",
     "law": "how loss follows from parameters, tokens and batch",
-    "recompute": "activations computed again in the backward pass: none, selective, full; best: what is",
+    "recompute": "activations computed again in the backward pass: none, selective, full; best: what is; default as of offload",
     "sequence_length": "tokens a sequence",
     "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
@@ -52,16 +54,22 @@ _PLAN = ("tp", "cp", "pp", "virtual_stages", "micro_batch", "zero", "fullest_sta
 _POOL = ("pool_capacity_bytes", "pool_bandwidth_bytes_per_s")
 
 
+def _chosen(kinds: tuple[str, ...], asked: str, continuous: bool) -> list[Variable]:
+    """Kinds of a plan that the search chooses, kept at none over `continuous` hardware unless that is asked for."""
+    free = [KNOWN[name] for name in kinds if asked in ("", BEST)]
+    return [each.bounded(each.lower, each.lower) for each in free] if continuous and asked == "" else free
+
+
 @dataclass(frozen=True)
 class TrainingQuestion(MachineQuestion):
     """Fields and default space of a question about one training run. Budgets at infinity are not asked for."""
 
     pool: str = ""
-    offload: str = "none"
+    offload: str = ""
     lines: str = ""
     local_steps: float = 1.0
     law: str = "chinchilla-epoch"
-    recompute: str = "none"
+    recompute: str = ""
     tokens: float = 15.6e12
     global_batch: float = 2048.0
     sequence_length: float = 8192.0
@@ -78,11 +86,11 @@ class TrainingQuestion(MachineQuestion):
 
     def _offloaded(self) -> dict[str, float]:
         """Shares of the plan that lie in the memory pool."""
-        parts = [] if self.offload in (BEST, "none") else [part.strip() for part in self.offload.split("+")]
+        parts = [] if self.offload in ("", BEST, NONE) else [part.strip() for part in self.offload.split("+")]
         for part in parts:
             if part not in OFFLOADS:
                 raise UserError(
-                    f"offload = {self.offload!r}: {suggest(part, ('none', BEST, *OFFLOADS))}; several with + between"
+                    f"offload = {self.offload!r}: {suggest(part, (NONE, BEST, *OFFLOADS))}; several with + between"
                 )
         return {f"{part}_offloaded": 1.0 for part in parts}
 
@@ -108,7 +116,7 @@ class TrainingQuestion(MachineQuestion):
         plan = catalog.plan(
             run,
             1,
-            recompute="none" if self.recompute == BEST else self.recompute,
+            recompute=NONE if self.recompute in ("", BEST) else self.recompute,
             sequence_parallel="yes",
             **self._offloaded(),
         )
@@ -116,9 +124,7 @@ class TrainingQuestion(MachineQuestion):
         template = Design(run, cluster, plan, self._project())
         # A pool in the price of the hosts is what it is; one that is paid for is sized.
         has_pool = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
-        pooled = _POOL if has_pool and self.offload != "none" and float(cluster.pool.usd_per_byte) > 0.0 else ()
-        chosen = ("recompute",) if self.recompute == BEST else ()
-        chosen += tuple(f"{part}_tier" for part in OFFLOADS) if has_pool and self.offload == BEST else ()
+        pooled = _POOL if has_pool and self.offload != NONE and float(cluster.pool.usd_per_byte) > 0.0 else ()
         hardware = self._hardware(template, continuous)
         experts = float(run.model.experts)
         degrees = (variable("ep", 1.0, experts),) if experts > 1 else ()
@@ -130,7 +136,9 @@ class TrainingQuestion(MachineQuestion):
             variables=(
                 KNOWN["chips"],
                 *hardware,
-                *(KNOWN[name] for name in (*pooled, *_PLAN, *chosen)),
+                *(KNOWN[name] for name in (*pooled, *_PLAN)),
+                *_chosen(("recompute",), self.recompute, continuous),
+                *_chosen(tuple(f"{part}_tier" for part in OFFLOADS) if has_pool else (), self.offload, continuous),
                 *degrees,
                 *self._workload_variables(),
             ),

@@ -45,11 +45,12 @@ def run(options: argparse.Namespace) -> int:
     _check_together(options)
     path = page_path(options)
     from hwopt.evidence.intervals import question_interval
+    from hwopt.optim.branch_and_bound import MOST_BOXES
     from hwopt.optim.deadline import Deadline
     from hwopt.optim.optimize import optimize
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
-    from hwopt.study.parts import alternatives, parts_price
+    from hwopt.study.parts import LOOKED_AT, alternatives, parts_price
 
     deadline = Deadline(options.began + options.seconds - time.monotonic())
     how = {
@@ -59,9 +60,10 @@ def run(options: argparse.Namespace) -> int:
         "seconds": max(deadline.left, _LEAST_S),
         "freeze": options.freeze,
         "bounds": options.bounds,
+        "choices": options.choices,
     }
     if options.confidence is None:
-        solution = optimize(objective, **how, choices=options.choices)
+        solution = optimize(objective, **how)
     else:
         from hwopt.study.confidence import confident
 
@@ -72,7 +74,8 @@ def run(options: argparse.Namespace) -> int:
 
         solution = with_one_sided_prices(solution, deadline=deadline)
     plain = options.confidence is None and not options.vary
-    price = parts_price(solution, deadline) if options.regime == "certified" and plain else None
+    looked_at = MOST_BOXES if options.alternatives else LOOKED_AT
+    price = parts_price(solution, deadline, looked_at) if options.regime == "certified" and plain else None
     others = alternatives(objective, solution, price, deadline) if options.alternatives and solution.feasible else []
     around = question_interval(solution), solution.problem.provenance.mode
     doubt = None
@@ -100,8 +103,8 @@ def _check_together(options: argparse.Namespace) -> None:
         raise UserError("--confidence and --vary: a promise draws all numbers at once; ask one after the other")
     if options.regime == "local":
         raise UserError(f"{asked} stands on proofs, and --regime local makes none; leave one of them out")
-    if options.choices:
-        raise UserError(f"{asked} is of one question: leave out --choices, or ask about each combination alone")
+    if options.choices and options.vary:
+        raise UserError("--vary is of one question: leave out --choices, or ask about each combination alone")
     for flag, on in (("--alternatives", options.alternatives), ("--one-sided-prices", options.one_sided_prices)):
         if on:
             raise UserError(f"{asked} and {flag}: ask one after the other")

@@ -35,7 +35,7 @@ def field_flags(kind: type) -> tuple[Flag, ...]:
     flags = []
     for field in dataclasses.fields(kind):
         meaning, default = meanings.get(field.name, ""), field.default
-        about = f"{meaning + '; ' if meaning else ''}default {_shown(default)}"
+        about = meaning if "; default " in meaning else f"{meaning + '; ' if meaning else ''}default {_shown(default)}"
         value = NOT_NEGATIVE if registry.may_be_zero(kind, field.name) else POSITIVE
         value = (TEXT if isinstance(default, str) else value)._replace(metavar="X")
         flags.append(Flag(flag_of(field.name), about, value, also=_ALSO.get(field.name, ())))

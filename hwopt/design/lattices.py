@@ -192,15 +192,16 @@ def _training_fixed(ranges: Ranges) -> list[str]:
     """What a question about training does not vary, in words."""
     run, cluster, plan, _ = ranges.template
     sites = count_of(cluster.sites.count)
-    recompute = "full" if float(plan.recompute_full) else "selective" if float(plan.recompute_attention) else "no"
-    sharding = "ZeRO-3" if float(plan.weights_sharded) else "ZeRO-2" if float(plan.gradients_sharded) else "ZeRO-1"
-    offloaded = [name for name in ("weights", "optimizer", "activations") if float(getattr(plan, f"{name}_offloaded"))]
+    fixed = lambda name: ranges.of(name)[0] == ranges.of(name)[1] and round(ranges.of(name)[0])
+    recompute = {1: "no", 2: "selective", 3: "full"}.get(fixed("recompute"))
+    tiers = {name: fixed(f"{name}_tier") for name in ("weights", "optimizer", "activations")}
+    offloaded = [name for name, tier in tiers.items() if tier == 2]
     words = [] if ranges.frees("cp") else [f"context parallel degree {count_of(plan.cp)}"]
     words += ["undivided experts where they are spread"] if count_of(run.model.experts) else []
     words += ["sequence parallelism"] if float(plan.sequence_parallel) else []
-    words += [] if ranges.frees("zero") else [sharding]
-    words += [] if ranges.frees("recompute") else [f"{recompute} recomputation"]
-    words += [] if ranges.frees("weights_tier") else [f"{' and '.join(offloaded) or 'nothing'} offloaded"]
+    words += [f"ZeRO-{fixed('zero')}"] if fixed("zero") else []
+    words += [f"{recompute} recomputation"] if recompute else []
+    words += [f"{' and '.join(offloaded) or 'nothing'} offloaded"] if offloaded or all(tiers.values()) else []
     words += [f"the same replicas at each of {sites} sites"] if sites > 1 else []
     return words
 

@@ -190,6 +190,13 @@ class Problem:
         variables = tuple(kept.get(each.name, each) for each in self.variables)
         return replace(self, variables=variables, relaxation=relaxation)
 
+    def kept_at(self, values: Mapping[str, float]) -> Problem:
+        """The same question with variables at given values, inside its boxes or not. **Arguments:** `values`, SI, by name."""
+        kept = {name: (value, value) for name, value in values.items()}
+        return replace(
+            self, variables=tuple(each.bounded(*kept.get(each.name, (None, None))) for each in self.variables)
+        )
+
     def _knows(self, name: str) -> bool:
         """Whether it is a variable or a category of them."""
         return any(name in (each.name, each.category) for each in self.variables)

@@ -20,12 +20,16 @@ _SHOWN = (
 """Variables of the machine that a row of the table tells."""
 
 
+PROVED = 1e-3
+"""Gap of the relaxed answer up to which its price is said as one figure."""
+
+
 def price_words(price: PartsPrice, unit: str) -> str:
     """What whole parts cost, in a line."""
-    relaxed = pretty(price.relaxed.objective, unit, 6)
-    return (
-        f"whole parts cost {100 * price.share:.3g} % over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
-    )
+    relaxed, share = pretty(price.relaxed.objective, unit, 6), f"whole parts cost {100 * price.share:.3g} %"
+    if price.gap > PROVED:
+        return f"{share} or more over continuous hardware ({relaxed} met in a short look; --alternatives looks longer)"
+    return f"{share} over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
 
 
 def price_document(price: PartsPrice | None) -> dict[str, Any] | None:

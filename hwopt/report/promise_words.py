@@ -19,16 +19,12 @@ def promise_lines(solution: Solution) -> list[str]:
     if promise is None:
         return []
     lines = heading("When the numbers are off")
-    lines.append(
-        f"  all budgets hold together in {100 * promise.probability:.1f} % of {promise.draws:,} draws; "
-        f"asked: {100 * promise.confidence:.4g} %"
-    )
-    limits = {each.name: (each.limit, each.unit) for each in solution.budgets}
-    lines += [_budget_line(each, *limits[each.name]) for each in promise.budgets]
-    lines.append(wrapped(_price_words(solution, promise), *_INDENT))
+    lines.append(f"  {kept_words(promise)}")
+    for name, kept, limit, causes in promise_cells(solution):
+        lines.append(f"  {name:<20} holds in {kept:>7}   limit {limit:<34} {causes and 'variance: ' + causes}".rstrip())
+    lines.append(wrapped(cost_words(solution), *_INDENT))
     if promise.others:
-        broken = ", ".join(f"{name} in {100 * share:.1f} %" for name, share in promise.others)
-        lines.append(wrapped(f"besides budgets, not counted: {broken} of draws", *_INDENT))
+        lines.append(wrapped(others_words(promise), *_INDENT))
     drawn = [f"{name} {_side(-down)}/{_side(up)}" for name, _, down, up in promise.causes]
     lines.append(listed(drawn, f"{fact('drawn', ''):<17}", " " * 17))
     lines.append(
@@ -48,17 +44,38 @@ def _side(deviation: float) -> str:
     return f"{100 * math.expm1(deviation):+.0f} %"
 
 
-def _budget_line(each: BudgetPromise, limit: float, unit: str) -> str:
+def kept_words(promise: Promise) -> str:
+    """The probability beside what was asked."""
+    return (
+        f"all budgets hold together in {100 * promise.probability:.1f} % of {promise.draws:,} draws; "
+        f"asked: {100 * promise.confidence:.4g} %"
+    )
+
+
+def promise_cells(solution: Solution) -> list[tuple[str, str, str, str]]:
+    """Of each budget its name, how often it holds, its limit, and what makes it vary."""
+    assert solution.promise is not None
+    known = {each.name: (each.limit, each.unit) for each in solution.budgets}
+    return [_budget_cells(each, *known[each.name]) for each in solution.promise.budgets]
+
+
+def _budget_cells(each: BudgetPromise, limit: float, unit: str) -> tuple[str, str, str, str]:
     tight = pretty(limit * each.tightened, unit)
     asked = "as asked" if each.tightened == 1.0 else f"tightened by {100 * (1 - each.tightened):.3g} % to {tight}"
     causes = ", ".join(f"{name} {100 * share:.0f} %" for name, share in each.causes[:_MOST_CAUSES])
-    kept = f"{each.name:<20} holds in {100 * each.probability:5.1f} %"
-    return f"  {kept}   limit {asked:<34} {causes and 'variance: ' + causes}".rstrip()
+    return each.name, f"{100 * each.probability:.1f} %", asked, causes
 
 
-def _price_words(solution: Solution, promise: Promise) -> str:
+def others_words(promise: Promise) -> str:
+    """What is no budget and breaks in some draws."""
+    broken = ", ".join(f"{name} in {100 * share:.1f} %" for name, share in promise.others)
+    return f"no budgets, and not counted: {broken} of draws"
+
+
+def cost_words(solution: Solution) -> str:
     """What the promise costs, in a sentence."""
-    goal, plain = solution.problem.objective, promise.plain
+    assert solution.promise is not None
+    goal, promise, plain = solution.problem.objective, solution.promise, solution.promise.plain
     before = f"{pretty(plain.objective, goal.unit, 6)}"
     kept = f"holds all budgets in {100 * plain.probability:.1f} %"
     if promise.multiple == 0.0:

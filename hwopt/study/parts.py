@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from hwopt.design.lattices import KINDS
+from hwopt.design.lattices import KINDS, lattice_of
 from hwopt.design.problem import Objective, Problem
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.deadline import Deadline
@@ -15,10 +15,10 @@ from hwopt.optim.solution import Outcome, Solution
 
 @dataclass(frozen=True)
 class PartsPrice:
-    """The best machine that can be bought beside the best over hardware of any size.
+    """The best machine that can be bought beside the best known over hardware of any size.
 
-    **Arguments:** `share`: how much more it costs, of the relaxed objective; `gap`: how far below `relaxed` a better relaxed
-    machine may be, as proved.
+    **Arguments:** `share`: how much more it costs, of the relaxed objective: at least, where the gap is wide; `gap`: how far above
+    what is proved of hardware of any size `relaxed` is.
     """
 
     relaxed: Solution
@@ -39,17 +39,26 @@ _ALIKE = ("cp", *KINDS)
 """What both machines have alike of their plans: hardware of any size has room for more kinds than a search has time for."""
 
 
-def parts_price(solution: Solution, deadline: Deadline | None = None) -> PartsPrice | None:
-    """What whole parts cost over continuous hardware with a plan of the same kind; None where the question has none, or either is
-    not proved.
+LOOKED_AT = 2_000
+"""Programmes bounded for a short look at hardware of any size: a twelfth of what proves it for the default question."""
+
+
+def parts_price(solution: Solution, deadline: Deadline | None = None, most_boxes: int = LOOKED_AT) -> PartsPrice | None:
+    """What whole parts cost over continuous hardware with a plan of the same kind; None where the question has none, or the answer
+    is not proved.
+
+    **Arguments:** `most_boxes` bounded: `MOST_BOXES` of a search for a proof.
     """
     problem = solution.problem
     if problem.relaxation is None or solution.outcome is not Outcome.proved:
         return None
     known = values_of(solution)
-    alike = {name: (known[name], known[name]) for name in _ALIKE if name in known}
-    relaxed = certified(problem.relaxation.narrowed(alike), deadline=deadline, explain=False)
-    if relaxed.outcome is not Outcome.proved or relaxed.certificate.gap is None:
+    loose = problem.relaxation.kept_at({name: known[name] for name in _ALIKE if name in known})
+    own = {each.name: float(each.place.get(solution.built)) for each in loose.variables}
+    relaxed = certified(
+        loose, deadline=deadline, explain=False, most_boxes=most_boxes, designs=[lattice_of(loose).point(own)]
+    )
+    if not relaxed.feasible or relaxed.certificate.gap is None:
         return None
     return PartsPrice(relaxed, solution.objective / relaxed.objective - 1.0, relaxed.certificate.gap)
 

@@ -10,7 +10,7 @@ from hwopt.evidence.intervals import Interval
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServeReport
 from hwopt.optim.solution import Outcome, Solution
-from hwopt.report import budget_prices, machine, screens
+from hwopt.report import budget_prices, machine, promise_words, screens
 from hwopt.report.bill import bill_cells, rented
 from hwopt.report.choices_words import outcome_words
 from hwopt.report.layout import MODEL_ONLY, budget_words
@@ -45,6 +45,7 @@ def optimum_page(
             _design(solution),
             _bill(solution),
             _choices(solution),
+            _promise(solution),
             *(_splits(title, report) for title, report in machines),
             _chip(solution),
             swings.section_of(*sensitivities, problem.name) if solution.feasible else None,
@@ -147,7 +148,23 @@ def _choices(solution: Solution) -> Html | None:
     unit = solution.problem.objective.unit
     rows = [[each.name, outcome_words(each, unit)] for each in solution.choices]
     table = pieces.table("the choices", ("combination", "what is proved of it"), rows)
-    return sheet.section("Choices", table, note="One search bounded them all, against one best design.")
+    note = "One search bounded them all, against one best design."
+    if solution.promise is not None:
+        note += " Those whose bound is below the answer were asked with the promise."
+    return sheet.section("Choices", table, note=note)
+
+
+def _promise(solution: Solution) -> Html | None:
+    """How often the budgets hold when the numbers are off."""
+    promise = solution.promise
+    if promise is None:
+        return None
+    cells = [list(each) for each in promise_words.promise_cells(solution)]
+    table = pieces.table("the promise", ("budget", "holds in", "limit", "variance"), cells)
+    said = f"The promise {promise_words.cost_words(solution)}."
+    others = f"Beside these: {promise_words.others_words(promise)}." if promise.others else ""
+    note = f"Drawn anew: {promise_words.kept_words(promise)}."
+    return sheet.section("When the numbers are off", table, p(said), *([p(others)] if others else []), note=note)
 
 
 def _splits(title: str, report: Report) -> list[Html]:
@@ -211,7 +228,7 @@ def _proof(solution: Solution, around: Interval | None, constants: str) -> Html:
     return sheet.section("How good is it", pieces.terms(pairs))
 
 
-_OF_OPTIMIZE = ("--report", "--regime", "--seconds")
+_OF_OPTIMIZE = ("--report", "--regime", "--seconds", "--confidence", "--vary")
 """Flags with a value that `sweep` has not, or that name another file."""
 
 
@@ -222,7 +239,7 @@ def _front(solution: Solution, command: str) -> Html | None:
         name, valued, _ = word.partition("=")
         if name in _OF_OPTIMIZE and not valued:
             next(words, None)
-        elif name not in (*_OF_OPTIMIZE, "--json", "--one-sided-prices"):
+        elif name not in (*_OF_OPTIMIZE, "--json", "--one-sided-prices", "--alternatives"):
             kept.append(word)
     proved = solution.certificate.gap is not None
     around = ["--within", "1.1"] if proved else []  # which asks for a certified optimum

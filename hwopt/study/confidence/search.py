@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from hwopt.arguments import boxes_of, check_seconds, check_seed, names_of, number_of, question_of
+from hwopt.arguments import number_of
 from hwopt.convex.reader import NotDGP
 from hwopt.design.lattices import lattice_of, without_lattice
-from hwopt.design.problem import Objective, Problem
+from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import question_interval
 from hwopt.optim.certified import certified, values_of
@@ -60,45 +60,29 @@ def check_confidence(confidence: Any) -> float:
     return value
 
 
-def confident(
-    objective: Objective | Problem,
-    confidence: float,
-    *,
-    regime: str = "certified",
-    seconds: float = math.inf,
-    freeze: Iterable[str] = (),
-    bounds: Mapping[str, tuple[float, float]] | None = None,
-    seed: int = 0,
-    draws: int = DRAWS,
-    progress: bool = False,
-    explain: bool = True,
-) -> Solution:
-    """The best design whose budgets all hold with a probability, the numbers behind them being off as `causes` says.
+@dataclass(frozen=True)
+class Asking:
+    """How a promise is asked for. **Arguments:** as of `hwopt.confident`."""
+
+    confidence: float
+    deadline: Deadline
+    seed: int = 0
+    draws: int = DRAWS
+    progress: bool = False
+    explain: bool = True
+
+
+def promised(problem: Problem, asking: Asking) -> Solution:
+    """The best design of one question whose budgets all hold with the probability.
 
     Limits are tightened by `exp(-k s)`, s the deviation of what each budget uses to first order, or by what draws of it say where
     it is far from log-normal, and the question with these is proved as any other. k is the least at which draws of the exact
     model hold all budgets together, found by solving, drawing at the design that comes of it, and solving again.
-
-    **Arguments:** `confidence` from a half to below 1; `seed` of the `draws`; `regime`, "certified" or "relaxed", and the
-    rest as of `optimize`.
-
-    **Returns:** a `Solution` whose `promise` says what was drawn. Where none holds the tightened limits it is infeasible, as
-    of `optimize`, relaxations being of the limits as asked.
-
-    **Raises:** `UserError` for a question that cannot be stated or proved.
     """
-    asked = check_confidence(confidence)
-    check_seed(seed)
-    deadline = Deadline(check_seconds(seconds))
-    if regime not in ("certified", "relaxed"):
-        raise UserError(f"confidence: limits are tightened in proofs, and --regime {regime} makes none; leave it out")
-    question = question_of(objective)
-    problem = (question if regime == "certified" else question.continuous).frozen(names_of("freeze", freeze))
-    problem = problem.narrowed(boxes_of(bounds or {}))
     if why := without_lattice(problem):
         raise UserError(f"confidence: {why}: there is no proof to tighten limits in")
     with jax.enable_x64(True):
-        return _Search(problem, asked, deadline, seed, draws, progress, explain).answer()
+        return _Search(problem, asking).answer()
 
 
 @dataclass(frozen=True)
@@ -139,15 +123,13 @@ class _Trial:
 class _Search:
     """Solve, draw, solve again."""
 
-    def __init__(self, problem: Problem, confidence: float, deadline: Deadline, seed: int, draws: int, progress: bool,
-                 explain: bool):  # fmt: skip
-        self.problem, self.confidence, self.deadline = problem, confidence, deadline
-        self.seed, self.draws, self.progress, self.explain = seed, draws, progress, explain
+    def __init__(self, problem: Problem, asking: Asking):
+        self.problem, self.confidence, self.deadline = problem, asking.confidence, asking.deadline
+        self.seed, self.draws, self.progress, self.explain = asking.seed, asking.draws, asking.progress, asking.explain
         self.programmes = Programmes(problem, lattice_of(problem))
         # Above what was asked for by half of what two sets of draws differ by: the promise is counted over fresh ones.
-        self.sure = min(
-            confidence + 0.5 * math.sqrt(2.0 * confidence * (1.0 - confidence) / draws), 0.5 * (1.0 + confidence)
-        )
+        asked = self.confidence
+        self.sure = min(asked + 0.5 * math.sqrt(2.0 * asked * (1.0 - asked) / self.draws), 0.5 * (1.0 + asked))
         self.points: list[np.ndarray] = []
         self.solves = 0
 

@@ -12,17 +12,17 @@ from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.variables import KNOWN
 from hwopt.integers.system import Role
 from hwopt.optim.certified import certified
+from hwopt.study.parts import parts_price
 
 KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
 
 SMALL = {
-    "recompute": "best",
-    "offload": "best",
     "workload": "llama3.1-8b",
     "tokens": 1e12,
     "time_budget_s": 40 * 86400.0,
     "power_budget_w": 1e6,
 }
+BEST = {"recompute": "best", "offload": "best"}
 BOXES = {"tp": (1.0, 2.0), "cp": (1.0, 2.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 2.0), "micro_batch": (1.0, 2.0)}
 
 
@@ -30,6 +30,12 @@ BOXES = {"tp": (1.0, 2.0), "cp": (1.0, 2.0), "pp": (1.0, 2.0), "virtual_stages":
 def problem():
     with jax.enable_x64(True):
         return hwopt.objective("train_cost", **SMALL).problem().narrowed(BOXES)
+
+
+@pytest.fixture(scope="module")
+def answer(problem):
+    with jax.enable_x64(True):
+        return certified(problem)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -66,6 +72,25 @@ def test_a_named_kind_is_kept(problem):
     assert all(lattice.by_name[name].role is Role.kind for name in KINDS)
 
 
+def test_kinds_are_free_in_whole_parts_and_over_hardware_of_any_size_if_asked():
+    """Memory is free there, so that nothing has to be recomputed or offloaded; both words are kept where they are said."""
+    with jax.enable_x64(True):
+        usual, best = (hwopt.objective("train_cost", **SMALL, **more).problem() for more in ({}, BEST))
+    ends = lambda problem: [lattice_of(problem).by_name[name].ends for name in KINDS]
+    free, kept = [(1, 3), (1, 3), (1, 2), (1, 2), (1, 2)], [(1, 1), (1, 3), (1, 1), (1, 1), (1, 1)]
+    assert ends(usual) == ends(best) == ends(best.continuous) == free and ends(usual.continuous) == kept
+    assert "no recomputation, nothing offloaded" in scope_of(usual.continuous)
+    assert "offloaded" not in scope_of(best.continuous)
+
+
+def test_whole_parts_are_held_against_a_plan_of_the_same_kind(problem, answer):
+    with jax.enable_x64(True):
+        price = parts_price(answer)
+    assert price is not None and price.relaxed.objective <= answer.objective and price.share >= 0.0
+    alike = ("recompute_full", "weights_offloaded", "optimizer_offloaded", "activations_offloaded")
+    assert all(float(getattr(price.relaxed.plan, each)) == float(getattr(answer.plan, each)) for each in alike)
+
+
 def test_a_pipeline_shards_no_gradients(problem):
     lattice = lattice_of(problem)
     point = np.array([each.ends[0] for each in lattice.coordinates])
@@ -76,10 +101,9 @@ def test_a_pipeline_shards_no_gradients(problem):
     assert not lattice.valid(point[None])[0]
 
 
-def test_no_design_of_any_kind_beats_the_answer(problem):
+def test_no_design_of_any_kind_beats_the_answer(problem, answer):
     """Neighbours of the proved answer, all kinds and degrees tried with its hardware, by the exact model."""
     with jax.enable_x64(True):
-        answer = certified(problem)
         lattice, model = lattice_of(problem), ExactModel(problem).prepare()
         own = {name: each.value for name, each in answer.design.items()}
         point = lattice.point({each.name: float(each.place.get(answer.built)) for each in problem.variables})

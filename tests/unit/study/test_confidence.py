@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import jax
@@ -21,6 +22,7 @@ from hwopt.study.confidence.tightening import alone, factors, joint, needed
 
 QUESTION = hwopt.objective(
     "train_time", workload="llama3.1-70b", tokens=2e12, power_budget_w=8e6, capex_budget_usd=1.2e8,
+    recompute="none", offload="none",
 )  # fmt: skip
 BOXES = {
     "tp": (8.0, 8.0), "pp": (4.0, 4.0), "virtual_stages": (1.0, 4.0), "micro_batch": (1.0, 1.0),
@@ -158,7 +160,13 @@ def test_the_same_seed_says_the_same(promised):
 
 def test_what_holds_anyway_costs_nothing():
     loose = hwopt.objective(
-        "train_time", workload="llama3.1-70b", tokens=2e12, power_budget_w=1e9, capex_budget_usd=1e12
+        "train_time",
+        workload="llama3.1-70b",
+        tokens=2e12,
+        power_budget_w=1e9,
+        capex_budget_usd=1e12,
+        recompute="none",
+        offload="none",
     )
     answer = confident(loose, 0.9, bounds=BOXES | {"chips": (64.0, 256.0)}, explain=False)
     assert (answer.promise.multiple, answer.promise.solves) == (0.0, 1)
@@ -168,12 +176,33 @@ def test_what_holds_anyway_costs_nothing():
 def test_where_nothing_holds_it_says_so(promised):
     tight = hwopt.objective(
         "train_cost", workload="llama3.1-70b", tokens=2e12, power_budget_w=8e6, capex_budget_usd=1.2e8,
-        time_budget_s=promised[0.8].objective,
+        time_budget_s=promised[0.8].objective, recompute="none", offload="none",
     )  # fmt: skip
     answer = confident(tight, 0.99, bounds=BOXES)
     assert answer.outcome is Outcome.infeasible and answer.promise is None
     for words in ("99 %", "limits are tightened", "relaxed by", "of draws"):
         assert words in answer.infeasibility
+
+
+def test_of_choices_the_best_promise_is_answered(promised):
+    """A branch that is asked alone answers the same; one that is left has a bound above the answer."""
+    choices = {"chip": ["h100-sxm", "h200", "a100-80gb"]}
+    answer = confident(QUESTION, 0.8, bounds=BOXES, choices=choices, explain=False)
+    alone = {
+        chip: confident(replace(QUESTION, chip=chip), 0.8, bounds=BOXES, explain=False) for chip in choices["chip"]
+    }
+    best = min(alone, key=lambda chip: alone[chip].objective)
+    assert answer.chosen == {"chip": best} and answer.outcome is Outcome.proved
+    assert answer.objective == pytest.approx(alone[best].objective, rel=1e-3)
+    assert 0.79 <= answer.promise.probability <= 0.84
+    for branch in answer.choices:
+        known = alone[dict(branch.chosen)["chip"]].objective
+        assert branch.lower_bound <= known * (1.0 + 1e-9)
+        assert (
+            branch.objective == pytest.approx(known, rel=1e-3)
+            if branch.objective
+            else branch.lower_bound >= answer.objective
+        )
 
 
 # What cannot be meant.
@@ -198,7 +227,7 @@ def test_names_of_causes_are_suggested(plain):
         (["--confidence", "0.4"], "at least 0.5"),
         (["--confidence", "1"], "below 1"),
         (["--confidence", "0.9", "--regime", "local"], "local"),
-        (["--confidence", "0.9", "--choices", "chip=h100-sxm|b200"], "--choices"),
+        (["--vary", "hbm=30%", "--choices", "chip=h100-sxm|b200"], "--choices"),
         (["--confidence", "0.9", "--alternatives"], "--alternatives"),
         (["--confidence", "0.9", "--vary", "hbm=30%"], "--vary"),
         (["--vary", "hbm"], "name=share"),
@@ -223,8 +252,10 @@ def test_the_command_prints_the_promise(promised, capsys):
     assert document["promise"]["probability"] == promised[0.8].promise.probability
     assert document["promise"]["without"]["objective"] < document["objective"]["value"]
     with jax.enable_x64(True):
+        from hwopt.report.page.optimum import optimum_page
         from hwopt.report.promise_words import promise_lines
 
-        text = "\n".join(promise_lines(promised[0.8]))
+        text, page = "\n".join(promise_lines(promised[0.8])), optimum_page(promised[0.8], "hwopt optimize")
     for words in ("asked: 80 %", "tightened by", "costs", "capex_budget_usd", "variance", "100,000 draws"):
-        assert words in text
+        assert words in text and (words in page or words == "capex_budget_usd")
+    assert "When the numbers are off" in page

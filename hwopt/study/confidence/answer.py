@@ -1,0 +1,55 @@
+"""Answers that hold with a probability: of one question, or of the best of its choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
+from hwopt.design.problem import Objective, Problem
+from hwopt.errors import UserError
+from hwopt.optim.deadline import Deadline
+from hwopt.optim.solution import Solution
+from hwopt.study.confidence.choosing import confident_choice
+from hwopt.study.confidence.search import DRAWS, Asking, check_confidence, promised
+
+
+def confident(
+    objective: Objective | Problem,
+    confidence: float,
+    *,
+    regime: str = "certified",
+    seconds: float = math.inf,
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
+    seed: int = 0,
+    draws: int = DRAWS,
+    progress: bool = False,
+    explain: bool = True,
+) -> Solution:
+    """The best design whose budgets all hold with a probability, the numbers behind them being off as `causes` says.
+
+    Limits are tightened until draws of the exact model hold all budgets together, and the answer is proved for these limits
+    (`hwopt.study.confidence.search.promised`). Of `choices` the best is answered (`confident_choice`).
+
+    **Arguments:** `confidence` from a half to below 1; `seed` of the `draws`; `regime`, "certified" or "relaxed", and the
+    rest as of `optimize`.
+
+    **Returns:** a `Solution` whose `promise` says what was drawn. Where none holds the tightened limits it is infeasible, as
+    of `optimize`, relaxations being of the limits as asked.
+
+    **Raises:** `UserError` for a question that cannot be stated or proved.
+    """
+    asked = check_confidence(confidence)
+    check_seed(seed)
+    deadline = Deadline(check_seconds(seconds))
+    if regime not in ("certified", "relaxed"):
+        raise UserError(f"confidence: limits are tightened in proofs, and --regime {regime} makes none; leave it out")
+    asking = Asking(asked, deadline, seed, draws, progress, explain)
+    kept, boxes, relaxed = names_of("freeze", freeze), boxes_of(bounds or {}), regime == "relaxed"
+    if choices:
+        check_question(objective, "confident")
+        return confident_choice(objective, choices, asking, relaxed=relaxed, freeze=kept, bounds=boxes)
+    question = question_of(objective)
+    return promised((question.continuous if relaxed else question).frozen(kept).narrowed(boxes), asking)
