@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt.convex.reader import NotDGP
-from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.optim.choices import branches, certified_choice
-from hwopt.optim.solution import Branch, Fate, Solution
+from hwopt.optim.solution import Branch, Fate, Outcome, Solution
 from hwopt.study.confidence.search import Asking, promised
 
 
@@ -42,47 +41,68 @@ def confident_choice(
     if not plain.feasible:
         return plain
     problems = {each.chosen: each.problem for each in questions if each.problem is not None}
-    best, first, rows = None, None, []
+    best, said, rows = None, plain, []
     for branch in sorted(plain.choices, key=_least):
         problem = problems.get(branch.chosen)
         if problem is None or branch.fate is Fate.infeasible:
             rows.append(branch)
-            continue
-        if best is not None and _least(branch) >= best.objective:
+        elif best is not None and _least(branch) >= best.objective:
             rows.append(replace(branch, fate=Fate.beaten, objective=None))
-            continue
-        if asking.deadline.over:
+        elif asking.deadline.over:
             rows.append(replace(branch, fate=Fate.open, objective=None))
-            continue
-        answer = promised(problem, replace(asking, explain=False))
-        first = first or answer
-        rows.append(_row(branch, answer))
-        if answer.feasible and (best is None or answer.objective < best.objective):
-            best = answer
+        else:
+            answer = promised(problem, replace(asking, explain=False), best.objective if best else math.inf)
+            rows.append(_row(branch, answer))
+            said = answer if said is plain else said
+            if answer.promise is not None and (best is None or answer.objective < best.objective):
+                best = answer
     if best is None:
-        assert first is not None
-        return replace(first, choices=tuple(rows))
-    rows = [replace(each, fate=Fate.best) if _is_of(each, best, problems) else each for each in rows]
+        return _none(said, rows, asking)
+    rows = [replace(each, fate=Fate.best) if problems.get(each.chosen) is best.problem else each for each in rows]
     rows.sort(key=lambda each: (each.fate is not Fate.best, each.fate is Fate.refused, _known(each)))
-    asked = f"{len(problems)} combinations of choices, each above this or asked with the promise; of the one shown "
-    scope = best.certificate.scope.replace("global over ", f"global over {asked}", 1)
-    return replace(best, choices=tuple(rows), certificate=replace(best.certificate, scope=scope))
+    return replace(best, choices=tuple(rows), **_covering(best, rows))
 
 
 def _row(branch: Branch, answer: Solution) -> Branch:
     """What became of a branch that was asked with the promise."""
+    bound = answer.certificate.lower_bound
     if not answer.feasible:
-        return replace(branch, fate=Fate.infeasible, objective=None, lower_bound=None)
-    return replace(branch, fate=Fate.beaten, objective=answer.objective, lower_bound=answer.certificate.lower_bound)
+        fate = Fate.infeasible if answer.outcome is Outcome.infeasible else Fate.open
+        return replace(branch, fate=fate, objective=None, lower_bound=bound)
+    return replace(
+        branch, fate=Fate.beaten, objective=answer.objective if answer.promise is not None else None, lower_bound=bound
+    )
 
 
-def _is_of(branch: Branch, best: Solution, problems: Mapping[tuple[tuple[str, str], ...], Problem]) -> bool:
-    return problems.get(branch.chosen) is best.problem
+def _covering(best: Solution, rows: Sequence[Branch]) -> dict[str, Any]:
+    """Outcome and certificate of the best, over all branches."""
+    proof = best.certificate
+    among = (
+        f"global over {sum(each.fate is not Fate.refused for each in rows)} combinations of choices; of the one shown "
+    )
+    proof = replace(proof, scope=proof.scope.replace("global over ", among, 1))
+    left = [each.lower_bound for each in rows if each.fate is Fate.open]
+    if not left:
+        return {"certificate": proof}
+    bounds = [proof.lower_bound, *left]
+    bound = None if None in bounds else min(filter(None, bounds))
+    gap = None if bound is None else best.objective / bound - 1.0
+    return {"certificate": replace(proof, lower_bound=bound, gap=gap), "outcome": Outcome.best_found}
+
+
+def _none(said: Solution, rows: Sequence[Branch], asking: Asking) -> Solution:
+    """No branch holds the promise, or none was known to in time. **Arguments:** `said`: what the first that was asked says."""
+    if all(each.fate in (Fate.infeasible, Fate.refused) for each in rows):
+        return replace(said, choices=tuple(rows))
+    text = f"No design was found whose budgets hold with {100 * asking.confidence:.3g} % before the search stopped."
+    return replace(said, choices=tuple(rows), outcome=Outcome.not_found, infeasibility=text, promise=None)
 
 
 def _least(branch: Branch) -> float:
     """What no design of a branch is below."""
-    return math.inf if branch.lower_bound is None else branch.lower_bound
+    if branch.lower_bound is None:
+        return -math.inf if branch.fate is Fate.open else math.inf
+    return branch.lower_bound
 
 
 def _known(branch: Branch) -> float:

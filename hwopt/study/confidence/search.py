@@ -72,17 +72,20 @@ class Asking:
     explain: bool = True
 
 
-def promised(problem: Problem, asking: Asking) -> Solution:
+def promised(problem: Problem, asking: Asking, beat: float = math.inf) -> Solution:
     """The best design of one question whose budgets all hold with the probability.
 
     Limits are tightened by `exp(-k s)`, s the deviation of what each budget uses to first order, or by what draws of it say where
     it is far from log-normal, and the question with these is proved as any other. k is the least at which draws of the exact
     model hold all budgets together, found by solving, drawing at the design that comes of it, and solving again.
+
+    **Arguments:** `beat`: objective from which an answer is of no use; where no design without a promise is below it, that is
+    returned, and its `promise` is None.
     """
     if why := without_lattice(problem):
         raise UserError(f"confidence: {why}: there is no proof to tighten limits in")
     with jax.enable_x64(True):
-        return _Search(problem, asking).answer()
+        return _Search(problem, asking).answer(beat)
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,12 @@ class _Search:
         self.points: list[np.ndarray] = []
         self.solves = 0
 
-    def answer(self) -> Solution:
+    def answer(self, beat: float) -> Solution:
         ones = np.ones(len(self.problem.budgets))
         plain = self._trial(ones, 0.0, explain=self.explain)
+        bound = plain.solution.certificate.lower_bound
+        if bound is not None and bound >= beat:
+            return plain.solution
         if plain.fixed is None:
             return plain.solution  # the budgets conflict whatever the numbers are
         if plain.probability >= self.sure or not len(ones):

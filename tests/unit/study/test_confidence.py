@@ -14,7 +14,7 @@ from hwopt.cli.app import main
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.optim.certified import values_of
-from hwopt.optim.solution import Outcome
+from hwopt.optim.solution import Fate, Outcome
 from hwopt.study.confidence import confident
 from hwopt.study.confidence.causes import DECLARED, causes_of, named
 from hwopt.study.confidence.draws import Fixed, normals
@@ -203,6 +203,15 @@ def test_of_choices_the_best_promise_is_answered(promised):
             if branch.objective
             else branch.lower_bound >= answer.objective
         )
+
+
+@pytest.mark.parametrize("seconds", [0.01, 5.0])
+def test_choices_that_are_out_of_time_promise_nothing(seconds):
+    choices = {"chip": ["h100-sxm", "a100-80gb", "h200"]}
+    answer = confident(QUESTION, 0.8, bounds=BOXES, choices=choices, seconds=seconds, explain=False)
+    assert answer.outcome in (Outcome.not_found, Outcome.best_found)
+    assert answer.feasible == (answer.promise is not None)
+    assert len(answer.choices) == 3 and any(each.fate is Fate.open for each in answer.choices)
 
 
 # What cannot be meant.

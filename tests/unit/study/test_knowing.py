@@ -18,6 +18,8 @@ FIELDS = {
     "power_budget_w": 8e6,
     "capex_budget_usd": 2e8,
     "time_budget_s": 40 * 86400.0,
+    "recompute": "none",
+    "offload": "none",
 }
 BOXES = {
     "tp": (8.0, 8.0), "pp": (3.0, 4.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0), "chips_per_rack": (8.0, 24.0),
