@@ -8,6 +8,7 @@ so that a plan always uses every chip, every replica gets the same work, and dom
 Serving: replicas of one or two groups of chips, their plans and batches.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial, reduce, singledispatch
 from typing import Any, NamedTuple
@@ -76,6 +77,19 @@ def without_lattice(problem: Problem) -> str:
 KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
 """Counts of a training plan that stand for kinds: what is recomputed, sharded, kept in another memory."""
 
+_LATE = 1e-3
+_TOLD_APART = {
+    "recompute": math.inf,
+    "zero": math.inf,
+    "weights_tier": _LATE,
+    "optimizer_tier": _LATE,
+    "activations_tier": _LATE,
+}
+"""What splitting kinds promises, as a logarithm. Recomputing costs a third more time, which discards a box at once; what waits in
+the pool costs little or nothing, and a search in each memory is the same search again: these are told apart where little else is
+left. Programmes of the default question: with all kinds first 25,395, all at 0.02 14,995, so 14,253. Of gpt-oss-120b on H200: 40 %
+short of a proof after 9,300 with all first, 39 % after 25,400 with all at 0.02, proved within 17,000 so."""
+
 LEAST_CONTEXT_TOKENS = 1024
 """Tokens of a sequence that context parallelism leaves a chip at least: below, its ring passes outlast their attention."""
 
@@ -120,7 +134,7 @@ def _training_system(ranges: Ranges) -> System:
         integer("tp", of("tp"), among=_tensor_degrees(ranges), role=Role.root, near=3),
         integer("cp", of("cp"), among=contexts(sequence), role=Role.root, near=1),
         integer("ep", of("ep"), among=divisors(experts), role=Role.root, pseudo_cost=0.05),
-        *(integer(name, of(name), role=Role.kind) for name in KINDS),
+        *(integer(name, of(name), role=Role.kind, pseudo_cost=_TOLD_APART[name]) for name in KINDS),
         *shape,
         integer("pp", of("pp"), pseudo_cost=0.02, near=8),
         integer("micro_batch", of("micro_batch"), pseudo_cost=0.01, near=2),

@@ -27,11 +27,6 @@ than with none (43,232 of 50,332), and the same answer. Others were not tried on
 AGAIN = (1e-6, 1e-5)
 """Gaps to which points are solved that the usual one leaves unresolved: where budgets conflict but for a hair, steps stall."""
 
-KIND = 0.02
-"""What telling kinds apart promises, as a logarithm: bounds of all kinds at once discard most of what is far from the best, where
-trees of single kinds each repeat it. Programmes of the default question, with kinds first 25,395; 0.01: 20,911; 0.015: 19,305;
-0.02: 14,995; 0.03: 16,414; 0.05: 18,891; 0.1: 34,442; learned from gains as of other coordinates: 26,341."""
-
 PARTS = 2
 """Parts into which a box is split along one coordinate."""
 
@@ -135,7 +130,8 @@ class Search:
     splits: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.gains = _BELIEF * np.array([each.pseudo_cost for each in self.lattice.coordinates])
+        costs = [0.0 if each.role is Role.kind else each.pseudo_cost for each in self.lattice.coordinates]
+        self.gains = _BELIEF * np.array(costs)
         self.splits = np.full(len(self.lattice.names), _BELIEF)
 
     @property
@@ -272,8 +268,10 @@ class Search:
     def split(self, boxes: Boxes) -> Split:
         """Each box in parts along the coordinate that promises most."""
         width = np.log(boxes.high / np.maximum(boxes.low, 1))
-        kinds = np.array([each.role is Role.kind for each in self.lattice.coordinates])
-        promise = np.where(kinds, np.where(width > 0, KIND, 0.0), width * (self.gains / self.splits))
+        kinds = [column for column, each in enumerate(self.lattice.coordinates) if each.role is Role.kind]
+        promise = width * (self.gains / self.splits)
+        declared = np.array([self.lattice.coordinates[column].pseudo_cost for column in kinds])
+        promise[:, kinds] = np.where(width[:, kinds] > 0, declared, 0.0)  # not learned: see the lattice
         columns = promise.argmax(axis=1)
         pieces, parents = self.lattice.split(boxes, columns, PARTS)
         return Split(boxes, columns, pieces, parents)
