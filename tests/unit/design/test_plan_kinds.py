@@ -72,7 +72,7 @@ def test_a_named_kind_is_kept(problem):
     assert all(lattice.by_name[name].role is Role.kind for name in KINDS)
 
 
-def test_kinds_are_free_in_whole_parts_and_over_hardware_of_any_size_if_asked():
+def test_kinds_are_free_of_dense_models_in_whole_parts_and_elsewhere_if_asked():
     """Memory is free there, so that nothing has to be recomputed or offloaded; both words are kept where they are said."""
     with jax.enable_x64(True):
         usual, best = (hwopt.objective("train_cost", **SMALL, **more).problem() for more in ({}, BEST))
@@ -81,6 +81,11 @@ def test_kinds_are_free_in_whole_parts_and_over_hardware_of_any_size_if_asked():
     assert ends(usual) == ends(best) == ends(best.continuous) == free and ends(usual.continuous) == kept
     assert "no recomputation, nothing offloaded" in scope_of(usual.continuous)
     assert "offloaded" not in scope_of(best.continuous)
+    with jax.enable_x64(True):
+        experts, asked = (
+            hwopt.objective("train_cost", workload="deepseek-v3", **more).problem() for more in ({}, BEST)
+        )
+    assert ends(experts) == kept and ends(asked) == free
 
 
 def test_whole_parts_are_held_against_a_plan_of_the_same_kind(problem, answer):
