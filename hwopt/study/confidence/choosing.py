@@ -66,9 +66,10 @@ def confident_choice(
 def _row(branch: Branch, answer: Solution) -> Branch:
     """What became of a branch that was asked with the promise."""
     bound = answer.certificate.lower_bound
+    if answer.outcome is Outcome.infeasible:
+        return replace(branch, fate=Fate.infeasible, objective=None, lower_bound=None)
     if not answer.feasible:
-        fate = Fate.infeasible if answer.outcome is Outcome.infeasible else Fate.open
-        return replace(branch, fate=fate, objective=None, lower_bound=bound)
+        return replace(branch, fate=Fate.open, objective=None)
     return replace(
         branch, fate=Fate.beaten, objective=answer.objective if answer.promise is not None else None, lower_bound=bound
     )
@@ -77,9 +78,8 @@ def _row(branch: Branch, answer: Solution) -> Branch:
 def _covering(best: Solution, rows: Sequence[Branch]) -> dict[str, Any]:
     """Outcome and certificate of the best, over all branches."""
     proof = best.certificate
-    among = (
-        f"global over {sum(each.fate is not Fate.refused for each in rows)} combinations of choices; of the one shown "
-    )
+    asked = sum(each.fate is not Fate.refused for each in rows)
+    among = f"global over {asked} combinations of choices; of the one shown "
     proof = replace(proof, scope=proof.scope.replace("global over ", among, 1))
     left = [each.lower_bound for each in rows if each.fate is Fate.open]
     if not left:
