@@ -193,9 +193,9 @@ class Problem:
     def kept_at(self, values: Mapping[str, float]) -> Problem:
         """The same question with variables at given values, inside its boxes or not. **Arguments:** `values`, SI, by name."""
         kept = {name: (value, value) for name, value in values.items()}
-        return replace(
-            self, variables=tuple(each.bounded(*kept.get(each.name, (None, None))) for each in self.variables)
-        )
+        variables = tuple(each.bounded(*kept.get(each.name, (None, None))) for each in self.variables)
+        relaxation = None if self.relaxation is None else self.relaxation.kept_at(values)
+        return replace(self, variables=variables, relaxation=relaxation)
 
     def _knows(self, name: str) -> bool:
         """Whether it is a variable or a category of them."""

@@ -186,11 +186,10 @@ def test_where_nothing_holds_it_says_so(promised):
 
 def test_of_choices_the_best_promise_is_answered(promised):
     """A branch that is asked alone answers the same; one that is left has a bound above the answer."""
-    choices = {"chip": ["h100-sxm", "h200", "a100-80gb"]}
+    choices = {"chip": ["h100-sxm", "a100-80gb"]}
     answer = confident(QUESTION, 0.8, bounds=BOXES, choices=choices, explain=False)
-    alone = {
-        chip: confident(replace(QUESTION, chip=chip), 0.8, bounds=BOXES, explain=False) for chip in choices["chip"]
-    }
+    other = confident(replace(QUESTION, chip="a100-80gb"), 0.8, bounds=BOXES, explain=False)
+    alone = {QUESTION.chip: promised[0.8], "a100-80gb": other}
     best = min(alone, key=lambda chip: alone[chip].objective)
     assert answer.chosen == {"chip": best} and answer.outcome is Outcome.proved
     assert answer.objective == pytest.approx(alone[best].objective, rel=1e-3)
@@ -198,11 +197,10 @@ def test_of_choices_the_best_promise_is_answered(promised):
     for branch in answer.choices:
         known = alone[dict(branch.chosen)["chip"]].objective
         assert branch.lower_bound <= known * (1.0 + 1e-9)
-        assert (
-            branch.objective == pytest.approx(known, rel=1e-3)
-            if branch.objective
-            else branch.lower_bound >= answer.objective
-        )
+        if branch.objective is None:
+            assert branch.lower_bound >= answer.objective
+        else:
+            assert branch.objective == pytest.approx(known, rel=1e-3)
 
 
 @pytest.mark.parametrize("seconds", [0.01, 5.0])
@@ -266,5 +264,5 @@ def test_the_command_prints_the_promise(promised, capsys):
 
         text, page = "\n".join(promise_lines(promised[0.8])), optimum_page(promised[0.8], "hwopt optimize")
     for words in ("asked: 80 %", "tightened by", "costs", "capex_budget_usd", "variance", "100,000 draws"):
-        assert words in text and (words in page or words == "capex_budget_usd")
+        assert words in text and words in page
     assert "When the numbers are off" in page
