@@ -1,6 +1,7 @@
 """Processes at one store: strangers are kept out by a lock, those of one sweep take turns under JAX's distributed runtime."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,11 +36,22 @@ def join(coordinator: str | None = None, count: int | None = None, index: int | 
 
 
 def wait(where: str) -> None:
-    """Wait until every process is here."""
-    if jax.process_count() > 1:
-        from jax.experimental import multihost_utils
+    """Wait until every process is here, however long the others take; a process that dies ends the wait of all.
 
-        multihost_utils.sync_global_devices(f"hwopt {where}")
+    At the coordinator's barrier: JAX's public one is a collective, which between CPUs needs connections of its own that time out
+    on busy machines.
+    """
+    if jax.process_count() > 1:
+        from jax._src import distributed
+
+        client = distributed.global_state.client
+        assert client is not None
+        client.wait_at_barrier(f"hwopt {next(_BARRIERS)} {where}", LONGEST_WAIT_MS)
+
+
+LONGEST_WAIT_MS = 30 * 86_400_000
+_BARRIERS = itertools.count()
+"""Numbers of barriers, the same in every process: a barrier is passed once."""
 
 
 def in_turn(prepare: Callable[[], T]) -> T:
