@@ -21,9 +21,10 @@ BATCH_ROOM = 0.05
 critical batch is known no better than that)."""
 
 BEST, NONE = "best", "none"
-"""Recomputation, or offloading, that the search chooses, and neither. Where neither word is said it is the best in whole parts of a
-dense model; none over hardware of any size, which has memory to its liking, and of models with experts: the lattices of both are
-more than a search has time for (DeepSeek-V3 on H800: 20 % short of a proof after 42,000 programmes)."""
+"""Recomputation, or offloading, that the search chooses, and neither. Where neither word is said it is the best in whole parts;
+none over hardware of any size, which has memory to its liking. Of models with experts nothing is offloaded unless it is asked for:
+with experts' degrees these lattices are more than a search has time for (DeepSeek-V3 on H800: 20 % short of a proof after 42,000
+programmes; with recomputation alone proved within 29,013)."""
 
 OFFLOADS = ("optimizer", "activations", "weights")
 
@@ -44,7 +45,8 @@ _CHOICES = CHOICES | {
     "lines": "what joins them, else continental",
     "local_steps": "steps between their exchanges; 1 is synchronous",
     "law": "how loss follows from parameters, tokens and batch",
-    "recompute": "activations computed again in the backward pass: none, selective, full; best: what is; default as of offload",
+    "recompute": "activations computed again in the backward pass: none, selective, full; best: what is; default: "
+    "that in whole parts, else none",
     "sequence_length": "tokens a sequence",
     "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
@@ -128,7 +130,8 @@ class TrainingQuestion(MachineQuestion):
         pooled = _POOL if has_pool and self.offload != NONE and float(cluster.pool.usd_per_byte) > 0.0 else ()
         hardware = self._hardware(template, continuous)
         experts = float(run.model.experts)
-        usual = NONE if continuous or experts else BEST
+        usual = NONE if continuous else BEST
+        tiers = tuple(f"{part}_tier" for part in OFFLOADS) if has_pool else ()
         degrees = (variable("ep", 1.0, experts),) if experts > 1 else ()
         budgets = self._budgets()
         return Problem(
@@ -140,7 +143,7 @@ class TrainingQuestion(MachineQuestion):
                 *hardware,
                 *(KNOWN[name] for name in (*pooled, *_PLAN)),
                 *_chosen(("recompute",), self.recompute, usual),
-                *_chosen(tuple(f"{part}_tier" for part in OFFLOADS) if has_pool else (), self.offload, usual),
+                *_chosen(tiers, self.offload, NONE if experts else usual),
                 *degrees,
                 *self._workload_variables(),
             ),

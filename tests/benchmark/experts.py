@@ -1,8 +1,9 @@
 """Ten questions of models with experts, each proved over the whole lattice: answers, gaps and seconds. From the top of a checkout:
 
-    python -m tests.benchmark.experts            # writes results/reference/experts.txt; fifteen minutes
+    python -m tests.benchmark.experts            # writes results/reference/experts.txt; ten minutes
 
-Each is asked as `hwopt optimize` asks it: no box is narrowed, context and expert parallelism, sharding and hardware are free.
+Each is asked as `hwopt optimize` asks it: no box is narrowed, context and expert parallelism, sharding,
+recomputation and hardware are free.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ QUESTIONS = (
     ("train_cost", MIDDLE | {"workload": "gpt-oss-120b", "chip": "gb200"}),
     ("serve_cost", {"workload": "gpt-oss-120b", "chip": "h200"}),
 )
-SHOWN = ("chips", "tp", "cp", "pp", "ep", "zero")
+SHOWN = ("chips", "tp", "cp", "pp", "ep", "zero", "recompute")
 
 
 def row(objective: str, fields: dict) -> str:
