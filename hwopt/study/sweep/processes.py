@@ -10,7 +10,7 @@ from typing import TypeVar
 import jax
 
 from hwopt.errors import UserError
-from hwopt.leftovers import removed_behind
+from hwopt.leftovers import pause, removed_behind
 
 T = TypeVar("T")
 
@@ -72,37 +72,60 @@ def alone(folder: Path) -> Iterator[None]:
     **Raises:** `UserError` where another process writes there.
     """
     path = folder.with_name(f".{folder.name}.lock")
-    handle = _locked(path, folder)
-    if handle is None:
-        yield
-        return
+    handles: list[int] = []
     try:
-        with removed_behind(path.unlink):
+        with removed_behind(lambda: _remove(path, handles)):  # told before there is a file to leave behind
+            _lock(path, folder, handles)
             yield
     finally:
-        os.close(handle)
+        for handle in handles:
+            os.close(handle)
 
 
-def _locked(path: Path, folder: Path) -> int | None:
-    """A lock's handle; None where machine or file system have no locks."""
+def _lock(path: Path, folder: Path, handles: list[int]) -> None:
+    """Add the handle of a lock; none where machine or file system have no locks."""
     while True:
+        pause()
         try:
             import fcntl
 
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            handles.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
         except (ImportError, OSError):
-            return None
+            return
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.exists(path) and os.stat(path).st_ino == os.fstat(handle).st_ino:
-                return handle
+            fcntl.flock(handles[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, handles[-1]):
+                return
         except BlockingIOError:
-            os.close(handle)
+            os.close(handles.pop())
             raise UserError(
                 f"sweep: another process is writing to {folder}; wait for it, or choose another --out"
             ) from None
         except OSError:
+            os.close(handles.pop())
+            return
+        os.close(handles.pop())  # its holder removed the file meanwhile
+
+
+def _remove(path: Path, handles: list[int]) -> None:
+    """Remove a lock that is this sweep's or, where the sweep is stopped on its way to it, nobody's.
+
+    **Raises:** `OSError` where it is another's, or there is none.
+    """
+    import fcntl
+
+    held = list(handles)
+    handle = held[-1] if held else os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(path, handle):
+            path.unlink()
+    finally:
+        if not held:
             os.close(handle)
-            return None
-        os.close(handle)  # its holder removed the file meanwhile
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether an open file is the one of that name."""
+    return os.path.exists(path) and os.stat(path).st_ino == os.fstat(handle).st_ino

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -16,7 +17,9 @@ import pytest
 import hwopt
 from hwopt import leftovers
 from hwopt.cli import app
+from hwopt.errors import UserError
 from hwopt.report.page import files
+from hwopt.study.sweep.processes import alone
 
 SWEEP = ["sweep", "train_time", "--samples", "8e6", "--no-figures", "--out", "store", "--report", "page.html"]
 
@@ -91,6 +94,34 @@ def test_a_signal_ends_a_sweep_at_once_with_one_line_and_without_leftovers(numbe
     if moment == "a block is done":
         assert "finished blocks are kept; the same command goes on" in err
     assert not hidden(tmp_path)
+
+
+@pytest.mark.parametrize(("module", "name"), [(os, "open"), (fcntl, "flock"), (os, "fstat")])
+def test_a_lock_is_not_left_wherever_the_sweep_is_stopped(module, name, tmp_path, monkeypatch):
+    """Ended just after each step of taking it, before the program knows that the step is done."""
+    real = getattr(module, name)
+
+    def stopped(*arguments):
+        real(*arguments)
+        monkeypatch.setattr(module, name, real)
+        leftovers.remove_all()
+        assert not hidden(tmp_path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(leftovers, "_ENDING", threading.Event())
+    monkeypatch.setattr(module, name, stopped)
+    with pytest.raises(KeyboardInterrupt), alone(tmp_path / "store"):
+        pass
+
+
+def test_a_lock_of_another_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(leftovers, "_ENDING", threading.Event())
+    with alone(tmp_path / "store"):
+        path = tmp_path / ".store.lock"
+        with pytest.raises(UserError, match="another process is writing"), alone(tmp_path / "store"):
+            pass
+        assert path.exists()
+    assert not path.exists()
 
 
 def test_a_signal_that_is_not_to_be_heard_is_not(started):
