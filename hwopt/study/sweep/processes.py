@@ -46,10 +46,11 @@ def wait(where: str) -> None:
 
         client = distributed.global_state.client
         assert client is not None
-        client.wait_at_barrier(f"hwopt {next(_BARRIERS)} {where}", LONGEST_WAIT_MS)
+        client.wait_at_barrier(f"hwopt {next(_BARRIERS)} {where}", _LONGEST_WAIT_MS)
 
 
-LONGEST_WAIT_MS = 30 * 86_400_000
+_LONGEST_WAIT_MS = 30 * 86_400_000
+"""A month, longer than any sweep: a barrier wants a number."""
 _BARRIERS = itertools.count()
 """Numbers of barriers, the same in every process: a barrier is passed once."""
 
