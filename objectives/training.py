@@ -22,9 +22,7 @@ critical batch is known no better than that)."""
 
 BEST, NONE = "best", "none"
 """Recomputation, or offloading, that the search chooses, and neither. Where neither word is said it is the best in whole parts;
-none over hardware of any size, which has memory to its liking. Of models with experts nothing is offloaded unless it is asked for:
-with experts' degrees these lattices are more than a search has time for (DeepSeek-V3 on H800: 20 % short of a proof after 42,000
-programmes; with recomputation alone proved within 29,013)."""
+none over hardware of any size, which has memory to its liking."""
 
 OFFLOADS = ("optimizer", "activations", "weights")
 
@@ -40,8 +38,8 @@ _BUDGETS = {
 
 _CHOICES = CHOICES | {
     "pool": "memory beyond HBM, else what the chip's servers have",
-    "offload": "what waits there: none, or optimizer, activations, weights, with + between; best: what is; default best for a "
-    "dense model in whole parts, else none",
+    "offload": "what waits there: none, or optimizer, activations, weights, with + between; best: what is; default: that in "
+    "whole parts, else none",
     "lines": "what joins them, else continental",
     "local_steps": "steps between their exchanges; 1 is synchronous",
     "law": "how loss follows from parameters, tokens and batch",
@@ -143,7 +141,7 @@ class TrainingQuestion(MachineQuestion):
                 *hardware,
                 *(KNOWN[name] for name in (*pooled, *_PLAN)),
                 *_chosen(("recompute",), self.recompute, usual),
-                *_chosen(tiers, self.offload, NONE if experts else usual),
+                *_chosen(tiers, self.offload, usual),
                 *degrees,
                 *self._workload_variables(),
             ),

@@ -34,8 +34,9 @@ class Integer:
     **Arguments:** `among`: the only values it may have, ascending, within `lower` and `upper`; None: all between; `pseudo_cost`:
     what a bound is expected to gain per factor of e by which the coordinate narrows, before a search has seen any; `reach`: of a
     count, how many steps below and above a relaxed value are tried; `fills`: of a count, whether the most that is allowed is
-    tried too; `sided`: of a shape, whether both integers beside a relaxed value are tried; `near`, `rounding`: how many values next
-    to a wanted one are tried where nothing is bounded, and whether only those above (1) or below (-1).
+    tried too; `sided`: of a shape, whether both integers beside a relaxed value are tried; `stepped`: of a shape, whether bounds
+    say little until it is a point; `near`, `rounding`: how many values next to a wanted one are tried where nothing is bounded,
+    and whether only those above (1) or below (-1).
     """
 
     name: str
@@ -47,6 +48,7 @@ class Integer:
     reach: tuple[int, int] = (0, 1)
     fills: bool = False
     sided: bool = False
+    stepped: bool = False
     near: int = 1
     rounding: int = 0
 

@@ -15,7 +15,7 @@ import numpy as np
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.dives import CANDIDATES, LOOKED, around, best_of_kinds, climb, dive, leaves
+from hwopt.optim.dives import CANDIDATES, around, best_of_kinds, climb, dive, leaves, look
 from hwopt.optim.programmes import Programmes
 
 TOLERANCE = 9e-5
@@ -111,7 +111,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchR
     split: Split | None = None
     leaves(work, designs)
     yield result
-    dive(work, lattice.looked_at(initial).some(LOOKED))
+    look(work, initial)
     climb(work)
     while len(boxes):
         known = work.bound(boxes)

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwopt.integers.boxes import Boxes
+from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.system import Role, System
 from hwopt.optim.branching import Search
 
 CANDIDATES = 48
 """Boxes that a dive starts from."""
+
+CHOICES = 96
+"""Choices of roots and kinds that the first look is among."""
 
 ROUNDS = 10
 """Splits of counts in a dive: from thousands to single ones in halves."""
@@ -34,7 +37,7 @@ def dive(work: Search, boxes: Boxes) -> None:
     """
     lattice = work.lattice
     counts = [lattice.at[name] for name in lattice.counts]
-    boxes = work.fresh(boxes)
+    boxes = work.fresh(apart(lattice, boxes))
     if not len(boxes):
         return
     known = work.bound(boxes)
@@ -60,6 +63,44 @@ def dive(work: Search, boxes: Boxes) -> None:
         boxes = work.fresh(halves)
 
 
+def look(work: Search, initial: Boxes) -> None:
+    """The first designs: where they are expected, of those choices of roots and kinds that bounds think most of."""
+    lattice = work.lattice
+    every = lattice.looked_at(initial)
+    if len(every) > LOOKED:
+        told = _told_apart(lattice)
+        _, first, choice = np.unique(every.low[:, told], axis=0, return_index=True, return_inverse=True)
+        low, high = (
+            np.array([[each.ends[end] for each in lattice.coordinates]] * len(first), np.int64) for end in (0, 1)
+        )
+        low[:, told] = high[:, told] = every.low[first][:, told]
+        whole, rows = lattice.propagate(Boxes(low, high))
+        lower = np.full(len(first), np.inf)
+        lower[rows] = work.bound(whole).lower
+        best = np.argsort(lower, kind="stable")[:CHOICES]
+        every = every[np.isin(choice.ravel(), best[np.isfinite(lower[best])])]
+    dive(work, every.some(LOOKED))
+
+
+def _told_apart(lattice: System) -> list[int]:
+    """Columns of roots and kinds."""
+    return [column for column, each in enumerate(lattice.coordinates) if each.role in (Role.root, Role.kind)]
+
+
+def apart(lattice: System, boxes: Boxes) -> Boxes:
+    """Boxes with every choice of the kinds that they leave open: what a box relaxes between two kinds is near neither."""
+    for column, each in enumerate(lattice.coordinates):
+        if each.role is Role.kind:
+            parts = []
+            for value in lattice.values_of(each):
+                held = boxes[(boxes.low[:, column] <= value) & (value <= boxes.high[:, column])]
+                low, high = held.low.copy(), held.high.copy()
+                low[:, column] = high[:, column] = value
+                parts.append(Boxes(low, high))
+            boxes = joined(parts)
+    return lattice.propagate(boxes)[0]
+
+
 def best_of_kinds(lattice: System, boxes: Boxes, lower: np.ndarray) -> np.ndarray:
     """Numbers of the boxes that may hold something: the best of each choice of roots and kinds, then the second best, and so on.
 
@@ -67,8 +108,7 @@ def best_of_kinds(lattice: System, boxes: Boxes, lower: np.ndarray) -> np.ndarra
     """
     order = np.argsort(lower, kind="stable")
     order = order[np.isfinite(lower[order])]
-    apart = [column for column, each in enumerate(lattice.coordinates) if each.role in (Role.root, Role.kind)]
-    _, choice = np.unique(boxes.low[order][:, apart], axis=0, return_inverse=True)
+    _, choice = np.unique(boxes.low[order][:, _told_apart(lattice)], axis=0, return_inverse=True)
     rank, seen = np.zeros(len(order), int), dict[int, int]()
     for i, each in enumerate(choice.ravel().tolist()):
         rank[i] = seen[each] = seen.get(each, -1) + 1
@@ -76,26 +116,58 @@ def best_of_kinds(lattice: System, boxes: Boxes, lower: np.ndarray) -> np.ndarra
 
 
 def climb(work: Search) -> None:
-    """Look beside the best design, where one or two of its roots or kinds are others, until that finds nothing better."""
-    while work.result.point is not None:
-        before = work.result.value
-        dive(work, work.lattice.propagate(neighbours(work.lattice, work.result.point).some(LOOKED))[0])
-        if work.result.value >= before:
-            return
+    """Look beside the best design, at other kinds, other shapes, and both, until none of these finds anything better."""
+    steps = (of_one_shape, of_other_shapes, of_other_kinds)
+    left = list(steps)
+    while left and work.result.point is not None:
+        before, beside = work.result.value, left.pop(0)
+        dive(work, work.lattice.propagate(beside(work.lattice, work.result.point).some(LOOKED))[0])
+        if work.result.value < before:
+            left = list(steps)
 
 
-def neighbours(lattice: System, point: np.ndarray) -> Boxes:
+def of_one_shape(lattice: System, point: np.ndarray) -> Boxes:
+    """Boxes of a point's own shape in which up to two roots or kinds have other values: bounds tell more of them."""
+    boxes = of_other_kinds(lattice, point)
+    for column, each in enumerate(lattice.coordinates):
+        if each.stepped:
+            boxes.low[:, column] = boxes.high[:, column] = point[column]
+    return boxes
+
+
+def of_other_kinds(lattice: System, point: np.ndarray) -> Boxes:
     """Boxes around a point in which up to two roots or kinds have other values, the rest of its shape is near, counts are free."""
+    wide, others = _near(lattice, point), []
+    for column, each in enumerate(lattice.coordinates):
+        if each.role in (Role.root, Role.kind):
+            others += [(column, value) for value in lattice.values_of(each) if value != point[column]]
+    pairs = (pair for pair in itertools.combinations(others, 2) if pair[0][0] != pair[1][0])
+    return _changed(wide, [(), *itertools.combinations(others, 1), *pairs])
+
+
+def of_other_shapes(lattice: System, point: np.ndarray) -> Boxes:
+    """Boxes around a point that each hold one shape near its own, of the same roots and kinds; sizes are near, counts are free."""
+    wide, choices = _near(lattice, point), []
+    for column, each in enumerate(lattice.coordinates):
+        if each.stepped:
+            values = range(wide.low[0, column], wide.high[0, column] + 1)
+            choices.append([(column, value) for value in values if each.values is None or value in each.values])
+    return _changed(wide, list(itertools.product(*choices)))
+
+
+def _near(lattice: System, point: np.ndarray) -> Boxes:
+    """The box of a point's roots and kinds whose shapes are near it and whose counts are free."""
     low, high = (np.array([[each.ends[end] for each in lattice.coordinates]], np.int64) for end in (0, 1))
     wide = around(lattice, Boxes(low, high), point[None].astype(float), _NEAR)
-    others = []
     for column, each in enumerate(lattice.coordinates):
         if each.role in (Role.root, Role.kind):
             wide.low[:, column] = wide.high[:, column] = point[column]
-            others += [(column, value) for value in lattice.values_of(each) if value != point[column]]
-    pairs = (pair for pair in itertools.combinations(others, 2) if pair[0][0] != pair[1][0])
-    changes = [(), *itertools.combinations(others, 1), *pairs]
-    low, high = (np.repeat(end, len(changes), axis=0) for end in (wide.low, wide.high))
+    return wide
+
+
+def _changed(box: Boxes, changes: Sequence[Sequence[tuple[int, int]]]) -> Boxes:
+    """A box with some coordinates at other values, one for each change: pairs of coordinate and value."""
+    low, high = (np.repeat(end, len(changes), axis=0) for end in (box.low, box.high))
     for row, change in enumerate(changes):
         for column, value in change:
             low[row, column] = high[row, column] = value

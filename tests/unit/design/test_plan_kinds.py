@@ -73,7 +73,7 @@ def test_a_named_kind_is_kept(problem):
 
 
 def test_kinds_are_free_in_whole_parts_and_elsewhere_if_asked():
-    """Memory is free over hardware of any size, and what experts offload takes a search too long; what is said is kept."""
+    """Memory is free over hardware of any size; what is said is kept. Models with experts are no exception."""
     with jax.enable_x64(True):
         usual, best = (hwopt.objective("train_cost", **SMALL, **more).problem() for more in ({}, BEST))
     ends = lambda problem: [lattice_of(problem).by_name[name].ends for name in KINDS]
@@ -82,10 +82,7 @@ def test_kinds_are_free_in_whole_parts_and_elsewhere_if_asked():
     assert "no recomputation, nothing offloaded" in scope_of(usual.continuous)
     assert "offloaded" not in scope_of(best.continuous)
     with jax.enable_x64(True):
-        experts, asked = (
-            hwopt.objective("train_cost", workload="deepseek-v3", **more).problem() for more in ({}, BEST)
-        )
-    assert ends(experts) == [(1, 3), *kept[1:]] and ends(asked) == free
+        assert ends(hwopt.objective("train_cost", workload="deepseek-v3").problem()) == free
 
 
 def test_whole_parts_are_held_against_a_plan_of_the_same_kind(answer):
