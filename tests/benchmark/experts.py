@@ -3,7 +3,7 @@
     python -m tests.benchmark.experts            # writes results/reference/experts.txt; ten minutes
 
 Each is asked as `hwopt optimize` asks it: no box is narrowed, context and expert parallelism, sharding,
-recomputation and hardware are free.
+recomputation, offloading and hardware are free.
 """
 
 from __future__ import annotations
