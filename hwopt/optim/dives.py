@@ -70,16 +70,20 @@ def look(work: Search, initial: Boxes) -> None:
     if len(every) > LOOKED:
         told = _told_apart(lattice)
         _, first, choice = np.unique(every.low[:, told], axis=0, return_index=True, return_inverse=True)
-        low, high = (
-            np.array([[each.ends[end] for each in lattice.coordinates]] * len(first), np.int64) for end in (0, 1)
-        )
-        low[:, told] = high[:, told] = every.low[first][:, told]
-        whole, rows = lattice.propagate(Boxes(low, high))
+        boxes = _whole(lattice, len(first))
+        boxes.low[:, told] = boxes.high[:, told] = every.low[first][:, told]
+        whole, rows = lattice.propagate(boxes)
         lower = np.full(len(first), np.inf)
         lower[rows] = work.bound(whole).lower
         best = np.argsort(lower, kind="stable")[:CHOICES]
         every = every[np.isin(choice.ravel(), best[np.isfinite(lower[best])])]
     dive(work, every.some(LOOKED))
+
+
+def _whole(lattice: System, count: int) -> Boxes:
+    """So many boxes of all that there is."""
+    low, high = (np.array([[each.ends[end] for each in lattice.coordinates]] * count, np.int64) for end in (0, 1))
+    return Boxes(low, high)
 
 
 def _told_apart(lattice: System) -> list[int]:
@@ -157,8 +161,7 @@ def of_other_shapes(lattice: System, point: np.ndarray) -> Boxes:
 
 def _near(lattice: System, point: np.ndarray) -> Boxes:
     """The box of a point's roots and kinds whose shapes are near it and whose counts are free."""
-    low, high = (np.array([[each.ends[end] for each in lattice.coordinates]], np.int64) for end in (0, 1))
-    wide = around(lattice, Boxes(low, high), point[None].astype(float), _NEAR)
+    wide = around(lattice, _whole(lattice, 1), point[None].astype(float), _NEAR)
     for column, each in enumerate(lattice.coordinates):
         if each.role in (Role.root, Role.kind):
             wide.low[:, column] = wide.high[:, column] = point[column]
