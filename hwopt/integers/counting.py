@@ -1,9 +1,10 @@
 """How many points a system has: most coordinates in closed form, only those that several relations share one by one."""
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,20 +12,41 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import Divides, Nested, Relation, When, inward
 from hwopt.integers.system import Integer, Role, System
 
+_SLICE = 20_000
+"""Points of a grid that take as long as what comes with each."""
+
 _GRID = 400_000
 """Points of the shared coordinates that are looked at in one go: what a processor's cache holds takes half the time."""
 
 
-def count(system: System) -> float:
+class Count(NamedTuple):
+    """Points that a system has, or had when counting was given up: these at least. It reads as such in words."""
+
+    points: float
+    complete: bool
+
+    def __str__(self) -> str:
+        return f"{self.points:,.0f}" if self.complete else f"more than {self.points:,.0f}"
+
+
+def count(system: System, effort: float = math.inf) -> Count:
     """Valid points of a system.
 
     Conditions are resolved into cases; in each, values of the coordinates that keep the others apart are gone through, and
     what is left to each of the others multiplies.
+
+    **Arguments:** `effort`: points of such grids that are looked at, at most; not a time, so that words are the same on every
+    machine.
     """
+    points = looked_at = 0.0
     boxes = system.initial_boxes()
-    return sum(
-        _count(case, boxes[i : i + 1]) for case in _cases(system) for i in range(len(boxes)) if len(case.coordinates)
-    )
+    for case in _cases(system):
+        for i in range(len(boxes) if case.coordinates else 0):
+            for found, size in _counts(case, boxes[i : i + 1]):
+                points, looked_at = points + found, looked_at + size
+                if looked_at > effort:
+                    return Count(points, complete=False)
+    return Count(points, complete=True)
 
 
 def _cases(system: System) -> Iterator[System]:
@@ -47,15 +69,15 @@ def _cases(system: System) -> Iterator[System]:
             yield System(tuple(replace(each, lower=low, upper=high) for each, (low, high) in pairs), tuple(relations))
 
 
-def _count(system: System, box: Boxes) -> float:
-    """Valid points of one box of a system without conditions."""
+def _counts(system: System, box: Boxes) -> Iterator[tuple[float, int]]:
+    """Valid points of one box of a system without conditions, part by part, and the size of the grid behind each."""
     low = np.maximum(box.low, [[each.ends[0] for each in system.coordinates]])
     high = np.minimum(box.high, [[each.ends[1] for each in system.coordinates]])
     tight, _ = system.propagate(Boxes(low, high))
-    if not len(tight):
-        return 0.0
-    shared = _shared(system, tight)
-    return sum(_in_slice(system, part, shared) for part in _slices(system, tight, shared))
+    if len(tight):
+        shared = _shared(system, tight)
+        for part in _slices(system, tight, shared):
+            yield _in_slice(system, part, shared)
 
 
 def _shared(system: System, box: Boxes) -> list[str]:
@@ -99,8 +121,8 @@ def _slices(system: System, box: Boxes, shared: Sequence[str]) -> Iterator[Boxes
         pending += [(tight[i : i + 1], done + 1) for i in range(len(tight))]
 
 
-def _in_slice(system: System, box: Boxes, shared: Sequence[str]) -> float:
-    """Valid points of a box: a grid of the shared coordinates, times what each of the others may be there."""
+def _in_slice(system: System, box: Boxes, shared: Sequence[str]) -> tuple[float, int]:
+    """Valid points of a box: a grid of the shared coordinates, times what each of the others may be there. And the grid's size."""
     ends = {name: (int(box.low[0, column]), int(box.high[0, column])) for name, column in system.at.items()}
     grid = [_values(system.by_name[name], *ends[name]) for name in shared]
     mesh = [axis.ravel() for axis in np.meshgrid(*grid, indexing="ij")] if grid else []
@@ -117,7 +139,7 @@ def _in_slice(system: System, box: Boxes, shared: Sequence[str]) -> float:
         for each in system.coordinates:
             if each.name not in shared and ends[each.name][0] < ends[each.name][1]:
                 points = points * _values_left(system, each, lows, highs)
-    return float(points.sum())
+    return float(points.sum()), size + _SLICE
 
 
 def _values(each: Integer, low: int, high: int) -> np.ndarray:

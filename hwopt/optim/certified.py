@@ -37,6 +37,10 @@ AGREES = 1e-5
 MOST_ELASTIC = 100.0
 """Budgets are exceeded by this factor at most when asking what would make a question feasible."""
 
+COUNTED = 2.5e8
+"""Effort of counting what an answer is the best of: two to five seconds. DeepSeek-V3's designs on H800 took longer to count than
+to search."""
+
 RELAXATION_TOLERANCE = 1e-3
 RELAXATION_BOXES = 8_000
 """Gap and boxes of the search for the smallest relaxation that makes a question feasible, each."""
@@ -107,7 +111,7 @@ class Question:
     @cached_property
     def covered(self) -> str:
         """What the lattice holds, in words."""
-        return f"{self.among}{count(self.lattice):,.0f} integer designs ({scope_of(self.problem)})"
+        return f"{self.among}{count(self.lattice, COUNTED)} integer designs ({scope_of(self.problem)})"
 
 
 def values_of(solution: Solution) -> dict[str, float]:

@@ -20,6 +20,7 @@ from hwopt.integers.enumeration import divisors, enumerated
 from hwopt.integers.relations import Allowed, Divides, Lookup, Nested, Product, When, at_least, at_most, equal
 from hwopt.integers.system import Integer, Piece, Role, System, integer
 from hwopt.optim.branch_and_bound import search
+from hwopt.optim.certified import COUNTED
 from hwopt.optim.programmes import Programmes
 from hwopt.study.sweep.space import Space
 
@@ -81,7 +82,7 @@ def test_enumeration_and_counts_are_those_of_brute_force(seed):
     rows = enumerated(system)
     table = np.stack([rows[name] for name in system.names], axis=1)
     assert {tuple(row) for row in table} == {tuple(row) for row in points}
-    assert len(table) == len(points) == count(system)
+    assert len(table) == len(points) == count(system).points
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -156,7 +157,7 @@ def test_completion_draws_points_and_says_which_are_none():
 
 def test_a_coordinate_with_no_value_in_its_range_has_no_point():
     system = System((integer("t", (33, 40), among=divisors(128)), integer("d", (1, 4))), ())
-    assert not len(system.initial_boxes()) and count(system) == 0 and not len(enumerated(system)["t"])
+    assert not len(system.initial_boxes()) and count(system).points == 0 and not len(enumerated(system)["t"])
     assert not system.valid(np.array([[34, 1]])).any()
 
 
@@ -219,7 +220,7 @@ def test_a_further_relation_is_one_line(question, free, name):
     added, holds = MORE[name]
     plain = lattice_of(question)
     system = replace(plain, relations=(*plain.relations, added))
-    assert 0 < count(system) < count(plain)
+    assert 0 < count(system).points < count(plain).points
     with jax.enable_x64(True):
         result = search(Programmes(question, system), tolerance=3e-2)
     assert result.complete and result.gap <= 3e-2
@@ -241,7 +242,17 @@ def test_the_default_lattice_has_as_many_designs_as_it_says():
     """Whole rounds of interleaved schedules and degrees that split key-value heads leave 57 % of those of the first edition."""
     boxes = {"cp": (1.0, 1.0), "zero": (1.0, 1.0)}
     held = hwopt.objective("train_cost").problem().continuous.narrowed(boxes)
-    assert count(lattice_of(held)) == 96_273_456_624
+    assert count(lattice_of(held)).points == 96_273_456_624
     more = count(lattice_of(hwopt.objective("train_cost", recompute="best", offload="best").problem().continuous))
-    assert more > 24 * 96_273_456_624  # three kinds of recomputation, three parts in one of two memories
-    assert math.isfinite(count(lattice_of(hwopt.objective("train_and_serve").problem().continuous)))
+    assert more.points > 24 * 96_273_456_624  # three kinds of recomputation, three parts in one of two memories
+    assert math.isfinite(count(lattice_of(hwopt.objective("train_and_serve").problem().continuous)).points)
+
+
+def test_a_count_that_is_given_up_is_a_lower_bound():
+    """Designs of a model with experts took longer to count than to search, those of a drawn chip minutes."""
+    lattice = lattice_of(hwopt.objective("train_cost").problem())
+    every, some = count(lattice, COUNTED), count(lattice, effort=1e6)
+    assert every.complete and str(every) == f"{every.points:,.0f}"
+    assert not some.complete and 0 < some.points < every.points and str(some) == f"more than {some.points:,.0f}"
+    drawn = hwopt.objective("train_cost", design="h100-sxm", workload="llama3.1-70b").problem()
+    assert not count(lattice_of(drawn), effort=1e6).complete
