@@ -180,11 +180,11 @@ def _pieces(ranges: Ranges) -> tuple[Piece, ...]:
 
 
 def _looks(of: Any, layers: int) -> tuple[Look, ...]:
-    """Common plans: stages in powers of two, chunks one or as many as fit, small micro-batches."""
+    """Common plans: stages in powers of two or with layers and tables spread evenly, chunks one or as many as fit, small
+    micro-batches.
+    """
     most = int(of("virtual_stages")[1])
-    even = (
-        stages for stages in divisors(layers + 2) if stages <= _LOOKED_AT_STAGES[-1]
-    )  # chunks of a layer, and of a table
+    even = (stages for stages in divisors(layers + 2) if stages <= _LOOKED_AT_STAGES[-1])
     return tuple(
         {"pp": stages, "virtual_stages": chunks, "micro_batch": size} | dict(zip(KINDS, kinds, strict=True))
         for stages in sorted({*_LOOKED_AT_STAGES, *even})

@@ -13,20 +13,20 @@ from hwopt.integers.relations import Divides, Nested, Relation, When, inward
 from hwopt.integers.system import Integer, Role, System
 
 _SLICE = 20_000
-"""Points of a grid that take as long as what comes with each."""
+"""Points of a grid that take about as long as what comes with each grid, whatever its size."""
 
 _GRID = 400_000
 """Points of the shared coordinates that are looked at in one go: what a processor's cache holds takes half the time."""
 
 
 class Count(NamedTuple):
-    """Points that a system has, or had when counting was given up: these at least. It reads as such in words."""
+    """Points that a system has: these, or, where counting was given up, at least these; as text it says which."""
 
     points: float
     complete: bool
 
     def __str__(self) -> str:
-        return f"{self.points:,.0f}" if self.complete else f"more than {self.points:,.0f}"
+        return f"{self.points:,.0f}" if self.complete else f"at least {self.points:,.0f}"
 
 
 def count(system: System, effort: float = math.inf) -> Count:
@@ -35,16 +35,16 @@ def count(system: System, effort: float = math.inf) -> Count:
     Conditions are resolved into cases; in each, values of the coordinates that keep the others apart are gone through, and
     what is left to each of the others multiplies.
 
-    **Arguments:** `effort`: points of such grids that are looked at, at most; not a time, so that words are the same on every
-    machine.
+    **Arguments:** `effort` after which counting is given up, in points of such grids; not a time, so that words are the same on
+    every machine.
     """
-    points = looked_at = 0.0
+    points = spent = 0.0
     boxes = system.initial_boxes()
     for case in _cases(system):
         for i in range(len(boxes) if case.coordinates else 0):
-            for found, size in _counts(case, boxes[i : i + 1]):
-                points, looked_at = points + found, looked_at + size
-                if looked_at > effort:
+            for found, cost in _counts(case, boxes[i : i + 1]):
+                points, spent = points + found, spent + cost
+                if spent > effort:
                     return Count(points, complete=False)
     return Count(points, complete=True)
 
@@ -70,7 +70,7 @@ def _cases(system: System) -> Iterator[System]:
 
 
 def _counts(system: System, box: Boxes) -> Iterator[tuple[float, int]]:
-    """Valid points of one box of a system without conditions, part by part, and the size of the grid behind each."""
+    """Valid points of one box of a system without conditions, part by part, and the effort of each."""
     low = np.maximum(box.low, [[each.ends[0] for each in system.coordinates]])
     high = np.minimum(box.high, [[each.ends[1] for each in system.coordinates]])
     tight, _ = system.propagate(Boxes(low, high))
@@ -122,7 +122,7 @@ def _slices(system: System, box: Boxes, shared: Sequence[str]) -> Iterator[Boxes
 
 
 def _in_slice(system: System, box: Boxes, shared: Sequence[str]) -> tuple[float, int]:
-    """Valid points of a box: a grid of the shared coordinates, times what each of the others may be there. And the grid's size."""
+    """Valid points of a box: a grid of the shared coordinates, times what each of the others may be there. And the effort."""
     ends = {name: (int(box.low[0, column]), int(box.high[0, column])) for name, column in system.at.items()}
     grid = [_values(system.by_name[name], *ends[name]) for name in shared]
     mesh = [axis.ravel() for axis in np.meshgrid(*grid, indexing="ij")] if grid else []

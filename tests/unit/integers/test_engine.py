@@ -253,6 +253,6 @@ def test_a_count_that_is_given_up_is_a_lower_bound():
     lattice = lattice_of(hwopt.objective("train_cost").problem())
     every, some = count(lattice, COUNTED), count(lattice, effort=1e6)
     assert every.complete and str(every) == f"{every.points:,.0f}"
-    assert not some.complete and 0 < some.points < every.points and str(some) == f"more than {some.points:,.0f}"
+    assert not some.complete and 0 < some.points < every.points and str(some) == f"at least {some.points:,.0f}"
     drawn = hwopt.objective("train_cost", design="h100-sxm", workload="llama3.1-70b").problem()
     assert not count(lattice_of(drawn), effort=1e6).complete
