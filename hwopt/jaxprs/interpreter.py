@@ -80,7 +80,8 @@ class Interpreter(abc.ABC):
         if name == "split":
             return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"] + is_known(inputs[0]))
         if name == "unstack":
-            return list(np.moveaxis(inputs[0], params["axis"] + is_known(inputs[0]), 0))
+            rows = np.moveaxis(inputs[0], params["axis"] + is_known(inputs[0]), 0)
+            return [rows[i, ...] for i in range(len(rows))]  # `...`: an element stays an array
         if name == "optimization_barrier":
             return inputs
         if name in MOVES:
@@ -196,7 +197,8 @@ class Interpreter(abc.ABC):
     def _scan(self, equation: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """A loop of fixed length, unrolled."""
         p = equation.params
-        first, second = p["num_consts"], p["num_consts"] + p["num_carry"]
+        held, carried = _loop_inputs(p)
+        first, second = held, held + carried
         consts, carry, columns = inputs[:first], inputs[first:second], inputs[second:]
         if not p["length"]:
             raise self.unreadable("a loop of no steps")
@@ -205,12 +207,20 @@ class Interpreter(abc.ABC):
         for step in range(p["length"])[:: -1 if p["reverse"] else 1]:
             here = [x[:, step] if is_known(x) else np.asarray(x[step], object) for x in columns]
             outs = self._call(equation, body, [*consts, *carry, *here], [True] * len(body.jaxpr.outvars))
-            carry = outs[: p["num_carry"]]
-            rows.append(outs[p["num_carry"] :])
+            carry = outs[:carried]
+            rows.append(outs[carried:])
         if p["reverse"]:
             rows.reverse()
         stacked = (moved(MOVES["stack"], list(column), {}, self.as_objects) for column in zip(*rows, strict=True))
         return [*carry, *stacked]
+
+
+def _loop_inputs(params: dict[str, Any]) -> tuple[int, int]:
+    """How many inputs of a loop stay the same, and how many it carries on; jax has written it in two ways."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    held, carried, _ = params["ft_in"].unpack()  # from 0.11 on
+    return len(list(held)), len(list(carried))
 
 
 @cache

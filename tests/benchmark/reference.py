@@ -54,6 +54,9 @@ TABLE = (
         "reference/solver_throughput.txt", "python tests/benchmark/throughput.py", writes_itself=True, measured=True
     ),
     Result("reference/sweeps.txt", "python tests/benchmark/sweeps.py", writes_itself=True, measured=True),
+    Result(
+        "reference/sweeps_gpu.txt", "python tests/benchmark/sweeps.py", writes_itself=True, measured=True
+    ),  # needs a GPU
     Result("reference/sweeps_best.txt", "python -m tests.benchmark.sweeps_best", writes_itself=True, measured=True),
     Result(
         "reference/calculon.txt", "python -m tests.benchmark.calculon", writes_itself=True, measured=True

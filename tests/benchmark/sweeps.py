@@ -32,8 +32,10 @@ from hwopt.study.sweep.specification import Specification
 
 FOLDER = Path(__file__).parents[2] / "results" / "reference"
 
-SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+SIZES = {"cpu": (1_000, 10_000, 100_000, 1_000_000, 10_000_000), "gpu": (1_000_000, 100_000_000, 1_000_000_000)}
+"""Variants, by backend; those of a processor but the last are asked for twice."""
 LARGEST = 100_000_000
+"""Variants of a process whose memory is measured."""
 GRADIENT_INPUTS = 25
 REPEATS = 3
 
@@ -227,9 +229,9 @@ def processor() -> str:
 
 def table(quick: bool) -> list[str]:
     """The report, line by line."""
-    sizes = SIZES[:-1] if quick else SIZES
-    made = question(False, sizes[-1])
     device = jax.devices()[0]
+    sizes = SIZES[device.platform][: -1 if quick else None]
+    made = question(False, sizes[-1])
     lines = [
         f"Sweeps of {made.problem.name}: {len(made.variables)} variables, {len(made.metrics)} metrics, "
         f"{len(made.constraints)} constraints, {made.dtype}",
@@ -245,17 +247,16 @@ def table(quick: bool) -> list[str]:
         cells = []
         for gradients, measured in ((False, end_to_end), (True, tiles)):
             starting, seconds = measured(question(gradients, size))
-            _, again = measured(question(gradients, size)) if size < LARGEST // 100 else (0.0, seconds)
-            starts[gradients] = starting
+            twice = device.platform == "cpu" and size < 1_000_000
+            _, again = measured(question(gradients, size)) if twice else (0.0, seconds)
+            starts.setdefault(gradients, starting)
             cells.append(f"{size / min(seconds, again):12,.0f}/s")
         lines.append(f"{size:>12,}  " + "   ".join(cells))
         print(lines[-1], flush=True)
     with tempfile.TemporaryDirectory() as folder:
         _, seconds = end_to_end(question(False, 1 << 22, rows=True), Path(folder) / "store")
         _, inside = end_to_end(question(False, 1 << 22, rows=True))
-    peak, stream, of = fused_peak(), bandwidth(), work(made)
-    _, rest = end_to_end(question(False, sizes[-1]))
-    rate = sizes[-1] / rest
+    of = work(made)
     lines += [
         "",
         f"rows kept: {(1 << 22) / inside:,.0f}/s in memory, {(1 << 22) / seconds:,.0f}/s to disk (4,194,304 variants)",
@@ -264,10 +265,16 @@ def table(quick: bool) -> list[str]:
         "",
         f"a variant: {of['operations']:.0f} scalar operations, {of['flops']:.0f} as compiled (fusions repeat some), "
         f"{of['columns']:.0f} bytes of columns in and out",
-        f"this machine: {peak / 1e9:.0f} GFLOP/s of multiply-adds in cache, {stream / 1e9:.1f} GB/s of memory",
-        f"at {rate:,.0f}/s: {of['flops'] * rate / peak:.0%} of that arithmetic as compiled "
-        f"({of['operations'] * rate / peak:.0%} as stated), {of['columns'] * rate / stream:.0%} of that bandwidth",
     ]
+    if device.platform == "cpu":
+        peak, stream = fused_peak(), bandwidth()
+        _, rest = end_to_end(question(False, sizes[-1]))
+        rate = sizes[-1] / rest
+        lines += [
+            f"this machine: {peak / 1e9:.0f} GFLOP/s of multiply-adds in cache, {stream / 1e9:.1f} GB/s of memory",
+            f"at {rate:,.0f}/s: {of['flops'] * rate / peak:.0%} of that arithmetic as compiled "
+            f"({of['operations'] * rate / peak:.0%} as stated), {of['columns'] * rate / stream:.0%} of that bandwidth",
+        ]
     if not quick and device.platform == "cpu":
         small, large = peak_memory(1_000_000), peak_memory(LARGEST)
         lines.append(

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +36,14 @@ FRONT = 4096
 REFERENCES = 16
 """Points of the front so far with which new ones are compared first."""
 
-FIRST = 4096
-"""Variants of a block that the host looks at first: what they are beaten by is most of what it would be sent."""
+FIRST, FIRST_REMOTE = 1 << 12, 1 << 16
+"""Variants of a block that the host looks at first, in its own memory and in another: what they beat need not be sent."""
+
+SENT = 4096
+"""Marked rows of a tile that an accelerator sends along with its counts; of more it sends whole columns."""
+
+COPIES = 64
+"""Counters of each code on an accelerator, added in the end: threads that count the same code wait for one another."""
 
 MAY_BE_BEST, MAY_BE_ON_FRONT, MAY_BE_LEAST = 1, 2, 4
 """Marks of a row that may be among the best, on the front, or least of its cell."""
@@ -71,7 +77,7 @@ class Reduction:
 
     **Arguments:** `variables`: columns kept of the best and of the front; `objective`; `pareto`: metrics, all minimised;
     `histograms`: metric -> edges; `map_x`, `map_y`: variable and edges, None without a map; `constraints`: how many; `levels`:
-    how many nested boxes variants are drawn from, which are counted apart.
+    how many nested boxes variants are drawn from, which are counted apart; `remote`: columns are not in the host's memory.
     """
 
     variables: tuple[str, ...]
@@ -82,6 +88,7 @@ class Reduction:
     map_y: tuple[str, Edges] | None
     constraints: int
     levels: int = 1
+    remote: bool = False
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -134,23 +141,38 @@ class Reduction:
 
         **Arguments:** `columns` with `codes`; `size`: how many of them count; `known` of the block so far: `Block.known`.
 
-        **Returns:** counts, and the `marks` of each row.
+        **Returns:** counts, the `marks` of each row, and where columns are remote `sent`: how many rows are marked, and the
+        first `SENT` of them.
         """
-        counts = jnp.arange(columns["outcome"].shape[0]) < size
-        reduced = {}
+        places = jnp.arange(columns["outcome"].shape[0])
+        counts, copies = places < size, COPIES if self.remote else 1
+        reduced: dict[str, Any] = {}
         for name, length in self.lengths.items():
             every = self.levels * length
             codes = columns[name] if self.levels == 1 else columns["level"].astype(jnp.int32) * length + columns[name]
             codes = jnp.where(counts, codes, every)
-            reduced[name] = jnp.zeros(every + 1, jnp.int32).at[codes].add(1)[:every]
+            table = jnp.zeros((copies, every + 1), jnp.int32).at[places % copies, codes].add(1)
+            reduced[name] = table.sum(axis=0)[:every]
         marks = jnp.where(columns["rank"] < known["rank"], MAY_BE_BEST, 0)
         if self.pareto:
             left = self._promising([columns[name] for name in self.pareto], columns["contends"], known["front"])
             marks = marks | jnp.where(left, MAY_BE_ON_FRONT, 0)
         if self.cells:
-            least = columns[self.objective].astype(jnp.float32) <= known["least"][columns["cell"]]
-            marks = marks | jnp.where(least & (columns["outcome"] > 0), MAY_BE_LEAST, 0)
-        return reduced | {"marks": jnp.where(counts, marks, 0).astype(jnp.int8)}
+            value, bound = columns[self.objective].astype(jnp.float32), jnp.asarray(known["least"])
+            own = counts & (columns["outcome"] > 0)
+            if self.remote:  # so that few rows are sent: most that beat what was known beat each other
+                bound = bound.at[columns["cell"]].min(jnp.where(own, value, jnp.inf))
+            marks = marks | jnp.where(own & (value <= bound[columns["cell"]]), MAY_BE_LEAST, 0)
+        marks = jnp.where(counts, marks, 0).astype(jnp.int8)
+        if self.remote:
+            (first,) = jnp.nonzero(marks, size=min(SENT, len(marks)), fill_value=0)
+            reduced["sent"] = {"count": jnp.sum(marks != 0), "places": first, "marks": marks[first]}
+            reduced["sent"] |= {"rows": self.picked(columns, first)}
+        return reduced | {"marks": marks}
+
+    def picked(self, columns: Mapping[str, Array], places: Array) -> dict[str, Array]:
+        """The columns that are read, at some places."""
+        return {name: columns[name][places] for name in self.rows}
 
     def _promising(self, metrics: list[Array], contends: Array, references: Array) -> Array:
         """Variants that no reference is as good as on every metric."""
@@ -169,6 +191,16 @@ class Reduction:
         """`codes`, compiled."""
         return jax.jit(self.codes, compiler_options=options_of(jax.default_backend()))
 
+    def read(self, columns: Mapping[str, Array], places: np.ndarray) -> dict[str, np.ndarray]:
+        """The columns that are read, at some places, on the host."""
+        return {name: np.asarray(columns[name])[places] for name in self.rows}
+
+    @cached_property
+    def beginning(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        """The first rows of the columns that are read, compiled."""
+        count = FIRST_REMOTE if self.remote else FIRST
+        return jax.jit(lambda columns: {name: columns[name][:count] for name in self.rows})
+
 
 class Tile(NamedTuple):
     """A tile that the device is counting."""
@@ -176,7 +208,7 @@ class Tile(NamedTuple):
     first: int  # number of its first variant
     size: int
     columns: Mapping[str, Array]
-    reduced: Mapping[str, Array]
+    reduced: Mapping[str, Any]  # of `Reduction.reduced`
 
 
 class Block:
@@ -200,19 +232,27 @@ class Block:
         """
         if not self._begun:
             self._begun = True
-            looked_at = min(size, FIRST)
+            rows = jax.device_get(self.reduction.beginning(columns))
+            looked_at = min(size, len(rows["rank"]))
             marks = np.full(looked_at, MAY_BE_BEST | MAY_BE_ON_FRONT | MAY_BE_LEAST)
-            self._join_rows(first, np.arange(looked_at), marks, columns)
+            self._join_rows(first, np.arange(looked_at), marks, {name: x[:looked_at] for name, x in rows.items()})
         return Tile(first, size, columns, self.reduction.compiled(columns, size, self.known()))
 
     def finish(self, tile: Tile) -> None:
         """Take what the device counted, and the rows that it marked."""
+        counted = jax.device_get({name: x for name, x in tile.reduced.items() if name != "marks"})
         for name, total in self._sums.items():
-            total += np.asarray(tile.reduced[name])
-        marks = np.asarray(tile.reduced["marks"])
-        places = np.flatnonzero(marks)
+            total += counted[name]
+        if self.reduction.remote and (count := int(counted["sent"]["count"])) <= len(counted["sent"]["places"]):
+            places, marks, rows = (
+                jax.tree.map(lambda x: x[:count], counted["sent"][name]) for name in ("places", "marks", "rows")
+            )
+        else:
+            marks = np.asarray(tile.reduced["marks"])
+            places = np.flatnonzero(marks)
+            marks, rows = marks[places], self.reduction.read(tile.columns, places)
         if len(places):
-            self._join_rows(tile.first, places, marks[places], tile.columns)
+            self._join_rows(tile.first, places, marks, rows)
 
     def known(self) -> dict[str, np.ndarray]:
         """What a row has to beat: the last of the best, points of the front, and the least of each cell."""
@@ -220,10 +260,9 @@ class Block:
         known = {"rank": np.float32(self._best["rank"][-1] if full else np.inf), "front": self._references()}
         return known | {"least": np.where(self._cells == _EMPTY, np.float32(np.inf), _objective(self._cells))}
 
-    def _join_rows(self, first: int, places: np.ndarray, marks: np.ndarray, columns: Mapping[str, Array]) -> None:
+    def _join_rows(self, first: int, places: np.ndarray, marks: np.ndarray, rows: Mapping[str, np.ndarray]) -> None:
         """Join rows of a tile to what they are marked for; that some are known already changes nothing."""
-        rows = {name: np.asarray(columns[name])[places] for name in self.reduction.rows}
-        rows["variant"] = first + places
+        rows = {**rows, "variant": first + places.astype(np.int64)}
         chosen = lambda wanted, names: {name: rows[name][wanted] for name in names}
         own = (marks & MAY_BE_BEST > 0) & np.isfinite(rows["rank"]) & ~np.isin(rows["variant"], self._best["variant"])
         if own.any():

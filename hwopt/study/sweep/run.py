@@ -120,12 +120,9 @@ class Run:
         axes = [(name, self.edges[f"map {axis}"]) for axis, name in zip("xy", spec.map, strict=False)]
         x, y = axes or (None, None)
         levels = 1 if self.levels is None else len(self.levels)
-        return [
-            Reduction(
-                tuple(program.space.variables), goal, spec.pareto, histograms, x, y, len(spec.constraints), levels
-            )
-            for program in spec.programs
-        ]
+        remote = spec.platform != "cpu"
+        shared = goal, spec.pareto, histograms, x, y, len(spec.constraints), levels, remote
+        return [Reduction(tuple(program.space.variables), *shared) for program in spec.programs]
 
     def store(self, folder: Path | None) -> Store:
         """The store of the sweep, new or as it was left, by whose bins this counts."""

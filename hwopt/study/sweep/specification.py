@@ -72,8 +72,11 @@ _DECIDING = (
 )  # fmt: skip
 """Attributes that a sweep's document holds as they are."""
 
-BLOCK, REDUCED_BLOCK = 1 << 19, 1 << 22
-"""Variants of a block with rows and without: what a killed sweep loses at most."""
+BLOCK = 1 << 19
+"""Variants of a block with rows: what a killed sweep loses at most."""
+
+REDUCED_BLOCK = {"cpu": 1 << 22, "gpu": 1 << 26}
+"""Variants of a block without rows, by backend: a part of a second."""
 
 MOST_ROWS = 1 << 24
 """Variants up to which rows are kept unless asked otherwise: about 2 GB."""
@@ -177,7 +180,8 @@ class Specification:
         self.platform = jax.default_backend()
         self.tile = tile_of(self.platform)
         self.chunk = chunk_of(self.platform, self.tile)
-        usual = min(BLOCK if self.rows else REDUCED_BLOCK, self.samples)
+        reduced = REDUCED_BLOCK.get(self.platform, REDUCED_BLOCK["gpu"])
+        usual = min(BLOCK if self.rows else reduced, self.samples)
         self.block = self.tile * math.ceil((usual if block is None else _count("block", block)) / self.tile)
         self.pareto = _pareto([each.name for each in self.metrics], pareto)
         self.map = _map(spaces, self.columns, map_of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from functools import cache
 
@@ -20,7 +21,7 @@ CONSTRAINTS = 3
 
 
 @cache  # with its compiled programs
-def reduction(pareto=("cost", "time"), mapped=True):
+def reduction(pareto=("cost", "time"), mapped=True, remote=False):
     return Reduction(
         variables=("a", "b"),
         objective="cost",
@@ -29,6 +30,7 @@ def reduction(pareto=("cost", "time"), mapped=True):
         map_x=("a", ACROSS) if mapped else None,
         map_y=("b", UP) if mapped else None,
         constraints=CONSTRAINTS,
+        remote=remote,
     )
 
 
@@ -173,6 +175,19 @@ def test_map(columns, cuts):
 def test_tiles_change_nothing(columns, cuts):
     one = block(reduction(), columns, [])
     other = block(reduction(), columns, cuts)
+    assert one.keys() == other.keys()
+    for name, x in one.items():
+        np.testing.assert_array_equal(other[name], x, err_msg=name)
+
+
+@pytest.mark.parametrize("sent", [1, 40, TILE], ids=lambda sent: f"{sent} rows sent along")
+@pytest.mark.parametrize("cuts", CUTS, ids=lambda cuts: f"{len(cuts)} cuts")
+def test_memory_of_its_own_changes_nothing(columns, cuts, sent, monkeypatch):
+    """An accelerator sends marked rows along with its counts, or whole columns where there are too many."""
+    one = block(reduction(), columns, cuts)
+    monkeypatch.setattr(reductions, "SENT", sent)
+    remote = dataclasses.replace(reduction(remote=True))  # compiles anew
+    other = block(remote, columns, cuts)
     assert one.keys() == other.keys()
     for name, x in one.items():
         np.testing.assert_array_equal(other[name], x, err_msg=name)
