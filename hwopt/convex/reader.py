@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jax.extend import core
 
+from hwopt.convex import supports
 from hwopt.convex.recording import is_number
 from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
 from hwopt.jaxprs.interpreter import Interpreter
@@ -213,6 +214,13 @@ class _Reader(Interpreter):
         if exponent != round(exponent) and negative.any():
             raise self.unreadable("a power of what is negative")
         return self.algebra.power(a, exponent)
+
+    def _dies_made(self, fixed, open_to_repair, spares, clustering):
+        alpha = self._plain(clustering).constant
+        if alpha is None or np.ptp(alpha) != 0:
+            raise self.unreadable("a yield whose clustering is no fixed number")
+        areas = map(self._plain, (fixed, open_to_repair, spares))
+        return supports.dies_made(self.algebra, *areas, clustering=float(alpha[0]))
 
     def _exp(self, a):
         if not isinstance(a, Logarithm):

@@ -115,6 +115,12 @@ _POWERS: dict[float, Callable] = {-1.0: np.reciprocal, 0.5: np.sqrt, 1.0: np.pos
 """Powers that have a shorter way, as NumPy's own `**` takes it."""
 
 
+def applied(function: Callable[..., np.ndarray], *values: Any) -> Any:
+    """A function of some numbers of each node. **Arguments:** `function` of arrays of any shape: the same object at every call."""
+    tape = next((each.tape for each in values if isinstance(each, Recorded)), None)
+    return function(*values) if tape is None else tape.done(function, values)
+
+
 def as_nodes(value: Any) -> Any:
     """Floating numbers, one a node or one for all."""
     return value.astype(np.float64) if isinstance(value, Recorded) else np.atleast_1d(np.asarray(value, np.float64))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.jaxprs import dies_made
 from hwopt.jaxprs.known_numbers import NUMBERS
 from hwopt.jaxprs.straight_line import NotStraight, StraightLine, Symbol
 
@@ -66,6 +67,7 @@ RULES: dict[str, Rule] = {
     "tan": lambda g, r, a: (g * (1.0 + r * r),),
     "atan2": lambda g, r, a, b: (g * (b / (a * a + b * b)), g * (-a / (a * a + b * b))),
     "erf": lambda g, r, a: (g * (_OF_ERF * np.exp(-a * a)),),
+    "dies_made": lambda g, r, *arguments: tuple(g * (r * slope) for slope in dies_made.slopes(*arguments)),
     "erfc": lambda g, r, a: (g * (-_OF_ERF * np.exp(-a * a)),),
 }  # fmt: skip
 """Operations without parameters."""

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from hwopt.jaxprs.dies_made import OPERATIONS
 from hwopt.jaxprs.origins import where_of
 from hwopt.jaxprs.straight_line import FUNCTIONS, StraightLine, Symbol, straightened
 
@@ -200,4 +201,4 @@ def _unpacked(packed: tuple) -> Traced:
 
 
 def _primitive(name: str) -> Any:
-    return getattr(jax.lax, f"{name}_p", None)
+    return OPERATIONS.get(name) or getattr(jax.lax, f"{name}_p", None)

@@ -8,6 +8,7 @@ from importlib import import_module
 import jax
 import numpy as np
 
+from hwopt.jaxprs import dies_made
 from hwopt.jaxprs.arrays import Known
 
 
@@ -100,6 +101,7 @@ NUMBERS: dict[str, Callable] = {
         "atan2": np.arctan2, "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "is_finite": np.isfinite,
         "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
         "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "clamp": lambda low, x, high: np.clip(x, low, high),
+        "dies_made": dies_made.on_numbers,
         "select_n": lambda c, *cases: np.where(c.astype(bool), cases[1], cases[0]) if len(cases) == 2 else np.choose(c, cases),
     }.items()},
     **{name: _special(function) for name, function in {

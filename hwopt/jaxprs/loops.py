@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hwopt.jaxprs.straight_line import Symbol
 
-COST = {"div": 8, "exp": 8, "log": 24, "sqrt": 12, "pow": 32}
+COST = {"div": 8, "exp": 8, "log": 24, "sqrt": 12, "pow": 32, "dies_made": 4000}
 """Additions that take as long as an operation, on columns in cache (jax 0.10.1 with 512 bits; no use of it is exact)."""
 
 AGAIN = 16

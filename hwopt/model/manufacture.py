@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
 
 from hwopt.hardware.process import Dies, Package, Process
+from hwopt.jaxprs.dies_made import dies_made
 from hwopt.types import Scalar
-
-_TERMS = 96  # of the sum of `_too_many_failures`: exact to 1e-13 while y < 0.4, six dead units a die at alpha 10
 
 
 class Bill(NamedTuple):
@@ -73,33 +71,19 @@ def harvest_yield(dies: Dies, process: Process) -> Scalar:
     Counts two defects in one unit as two dead units, so it is never above the exact sum over units. It is low by at most
     0.1 % for a GH100 (144 units, one spare, less with more), 0.25 % at 144 units, 0.75 % at 40 and 2 % at 16, for
     D (A_f + A_h) up to 1.6 with three quarters of it harvestable. Its reciprocal is log-log convex in A_f, A_h and D
-    (Prékopa: a marginal of a log-concave density); jointly with `enabled_fraction` it was so at each of 20,000 points
-    sampled, which is no proof.
+    (`hwopt.jaxprs.dies_made`); jointly with `enabled_fraction` it was so at each of 20,000 points sampled, which is no proof.
 
     **Arguments:** `dies`, `process`. **Returns:** fraction.
 
     **Source:** Koren and Koren, Defect Tolerance in VLSI Circuits, Proc. IEEE 1998, for the mixed law with spares.
     """
-    fixed = process.defects_per_m2 * dies.fixed_area_m2
-    open_to_repair = process.defects_per_m2 * dies.harvestable_area_m2
-    spares = (1.0 - dies.enabled_fraction) * dies.compute_units
-    alpha = process.clustering
-    dead = open_to_repair / (alpha + fixed + open_to_repair)
-    return die_yield(dies.fixed_area_m2, process) * (1.0 - _too_many_failures(dead, spares, alpha))
+    return 1.0 / _made_per_sellable_die(dies, process)
 
 
-def _too_many_failures(dead: Scalar, spares: Scalar, alpha: Scalar) -> Scalar:
-    """P(K > S) of a negative binomial K, `I_y(S + 1, alpha)`, as the sum of its positive terms.
-
-    `sum_j Gamma(j + alpha) / (Gamma(alpha) Gamma(j + 1)) y^j (1-y)^alpha` over j = S + 1, S + 2, ..., for any real S.
-    Written out because jax has no derivatives of `betainc` to its orders. **Source:** Abramowitz and Stegun 26.5.4.
-    """
-    beyond = spares + jnp.arange(_TERMS, dtype=jnp.result_type(dead))
-    ways = gammaln(beyond + 1.0 + alpha) - gammaln(beyond + 2.0) - gammaln(alpha)
-    # Without harvestable area 0^0 has no derivatives; one factor y stands outside, so that the first one is exact there.
-    kept = (dead > 0.0) | (beyond == 0.0)
-    exponent = jnp.where(kept, ways + beyond * jnp.log(jnp.where(dead > 0.0, dead, 1.0)), 0.0)
-    return (1.0 - dead) ** alpha * dead * jnp.sum(jnp.where(kept, jnp.exp(exponent), 0.0))
+def _made_per_sellable_die(dies: Dies, process: Process) -> Scalar:
+    """`1 / harvest_yield`."""
+    fixed, harvestable = process.defects_per_m2 * dies.fixed_area_m2, process.defects_per_m2 * dies.harvestable_area_m2
+    return dies_made(fixed, harvestable, (1.0 - dies.enabled_fraction) * dies.compute_units, process.clustering)
 
 
 def gross_dies_per_wafer(area_m2: Scalar, process: Process) -> Scalar:
@@ -131,7 +115,7 @@ def wafers_per_good_die(dies: Dies, process: Process) -> Scalar:
     **Arguments:** `dies` (their count does not matter); `process`. **Returns:** wafers; log-log convex as
     `harvest_yield` says.
     """
-    return _wafers_per_gross_die(_area(dies), process) / harvest_yield(dies, process)
+    return _wafers_per_gross_die(_area(dies), process) * _made_per_sellable_die(dies, process)
 
 
 def good_die_usd(dies: Dies, process: Process) -> Scalar:
@@ -229,7 +213,7 @@ def bill_of_materials(
 
 def _test_usd(dies: Dies, process: Process) -> Scalar:
     """Sort of every die made for the good ones, and final test of those."""
-    sort = process.sort_usd_per_m2 / harvest_yield(dies, process)
+    sort = process.sort_usd_per_m2 * _made_per_sellable_die(dies, process)
     return dies.count * _area(dies) * (sort + process.test_usd_per_m2)
 
 

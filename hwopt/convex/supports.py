@@ -1,0 +1,100 @@
+"""Functions that are log-log convex but no sums of monomials, as maxima of monomials: lines that support them in log space.
+
+A supporting line of slope b touches a convex f where `f' = b`, and lies below it elsewhere. Slopes are the same for all nodes, as
+exponents of a programme are; heights are each node's own.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from hwopt.convex.recording import applied, guessed
+from hwopt.convex.signomial import ONE, Algebra, Kind, Signomial, number
+from hwopt.jaxprs.dies_made import on_numbers
+
+COARSE, FINE = 4e-4, 4e-6
+"""How far the maximum may lie below the function between two lines, relative: over boxes of integers, and at points."""
+
+_STEEPEST = 0.98
+"""Slope of the steepest line over clustering, which is the largest that there is."""
+
+_HALVINGS = 60
+"""Of the place where a line touches."""
+
+_WIDEST = (-40.0, 40.0)
+"""Where that is looked for: logarithms of rho."""
+
+
+def dies_made(
+    algebra: Algebra, fixed: Signomial, open_to_repair: Signomial, spares: Signomial, clustering: float
+) -> Signomial:
+    """`hwopt.jaxprs.dies_made` from below: `max over b of A_b u^(alpha - b) (H / alpha)^b`, `u = 1 + F / alpha`.
+
+    `(1 + F / alpha)^alpha phi(rho)`, `rho = H / (alpha + F)`, where `log phi` is convex in `log rho`, with slopes from 0 to alpha.
+    Between lines of slopes b and b' it is low by about `(b' - b)^2 / (8 b)`, as `log phi` bends about as much as it rises: slopes
+    that ascend as squares are equally good everywhere.
+    """
+    relative = lambda defects: algebra.over(defects, number(clustering))
+    known = algebra.lifted(algebra.plus(ONE, relative(fixed)))
+    if open_to_repair.constant is not None and not open_to_repair.constant.any():
+        return algebra.power(known, clustering)
+    ratio = algebra.lifted(relative(open_to_repair))
+    (least_f, most_f), (least_h, most_h), (fewest, most) = map(algebra.range, (fixed, open_to_repair, spares))
+    fewest, most = np.maximum(fewest, 0.0), np.maximum(most, 0.0)
+    low, high = on_numbers(least_f, least_h, most, clustering), on_numbers(most_f, most_h, fewest, clustering)
+    steepest = clustering * float(np.max(guessed(most_h / (clustering + least_f + most_h))))
+    parts = [algebra.power(known, clustering)]
+    for height, slope in _lines(min(steepest, _STEEPEST * clustering), COARSE if algebra.narrow else FINE):
+        line = algebra.times(algebra.power(known, clustering - slope), algebra.power(ratio, slope))
+        parts.append(algebra.times(number(applied(height, most, clustering)), line))
+    return algebra.atom(Kind.maximum, parts, low, high)
+
+
+class _Height:
+    """The height of the line of one slope among some: of arrays of spares and clustering."""
+
+    def __init__(self, slopes: tuple[float, ...], place: int):
+        self.slopes, self.place = slopes, place
+
+    def __call__(self, spares: Any, clustering: Any) -> np.ndarray:
+        spares, clustering = np.broadcast_arrays(spares, clustering)
+        pairs, where = np.unique(np.stack([spares.ravel(), clustering.ravel()]), axis=1, return_inverse=True)
+        found = [_heights(float(s), float(a), self.slopes)[self.place] for s, a in pairs.T]
+        return np.asarray(found)[where.ravel()].reshape(spares.shape)
+
+
+@lru_cache(maxsize=64)
+def _lines(steepest: float, within: float) -> tuple[tuple[_Height, float], ...]:
+    """Heights and slopes of lines that leave at most so much between them."""
+    count = max(2, math.ceil(math.sqrt(steepest / (2.0 * within))))
+    slopes = tuple(steepest * (i / count) ** 2 for i in range(1, count + 1))
+    return tuple((_Height(slopes, place), slope) for place, slope in enumerate(slopes))
+
+
+@lru_cache(maxsize=4096)
+def _heights(spares: float, clustering: float, slopes: tuple[float, ...]) -> np.ndarray:
+    """`min over rho of phi rho^-b`, where the slope of `log phi`, which ascends, is b."""
+    from scipy.special import betainc, betaincc, betaln
+
+    wanted = np.asarray(slopes)
+    low, high = np.full(len(wanted), _WIDEST[0]), np.full(len(wanted), _WIDEST[1])
+
+    def parts(log_rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rho = np.exp(log_rho)
+        x, dead = 1.0 / (1.0 + rho), rho / (1.0 + rho)
+        held = betainc(clustering, spares + 1.0, x)
+        value = np.where(held > 0.5, -np.log1p(-betaincc(clustering, spares + 1.0, x)), -np.log(held))
+        logs = clustering * np.log(x) + (spares + 1.0) * np.log(dead) - betaln(clustering, spares + 1.0)
+        return value, np.exp(logs) / held
+
+    with np.errstate(all="ignore"):
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            below = parts(middle)[1] < wanted
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        value, _ = parts(low)
+    return np.exp(value - wanted * low)
