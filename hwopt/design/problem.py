@@ -124,7 +124,6 @@ class Problem:
         **Raises:** `UserError` for an unknown name, an empty box, or one that reaches beyond the question's.
         """
         known = {each.name: each for each in self.variables}
-        relaxation = None if self.relaxation is None else self.relaxation.narrowed(self._shared(boxes))
         for name, (low, high) in boxes.items():
             if name not in known:
                 self._refuse_kept(name)
@@ -136,11 +135,17 @@ class Problem:
                     + (f" ({own.box_meaning})" if own.box_meaning else "")
                 )
             known[name] = own.bounded(low, high)
+        relaxation = None if self.relaxation is None else self.relaxation._within(boxes)
         return replace(self, variables=tuple(known.values()), relaxation=relaxation)
 
-    def _shared(self, boxes: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-        """Boxes of variables that the relaxation has too."""
-        return {} if self.relaxation is None else {n: box for n, box in boxes.items() if n in self.relaxation._names}
+    def _within(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
+        """The relaxation of a question in these boxes: what it holds fixed gives way to a box beside that."""
+        variables = []
+        for each in self.variables:
+            low, high = boxes.get(each.name, (each.lower, each.upper))
+            least, most = max(low, each.lower), min(high, each.upper)
+            variables.append(each.bounded(*((least, most) if least <= most else (low, high))))
+        return replace(self, variables=tuple(variables))
 
     @property
     def _names(self) -> frozenset[str]:
