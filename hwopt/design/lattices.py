@@ -14,7 +14,14 @@ from functools import partial, reduce, singledispatch
 from typing import Any, NamedTuple
 
 from hwopt.design.design import Design, serving_part, training_part
-from hwopt.design.machine_parts import MACHINE_WORDS, machine_integers, machine_relations, whole_racks
+from hwopt.design.machine_parts import (
+    MACHINE_WORDS,
+    machine_integers,
+    machine_relations,
+    piece_integer,
+    size_pieces,
+    whole_racks,
+)
 from hwopt.design.problem import Problem
 from hwopt.design.variables import SERVE, Ranges, Variable, count_of
 from hwopt.integers.enumeration import divisors
@@ -147,8 +154,10 @@ def _training_system(ranges: Ranges) -> System:
     )
     stages = ("pp", "virtual_stages") if layers else ("layers", "pp", "virtual_stages")
     lookup = Lookup(("fullest_stage", "last_stage"), stages, partial(stage_layers, layers) if layers else stage_layers)
-    pieces = _pieces(ranges)
+    pieces, sizes = _pieces(ranges), size_pieces(ranges)
     coordinates += tuple(Integer(each.name, 1, len(each.edges) - 1, role=Role.root) for each in pieces)
+    coordinates += tuple(piece_integer(each) for each in sizes)
+    pieces += sizes
     return System(coordinates, tuple(relations), (lookup,), _looks(of, layers) if layers else (), pieces)
 
 
@@ -236,6 +245,7 @@ def _serving_system(ranges: Ranges) -> System:
     coordinates: list[Integer] = []
     relations: list[Relation] = []
     lookups: list[Lookup] = []
+    pieces: tuple[Piece, ...] = ()
     stages_of = partial(stage_layers, layers, virtual_stages=1.0)
     for group in groups:
         g, (batches, cost) = p + group, ({}, 0.1) if group else (_SEQUENCES, 0.02)
@@ -256,11 +266,13 @@ def _serving_system(ranges: Ranges) -> System:
         coordinates += [integer("groups", (1, max(1.0, domain[1])), sided=True, near=2), *machine_integers(ranges)]
         relations.append(Product(("tp", "groups"), (), *domain, name="scale_up_domain", follows="groups"))
         relations += machine_relations(ranges)
+        pieces = size_pieces(ranges)
+        coordinates += [piece_integer(each) for each in pieces]
     for group in groups:  # the chips of two machines fill servers; racks are full where the machine is one's own
         relations += whole_racks(ranges, tuple(p + group + name for name in ("tp", "pp", "replicas")), racks=not p)
     first = {p + "prefill_pp": 1, p + "prefill_batch": 1} if "prefill_" in groups else {}
     looks = tuple({p + "pp": count, **first} for count in ((1,) if p else (1, 2, 4, 8)))
-    return System(tuple(coordinates), tuple(relations), tuple(lookups), looks)
+    return System(tuple(coordinates), tuple(relations), tuple(lookups), looks, pieces)
 
 
 _SERVING_WORDS = {

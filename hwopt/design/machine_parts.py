@@ -7,8 +7,8 @@ whole racks.
 from collections.abc import Sequence
 
 from hwopt.design.variables import Ranges, count_of
-from hwopt.integers.relations import Divides, Nested, Relation
-from hwopt.integers.system import Integer, integer
+from hwopt.integers.relations import Divides, Nested, Product, Relation
+from hwopt.integers.system import Integer, Piece, integer
 
 _PSEUDO_COST = 0.004
 """What a bound is expected to gain where parts of a server are split (tried: 0.05 takes twice the programmes)."""
@@ -18,6 +18,7 @@ _NICS = tuple(sorted({n * m for n in (1, 3) for m in (1, 2, 4, 8, 16, 32, 64)}))
 
 MACHINE_WORDS = {
     "scale_up_domain": "domains of whole groups", "chips_per_rack": "chips in a rack", "hbm_stacks": "HBM stacks", "dies": "dies",
+    "enabled_fraction": "compute units left on",
     "scale_up_lanes": "lanes", "nics_per_server": "NICs a server",
 }  # fmt: skip
 """What each variable of a machine counts, where it is free."""
@@ -27,8 +28,11 @@ def machine_integers(ranges: Ranges) -> tuple[Integer, ...]:
     """What a rack, a server and a package count."""
     of = ranges.of
     package = tuple(
-        integer(name, of(name), rounding=1) for name in ("hbm_stacks", "dies")
+        integer(name, of(name), rounding=1, late=True, sided=True) for name in ("hbm_stacks", "dies")
     )  # memory and reticle still do
+    if _chooses_units(ranges):
+        least, most = (share * _units(ranges) for share in of("enabled_fraction"))
+        package += (integer(_ENABLED, (least, most), near=2, pseudo_cost=_PSEUDO_COST, late=True, sided=True),)
     if not ranges.in_parts:
         return (integer("chips_per_rack", of("chips_per_rack"), sided=True, rounding=-1), *package)
     racks = integer("chips_per_rack", of("chips_per_rack"), among=_rack_sizes(ranges), sided=True, rounding=-1,
@@ -58,14 +62,55 @@ def server_chips(ranges: Ranges) -> int:
 
 
 def machine_relations(ranges: Ranges) -> list[Relation]:
-    """How domains, servers and racks hold each other, where the domain is `tp` times `groups`."""
+    """How domains, servers and racks hold each other, where the domain is `tp` times `groups`; and units left on as a share."""
+    units: list[Relation] = []
+    if _chooses_units(ranges):
+        ends = ranges.of("enabled_fraction")
+        units = [
+            Product((_ENABLED,), (), *ends, coefficient=1.0 / _units(ranges), name="enabled_fraction", follows=_ENABLED)
+        ]
     least, most = ranges.of("scale_up_domain")
     if not ranges.in_parts or least == most:
-        return []
+        return units
     return [
+        *units,
         Divides((), ("tp", "groups"), constant=server_chips(ranges)),
         Nested(("tp", "groups"), ("chips_per_rack",)),
     ]
+
+
+_ENABLED = "enabled_units"
+"""Coordinate of the compute units of a die that are left on."""
+
+
+def _chooses_units(ranges: Ranges) -> bool:
+    """Whether a question decides how many units of a drawn chip are spare."""
+    least, most = ranges.of("enabled_fraction")
+    return least < most
+
+
+def _units(ranges: Ranges) -> int:
+    """Compute units of one die of a drawn chip, made."""
+    assert ranges.template.project is not None
+    return max(count_of(ranges.template.project.compute_units), 1)
+
+
+PIECES = 128
+"""Pieces in which the areas of a drawn chip are taken: how much silicon cools is no convex question, only within a small piece."""
+
+_SIZES = ("compute_area_m2", "sram_bytes")
+
+
+def size_pieces(ranges: Ranges) -> tuple[Piece, ...]:
+    """The areas that a question decides, in pieces of equal ratio."""
+    free = [name for name in _SIZES if ranges.frees(name) and ranges.of(name)[0] < ranges.of(name)[1]]
+    edges = lambda low, high: (*(low * (high / low) ** (i / PIECES) for i in range(PIECES)), high)
+    return tuple(Piece(name, edges(*ranges.of(name))) for name in free)
+
+
+def piece_integer(piece: Piece) -> Integer:
+    """The coordinate of a size in pieces."""
+    return Integer(piece.name, 1, len(piece.edges) - 1, pseudo_cost=_PSEUDO_COST, late=True)
 
 
 def whole_racks(ranges: Ranges, chips: Sequence[str], multiple: int = 1, racks: bool = True) -> list[Relation]:

@@ -219,7 +219,7 @@ KNOWN: Mapping[str, Variable] = {
                  box_meaning="a cache of a decade ago to an SRAM machine's reticle"),
         Variable("hbm_stacks", 1.0, 16.0, _stacks(), "silicon", integer=True),
         Variable("dies", 1.0, 4.0, _of_project("dies"), "silicon", integer=True, box_meaning="one to four reticles"),
-        Variable("enabled_fraction", 0.7, 0.999, _of_project("enabled_fraction"), "silicon",
+        Variable("enabled_fraction", 0.7, 1.0, _of_project("enabled_fraction"), "silicon",
                  box_meaning="a third of the units spare to none; H100 0.917"),
         Variable("clock_hz", 0.5e9, 2.6e9, _of_project("clock_hz"), "silicon",
                  box_meaning="near the threshold to what gaming chips of the node reach"),

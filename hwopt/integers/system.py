@@ -35,8 +35,9 @@ class Integer:
     what a bound is expected to gain per factor of e by which the coordinate narrows, before a search has seen any; `reach`: of a
     count, how many steps below and above a relaxed value are tried; `fills`: of a count, whether the most that is allowed is
     tried too; `sided`: of a shape, whether both integers beside a relaxed value are tried; `stepped`: of a shape, whether bounds
-    say little until it is a point; `near`, `rounding`: how many values next to a wanted one are tried where nothing is bounded,
-    and whether only those above (1) or below (-1).
+    say little until it is a point; `late`: of a shape, whether a dive rounds it when the rest of the shape is known; `near`,
+    `rounding`: how many values next to a wanted one are tried where nothing is bounded, and whether only those above (1) or
+    below (-1).
     """
 
     name: str
@@ -49,6 +50,7 @@ class Integer:
     fills: bool = False
     sided: bool = False
     stepped: bool = False
+    late: bool = False
     near: int = 1
     rounding: int = 0
 
@@ -84,6 +86,10 @@ class Piece:
     @property
     def name(self) -> str:
         return f"{self.variable}_piece"
+
+    def number(self, value: Any) -> Any:
+        """The piece that holds a value, counted from 1."""
+        return np.searchsorted(self.edges[1:-1], np.asarray(value), side="left") + 1.0
 
 
 Look = Mapping[str, int]
@@ -313,8 +319,8 @@ class System:
             else:
                 columns[each.name] = each.ends[0]
         for piece in self.pieces:
-            inner = np.searchsorted(piece.edges[1:-1], np.asarray(values[piece.variable]), side="left")
-            columns[piece.name] = inner + 1.0
+            if piece.variable in values:
+                columns[piece.name] = piece.number(values[piece.variable])
         return columns
 
     def point(self, values: Mapping[str, float]) -> np.ndarray:

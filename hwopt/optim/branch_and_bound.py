@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
@@ -44,14 +45,15 @@ def search(
     progress: Callable[[SearchResult], None] | None = None,
     designs: Sequence[np.ndarray] = (),
     result: SearchResult | None = None,
+    exact: ExactModel | None = None,
 ) -> SearchResult:
     """Minimise over a question's lattice.
 
     **Arguments:** `tolerance`: relative gap at which boxes are discarded; `deadline` and `most_boxes` after which the search
     stops with what it has; `progress` is told after each round; `designs`: integer designs to start from, such as the answer
-    of a like question; `result`: where to keep what comes out, for who looks on.
+    of a like question; `result`: where to keep what comes out, for who looks on; `exact`: as of `Search`.
     """
-    work = Search(programmes, tolerance, deadline or Deadline(), result or SearchResult())
+    work = Search(programmes, tolerance, deadline or Deadline(), result or SearchResult(), exact=exact)
     with contextlib.suppress(OutOfTime):
         for now in rounds(work, designs):
             if progress and now.rounds:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from hwopt.convex.interior_point import Status
+from hwopt.convex.canonical import Programme
+from hwopt.convex.interior_point import Status, solve
+from hwopt.design.exact import Exact, ExactModel, logarithms
+from hwopt.design.variables import Variable
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
 from hwopt.integers.system import Role, System
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import CHOICE, Programmes
@@ -26,6 +30,9 @@ than with none (43,232 of 50,332), and the same answer. Others were not tried on
 
 AGAIN = (1e-6, 1e-5)
 """Gaps to which points are solved that the usual one leaves unresolved: where budgets conflict but for a hair, steps stall."""
+
+_HAIR, _MORE, _TRIES = 1e-2, 1.2, 4
+"""What the exact model may find missing of a limit to try again, how much more than that is taken from it, and how often."""
 
 PARTS = 2
 """Parts into which a box is split along one coordinate."""
@@ -118,13 +125,14 @@ class OutOfTime(Exception):
 
 @dataclass
 class Search:
-    """A search under way."""
+    """A search under way. **Arguments:** `exact` model, for points whose programmes are relaxed: none of these counts without."""
 
     programmes: Programmes
     tolerance: float
     deadline: Deadline
     result: SearchResult = field(default_factory=SearchResult)
     incumbent: Incumbent = field(default_factory=Incumbent)
+    exact: ExactModel | None = None
     seen: set[bytes] = field(default_factory=set)
     gains: np.ndarray = field(init=False)
     splits: np.ndarray = field(init=False)
@@ -211,6 +219,11 @@ class Search:
         relaxed = np.sqrt(boxes.low.astype(float) * boxes.high)
         coordinates, variables = self._integers(known)
         relaxed[:, coordinates] = np.exp(known.answers.y[:, variables])
+        for piece in self.lattice.pieces:
+            if piece.variable in known.programme.names:
+                value = np.exp(known.answers.y[:, known.programme.names.index(piece.variable)])
+                column = self.lattice.at[piece.name]
+                relaxed[:, column] = np.clip(piece.number(value), boxes.low[:, column], boxes.high[:, column])
         return relaxed
 
     def slopes(self, known: Bounded) -> np.ndarray:
@@ -229,9 +242,16 @@ class Search:
     def _keep_best(self, boxes: Boxes, known: Bounded) -> None:
         """The best integer design among boxes is kept."""
         programme, answers, lower = known.programme, known.answers, known.lower
-        good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower) & ~programme.inexact()
-        for i in np.flatnonzero(good):
-            value = float(answers.objective[i] + programme.constant[i])
+        good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower)
+        values, relaxed = answers.objective + programme.constant, programme.inexact()
+        doubtful = np.flatnonzero(good & relaxed & (lower < self.result.value))
+        values[doubtful] = np.inf
+        if self.exact is not None and len(doubtful):
+            values[doubtful], answers.y[doubtful] = self._held(
+                boxes[doubtful], programme, doubtful, answers.y[doubtful]
+            )
+        for i in np.flatnonzero(good & np.isfinite(values)):
+            value = float(values[i])
             for machine, best in self._by_machine(boxes[i : i + 1], np.array([value])):
                 machine.value = min(machine.value, best)
             if value < self.result.value:
@@ -239,6 +259,49 @@ class Search:
                 self.result.design = {name: math.exp(y) for name, y in pairs if name}
                 self.result.point, self.result.value = boxes.low[i].copy(), value
                 self.incumbent.value = min(self.incumbent.value, value)
+
+    def _held(
+        self, points: Boxes, programme: Programme, rows: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Objectives by the exact model of integer designs (design,) whose programmes are relaxed, infinite where it does not hold
+        them; and their variables.
+
+        What is missing by a hair is taken from the programme's limits, which is then solved again.
+        """
+        structure, names = programme.structure, self.programmes.problem.constraints
+        y, values = y.copy(), np.full(len(rows), np.inf)
+        taken, left = np.zeros((len(rows), len(names))), np.arange(len(rows))
+        for _ in range(_TRIES):
+            found = self._exact(points[left], programme.names, y[left])
+            holds = found.violation <= FEASIBILITY_TOLERANCE
+            values[left[holds]] = found.objective[holds]
+            nearly = ~holds & (found.violation < _HAIR)
+            left, missing = left[nearly], np.maximum(found.constraints[nearly], 0.0)
+            if not len(left):
+                break
+            taken[left] += _MORE * missing
+            numbers = programme.numbers.take(rows[left])
+            for column, name in enumerate(names):
+                terms = np.isin(structure.group, programme.group(name))
+                numbers.constants[:, terms] += taken[left, column][:, None]
+            answers = solve(structure, numbers, tolerance=AGAIN[0])
+            solved = answers.status == Status.solved
+            left = left[solved]
+            y[left] = answers.y[solved]
+        return values, y
+
+    def _exact(self, points: Boxes, names: Sequence[str], y: np.ndarray) -> Exact:
+        """Integer designs whose programmes put their variables at `y`, by the exact model."""
+        assert self.exact is not None
+        solved = {name: column for column, name in enumerate(names) if name}
+        integers = self.lattice.quantities_at(self.lattice.columns(points.low.astype(float)))
+
+        def logarithm(each: Variable) -> np.ndarray:
+            if each.name in integers:
+                return logarithms(np.broadcast_to(integers[each.name], len(points)))
+            return y[:, solved[each.name]] if each.name in solved else np.full(len(points), math.log(each.lower))
+
+        return self.exact.at(np.stack([logarithm(each) for each in self.exact.problem.variables], axis=1))
 
     def tightened(self, queue: Open) -> tuple[Boxes, np.ndarray]:
         """Boxes without what their tangents put beyond the cutoff, and the numbers of those of which something is left.

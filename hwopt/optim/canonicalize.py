@@ -82,6 +82,9 @@ def _line(
     return known.only(lambda outputs: [outputs[name] for name in names]).line, names
 
 
+_EXPONENTS = {"pow": 1, "dies_made": 3}
+"""Operations that have an exponent, and which argument it is."""
+
 _FREE = -1
 """Mark of what follows from variables."""
 
@@ -97,8 +100,9 @@ def exponents(form: Form, tree: Any, shapes: tuple) -> tuple[int, ...]:
     found = 0
     for symbol in line.operations:
         each = [follows[id(part)] if isinstance(part, Symbol) else 0 for part in symbol.arguments]
-        if symbol.name == "pow" and each[0] < 0:
-            found |= max(each[1], 0)
+        exponent = _EXPONENTS.get(symbol.name)
+        if exponent is not None and min(each[:exponent]) < 0:
+            found |= max(each[exponent], 0)
         follows[id(symbol)] = _FREE if min(each, default=0) < 0 else reduce(operator.or_, each, 0)
     return tuple(i for i in range(leaves) if found >> i & 1)
 

@@ -74,7 +74,7 @@ def certified(
                 _ = question.covered  # counting takes a second or two, which nobody has once the time is over
             search(
                 question.programmes, deadline=deadline, progress=lambda now: _show(bar, now), designs=designs,
-                result=question.result, most_boxes=most_boxes,
+                result=question.result, most_boxes=most_boxes, exact=question.model,
             )  # fmt: skip
             point = question.result.point
             return (
@@ -111,7 +111,7 @@ class Question:
     @cached_property
     def covered(self) -> str:
         """What the lattice holds, in words."""
-        return f"{self.among}{count(self.lattice, COUNTED)} integer designs ({scope_of(self.problem)})"
+        return f"{self.among}{count(self.lattice.without_pieces(), COUNTED)} integer designs ({scope_of(self.problem)})"
 
 
 def values_of(solution: Solution) -> dict[str, float]:
@@ -158,9 +158,16 @@ def _logs(problem: Problem, values: dict[str, float]) -> np.ndarray:
 
 
 def best_design(question: Question, problem: Problem, point: np.ndarray) -> Best:
-    """The design at a point of the lattice. **Arguments:** `problem`: the question, or one with other limits."""
+    """The design at a point of the lattice: where its programme is relaxed, as the search kept it.
+
+    **Arguments:** `problem`: the question, or one with other limits.
+    """
     programme, answers = leaf(question.programmes.with_limits(problem), point)
+    objective = float(answers.objective[0] + programme.constant[0])
     solved = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
+    result = question.result
+    if programme.inexact().any() and problem is question.problem and result.design:  # the exact model held at that one
+        objective, solved = result.value, result.design
     y = _logs(problem, solved | question.lattice.design(point))
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
     return Best(
@@ -168,7 +175,7 @@ def best_design(question: Question, problem: Problem, point: np.ndarray) -> Best
         exact=question.exact(y),
         multipliers=np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets]),
         kkt_residual=float(residual[0]),
-        objective=float(answers.objective[0] + programme.constant[0]),
+        objective=objective,
     )
 
 
@@ -211,6 +218,11 @@ def cut_short(question: Question) -> Solution:
     else:
         y = _logs(question.problem, result.design | question.lattice.design(result.point))
         best = Best(y, question.exact(y), np.zeros(0), math.nan, result.value)
+    return _unpriced(question, best)
+
+
+def _unpriced(question: Question, best: Best) -> Solution:
+    """A design that no programme of its own was solved for."""
     return judged(question, replace(best, multipliers=np.full(len(question.problem.budgets), math.nan)))
 
 
@@ -231,6 +243,8 @@ def infeasible(question: Question, explain: bool) -> Solution:
     """No design holds the budgets: the smallest relaxations that would make one do, and the design of the common one."""
     problem, result = question.problem, question.result
     names = [budget.name for budget in problem.budgets]
+    if not result.complete and (nearest := _nearest(question)).violation <= FEASIBILITY_TOLERANCE:
+        return _unpriced(question, nearest)
     proved = result.complete and math.isinf(result.bound)
     text = "No design of the lattice holds all budgets. " if proved else "No design was found that holds all budgets. "
     if not explain or question.deadline.over:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -38,14 +38,16 @@ def dive(work: Search, boxes: Boxes) -> None:
     lattice = work.lattice
     counts = [lattice.at[name] for name in lattice.counts]
     boxes = work.fresh(apart(lattice, boxes))
-    if not len(boxes):
-        return
-    known = work.bound(boxes)
-    relaxed, lower = work.relaxed(boxes, known), known.lower
-    alive = best_of_kinds(lattice, boxes, lower)[:CANDIDATES]
-    if not len(alive):
-        return
-    boxes = work.fresh(lattice.propagate(rounded(lattice, boxes[alive], relaxed[alive]))[0])
+    late = {c for c, each in enumerate(lattice.coordinates) if each.late and (boxes.low[:, c] < boxes.high[:, c]).any()}
+    for held in (set(counts) | late, set(counts)) if late else (set(counts),):
+        if not len(boxes):
+            return
+        known = work.bound(boxes)
+        relaxed, lower = work.relaxed(boxes, known), known.lower
+        alive = best_of_kinds(lattice, boxes, lower)[:CANDIDATES]
+        if not len(alive):
+            return
+        boxes = work.fresh(lattice.propagate(rounded(lattice, boxes[alive], relaxed[alive], held))[0])
     for _ in range(ROUNDS):
         if not len(boxes):
             return
@@ -122,12 +124,36 @@ def best_of_kinds(lattice: System, boxes: Boxes, lower: np.ndarray) -> np.ndarra
 def climb(work: Search) -> None:
     """Look beside the best design, at other kinds, other shapes, and both, until none of these finds anything better."""
     steps = (of_one_shape, of_other_shapes, of_other_kinds)
+    if any(each.late and each.ends[0] < each.ends[1] for each in work.lattice.coordinates):
+        steps = (of_one_plan, *steps)
     left = list(steps)
     while left and work.result.point is not None:
         before, beside = work.result.value, left.pop(0)
-        dive(work, work.lattice.propagate(beside(work.lattice, work.result.point).some(LOOKED))[0])
+        boxes = work.lattice.propagate(beside(work.lattice, work.result.point).some(LOOKED))[0]
+        (narrow if beside is of_one_plan else dive)(work, boxes)
         if work.result.value < before:
             left = list(steps)
+
+
+def narrow(work: Search, boxes: Boxes) -> None:
+    """Boxes halved down to designs, the best few at a time."""
+    boxes = work.fresh(boxes)
+    while len(boxes):
+        known = work.bound(boxes)
+        alive = np.flatnonzero(np.isfinite(known.lower) & (known.lower < work.cutoff) & ~boxes.points)
+        best = alive[np.argsort(known.lower[alive], kind="stable")][:CANDIDATES]
+        if not len(best):
+            return
+        boxes = work.fresh(work.split(boxes[best]).pieces)
+
+
+def of_one_plan(lattice: System, point: np.ndarray) -> Boxes:
+    """The box of a point's roots, kinds and steps of a schedule in which sizes and counts are free."""
+    boxes = _whole(lattice, 1)
+    for column, each in enumerate(lattice.coordinates):
+        if each.role in (Role.root, Role.kind) or each.stepped:
+            boxes.low[:, column] = boxes.high[:, column] = point[column]
+    return boxes
 
 
 def of_one_shape(lattice: System, point: np.ndarray) -> Boxes:
@@ -196,16 +222,16 @@ def around(lattice: System, boxes: Boxes, relaxed: np.ndarray, factor: float) ->
     return Boxes(low, high)
 
 
-def rounded(lattice: System, boxes: Boxes, relaxed: np.ndarray) -> Boxes:
-    """Boxes with all but counts at integers next to relaxed points (box, coordinate): the nearest, and either side of some.
+def rounded(lattice: System, boxes: Boxes, relaxed: np.ndarray, held: Collection[int]) -> Boxes:
+    """Boxes with all but the columns `held` at integers next to relaxed points (box, coordinate): the nearest, and either side of
+    some.
 
     Each coordinate in its order, within what those before leave it.
     """
-    counts = {lattice.at[name] for name in lattice.counts}
     below, above = _beside(lattice, relaxed)
     near = np.where(relaxed - below <= above - relaxed, below, above)
     wanted = [near]
-    for column in (c for c, each in enumerate(lattice.coordinates) if each.sided):
+    for column in (c for c, each in enumerate(lattice.coordinates) if each.sided and c not in held):
         for side in (below, above):
             other = near.copy()
             other[:, column] = side[:, column]
@@ -213,7 +239,7 @@ def rounded(lattice: System, boxes: Boxes, relaxed: np.ndarray) -> Boxes:
     wanted = [np.clip(each, boxes.low, boxes.high).astype(np.int64) for each in wanted]
     targets, rows = np.concatenate(wanted), np.tile(np.arange(len(boxes)), len(wanted))
     low, high = boxes.low[rows].copy(), boxes.high[rows].copy()
-    for column in (c for c in range(len(lattice.names)) if c not in counts):
+    for column in (c for c in range(len(lattice.names)) if c not in held):
         least, most = low[:, column].copy(), high[:, column].copy()
         tight, left = lattice.propagate(Boxes(low, high))
         least[left], most[left] = tight.low[:, column], tight.high[:, column]

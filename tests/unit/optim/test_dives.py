@@ -8,7 +8,7 @@ import pytest
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import Product
 from hwopt.integers.system import Integer, Role, System
-from hwopt.optim.dives import apart, of_one_shape, of_other_kinds, of_other_shapes
+from hwopt.optim.dives import apart, of_one_plan, of_one_shape, of_other_kinds, of_other_shapes, rounded
 
 SYSTEM = System(
     (
@@ -60,3 +60,17 @@ def test_a_climb_tries_every_shape_nearby():
     assert values(boxes, "t", "tier", "sharded") == {(2, 1, 1)}
     racks = COLUMNS["racks"]
     assert (boxes.low[:, racks] == 5).all() and (boxes.high[:, racks] == 20).all()
+
+
+def test_a_climb_frees_the_sizes_of_one_plan():
+    (low,), (high,) = (getattr(of_one_plan(SYSTEM, POINT), end) for end in ("low", "high"))
+    assert (low[:5] == POINT[:5]).all() and (high[:5] == POINT[:5]).all()
+    assert low[5:].tolist() == [1, 1] and high[5:].tolist() == [40, 1000]
+
+
+def test_what_is_held_is_not_rounded():
+    low, high = np.array([[2, 1, 1, 1, 1, 1, 1]]), np.array([[2, 1, 1, 12, 4, 40, 1000]])
+    relaxed = np.array([[2.0, 1.0, 1.0, 5.2, 2.9, 9.6, 100.0]])
+    boxes = rounded(SYSTEM, Boxes(low, high), relaxed, {COLUMNS["racks"], COLUMNS["d"]})
+    assert values(boxes, "p", "v") == {(5, 3)}
+    assert (boxes.high[:, COLUMNS["racks"]] == 40).all() and (boxes.high[:, COLUMNS["d"]] > 1).all()

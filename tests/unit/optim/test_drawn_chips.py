@@ -1,0 +1,93 @@
+"""Drawn chips: proved for one plan, never beaten by designs drawn at random, and made of whole units, dies and stacks."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.design.exact import ExactModel
+from hwopt.design.lattices import lattice_of
+from hwopt.integers.system import Piece
+from hwopt.optim.certified import values_of
+from hwopt.optim.solution import Outcome
+
+PLAN = {
+    "tp": 2, "cp": 2, "pp": 6, "virtual_stages": 7, "micro_batch": 1, "zero": 1, "recompute": 2, "weights_tier": 1,
+    "optimizer_tier": 1, "activations_tier": 2, "chips": 1200, "global_batch_sequences": 2100, "scale_up_domain": 24,
+    "chips_per_rack": 24, "nics_per_server": 1, "scale_up_lanes": 5, "hbm_stacks": 3,
+}  # fmt: skip
+UNITS = 144  # of a GH100's die
+
+
+def question():
+    return hwopt.objective(
+        "train_cost", design="h100-sxm", prices="at-cost", workload="llama3.1-70b",
+        time_budget_s=90 * 86400.0, capex_budget_usd=9e8, power_budget_w=3e7,
+    )  # fmt: skip
+
+
+@cache
+def answer():
+    boxes = {name: (value, value) for name, value in PLAN.items()} | {"enabled_fraction": (0.95, 1.0), "dies": (2, 4)}
+    return hwopt.optimize(question(), bounds=boxes)
+
+
+def test_a_drawn_chip_is_proved_beside_one_plan():
+    solution = answer()
+    assert solution.outcome is Outcome.proved and solution.certificate.gap <= 1e-4
+    assert solution.certificate.max_violation <= 1e-6
+    values = values_of(solution)
+    assert values["dies"] == round(values["dies"]) and values["hbm_stacks"] == 3
+    assert values["enabled_fraction"] * UNITS == pytest.approx(round(values["enabled_fraction"] * UNITS), abs=1e-9)
+    assert solution.objective == pytest.approx(1.90825e6, rel=1e-3)  # racks of 30 kW are full
+
+
+def test_no_design_at_random_is_below_the_bound():
+    solution, rng, count = answer(), np.random.default_rng(3), 4000
+    problem = solution.problem
+    near = np.array([np.log(values_of(solution)[each.name]) for each in problem.variables])
+    rows = np.tile(near, (count, 1))
+    places = {each.name: i for i, each in enumerate(problem.variables)}
+    for name, width in (("compute_area_m2", 0.1), ("sram_bytes", 0.5), ("clock_hz", 0.1)):
+        rows[:, places[name]] += rng.uniform(-width, width, count) * rng.uniform(0.0, 1.0, count)
+    rows[:, places["dies"]] = np.log(rng.integers(2, 5, count))
+    rows[:, places["enabled_fraction"]] = np.log(rng.integers(137, UNITS + 1, count) / UNITS)
+    with jax.enable_x64(True):
+        found = ExactModel(problem).at(rows)
+    holds = found.violation <= 1e-6
+    assert holds.sum() > 100
+    assert np.exp(found.objective[holds].min()) >= solution.certificate.lower_bound
+
+
+def test_units_left_on_are_whole():
+    lattice = lattice_of(question().problem())
+    units = lattice.by_name["enabled_units"]
+    assert units.ends == (101, UNITS)  # 0.7 to all
+    others = {each.name: each.ends[0] for each in lattice.coordinates if each is not units}
+    point = lattice.point(others | {"enabled_fraction": 132 / UNITS})
+    assert point[lattice.at["enabled_units"]] == 132
+    assert lattice.design(point)["enabled_fraction"] == pytest.approx(132 / UNITS, rel=1e-15)
+    frozen = lattice_of(question().problem().frozen(["enabled_fraction"]))
+    assert "enabled_units" not in frozen.names
+
+
+def test_pieces_hold_their_values():
+    piece = Piece("area", (1.0, 2.0, 4.0, 8.0))
+    np.testing.assert_array_equal(piece.number([1.0, 1.5, 2.0, 2.1, 4.0, 7.9, 8.0]), [1, 1, 1, 2, 2, 3, 3])
+
+
+def test_bounds_beside_what_the_relaxation_holds_fixed():
+    """Over hardware of any size nothing is recomputed, unless the question's own box says so."""
+    problem = hwopt.objective("train_cost").problem()
+    held = {each.name: each for each in problem.continuous.variables}["recompute"]
+    assert (held.lower, held.upper) == (1.0, 1.0)
+    for box, wanted in (((2.0, 2.0), (2.0, 2.0)), ((1.0, 2.0), (1.0, 1.0)), ((1.0, 1.0), (1.0, 1.0))):
+        narrowed = problem.narrowed({"recompute": box})
+        asked, relaxed = (
+            {each.name: each for each in p.variables}["recompute"] for p in (narrowed, narrowed.continuous)
+        )
+        assert (asked.lower, asked.upper) == box and (relaxed.lower, relaxed.upper) == wanted
