@@ -45,7 +45,7 @@ def search(
     progress: Callable[[SearchResult], None] | None = None,
     designs: Sequence[np.ndarray] = (),
     result: SearchResult | None = None,
-    exact: ExactModel | None = None,
+    exact: Sequence[ExactModel] = (),
 ) -> SearchResult:
     """Minimise over a question's lattice.
 
@@ -71,18 +71,21 @@ def search_all(
     deadline: Deadline | None = None,
     most_boxes: int = MOST_BOXES,
     progress: Callable[[Sequence[SearchResult]], None] | None = None,
+    exact: Sequence[Sequence[ExactModel]] = (),
 ) -> None:
     """Minimise over several questions at once: one best design, which all are held against.
 
     The branch with the least bound is always the next to be worked on, so that of one whose bound passes the best design
     nothing more is read: it is complete, with that bound on record.
 
-    **Arguments:** `branches`: programmes of each question; `results`: where to keep what comes out of each; `most_boxes` of each;
-    else as of `search`.
+    **Arguments:** `branches`: programmes of each question; `results`: where to keep what comes out of each; `most_boxes` and
+    `exact` of each; else as of `search`.
     """
     deadline, incumbent = deadline or Deadline(), Incumbent()
+    models = exact or [()] * len(branches)
     works = [
-        Search(each, tolerance, deadline, result, incumbent) for each, result in zip(branches, results, strict=True)
+        Search(each, tolerance, deadline, result, incumbent, model)
+        for each, result, model in zip(branches, results, models, strict=True)
     ]
     under_way = {i: rounds(work) for i, work in enumerate(works)}
     with contextlib.suppress(OutOfTime):

@@ -11,7 +11,7 @@ import numpy as np
 
 from hwopt.convex.canonical import Programme
 from hwopt.convex.interior_point import Status, solve
-from hwopt.design.exact import Exact, ExactModel, logarithms
+from hwopt.design.exact import ExactModel, logarithms
 from hwopt.design.variables import Variable
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
@@ -125,14 +125,17 @@ class OutOfTime(Exception):
 
 @dataclass
 class Search:
-    """A search under way. **Arguments:** `exact` model, for points whose programmes are relaxed: none of these counts without."""
+    """A search under way.
+
+    **Arguments:** `exact`: the exact model of each machine, for points whose programmes are relaxed: none of these counts without.
+    """
 
     programmes: Programmes
     tolerance: float
     deadline: Deadline
     result: SearchResult = field(default_factory=SearchResult)
     incumbent: Incumbent = field(default_factory=Incumbent)
-    exact: ExactModel | None = None
+    exact: Sequence[ExactModel] = ()
     seen: set[bytes] = field(default_factory=set)
     gains: np.ndarray = field(init=False)
     splits: np.ndarray = field(init=False)
@@ -246,7 +249,7 @@ class Search:
         values, relaxed = answers.objective + programme.constant, programme.inexact()
         doubtful = np.flatnonzero(good & relaxed & (lower < self.result.value))
         values[doubtful] = np.inf
-        if self.exact is not None and len(doubtful):
+        if self.exact and len(doubtful):
             values[doubtful], answers.y[doubtful] = self._held(
                 boxes[doubtful], programme, doubtful, answers.y[doubtful]
             )
@@ -272,11 +275,12 @@ class Search:
         y, values = y.copy(), np.full(len(rows), np.inf)
         taken, left = np.zeros((len(rows), len(names))), np.arange(len(rows))
         for _ in range(_TRIES):
-            found = self._exact(points[left], programme.names, y[left])
-            holds = found.violation <= FEASIBILITY_TOLERANCE
-            values[left[holds]] = found.objective[holds]
-            nearly = ~holds & (found.violation < _HAIR)
-            left, missing = left[nearly], np.maximum(found.constraints[nearly], 0.0)
+            objective, used = self._exact(points[left], programme.names, y[left])
+            violation = used.max(axis=1)
+            holds = violation <= FEASIBILITY_TOLERANCE
+            values[left[holds]] = objective[holds]
+            nearly = ~holds & (violation < _HAIR)
+            left, missing = left[nearly], np.maximum(used[nearly], 0.0)
             if not len(left):
                 break
             taken[left] += _MORE * missing
@@ -290,9 +294,8 @@ class Search:
             y[left] = answers.y[solved]
         return values, y
 
-    def _exact(self, points: Boxes, names: Sequence[str], y: np.ndarray) -> Exact:
-        """Integer designs whose programmes put their variables at `y`, by the exact model."""
-        assert self.exact is not None
+    def _exact(self, points: Boxes, names: Sequence[str], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Objectives (design,) and constraints (design, constraint) of integer designs with variables at `y` by name."""
         solved = {name: column for column, name in enumerate(names) if name}
         integers = self.lattice.quantities_at(self.lattice.columns(points.low.astype(float)))
 
@@ -301,7 +304,17 @@ class Search:
                 return logarithms(np.broadcast_to(integers[each.name], len(points)))
             return y[:, solved[each.name]] if each.name in solved else np.full(len(points), math.log(each.lower))
 
-        return self.exact.at(np.stack([logarithm(each) for each in self.exact.problem.variables], axis=1))
+        problem = self.programmes.problem
+        designs = np.stack([logarithm(each) for each in problem.variables], axis=1)
+        objective, used = np.empty(len(points)), np.empty((len(points), len(problem.constraints)))
+        machine = (
+            points.low[:, self.lattice.at[CHOICE]] - 1 if CHOICE in self.lattice.at else np.zeros(len(points), int)
+        )
+        for each in np.unique(machine):
+            rows = machine == each
+            found = self.exact[each].at(designs[rows])
+            objective[rows], used[rows] = found.objective, found.constraints
+        return objective, used
 
     def tightened(self, queue: Open) -> tuple[Boxes, np.ndarray]:
         """Boxes without what their tangents put beyond the cutoff, and the numbers of those of which something is left.

@@ -74,7 +74,7 @@ def certified(
                 _ = question.covered  # counting takes a second or two, which nobody has once the time is over
             search(
                 question.programmes, deadline=deadline, progress=lambda now: _show(bar, now), designs=designs,
-                result=question.result, most_boxes=most_boxes, exact=question.model,
+                result=question.result, most_boxes=most_boxes, exact=[question.model],
             )  # fmt: skip
             point = question.result.point
             return (

@@ -154,7 +154,8 @@ def certified_choice(
     def work() -> Solution:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
             show = lambda now: _show(bar, now)
-            search_all([each.programmes for each in groups], results, deadline=deadline, progress=show)
+            models = [[ExactModel(problems[i]) for i in group.members] for group in groups]
+            search_all([each.programmes for each in groups], results, deadline=deadline, progress=show, exact=models)
             best = question()
             if best.result.point is None:
                 return infeasible(best, explain)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hwopt.convex.reader import NotDGP
+from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
@@ -39,7 +40,12 @@ def searched(problem: Problem, samples: int) -> Optimum | None:
     with jax.enable_x64(True):
         lattice = lattice_of(problem)
         try:
-            result = search(Programmes(problem, lattice), tolerance=TOLERANCE, most_boxes=samples // VARIANTS_A_BOX)
+            result = search(
+                Programmes(problem, lattice),
+                tolerance=TOLERANCE,
+                most_boxes=samples // VARIANTS_A_BOX,
+                exact=[ExactModel(problem)],
+            )
         except NotDGP:
             return None
         if result.point is None:

@@ -91,3 +91,18 @@ def test_bounds_beside_what_the_relaxation_holds_fixed():
             {each.name: each for each in p.variables}["recompute"] for p in (narrowed, narrowed.continuous)
         )
         assert (asked.lower, asked.upper) == box and (relaxed.lower, relaxed.upper) == wanted
+
+
+def test_nodes_are_choices_of_one_search():
+    """A machine's exact model is its own: designs of relaxed programmes count by it."""
+    boxes = {name: (value, value) for name, value in PLAN.items()} | {"enabled_fraction": (0.98, 1.0), "dies": (3, 3)}
+    solution = hwopt.optimize(question(), bounds=boxes, choices={"technology": ["5nm", "3nm"]})
+    assert solution.outcome is Outcome.proved and solution.certificate.gap <= 1e-4
+    best, other = solution.choices
+    assert (best.chosen, other.chosen) == ((("technology", "3nm"),), (("technology", "5nm"),))
+    alone = hwopt.objective(
+        "train_cost", design="h100-sxm", prices="at-cost", workload="llama3.1-70b", technology="3nm",
+        time_budget_s=90 * 86400.0, capex_budget_usd=9e8, power_budget_w=3e7,
+    )  # fmt: skip
+    assert hwopt.optimize(alone, bounds=boxes).objective == pytest.approx(solution.objective, rel=1e-4)
+    assert other.lower_bound > solution.objective
