@@ -157,5 +157,5 @@ for at in range(POWERS.size):
 # ## What this does not show
 #
 # The proof covers the stated lattice (micro-batch 1, tp 4 to 16, no recomputation, ZeRO-1) and the model, not silicon. The
-# compute dies are a B200's: `design="b200"` draws the chip itself anew, and its answers are local, without a proof. Prices and
+# compute dies are a B200's: `design="b200"` draws the chip itself anew, and its answers have a bound that is wide. Prices and
 # efficiencies are the catalogue's; `hwopt sensitivity train_time` says what the answer owes to each.
