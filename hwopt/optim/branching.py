@@ -195,7 +195,7 @@ class Search:
             raise OutOfTime
         self.result.boxes += len(boxes)
         known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE)
-        self._keep_best(boxes, known)
+        self._keep_best(boxes, known, alone=len(boxes) == 1)
         lower = known.lower
         rows = boxes.points & (known.answers.status == Status.unresolved) & (lower < self.cutoff) & np.isfinite(lower)
         for tolerance in AGAIN:
@@ -213,7 +213,7 @@ class Search:
             points = boxes[rows[some]]
             self.result.boxes += len(points)
             exact = solved(programme, holds, points.points, self.cutoff)
-            self._keep_best(points, exact)
+            self._keep_best(points, exact, alone=True)
             lower[rows[some]] = np.maximum(lower[rows[some]], exact.lower)
         return known
 
@@ -242,14 +242,14 @@ class Search:
         held = [(at[name], column) for column, name in enumerate(known.programme.names) if name in at]
         return [coordinate for coordinate, _ in held], [column for _, column in held]
 
-    def _keep_best(self, boxes: Boxes, known: Bounded) -> None:
-        """The best integer design among boxes is kept."""
+    def _keep_best(self, boxes: Boxes, known: Bounded, alone: bool = False) -> None:
+        """The best integer design among boxes is kept. **Arguments:** `alone`: whether points are read as if alone."""
         programme, answers, lower = known.programme, known.answers, known.lower
         good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower)
         values, relaxed = answers.objective + programme.constant, programme.inexact()
         doubtful = np.flatnonzero(good & relaxed & (lower < self.result.value))
         values[doubtful] = np.inf
-        if self.exact and len(doubtful):
+        if self.exact and alone and len(doubtful):
             values[doubtful], answers.y[doubtful] = self._held(
                 boxes[doubtful], programme, doubtful, answers.y[doubtful]
             )
