@@ -17,7 +17,7 @@ from hwopt.convex.signomial import ONE, Algebra, Kind, Signomial, number
 from hwopt.jaxprs.dies_made import on_numbers
 
 COARSE, FINE = 4e-4, 4e-6
-"""How far the maximum may lie below the function between two lines, relative: over boxes of integers, and at points."""
+"""About how far the maximum lies below the function between two lines, relative: over boxes of integers, and at points."""
 
 _STEEPEST = 0.98
 """Slope of the steepest line over clustering, which is the largest that there is."""
