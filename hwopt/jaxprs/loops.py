@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from hwopt.jaxprs.straight_line import Symbol
 
 COST = {"div": 8, "exp": 8, "log": 24, "sqrt": 12, "pow": 32, "dies_made": 4000}
-"""Additions that take as long as an operation, on columns in cache (jax 0.10.1 with 512 bits; no use of it is exact)."""
+"""Additions that take as long as an operation, on columns in cache (jax 0.10.1 with 512 bits; no use of it is exact);
+`dies_made` by its 96 terms of logarithms of the gamma function, not measured: more than anything is worth computing again."""
 
 AGAIN = 16
 """What is worth to be computed again, in additions, rather than to be written and read."""
