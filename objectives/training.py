@@ -10,10 +10,12 @@ import numpy as np
 from hwopt import catalog
 from hwopt.design.design import Design
 from hwopt.design.metrics import metric
+from hwopt.design.model_shape import width
 from hwopt.design.problem import Budget, Problem
 from hwopt.design.variables import KNOWN, Variable, variable
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.peripherals import NO_POOL_BYTES
+from hwopt.workload.transformer import Transformer
 from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
 
 BATCH_ROOM = 0.05
@@ -102,12 +104,17 @@ class TrainingQuestion(MachineQuestion):
             raise UserError(f"local_steps = {steps:g} must be an integer, and more than 1 only between 2 sites or more")
         return np.asarray(steps, np.float64)
 
-    def _workload_variables(self) -> tuple[Variable, ...]:
-        """The batch next to the one asked for; where loss counts, tokens and the batch's size are free."""
-        if self.minimised != "loss" and self.loss_budget == NO_LIMIT:
+    @property
+    def _learns(self) -> bool:
+        """Whether loss counts."""
+        return self.minimised == "loss" or self.loss_budget != NO_LIMIT
+
+    def _workload_variables(self, model: Transformer) -> tuple[Variable, ...]:
+        """The batch next to the one asked for; where loss counts, tokens and the batch's size are free, perhaps the shape."""
+        if not self._learns:
             low, high = (1 - BATCH_ROOM) * self.global_batch, (1 + BATCH_ROOM) * self.global_batch
             return (variable("global_batch_sequences", low, high),)
-        shape = (KNOWN["hidden"], KNOWN["layers"]) if self.shape_is_free else ()
+        shape = (width(model), KNOWN["layers"]) if self.shape_is_free else ()
         return (variable("global_batch_sequences", 64.0, 65536.0), KNOWN["tokens"], *shape)
 
     def _stated(self, continuous: bool) -> Problem:
@@ -143,7 +150,7 @@ class TrainingQuestion(MachineQuestion):
                 *_chosen(("recompute",), self.recompute, usual),
                 *_chosen(tiers, self.offload, usual),
                 *degrees,
-                *self._workload_variables(),
+                *self._workload_variables(run.model),
             ),
             budgets=budgets,
             template=template,
@@ -152,8 +159,7 @@ class TrainingQuestion(MachineQuestion):
 
     def _question(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """The question as a sentence."""
-        free = KNOWN["tokens"] in self._workload_variables()
-        asked = "as many tokens as it takes" if free else f"{self.tokens:.3g} tokens"
+        asked = "as many tokens as it takes" if self._learns else f"{self.tokens:.3g} tokens"
         model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
         return f"{self.aim}: {model}, {asked}, {self._within(budgets, continuous)}"
 

@@ -22,6 +22,7 @@ from hwopt.design.machine_parts import (
     size_pieces,
     whole_racks,
 )
+from hwopt.design.model_shape import SHAPE_WORDS, shape_integers, shape_relations
 from hwopt.design.problem import Problem
 from hwopt.design.variables import SERVE, Ranges, Variable, count_of
 from hwopt.integers.enumeration import divisors
@@ -77,7 +78,6 @@ def without_lattice(problem: Problem) -> str:
     system = lattice_of(problem)
     known = {*system.names, *system.quantities}
     strange = [each.name for each in problem.variables if each.integer and each.name not in known]
-    strange += ["layers"] if "layers" in system.names else []
     return f"integers {', '.join(dict.fromkeys(strange))} are not branched on" if strange else ""
 
 
@@ -133,17 +133,17 @@ def _training_system(ranges: Ranges) -> System:
         Divides((), ("dp",), sites),
         Divides(("tp", "cp"), (), multiple=sequence),  # a sequence's tokens are split evenly
         When("pp", 2, at_most(("zero",), 1.0)),  # a pipeline would reduce gradients after each micro-batch
+        *shape_relations(ranges),
         *machine_relations(ranges),
         *whole_racks(ranges, ("tp", "cp", "pp", "dp")),
     ]  # fmt: skip
-    shape = () if layers else (integer("layers", of("layers"), rounding=-1),)
     most_batch = of("global_batch_sequences")[1]
     coordinates = (
         integer("tp", of("tp"), among=_tensor_degrees(ranges), role=Role.root, near=3),
         integer("cp", of("cp"), among=contexts(sequence), role=Role.root, near=1),
         integer("ep", of("ep"), among=divisors(experts), role=Role.root, pseudo_cost=0.05),
         *(integer(name, of(name), role=Role.kind, pseudo_cost=_TOLD_APART[name]) for name in KINDS),
-        *shape,
+        *shape_integers(ranges),
         integer("pp", of("pp"), pseudo_cost=0.02, stepped=True, near=8),
         integer("micro_batch", of("micro_batch"), pseudo_cost=0.01, stepped=True, near=2),
         integer("dp", (1, of("chips")[1]), role=Role.count, pseudo_cost=0.08, reach=(1, 3), fills=True),
@@ -158,13 +158,13 @@ def _training_system(ranges: Ranges) -> System:
     coordinates += tuple(Integer(each.name, 1, len(each.edges) - 1, role=Role.root) for each in pieces)
     coordinates += tuple(piece_integer(each) for each in sizes)
     pieces += sizes
-    return System(coordinates, tuple(relations), (lookup,), _looks(of, layers) if layers else (), pieces)
+    return System(coordinates, tuple(relations), (lookup,), _looks(of, layers), pieces)
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
     """Degrees that split heads, key-value heads and tiles evenly, and the sequence where it is split too.
 
-    Powers of two where the width is free.
+    Powers of two where the width is free: `shape_relations` says which of them share out its heads.
     """
     workload, _, plan, _ = ranges.template
     if ranges.frees("hidden"):
@@ -188,11 +188,12 @@ def _pieces(ranges: Ranges) -> tuple[Piece, ...]:
     return (Piece("tokens", (low, unique, high)),) if low < unique < high else ()
 
 
-def _looks(of: Any, layers: int) -> tuple[Look, ...]:
+def _looks(of: Any, layers: int | None) -> tuple[Look, ...]:
     """Common plans: stages in powers of two or with layers and tables spread evenly, chunks one or as many as fit, small
-    micro-batches.
+    micro-batches. Of layers that are free one chunk a stage.
     """
-    most = int(of("virtual_stages")[1])
+    most = int(of("virtual_stages")[1]) if layers else 1
+    layers = layers or 0
     even = (stages for stages in divisors(layers + 2) if stages <= _LOOKED_AT_STAGES[-1])
     return tuple(
         {"pp": stages, "virtual_stages": chunks, "micro_batch": size} | dict(zip(KINDS, kinds, strict=True))
@@ -210,7 +211,7 @@ _TRAINING_WORDS = {
     "weights_tier": "weights in HBM or the pool", "optimizer_tier": "the optimizer likewise",
     "activations_tier": "activations likewise",
     "virtual_stages": "chunks a stage", "micro_batch": "micro-batches", "chips": "replicas",
-    "global_batch_sequences": "full batches", **MACHINE_WORDS,
+    "global_batch_sequences": "full batches", **SHAPE_WORDS, **MACHINE_WORDS,
 }  # fmt: skip
 """What each variable of a machine that trains counts, where it is free."""
 

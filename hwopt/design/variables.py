@@ -135,11 +135,15 @@ _OF_WIDTH = ("hidden", "ffn", "heads", "query_rank", "kv_rank", "expert_ffn")
 
 
 def _set_hidden(design: Design, value: Scalar) -> Design:
-    """Sets the width; what grows with it keeps its proportion: heads of the same size, feed-forward, experts, ranks."""
+    """Sets the width; what grows with it keeps its proportion: heads of the same size, feed-forward, experts, ranks; keys and
+    values where every head has its own.
+    """
     model = design.workload.model
     ratio = value / model.hidden
-    where = lambda d: tuple(getattr(d.workload.model, name) for name in _OF_WIDTH)
-    return eqx.tree_at(where, design, tuple(getattr(model, name) * ratio for name in _OF_WIDTH))
+    names = (*_OF_WIDTH, "kv_heads")
+    where = lambda d: tuple(getattr(d.workload.model, name) for name in names)
+    ratios = [ratio] * len(_OF_WIDTH) + [jnp.where(model.kv_heads == model.heads, ratio, 1.0)]
+    return eqx.tree_at(where, design, tuple(getattr(model, name) * x for name, x in zip(names, ratios, strict=True)))
 
 
 def _set_layers(design: Design, value: Scalar) -> Design:

@@ -1,0 +1,49 @@
+"""The integers of a model whose shape is free: layers, and a width of whole heads that tensor parallelism shares out."""
+
+import math
+from dataclasses import replace
+
+from hwopt.design.variables import KNOWN, Ranges, Variable, count_of
+from hwopt.integers.relations import Divides, Product, Relation
+from hwopt.integers.system import Integer, integer
+from hwopt.workload.transformer import MATRIX_TILE, Transformer
+
+SHAPE_WORDS = {"layers": "layers", "hidden": "widths of whole groups of heads"}
+"""What each variable of a model's shape counts, where it is free."""
+
+_STEPS = "width_steps"
+"""Coordinate of the width, in steps of its variable."""
+
+
+def width(model: Transformer) -> Variable:
+    """The width of a model as a variable, in steps of `KNOWN` or a little more: whole tiles and whole heads in the proportions
+    of the model, as many as share a key and a value.
+    """
+    heads, hidden, groups = (count_of(each) for each in (model.heads, model.hidden, model.kv_heads))
+    shared = 1 if float(model.kv_rank) > 0.0 or groups == heads else groups
+    least = math.lcm(hidden // math.gcd(heads, hidden), MATRIX_TILE)  # with whole heads
+    whole = least * shared // math.gcd(least * heads // hidden, shared)
+    known = KNOWN["hidden"]
+    return replace(known, step=float(whole * math.ceil(known.step / whole)))
+
+
+def shape_integers(ranges: Ranges) -> tuple[Integer, ...]:
+    """Layers and steps of the width, where they are free."""
+    layers = (integer("layers", ranges.of("layers"), rounding=-1),) if ranges.frees("layers") else ()
+    if not ranges.frees("hidden"):
+        return layers
+    low, high = ranges.of("hidden")
+    step = ranges.variables["hidden"].step
+    return (*layers, integer(_STEPS, (low / step, high / step), near=2))
+
+
+def shape_relations(ranges: Ranges) -> list[Relation]:
+    """The width by its steps, whose heads tensor parallelism shares out evenly."""
+    if not ranges.frees("hidden"):
+        return []
+    model, step = ranges.template.workload.model, ranges.variables["hidden"].step
+    heads = round(float(model.heads) * step / float(model.hidden))
+    return [
+        Product((_STEPS,), (), *ranges.of("hidden"), coefficient=step, name="hidden", follows=_STEPS),
+        Divides(("tp",), (_STEPS,), multiple=heads),
+    ]
