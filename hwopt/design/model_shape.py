@@ -6,10 +6,14 @@ from dataclasses import replace
 from hwopt.design.variables import KNOWN, Ranges, Variable, count_of
 from hwopt.integers.relations import Divides, Product, Relation
 from hwopt.integers.system import Integer, integer
-from hwopt.workload.transformer import MATRIX_TILE, Transformer
+from hwopt.workload.transformer import Transformer
 
 SHAPE_WORDS = {"layers": "layers", "hidden": "widths of whole groups of heads"}
 """What each variable of a model's shape counts, where it is free."""
+
+_TILE = 128
+"""What a width is a multiple of: the smaller side of the tiles that matrix products are cut into (NVIDIA, Matrix Multiplication
+Background, User's Guide, tile quantization: 128 x 256; recalled)."""
 
 _STEPS = "width_steps"
 """Coordinate of the width, in steps of its variable."""
@@ -21,7 +25,7 @@ def width(model: Transformer) -> Variable:
     """
     heads, hidden, groups = (count_of(each) for each in (model.heads, model.hidden, model.kv_heads))
     shared = 1 if float(model.kv_rank) > 0.0 or groups == heads else groups
-    least = math.lcm(hidden // math.gcd(heads, hidden), MATRIX_TILE)  # with whole heads
+    least = math.lcm(hidden // math.gcd(heads, hidden), _TILE)  # with whole heads
     whole = least * shared // math.gcd(least * heads // hidden, shared)
     known = KNOWN["hidden"]
     return replace(known, step=float(whole * math.ceil(known.step / whole)))

@@ -289,6 +289,25 @@ def test_every_true_point_satisfies_every_row(seed):
     assert distance >= -1e-8
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_differences_of_many_terms_stay_relaxations(seed, monkeypatch):
+    monkeypatch.setattr("hwopt.convex.canonical.MOST_PAIRS", 1)
+    violation, distance, looked = check_soundness(seed)
+    assert looked > 50
+    assert violation <= 1e-8
+    assert distance >= -1e-8
+
+
+def test_a_choice_that_boxes_know_is_bounded_from_above_in_each():
+    """Another term in each box: none leads in all of them."""
+    low, high = np.array([[0.1, 3.0], [0.2, 0.2]]), np.array([[1.0, 5.0], [6.0, 6.0]])
+    function = lambda x, of: [1 / jnp.where(x[0] > 2.0, x[0], x[1] / 2) + 0.1 * x[0] + 0.01 * x[1]]
+    made = programme_of(function, low, high, Algebra())
+    answers = solve(made.structure, made.numbers, tolerance=1e-10)
+    lower = certificate.lower_bound(made.structure, made.numbers, answers.y, answers.multipliers) + made.constant
+    np.testing.assert_allclose(lower, np.log([2 / 6 + 0.01 + 0.06, 1 / 10**0.5 + 0.1 * 10**0.5 + 0.002]), atol=1e-7)
+
+
 def test_a_sum_keeps_its_lower_end_however_loose_the_upper_one_is():
     """1 - x may be 0 in the box, so that nothing bounds the powers from above; but they are least where x is."""
     low, high = np.full((1, 1), 0.5), np.full((1, 1), 1.1)
