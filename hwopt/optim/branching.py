@@ -9,16 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwopt.convex.canonical import Programme
-from hwopt.convex.interior_point import Status, solve
-from hwopt.design.exact import ExactModel, logarithms
-from hwopt.design.variables import Variable
+from hwopt.convex.interior_point import Status
+from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
 from hwopt.integers.system import Role, System
-from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.exact_points import AGAIN, ExactPoints
 from hwopt.optim.programmes import CHOICE, Programmes
 
 _BELIEF = 30.0
@@ -27,12 +25,6 @@ _BELIEF = 30.0
 LOOSE = 2e-3
 """Gap to which the programme of a box is solved that must be split in any case: a seventh fewer iterations of the default question
 than with none (43,232 of 50,332), and the same answer. Others were not tried on many questions."""
-
-AGAIN = (1e-6, 1e-5)
-"""Gaps to which points are solved that the usual one leaves unresolved: where budgets conflict but for a hair, steps stall."""
-
-_HAIR, _MORE, _TRIES = 1e-2, 1.2, 4
-"""What the exact model may find missing of a limit to try again, how much more than that is taken from it, and how often."""
 
 PARTS = 2
 """Parts into which a box is split along one coordinate."""
@@ -250,7 +242,8 @@ class Search:
         doubtful = np.flatnonzero(good & relaxed & (lower < self.result.value))
         values[doubtful] = np.inf
         if self.exact and alone and len(doubtful):
-            values[doubtful], answers.y[doubtful] = self._held(
+            points = ExactPoints(self.programmes, self.exact)
+            values[doubtful], answers.y[doubtful] = points.held(
                 boxes[doubtful], programme, doubtful, answers.y[doubtful]
             )
         for i in np.flatnonzero(good & np.isfinite(values)):
@@ -262,59 +255,6 @@ class Search:
                 self.result.design = {name: math.exp(y) for name, y in pairs if name}
                 self.result.point, self.result.value = boxes.low[i].copy(), value
                 self.incumbent.value = min(self.incumbent.value, value)
-
-    def _held(
-        self, points: Boxes, programme: Programme, rows: np.ndarray, y: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Objectives by the exact model of integer designs (design,) whose programmes are relaxed, infinite where it does not hold
-        them; and their variables.
-
-        What is missing by a hair is taken from the programme's limits, which is then solved again.
-        """
-        structure, names = programme.structure, self.programmes.problem.constraints
-        y, values = y.copy(), np.full(len(rows), np.inf)
-        taken, left = np.zeros((len(rows), len(names))), np.arange(len(rows))
-        for _ in range(_TRIES):
-            objective, used = self._exact(points[left], programme.names, y[left])
-            violation = used.max(axis=1)
-            holds = violation <= FEASIBILITY_TOLERANCE
-            values[left[holds]] = objective[holds]
-            nearly = ~holds & (violation < _HAIR)
-            left, missing = left[nearly], np.maximum(used[nearly], 0.0)
-            if not len(left):
-                break
-            taken[left] += _MORE * missing
-            numbers = programme.numbers.take(rows[left])
-            for column, name in enumerate(names):
-                terms = np.isin(structure.group, programme.group(name))
-                numbers.constants[:, terms] += taken[left, column][:, None]
-            answers = solve(structure, numbers, tolerance=AGAIN[0])
-            solved = answers.status == Status.solved
-            left = left[solved]
-            y[left] = answers.y[solved]
-        return values, y
-
-    def _exact(self, points: Boxes, names: Sequence[str], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Objectives (design,) and constraints (design, constraint) of integer designs with variables at `y` by name."""
-        solved = {name: column for column, name in enumerate(names) if name}
-        integers = self.lattice.quantities_at(self.lattice.columns(points.low.astype(float)))
-
-        def logarithm(each: Variable) -> np.ndarray:
-            if each.name in integers:
-                return logarithms(np.broadcast_to(integers[each.name], len(points)))
-            return y[:, solved[each.name]] if each.name in solved else np.full(len(points), math.log(each.lower))
-
-        problem = self.programmes.problem
-        designs = np.stack([logarithm(each) for each in problem.variables], axis=1)
-        objective, used = np.empty(len(points)), np.empty((len(points), len(problem.constraints)))
-        machine = (
-            points.low[:, self.lattice.at[CHOICE]] - 1 if CHOICE in self.lattice.at else np.zeros(len(points), int)
-        )
-        for each in np.unique(machine):
-            rows = machine == each
-            found = self.exact[each].at(designs[rows])
-            objective[rows], used[rows] = found.objective, found.constraints
-        return objective, used
 
     def tightened(self, queue: Open) -> tuple[Boxes, np.ndarray]:
         """Boxes without what their tangents put beyond the cutoff, and the numbers of those of which something is left.

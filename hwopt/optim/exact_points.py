@@ -1,0 +1,89 @@
+"""Integer designs by the exact models of their machines, where the programmes of these are relaxed: whether all limits hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwopt.convex.canonical import Programme
+from hwopt.convex.interior_point import Status, solve
+from hwopt.design.exact import ExactModel, logarithms
+from hwopt.design.variables import Variable
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.system import System
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.optim.programmes import CHOICE, Programmes
+
+AGAIN = (1e-6, 1e-5)
+"""Gaps to which points are solved that the usual one leaves unresolved: where budgets conflict but for a hair, steps stall."""
+
+_HAIR, _MORE, _TRIES = 1e-2, 1.2, 4
+"""What the exact model may find missing of a limit to try again, how much more than that is taken from it, and how often."""
+
+
+@dataclass(frozen=True)
+class ExactPoints:
+    """Points of a question's lattice by exact models. **Arguments:** `models`: one of each machine."""
+
+    programmes: Programmes
+    models: Sequence[ExactModel]
+
+    @property
+    def lattice(self) -> System:
+        return self.programmes.lattice
+
+    def held(
+        self, points: Boxes, programme: Programme, rows: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Objectives by the exact model of integer designs (design,) whose programmes are relaxed, infinite where it does not hold
+        them; and their variables.
+
+        What is missing by a hair is taken from the programme's limits, which is then solved again.
+        """
+        structure, names = programme.structure, self.programmes.problem.constraints
+        y, values = y.copy(), np.full(len(rows), np.inf)
+        taken, left = np.zeros((len(rows), len(names))), np.arange(len(rows))
+        for _ in range(_TRIES):
+            objective, used = self._at(points[left], programme.names, y[left])
+            violation = used.max(axis=1)
+            holds = violation <= FEASIBILITY_TOLERANCE
+            values[left[holds]] = objective[holds]
+            nearly = ~holds & (violation < _HAIR)
+            left, missing = left[nearly], np.maximum(used[nearly], 0.0)
+            if not len(left):
+                break
+            taken[left] += _MORE * missing
+            numbers = programme.numbers.take(rows[left])
+            for column, name in enumerate(names):
+                terms = np.isin(structure.group, programme.group(name))
+                numbers.constants[:, terms] += taken[left, column][:, None]
+            answers = solve(structure, numbers, tolerance=AGAIN[0])
+            solved = answers.status == Status.solved
+            left = left[solved]
+            y[left] = answers.y[solved]
+        return values, y
+
+    def _at(self, points: Boxes, names: Sequence[str], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Objectives (design,) and constraints (design, constraint) of integer designs with variables at `y` by name."""
+        solved = {name: column for column, name in enumerate(names) if name}
+        integers = self.lattice.quantities_at(self.lattice.columns(points.low.astype(float)))
+
+        def logarithm(each: Variable) -> np.ndarray:
+            if each.name in integers:
+                return logarithms(np.broadcast_to(integers[each.name], len(points)))
+            return y[:, solved[each.name]] if each.name in solved else np.full(len(points), math.log(each.lower))
+
+        problem = self.programmes.problem
+        designs = np.stack([logarithm(each) for each in problem.variables], axis=1)
+        objective, used = np.empty(len(points)), np.empty((len(points), len(problem.constraints)))
+        machine = (
+            points.low[:, self.lattice.at[CHOICE]] - 1 if CHOICE in self.lattice.at else np.zeros(len(points), int)
+        )
+        for each in np.unique(machine):
+            rows = machine == each
+            found = self.models[each].at(designs[rows])
+            objective[rows], used[rows] = found.objective, found.constraints
+        return objective, used
