@@ -140,7 +140,11 @@ class Programmes:
         varied = {place: tape.input(column) for place, column in self._varied(known).items()}
         try:
             draft, holds = self._draft(ends, limits, varied)
-            return _Recorded(draft, Recording(tape, [*draft.nodes, holds]), points)
+            nodes = draft.nodes
+            recording = Recording(tape, [*nodes, holds])
+            return _Recorded(
+                draft.with_nodes(np.zeros((len(nodes), 1))), recording, points
+            )  # without the tape: gigabytes
         except (NotRecordable, NotDGP):
             return None
 

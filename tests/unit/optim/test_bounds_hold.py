@@ -29,6 +29,7 @@ QUESTIONS = {
     "serving": ("serve_cost", {}, {"pp": (1, 4)}),
     "disaggregated": ("serve_cost", {"split": "disaggregated"}, {"pp": (1, 2), "prefill_pp": (1, 2)}),
     "both": ("train_and_serve", {}, {"pp": (1, 8), "serve_pp": (1, 2), "chips_per_rack": (8, 32)}),
+    "shape": ("loss_under_budget", {}, {"tp": (8, 8), "pp": (1, 16)}),
     "energy": ("train_energy", {"chip": "gb200", "cooling": "air"}, {}),
 }
 SLOW = [

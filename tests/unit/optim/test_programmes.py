@@ -1,11 +1,13 @@
 """Programmes of boxes from a recording are those that a reading of the same boxes gives."""
 
+import gc
+
 import jax
 import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex.recording import Tape, guessed
+from hwopt.convex.recording import Recorded, Tape, guessed
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import joined
 from hwopt.integers.relaxation import ends_of
@@ -19,6 +21,7 @@ QUESTIONS = {
     "apart": ("serve_latency", {"split": "apart", "requests_per_s": 50.0}),
     "experts": ("train_cost", {"workload": "mixtral-8x7b", "chip": "h200"}),
     "both": ("train_and_serve", {}),
+    "shape": ("loss_under_budget", {}),
 }
 QUICK = ("training", "serving")
 
@@ -46,6 +49,17 @@ def programmes(request):
     with jax.enable_x64(True):
         problem = hwopt.objective(objective, **fields).problem().continuous
         return Programmes(problem, lattice_of(problem))
+
+
+def test_what_was_read_is_not_kept_beside_its_recording():
+    """Nodes of a reading take gigabytes."""
+    with jax.enable_x64(True):
+        problem = hwopt.objective("serve_cost", chip="h200").problem().continuous
+        programmes = Programmes(problem, lattice_of(problem))
+        programmes.of(programmes.lattice.initial_boxes()[:2])
+    gc.collect()
+    assert programmes.recordings
+    assert not any(type(each) is Recorded for each in gc.get_objects())
 
 
 def test_the_recording_equals_the_reading(programmes):
