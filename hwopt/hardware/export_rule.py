@@ -46,9 +46,13 @@ class ExportRule:
     paragraphs: Mapping[str, Case]
 
     def caught_by(self, figures: Mapping[str, float]) -> list[str]:
-        """Paragraphs that catch a chip. **Arguments:** its `figures` in SI; one that is not known counts as reached."""
+        """Paragraphs that catch a chip: those of .b none that .a catches, as the rule says.
+
+        **Arguments:** its `figures` in SI; one that is not known counts as reached.
+        """
         reached = lambda each: all(figures.get(name, math.inf) >= x.value for name, x in each.items())
-        return [name for name, each in self.paragraphs.items() if reached(each)]
+        caught = [name for name, each in self.paragraphs.items() if reached(each)]
+        return [name for name in caught if name[0] == caught[0][0]]
 
     @cached_property
     def cases(self) -> dict[str, Case]:
