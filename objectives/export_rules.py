@@ -1,7 +1,9 @@
 """Export rules in questions about machines: the limits that a chip is held to, and what a question leaves to the search."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -11,6 +13,9 @@ from hwopt.hardware.export_rule import Case, ExportRule
 from hwopt.model import export
 from hwopt.units import pretty
 
+if TYPE_CHECKING:
+    from objectives.machine import MachineQuestion
+
 FIELDS = {
     "tpp": "tpp_budget",
     "density": "performance_density_budget_per_m2",
@@ -19,18 +24,6 @@ FIELDS = {
 """Figure of a rule -> the budget that limits it."""
 
 CASE = "export_case"
-
-
-class Asked(Protocol):
-    """What of a question about a machine a rule is about."""
-
-    chip: str
-    design: str
-    export_rule: str
-    export_case: str
-
-    @property
-    def frees_links(self) -> bool: ...
 
 
 def figures_of(chip: str) -> dict[str, float]:
@@ -47,7 +40,7 @@ def figures_of(chip: str) -> dict[str, float]:
     return figures
 
 
-def limits(question: Asked) -> dict[str, float]:
+def limits(question: MachineQuestion) -> dict[str, float]:
     """Budgets by field that keep a question's chip outside its rule.
 
     **Raises:** `UserError` for an unknown rule or case, a chip as sold that the rule catches, and several cases none of them named.
@@ -77,7 +70,7 @@ def limits(question: Asked) -> dict[str, float]:
     return {FIELDS[name]: each.limit for name, each in way.items()}
 
 
-def left_open(question: Asked) -> dict[str, list[str]]:
+def left_open(question: MachineQuestion) -> dict[str, list[str]]:
     """The case, with those that a chip may take, where a question's rule leaves several and none is named."""
     if not question.export_rule or question.export_case or not _chosen(question):
         return {}
@@ -85,12 +78,12 @@ def left_open(question: Asked) -> dict[str, list[str]]:
     return {CASE: list(ways)} if len(ways) > 1 else {}
 
 
-def _chosen(question: Asked) -> bool:
+def _chosen(question: MachineQuestion) -> bool:
     """Whether any figure of a rule is the search's to choose."""
     return bool(question.design) or question.frees_links
 
 
-def _open_cases(question: Asked, rule: ExportRule) -> Mapping[str, Case]:
+def _open_cases(question: MachineQuestion, rule: ExportRule) -> Mapping[str, Case]:
     """The cases that a question's chip may take: a drawn one all, one that is sold those that its figures hold."""
     if question.design:
         return rule.cases
@@ -101,7 +94,7 @@ def _open_cases(question: Asked, rule: ExportRule) -> Mapping[str, Case]:
     return {name: case for name, case in rule.cases.items() if holds(case)}
 
 
-def _caught(question: Asked, rule: ExportRule) -> str:
+def _caught(question: MachineQuestion, rule: ExportRule) -> str:
     """What a chip as it is sold has, and by which paragraphs it is caught."""
     figures = figures_of(question.chip)
     words = f"'{question.chip}' has TPP {figures['tpp']:,.0f}, {figures['density'] / 1e6:.2f} of it a mm2"

@@ -205,7 +205,7 @@ class MachineQuestion:
             asked[field] = min(limit, asked.get(field, limit))
         if not self.design:
             self._check_stated(asked)
-        metrics = BUDGETS | self.limited
+        metrics = {**BUDGETS, **self.limited}
         return tuple(Budget(field, metric(metrics[field]), limit) for field, limit in asked.items())
 
     def left_open(self) -> dict[str, list[str]]:

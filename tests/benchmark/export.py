@@ -77,8 +77,8 @@ class Search(NamedTuple):
 SEARCHES = (
     Search("few large chips"),
     Search("few large chips", volume="bought"),
-    Search("few large chips", "october-2022"),
-    Search("many small chips"),
+    Search("few large chips", "october-2022", "io-600"),
+    Search("many small chips", "october-2022", "tpp-4800"),
     *(Search("many small chips", "october-2023", case) for case in catalog.export_rule("october-2023").cases),
 )
 
