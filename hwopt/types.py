@@ -13,6 +13,10 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp8", "int8", "fp4")
 PRECISION_BYTES = (4.0, 4.0, 2.0, 1.0, 1.0, 0.5)
 """Bytes an element of each of `PRECISIONS` takes in memory (tf32 is stored as fp32)."""
 
+PRECISION_BITS = tuple(8.0 * each for each in PRECISION_BYTES)
+"""Bits of a multiplication's inputs. tf32 counts as what it is stored as; its peak is half of that in 16 bit on all known chips, so
+that a chip's largest product of bits and rate does not tell."""
+
 TIERS = ("scale_up", "scale_out", "core")
 """Order of every axis named "tier", from the inside out."""
 

@@ -39,7 +39,7 @@ _UNITS: dict[str, dict[str, float]] = {
     "W/B": {"W/GB": 1e-9, "W/TB": 1e-12},
     "kg/B": {"kg/GB": 1e-9, "g/GB": 1e-12},
     "m2": {"mm2": 1e-6},
-    "1/m2": {"1/cm2": 1e4, "Mtr/mm2": 1e12},
+    "1/m2": {"1/cm2": 1e4, "1/mm2": 1e6, "Mtr/mm2": 1e12},
     "m2/B": {"mm2/MB": 1e-12},
     "m2/(B/s)": {"mm2/(GB/s)": 1e-15},
     "m": {"mm": 1e-3},

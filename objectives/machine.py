@@ -20,6 +20,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
 from hwopt.units import pretty
+from objectives import export_rules as export
 
 SOCKET_LIMIT_W = 3000.0
 """What a socket can feed a chip at design time (assumption, 2,000 to 5,000: 2,300 W is announced for Rubin). A datasheet's
@@ -33,7 +34,12 @@ NOT_LIMITED = "not a budget of this question"
 _COUNTED_CHIPS = 16384
 """Chips that a fabric's switches and cables are counted for: its price a chip is that of so many, whatever the design."""
 
-_STATED = {"hbm_stacks_budget": "memory_stacks", "package_area_budget_m2": "package_area", "wafers_budget": "wafers"}
+_STATED = {
+    "hbm_stacks_budget": "memory_stacks",
+    "package_area_budget_m2": "package_area",
+    "wafers_budget": "wafers",
+    "io_rate_budget_bytes_per_s": "host_bandwidth",
+}
 """Budget -> what a chip's file must state for it. A file may leave these out, and a stated 0 means that there is none."""
 
 BUDGETS = {
@@ -47,6 +53,11 @@ BUDGETS = {
     "hbm_stacks_budget": "hbm_stacks",
     "package_area_budget_m2": "package_area_m2",
     "wafers_budget": "wafers",
+    "floor_area_budget_m2": "floor_area_m2",
+    "heat_flux_budget_w_per_m2": "heat_flux_w_per_m2",
+    "tpp_budget": "total_processing_performance",
+    "performance_density_budget_per_m2": "performance_density_per_m2",
+    "io_rate_budget_bytes_per_s": "io_rate_bytes_per_s",
 }
 """Field of any question about a machine -> the metric it limits."""
 
@@ -68,6 +79,9 @@ CHOICES = {
     "recovery": "how jobs go on after a failure: from-storage, hot-spares or in-memory",
     "storage": "of data and checkpoints",
     "operation": "production, slower by what long runs lose, or benchmark",
+    "export_rule": "that the chip must stay outside of, an entry of hwopt catalog export_rules",
+    "export_case": "how: by which figures it stays below, such as tpp-1600; else the best of all ways",
+    "chip_volume": "chips that pay for a drawn chip's design: a number, or bought (this machine's alone), else as prices say",
     "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
 }
 
@@ -76,6 +90,9 @@ _COLDEST_JUNCTION_K = 273.15  # freezing water; less is a temperature in degC
 _CONTINUOUS_NETWORK = ("scale_up_domain", "scale_up_bandwidth_bytes_per_s", "scale_out_bandwidth_bytes_per_s")
 _CONTINUOUS_CHIP = ("hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "clock_ratio")
 _DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enabled_fraction", "clock_hz")
+
+BOUGHT = "bought"
+"""In place of a volume: the chips of this machine pay for their design."""
 
 FREE = ("hbm", "links", "domain", "clock", "storage")
 """What of a machine may be chosen: stacks on the package, lanes of its links, chips of a domain, clock beyond the one sold, rate of
@@ -107,6 +124,17 @@ def _with_stacks(chip: Chip, name: str, memory: str) -> Chip:
     where = lambda c: (c.hbm_capacity_bytes, c.hbm_bandwidth_bytes_per_s, c.hbm_energy_j_per_byte)
     new = (stacks * stack.si("capacity"), stacks * stack.si("bandwidth"), stack.si("energy"))
     return eqx.tree_at(where, chip, tuple(map(np.float64, new)))
+
+
+def _volume(text: str) -> float:
+    """Chips that pay for a design.
+
+    **Raises:** `UserError` for what is no number of chips.
+    """
+    try:
+        return catalog.positive(text, "chip_volume", least=1.0)
+    except UserError as error:
+        raise UserError(f"{error}; or {BOUGHT}, for those of this machine alone") from None
 
 
 def meanings(choices: Mapping[str, str], budgets: Mapping[str, str]) -> dict[str, str]:
@@ -147,6 +175,14 @@ class MachineQuestion:
     hbm_stacks_budget: float = NO_LIMIT
     package_area_budget_m2: float = NO_LIMIT
     wafers_budget: float = NO_LIMIT
+    floor_area_budget_m2: float = NO_LIMIT
+    heat_flux_budget_w_per_m2: float = NO_LIMIT
+    tpp_budget: float = NO_LIMIT
+    performance_density_budget_per_m2: float = NO_LIMIT
+    io_rate_budget_bytes_per_s: float = NO_LIMIT
+    export_rule: str = ""
+    export_case: str = ""  # which way the chip stays outside of it
+    chip_volume: str = ""  # that a drawn chip's design is paid over
 
     name: ClassVar[str] = ""
     minimised: ClassVar[str] = ""
@@ -165,9 +201,21 @@ class MachineQuestion:
     def _budgets(self) -> tuple[Budget, ...]:
         """Budgets that were asked for."""
         asked = {field: limit for field, limit in self._fields(*self.limited).items() if limit != NO_LIMIT}
+        for field, limit in export.limits(self).items():
+            asked[field] = min(limit, asked.get(field, limit))
         if not self.design:
             self._check_stated(asked)
-        return tuple(Budget(field, metric(self.limited[field]), limit) for field, limit in asked.items())
+        metrics = {**BUDGETS, **self.limited}
+        return tuple(Budget(field, metric(metrics[field]), limit) for field, limit in asked.items())
+
+    def left_open(self) -> dict[str, list[str]]:
+        """Fields that the search is to choose, with their values."""
+        return export.left_open(self)
+
+    @property
+    def frees_links(self) -> bool:
+        """Whether the chip's links are chosen anew."""
+        return "links" in self._freed
 
     def _fields(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
@@ -213,6 +261,10 @@ class MachineQuestion:
             prices = catalog.record("prices", self.prices)
             charged = (np.float64(prices.si("redesign", 0.0)), np.float64(prices.si("least_order", 0.0)))
             cluster = eqx.tree_at(lambda c: (c.prices.redesign_usd, c.prices.least_order), cluster, charged)
+        if self._paid_once:
+            paid = self._drawn_project()
+            nre = paid.process.nre_usd + paid.technology.stacked * paid.base_process.nre_usd
+            cluster = eqx.tree_at(lambda c: c.prices.redesign_usd, cluster, paid.price_over_bill * nre)
         if not continuous and "clock" not in self._freed:
             return cluster
         return eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
@@ -262,11 +314,27 @@ class MachineQuestion:
                     f"memory = {self.memory}: '{self.chip}' is sold with its own; --free hbm puts other stacks on it, --design "
                     "draws a chip around them"
                 )
+            if self.chip_volume:
+                raise UserError("chip_volume says who pays for a drawn chip: name the design too, such as h100-sxm")
             return None
-        project = catalog.chip_project(
+        project = self._drawn_project()
+        if self._paid_once:
+            costs = lambda p: (p.process.nre_usd, p.base_process.nre_usd)
+            project = eqx.tree_at(costs, project, (np.float64(0.0), np.float64(0.0)))
+        elif self.chip_volume:
+            project = eqx.tree_at(lambda p: p.volume, project, np.float64(_volume(self.chip_volume)))
+        return eqx.tree_at(lambda p: p.design.power_cap_w, project, np.float64(SOCKET_LIMIT_W))
+
+    def _drawn_project(self) -> ChipProject:
+        """The parametric chip as the catalogue has it."""
+        return catalog.chip_project(
             self.design, technology=self.technology or None, memory=self.memory or None, prices=self.prices
         )
-        return eqx.tree_at(lambda p: p.design.power_cap_w, project, np.float64(SOCKET_LIMIT_W))
+
+    @property
+    def _paid_once(self) -> bool:
+        """Whether a drawn chip's design is paid by this machine alone: capital, not a share of each chip's price."""
+        return bool(self.design) and self.chip_volume == BOUGHT
 
     def _within(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """Chips and limits, the end of the question's sentence."""
@@ -277,7 +345,8 @@ class MachineQuestion:
         redesigned = f"{self.chip} with {', '.join(anew)} redesigned" if anew else f"{self.chip} as sold"
         redesigned += f", stacks of {self.memory}" if self.memory else ""
         chips = drawn if self.design else f"{self.chip}-class chips" if continuous else redesigned
-        return f"{chips}; within {', '.join(limits) or 'no budget'}"
+        outside = f"; outside export rule {self.export_rule}" if self.export_rule else ""
+        return f"{chips}; within {', '.join(limits) or 'no budget'}{outside}"
 
     def _records(self) -> dict[str, catalog.Record]:
         """The catalogue entries behind the template, by what they are of."""
@@ -301,6 +370,8 @@ class MachineQuestion:
         if self.fabric:
             records["fabric"] = catalog.record("fabrics", self.fabric)
             records["scale_out"] = catalog.record("links", str(records["fabric"].text["link"]))
+        if self.export_rule:
+            records["export_rule"] = catalog.record("export_rules", self.export_rule)
         if self.design:
             records |= catalog.project_records(self.design, self.technology or None, self.memory or None)
         elif self.memory:

@@ -17,7 +17,7 @@ from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
 
 _SHARED = ("capex_budget_usd", "power_budget_w", "rack_power_budget_w", "chip_power_budget_w", "junction_budget_k",
-           "die_area_budget_m2")  # fmt: skip
+           "die_area_budget_m2", "tpp_budget", "performance_density_budget_per_m2", "io_rate_budget_bytes_per_s")  # fmt: skip
 
 _BUDGETS = {
     "time_budget_s": "run_time_s",
@@ -88,7 +88,7 @@ class TrainAndServe(MachineQuestion):
 
     def _stated(self, continuous: bool) -> Problem:
         same = self._fields("workload", "chip", "design", "technology", "memory", "free", "site", "fabric", "sites", "cooling",
-                            "reliability", "recovery", "storage", "operation", "prices", "constants")  # fmt: skip
+                            "reliability", "recovery", "storage", "operation", "prices", "constants", "chip_volume")  # fmt: skip
         trained = self._fields("stack", "precision", "tokens", "global_batch", "sequence_length")
         served = self._fields("input_tokens", "output_tokens", "requests_per_s")
         training = TrainCost(**same, **trained)._stated(continuous)
@@ -102,6 +102,8 @@ class TrainAndServe(MachineQuestion):
         own = [each for each in serving.variables if each.category in ("plan", "size", "lookup")]
         answers = pretty(self.served_tokens, "token")
         records = {**training.provenance.records, "serving_stack": serving.provenance.records["stack"]}
+        if self.export_rule:
+            records["export_rule"] = catalog.record("export_rules", self.export_rule)
         return Problem(
             name=self.name,
             question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens, then {answers} served, "

@@ -15,10 +15,11 @@ from hwopt.catalog.calibrations import (
 )
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
 from hwopt.catalog.clusters import cluster, prices
+from hwopt.catalog.export_rules import export_rule
 from hwopt.catalog.fabrics import fabric_tiers, parts, topology
 from hwopt.catalog.facilities import cooling, default_cooling, facility
 from hwopt.catalog.fields import KINDS as kinds
-from hwopt.catalog.load import leaf, record, sources_of
+from hwopt.catalog.load import leaf, positive, record, sources_of
 from hwopt.catalog.names import find, names
 from hwopt.catalog.networks import network
 from hwopt.catalog.peripherals import (
@@ -58,6 +59,7 @@ __all__ = [
     "cooling",
     "default_cooling",
     "default_stack",
+    "export_rule",
     "fabric_tiers",
     "facility",
     "find",
@@ -74,6 +76,7 @@ __all__ = [
     "parse_serving_plan",
     "parts",
     "plan",
+    "positive",
     "prices",
     "project_records",
     "record",

@@ -68,7 +68,8 @@ def chip(name: str | Path) -> Chip:
             f"leakage alone draws more than {idle:g} W when idle: raise 'idle_fraction' or lower 'leakage_fraction'"
         )
     links = entry.si("scale_up_bandwidth", supported("links", str(entry.text["scale_up"])).si("bandwidth"))
-    heat_area = entry.si("heat_area", entry.si("die_area"))
+    die_area, base_area = entry.si("die_area"), entry.si("heat_area", 0.0)
+    heat_area = base_area or die_area
     hot = leakage * math.exp(growth * (rated_junction_k(own_cooling(name), tdp, heat_area) - LEAKAGE_REFERENCE_K))
     core = tdp - standby - hot - bandwidth * energy
     if core <= 0.0:
@@ -80,12 +81,14 @@ def chip(name: str | Path) -> Chip:
         Chip,
         entry,
         clock_ratio=1.0,
+        sold_clock_ratio=1.0,
         power_cap_w=tdp,
         standby_power_w=standby,
         scale_up_idle_j_per_byte=min(_SERDES_J_PER_BYTE, _MOST_SERDES * standby / links),
         leakage_power_w=leakage,
         core_power_w=core,
         heat_area_m2=heat_area,
+        logic_area_m2=die_area + base_area,
     )
 
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipDesign, ChipProject
+from hwopt.hardware.export_rule import FIGURES, PARAGRAPHS
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
 from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
@@ -208,6 +209,13 @@ ENTRIES: Mapping[str, Entry] = {
         optional=keys(ChipProject, "design")
         | _by_unit({"B": "sram_on_die", "1": "memory_sites memory_efficiency", "m2": "other_area"}),
         optional_tables=dict.fromkeys(("matmul_efficiency", "format_ratio"), (PRECISIONS, "1")),
+    ),
+    "export_rules": Entry(
+        "export rule",
+        (*_COMMON, "effective", "replaced"),
+        {},
+        ("effective",),
+        {figure: (PARAGRAPHS, unit or "1") for figure, unit in FIGURES.items()},
     ),
 }
 """The keys of every kind of entry; the kinds are the folders of `hwopt/data`."""

@@ -143,7 +143,7 @@ SMALLEST, LARGEST = 1e-30, 1e30
 """Range of numbers that a user may state, SI: beyond it products overflow float64, and nothing physical lies there."""
 
 
-def positive(value: float, name: str, *, least: float = 0.0, most: float = LARGEST) -> float:
+def positive(value: float | str, name: str, *, least: float = 0.0, most: float = LARGEST) -> float:
     """`value` as a float, checked.
 
     **Raises:** `UserError` unless it is finite and above zero (not below `least`, not above `most`).

@@ -26,6 +26,7 @@ KINDS = {
     "recovery": "recoveries",
     "pool": "pools",
     "workload": "workloads",
+    "export_rule": "export_rules",
 }
 """Field of a question -> the kind of catalogue entry that it names."""
 
@@ -65,8 +66,27 @@ def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int
             )
         values[field] = named_values(field, each)
     asked: Any = objective
-    rows = every_choice(values, most)
-    return [Combination(row, dataclasses.replace(asked, **dict(row)) if row else asked) for row in rows]
+    found = []
+    for row in every_choice(values, most):
+        question = dataclasses.replace(asked, **dict(row)) if row else asked
+        more = every_choice(left_open(question), most)
+        found += [
+            Combination(row + also, dataclasses.replace(question, **dict(also)) if also else question) for also in more
+        ]
+    if len(found) > most:
+        raise UserError(f"choices: {len(found)} combinations; at most {most}: ask about some of them apart")
+    return found
+
+
+def left_open(objective: Any) -> Mapping[str, Sequence[str]]:
+    """Choices that a question leaves to the search without naming them: by which case it stays outside an export rule.
+
+    None where it cannot be asked: stating it says why.
+    """
+    try:
+        return getattr(objective, "left_open", dict)()
+    except UserError:
+        return {}
 
 
 def every_choice(values: Mapping[str, Sequence[str]], most: int) -> list[Chosen]:

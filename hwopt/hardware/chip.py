@@ -18,6 +18,7 @@ class Chip(eqx.Module):
     )
     matmul_efficiency: PerPrecision = ratio("best measured large GEMM over peak")
     clock_ratio: Scalar = computed("", "clock asked for over the nominal one")
+    sold_clock_ratio: Scalar = computed("", "clock that the chip is made to reach over the nominal one")
     threshold_voltage_fraction: Scalar = ratio("V_t / V at nominal clock, in V = V_t + kappa f")
     sram_bytes: Scalar = quantity("B", "last-level on-chip memory that a GEMM can block in")
     hbm_bandwidth_bytes_per_s: Scalar = quantity("B/s", "of all stacks", key="memory_bandwidth")
@@ -34,7 +35,14 @@ class Chip(eqx.Module):
     )
     core_power_w: Scalar = computed("W", "dynamic power of the compute dies at nominal clock and full load")
     hbm_energy_j_per_byte: Scalar = quantity("J/B", "of a byte read or written", key="memory_energy")
+    host_bytes_per_s: Scalar = quantity(
+        "B/s",
+        "per direction, of all links but those of its domain: to host, CPU or NIC",
+        key="host_bandwidth",
+        default=0.0,
+    )
     silicon_area_m2: Scalar = quantity("m2", "of the compute dies", key="die_area")
+    logic_area_m2: Scalar = computed("m2", "of all dies but memory: compute dies and those below them")
     heat_area_m2: Scalar = quantity(
         "m2", "that heat leaves through: the dies under the lid, or base dies that carry stacked ones", default=0.0
     )

@@ -126,6 +126,7 @@ def _(
         rack_power_w=jnp.where(hotter, training.rack_power_w, serving.rack_power_w),
         **of(training, "bottleneck", "run_time_s", "run_cost_usd", "clock_ratio", "clock_margin"),
         **of(training, "junction_temperature_k", "chip_power_w", "silicon_area_m2"),
+        **of(training, "total_processing_performance", "performance_density_per_m2", "io_rate_bytes_per_s"),
         **of(serving, "time_to_first_token_s", "time_per_output_token_s", "cost_per_token_usd", "requests_per_s"),
     )
     return report, state

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import cost, fabric, power, rack, reliability
+from hwopt.model import cost, export, fabric, power, rack, reliability
 from hwopt.model.footprint import Footprint
 from hwopt.model.pace import at_work
 from hwopt.model.report import FEASIBILITY_TOLERANCE, ServingMargins, TrainingMargins
@@ -124,6 +124,9 @@ def outputs(
         "site_power_w": it.design_pue * it.fed_w / cluster.sites.count,
         "capex_usd": cost.capex_usd(cluster, it.capital),
         "silicon_area_m2": chip.silicon_area_m2,
+        "total_processing_performance": export.total_processing_performance(chip),
+        "performance_density_per_m2": export.performance_density_per_m2(chip),
+        "io_rate_bytes_per_s": export.io_rate_bytes_per_s(chip, cluster.network),
         "hbm_stacks": cluster.chips * chip.hbm_stacks,
         "package_area_m2": cluster.chips * chip.package_area_m2,
         "wafers": cluster.chips * chip.wafers,

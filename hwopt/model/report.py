@@ -157,6 +157,11 @@ class Report(eqx.Module):
     cost_per_token_usd: Scalar = output("USD/token", "cost of one token", paced=True)
     chip_usd_per_s: Scalar = output("USD/s", "cost of a chip in use with its share of all else, by the second")
     silicon_area_m2: Scalar = output("m2", "die area of one chip", standing=True)
+    total_processing_performance: Scalar = output("", "TPP of a chip: most of dense TOPS times bits", standing=True)
+    performance_density_per_m2: Scalar = output("1/m2", "TPP over the area of a chip's logic dies", standing=True)
+    io_rate_bytes_per_s: Scalar = output(
+        "B/s", "what a chip exchanges with others, both directions together", standing=True
+    )
     hbm_stacks: Scalar = output("stack", "HBM stacks of the cluster", standing=True)
     package_area_m2: Scalar = output("m2", "interposer area of the cluster", standing=True)
     wafers: Scalar = output("wafer", "wafers of the cluster", standing=True)
@@ -248,6 +253,11 @@ class TrainServeReport(eqx.Module):
     chip_power_w: Scalar = output("W", "power of one chip at full load", standing=True)
     rack_power_w: Scalar = output("W", "power of one rack at full load", standing=True)
     silicon_area_m2: Scalar = output("m2", "die area of one chip", standing=True)
+    total_processing_performance: Scalar = output("", "TPP of a chip: most of dense TOPS times bits", standing=True)
+    performance_density_per_m2: Scalar = output("1/m2", "TPP over the area of a chip's logic dies", standing=True)
+    io_rate_bytes_per_s: Scalar = output(
+        "B/s", "what a chip exchanges with others, both directions together", standing=True
+    )
 
     @classmethod
     def margin_names(cls) -> tuple[str, ...]:

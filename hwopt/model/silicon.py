@@ -161,10 +161,12 @@ def chip(design: ChipDesign, technology: Technology, *, wafers: Scalar, embodied
         technology.leakage_w_per_m2 * (silicon.total - silicon.base_dies)
         + technology.base_leakage_w_per_m2 * silicon.base_dies
     )
+    clock = design.clock_hz / technology.nominal_clock_hz
     return Chip(
         peak_flops_per_s=peak * over_bf16 * technology.format_ratio,
         matmul_efficiency=technology.matmul_efficiency,
-        clock_ratio=design.clock_hz / technology.nominal_clock_hz,
+        clock_ratio=clock,
+        sold_clock_ratio=clock,
         threshold_voltage_fraction=technology.threshold_voltage_fraction,
         sram_bytes=design.sram_bytes,
         hbm_bandwidth_bytes_per_s=design.hbm_stacks * technology.hbm_bandwidth_bytes_per_s,
@@ -177,7 +179,9 @@ def chip(design: ChipDesign, technology: Technology, *, wafers: Scalar, embodied
         leakage_per_k=technology.leakage_per_k,
         core_power_w=technology.matmul_efficiency[bf16] * peak * flop_energy_j(design, technology),
         hbm_energy_j_per_byte=technology.hbm_energy_j_per_byte,
+        host_bytes_per_s=design.scale_out_bandwidth_bytes_per_s,
         silicon_area_m2=silicon.footprint,
+        logic_area_m2=silicon.total,
         heat_area_m2=silicon.footprint,
         hbm_stacks=design.hbm_stacks,
         wafers=wafers,

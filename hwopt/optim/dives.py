@@ -48,6 +48,8 @@ def dive(work: Search, boxes: Boxes) -> None:
         if not len(alive):
             return
         boxes = work.fresh(lattice.propagate(rounded(lattice, boxes[alive], relaxed[alive], held))[0])
+        if held > set(counts) and work.result.rounds and work.result.point is None:
+            boxes = settled(work, boxes, late)
     for _ in range(ROUNDS):
         if not len(boxes):
             return
@@ -63,6 +65,23 @@ def dive(work: Search, boxes: Boxes) -> None:
         widths = np.log(narrow.high[:, counts] / narrow.low[:, counts])
         halves, _ = lattice.split(narrow, np.asarray(counts)[widths.argmax(axis=1)])
         boxes = work.fresh(halves)
+
+
+def settled(work: Search, boxes: Boxes, late: Collection[int]) -> Boxes:
+    """Boxes whose late coordinates, sizes, are halved down to points, the best at a time.
+
+    Where looks met no design: next to what wide boxes relax, such as a limit on a quotient of sizes, there may be none.
+    """
+    columns, done = np.array(sorted(late)), []
+    while len(boxes):
+        known = work.bound(boxes)
+        alive = np.flatnonzero(np.isfinite(known.lower) & (known.lower < work.cutoff))
+        best = boxes[alive[np.argsort(known.lower[alive], kind="stable")][:WIDTH]]
+        widths = np.log(best.high[:, columns] / best.low[:, columns])
+        wide = widths.max(axis=1) > 0.0
+        done.append(best[np.flatnonzero(~wide)])
+        boxes = work.fresh(work.lattice.split(best[np.flatnonzero(wide)], columns[widths[wide].argmax(axis=1)])[0])
+    return joined(done) if done else boxes
 
 
 def look(work: Search, initial: Boxes) -> None:

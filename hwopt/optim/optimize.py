@@ -10,6 +10,7 @@ import optax
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
 from hwopt.convex.reader import NotDGP
+from hwopt.design.choices import left_open
 from hwopt.design.lattices import without_lattice
 from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError, suggest
@@ -65,12 +66,13 @@ def optimize(
     if regime not in REGIMES:
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
-        if choices and len(designs):
+        several = bool(choices) or (regime != "local" and bool(left_open(objective)))
+        if several and len(designs):
             raise UserError("optimize: designs are points of one question's lattice: leave them out, or the choices")
-        if choices:
+        if several:
             return _choose(
                 objective,
-                choices,
+                choices or {},
                 regime,
                 names_of("freeze", freeze),
                 boxes_of(bounds or {}),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
+from hwopt.design.choices import left_open
 from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError
 from hwopt.optim.deadline import Deadline
@@ -48,8 +49,8 @@ def confident(
         raise UserError(f"confidence: limits are tightened in proofs, and --regime {regime} makes none; leave it out")
     asking = Asking(asked, deadline, seed, draws, progress, explain)
     kept, boxes, relaxed = names_of("freeze", freeze), boxes_of(bounds or {}), regime == "relaxed"
-    if choices:
+    if choices or left_open(objective):
         check_question(objective, "confident")
-        return confident_choice(objective, choices, asking, relaxed=relaxed, freeze=kept, bounds=boxes)
+        return confident_choice(objective, choices or {}, asking, relaxed=relaxed, freeze=kept, bounds=boxes)
     question = question_of(objective)
     return promised((question.continuous if relaxed else question).frozen(kept).narrowed(boxes), asking)

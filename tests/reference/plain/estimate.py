@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from tests.reference.plain import pool, rack
+from tests.reference.plain.export import tpp
 from tests.reference.plain.failures import failures, switches
 from tests.reference.plain.flops import flops, micro_batches
 from tests.reference.plain.kernels import chip_rates, wide_rate
@@ -129,6 +130,9 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "run_carbon_kg": kilograms * run_time,
         "loss": apart(run.law, cluster.sites, plan) * of_run,
         "silicon_area_m2": chip.silicon_area_m2,
+        "total_processing_performance": tpp(chip),
+        "performance_density_per_m2": tpp(chip) / chip.logic_area_m2,
+        "io_rate_bytes_per_s": 2.0 * float(cluster.network.bandwidth_bytes_per_s[0]) + 2.0 * chip.host_bytes_per_s,
         "hbm_stacks": chips * chip.hbm_stacks,
         "package_area_m2": chips * chip.package_area_m2,
         "wafers": chips * chip.wafers,

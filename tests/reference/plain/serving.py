@@ -6,6 +6,7 @@ import math
 
 from tests.reference.plain import rack
 from tests.reference.plain.estimate import peak_seconds_per_flop
+from tests.reference.plain.export import tpp
 from tests.reference.plain.failures import interruptions, switches
 from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN
@@ -133,6 +134,9 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "chip_usd_per_s": usd / chips,
         "cost_per_token_usd": usd / (tokens * goodput),
         "silicon_area_m2": chip.silicon_area_m2,
+        "total_processing_performance": tpp(chip),
+        "performance_density_per_m2": tpp(chip) / chip.logic_area_m2,
+        "io_rate_bytes_per_s": 2.0 * float(cluster.network.bandwidth_bytes_per_s[0]) + 2.0 * chip.host_bytes_per_s,
         "hbm_stacks": chips * chip.hbm_stacks,
         "package_area_m2": chips * chip.package_area_m2,
         "wafers": chips * chip.wafers,

@@ -1,0 +1,106 @@
+"""Export rules in questions about machines: the limits that a chip is held to, and what a question leaves to the search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import jax
+
+from hwopt import catalog
+from hwopt.errors import UserError, suggest
+from hwopt.hardware.export_rule import Case, ExportRule
+from hwopt.model import export
+from hwopt.units import pretty
+
+if TYPE_CHECKING:
+    from objectives.machine import MachineQuestion
+
+FIELDS = {
+    "tpp": "tpp_budget",
+    "density": "performance_density_budget_per_m2",
+    "io": "io_rate_budget_bytes_per_s",
+}
+"""Figure of a rule -> the budget that limits it."""
+
+CASE = "export_case"
+
+
+def figures_of(chip: str) -> dict[str, float]:
+    """The figures of a chip as it is sold, SI; without that of inputs and outputs where its file leaves its host's link open."""
+    entry = catalog.record("chips", chip)
+    with jax.enable_x64(True):
+        sold = catalog.chip(chip)
+        figures = {
+            "tpp": float(export.total_processing_performance(sold)),
+            "density": float(export.performance_density_per_m2(sold)),
+        }
+        if "host_bandwidth" in entry.quantities:
+            figures["io"] = float(export.io_rate_bytes_per_s(sold, catalog.network(chip)))
+    return figures
+
+
+def limits(question: MachineQuestion) -> dict[str, float]:
+    """Budgets by field that keep a question's chip outside its rule.
+
+    **Raises:** `UserError` for an unknown rule or case, a chip as sold that the rule catches, and several cases none of them named.
+    """
+    if not question.export_rule:
+        if question.export_case:
+            raise UserError(f"{CASE} = {question.export_case}: name its rule too, --export-rule october-2023")
+        return {}
+    rule = catalog.export_rule(question.export_rule)
+    if question.export_case and question.export_case not in rule.cases:
+        raise UserError(
+            f"{CASE}: {rule.name} has no '{question.export_case}': {suggest(question.export_case, rule.cases)}"
+        )
+    ways = _open_cases(question, rule)
+    if question.export_case:
+        if question.export_case not in ways:
+            raise UserError(f"{CASE} = {question.export_case}: {_caught(question, rule)}")
+        ways = {question.export_case: ways[question.export_case]}
+    if not ways:
+        raise UserError(f"export_rule = {rule.name}: {_caught(question, rule)}")
+    if len(ways) > 1 and _chosen(question):
+        raise UserError(
+            f"export_rule = {rule.name} leaves {len(ways)} ways: name one, --export-case {next(iter(ways))}, or choose among them, "
+            f"--choices '{CASE}={'|'.join(ways)}'"
+        )
+    way = next(iter(ways.values()))
+    return {FIELDS[name]: each.limit for name, each in way.items()}
+
+
+def left_open(question: MachineQuestion) -> dict[str, list[str]]:
+    """The case, with those that a chip may take, where a question's rule leaves several and none is named."""
+    if not question.export_rule or question.export_case or not _chosen(question):
+        return {}
+    ways = _open_cases(question, catalog.export_rule(question.export_rule))
+    return {CASE: list(ways)} if len(ways) > 1 else {}
+
+
+def _chosen(question: MachineQuestion) -> bool:
+    """Whether any figure of a rule is the search's to choose."""
+    return bool(question.design) or question.frees_links
+
+
+def _open_cases(question: MachineQuestion, rule: ExportRule) -> Mapping[str, Case]:
+    """The cases that a question's chip may take: a drawn one all, one that is sold those that its figures hold."""
+    if question.design:
+        return rule.cases
+    figures = figures_of(question.chip)
+    if question.frees_links and "io" in figures:
+        figures["io"] = 0.0  # as slow as asked
+    holds = lambda case: all(name in figures and figures[name] < each.value for name, each in case.items())
+    return {name: case for name, case in rule.cases.items() if holds(case)}
+
+
+def _caught(question: MachineQuestion, rule: ExportRule) -> str:
+    """What a chip as it is sold has, and by which paragraphs it is caught."""
+    figures = figures_of(question.chip)
+    words = f"'{question.chip}' has TPP {figures['tpp']:,.0f}, {figures['density'] / 1e6:.2f} of it a mm2"
+    words += (
+        f", {pretty(figures['io'], 'B/s')} to other chips" if "io" in figures else ", an unknown rate to other chips"
+    )
+    caught = rule.caught_by(figures)
+    by = f"3A090.{', .'.join(caught)} of {rule.name} catches it" if caught else "it stays outside by another"
+    return f"{words}: {by}; its cases: {', '.join(rule.cases)}"
