@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from hwopt.convex.canonical import Programme
-from hwopt.convex.interior_point import Status, solve
+from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.reader import NotDGP
 from hwopt.convex.signomial import Algebra
 from hwopt.convex.tangents import Tangents
@@ -32,6 +32,9 @@ WIDEST, NARROWEST = 0.3, 1e-4
 
 ROUNDS = 40
 """Programmes beside an answer at most."""
+
+SHARP = (1e-9, 1e-8, 1e-7, 1e-6)
+"""Gaps to which a programme beside an answer is solved."""
 
 SETTLED = 1e-6
 """Logarithmic step from which an answer is the optimum beside itself."""
@@ -94,7 +97,7 @@ def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> N
     for _ in range(ROUNDS):
         near = {name: _around(value, width, ends[name]) for name, value in middle.items()}
         programme, holds = held(problem, point, template, near)
-        answers = solve(programme.structure, programme.numbers, tolerance=1e-9)
+        answers = sharply(programme)
         if not holds[0] or answers.status[0] != Status.solved:
             raise NotKnown("no optimum was found beside the answer, its integers held")
         found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in ends}
@@ -104,6 +107,28 @@ def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> N
         middle |= found
         width = min(width, max(10.0 * step, NARROWEST))
     raise NotKnown("the optimum beside the answer, its integers held, does not settle")
+
+
+def sharply(programme: Programme) -> Answers:
+    """The programme of the first node, solved to the first of `SHARP` that its steps reach."""
+    numbers = programme.numbers.take([0])
+    for tolerance in SHARP:
+        answers = solve(programme.structure, numbers, tolerance=tolerance)
+        if answers.status[0] != Status.unresolved:
+            break
+    return answers
+
+
+def optimum_beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+    """The objective at the optimum of one integer design beside `start`, SI, and what it decides there.
+
+    **Raises:** `NotKnown` as `beside`.
+    """
+    near = beside(problem, point, start)
+    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))), near)
+    answers = sharply(programme)
+    found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in near}
+    return math.exp(answers.objective[0] + programme.constant[0]), found
 
 
 def _around(value: float, width: float, ends: tuple[float, float]) -> tuple[float, float]:

@@ -33,7 +33,7 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.optim.certified import values_of
-from hwopt.optim.held import Near, NotKnown, Place, beside, held, templates
+from hwopt.optim.held import Near, NotKnown, Place, beside, held, sharply, templates
 from hwopt.optim.solution import Solution
 
 STEP = 1e-5
@@ -201,7 +201,7 @@ def _solved(programme: Programme, holds: bool) -> Answers:
     for each in programme.relaxed:
         if np.broadcast_to(each.nodes, programme.constant.shape)[0]:
             raise NotKnown(f"the model is not convex in log space there: {each}")
-    answers = solve(programme.structure, programme.numbers.take([0]), tolerance=1e-9)
+    answers = sharply(programme)
     if not holds or impossible(programme.structure, programme.numbers.take([0]), answers)[0]:
         raise NoOptimum("no hardware holds the budgets with these integers: there is no optimum to examine")
     if answers.status[0] != Status.solved:
