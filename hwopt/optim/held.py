@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import jax
 import numpy as np
 
-from hwopt.convex.canonical import Programme
+from hwopt.convex.canonical import Builder, Programme
 from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.reader import NotDGP
 from hwopt.convex.signomial import Algebra
@@ -30,14 +30,20 @@ Near: TypeAlias = Mapping[str, tuple[float, float]]
 WIDEST, NARROWEST = 0.3, 1e-4
 """Half widths of the boxes beside an answer, logarithmic: of the first, and where values have settled."""
 
+AT = 1e-3
+"""Half width of the boxes in which the model's roots are looked up at a start."""
+
 ROUNDS = 40
 """Programmes beside an answer at most."""
 
 SHARP = (1e-9, 1e-8, 1e-7, 1e-6)
 """Gaps to which a programme beside an answer is solved."""
 
-SETTLED = 1e-6
-"""Logarithmic step from which an answer is the optimum beside itself."""
+SETTLED = 1e-5
+"""Logarithmic step from which an answer is the optimum beside itself: objectives are flat there to ten digits."""
+
+ROUGHLY = 1e-3
+"""Residual of a programme whose answer says where to look next."""
 
 
 class NotKnown(UserError):
@@ -57,11 +63,16 @@ def templates(problem: Problem, places: Sequence[Place], factors: np.ndarray) ->
 
 
 def held(
-    problem: Problem, point: np.ndarray, template: list[np.ndarray], near: Near | None = None
+    problem: Problem,
+    point: np.ndarray,
+    template: list[np.ndarray],
+    near: Near | None = None,
+    rows_of: Callable[[Algebra], Builder] = Builder,
 ) -> tuple[Programme, np.ndarray]:
     """The programme of one integer design at each of the templates, and where the constraints that are numbers hold.
 
-    **Arguments:** `near`: the programmes that touch the model in the middle of these boxes, in place of those that bound it.
+    **Arguments:** `near`: boxes of variables inside the question's; `rows_of`: `Tangents` of the programmes that touch the model in
+    the middle of these boxes, in place of those that bound it.
 
     **Raises:** `NotKnown` where the model cannot be read.
     """
@@ -75,7 +86,7 @@ def held(
     lifted = {name: box for name, box in (near or {}).items() if name in LIFTED}
     try:
         canonical = canonicalize(problem, algebra, values, template=template, lifted=lifted)
-        draft = canonical.draft(ties) if near is None else canonical.draft(ties, rows_of=Tangents)
+        draft = canonical.draft(ties, rows_of=rows_of)
     except NotDGP as reason:
         raise NotKnown(f"the model cannot be read as a convex programme there: {reason}") from None
     return draft.programme(nodes), np.broadcast_to(canonical.holds, (nodes,))
@@ -93,16 +104,22 @@ def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> N
     free = {each.name: each for each in problem.variables if each.lower < each.upper and each.name not in fixed}
     middle = {name: start[name] for name in free}
     ends = {name: (each.lower, each.upper) for name, each in free.items()} | LIFTED
+    bound, _ = held(problem, point, template, {name: _around(value, AT, ends[name]) for name, value in middle.items()})
+    first = sharply(bound)
+    if first.status[0] == Status.solved:  # roots of the model there
+        roots = zip(bound.names, first.y[0], strict=True)
+        middle |= {name: math.exp(y) for name, y in roots if name in LIFTED}
     width = WIDEST
     for _ in range(ROUNDS):
         near = {name: _around(value, width, ends[name]) for name, value in middle.items()}
-        programme, holds = held(problem, point, template, near)
+        programme, holds = held(problem, point, template, near, Tangents)
         answers = sharply(programme)
-        if not holds[0] or answers.status[0] != Status.solved:
+        solved = answers.status[0] == Status.solved
+        if not holds[0] or not (solved or (answers.status[0] == Status.unresolved and answers.residual[0] < ROUGHLY)):
             raise NotKnown("no optimum was found beside the answer, its integers held")
         found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in ends}
         step = max(abs(math.log(value / middle.get(name, value))) for name, value in found.items())
-        if step < SETTLED and middle.keys() >= found.keys():
+        if solved and step < SETTLED and middle.keys() >= found.keys():
             return {name: _around(value, NARROWEST, ends[name]) for name, value in found.items()}
         middle |= found
         width = min(width, max(10.0 * step, NARROWEST))
@@ -125,7 +142,7 @@ def optimum_beside(problem: Problem, point: np.ndarray, start: Mapping[str, floa
     **Raises:** `NotKnown` as `beside`.
     """
     near = beside(problem, point, start)
-    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))), near)
+    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))), near, Tangents)
     answers = sharply(programme)
     found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in near}
     return math.exp(answers.objective[0] + programme.constant[0]), found

@@ -24,11 +24,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwopt.convex.canonical import Programme
+from hwopt.convex.canonical import Builder, Programme
 from hwopt.convex.certificate import constraints
 from hwopt.convex.feasibility import impossible
 from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.programme import Numbers, Structure
+from hwopt.convex.tangents import Tangents
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
@@ -165,13 +166,13 @@ def _perturbed(
     **Returns:** the programme, where its numbers hold, and which places could be read together with the others.
     """
     factors = np.tile(np.exp([STEP, -STEP]), (len(places), 1))
-    together = np.ones(len(places), bool)
+    together, rows_of = np.ones(len(places), bool), Builder if near is None else Tangents
     try:
-        programme, holds = held(problem, point, templates(problem, places, factors), near)
+        programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of)
     except NotKnown:
         together = np.array([each not in exponents for each in places], bool)
         factors[~together] = 1.0
-        programme, holds = held(problem, point, templates(problem, places, factors), near)
+        programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of)
     return programme, holds, together
 
 
@@ -220,7 +221,9 @@ def _solved_again(problem: Problem, point: np.ndarray, place: Place, near: Near 
     logs = []
     for sign in (1.0, -1.0):
         moved = templates(problem, [place], np.exp([[sign * RESOLVED_STEP]]))
-        programme, _ = held(problem, point, [leaf[-1:] for leaf in moved], near)  # alone: exponents differ
+        programme, _ = held(
+            problem, point, [leaf[-1:] for leaf in moved], near, Builder if near is None else Tangents
+        )  # alone: exponents differ
         answers = solve(programme.structure, programme.numbers, tolerance=1e-10)
         exact = answers.status[0] == Status.solved and not programme.inexact()[0]
         logs.append(answers.objective[0] + programme.constant[0] if exact else math.nan)
