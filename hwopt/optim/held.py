@@ -104,11 +104,14 @@ def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> N
     free = {each.name: each for each in problem.variables if each.lower < each.upper and each.name not in fixed}
     middle = {name: start[name] for name in free}
     ends = {name: (each.lower, each.upper) for name, each in free.items()} | LIFTED
-    bound, _ = held(problem, point, template, {name: _around(value, AT, ends[name]) for name, value in middle.items()})
-    first = sharply(bound)
-    if first.status[0] == Status.solved:  # roots of the model there
-        roots = zip(bound.names, first.y[0], strict=True)
-        middle |= {name: math.exp(y) for name, y in roots if name in LIFTED}
+    for width in (AT, WIDEST):  # a start may hold less than the question asks
+        around = {name: _around(value, width, ends[name]) for name, value in middle.items()}
+        bound, _ = held(problem, point, template, around)
+        first = sharply(bound)
+        if first.status[0] == Status.solved:  # roots of the model there
+            solved = zip(bound.names, first.y[0], strict=True)
+            middle |= {name: math.exp(y) for name, y in solved if name in (LIFTED if width == AT else ends)}
+            break
     width = WIDEST
     for _ in range(ROUNDS):
         near = {name: _around(value, width, ends[name]) for name, value in middle.items()}

@@ -150,9 +150,12 @@ def best(problem: Problem, seed: int, progress: bool, *, seconds: float) -> Solu
 
 
 def _design_at(problem: Problem, point: np.ndarray, optimum: OptimumSensitivity) -> Design:
-    """The design of an optimum: integers of `point`, the rest as solved."""
+    """The design of an optimum: integers of `point`, the rest as solved or as its box says."""
     values = lattice_of(problem).design(point) | optimum.design
-    return put(problem.form, problem.template, [leaf(values[each.name]) for each in problem.variables])
+    numbers = [
+        leaf(values.get(each.name, each.lower)) for each in problem.variables
+    ]  # a box of one value is no coordinate
+    return put(problem.form, problem.template, numbers)
 
 
 def parameters_of(solution: Solution, deadline: Deadline | None = None) -> tuple[tuple[Parameter, ...], str]:
