@@ -29,7 +29,7 @@ class Quantity:
     several; `default` where a file may leave it open; `most` that it can be; `follows`: the key of a number that it is in
     proportion to, where no file states it itself; `elements`: names along its axis where it is a short list; `varies`: whether
     a per cent more of it means anything (not of a yes or no, nor of what a plan decides); `power`: whether the model uses it as
-    a power of what a design decides.
+    a power of what a design decides; `part`: what of a machine it belongs to, where neither its module nor its file says so.
     """
 
     unit: str = ""
@@ -43,6 +43,7 @@ class Quantity:
     elements: tuple[str, ...] = ()
     varies: bool = True
     power: bool = False
+    part: str = ""
 
 
 def field_of(declared: Quantity) -> Any:

@@ -21,8 +21,8 @@ ANSWERS = {
     "compare": "How several chips answer one design question: proved cost, time and power of each, what binds, whether its price "
     "is a list price or an estimate, and what would have to change for a loser to win.",
     "sources": "The references behind exactly the numbers that a design question stands on.",
-    "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, and what "
-    "not knowing each of them is worth.",
+    "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, what 10 % "
+    "of each is worth, and what not knowing it is.",
     "sweep": "Many variants of a design question: the best, the Pareto front, what bounds and what stops the others. The same "
     "command again goes on where a killed one stopped.",
     "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
@@ -47,7 +47,10 @@ EXAMPLES = {
         "": ("hwopt compare {0} --chips h100-sxm,b200",),
     },
     "sensitivity": {
-        "train_cost": ("hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",),
+        "train_cost": (
+            "hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",
+            "hwopt sensitivity train_cost --design h100-sxm --prices at-cost --workload llama3.1-70b --seconds 120",
+        ),
         "": ("hwopt sensitivity {0} --top 20",),
     },
     "sweep": {

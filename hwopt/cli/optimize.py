@@ -14,6 +14,10 @@ from hwopt.errors import UserError
 
 FREEZE = Flag("--freeze", "variables or categories to keep as they are: scale_up_domain,chip,network", NAMES, ())
 BOUNDS = Flag("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32", BOXES, {})
+SECONDS = Flag(
+    "--seconds", "answer by then, whatever is under way: the best so far, with an honest gap (default: no limit)", POSITIVE,
+    math.inf,
+)  # fmt: skip
 
 FLAGS = (
     FREEZE,
@@ -27,8 +31,7 @@ FLAGS = (
          "the value of knowing each", SHARES, {}),
     Flag("--alternatives", "the answer as sold, nearest in whole parts to the relaxed one, and redesigned", SWITCH, False),
     Flag("--one-sided-prices", "what each budget is worth 1 %% down and up, all integers solved again", SWITCH, False),
-    Flag("--seconds", "answer by then, whatever is under way: the best so far, with an honest gap (default: no limit)",
-         POSITIVE, math.inf),
+    SECONDS,
     SEED,
     REPORT,
 )  # fmt: skip

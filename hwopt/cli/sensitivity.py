@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, NAMES, PATH
+from hwopt.cli.optimize import BOUNDS, SECONDS
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
@@ -13,7 +14,9 @@ FLAGS = (
     Flag("--figure", "also draw what each input's range is worth to this image file", PATH),
     Flag("--metrics", "numbers of the report to tabulate: step_time_s,mfu,...", NAMES, ()),
     Flag("--top", "how many inputs to list", INTEGER, 12),
+    BOUNDS,
     CHOICES,
+    SECONDS,
     SEED,
 )
 
@@ -27,13 +30,19 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
     from hwopt.study.sensitivity import NoOptimum, sensitivity
 
+    how = {
+        "seed": options.seed,
+        "progress": is_watched(options),
+        "bounds": options.bounds,
+        "seconds": options.seconds,
+    }
     rows, unit = (), ""
     if options.choices:  # the assumptions asked about are those of the best
-        best = optimize(objective, seed=options.seed, progress=is_watched(options), choices=options.choices)
+        best = optimize(objective, choices=options.choices, **how)
         rows, unit = best.choices, best.problem.objective.unit
         objective = replace(objective, **best.chosen)
     try:
-        answer = sensitivity(objective, metrics=options.metrics, seed=options.seed, progress=is_watched(options))
+        answer = sensitivity(objective, metrics=options.metrics, **how)
     except NoOptimum as reason:
         message = str(reason)
         show(options, lambda: {"feasible": False, "message": message}, lambda: message)

@@ -15,7 +15,7 @@ be replaced, or where the ranges are points.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -277,9 +277,13 @@ class Builder:
             elif not upper and atom.kind is Kind.minimum:
                 for part in atom.parts:
                     self._above(part, index)
-            else:
+            elif not self.other_side(index, upper):
                 what = f"a {atom.kind.value} that must be {'small' if upper else 'large'}"
                 self._note(what, atom.origin, atom.low, atom.high)
+
+    def other_side(self, index: int, upper: bool) -> bool:
+        """Bound a side that is convex for no atom of its kind. **Returns:** whether that was done: its range bounds it else."""
+        return False
 
     def _exponential(self, e: Signomial, index: int) -> None:
         offset = e.terms.get((), np.zeros(1))
@@ -382,12 +386,17 @@ class Builder:
             self.relaxed.append(Relaxed(what, origin, nodes))
 
 
-def draft(algebra: Algebra, objective: Signomial, constraints: Mapping[str, Signomial]) -> Draft:
+def draft(
+    algebra: Algebra,
+    objective: Signomial,
+    constraints: Mapping[str, Signomial],
+    rows_of: Callable[[Algebra], Builder] = Builder,
+) -> Draft:
     """The programme of minimising `objective` subject to `constraints <= 1`.
 
-    **Arguments:** `objective` positive; `constraints` by label.
+    **Arguments:** `objective` positive; `constraints` by label; `rows_of`: what makes rows of them.
     """
-    builder = Builder(algebra)
+    builder = rows_of(algebra)
     ((goal, scale),) = algebra.lifted(objective).terms.items()
     builder.ask(goal)
     for label, e in constraints.items():
@@ -415,7 +424,9 @@ def _without_free_sides(rows: list[Row], algebra: Algebra, kept: set[int]) -> li
     bounded: set[tuple[int, bool]] = set()
     for row in rows:
         if row.defines is not None:
-            upper = row.target is not None or any((row.defines, -1.0) in key for key in row.terms)
+            upper = row.target is not None or any(
+                atom == row.defines and power < 0 for key in row.terms for atom, power in key
+            )
             bounded.add((row.defines, upper))
     free_ends: dict[tuple[int, bool], np.ndarray] = {}
     for index, atom in enumerate(algebra.atoms):

@@ -35,5 +35,7 @@ class ChipProject(eqx.Module):
     process: Process  # of the compute dies
     base_process: Process  # of the dies below them, where they are stacked
     compute_units: Scalar = ratio("of one die, made", of="design")
-    volume: Scalar = quantity("chip", "chips over which design and masks are paid", key="chip_volume")
-    price_over_bill: Scalar = ratio("what a buyer pays over what the chip costs to make; 1 for one's own")
+    volume: Scalar = quantity("chip", "chips over which design and masks are paid", key="chip_volume", part="prices")
+    price_over_bill: Scalar = ratio(
+        "what a buyer pays over what the chip costs to make; 1 for one's own", part="prices"
+    )

@@ -11,8 +11,10 @@ class Facility(eqx.Module):
 
     host_power_w: Scalar = quantity("W", "CPU, memory, NIC, storage per chip at full load, without fans and conversion")
     idle_host_fraction: Scalar = ratio("share of host power drawn without work")
-    supply_efficiency: Scalar = ratio("rack inlet to boards: power shelves and converters ahead of the chip's own")
-    distribution_efficiency: Scalar = ratio("meter to rack inlet: transformers, UPS, busway")
+    supply_efficiency: Scalar = ratio(
+        "rack inlet to boards: power shelves and converters ahead of the chip's own", most=1.0
+    )
+    distribution_efficiency: Scalar = ratio("meter to rack inlet: transformers, UPS, busway", most=1.0)
     other_fraction: Scalar = ratio("lighting, redundancy, plant at part load, over IT power")
     wet_bulb_k: Scalar = quantity("K", "mean over the year", stated="degC")
     wet_bulb_spread_k: Scalar = quantity("K", "standard deviation over the year")

@@ -21,27 +21,34 @@ class Process(eqx.Module):
         "USD/m2", "final and system-level test, per area of silicon in the package", key="test_cost"
     )
     interposer_wafer_usd: Scalar = quantity(
-        "USD", "price of one wafer of interposers, with the bonding done on it", key="interposer_wafer_price"
+        "USD",
+        "price of one wafer of interposers, with the bonding done on it",
+        key="interposer_wafer_price",
+        part="packaging",
     )
-    interposer_defects_per_m2: Scalar = quantity("1/m2", "that kill an interposer", key="interposer_defect_density")
-    interposer_clustering: Scalar = exponent("alpha of the interposer's yield")
+    interposer_defects_per_m2: Scalar = quantity(
+        "1/m2", "that kill an interposer", key="interposer_defect_density", part="packaging"
+    )
+    interposer_clustering: Scalar = exponent("alpha of the interposer's yield", part="packaging")
     substrate_usd_per_m2: Scalar = quantity(
-        "USD/m2", "substrate and bumps, per area of interposer", key="substrate_cost"
+        "USD/m2", "substrate and bumps, per area of interposer", key="substrate_cost", part="packaging"
     )
-    assembly_usd_per_part: Scalar = quantity("USD", "placing one die or one memory stack", key="assembly_cost")
-    die_bond_yield: Scalar = ratio("that one die is bonded well", most=1.0)
-    stack_bond_yield: Scalar = ratio("that one memory stack is bonded well", most=1.0)
-    substrate_yield: Scalar = ratio("that the bonded interposer is mounted well", most=1.0)
-    hbm_usd_per_byte: Scalar = quantity("USD/B", "what a chip maker pays for stacks", key="hbm_price")
+    assembly_usd_per_part: Scalar = quantity(
+        "USD", "placing one die or one memory stack", key="assembly_cost", part="packaging"
+    )
+    die_bond_yield: Scalar = ratio("that one die is bonded well", most=1.0, part="packaging")
+    stack_bond_yield: Scalar = ratio("that one memory stack is bonded well", most=1.0, part="packaging")
+    substrate_yield: Scalar = ratio("that the bonded interposer is mounted well", most=1.0, part="packaging")
+    hbm_usd_per_byte: Scalar = quantity("USD/B", "what a chip maker pays for stacks", key="hbm_price", part="memory")
     fab_energy_j_per_m2: Scalar = quantity("J/m2", "electricity, per area of wafer")
     fab_gases_kg_per_m2: Scalar = quantity("kg/m2", "CO2e of process gases after abatement, per area of wafer")
     fab_materials_kg_per_m2: Scalar = quantity("kg/m2", "CO2e of raw materials, per area of wafer")
     fab_carbon_kg_per_j: Scalar = quantity("kg/J", "of the fab's electricity")
     fab_yield: Scalar = ratio("wafers that come out over wafers started", most=1.0)
     package_carbon_kg_per_m2: Scalar = quantity(
-        "kg/m2", "of interposer, substrate and bonding, per area of interposer wafer"
+        "kg/m2", "of interposer, substrate and bonding, per area of interposer wafer", part="packaging"
     )
-    hbm_carbon_kg_per_byte: Scalar = quantity("kg/B", "of making stacks")
+    hbm_carbon_kg_per_byte: Scalar = quantity("kg/B", "of making stacks", part="memory")
 
 
 class Dies(eqx.Module):

@@ -28,7 +28,9 @@ class Technology(eqx.Module):
     fabric_area_per_compute: Scalar = ratio(
         "crossbars, clock spines and gaps; below stacked dies, what carries them", key="fabric", of="design"
     )
-    nominal_clock_hz: Scalar = quantity("Hz", "that the pipelines reach at nominal voltage", key="clock", of="design")
+    nominal_clock_hz: Scalar = quantity(
+        "Hz", "that the pipelines reach at nominal voltage", key="clock", of="design", part="node"
+    )
     threshold_voltage_fraction: Scalar = ratio("V_t / V at the nominal clock", of="design")
     format_ratio: PerPrecision = ratio(
         "peak over the bf16 peak; its fp32 entry over the vector units' peak", follows="format_ratio", of="design"
@@ -51,32 +53,38 @@ class Technology(eqx.Module):
     hbm_standby_w: Scalar = quantity("W", "per stack: refresh, idle PHY", key="standby", of="memory")
     # Links, fixed blocks, several dies
     scale_up_m2_per_byte_per_s: Scalar = quantity(
-        "m2/(B/s)", "SerDes and controllers, per direction", key="scale_up_area"
+        "m2/(B/s)", "SerDes and controllers, per direction", key="scale_up_area", part="links"
     )
-    scale_up_edge_m_per_byte_per_s: Scalar = quantity("m/(B/s)", "die edge that SerDes occupy")
-    scale_up_idle_j_per_byte: Scalar = quantity("J/B", "SerDes draw while idle, over bandwidth")
+    scale_up_edge_m_per_byte_per_s: Scalar = quantity("m/(B/s)", "die edge that SerDes occupy", part="links")
+    scale_up_idle_j_per_byte: Scalar = quantity("J/B", "SerDes draw while idle, over bandwidth", part="links")
     scale_out_m2_per_byte_per_s: Scalar = quantity(
-        "m2/(B/s)", "PCIe-class SerDes and controllers, per direction", key="scale_out_area"
+        "m2/(B/s)", "PCIe-class SerDes and controllers, per direction", key="scale_out_area", part="links"
     )
-    scale_out_edge_m_per_byte_per_s: Scalar = quantity("m/(B/s)", "die edge that they occupy")
+    scale_out_edge_m_per_byte_per_s: Scalar = quantity("m/(B/s)", "die edge that they occupy", part="links")
     fixed_m2: Scalar = quantity("m2", "of the package: front end, host interface, media, fuses, test", key="fixed_area")
-    die_to_die_share: Scalar = ratio("of silicon, times 1 - 1/dies")
+    die_to_die_share: Scalar = ratio("of silicon, times 1 - 1/dies", part="packaging")
     stacked: Scalar = switch(
         "1: compute dies stand on base dies that hold all the rest; 0: all in the compute dies", of="design"
     )
     reticle_m2: Scalar = quantity("m2", "largest die that a scanner exposes")
-    interposer_margin: Scalar = ratio("interposer over the silicon and stacks it carries")
-    package_limit_m2: Scalar = quantity("m2", "largest interposer, or bridged package, that is made in its years")
+    interposer_margin: Scalar = ratio("interposer over the silicon and stacks it carries", part="packaging")
+    package_limit_m2: Scalar = quantity(
+        "m2", "largest interposer, or bridged package, that is made in its years", part="packaging"
+    )
     usable_edge: Scalar = ratio("share of a die's edge that corners and alignment leave")
     # Power
     matrix_energy_j_per_flop: Scalar = quantity(
-        "J/FLOP", "at nominal clock, as the three below; of 16-bit FLOPs", key="matrix_energy", of="datapath"
+        "J/FLOP",
+        "at nominal clock, as the three below; of 16-bit FLOPs",
+        key="matrix_energy",
+        of="datapath",
+        part="node",
     )
     register_energy_j_per_flop_byte: Scalar = quantity(
-        "J/FLOP", "times register bytes per FLOP/clk", key="register_energy", of="datapath"
+        "J/FLOP", "times register bytes per FLOP/clk", key="register_energy", of="datapath", part="node"
     )
     local_energy_j_per_flop_byte: Scalar = quantity(
-        "J/FLOP", "times local bytes per FLOP/clk", key="local_energy", of="datapath"
+        "J/FLOP", "times local bytes per FLOP/clk", key="local_energy", of="datapath", part="node"
     )
     leakage_w_per_m2: Scalar = quantity("W/m2", "at `hwopt.hardware.chip.LEAKAGE_REFERENCE_K`")
     base_leakage_w_per_m2: Scalar = quantity("W/m2", "of base dies, in their older node")

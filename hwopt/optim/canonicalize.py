@@ -3,7 +3,7 @@
 import math
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, reduce
 from typing import Any
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from hwopt.convex.canonical import Draft, draft, ratio
+from hwopt.convex.canonical import Builder, Draft, draft, ratio
 from hwopt.convex.reader import read, read_line
 from hwopt.convex.recording import is_number
 from hwopt.convex.signomial import Algebra, Signomial, number
@@ -130,9 +130,14 @@ class Canonical:
     constraints: dict[str, Signomial]
     holds: np.ndarray  # (node,) or one for all: whether the constraints that are numbers hold
 
-    def draft(self, extra: Mapping[str, Signomial] | None = None, goal: Signomial | None = None) -> Draft:
-        """The convex programme, with `extra` constraints (not above 1) and perhaps another `goal`."""
-        return draft(self.algebra, goal or self.objective, self.constraints | dict(extra or {}))
+    def draft(
+        self,
+        extra: Mapping[str, Signomial] | None = None,
+        goal: Signomial | None = None,
+        rows_of: Callable[[Algebra], Builder] = Builder,
+    ) -> Draft:
+        """The convex programme, with `extra` constraints (not above 1) and perhaps another `goal`; `rows_of` as of `draft`."""
+        return draft(self.algebra, goal or self.objective, self.constraints | dict(extra or {}), rows_of)
 
 
 def free_values(
@@ -159,23 +164,25 @@ def canonicalize(
     limits: Sequence[Any] | None = None,
     template: Sequence[np.ndarray] | None = None,
     varied: Mapping[int, Any] | None = None,
+    lifted: Mapping[str, tuple[float, float]] | None = None,
 ) -> Canonical:
     """The question at some nodes.
 
     **Arguments:** `values` of the problem's variables by name, in the algebra's atoms or numbers; `elastic`: name of a budget ->
     monomial by which its limit may be exceeded; `limits` of the budgets, in place of the problem's; `template`: leaves of the
     problem's template, one for each node (node, *shape), where they are not the same for all; `varied`: in place of these, single
-    numbers of the template (node,) by their place among all of its leaves' elements.
+    numbers of the template (node,) by their place among all of its leaves' elements; `lifted`: boxes in place of those of
+    `LIFTED`.
 
     **Raises:** `NotDGP` where the model has no form as a geometric programme.
     """
     leaves, tree = jax.tree.flatten(problem.template)
     shapes = tuple(np.shape(leaf) for leaf in leaves)
     form = problem.form
-    lifted = [algebra.variable(name, *box) for name, box in LIFTED.items()]
+    roots = [algebra.variable(name, *box) for name, box in (LIFTED | dict(lifted or {})).items()]
     free = [values[name] for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
     numbers = [number(each) for each in limits or [budget.limit for budget in problem.budgets]]
-    arguments = [_argument(each) for each in (*free, *lifted, *numbers)]
+    arguments = [_argument(each) for each in (*free, *roots, *numbers)]
     learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
     if template is None:
         known, varied = flat_numbers(problem.template), varied or {}

@@ -19,26 +19,22 @@ Analysis in Nonlinear Programming (1983), chapter 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 
-from hwopt.convex.canonical import Programme
+from hwopt.convex.canonical import Builder, Programme
 from hwopt.convex.certificate import constraints
 from hwopt.convex.feasibility import impossible
 from hwopt.convex.interior_point import Answers, Status, solve
 from hwopt.convex.programme import Numbers, Structure
-from hwopt.convex.reader import NotDGP
-from hwopt.convex.signomial import Algebra
+from hwopt.convex.tangents import Tangents
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.integers.boxes import Boxes
-from hwopt.integers.relaxation import ends_of
-from hwopt.optim.canonicalize import canonicalize, free_values
 from hwopt.optim.certified import values_of
+from hwopt.optim.held import Near, NotKnown, Place, beside, held, sharply, templates
 from hwopt.optim.solution import Solution
 
 STEP = 1e-5
@@ -60,10 +56,6 @@ RANK = 1e-9
 """Relative singular value below which a direction of the optimality conditions counts as free."""
 
 
-Place = tuple[int, int]
-"""An input: which leaf of the problem's template, and which element of it."""
-
-
 @dataclass(frozen=True)
 class OptimumSensitivity:
     """Elasticities of an optimum and of its design, integers and plan fixed: % by % of each input."""
@@ -77,14 +69,13 @@ class OptimumSensitivity:
     design_elasticities: np.ndarray  # (place, variable); NaN where the design is not determined
     design_by_budget: np.ndarray  # (budget, variable)
     nearly_active: int  # constraints about to bind or to let go: there the derivatives hold to one side only
+    convex: bool = (
+        True  # the model there; else it is the optimum beside an answer, and how the design follows is not known
+    )
 
 
 class NoOptimum(UserError):
     """No design holds every budget: there is nothing to be sensitive."""
-
-
-class NotKnown(UserError):
-    """The optimum is no solved convex programme, so that its derivatives are not known."""
 
 
 def point_of(solution: Solution) -> np.ndarray:
@@ -98,17 +89,26 @@ def point_of(solution: Solution) -> np.ndarray:
 
 
 def optimum_sensitivity(
-    problem: Problem, point: np.ndarray, places: Sequence[Place], exponents: frozenset[Place] = frozenset()
+    problem: Problem,
+    point: np.ndarray,
+    places: Sequence[Place],
+    exponents: frozenset[Place] = frozenset(),
+    start: Mapping[str, float] | None = None,
 ) -> OptimumSensitivity:
     """Elasticities of the optimum of one integer design to inputs, budgets and bounds.
 
+    Where its model is not convex, such as of drawn chips, the optimum is the one beside `start`, and programmes that touch
+    the model there tell multipliers and slopes; how the design follows stays unknown then, since they bend otherwise.
+
     **Arguments:** `point` integers of the design; `places` of the inputs, positive numbers; `exponents`: those that the
-    model uses as powers, which cannot be read together and are solved again one by one where they matter.
+    model uses as powers, which cannot be read together and are solved again one by one where they matter; `start`: values of
+    the design's variables, SI.
 
     **Raises:** `NoOptimum` where no hardware holds the budgets; `NotKnown` where the model is not convex there; `UserError`
     where the design is no point of the question's lattice.
     """
-    programme, holds, together = _perturbed(problem, point, places, exponents)
+    near = None if start is None or _is_convex(problem, point) else beside(problem, point, start)
+    programme, holds, together = _perturbed(problem, point, places, exponents, near)
     answers = _solved(programme, bool(holds[0]))
     structure, numbers = programme.structure, programme.numbers
     y, multipliers = answers.y[0], np.maximum(answers.multipliers[0], 0.0)
@@ -122,7 +122,7 @@ def optimum_sensitivity(
     unknown = (programme.inexact() | ~holds)[1:].reshape(-1, 2)
     elasticities, kinked = _central(up / STEP, down / STEP, unknown)
     for i in np.flatnonzero(~together):
-        elasticities[i] = _solved_again(problem, point, places[int(i)])
+        elasticities[i] = _solved_again(problem, point, places[int(i)], near)
 
     conditions = _Conditions.at(
         structure, numbers.take([0]), y, multipliers, stationarity[0], values[0], gradients[0], weights[0]
@@ -133,7 +133,9 @@ def optimum_sensitivity(
     nothing = np.zeros((len(by_limit), len(y)))
     varied = (stationarity, _finite(values), numbers.lower, numbers.upper)
     moved = conditions.moves(*((each[1::2] - each[2::2]) / (2 * STEP) for each in varied))
-    moved[~together | unknown.any(axis=1)] = np.nan
+    moved[~together | unknown.any(axis=1) | (near is not None)] = np.nan
+    by_budget = conditions.moves(nothing, by_limit, nothing, nothing)
+    by_budget[:] = by_budget if near is None else np.nan
 
     names = [each.name for each in problem.variables]
     columns = {name: column for column, name in enumerate(programme.names) if name in names}
@@ -150,26 +152,27 @@ def optimum_sensitivity(
         },
         design={name: math.exp(y[column]) for name, column in columns.items()},
         design_elasticities=moved[:, own],
-        design_by_budget=conditions.moves(nothing, by_limit, nothing, nothing)[:, own],
+        design_by_budget=by_budget[:, own],
         nearly_active=conditions.nearly,
+        convex=near is None,
     )
 
 
 def _perturbed(
-    problem: Problem, point: np.ndarray, places: Sequence[Place], exponents: frozenset[Place]
+    problem: Problem, point: np.ndarray, places: Sequence[Place], exponents: frozenset[Place], near: Near | None
 ) -> tuple[Programme, np.ndarray, np.ndarray]:
     """The programme at the template, then with each place a step up and a step down.
 
     **Returns:** the programme, where its numbers hold, and which places could be read together with the others.
     """
     factors = np.tile(np.exp([STEP, -STEP]), (len(places), 1))
-    together = np.ones(len(places), bool)
+    together, rows_of = np.ones(len(places), bool), Builder if near is None else Tangents
     try:
-        programme, holds = _read(problem, point, _templates(problem, places, factors))
+        programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of)
     except NotKnown:
         together = np.array([each not in exponents for each in places], bool)
         factors[~together] = 1.0
-        programme, holds = _read(problem, point, _templates(problem, places, factors))
+        programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of)
     return programme, holds, together
 
 
@@ -182,43 +185,13 @@ def optima(problem: Problem, point: np.ndarray, places: Sequence[Place], factors
     """
     if not len(places):
         return np.zeros((0, factors.shape[1]))
-    programme, holds = _read(problem, point, _templates(problem, places, factors))
+    programme, holds = held(problem, point, templates(problem, places, factors))
     answers = solve(programme.structure, programme.numbers, tolerance=1e-9)
     log_objective = answers.objective + programme.constant
     known = (answers.status == Status.solved) & ~programme.inexact()
     value = np.where(known, np.exp(log_objective - log_objective[0]), np.nan)
     value = np.where(impossible(programme.structure, programme.numbers, answers) | ~holds, np.inf, value)
     return value[1:].reshape(factors.shape)
-
-
-def _templates(problem: Problem, places: Sequence[Place], factors: np.ndarray) -> list[np.ndarray]:
-    """Leaves (node, *shape): the template itself, then for each place and factor the template with that element moved."""
-    leaves = [np.asarray(leaf, np.float64)[None] for leaf in jax.tree.leaves(problem.template)]
-    nodes = 1 + factors.size
-    for i, (leaf, element) in enumerate(places):
-        if len(leaves[leaf]) == 1:
-            leaves[leaf] = np.repeat(leaves[leaf], nodes, axis=0)
-        rows = leaves[leaf].reshape(nodes, -1)
-        rows[1 + i * factors.shape[1] : 1 + (i + 1) * factors.shape[1], element] *= factors[i]
-    return leaves
-
-
-def _read(problem: Problem, point: np.ndarray, template: list[np.ndarray]) -> tuple[Programme, np.ndarray]:
-    """The programme of one integer design at each of the templates, and where the constraints that are numbers hold.
-
-    **Raises:** `NotKnown` where the model cannot be read.
-    """
-    nodes = max(len(leaf) for leaf in template)
-    lattice, algebra = lattice_of(problem), Algebra()
-    if not lattice.valid(point[None]).all():
-        raise UserError(f"problem '{problem.name}': {point.tolist()} is no design of its lattice")
-    corners = np.repeat(point[None], nodes, axis=0)
-    values, ties = free_values(problem, lattice, algebra, ends_of(lattice, Boxes.of_points(corners)))
-    try:
-        canonical = canonicalize(problem, algebra, values, template=template)
-    except NotDGP as reason:
-        raise NotKnown(f"the model cannot be read as a convex programme there: {reason}") from None
-    return canonical.draft(ties).programme(nodes), np.broadcast_to(canonical.holds, (nodes,))
 
 
 def _solved(programme: Programme, holds: bool) -> Answers:
@@ -229,7 +202,7 @@ def _solved(programme: Programme, holds: bool) -> Answers:
     for each in programme.relaxed:
         if np.broadcast_to(each.nodes, programme.constant.shape)[0]:
             raise NotKnown(f"the model is not convex in log space there: {each}")
-    answers = solve(programme.structure, programme.numbers.take([0]), tolerance=1e-9)
+    answers = sharply(programme)
     if not holds or impossible(programme.structure, programme.numbers.take([0]), answers)[0]:
         raise NoOptimum("no hardware holds the budgets with these integers: there is no optimum to examine")
     if answers.status[0] != Status.solved:
@@ -237,12 +210,20 @@ def _solved(programme: Programme, holds: bool) -> Answers:
     return answers
 
 
-def _solved_again(problem: Problem, point: np.ndarray, place: Place) -> float:
+def _is_convex(problem: Problem, point: np.ndarray) -> bool:
+    """Whether the programme of one integer design is the model itself."""
+    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))))
+    return not programme.inexact()[0]
+
+
+def _solved_again(problem: Problem, point: np.ndarray, place: Place, near: Near | None = None) -> float:
     """The elasticity to one input by solving on both sides."""
     logs = []
     for sign in (1.0, -1.0):
-        moved = _templates(problem, [place], np.exp([[sign * RESOLVED_STEP]]))
-        programme, _ = _read(problem, point, [leaf[-1:] for leaf in moved])  # alone: exponents differ
+        moved = templates(problem, [place], np.exp([[sign * RESOLVED_STEP]]))
+        programme, _ = held(
+            problem, point, [leaf[-1:] for leaf in moved], near, Builder if near is None else Tangents
+        )  # alone: exponents differ
         answers = solve(programme.structure, programme.numbers, tolerance=1e-10)
         exact = answers.status[0] == Status.solved and not programme.inexact()[0]
         logs.append(answers.objective[0] + programme.constant[0] if exact else math.nan)

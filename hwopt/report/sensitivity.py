@@ -10,6 +10,7 @@ from hwopt.design.metrics import METRICS
 from hwopt.report.layout import MODEL_ONLY, heading, wrapped
 from hwopt.report.parts import number, numbers
 from hwopt.report.plan_words import plan_document, plan_line
+from hwopt.report.worth import worth_document, worth_lines
 from hwopt.study.sensitivity import Sensitivity
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sensitivity.study import Parameter
@@ -39,6 +40,8 @@ def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
         "chips": number(answer.built.cluster.chips),
         "design": numbers(optimum.design) if optimum else None,
         "scope": _scope(answer),
+        "proof": answer.proof,
+        "worth": worth_document(answer),
         "parameters": [_parameter(each) for each in answer.parameters],
         "budgets": [
             {
@@ -82,10 +85,13 @@ def _parameter(each: Parameter) -> dict[str, Any]:
 
 
 def _scope(answer: Sensitivity) -> str:
-    if answer.unknown:
+    optimum = answer.optimum
+    if optimum is None:
         return f"Sensitivities of the optimum are not known: {answer.unknown}"
     text = "Integers and plan fixed; hardware re-optimised; exact for small changes."
-    near = answer.optimum.nearly_active if answer.optimum else 0
+    if not optimum.convex:
+        text = f"Integers and plan held as answered, sizes at the optimum beside it; exact for small changes. {answer.proof}"
+    near = optimum.nearly_active
     return f"{text} {near} constraints are about to bind or let go: to one side other numbers hold." if near else text
 
 
@@ -182,7 +188,7 @@ def _table(title: str, columns: Sequence[str], now: Iterable[str], rows: Rows, w
 
 def _design(answer: Sensitivity, top: int) -> list[str]:
     """How the continuous design answers: to budgets that bind, and to what matters most."""
-    if answer.optimum is None or not answer.optimum.design:
+    if answer.optimum is None or not answer.optimum.design or not answer.optimum.convex:
         return []
     design = answer.optimum.design
     rows = [(each.name, [each.design[x] for x in design]) for each in answer.budgets if -each.elasticity > _SHOWN]
@@ -231,6 +237,7 @@ def sensitivity_screen(answer: Sensitivity, top: int = 12) -> str:
         f"plan {plan_line(answer.report, answer.built.plan)}",
         wrapped(_scope(answer), ""),
         *_budgets(answer),
+        *worth_lines(answer, top),
         *_assumptions(answer, top),
         *_design(answer, top // 2),
         *_metrics(answer, top),

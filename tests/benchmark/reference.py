@@ -41,6 +41,7 @@ TABLE = (
     Result("reference/own_runs.txt", "python -m tests.benchmark.own_runs", writes_itself=True),
     Result("reference/train_cost.txt", "hwopt optimize"),
     Result("reference/designed_chip.txt", "hwopt optimize --design h100-sxm --prices at-cost --workload llama3.1-70b"),
+    Result("reference/design_sensitivity.txt", "python -m tests.benchmark.design_sensitivity"),
     Result("reference/loss_under_budget.txt", "hwopt optimize loss_under_budget"),
     Result("reference/chips.txt", "python -m tests.validation.test_chips"),
     Result("reference/cooling.txt", "python -m tests.validation.test_cooling"),

@@ -1,18 +1,19 @@
 """Sensitivities of an optimum: to budgets, to assumptions by how far their uncertainty moves it, and how the design follows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hwopt.arguments import names_of, question_of
+from hwopt.arguments import boxes_of, check_seconds, names_of, question_of
 from hwopt.catalog import leaf
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.metrics import metric_of
 from hwopt.design.problem import Objective, Problem, put
+from hwopt.optim.certified import values_of
 from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.optimize import optimize
 from hwopt.optim.optimum_sensitivity import (
@@ -80,6 +81,8 @@ class Sensitivity:
     budgets: tuple[BudgetPrice, ...]
     optimum: OptimumSensitivity | None  # None where the model cannot be read at the design; budgets are known then too
     unknown: str  # why there is no sensitivity of the optimum, where there is none
+    idle: tuple[Input, ...]  # inputs that do nothing to the optimum
+    proof: str  # what is proved of the answer that was examined
     elasticities: Elasticities  # at the optimum's design, all else fixed
 
     def ranked(self) -> list[Parameter]:
@@ -88,44 +91,71 @@ class Sensitivity:
 
 
 def sensitivity(
-    objective: Objective | Problem, *, metrics: Sequence[str] = (), seed: int = 0, progress: bool = False
+    objective: Objective | Problem,
+    *,
+    metrics: Sequence[str] = (),
+    seed: int = 0,
+    progress: bool = False,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    seconds: float = math.inf,
 ) -> Sensitivity:
     """Elasticities of the optimum of a design question to every number it stands on, and of metrics at its design.
 
-    **Arguments:** `objective`, or a problem; `metrics` whose elasticities at the design are wanted besides those of the
-    question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile.
+    Hardware is taken in any size, for whole parts have no slope; a drawn chip is the one that `optimize` answers, its plan, stacks,
+    dies, lanes and units held, its areas and clock free.
 
-    **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric.
+    **Arguments:** `objective`, or a problem; `metrics` whose elasticities at the design are wanted besides those of the
+    question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile; `bounds` and
+    `seconds` of the search, as of `optimize`.
+
+    **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric or a box that is none.
     """
-    problem = question_of(objective, "sensitivity").continuous  # whole parts have no slope
+    asked = question_of(objective, "sensitivity")
+    problem = (asked if asked.template.project is not None else asked.continuous).narrowed(boxes_of(bounds or {}))
+    check_seconds(seconds)
     workload = problem.template.workload
     more = names_of("metrics", metrics) or default_metrics(workload)
     for name in more:
         metric_of(name, workload)  # refuses unknown ones
     names = dict.fromkeys((problem.objective.name, *(each.metric.name for each in problem.budgets), *more))
-    solution = best(problem, seed, progress)
-    point = point_of(solution)
-    optimum, parameters, unknown = None, (), ""
+    solution = best(problem, seed, progress, seconds=seconds)
+    point, problem = point_of(solution), solution.problem  # a local answer is one of hardware of any size
+    optimum, parameters, idle, unknown = None, (), (), ""
     try:
-        optimum, parameters = _by_inputs(problem, point)
+        optimum, parameters, idle = _by_inputs(problem, point, values_of(solution))
     except NotKnown as reason:
         unknown = str(reason)
     built = _design_at(problem, point, optimum) if optimum else solution.built
     at_design = elasticities(*built.inputs, project=built.project, metrics=list(names))
     budgets = _budgets(solution, optimum, at_design)
     value = optimum.objective if optimum else solution.objective
-    return Sensitivity(problem, value, built, solution.report, parameters, budgets, optimum, unknown, at_design)
+    return Sensitivity(
+        problem,
+        value,
+        built,
+        solution.report,
+        parameters,
+        budgets,
+        optimum,
+        unknown,
+        idle,
+        solution.headline,
+        at_design,
+    )
 
 
-def best(problem: Problem, seed: int, progress: bool) -> Solution:
+def best(problem: Problem, seed: int, progress: bool, *, seconds: float) -> Solution:
     """The optimum to examine: the one place that says whose."""
-    return optimize(problem, seed=seed, progress=progress)
+    return optimize(problem, seed=seed, progress=progress, seconds=seconds)
 
 
 def _design_at(problem: Problem, point: np.ndarray, optimum: OptimumSensitivity) -> Design:
-    """The design of an optimum: integers of `point`, the rest as solved."""
+    """The design of an optimum: integers of `point`, the rest as solved or as its box says."""
     values = lattice_of(problem).design(point) | optimum.design
-    return put(problem.form, problem.template, [leaf(values[each.name]) for each in problem.variables])
+    numbers = [
+        leaf(values.get(each.name, each.lower)) for each in problem.variables
+    ]  # a box of one value is no coordinate
+    return put(problem.form, problem.template, numbers)
 
 
 def parameters_of(solution: Solution, deadline: Deadline | None = None) -> tuple[tuple[Parameter, ...], str]:
@@ -138,18 +168,23 @@ def parameters_of(solution: Solution, deadline: Deadline | None = None) -> tuple
 
     def work() -> tuple[tuple[Parameter, ...], str]:
         try:
-            return _by_inputs(solution.problem, point_of(solution))[1], ""
+            return _by_inputs(solution.problem, point_of(solution), values_of(solution))[1], ""
         except (NotKnown, NoOptimum) as failure:
             return (), str(failure)
 
     return by_deadline(deadline or Deadline(), work, lambda: ((), "there was no time left to solve for them"))
 
 
-def _by_inputs(problem: Problem, point: np.ndarray) -> tuple[OptimumSensitivity, tuple[Parameter, ...]]:
-    """The optimum's sensitivities; inputs that matter, with their ranges and what the ends of those do to the optimum."""
+def _by_inputs(
+    problem: Problem, point: np.ndarray, start: Mapping[str, float]
+) -> tuple[OptimumSensitivity, tuple[Parameter, ...], tuple[Input, ...]]:
+    """The optimum's sensitivities; inputs that matter, with their ranges and what the ends of those do to the optimum; the others.
+
+    **Arguments:** `start`: values of the answer's variables, SI.
+    """
     inputs = template_inputs(problem)
     exponents = frozenset(each.place for each in inputs if each.quantity.power)
-    optimum = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents)
+    optimum = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents, start)
     ranges = [range_of(each, problem.provenance.records) for each in inputs]
     matters = [i for i, e in enumerate(optimum.elasticities) if not abs(e) < NOTHING]
     factors = np.array([[ranges[i].low, ranges[i].high] for i in matters]).reshape(-1, 2)
@@ -166,7 +201,8 @@ def _by_inputs(problem: Problem, point: np.ndarray) -> tuple[OptimumSensitivity,
         solved, kinked = not np.isnan(effect).any(), bool(optimum.kinked[i])
         design = _by_name(optimum, optimum.design_elasticities[i])
         parameters.append(Parameter(inputs[i], slope, kinked, ranges[i], (low, high), solved, design))
-    return optimum, tuple(sorted(parameters, key=_order))
+    idle = tuple(each for i, each in enumerate(inputs) if i not in set(matters))
+    return optimum, tuple(sorted(parameters, key=_order)), idle
 
 
 def _by_name(optimum: OptimumSensitivity, elasticities: np.ndarray) -> dict[str, float]:

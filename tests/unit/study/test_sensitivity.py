@@ -44,7 +44,7 @@ def question():
     return hwopt.objective("train_cost", **LARGE_RUN)
 
 
-def answer(objective, seed=0, progress=False, feasible=True):
+def answer(objective, seed=0, progress=False, *, seconds=math.inf, feasible=True):
     """What `optimize` would say, as far as `sensitivity` asks: the integers of `DESIGN`."""
     problem = objective if hasattr(objective, "template") else objective.problem().continuous
     lattice, built = lattice_of(problem), problem.template
@@ -56,7 +56,7 @@ def answer(objective, seed=0, progress=False, feasible=True):
     built = completed(built)
     return SimpleNamespace(
         feasible=feasible, built=built, problem=problem, objective=1e6, budgets=budgets, infeasibility="They clash.",
-        report=estimated(estimate, *built.inputs),
+        report=estimated(estimate, *built.inputs), headline="Proved.",
     )  # fmt: skip
 
 
@@ -329,7 +329,7 @@ def test_the_command_prints_json_and_draws(monkeypatch, capsys, tmp_path):
 
 
 def test_the_command_exits_with_1_where_no_design_holds_the_budgets(monkeypatch, capsys):
-    monkeypatch.setattr(study, "best", lambda problem, *_: answer(problem, feasible=False))
+    monkeypatch.setattr(study, "best", lambda problem, *_, **__: answer(problem, feasible=False))
     assert main(["sensitivity", "train_cost", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["feasible"] is False and "They clash." in document["message"]

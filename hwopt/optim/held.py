@@ -1,0 +1,160 @@
+"""Programmes of one integer design: of a question as it is, or with numbers of it moved, whole or beside an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import jax
+import numpy as np
+
+from hwopt.convex.canonical import Builder, Programme
+from hwopt.convex.interior_point import Answers, Status, solve
+from hwopt.convex.reader import NotDGP
+from hwopt.convex.signomial import Algebra
+from hwopt.convex.tangents import Tangents
+from hwopt.design.lattices import lattice_of
+from hwopt.design.problem import Problem
+from hwopt.errors import UserError
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.relaxation import ends_of
+from hwopt.optim.canonicalize import LIFTED, canonicalize, free_values
+
+Place: TypeAlias = tuple[int, int]
+"""An input: which leaf of the problem's template, and which element of it."""
+
+Near: TypeAlias = Mapping[str, tuple[float, float]]
+"""Boxes beside an answer, SI, by name of what its programmes decide."""
+
+WIDEST, NARROWEST = 0.3, 1e-4
+"""Half widths of the boxes beside an answer, logarithmic: of the first, and where values have settled."""
+
+AT = 1e-3
+"""Half width of the boxes in which the model's roots are looked up at a start."""
+
+ROUNDS = 40
+"""Programmes beside an answer at most."""
+
+SHARP = (1e-9, 1e-8, 1e-7, 1e-6)
+"""Gaps to which a programme beside an answer is solved."""
+
+SETTLED = 1e-5
+"""Logarithmic step from which an answer is the optimum beside itself: objectives are flat there to ten digits."""
+
+ROUGHLY = 1e-3
+"""Residual of a programme whose answer says where to look next."""
+
+
+class NotKnown(UserError):
+    """The optimum is no solved convex programme, so that its derivatives are not known."""
+
+
+def templates(problem: Problem, places: Sequence[Place], factors: np.ndarray) -> list[np.ndarray]:
+    """Leaves (node, *shape): the template itself, then for each place and factor the template with that element moved."""
+    leaves = [np.asarray(leaf, np.float64)[None] for leaf in jax.tree.leaves(problem.template)]
+    nodes = 1 + factors.size
+    for i, (leaf, element) in enumerate(places):
+        if len(leaves[leaf]) == 1:
+            leaves[leaf] = np.repeat(leaves[leaf], nodes, axis=0)
+        rows = leaves[leaf].reshape(nodes, -1)
+        rows[1 + i * factors.shape[1] : 1 + (i + 1) * factors.shape[1], element] *= factors[i]
+    return leaves
+
+
+def held(
+    problem: Problem,
+    point: np.ndarray,
+    template: list[np.ndarray],
+    near: Near | None = None,
+    rows_of: Callable[[Algebra], Builder] = Builder,
+) -> tuple[Programme, np.ndarray]:
+    """The programme of one integer design at each of the templates, and where the constraints that are numbers hold.
+
+    **Arguments:** `near`: boxes of variables inside the question's; `rows_of`: `Tangents` of the programmes that touch the model in
+    the middle of these boxes, in place of those that bound it.
+
+    **Raises:** `NotKnown` where the model cannot be read.
+    """
+    nodes = max(len(leaf) for leaf in template)
+    lattice, algebra = lattice_of(problem), Algebra()
+    if not lattice.valid(point[None]).all():
+        raise UserError(f"problem '{problem.name}': {point.tolist()} is no design of its lattice")
+    corners = np.repeat(point[None], nodes, axis=0)
+    values, ties = free_values(problem, lattice, algebra, ends_of(lattice, Boxes.of_points(corners)))
+    values |= {name: algebra.variable(name, *box) for name, box in (near or {}).items() if name not in LIFTED}
+    lifted = {name: box for name, box in (near or {}).items() if name in LIFTED}
+    try:
+        canonical = canonicalize(problem, algebra, values, template=template, lifted=lifted)
+        draft = canonical.draft(ties, rows_of=rows_of)
+    except NotDGP as reason:
+        raise NotKnown(f"the model cannot be read as a convex programme there: {reason}") from None
+    return draft.programme(nodes), np.broadcast_to(canonical.holds, (nodes,))
+
+
+def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> Near:
+    """Narrow boxes around the optimum of one integer design beside `start`, values of its continuous variables, SI.
+
+    Programmes that touch the model are solved one after the other, each beside what the last one found, until that stays.
+
+    **Raises:** `NotKnown` where they do not settle, or no design is there.
+    """
+    template = templates(problem, (), np.zeros((0, 2)))
+    fixed = lattice_of(problem).design(point)
+    free = {each.name: each for each in problem.variables if each.lower < each.upper and each.name not in fixed}
+    middle = {name: start[name] for name in free}
+    ends = {name: (each.lower, each.upper) for name, each in free.items()} | LIFTED
+    for width in (AT, WIDEST):  # a start may hold less than the question asks
+        around = {name: _around(value, width, ends[name]) for name, value in middle.items()}
+        bound, _ = held(problem, point, template, around)
+        first = sharply(bound)
+        if first.status[0] == Status.solved:  # roots of the model there
+            solved = zip(bound.names, first.y[0], strict=True)
+            middle |= {name: math.exp(y) for name, y in solved if name in (LIFTED if width == AT else ends)}
+            break
+    width = WIDEST
+    for _ in range(ROUNDS):
+        near = {name: _around(value, width, ends[name]) for name, value in middle.items()}
+        programme, holds = held(problem, point, template, near, Tangents)
+        answers = sharply(programme)
+        solved = answers.status[0] == Status.solved
+        if not holds[0] or not (solved or (answers.status[0] == Status.unresolved and answers.residual[0] < ROUGHLY)):
+            raise NotKnown("no optimum was found beside the answer, its integers held")
+        found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in ends}
+        step = max(abs(math.log(value / middle.get(name, value))) for name, value in found.items())
+        if solved and step < SETTLED and middle.keys() >= found.keys():
+            return {name: _around(value, NARROWEST, ends[name]) for name, value in found.items()}
+        middle |= found
+        width = min(width, max(10.0 * step, NARROWEST))
+    raise NotKnown("the optimum beside the answer, its integers held, does not settle")
+
+
+def sharply(programme: Programme) -> Answers:
+    """The programme of the first node, solved to the first of `SHARP` that its steps reach."""
+    numbers = programme.numbers.take([0])
+    for tolerance in SHARP:
+        answers = solve(programme.structure, numbers, tolerance=tolerance)
+        if answers.status[0] != Status.unresolved:
+            break
+    return answers
+
+
+def optimum_beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+    """The objective at the optimum of one integer design beside `start`, SI, and what it decides there.
+
+    **Raises:** `NotKnown` as `beside`.
+    """
+    near = beside(problem, point, start)
+    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))), near, Tangents)
+    answers = sharply(programme)
+    found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in near}
+    return math.exp(answers.objective[0] + programme.constant[0]), found
+
+
+def _around(value: float, width: float, ends: tuple[float, float]) -> tuple[float, float]:
+    """A box around a value, cut where its variable ends: evenly, so that the value stays its middle."""
+    room = min(math.log(ends[1] / value), math.log(value / ends[0]))
+    if room < SETTLED:  # at an end of its variable's box, where it may only go one way
+        return max(value * math.exp(-width), ends[0]), min(value * math.exp(width), ends[1])
+    width = min(width, room)
+    return value * math.exp(-width), value * math.exp(width)

@@ -1,0 +1,121 @@
+"""What making each number a tenth better is worth to an optimum, by the part of the machine that the number is of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hwopt.study.sensitivity.inputs import Input
+from hwopt.study.sensitivity.ranges import UNSTATED_K
+from hwopt.study.sensitivity.study import Parameter, Sensitivity
+
+TENTH = 0.1
+"""By how much a number is better; a temperature by `UNSTATED_K`, a yield by what is left of it."""
+
+TECHNOLOGY = ("node", "memory", "packaging", "links", "datapath", "architecture", "cooling")
+"""Parts whose numbers are a technology's: next year's are other ones."""
+
+_MODULES = {
+    "project.technology": "node",
+    "project.process": "node",
+    "project.base_process": "base dies",
+    "project.design": "architecture",
+    "project": "architecture",
+    "cluster.chip": "chip",
+    "cluster.network": "network",
+    "cluster.cooling": "cooling",
+    "cluster.rack": "rack",
+    "cluster.facility": "building and power",
+    "cluster.reliability": "failures",
+    "cluster.recovery": "failures",
+    "cluster.operation": "operation",
+    "cluster.storage": "storage and pool",
+    "cluster.pool": "storage and pool",
+    "cluster.sites": "sites",
+    "cluster.prices": "prices",
+}
+"""Module of the inputs -> part, where neither field nor file says more."""
+
+_FILES = {"memory": "memory", "datapath": "datapath", "design": "architecture"}
+"""Whose file a number of a technology is read from -> part."""
+
+_BASE = "project.base_process"
+
+
+def part_of(each: Input) -> str:
+    """What of a machine a number belongs to."""
+    if each.module == _BASE:
+        return _MODULES[_BASE]
+    if each.module.startswith("workload"):
+        return "software" if each.module.endswith(".stack") else "what is asked"
+    if each.module == "cluster.stack":
+        return "software"
+    own = _MODULES.get(each.module, "plan" if each.module.startswith("plan") else each.module)
+    return each.quantity.part or _FILES.get(each.quantity.of, own)
+
+
+@dataclass(frozen=True)
+class Worth:
+    """A number, and what a tenth of it is worth."""
+
+    parameter: Parameter
+    factor: float  # on the number: 1.1, 0.9, or as far as it goes
+    share: float  # of the objective that is saved, by the power law of the elasticity
+    saves: float  # the same in the objective's unit
+
+
+@dataclass(frozen=True)
+class PartWorth:
+    """The numbers of one part, most valuable first, and what all of them together are worth."""
+
+    part: str
+    rows: tuple[Worth, ...]
+    share: float
+    saves: float
+    idle: tuple[Input, ...]  # numbers that do nothing to this optimum
+
+    @property
+    def is_technology(self) -> bool:
+        return self.part in TECHNOLOGY
+
+
+def better(each: Input, elasticity: float) -> float:
+    """The factor by which a number gets a tenth better: larger where that makes the objective smaller.
+
+    A temperature moves by `UNSTATED_K`; what cannot exceed a limit, such as a yield, stops there.
+    """
+    step = UNSTATED_K / each.value if each.is_temperature else TENTH
+    factor = 1.0 + step if elasticity < 0 else 1.0 - step
+    return min(factor, max(each.quantity.most / each.value, 1.0)) if factor > 1.0 else factor
+
+
+def worth(answer: Sensitivity) -> tuple[PartWorth, ...]:
+    """Parts of the machine, most valuable first; of each its numbers, most valuable first.
+
+    What is saved is `1 - factor^elasticity`: integers and plan held, sizes free; exact for small changes.
+    """
+    known = [each for each in answer.parameters if math.isfinite(each.elasticity)]
+    parts = dict.fromkeys(part_of(each.input) for each in known) | dict.fromkeys(map(part_of, answer.idle))
+    found = [
+        _part(
+            name,
+            [each for each in known if part_of(each.input) == name],
+            [each for each in answer.idle if part_of(each) == name],
+            answer.objective,
+        )
+        for name in parts
+    ]
+    return tuple(sorted(found, key=lambda each: -each.share))
+
+
+def _part(name: str, parameters: Iterable[Parameter], idle: Iterable[Input], objective: float) -> PartWorth:
+    rows, logarithm = [], 0.0
+    for each in parameters:
+        factor = better(each.input, each.elasticity)
+        gain = each.elasticity * math.log(factor)
+        logarithm += gain
+        rows.append(Worth(each, factor, -math.expm1(gain), -objective * math.expm1(gain)))
+    rows.sort(key=lambda row: -row.share)
+    share = -math.expm1(logarithm)
+    return PartWorth(name, tuple(rows), share, objective * share, tuple(idle))
