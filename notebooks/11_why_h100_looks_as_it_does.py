@@ -38,7 +38,8 @@ DAY = 86400.0
 # share of design and masks. The plan is one that Megatron ran such models with (tensor parallel 8 in a server of eight, eight
 # stages of two chunks, selective recomputation, batch 1,536), so that a search takes half a minute; hardware is free.
 #
-# Two machines of 2022: one die, because nobody sold two compute dies as one GPU before 2024, and up to four. And one of 2027, with
+# Two machines of 2022: one die, because nobody sold several compute dies as one GPU before MI300X at the end of 2023, and up to
+# four. And one of 2027, with
 # 3 nm, B200's layout, HBM4, cold plates and racks that are domains of 64.
 
 # %%
@@ -212,7 +213,7 @@ print("\n".join(lines))
 # **With one die the machine of 2022 is H100's in most of what counts for this run.** A full reticle (858 mm2 beside
 # 814), the clock, the watts and the links within 11 %, two fifths fewer stacks. The reticle binds: hosts, NICs, racks
 # and masks are paid by the chip, so that as much as a scanner exposes goes into each, and a reticle 1 % larger would be
-# worth 0.4 % of the cost, as much as 1 % of logic density. Energy a FLOP (0.19 % by %) and heat hold the clock. A
+# worth 0.4 % of the cost, about as much as 1 % of logic density. Energy a FLOP (0.19 % by %) and heat hold the clock. A
 # machine of all of H100's choices costs 17.6 % more.
 #
 # Where it differs, and what that says:
@@ -226,7 +227,7 @@ print("\n".join(lines))
 #   and leakage, and one product is cut from many dies: that omission makes spares look useless; they cost 3.7 %.
 # - **Dies, four for one.** Where packages of several dies are allowed, silicon is cheap at cost and the package's limit
 #   takes the reticle's place: 2.8 times the silicon at 0.6 of the clock does the run for 23 % less. Nobody sold that in
-#   2022; B200 went there in 2024 with two dies. That a package's yield, die-to-die links and a first product's risk
+#   2022; MI300X and B200 went there in 2023 and 2024. That a package's yield, die-to-die links and a first product's risk
 #   cost no more than the catalogue says is this answer's weakest assumption.
 #
 # **For 2027 the same small question wants less than Rubin has** of bandwidth, links and watts, and the same peak: 4.1
@@ -242,5 +243,5 @@ print("\n".join(lines))
 # better a design could still be. Elasticities hold integers and plan, and are exact for small changes: solved again, 10
 # % more energy a FLOP costs 5 % where the slope says 2, because clocks and racks run into other limits
 # ([design_sensitivity.txt](../results/reference/design_sensitivity.txt)). "bf16's own rate" (`format_ratio`) in the
-# list is a peak without silicon or energy: no technology gives that. HBM at 15 $ a GB is 2025's price; 10 % of it are
-# worth less than half a per cent here.
+# list is a peak without silicon or energy: no technology gives that. HBM at 15 $ a GB is 2025's price; all numbers of
+# memory a tenth better together save less than 3 % here.
