@@ -1,16 +1,16 @@
-"""A machine for a list of workloads: questions that are answered in the same parts, each with a plan and a number of chips of its own.
+"""A machine for a list of workloads: questions that are answered in the same parts, each with a plan and chips of its own.
 
-**Which machine:** one chip, one rack, its NICs and clock, bought as often as each workload needs it: a cluster a member, of the same
-parts. That is what `train_and_serve` asks of two, and what lies between the sum of separate optima (a machine of its own for each) and
-the best single machine (the same number of chips for all, one after the other): the second is one of these designs, the first leaves
-out that parts are the same. Members keep their deadlines and budgets; what they cost is added up.
+**Which machine:** one chip, one rack, its NICs and clock, bought in the number that each workload needs: a cluster for each
+member, all of the same parts. That is what `train_and_serve` asks of two, and what lies between the sum of separate optima (parts
+of its own for each) and the best single machine (as many chips for all, one after the other): the second is one of these designs,
+the first leaves out that parts are the same. Members keep their deadlines and budgets; what they cost is added up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import numpy as np
@@ -102,12 +102,18 @@ class Portfolio:
                 )
 
 
-class States:
-    """A question that states a list of them (a protocol of one method, checked where a call enters)."""
+class Listing(Protocol):
+    """A design question that may be a list of them."""
 
-    def portfolio(self) -> Portfolio:
-        """The list in mathematics."""
-        raise NotImplementedError
+    def portfolio(self) -> Portfolio | None:
+        """The list in mathematics; None where one of its members is asked alone."""
+        ...
+
+
+def listed(objective: Any) -> Portfolio | None:
+    """The list that a question states; None for any other question."""
+    states: Any = getattr(objective, "portfolio", None)
+    return states() if callable(states) and not isinstance(objective, type) else None
 
 
 def parts_of(problem: Problem) -> dict[str, Variable]:

@@ -1,9 +1,15 @@
-"""Boxes of parts under search: what all members cost in each at least, lists of designs in the same parts, where boxes are split."""
+"""Boxes of parts under search: what all members cost in each at least, designs of all in the same parts, where boxes are split.
+
+Where members want different clocks, halving the range of clocks would take many boxes. A member's cost, divided by a power `t_i`
+of the clock `c`, costs at least `L_i` in a box; so all of them cost at least the least of `sum_i L_i c^t_i`, which is convex in
+the logarithm of c. With `t_i` the elasticity of its cost at the best list's clock, that is as high as the best list where costs
+are log-log convex: a tangent in place of an interval. Any power will do for the bound.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +26,9 @@ GAP = 3e-4
 _SAME = 1e-6
 """Relative difference up to which two clocks are one."""
 
+ASKED_BOXES = 4_000
+"""Programmes of a member when the parts of another are tried for all: a list that is found by then helps, the rest bounds prove."""
+
 _HALVINGS = 100
 
 _STEP = 1e-3
@@ -29,24 +38,27 @@ _CLOCKS = 65
 """Clocks between those of the members that a list of plans is tried at."""
 
 
-def least_sum(members: Sequence[tuple[float, float]], low: float, high: float) -> float:
-    """The least of `sum_i a_i c^t_i` for clocks c from `low` to `high`, members `(a_i, t_i)`: convex in the logarithm of c."""
+def least_sum(members: Sequence[tuple[float, float]], low: float, high: float) -> tuple[float, float]:
+    """The least of `sum_i a_i c^t_i` for clocks c from `low` to `high`, members `(a_i, t_i)`, and the clock where it is.
+
+    The sum is convex in the logarithm of c.
+    """
     levels, tilts = np.array(members).T
     if not np.isfinite(levels).all() or not tilts.any() or low == high:
-        return float(np.sum(levels * low**tilts)) if np.isfinite(levels).all() else math.inf
+        return (float(np.sum(levels * low**tilts)) if np.isfinite(levels).all() else math.inf), low
     least, most = math.log(low), math.log(high)
     rising = lambda x: float(np.sum(levels * tilts * np.exp(tilts * x))) > 0.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (least + most)
         least, most = (least, middle) if rising(middle) else (middle, most)
-    return float(min(np.sum(levels * np.exp(tilts * x)) for x in (least, most)))
+    return min((float(np.sum(levels * np.exp(tilts * x))), math.exp(x)) for x in (least, most))
 
 
 @dataclass
 class Family:
     """Combinations of choices that differ in numbers of machines alone, for all members.
 
-    **Arguments:** their numbers among all; the members as they are asked; `tilted` once it is known how their costs follow the clock.
+    **Arguments:** their numbers among all; members as they are asked; `tilted` once it is known how their costs follow the clock.
     """
 
     combinations: tuple[int, ...]
@@ -74,7 +86,12 @@ class Node:
     @property
     def bound(self) -> float:
         """What all members cost at least."""
-        return max(self.floor, least_sum([(work.bound, work.asked.tilt) for work in self.works], *self._clocks))
+        return max(self.floor, self._least[0])
+
+    @property
+    def _least(self) -> tuple[float, float]:
+        """What all members' own bounds come to at least, and at which clock."""
+        return least_sum([(work.bound, work.asked.tilt) for work in self.works], *self._clocks)
 
     @property
     def _clocks(self) -> tuple[float, float]:
@@ -98,7 +115,7 @@ class Node:
 
     @property
     def cut(self) -> tuple[str, float] | None:
-        """The part to split along, and the last value of the lower half; None where all designs have the same parts, or none has."""
+        """The part to split along, and the last value of the lower half; None where designs agree in all, or one has none."""
         if any(work.result.point is None for work in self.works):
             return None
         parts = [work.parts for work in self.works]
@@ -109,7 +126,11 @@ class Node:
                 return name, middle
             if name not in CONTINUOUS and round(most) > round(least):
                 return name, float(min(max(math.floor(middle), round(least)), round(most) - 1))
-        return None
+        low, high = self._clocks
+        if not self.tilted or high <= low * (1.0 + _SAME):
+            return None
+        at = self._least[1]  # tangents lie lowest beside the designs
+        return CONTINUOUS[0], at if low * (1.0 + _SAME) < at < high / (1.0 + _SAME) else math.sqrt(low * high)
 
 
 @dataclass(frozen=True)
@@ -127,8 +148,8 @@ class PartsSearch:
     """The search of a portfolio, on one machine or more.
 
     **Arguments:** `best` list so far; `bound`: least of what was discarded, and of each combination; `nodes` that are open;
-    `alone`: what each member costs at least on parts of its own (family, member); `on_parts_of`: for each member, what the list costs
-    in the parts of its own best design, infinite where another member has no design there.
+    `alone`: searches of each member over all parts (family, member); `on_parts_of`: for each member, what all cost in the parts (but for the clock) of
+    its own best design, infinite where no list was found there, and what they cost there at least.
     """
 
     families: Sequence[Family]
@@ -139,7 +160,7 @@ class PartsSearch:
     bounds: dict[int, float] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     alone: dict[tuple[int, int], Work] = field(default_factory=dict)
-    on_parts_of: dict[int, float] = field(default_factory=dict)
+    on_parts_of: dict[int, tuple[float, float]] = field(default_factory=dict)
     asked: set[tuple] = field(default_factory=set)
     complete: bool = False
 
@@ -239,44 +260,55 @@ class PartsSearch:
         """Members whose parts are tried for all: every one's at first, then those of the dearest."""
         if node.cut is None:
             return []
-        first = any(work is node.works[0] for work in self.alone.values())
-        return node.works if first else [max(node.works, key=lambda work: work.value)]
+        return (
+            node.works
+            if any(work is node.works[0] for work in self.alone.values())
+            else [max(node.works, key=lambda work: work.value)]
+        )
 
     def _ask(self, node: Node, head: Work) -> None:
-        """A list in the parts of a member's best design."""
-        parts, box = head.parts, {}
-        key = (id(node.family), *(round(value, 9) for value in parts.values()))
+        """A list in the parts of a member's best design, but for the clock."""
+        parts = head.parts
+        box: dict[str, tuple[float, float]] = {}
+        key = (id(node.family), *(value for name, value in parts.items() if name not in CONTINUOUS))
         if key in self.asked:
             return
         self.asked.add(key)
         for name, value in parts.items():
-            room = _SAME if name in CONTINUOUS else 0.0
-            least, most = node.family.box[name]
-            box[name] = (max(value / (1.0 + room), least), min(value * (1.0 + room), most))
+            box[name] = node.box[name] if name in CONTINUOUS else (value, value)
         asked = self._node(node.family, box)
         asked.works = [
             work if _holds(box, work.parts) else new for work, new in zip(node.works, asked.works, strict=True)
         ]
         for work in asked.works:
-            while not work.over:
+            while not work.over and work.result.boxes < ASKED_BOXES:
                 self._advance(asked, work)
-            if work.result.point is None:
-                return
-        self._offer(node.family, asked.works)
+        found = all(work.result.point is not None for work in asked.works)
+        value = self._offer(node.family, asked.works) if found else math.inf
+        if self._is_first(node):
+            self.on_parts_of[node.works.index(head)] = value, asked.bound
 
-    def _offer(self, family: Family, works: Sequence[Work]) -> None:
-        """Designs that agree in all parts but the clock: the best clock for their plans."""
+    def _is_first(self, node: Node) -> bool:
+        """Whether a box holds all parts of the only machine there is."""
+        return len(self.families) == 1 and any(work is node.works[0] for work in self.alone.values())
+
+    def _offer(self, family: Family, works: Sequence[Work]) -> float:
+        """What designs that agree in all parts but the clock cost together, at the best clock for their plans.
+
+        Infinite where they do not agree, or where no clock will do.
+        """
         parts = [work.parts for work in works]
         names = [name for name in parts[0] if name not in CONTINUOUS]
         if any(each[name] != parts[0][name] for each in parts for name in names):
-            return
+            return math.inf
         clocks = np.array([each[name] for each in parts for name in CONTINUOUS])
         if clocks.max() > clocks.min():
             clocks = np.unique(np.concatenate([clocks, np.geomspace(clocks.min(), clocks.max(), _CLOCKS)]))
-        values = sum(work.at_clocks(clocks) for work in works)
+        values = np.sum([work.at_clocks(clocks) for work in works], axis=0)
         at = int(np.argmin(values))
         if values[at] < self.best.value:
             self.best = Listed(float(values[at]), tuple(works), float(clocks[at]), family)
+        return float(values[at])
 
     def _discard(self, node: Node) -> None:
         self.nodes.remove(node)
@@ -291,6 +323,6 @@ class PartsSearch:
             self.bounds[number] = min(self.bounds.get(number, math.inf), bound)
 
 
-def _holds(box: Box, parts: Box | dict) -> bool:
+def _holds(box: Box, parts: Mapping[str, float]) -> bool:
     """Whether parts lie in a box."""
     return all(low * (1.0 - _SAME / 2) <= parts[name] <= high * (1.0 + _SAME / 2) for name, (low, high) in box.items())

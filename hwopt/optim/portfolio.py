@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import numpy as np
 from tqdm.auto import tqdm
 
 from hwopt.convex.reader import NotDGP
-from hwopt.design.choices import Chosen
+from hwopt.design.choices import Chosen, combinations, refuse_strange
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, without_lattice
-from hwopt.design.portfolio import CONTINUOUS, Portfolio, parts_of
+from hwopt.design.portfolio import CONTINUOUS, Portfolio, listed, parts_of
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.branching import SearchResult
 from hwopt.optim.certified import AGREES, Question, best_design, certified
-from hwopt.optim.choices import group_of, grouped
+from hwopt.optim.choices import MOST_BRANCHES, group_of, grouped
 from hwopt.optim.deadline import Deadline, by_deadline
-from hwopt.optim.parts_search import Family, Listed, PartsSearch
+from hwopt.optim.parts_search import Family, PartsSearch
 from hwopt.optim.programmes import CHOICE
 from hwopt.optim.shared_parts import Asked, Work
 from hwopt.optim.solution import Branch, Certificate, DesignValue, Fate, Outcome, Solution
+
+CLOSED = 1e-3
+"""Gap up to which an answer is called proved: `parts_search.GAP`, and what members whose own searches were cut short leave."""
 
 
 @dataclass(frozen=True)
 class MemberAnswer:
     """A member of a portfolio, on the parts of all.
 
-    **Arguments:** `solution`: its design as an answer of its own; `cost`, weighted; `alone`: what it costs at least on the best parts
-    for itself, and its best design there where one was searched to the end; `on_its_parts`: what all cost in these parts.
+    **Arguments:** `solution`: its design as an answer of its own; `cost`, weighted; `alone_bound`: what it costs at least on the
+    best parts for itself, and `alone` its best design there, where that was searched to the end; `on_its_parts`: what all cost in
+    those parts, infinite where no designs of all were found there, and at least (`on_its_parts_bound`); None where nobody asked.
     """
 
     name: str
@@ -42,7 +47,8 @@ class MemberAnswer:
     cost: float
     alone_bound: float
     alone: float | None
-    on_its_parts: float | None
+    on_its_parts: float | None = None
+    on_its_parts_bound: float | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,30 @@ def families_of(portfolios: Mapping[int, Portfolio]) -> list[Family]:
     return families
 
 
+def rows_of(
+    objective: Any,
+    choices: Mapping[str, Sequence[str]],
+    freeze: Iterable[str],
+    bounds: Mapping[str, tuple[float, float]],
+) -> list[Row]:
+    """A portfolio under all combinations of choices.
+
+    **Raises:** `UserError` for a list that cannot be stated, and a value that no combination takes, though it was named.
+    """
+    rows = []
+    for each in combinations(objective, choices, MOST_BRANCHES):
+        try:
+            portfolio = listed(each.objective)
+            assert portfolio is not None
+            rows.append(Row(each.chosen, portfolio.frozen(freeze).narrowed(bounds)))
+        except UserError as error:
+            if not choices:
+                raise
+            rows.append(Row(each.chosen, None, str(error)))
+    refuse_strange([(row.chosen, row.refused) for row in rows], choices)
+    return rows
+
+
 def certified_portfolio(
     rows: Sequence[Row], *, deadline: Deadline | None = None, progress: bool = False, explain: bool = True
 ) -> PortfolioSolution:
@@ -168,7 +198,7 @@ def _answer(
         lower_bound=bound if proved else None,
         gap=objective / bound - 1.0 if proved else None,
     )
-    outcome = Outcome.proved if proved and search.complete else Outcome.best_found
+    outcome = Outcome.proved if proof.gap is not None and proof.gap <= CLOSED else Outcome.best_found
     parts = {name: solutions[0].design[name] for name in kept}
     own = portfolio.parts
     parts = {name: replace(each, lower=own[name].lower, upper=own[name].upper) for name, each in parts.items()}
@@ -224,7 +254,7 @@ def _member(portfolio: Portfolio, search: PartsSearch, i: int, work: Work, solut
         each.weight * solution.objective,
         min(one.bound for one in alone),
         value,
-        search.on_parts_of.get(i),
+        *search.on_parts_of.get(i, ()),
     )
 
 

@@ -1,13 +1,13 @@
-"""The search for the parts of a machine for several workloads: boxes of parts, in each of which every member is a search of its own.
+"""A portfolio's members over boxes of parts: each is a search of its own.
 
 Once parts are given, members have nothing in common: in a box of parts (chip, chips of a rack, NICs of a server, clock), the sum of
 what each member costs at least there,
 
     sum_i  weight_i  min over (parts in the box, plan_i) of cost_i,
 
-bounds what all cost together, and is what they cost where their best designs have the same parts. Where these differ, the box is split
-between them. A member's search over part of a box is the search of its own question over fewer designs: its programmes are read once,
-and it stops where, with what the others cost at least, it could not beat the best list known.
+bounds what all cost together, and is what they cost where their best designs have the same parts. Where these differ, the box is
+split between them. A member's search over part of a box is the search of its own question over fewer designs: its programmes are
+read once, and it stops where, with what the others cost at least, it could not beat the best list known.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Asked:
         problem = self.problems[0].narrowed({name: ends for name, ends in box.items() if name != CHOICE})
         lattice = lattice_of(problem)
         if CHOICE in box:
-            choice = Integer(CHOICE, *map(int, box[CHOICE]), role=Role.root)
+            first, last = map(int, box[CHOICE])
+            choice = Integer(CHOICE, first, last, role=Role.root)
             lattice = replace(lattice, coordinates=(*lattice.coordinates, choice))
         search = Search(self.programmes.within(problem, lattice), TOLERANCE, deadline, exact=self.models)
         return Work(self, search)
