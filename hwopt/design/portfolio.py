@@ -112,8 +112,9 @@ class Listing(Protocol):
 
 def listed(objective: Any) -> Portfolio | None:
     """The list that a question states; None for any other question."""
-    states: Any = getattr(objective, "portfolio", None)
-    return states() if callable(states) and not isinstance(objective, type) else None
+    states = getattr(objective, "portfolio", None)
+    found: Any = states() if callable(states) and not isinstance(objective, type) else None
+    return found
 
 
 def parts_of(problem: Problem) -> dict[str, Variable]:

@@ -147,9 +147,9 @@ class Listed:
 class PartsSearch:
     """The search of a portfolio, on one machine or more.
 
-    **Arguments:** `best` list so far; `bound`: least of what was discarded, and of each combination; `nodes` that are open;
-    `alone`: searches of each member over all parts (family, member); `on_parts_of`: for each member, what all cost in the parts (but for the clock) of
-    its own best design, infinite where no list was found there, and what they cost there at least.
+    **Arguments:** `best` list so far; `bound`: least of what was discarded, and of each combination (`bounds`); `nodes` that are
+    open; `alone`: searches of each member over all parts (family, member); `on_parts_of`: for each member, what the best list costs
+    that was met in the parts of its own best design, infinite where none was, and what all cost there at least.
     """
 
     families: Sequence[Family]
@@ -162,20 +162,14 @@ class PartsSearch:
     alone: dict[tuple[int, int], Work] = field(default_factory=dict)
     on_parts_of: dict[int, tuple[float, float]] = field(default_factory=dict)
     asked: set[tuple] = field(default_factory=set)
+    boxes: int = 0  # programmes bounded
+    boxes_of_parts: int = 0
     complete: bool = False
 
     @property
     def proved_bound(self) -> float:
         """What no list is below."""
         return min([self.bound, *(node.bound for node in self.nodes)]) if self.nodes or self.complete else 0.0
-
-    @property
-    def boxes(self) -> int:
-        """Programmes bounded."""
-        return self._boxes
-
-    _boxes: int = 0
-    boxes_of_parts: int = 0
 
     @property
     def cutoff(self) -> float:
@@ -207,7 +201,7 @@ class PartsSearch:
         try:
             work.advance(node.allowed(work, self.best.value))
         finally:
-            self._boxes += work.result.boxes - before
+            self.boxes += work.result.boxes - before
 
     def _node(self, family: Family, box: Box, parent: Node | None = None) -> Node:
         """A box of parts; members whose best design of the parent lies in it keep their search."""
@@ -267,15 +261,17 @@ class PartsSearch:
         )
 
     def _ask(self, node: Node, head: Work) -> None:
-        """A list in the parts of a member's best design, but for the clock."""
+        """A list in the parts of a member's best design; its plans at other clocks too, up to those that members want."""
         parts = head.parts
         box: dict[str, tuple[float, float]] = {}
-        key = (id(node.family), *(value for name, value in parts.items() if name not in CONTINUOUS))
+        key = (id(node.family), *(round(value, 9) for value in parts.values()))
         if key in self.asked:
             return
         self.asked.add(key)
         for name, value in parts.items():
-            box[name] = node.box[name] if name in CONTINUOUS else (value, value)
+            room = _SAME if name in CONTINUOUS else 0.0
+            least, most = node.family.box[name]
+            box[name] = (max(value / (1.0 + room), least), min(value * (1.0 + room), most))
         asked = self._node(node.family, box)
         asked.works = [
             work if _holds(box, work.parts) else new for work, new in zip(node.works, asked.works, strict=True)
@@ -284,7 +280,7 @@ class PartsSearch:
             while not work.over and work.result.boxes < ASKED_BOXES:
                 self._advance(asked, work)
         found = all(work.result.point is not None for work in asked.works)
-        value = self._offer(node.family, asked.works) if found else math.inf
+        value = self._offer(node.family, asked.works, node.works) if found else math.inf
         if self._is_first(node):
             self.on_parts_of[node.works.index(head)] = value, asked.bound
 
@@ -292,15 +288,18 @@ class PartsSearch:
         """Whether a box holds all parts of the only machine there is."""
         return len(self.families) == 1 and any(work is node.works[0] for work in self.alone.values())
 
-    def _offer(self, family: Family, works: Sequence[Work]) -> float:
+    def _offer(self, family: Family, works: Sequence[Work], wanted: Sequence[Work] = ()) -> float:
         """What designs that agree in all parts but the clock cost together, at the best clock for their plans.
 
-        Infinite where they do not agree, or where no clock will do.
+        **Arguments:** `wanted`: others whose clocks are tried too.
+
+        **Returns:** infinity where they do not agree, or no clock will do.
         """
         parts = [work.parts for work in works]
         names = [name for name in parts[0] if name not in CONTINUOUS]
         if any(each[name] != parts[0][name] for each in parts for name in names):
             return math.inf
+        parts += [work.parts for work in wanted]
         clocks = np.array([each[name] for each in parts for name in CONTINUOUS])
         if clocks.max() > clocks.min():
             clocks = np.unique(np.concatenate([clocks, np.geomspace(clocks.min(), clocks.max(), _CLOCKS)]))

@@ -105,7 +105,7 @@ def _proof_lines(solution: PortfolioSolution) -> list[str]:
         lines.append(
             f"  parts of their own would cost {pretty(separate, unit, 6)} or more: sharing them costs {more:.2g} % at most"
         )
-        lines += [f"  on the rack and NICs best for {each.name}: {_on_its_parts(each, unit)}" for each in solution.members
+        lines += [f"  in the parts best for {each.name}: {_on_its_parts(each, unit)}" for each in solution.members
                   if each.on_its_parts is not None]  # fmt: skip
     return lines
 
@@ -114,7 +114,7 @@ def _on_its_parts(each: MemberAnswer, unit: str) -> str:
     """What all members cost in the parts that are best for one of them."""
     least = each.on_its_parts_bound or 0.0
     if each.on_its_parts is not None and math.isfinite(each.on_its_parts):
-        return f"all cost {pretty(each.on_its_parts, unit, 6)}"
+        return f"all cost {pretty(each.on_its_parts, unit, 6)} (best met)"
     return "another member has no design" if math.isinf(least) else f"all cost {pretty(least, unit, 6)} or more"
 
 
