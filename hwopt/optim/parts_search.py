@@ -100,10 +100,12 @@ class Node:
 
     def allowed(self, work: Work, most: float) -> float:
         """What a member may cost, over the power of the clock that it is tilted by, if the list is to cost no more than `most`."""
+        others = [each for each in self.works if each is not work]
+        if any(math.isinf(each.bound) for each in others):
+            return -math.inf
         clocks = np.geomspace(*self._clocks, _CLOCKS)
-        others = [each.bound * clocks**each.asked.tilt for each in self.works if each is not work]
-        left = most - sum(others, start=np.zeros(_CLOCKS))
-        return float(np.max(left * clocks**-work.asked.tilt)) if np.isfinite(sum(map(np.sum, others))) else -math.inf
+        left = most - sum((each.bound * clocks**each.asked.tilt for each in others), start=np.zeros(_CLOCKS))
+        return float(np.max(left * clocks**-work.asked.tilt))
 
     @property
     def tilted(self) -> bool:
@@ -184,7 +186,7 @@ class PartsSearch:
         try:
             while self.nodes:
                 node = min(self.nodes, key=lambda each: each.bound)
-                if node.bound > self.cutoff:
+                if node.bound > self.cutoff or math.isinf(node.bound):
                     self._discard(node)
                 elif node.open:
                     self._advance(node, max(node.open, key=lambda work: (work.gap, work.bound)))

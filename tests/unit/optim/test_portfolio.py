@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 
 import jax
@@ -16,6 +17,7 @@ from hwopt.errors import UserError
 from hwopt.optim.parts_search import GAP, least_sum
 from hwopt.optim.portfolio import certified_portfolio, rows_of
 from hwopt.optim.solution import Fate, Outcome
+from hwopt.report.portfolio import portfolio_document, portfolio_screen
 
 LIST = """
 [members.big]
@@ -93,6 +95,7 @@ def test_it_is_never_dearer_than_the_parts_of_any_member_for_all(question, answe
         assert answer.certificate.lower_bound <= cost
 
 
+@pytest.mark.slow
 def test_it_is_the_best_of_all_parts_tried_one_by_one(question):
     """At the clock that the chip is sold with: racks and NICs one by one, each member solved alone in them."""
     whole = hwopt.optimize(question, bounds=PARTS, freeze=["clock_ratio"])
@@ -129,6 +132,7 @@ def test_a_list_of_one_is_its_own_question(question, alone):
     )
 
 
+@pytest.mark.slow
 def test_a_choice_is_the_best_of_its_values(question, answer):
     chosen = hwopt.optimize(question, bounds=PARTS, choices={"chip": ["h100-sxm", "h200"]})
     other = hwopt.optimize(dataclasses.replace(question, chip="h200"), bounds=PARTS)
@@ -163,6 +167,28 @@ def test_a_member_that_cannot_hold_its_budget_is_named(question):
 def test_no_time_is_no_proof(question):
     found = hwopt.optimize(question, bounds=PARTS, seconds=1e-3)
     assert found.outcome is Outcome.not_found and found.certificate.gap is None
+
+
+def test_what_is_said_of_it_adds_up(answer):
+    """Costs of members, parts of the bill, shares; strict JSON."""
+    document = json.loads(json.dumps(portfolio_document(answer), allow_nan=False))
+    assert sum(each["cost_usd"] for each in document["members"]) == pytest.approx(document["objective"]["value"])
+    assert sum(each["share"] for each in document["members"]) == pytest.approx(1.0)
+    capital = sum(each["answer"]["report"]["capex_usd"] for each in document["members"])
+    assert sum(row["count"] * row["unit_price"] for row in document["bill"]) == pytest.approx(capital, rel=1e-9)
+    chips = sum(float(each.solution.built.cluster.chips) for each in answer.members)
+    assert next(row["count"] for row in document["bill"] if row["part"] == "chips") == chips
+    screen = portfolio_screen(answer)
+    for said in (
+        "Parts, the same for all",
+        "big",
+        "assistant",
+        "2 runs",
+        "3e+11 served tokens",
+        "gap",
+        "parts of their own",
+    ):
+        assert said in screen
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.0, 2.0), (3.0, 0.5), (1.0, 1.0)])
