@@ -26,6 +26,10 @@ GAP = 3e-4
 _SAME = 1e-6
 """Relative difference up to which two clocks are one."""
 
+MOST_PROGRAMMES = 1_000_000
+"""Programmes of all members before a search stops with what it has: half an hour. Not a time, so that answers do not depend on the
+machine."""
+
 ASKED_BOXES = 4_000
 """Programmes of a member when the parts of another are tried for all: a list that is found by then helps, the rest bounds prove."""
 
@@ -109,7 +113,8 @@ class Node:
 
     @property
     def tilted(self) -> bool:
-        return any(work.asked.tilt for work in self.works)
+        """Whether members are searched over powers of the clock."""
+        return any(work.asked is not each for work, each in zip(self.works, self.family.asked, strict=True))
 
     @property
     def open(self) -> list[Work]:
@@ -179,12 +184,11 @@ class PartsSearch:
 
     def run(self, progress: Callable[[PartsSearch], None] | None = None) -> None:
         """Search until all is discarded, or time is over."""
-        for at, family in enumerate(self.families):
-            node = self._node(family, family.box)
-            self.nodes.append(node)
-            self.alone |= {(at, i): work for i, work in enumerate(node.works)}
+        nodes = [self._node(family, family.box) for family in self.families]
+        self.alone = {(at, i): work for at, node in enumerate(nodes) for i, work in enumerate(node.works)}
+        self.nodes = nodes
         try:
-            while self.nodes:
+            while self.nodes and self.boxes < MOST_PROGRAMMES:
                 node = min(self.nodes, key=lambda each: each.bound)
                 if node.bound > self.cutoff or math.isinf(node.bound):
                     self._discard(node)
@@ -196,7 +200,7 @@ class PartsSearch:
                     progress(self)
         except OutOfTime:
             return
-        self.complete = True
+        self.complete = not self.nodes
 
     def _advance(self, node: Node, work: Work) -> None:
         before = work.result.boxes
@@ -227,9 +231,8 @@ class PartsSearch:
             self._offer(family, node.works)
             for work in self._heads(node):
                 self._ask(node, work)
-        self.nodes.remove(node)
         if cut is None or node.bound > self.cutoff:
-            self._record(node)
+            self._discard(node)
             return
         if not family.tilted and self.best.family is family:
             family.tilted = tuple(
@@ -239,10 +242,15 @@ class PartsSearch:
         low, high = node.box[name]
         first = last if name in CONTINUOUS else last + 1.0
         if name in CONTINUOUS and family.tilted and not node.tilted:
-            self.nodes.append(self._node(family, node.box, node))
+            self._replace(node, [self._node(family, node.box, node)])
             return
-        for ends in ((low, last), (first, high)):
-            self.nodes.append(self._node(family, {**node.box, name: ends}, node))
+        self._replace(
+            node, [self._node(family, {**node.box, name: ends}, node) for ends in ((low, last), (first, high))]
+        )
+
+    def _replace(self, node: Node, others: list[Node]) -> None:
+        """Others in place of a box, at once: whoever looks on when time is over sees the one or the other."""
+        self.nodes = [*(each for each in self.nodes if each is not node), *others]
 
     def _slope(self, work: Work) -> float:
         """How the cost of a design of the best list follows the clock, as an elasticity."""
@@ -312,16 +320,13 @@ class PartsSearch:
         return float(values[at])
 
     def _discard(self, node: Node) -> None:
-        self.nodes.remove(node)
-        self._record(node)
-
-    def _record(self, node: Node) -> None:
         """A box of parts goes, its bound on record."""
         bound = node.bound
         self.bound = min(self.bound, bound)
         first, last = map(int, node.box.get(CHOICE, (1, 1)))
         for number in node.family.combinations[first - 1 : last]:
             self.bounds[number] = min(self.bounds.get(number, math.inf), bound)
+        self._replace(node, [])
 
 
 def _holds(box: Box, parts: Mapping[str, float]) -> bool:

@@ -184,12 +184,12 @@ def _answer(
     portfolio = portfolios[number]
     kept = {name: value for name, value in best.works[0].parts.items() if name != CHOICE}
     kept |= {name: best.clock for name in CONTINUOUS if name in kept}
-    solutions = [_solution(work, kept, search.deadline) for work in best.works]
+    found = [_solution(work, kept, search.deadline) for work in best.works]
+    solutions = [solution for solution, _ in found]
     objective = sum(work.weight * each.objective for work, each in zip(best.works, solutions, strict=True))
     bound = min(search.proved_bound, objective)
     violation = max(each.certificate.max_violation for each in solutions)
-    # By the exact model, within what the programmes of the same designs say.
-    agrees = all(_agrees(work, each) for work, each in zip(best.works, solutions, strict=True))
+    agrees = all(each for _, each in found)
     proved = violation <= FEASIBILITY_TOLERANCE and agrees and bound > 0.0
     proof = Certificate(
         kkt_residual=max(each.certificate.kkt_residual for each in solutions),
@@ -220,8 +220,8 @@ def _scope(search: PartsSearch, combinations: int) -> str:
     )
 
 
-def _solution(work: Work, kept: Mapping[str, float], deadline: Deadline) -> Solution:
-    """A member's design on the parts of all as an answer of its own."""
+def _solution(work: Work, kept: Mapping[str, float], deadline: Deadline) -> tuple[Solution, bool]:
+    """A member's design on the parts of all as an answer of its own; and whether exact model and programme say the same of it."""
     problem = work.asked.problems[work.machine].kept_at(kept)
     lattice, point = work.search.lattice, work.result.point
     assert point is not None
@@ -232,13 +232,8 @@ def _solution(work: Work, kept: Mapping[str, float], deadline: Deadline) -> Solu
     question = Question(problem, lattice_of(problem), model, deadline, result)
     best = best_design(question, problem, point)
     proof = Certificate(best.kkt_residual, best.violation, "a member of a portfolio, on the parts of all")
-    return best.solution(question, proof, Outcome.best_found)
-
-
-def _agrees(work: Work, solution: Solution) -> bool:
-    """Whether the exact model says of a member what its search said of the same design, as far as clocks are the same."""
-    costs = work.at_clocks(np.array([solution.design[name].value for name in CONTINUOUS]))[0]
-    return abs(math.log(costs / (work.weight * solution.objective))) <= AGREES
+    agrees = abs(float(best.exact.objective) - best.objective) <= AGREES
+    return best.solution(question, proof, Outcome.best_found), agrees
 
 
 def _member(portfolio: Portfolio, search: PartsSearch, i: int, work: Work, solution: Solution) -> MemberAnswer:
