@@ -258,7 +258,7 @@ def _without_design(
 ) -> PortfolioSolution:
     """No list of designs holds all budgets, or none was found: which member is in the way."""
     portfolio = next(iter(portfolios.values()))
-    none = [each for (at, _), each in search.alone.items() if at == 0 and each.over and math.isinf(each.bound)]
+    none = [each for (at, _), each in search.alone.items() if at == 0 and math.isinf(each.bound)]
     proved = search.complete and math.isinf(search.bound)
     text = (
         "No parts hold the budgets of all members together" if proved else "No parts were found that hold the budgets"
