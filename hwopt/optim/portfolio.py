@@ -27,6 +27,12 @@ from hwopt.optim.programmes import CHOICE
 from hwopt.optim.shared_parts import Asked, Work
 from hwopt.optim.solution import Branch, Certificate, DesignValue, Fate, Outcome, Solution
 
+_NOT_FEASIBLE = {
+    Outcome.infeasible: "Infeasible, proved: no parts of the stated scope hold the budgets of all members.",
+    Outcome.not_found: "Not found: no parts were met that hold the budgets of all members, and none are proved impossible; give "
+    "the search more time, or relax a budget.",
+}
+
 CLOSED = 1e-3
 """Gap up to which an answer is called proved: `parts_search.GAP`, and what members whose own searches were cut short leave."""
 
@@ -83,6 +89,10 @@ class PortfolioSolution:
     def headline(self) -> str:
         """The outcome in a sentence."""
         gap = self.certificate.gap
+        if not self.feasible:
+            return _NOT_FEASIBLE[self.outcome]
+        if gap is None:
+            return "Best found when the search stopped; nothing is proved of others."
         return self.outcome.value.format(gap="-" if gap is None else f"{100 * gap:.2g} %")
 
 
@@ -260,9 +270,7 @@ def _without_design(
     portfolio = next(iter(portfolios.values()))
     none = [each for (at, _), each in search.alone.items() if at == 0 and math.isinf(each.bound)]
     proved = search.complete and math.isinf(search.bound)
-    text = (
-        "No parts hold the budgets of all members together" if proved else "No parts were found that hold the budgets"
-    )
+    text = "Each member has designs, but none in the same parts" if proved else ""
     if none and len(portfolios) == 1:
         name = none[0].asked.member.name
         text = f"Member '{name}' has no design of its own that holds its budgets"
@@ -272,7 +280,7 @@ def _without_design(
     proof = Certificate(math.nan, math.nan, f"{verdict} {_scope(search, len(portfolios)).removeprefix('global over ')}")
     outcome = Outcome.infeasible if proved else Outcome.not_found
     choices = _fates(rows, search, -1, math.inf)
-    return PortfolioSolution(portfolio, outcome, math.inf, {}, (), proof, text.rstrip(".") + ".", choices)
+    return PortfolioSolution(portfolio, outcome, math.inf, {}, (), proof, text and text.rstrip(".") + ".", choices)
 
 
 def _fates(rows: Sequence[Row], search: PartsSearch, best: int, objective: float) -> tuple[Branch, ...]:
