@@ -40,10 +40,16 @@ EXAMPLES = {
             "hwopt optimize train_cost --freeze network --bounds tp=8:16 --report report.html",
             "hwopt optimize train_cost --choices 'chip=h100-sxm|b200,cooling=air|direct-liquid'",
         ),
+        "portfolio": (
+            "hwopt optimize portfolio",
+            "hwopt optimize portfolio --choices 'chip=h100-sxm|h200'",
+            "hwopt optimize portfolio --only assistant --report report.html",
+        ),
         "": ("hwopt optimize {0} --report report.html",),
     },
     "compare": {
         "train_cost": ("hwopt compare --workload llama3.1-70b --chips h100-sxm,b200,mi300x",),
+        "portfolio": ("hwopt optimize portfolio --choices 'chip=h100-sxm|b200'",),  # a comparison is of one question
         "": ("hwopt compare {0} --chips h100-sxm,b200",),
     },
     "sensitivity": {
@@ -51,6 +57,7 @@ EXAMPLES = {
             "hwopt sensitivity train_cost --power-budget-w 40e6 --figure tornado.png",
             "hwopt sensitivity train_cost --design h100-sxm --prices at-cost --workload llama3.1-70b --seconds 120",
         ),
+        "portfolio": ("hwopt sensitivity portfolio --only assistant --top 20",),
         "": ("hwopt sensitivity {0} --top 20",),
     },
     "sweep": {
@@ -60,6 +67,7 @@ EXAMPLES = {
             "hwopt sweep train_cost --frontier power_budget_w=30e6:60e6:4 --out runs/power",
         ),
         "train_and_serve": ("hwopt sweep serve_cost --samples 1e6 --report front.html",),  # a sweep has one machine
+        "portfolio": ("hwopt sweep portfolio --only assistant --samples 1e6 --report front.html",),
         "": ("hwopt sweep {0} --samples 1e6 --report front.html",),
     },
     "sources": {"train_cost": ("hwopt sources train_cost --chip b200",), "": ("hwopt sources {0} --json",)},

@@ -4,6 +4,7 @@ import argparse
 import math
 import time
 from dataclasses import replace
+from typing import Any
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import BOXES, CONFIDENCE, NAMES, POSITIVE, SHARES, SWITCH, one_of
@@ -46,6 +47,10 @@ def run(options: argparse.Namespace) -> int:
     objective = asked_objective(options)
     check_choices(options)
     _check_together(options)
+    from hwopt.design.portfolio import listed
+
+    if listed(objective) is not None:
+        return _run_list(options, objective)
     path = page_path(options)
     from hwopt.evidence.intervals import question_interval
     from hwopt.optim.branch_and_bound import MOST_BOXES
@@ -94,6 +99,31 @@ def run(options: argparse.Namespace) -> int:
         write(path, optimum_page(solution, options.command_line, *around, parameters_of(solution, deadline)))
     said = (solution, *around, price, others, doubt)
     show(options, lambda: solution_document(*said), lambda: solution_screen(*said))
+    return 0 if solution.feasible else 1
+
+
+_OF_ONE = {
+    "confidence": "--confidence", "vary": "--vary", "alternatives": "--alternatives", "one_sided_prices": "--one-sided-prices",
+    "report": "--report", "regime": "--regime", "seed": "--seed",
+}  # fmt: skip
+"""Flags that are about one question."""
+
+
+def _run_list(options: argparse.Namespace, objective: Any) -> int:
+    """Answer a list of questions in the same parts."""
+    for name, flag in _OF_ONE.items():
+        if name in options.given and not (name == "regime" and options.regime == "certified"):
+            raise UserError(
+                f"{flag} is about one question, not a list of them: leave it out, or name a member: --only NAME"
+            )
+    from hwopt.optim.optimize import optimize
+    from hwopt.report.portfolio import portfolio_document, portfolio_screen
+
+    solution = optimize(
+        objective, progress=is_watched(options), seconds=max(options.began + options.seconds - time.monotonic(), _LEAST_S),
+        freeze=options.freeze, bounds=options.bounds, choices=options.choices,
+    )  # fmt: skip
+    show(options, lambda: portfolio_document(solution), lambda: portfolio_screen(solution))
     return 0 if solution.feasible else 1
 
 

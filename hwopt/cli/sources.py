@@ -30,7 +30,10 @@ def catalog(options: argparse.Namespace) -> int:
 
 def sources(options: argparse.Namespace) -> int:
     """The references behind exactly the numbers of a question."""
-    problem = asked_objective(options).problem()
+    from hwopt.design.portfolio import listed
+
+    objective = asked_objective(options)
+    problem = listed(objective) or objective.problem()
     show(
         options,
         lambda: {"question": problem.question, "sources": list(problem.sources)},

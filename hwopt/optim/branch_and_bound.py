@@ -103,9 +103,9 @@ def search_all(
                 return
 
 
-def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchResult]:
+def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True) -> Iterator[SearchResult]:
     """The rounds of a search, each when it is over: boxes bounded, what may hold something better split. The first looks at
-    `designs` alone.
+    `designs` alone. **Arguments:** whether good designs are looked for before anything is bounded.
     """
     result, lattice = work.result, work.lattice
     queue: Open | None = None
@@ -116,8 +116,9 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = ()) -> Iterator[SearchR
     split: Split | None = None
     leaves(work, designs)
     yield result
-    look(work, initial)
-    climb(work)
+    if looks:
+        look(work, initial)
+        climb(work)
     while len(boxes):
         known = work.bound(boxes)
         lower = np.maximum(known.lower, inherited)

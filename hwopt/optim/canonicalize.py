@@ -145,11 +145,15 @@ def free_values(
 ) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
     """The problem's variables over ranges of integers, and the constraints (not above 1) that tie the integers together.
 
-    A variable whose box is a point is a number.
+    A variable whose box is a point is a number, but for those that `ends` has a box of.
     """
     values, ties = relaxed(system, algebra, ends)
     for each in problem.variables:
-        if each.name not in values:
+        if each.name in values:
+            continue
+        if each.name in ends:
+            values[each.name] = algebra.variable(each.name, *ends[each.name])
+        else:
             fixed = each.lower == each.upper
             values[each.name] = number(each.lower) if fixed else algebra.variable(each.name, each.lower, each.upper)
     names = {each.name for each in problem.variables}

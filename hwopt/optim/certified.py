@@ -152,7 +152,7 @@ class Best:
         return build_solution(problem, self.y, self.multipliers, None, self.exact, proof, outcome, infeasibility)
 
 
-def _logs(problem: Problem, values: dict[str, float]) -> np.ndarray:
+def log_values(problem: Problem, values: dict[str, float]) -> np.ndarray:
     """Logarithms of the problem's variables, those that nothing depends on at their lower ends."""
     return logarithms([values.get(each.name, each.lower) for each in problem.variables])
 
@@ -168,7 +168,7 @@ def best_design(question: Question, problem: Problem, point: np.ndarray) -> Best
     result = question.result
     if programme.inexact().any() and problem is question.problem and result.design:  # the exact model held at that one
         objective, solved = result.value, result.design
-    y = _logs(problem, solved | question.lattice.design(point))
+    y = log_values(problem, solved | question.lattice.design(point))
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
     return Best(
         y=y,
@@ -216,7 +216,7 @@ def cut_short(question: Question) -> Solution:
             text = "The time was over before a design was found that holds all budgets."
             return _unmet(question, best, False, text)
     else:
-        y = _logs(question.problem, result.design | question.lattice.design(result.point))
+        y = log_values(question.problem, result.design | question.lattice.design(result.point))
         best = Best(y, question.exact(y), np.zeros(0), math.nan, result.value)
     return _unpriced(question, best)
 

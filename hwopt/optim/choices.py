@@ -109,10 +109,11 @@ def grouped(problems: Mapping[int, Problem]) -> list[Group]:
         powers = flat_numbers(problem.template)[list(exponents(problem.form, tree, shapes))].tobytes()
         key = (problem.form, tree, shapes, boxes, tuple(problem.limits), repr(lattices[i]), powers)
         groups.setdefault(key, []).append(i)
-    return [_group(members, problems, lattices[members[0]]) for members in groups.values()]
+    return [group_of(members, problems, lattices[members[0]]) for members in groups.values()]
 
 
-def _group(members: Sequence[int], problems: Mapping[int, Problem], lattice: System) -> Group:
+def group_of(members: Sequence[int], problems: Mapping[int, Problem], lattice: System) -> Group:
+    """Questions of one form and one lattice as a group. **Arguments:** `members`: their numbers among `problems`."""
     first = problems[members[0]]
     if len(members) == 1:
         return Group(tuple(members), Programmes(first, lattice))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -12,19 +12,47 @@ from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed,
 from hwopt.convex.reader import NotDGP
 from hwopt.design.choices import left_open
 from hwopt.design.lattices import without_lattice
+from hwopt.design.portfolio import Listing, listed
 from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError, suggest
 from hwopt.optim.certified import certified
 from hwopt.optim.choices import branches, certified_choice
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.portfolio import PortfolioSolution, certified_portfolio, rows_of
 from hwopt.optim.relaxed import optimize_relaxed
 from hwopt.optim.solution import Solution
 
 REGIMES = ("certified", "relaxed", "local")
 
 
+@overload
+def optimize(
+    objective: Listing,
+    *,
+    progress: bool = ...,
+    seconds: float = ...,
+    freeze: Iterable[str] = ...,
+    bounds: Mapping[str, tuple[float, float]] | None = ...,
+    explain: bool = ...,
+    choices: Mapping[str, Sequence[str]] | None = ...,
+) -> PortfolioSolution: ...
+@overload
 def optimize(
     objective: Objective | Problem,
+    *,
+    seed: int = ...,
+    progress: bool = ...,
+    transformation: optax.GradientTransformation | None = ...,
+    regime: str = ...,
+    seconds: float = ...,
+    freeze: Iterable[str] = ...,
+    bounds: Mapping[str, tuple[float, float]] | None = ...,
+    designs: Sequence[np.ndarray] = ...,
+    explain: bool = ...,
+    choices: Mapping[str, Sequence[str]] | None = ...,
+) -> Solution: ...
+def optimize(
+    objective: Any,
     *,
     seed: int = 0,
     progress: bool = False,
@@ -36,7 +64,7 @@ def optimize(
     designs: Sequence[np.ndarray] = (),
     explain: bool = True,
     choices: Mapping[str, Sequence[str]] | None = None,
-) -> Solution:
+) -> Solution | PortfolioSolution:
     """The best design a question has, buildable in whole parts.
 
     **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
@@ -57,7 +85,8 @@ def optimize(
     of the question -> values, `["*"]` for all of the catalogue: all combinations are proved together, by one search;
     `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime.
 
-    **Returns:** a `Solution`; its outcome says what is proved.
+    **Returns:** a `Solution`; its outcome says what is proved. A `PortfolioSolution` where the question is a list of them
+    (`portfolio`), which is certified; `freeze` and `bounds` are of its parts.
 
     **Raises:** `UserError` for a question that cannot be stated.
     """
@@ -66,6 +95,12 @@ def optimize(
     if regime not in REGIMES:
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
+        check_question(objective, "optimize")
+        if listed(objective) is not None:
+            if regime != "certified" or len(designs):
+                raise UserError("optimize: a portfolio is certified: leave out the regime, and designs to start from")
+            rows = rows_of(objective, choices or {}, names_of("freeze", freeze), boxes_of(bounds or {}))
+            return certified_portfolio(rows, deadline=deadline, progress=progress, explain=explain)
         several = bool(choices) or (regime != "local" and bool(left_open(objective)))
         if several and len(designs):
             raise UserError("optimize: designs are points of one question's lattice: leave them out, or the choices")

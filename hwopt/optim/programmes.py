@@ -54,12 +54,18 @@ class Machines:
 
 @dataclass
 class Programmes:
-    """The programmes of one question, perhaps on several `machines`."""
+    """The programmes of one question, perhaps on several `machines`.
+
+    **Arguments:** `boxed`: continuous variables whose boxes are read anew for each question that uses these recordings; `tilt`:
+    exponents by variable: what is minimised is the objective over these powers of them.
+    """
 
     problem: Problem
     lattice: System
     elastic: Elastic | None = None
     machines: Machines | None = None
+    boxed: tuple[str, ...] = ()
+    tilt: Mapping[str, float] = field(default_factory=dict)
     recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
     forms: list[_Recorded] = field(default_factory=list)  # of points read alone
 
@@ -67,9 +73,28 @@ class Programmes:
         """Those of the same question with other limits of its budgets; both use what either has read."""
         return replace(self, problem=problem)
 
+    def within(self, problem: Problem, lattice: System) -> Programmes:
+        """Those of the same question with narrower boxes of integers and of variables that are `boxed`; both use what either has
+        read.
+        """
+        return replace(self, problem=problem, lattice=lattice)
+
+    def tilted(self, tilt: Mapping[str, float]) -> Programmes:
+        """Those of the same question whose objective is divided by powers of variables."""
+        return replace(self, tilt=tilt, recordings=[], forms=[])
+
+    def _ends(self, boxes: Boxes) -> Ends:
+        """Both ends of all that boxes decide, and of variables that are boxed."""
+        ends, count = ends_of(self.lattice, boxes), len(boxes)
+        return ends | {
+            each.name: (np.full(count, each.lower), np.full(count, each.upper))
+            for each in self.problem.variables
+            if each.name in self.boxed
+        }
+
     def of(self, boxes: Boxes) -> tuple[Programme, np.ndarray]:
         """The programmes of boxes, and where the constraints that are numbers hold (box,)."""
-        ends = ends_of(self.lattice, boxes)
+        ends = self._ends(boxes)
         points = bool(boxes.points.all())
         if len(boxes) == 1:
             if not points:
@@ -95,13 +120,13 @@ class Programmes:
         while len(left):
             if tried == len(self.forms):  # none of them is the first one's
                 recorded = self._recorded(points[left[:1]], True) if tried < FORMS else None
-                ends = ends_of(self.lattice, points[left[:1]])
+                ends = self._ends(points[left[:1]])
                 if recorded is None or recorded.programmes(self._inputs(ends)) is None:
                     yield left[:1], *self._read(ends, 1)
                     left = left[1:]
                     continue
                 self.forms.append(recorded)
-            known, programme, holds = self.forms[tried].some(self._inputs(ends_of(self.lattice, points[left])))
+            known, programme, holds = self.forms[tried].some(self._inputs(self._ends(points[left])))
             tried += 1
             if known.any():
                 yield left[known], programme, holds
@@ -124,6 +149,8 @@ class Programmes:
         goal, budgets = (None, None) if self.elastic is None else self.elastic(algebra)
         varied = self._varied(ends) if varied is None else varied
         canonical = canonicalize(self.problem, algebra, values, budgets, limits, varied=varied)
+        for name, exponent in self.tilt.items():
+            goal = algebra.times(goal or canonical.objective, algebra.power(values[name], -exponent))
         return canonical.draft(ties, goal), canonical.holds
 
     def _read(self, ends: Ends, count: int) -> tuple[Programme, np.ndarray]:
@@ -134,7 +161,7 @@ class Programmes:
         """A reading of points, or of boxes beside those that hold all there are; None where it cannot be done again."""
         every = boxes if points else joined([boxes, *_narrowing(self.lattice)])
         tape = Tape(len(every))
-        known = ends_of(self.lattice, every)
+        known = self._ends(every)
         ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in known.items()}
         limits = [tape.input(np.full(len(every), each.limit)) for each in self.problem.budgets]
         varied = {place: tape.input(column) for place, column in self._varied(known).items()}

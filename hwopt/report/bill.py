@@ -1,7 +1,7 @@
 """The bill of an answer: what is bought, how many, at what price, what it draws, and where the price comes from."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -105,6 +105,20 @@ def _source(records: Mapping[str, Record], part: str) -> str:
     return f"{record.slug}: {number.source}" if number is not None else record.slug
 
 
+def joint_bill(solutions: Iterable[Solution]) -> list[Row]:
+    """What several answers buy of the same parts, together: prices and power of one are means where they differ."""
+    rows: dict[tuple[str, str], list[Row]] = {}
+    for solution in solutions:
+        for row in bill(solution):
+            rows.setdefault((row.part, row.source), []).append(row)
+    together = []
+    for (part, source), several in rows.items():
+        count = sum(row.count for row in several)
+        price, power = (sum(getattr(row, name) for row in several) for name in ("price", "power"))
+        together.append(Row(part, count, price / count, power / count, source))
+    return _dearest_first(together)
+
+
 def bill_document(solution: Solution) -> list[dict[str, Any]]:
     """The bill for JSON."""
     return [row._asdict() for row in bill(solution)]
@@ -112,9 +126,14 @@ def bill_document(solution: Solution) -> list[dict[str, Any]]:
 
 def bill_table(solution: Solution) -> list[str]:
     """The bill as a table: sums below."""
-    cells = bill_cells(solution)
+    return rows_table(bill(solution), rented(solution))
+
+
+def rows_table(rows: Sequence[Row], rents: bool) -> list[str]:
+    """Rows of a bill as a table. **Arguments:** whether a landlord pays."""
+    cells = rows_cells(rows)
     width = max(len(part) for part, *_ in cells)
-    title, note = BILL_TITLE, "; rented: what the landlord buys costs nothing here" if rented(solution) else ""
+    title, note = BILL_TITLE, "; rented: what the landlord buys costs nothing here" if rents else ""
     lines = [f"  {part:<{width}} " + " ".join(f"{cell:>12}" for cell in rest) for part, *rest in cells]
     return [*heading(title + note), *lines]
 
@@ -129,7 +148,11 @@ def rented(solution: Solution) -> bool:
 
 def bill_cells(solution: Solution) -> list[list[str]]:
     """The bill in words: part, count, price of one, price and power of all; the last row is the sum."""
-    rows = bill(solution)
+    return rows_cells(bill(solution))
+
+
+def rows_cells(rows: Sequence[Row]) -> list[list[str]]:
+    """Rows of a bill in words, as of `bill_cells`."""
     cells = []
     for row in rows:
         counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"

@@ -63,6 +63,7 @@ TABLE = (
         "reference/calculon.txt", "python -m tests.benchmark.calculon", writes_itself=True, measured=True
     ),  # needs its checkout
     Result("reference/choices.txt", "python -m tests.benchmark.choices", writes_itself=True, measured=True),
+    Result("reference/portfolio.txt", "python -m tests.benchmark.portfolio", writes_itself=True, measured=True),
     Result("reference/confidence.txt", "python -m tests.benchmark.confidence", writes_itself=True, measured=True),
     Result("reference/experts.txt", "python -m tests.benchmark.experts", writes_itself=True, measured=True),
     Result("reference/export.txt", "python -m tests.benchmark.export", writes_itself=True, measured=True),

@@ -1,0 +1,312 @@
+"""The certified answer to a portfolio: the best parts for all its members, a design of each in them, and the bound of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm.auto import tqdm
+
+from hwopt.convex.reader import NotDGP
+from hwopt.design.choices import Chosen, combinations, refuse_strange
+from hwopt.design.exact import ExactModel
+from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.portfolio import CONTINUOUS, Portfolio, listed, parts_of
+from hwopt.errors import UserError
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.optim.branching import SearchResult
+from hwopt.optim.certified import AGREES, Question, best_design, certified
+from hwopt.optim.choices import MOST_BRANCHES, group_of, grouped
+from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.parts_search import Family, PartsSearch
+from hwopt.optim.programmes import CHOICE
+from hwopt.optim.shared_parts import Asked, Work
+from hwopt.optim.solution import Branch, Certificate, DesignValue, Fate, Outcome, Solution
+
+_NOT_FEASIBLE = {
+    Outcome.infeasible: "Infeasible, proved: no parts of the stated scope hold the budgets of all members.",
+    Outcome.not_found: "Not found: no parts were met that hold the budgets of all members, and none are proved impossible; give "
+    "the search more time, or relax a budget.",
+}
+
+CLOSED = 1e-3
+"""Gap up to which an answer is called proved: `parts_search.GAP`, and what members whose own searches were cut short leave."""
+
+
+@dataclass(frozen=True)
+class MemberAnswer:
+    """A member of a portfolio, on the parts of all.
+
+    **Arguments:** `solution`: its design as an answer of its own; `cost`, weighted; `alone_bound`: what it costs at least on the
+    best parts for itself, and `alone` its best design there, where that was searched to the end; `on_its_parts`: what all cost in
+    those parts, infinite where no designs of all were found there, and at least (`on_its_parts_bound`); None where nobody asked.
+    """
+
+    name: str
+    weight: float
+    counted: str
+    solution: Solution
+    cost: float
+    alone_bound: float
+    alone: float | None
+    on_its_parts: float | None = None
+    on_its_parts_bound: float | None = None
+
+
+@dataclass(frozen=True)
+class PortfolioSolution:
+    """The answer to a portfolio. **Arguments:** `parts` that all share, SI, by name; `choices` as of `Solution`."""
+
+    portfolio: Portfolio
+    outcome: Outcome
+    objective: float
+    parts: dict[str, DesignValue]
+    members: tuple[MemberAnswer, ...]
+    certificate: Certificate
+    infeasibility: str = ""
+    choices: tuple[Branch, ...] = ()
+
+    @property
+    def feasible(self) -> bool:
+        """Whether each member has a design on the same parts."""
+        return self.outcome in (Outcome.proved, Outcome.best_found)
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Field -> value of the combination of choices that the parts are of."""
+        return next((dict(each.chosen) for each in self.choices if each.fate is Fate.best), {})
+
+    @property
+    def separate_bound(self) -> float:
+        """What machines of their own cost at least, together."""
+        return sum(each.alone_bound for each in self.members)
+
+    @property
+    def headline(self) -> str:
+        """The outcome in a sentence."""
+        gap = self.certificate.gap
+        if not self.feasible:
+            return _NOT_FEASIBLE[self.outcome]
+        if gap is None:
+            return "Best found when the search stopped; nothing is proved of others."
+        return self.outcome.value.format(gap="-" if gap is None else f"{100 * gap:.2g} %")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A portfolio under one combination of choices. **Arguments:** `refused`: why it states none."""
+
+    chosen: Chosen
+    portfolio: Portfolio | None
+    refused: str = ""
+
+
+def families_of(portfolios: Mapping[int, Portfolio]) -> list[Family]:
+    """Portfolios in families that differ in numbers of their machines alone, for every member. **Arguments:** by their number."""
+    first = next(iter(portfolios.values()))
+    problems = [{i: each.members[m].problem for i, each in portfolios.items()} for m in range(len(first.members))]
+    keys: dict[int, list[int]] = {i: [] for i in portfolios}
+    for each in problems:
+        for at, group in enumerate(grouped(each)):
+            for i in group.members:
+                keys[i].append(at)
+    together: dict[tuple[int, ...], list[int]] = {}
+    for i, key in keys.items():
+        together.setdefault(tuple(key), []).append(i)
+    families = []
+    for members in together.values():
+        asked = []
+        for m, each in enumerate(problems):
+            own = [each[i] for i in members]
+            boxed = tuple(p.name for p in parts_of(own[0]).values() if p.name in CONTINUOUS and p.lower < p.upper)
+            programmes = replace(group_of(members, each, lattice_of(own[0])).programmes, boxed=boxed)
+            models = tuple(ExactModel(problem).prepare() for problem in own)
+            asked.append(Asked(portfolios[members[0]].members[m], tuple(own), models, programmes))
+        families.append(Family(tuple(members), tuple(asked)))
+    return families
+
+
+def rows_of(
+    objective: Any,
+    choices: Mapping[str, Sequence[str]],
+    freeze: Iterable[str],
+    bounds: Mapping[str, tuple[float, float]],
+) -> list[Row]:
+    """A portfolio under all combinations of choices.
+
+    **Raises:** `UserError` for a list that cannot be stated, and a value that no combination takes, though it was named.
+    """
+    rows = []
+    for each in combinations(objective, choices, MOST_BRANCHES):
+        try:
+            portfolio = listed(each.objective)
+            assert portfolio is not None
+            rows.append(Row(each.chosen, portfolio.frozen(freeze).narrowed(bounds)))
+        except UserError as error:
+            if not choices:
+                raise
+            rows.append(Row(each.chosen, None, str(error)))
+    refuse_strange([(row.chosen, row.refused) for row in rows], choices)
+    return rows
+
+
+def certified_portfolio(
+    rows: Sequence[Row], *, deadline: Deadline | None = None, progress: bool = False, explain: bool = True
+) -> PortfolioSolution:
+    """Solve a portfolio over its parts, the plans of its members, and all choices.
+
+    **Arguments:** `rows`: the portfolio under each combination of choices; `explain`: say what would make an infeasible member
+    feasible; `deadline` by which the best so far is returned with an honest gap.
+
+    **Raises:** `UserError` where a member cannot be proved, or costs nothing that adds up.
+    """
+    deadline = deadline or Deadline()
+    portfolios = {i: row.portfolio for i, row in enumerate(rows) if row.portfolio is not None}
+    for portfolio in portfolios.values():
+        for each in portfolio.members:
+            if why := without_lattice(each.problem):
+                raise UserError(f"portfolio: member '{each.name}' cannot be proved: {why}")
+    families = families_of(portfolios)
+    search = PartsSearch(families, deadline)
+
+    def work() -> PortfolioSolution:
+        with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
+            search.run(lambda now: _show(bar, now))
+            return _answer(rows, portfolios, search, explain)
+
+    try:
+        return by_deadline(deadline, work, lambda: _answer(rows, portfolios, search, explain=False))
+    except NotDGP as reason:
+        raise UserError(f"portfolio: a member cannot be proved: {reason}") from None
+
+
+def _answer(
+    rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: PartsSearch, explain: bool
+) -> PortfolioSolution:
+    best = search.best
+    if best.family is None:
+        return _without_design(rows, portfolios, search, explain)
+    number = best.family.combinations[best.works[0].machine]
+    portfolio = portfolios[number]
+    kept = {name: value for name, value in best.works[0].parts.items() if name != CHOICE}
+    kept |= {name: best.clock for name in CONTINUOUS if name in kept}
+    found = [_solution(work, kept, search.deadline) for work in best.works]
+    solutions = [solution for solution, _ in found]
+    objective = sum(work.weight * each.objective for work, each in zip(best.works, solutions, strict=True))
+    bound = min(search.proved_bound, objective)
+    violation = max(each.certificate.max_violation for each in solutions)
+    agrees = all(each for _, each in found)
+    proved = violation <= FEASIBILITY_TOLERANCE and agrees and bound > 0.0
+    proof = Certificate(
+        kkt_residual=max(each.certificate.kkt_residual for each in solutions),
+        max_violation=violation,
+        scope=_scope(search, len(portfolios)),
+        lower_bound=bound if proved else None,
+        gap=objective / bound - 1.0 if proved else None,
+    )
+    outcome = Outcome.proved if proof.gap is not None and proof.gap <= CLOSED else Outcome.best_found
+    parts = {name: solutions[0].design[name] for name in kept}
+    own = portfolio.parts
+    parts = {name: replace(each, lower=own[name].lower, upper=own[name].upper) for name, each in parts.items()}
+    members = tuple(
+        _member(portfolio, search, i, work, solution)
+        for i, (work, solution) in enumerate(zip(best.works, solutions, strict=True))
+    )
+    choices = _fates(rows, search, number, objective)
+    return PortfolioSolution(portfolio, outcome, objective, parts, members, proof, choices=choices)
+
+
+def _scope(search: PartsSearch, combinations: int) -> str:
+    among = f"{combinations} combinations of choices, " if combinations > 1 else ""
+    parts = ", ".join(name for name in search.families[0].box if name != CHOICE)
+    left = "" if search.complete else f"; stopped with {len(search.nodes)} boxes of parts left"
+    return (
+        f"global over {among}parts ({parts}) and the plans of all members in them: {search.boxes_of_parts} boxes of parts, "
+        f"{search.boxes:,} convex programmes bounded{left}"
+    )
+
+
+def _solution(work: Work, kept: Mapping[str, float], deadline: Deadline) -> tuple[Solution, bool]:
+    """A member's design on the parts of all as an answer of its own; and whether exact model and programme say the same of it."""
+    problem = work.asked.problems[work.machine].kept_at(kept)
+    lattice, point = work.search.lattice, work.result.point
+    assert point is not None
+    if CHOICE in lattice.at:
+        point = np.delete(point, lattice.at[CHOICE])
+    model = work.asked.models[work.machine]
+    result = SearchResult(point=point, value=work.result.value, design=dict(work.result.design) | dict(kept))
+    question = Question(problem, lattice_of(problem), model, deadline, result)
+    best = best_design(question, problem, point)
+    proof = Certificate(best.kkt_residual, best.violation, "a member of a portfolio, on the parts of all")
+    agrees = abs(float(best.exact.objective) - best.objective) <= AGREES
+    return best.solution(question, proof, Outcome.best_found), agrees
+
+
+def _member(portfolio: Portfolio, search: PartsSearch, i: int, work: Work, solution: Solution) -> MemberAnswer:
+    alone = [each for (_, at), each in search.alone.items() if at == i]
+    whole = len(search.families) == 1 and alone[0].over and alone[0].result.complete
+    value = alone[0].value if whole and math.isfinite(alone[0].value) else None
+    each = portfolio.members[i]
+    return MemberAnswer(
+        each.name,
+        each.weight,
+        each.counted,
+        solution,
+        each.weight * solution.objective,
+        min(one.bound for one in alone),
+        value,
+        *search.on_parts_of.get(i, ()),
+    )
+
+
+def _without_design(
+    rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: PartsSearch, explain: bool
+) -> PortfolioSolution:
+    """No list of designs holds all budgets, or none was found: which member is in the way."""
+    portfolio = next(iter(portfolios.values()))
+    none = [each for (at, _), each in search.alone.items() if at == 0 and math.isinf(each.bound)]
+    proved = search.complete and math.isinf(search.bound)
+    text = "Each member has designs, but none in the same parts" if proved else ""
+    if none and len(portfolios) == 1:
+        name = none[0].asked.member.name
+        text = f"Member '{name}' has no design of its own that holds its budgets"
+        if explain:
+            text += f": {certified(none[0].asked.problems[0], deadline=search.deadline).infeasibility}"
+    verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"
+    proof = Certificate(math.nan, math.nan, f"{verdict} {_scope(search, len(portfolios)).removeprefix('global over ')}")
+    outcome = Outcome.infeasible if proved else Outcome.not_found
+    choices = _fates(rows, search, -1, math.inf)
+    return PortfolioSolution(portfolio, outcome, math.inf, {}, (), proof, text and text.rstrip(".") + ".", choices)
+
+
+def _fates(rows: Sequence[Row], search: PartsSearch, best: int, objective: float) -> tuple[Branch, ...]:
+    """What became of each combination of choices: the best first, what cannot be asked last; none where there were no choices."""
+    if len(rows) == 1 and not rows[0].chosen:
+        return ()
+    branches = []
+    for i, row in enumerate(rows):
+        bound = search.bounds.get(i, math.nan)
+        if row.portfolio is None:
+            branches.append(Branch(row.chosen, Fate.refused, None, None, row.refused))
+        elif i == best:
+            branches.append(Branch(row.chosen, Fate.best, objective, None if math.isnan(bound) else bound))
+        elif not search.complete:
+            branches.append(Branch(row.chosen, Fate.open, None, None))
+        elif math.isinf(bound):
+            branches.append(Branch(row.chosen, Fate.infeasible, None, None))
+        else:
+            branches.append(Branch(row.chosen, Fate.beaten, None, bound))
+    known = lambda row: math.inf if row.lower_bound is None else row.lower_bound
+    return tuple(sorted(branches, key=lambda row: (row.fate is not Fate.best, row.fate is Fate.refused, known(row))))
+
+
+def _show(bar: tqdm, now: PartsSearch) -> None:
+    value, bound = now.best.value, now.proved_bound
+    gap = (
+        f"gap {100 * (value / bound - 1.0):.2g} %" if math.isfinite(value) and bound > 0.0 else "no list of designs yet"
+    )
+    bar.set_postfix_str(f"{now.boxes_of_parts} boxes of parts, {now.boxes:,} boxes bounded, {gap}")

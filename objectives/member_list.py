@@ -1,0 +1,155 @@
+"""The list of a portfolio as a TOML file: what all members share, and a table for each of them.
+
+```toml
+chip = "h100-sxm"                    # what stands first is the same for all: chip, site, fabric, cooling, prices ...
+
+[members.foundation]
+question = "train_cost"              # a question of one workload, its fields in SI units as of its flags
+workload = "gpt3-175b"
+tokens = 300e9
+time_budget_s = 2.6e6                # its deadline
+runs = 2                             # its weight: times that it is trained
+
+[members.assistant]
+question = "serve_cost"
+workload = "llama3.1-70b"
+served_tokens = 1e12                 # its weight: tokens generated while the service lives
+bounds = {tp = [2, 8], batch = 32}   # boxes of its plan, as of --bounds
+```
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hwopt.arguments import boxes_of, number_of, path_of
+from hwopt.catalog.load import read_toml
+from hwopt.errors import UserError, suggest
+from objectives.machine import MachineQuestion
+from objectives.serve_cost import ServeCost
+from objectives.train_cost import TrainCost
+
+SHARED = (
+    "chip", "free", "site", "sites", "fabric", "cooling", "reliability", "recovery", "storage", "operation", "prices", "constants",
+)  # fmt: skip
+"""Fields of a question that are the same for all members."""
+
+NOT_SHARED_YET = ("design", "technology", "memory", "pool", "lines")
+"""Fields of a machine that members cannot have: a drawn chip, or what only one of them would pay for."""
+
+MOST_MEMBERS = 12
+"""Searches of a minute or so each."""
+
+
+class Weighed(NamedTuple):
+    """A question that members may ask, and the key of its weight; `usual` weight, None where one must be said."""
+
+    kind: type[MachineQuestion]
+    key: str
+    usual: float | None
+
+
+QUESTIONS = {"train_cost": Weighed(TrainCost, "runs", 1.0), "serve_cost": Weighed(ServeCost, "served_tokens", None)}
+
+
+class Listed(NamedTuple):
+    """A member as the file states it. **Arguments:** `where` it stands, for errors; `bounds` of its plan."""
+
+    name: str
+    where: str
+    question: str
+    weight: float
+    counted: str
+    fields: dict[str, Any]
+    bounds: dict[str, tuple[float, float]]
+
+    def asked(self, shared: Mapping[str, Any]) -> MachineQuestion:
+        """The member's question on the machine of all."""
+        return QUESTIONS[self.question].kind(**shared, **self.fields)
+
+
+def read_list(path: str | Path) -> tuple[dict[str, Any], tuple[Listed, ...]]:
+    """What members share, and the members.
+
+    **Raises:** `UserError`, one line, for a file that cannot be read, an unknown key, and a value that is none.
+    """
+    where = path_of("members", path)
+    table = read_toml(where)
+    shared = {key: value for key, value in table.items() if key != "members"}
+    for key in shared:
+        if key in _fields_of(*(each.kind for each in QUESTIONS.values())) and key not in SHARED:
+            raise UserError(f"{where}: '{key}' is of one member: write it in its table, [members.NAME]")
+        if key not in SHARED:
+            raise UserError(f"{where}: unknown key '{key}': {suggest(key, (*SHARED, 'members'))}")
+    shared = {key: _value(f"{where}: {key}", TrainCost, key, value) for key, value in shared.items()}
+    if shared.get("free", "none") not in ("none", "clock"):
+        raise UserError(f"{where}: free = {shared['free']!r}: members share a chip as it is sold; write none or clock")
+    members = table.get("members")
+    if not isinstance(members, Mapping) or not members:
+        raise UserError(f"{where}: it lists no members: write a table [members.NAME] for each workload")
+    if len(members) > MOST_MEMBERS:
+        raise UserError(f"{where}: {len(members)} members; at most {MOST_MEMBERS}")
+    return shared, tuple(_member(f"{where}: members.{name}", str(name), each) for name, each in members.items())
+
+
+def _member(where: str, name: str, table: Any) -> Listed:
+    if not isinstance(table, Mapping):
+        raise UserError(f"{where} = {table!r}: write a table, [members.{name}]")
+    question = table.get("question")
+    if question not in QUESTIONS:
+        said = "states no question" if question is None else f"question = {question!r}"
+        raise UserError(f"{where}: {said}: {suggest(question, QUESTIONS)}")
+    kind, key, usual = QUESTIONS[question]
+    known = {*_fields_of(kind), "question", "bounds", key} - {*SHARED, *NOT_SHARED_YET}
+    for each in table:
+        if each in SHARED:
+            raise UserError(f"{where}: '{each}' is the same for all members: write it above the first of them")
+        if each in NOT_SHARED_YET:
+            raise UserError(f"{where}: '{each}' is not shared by several workloads yet; ask about the member alone")
+        if each not in known:
+            raise UserError(f"{where}: {question} has no '{each}': {suggest(each, known)}")
+    if key not in table and usual is None:
+        raise UserError(f"{where}: says no '{key}': how many {key.replace('_', ' ')} are paid for")
+    weight = _positive(f"{where}: {key}", table.get(key, usual))
+    fields = {
+        each: _value(f"{where}: {each}", kind, each, value)
+        for each, value in table.items()
+        if each not in ("question", "bounds", key)
+    }
+    return Listed(name, where, question, weight, key.replace("_", " "), fields, _bounds(where, table.get("bounds", {})))
+
+
+def _fields_of(*kinds: type) -> dict[str, Any]:
+    """Fields of questions with their defaults."""
+    return {field.name: field.default for kind in kinds for field in dataclasses.fields(kind)}
+
+
+def _value(what: str, kind: type, field: str, value: Any) -> Any:
+    """A value of a question's field: text, or a number above 0; 0 where that is a default of it."""
+    default = _fields_of(kind)[field]
+    if isinstance(default, str):
+        if not isinstance(value, str):
+            raise UserError(f"{what} = {value!r} must be text" + (f" such as '{default}'" if default else ""))
+        return value
+    may_be_zero = any(vars(each).get(field) == 0.0 for each in kind.__mro__)
+    return 0.0 if may_be_zero and value == 0 and not isinstance(value, bool) else _positive(what, value)
+
+
+def _positive(what: str, value: Any) -> float:
+    number = number_of(what, value)
+    if not (math.isfinite(number) and number > 0.0):
+        raise UserError(f"{what} = {value!r} must be a positive, finite number, in SI units")
+    return number
+
+
+def _bounds(where: str, bounds: Any) -> dict[str, tuple[float, float]]:
+    """Boxes of a member's plan: `[low, high]`, or one number."""
+    if not isinstance(bounds, Mapping):
+        raise UserError(f"{where}: bounds = {bounds!r}: write a table, such as {{tp = [2, 8], batch = 32}}")
+    pairs = {name: box if isinstance(box, list) else (box, box) for name, box in bounds.items()}
+    try:
+        return boxes_of(pairs)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None

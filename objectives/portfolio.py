@@ -1,0 +1,112 @@
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hwopt.design.portfolio import Member, Portfolio, parts_of
+from hwopt.design.problem import Problem
+from hwopt.errors import UserError, suggest
+from objectives.machine import CHOICES
+from objectives.member_list import SHARED, Listed, read_list
+
+EXAMPLE = Path(__file__).with_name("portfolio.toml")
+"""The list that is asked about where none is named: a model is trained, another served, a third trained on."""
+
+_OVERRIDING = (
+    "chip",
+    "site",
+    "fabric",
+    "cooling",
+    "storage",
+    "recovery",
+    "reliability",
+    "operation",
+    "prices",
+    "constants",
+)
+
+_MEANINGS = {name: f"{CHOICES[name]}; default as the list says" for name in _OVERRIDING} | {
+    "members": "a TOML file of the list: what all share, then a table [members.NAME] for each; default an example of three",
+    "only": "one member alone, by its name, as a question of its own: for any command; default all",
+}
+
+
+@dataclass(frozen=True)
+class PortfolioQuestion:
+    """A machine for a list of workloads: the least cost of all of them in the same parts.
+
+    minimise    sum over members of weight x cost: runs x cost of a run, served tokens x cost of a token
+    over        parts that all share (chip by choice, clock, NICs of a server, chips in a rack); chips and plan of each member
+    subject to  each member's own deadlines and budgets, as of its question (`train_cost`, `serve_cost`)
+
+    A cluster is bought for each member, of the same parts: see `hwopt.design.portfolio`. The list is a TOML file
+    (`objectives.member_list`).
+    """
+
+    members: str = ""
+    only: str = ""
+    chip: str = ""
+    site: str = ""
+    fabric: str = ""
+    cooling: str = ""
+    storage: str = ""
+    recovery: str = ""
+    reliability: str = ""
+    operation: str = ""
+    prices: str = ""
+    constants: str = ""
+
+    name: ClassVar[str] = "portfolio"
+    meanings: ClassVar[Mapping[str, str]] = _MEANINGS
+
+    def _read(self) -> tuple[dict[str, Any], tuple[Listed, ...]]:
+        """What members share, flags before the file, and the members."""
+        shared, members = read_list(self.members or EXAMPLE)
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name in SHARED}
+        return shared | {name: value for name, value in own.items() if value}, members
+
+    def problem(self) -> Problem:
+        """The question of the member that is asked alone."""
+        shared, members = self._read()
+        if self.only:
+            return self._member(shared, members).problem
+        names = ", ".join(each.name for each in members)
+        raise UserError(
+            "portfolio: a list of questions is answered by hwopt optimize; for this, name one of its members: "
+            f"--only NAME ({names})"
+        )
+
+    def portfolio(self) -> Portfolio | None:
+        """The list in mathematics; None where one member is asked alone."""
+        shared, members = self._read()
+        if self.only:
+            self._member(shared, members)
+            return None
+        stated = tuple(_stated(each, shared) for each in members)
+        names = ", ".join(
+            f"{each.name} ({each.fields.get('workload', each.asked(shared).workload)})" for each in members
+        )
+        chip = stated[0].problem.provenance.records["chip"].slug
+        return Portfolio(
+            self.name, f"One machine's parts for {len(stated)} workloads: {names}; {chip} as sold", "USD", stated
+        )
+
+    def _member(self, shared: Mapping[str, Any], members: tuple[Listed, ...]) -> Member:
+        known = {each.name: each for each in members}
+        if self.only not in known:
+            raise UserError(f"only = {self.only!r}: no member of that name: {suggest(self.only, known)}")
+        return _stated(known[self.only], shared)
+
+
+def _stated(each: Listed, shared: Mapping[str, Any]) -> Member:
+    """A member in mathematics, its plan in boxes of its own."""
+    try:
+        problem = each.asked(shared).problem()
+        for name in each.bounds:
+            if name in parts_of(problem):
+                raise UserError(f"'{name}' is a part that all members share: bound it for all, --bounds {name}=...")
+        problem = problem.narrowed(each.bounds)
+    except UserError as error:
+        raise UserError(f"{each.where}: {error}") from None
+    question = f"{each.name}: {problem.question}"
+    return Member(each.name, replace(problem, question=question), each.weight, each.counted)
