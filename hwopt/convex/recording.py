@@ -286,14 +286,15 @@ class Recording:
                 stack.extend(tape.operations[number][1])
         return sorted(seen)
 
-    def run(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def run(self, inputs: np.ndarray, whole: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """The outputs for other nodes.
 
-        **Arguments:** `inputs` (input, node) in the order of the tape's. **Returns:** outputs (output, node), truth values as 1
-        and 0; and at which nodes (node,) what the recording takes for granted holds.
+        **Arguments:** `inputs` (input, node) in the order of the tape's; `whole`: stop where it does not hold at all nodes.
+        **Returns:** outputs (output, node), truth values as 1 and 0; and at which nodes (node,) what the recording takes for
+        granted is known to hold.
         """
         count = inputs.shape[1]
-        results, holds = np.empty((len(self._outputs), count)), np.empty(count, bool)
+        results, holds = np.empty((len(self._outputs), count)), np.zeros(count, bool)
         with np.errstate(all="ignore"):
             for start in range(0, count, BLOCK):
                 part = slice(start, min(start + BLOCK, count))
@@ -304,4 +305,6 @@ class Recording:
                     table[step.rows] = step.function(*(table.take(each, axis=0) for each in step.arguments))
                 results[:, part] = table[self._outputs]
                 holds[part] = (table[self._must] != 0).all(axis=0) & (table[self._must_not] == 0).all(axis=0)
+                if whole and not holds[part].all():
+                    break
         return results, holds

@@ -8,7 +8,14 @@ from hwopt.integers.relations import Divides, Product, Relation
 from hwopt.integers.system import Integer, integer
 from hwopt.workload.transformer import Transformer
 
-SHAPE_WORDS = {"layers": "layers", "hidden": "widths of whole groups of heads"}
+ASPECTS = (32.0, 208.0)
+"""Width over layers. Loss laws know the number of parameters alone, and were fitted to models as they are built: the 88 of the
+catalogue lie between 33 (GPT-2 XL) and 205 (Gopher, BLOOM)."""
+
+SHAPE_WORDS = {
+    "layers": "layers",
+    "hidden": f"widths of whole groups of heads, {ASPECTS[0]:g} to {ASPECTS[1]:g} times the layers",
+}
 """What each variable of a model's shape counts, where it is free."""
 
 _TILE = 128
@@ -42,12 +49,15 @@ def shape_integers(ranges: Ranges) -> tuple[Integer, ...]:
 
 
 def shape_relations(ranges: Ranges) -> list[Relation]:
-    """The width by its steps, whose heads tensor parallelism shares out evenly."""
+    """The width by its steps, whose heads tensor parallelism shares out evenly, in a proportion to the layers that is known."""
     if not ranges.frees("hidden"):
         return []
     model, step = ranges.template.workload.model, ranges.variables["hidden"].step
     heads = round(float(model.heads) * step / float(model.hidden))
+    (least, most), layers = ranges.of("hidden"), ranges.of("layers")
+    free = least < most and layers[0] < layers[1]  # a shape that is asked for may be any
     return [
-        Product((_STEPS,), (), *ranges.of("hidden"), coefficient=step, name="hidden", follows=_STEPS),
+        Product((_STEPS,), (), least, most, coefficient=step, name="hidden", follows=_STEPS),
         Divides(("tp",), (_STEPS,), multiple=heads),
+        *([Product((_STEPS,), ("layers",), *ASPECTS, coefficient=step)] if free else []),
     ]

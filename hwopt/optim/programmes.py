@@ -204,7 +204,7 @@ class _Recorded:
 
     def programmes(self, inputs: np.ndarray) -> tuple[Programme, np.ndarray] | None:
         """The programmes of other boxes (input, box); None where they need a reading of their own."""
-        values, known = self.recording.run(inputs)
+        values, known = self.recording.run(inputs, whole=True)
         return self._filled(values) if known.all() else None
 
     def some(self, inputs: np.ndarray) -> tuple[np.ndarray, Programme, np.ndarray]:

@@ -8,7 +8,7 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.design.lattices import lattice_of, without_lattice
-from hwopt.design.model_shape import width
+from hwopt.design.model_shape import ASPECTS, width
 from hwopt.design.variables import KNOWN
 
 STEPS = {"llama3.1-405b": 2048, "gpt3-175b": 2048, "llama3.1-8b": 2048, "deepseek-v3": 2688}
@@ -38,8 +38,9 @@ def test_width_and_layers_are_coordinates_whose_heads_are_shared_out_evenly():
     lattice = lattice_of(problem)
     assert without_lattice(problem) == "" and {"layers", "width_steps"} <= set(lattice.names)
     point = np.array([each.ends[0] for each in lattice.coordinates], np.int64)
-    point[lattice.at["width_steps"]], point[lattice.at["layers"]] = 3, 8
+    point[lattice.at["width_steps"]], point[lattice.at["layers"]] = 3, 48
     assert lattice.design(point)["hidden"] == 6144  # 48 heads
+    assert lattice.by_name["layers"].ends == (8, 256)
     for tp, divides in ((16, True), (32, False)):
         point[lattice.at["tp"]] = tp
         held = [
@@ -48,3 +49,11 @@ def test_width_and_layers_are_coordinates_whose_heads_are_shared_out_evenly():
             if "width_steps" in each.names
         ]
         assert bool(np.all(held)) is divides
+
+
+def test_all_models_of_the_catalogue_are_of_the_proportions_that_are_searched():
+    entries = [catalog.record("workloads", name) for name in catalog.names("workloads")]
+    aspects = [
+        each.si("hidden") / each.si("layers") for each in entries if {"hidden", "layers"} <= set(each.quantities)
+    ]
+    assert ASPECTS[0] <= min(aspects) < 1.1 * ASPECTS[0] and 0.95 * ASPECTS[1] < max(aspects) <= ASPECTS[1]
