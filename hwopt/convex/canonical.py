@@ -46,10 +46,6 @@ LARGEST = 1e300
 POINT = 1e-7
 """Relative width of a range that counts as a point."""
 
-MOST_PAIRS = 1024
-"""Positive terms times negative ones of a difference beyond which one term bounds what is taken from it. Sums of 65 and 60 terms
-were four fifths of the arithmetic of a reading."""
-
 
 @dataclass
 class Row:
@@ -327,21 +323,9 @@ class Builder:
     def posynomial(self, e: Signomial, label: str, origin: Any) -> dict[Key, np.ndarray]:
         """A sum of positive terms that is nowhere above `e`: differences give up what could be taken from them."""
         positive, negative = _signs(e.terms)
-        if len(positive) * len(negative) > MOST_PAIRS:
-            negative = self._as_one(negative)
         for key, c in negative.items():
             self._absorb(key, c, positive, label, origin)
         return {k: c for k, c in positive.items() if c.any()}
-
-    def _as_one(self, terms: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-        """A single term that is nowhere below a sum of positive ones, where one of these is there at all nodes."""
-        common = [key for key, c in terms.items() if (c > 0).all()]
-        if not common:
-            return terms
-        (_, (_, most)), leader = min(
-            ((self._stood_for(terms, key), key) for key in common), key=lambda each: each[0][0]
-        )
-        return {leader: terms[leader] * most}
 
     def _absorb(self, key: Key, c: np.ndarray, positive: dict[Key, np.ndarray], label: str, origin: Any) -> None:
         """Take a negative term from positive ones, node by node what may be taken at most."""

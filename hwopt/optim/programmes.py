@@ -68,6 +68,7 @@ class Programmes:
     tilt: Mapping[str, float] = field(default_factory=dict)
     recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
     forms: list[_Recorded] = field(default_factory=list)  # of points read alone
+    boxes_are_read: bool = False  # each time: no recording holds so much
 
     def with_limits(self, problem: Problem) -> Programmes:
         """Those of the same question with other limits of its budgets; both use what either has read."""
@@ -106,7 +107,8 @@ class Programmes:
             known = each.programmes(inputs) if each.points == points else None
             if known is not None:
                 return known
-        if sum(each.points == points for each in self.recordings) < RECORDINGS:
+        made = sum(each.points == points for each in self.recordings)
+        if made < RECORDINGS and (points or not self.boxes_are_read):
             recorded = self._recorded(boxes, points)
             known = recorded and recorded.programmes(inputs)
             if recorded and known:
@@ -169,11 +171,13 @@ class Programmes:
             draft, holds = self._draft(ends, limits, varied)
             nodes = draft.nodes
             recording = Recording(tape, [*nodes, holds])
-            return _Recorded(
-                draft.with_nodes(np.zeros((len(nodes), 1))), recording, points
-            )  # without the tape: gigabytes
-        except (NotRecordable, NotDGP):
-            return None
+            without_tape = draft.with_nodes(np.zeros((len(nodes), 1)))  # which takes gigabytes
+            return _Recorded(without_tape, recording, points)
+        except NotRecordable:
+            self.boxes_are_read = self.boxes_are_read or not points
+        except NotDGP:  # said where it is read
+            pass
+        return None
 
 
 def _narrowing(lattice: System) -> list[Boxes]:
