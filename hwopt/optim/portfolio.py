@@ -213,7 +213,7 @@ def _answer(
     own = portfolio.parts
     parts = {name: replace(each, lower=own[name].lower, upper=own[name].upper) for name, each in parts.items()}
     members = tuple(
-        _member(portfolio, search, i, work, solution)
+        _member(portfolio, search, i, work, solution, kept, objective)
         for i, (work, solution) in enumerate(zip(best.works, solutions, strict=True))
     )
     choices = _fates(rows, search, number, objective)
@@ -246,11 +246,26 @@ def _solution(work: Work, kept: Mapping[str, float], deadline: Deadline) -> tupl
     return best.solution(question, proof, Outcome.best_found), agrees
 
 
-def _member(portfolio: Portfolio, search: PartsSearch, i: int, work: Work, solution: Solution) -> MemberAnswer:
+def _member(
+    portfolio: Portfolio,
+    search: PartsSearch,
+    i: int,
+    work: Work,
+    solution: Solution,
+    kept: Mapping[str, float],
+    total: float,
+) -> MemberAnswer:
+    """A member of the answer. **Arguments:** `kept`: the parts of all, and what all cost in them (`total`)."""
     alone = [each for (_, at), each in search.alone.items() if at == i]
     whole = len(search.families) == 1 and alone[0].over and alone[0].result.complete
     value = alone[0].value if whole and math.isfinite(alone[0].value) else None
-    each = portfolio.members[i]
+    each, on_its_parts = portfolio.members[i], search.on_parts_of.get(i, ())
+    if (
+        on_its_parts
+        and value is not None
+        and all(math.isclose(alone[0].parts[name], kept[name], rel_tol=1e-6) for name in kept)
+    ):
+        on_its_parts = (min(on_its_parts[0], total), on_its_parts[1])  # the answer is in these very parts
     return MemberAnswer(
         each.name,
         each.weight,
@@ -259,7 +274,7 @@ def _member(portfolio: Portfolio, search: PartsSearch, i: int, work: Work, solut
         each.weight * solution.objective,
         min(one.bound for one in alone),
         value,
-        *search.on_parts_of.get(i, ()),
+        *on_its_parts,
     )
 
 
