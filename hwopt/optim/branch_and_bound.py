@@ -22,8 +22,9 @@ from hwopt.optim.programmes import Programmes
 TOLERANCE = 9e-5
 """Relative gap at which a box is discarded: what the answer may be above the optimum."""
 
-FAR = 0.01
-"""Distance of the best design from the bound, as a logarithm, above which dives are made often."""
+FAR = 1e-3
+"""Distance of the best design from the bound, as a logarithm, above which dives are made often. Losses of good and bad designs lie
+within a per cent: with 0.01 the best loss after 60,000 programmes was 1.9083, so it is 1.9069; other questions end as they did."""
 
 OFTEN = 8
 """Rounds between such dives: a search that ends without a good design has bounded boxes in vain."""
