@@ -40,7 +40,11 @@ def random_boxes(lattice, rng, trails):
     return joined(found)
 
 
-SLOW = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in QUESTIONS]
+LONG = ("shape",)
+SLOW = [
+    name if name in QUICK else pytest.param(name, marks=[pytest.mark.slow, *[pytest.mark.long] * (name in LONG)])
+    for name in QUESTIONS
+]
 
 
 @pytest.fixture(scope="module", params=SLOW)
