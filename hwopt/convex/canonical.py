@@ -135,6 +135,12 @@ class Draft:
         )
 
 
+def _inverse(c: np.ndarray) -> np.ndarray:
+    """The inverse of coefficients; 0 where there is none."""
+    there = c > 0
+    return 1.0 / c if there.all() else np.where(there, 1.0 / np.where(there, c, 1.0), 0.0)
+
+
 def _table(columns: Sequence[Any], nodes: int) -> np.ndarray:
     table = np.empty((nodes, len(columns)))
     for i, column in enumerate(columns):
@@ -306,16 +312,13 @@ class Builder:
         for _, (low, high), leader in by_width[:1] if common else by_width:
             if len(positive) > 1:
                 self._note("a sum that must be large", origin, low, high)
-            there = positive[leader] > 0
-            share = np.where(there, 1.0 / (np.where(there, positive[leader], 1.0) * high), 0.0)
-            over = Signomial({raised(leader, -1.0): share})
+            over = Signomial({raised(leader, -1.0): _inverse(positive[leader]) / high})
             terms = self.algebra.times(Signomial({((index, 1.0),): np.ones(1), **negative}), over).terms
             self.add(Row(terms, "", index))
 
     def _stood_for(self, positive: dict[Key, np.ndarray], leader: Key) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
         """How much the ratio of a sum to one of its terms may vary, over all nodes that have it, and its range at each."""
-        there = positive[leader] > 0
-        inverse = Signomial({raised(leader, -1.0): np.where(there, 1.0 / np.where(there, positive[leader], 1.0), 0.0)})
+        inverse = Signomial({raised(leader, -1.0): _inverse(positive[leader])})
         low, high = self.algebra.range(self.algebra.times(Signomial(positive), inverse))
         low, high = np.maximum(low, 1.0), np.maximum(high, 1.0)  # the leading term alone
         return float(np.log(guessed(high / low)).sum()), (low, high)

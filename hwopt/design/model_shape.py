@@ -9,7 +9,7 @@ from hwopt.integers.system import Integer, integer
 from hwopt.workload.transformer import Transformer
 
 ASPECTS = (32.0, 208.0)
-"""Width over layers. Loss laws know the number of parameters alone, and were fitted to models as they are built: the 88 of the
+"""Width over layers. Loss laws know the number of parameters alone, and were fitted to models as they are built: the 99 of the
 catalogue lie between 33 (GPT-2 XL) and 205 (Gopher, BLOOM)."""
 
 SHAPE_WORDS = {

@@ -93,7 +93,7 @@ class PortfolioSolution:
             return _NOT_FEASIBLE[self.outcome]
         if gap is None:
             return "Best found when the search stopped; nothing is proved of others."
-        return self.outcome.value.format(gap="-" if gap is None else f"{100 * gap:.2g} %")
+        return self.outcome.value.format(gap=f"{100 * gap:.2g} %")
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,9 @@ class Programmes:
     tilt: Mapping[str, float] = field(default_factory=dict)
     recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
     forms: list[_Recorded] = field(default_factory=list)  # of points read alone
-    boxes_are_read: bool = False  # each time: no recording holds so much
+    unrecordable: set[bool] = field(
+        default_factory=set
+    )  # holds False where boxes are read each time: too long to record
 
     def with_limits(self, problem: Problem) -> Programmes:
         """Those of the same question with other limits of its budgets; both use what either has read."""
@@ -108,7 +110,7 @@ class Programmes:
             if known is not None:
                 return known
         made = sum(each.points == points for each in self.recordings)
-        if made < RECORDINGS and (points or not self.boxes_are_read):
+        if made < RECORDINGS and points not in self.unrecordable:
             recorded = self._recorded(boxes, points)
             known = recorded and recorded.programmes(inputs)
             if recorded and known:
@@ -174,7 +176,8 @@ class Programmes:
             without_tape = draft.with_nodes(np.zeros((len(nodes), 1)))  # which takes gigabytes
             return _Recorded(without_tape, recording, points)
         except NotRecordable:
-            self.boxes_are_read = self.boxes_are_read or not points
+            if not points:  # points are short: another batch may have a form that can be done again
+                self.unrecordable.add(points)
         except NotDGP:  # said where it is read
             pass
         return None

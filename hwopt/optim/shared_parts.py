@@ -113,7 +113,7 @@ class Work:
         self.search.incumbent.value = min(self.result.value, most)
         if (
             self.under_way is None
-        ):  # where a good list is known, bounds say sooner that there is nothing than designs are found
+        ):  # looks help where no list is known yet; else bounds say sooner that there is nothing
             self.under_way = rounds(self.search, looks=math.isinf(allowed))
         if self.result.rounds and self.result.open_bound > self.search.cutoff:
             self.search.drop()

@@ -6,7 +6,7 @@ from typing import Any
 
 from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainServeReport, outputs
-from hwopt.optim.solution import BudgetUse, Solution
+from hwopt.optim.solution import BudgetUse, Certificate, Solution
 from hwopt.report.bill import bill_document
 from hwopt.report.budget_prices import one_sided_document
 from hwopt.report.choices_words import choices_document
@@ -96,6 +96,17 @@ _OF_VARIABLES = ("unit", "lower", "upper", "at_bound")
 """What is said of a variable besides its value."""
 
 
+def certificate_document(proof: Certificate) -> dict[str, Any]:
+    """What is proved of an answer."""
+    return {
+        "kkt_residual": number(proof.kkt_residual),
+        "max_violation": number(proof.max_violation),
+        "lower_bound": proof.lower_bound,
+        "gap": proof.gap,
+        "scope": proof.scope,
+    }
+
+
 def solution_document(
     solution: Solution,
     around: Interval | None = None,
@@ -123,13 +134,7 @@ def solution_document(
         "chip": chip_document(solution),
         "budgets": [_budget(each) for each in solution.budgets],
         "infeasibility": solution.infeasibility,
-        "certificate": {
-            "kkt_residual": number(proof.kkt_residual),
-            "max_violation": number(proof.max_violation),
-            "lower_bound": proof.lower_bound,
-            "gap": proof.gap,
-            "scope": proof.scope,
-        },
+        "certificate": certificate_document(proof),
         "bill": bill_document(solution),
         "price_of_parts": price_document(price),
         "alternatives": alternatives_document(alternatives),

@@ -10,7 +10,7 @@ from hwopt.optim.portfolio import MemberAnswer, PortfolioSolution
 from hwopt.report.bill import joint_bill, rented, rows_table
 from hwopt.report.budget_prices import price_words
 from hwopt.report.choices_words import choice_lines, choices_document
-from hwopt.report.documents import solution_document
+from hwopt.report.documents import certificate_document, solution_document
 from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, heading, part_lines, wrapped
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_line
@@ -150,13 +150,7 @@ def portfolio_document(solution: PortfolioSolution) -> dict[str, Any]:
         ],
         "bill": [row._asdict() for row in joint_bill(answers)],
         "infeasibility": solution.infeasibility,
-        "certificate": {
-            "kkt_residual": number(proof.kkt_residual),
-            "max_violation": number(proof.max_violation),
-            "lower_bound": proof.lower_bound,
-            "gap": proof.gap,
-            "scope": proof.scope,
-        },
+        "certificate": certificate_document(proof),
         "separate_lower_bound": number(solution.separate_bound) if solution.members else None,
         "choices": choices_document(solution.choices),
         "sources": list(portfolio.sources),
