@@ -401,8 +401,8 @@ def _signs(terms: dict[Key, np.ndarray]) -> tuple[dict[Key, np.ndarray], dict[Ke
 
 
 def _above_zero(atom: Atom) -> np.ndarray:
-    """The low end of an atom's range, or a small share of the high one where it may vanish."""
-    high = np.where((atom.high > 0) & np.isfinite(atom.high), atom.high, 1.0)
+    """The low end of an atom's range, or a small share of the high one where it may vanish; next to nothing where it is 0."""
+    high = np.where(np.isfinite(atom.high), np.where(atom.high > 0, atom.high, SMALLEST), 1.0)
     return np.where(atom.low > 0, atom.low, SMALLEST * high)
 
 
@@ -418,7 +418,7 @@ def _without_free_sides(rows: list[Row], algebra: Algebra, kept: set[int]) -> li
     free_ends: dict[tuple[int, bool], np.ndarray] = {}
     for index, atom in enumerate(algebra.atoms):
         if atom.kind is not Kind.variable and index not in kept:
-            low = _above_zero(atom)
+            low = np.where(atom.high > 0, _above_zero(atom), 0.0)  # of what is nothing nothing is asked
             free_ends |= {
                 (index, upper): end for upper, end in ((True, low), (False, atom.high)) if (index, upper) not in bounded
             }

@@ -209,7 +209,7 @@ class Algebra:
         differs = len(a.terms) > 1 and any((c < 0).any() for c in a.terms.values())
         if not differs and all(self._is_plain(atom) for atom in inside):
             return a
-        if all(self.atoms[atom].kind is Kind.variable for atom in inside):
+        if all(self.atoms[atom].kind in (Kind.variable, Kind.exponential) for atom in inside):
             return a
         if len(a.terms) == 1 and all(self._is_short(atom) for atom in inside):
             return a
@@ -218,6 +218,11 @@ class Algebra:
             return a
         if (low == high).all():
             return number(low)
+        if not differs and len(a.terms) > 1:
+            plain = {key: c for key, c in a.terms.items() if all(self._is_plain(atom) for atom, _ in key)}
+            if plain:
+                rest = Signomial({key: c for key, c in a.terms.items() if key not in plain}, a.difference)
+                return self.plus(Signomial(plain, a.difference), self.gathered(rest))
         mark = ("gathered", frozenset((key, c.tobytes()) for key, c in a.terms.items()))
         if mark not in self._lifted:
             self._lifted[mark] = self.hull(low, high, (a,))
