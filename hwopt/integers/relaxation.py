@@ -36,7 +36,10 @@ def relaxed(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Sig
 
     **Returns:** quantities by name, and ties by label. A tie that no corner of any box breaks is left out.
     """
-    values = {name: _narrow(algebra, Kind.variable, name, *ends[name]) for name in system.names}
+    values = {
+        each.name: _boxed(algebra, Kind.variable, each.name, *ends[each.name], not each.sloped)
+        for each in system.coordinates
+    }
     corners = [{name: ends[name][side] for name in system.names} for side in (0, 1)]
     atoms = dict(values)
     for each in system.quantities.values():
@@ -47,18 +50,19 @@ def relaxed(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Sig
             in_force = relation.in_force(corners[0]).astype(float) if isinstance(relation, When) else None
             ties |= _ties(algebra, each, each.name or f"relation {index}", atoms, corners, in_force)
     for name in (name for lookup in system.lookups for name in lookup.names):
-        values[name] = _narrow(algebra, Kind.hull, name, *ends[name])
+        values[name] = _boxed(algebra, Kind.hull, name, *ends[name])
     for piece in system.pieces:
         values[piece.variable] = algebra.variable(piece.variable, *ends[piece.variable])
     return values, ties
 
 
-def _narrow(algebra: Algebra, kind: Kind, name: str, low: Any, high: Any) -> Signomial:
-    """What boxes make a point in the end: a number where it is one in all of them."""
+def _boxed(algebra: Algebra, kind: Kind, name: str, low: Any, high: Any, narrow: bool = True) -> Signomial:
+    """What a box says of something: a number where it is one in all boxes. **Arguments:** `narrow`: as of `Algebra`."""
     if (low == high).all():
         return number(low)
     value = algebra.atom(kind, (), low, high, name)
-    algebra.narrow.add(len(algebra.atoms) - 1)
+    if narrow:
+        algebra.narrow.add(len(algebra.atoms) - 1)
     return value
 
 

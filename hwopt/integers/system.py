@@ -37,7 +37,8 @@ class Integer:
     tried too; `sided`: of a shape, whether both integers beside a relaxed value are tried; `stepped`: of a shape, whether bounds
     say little until it is a point; `late`: of a shape, whether a dive rounds it when the rest of the shape is known; `near`,
     `rounding`: how many values next to a wanted one are tried where nothing is bounded, and whether only those above (1) or
-    below (-1).
+    below (-1); `sloped`: whether programmes of boxes trade it for other things, as they do what is continuous, also where all
+    that stands beside it is known by its range: it stays wide until the rest is a point.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Integer:
     late: bool = False
     near: int = 1
     rounding: int = 0
+    sloped: bool = False
 
     @property
     def ends(self) -> tuple[int, int]:
