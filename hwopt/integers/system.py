@@ -143,6 +143,11 @@ class System:
         return tuple(each.name for each in self.coordinates if each.role is Role.count)
 
     @cached_property
+    def late(self) -> tuple[int, ...]:
+        """Columns of the late coordinates that are free."""
+        return tuple(c for c, each in enumerate(self.coordinates) if each.late and each.ends[0] < each.ends[1])
+
+    @cached_property
     def quantities(self) -> dict[str, Product]:
         """Products with a name of their own."""
         return {r.name: r for r in self.relations if isinstance(r, Product) and r.name}

@@ -29,6 +29,9 @@ _NEAR = 2.0
 WIDTH = 96
 """Boxes that a dive keeps."""
 
+BEAM = 12
+"""Boxes that are halved down to designs at a time."""
+
 
 def dive(work: Search, boxes: Boxes) -> None:
     """Look for good designs: all else rounded, then the lattice's counts branched alone.
@@ -38,7 +41,7 @@ def dive(work: Search, boxes: Boxes) -> None:
     lattice = work.lattice
     counts = [lattice.at[name] for name in lattice.counts]
     boxes = work.fresh(apart(lattice, boxes))
-    late = {c for c, each in enumerate(lattice.coordinates) if each.late and (boxes.low[:, c] < boxes.high[:, c]).any()}
+    late = {column for column in lattice.late if (boxes.low[:, column] < boxes.high[:, column]).any()}
     for held in (set(counts) | late, set(counts)) if late else (set(counts),):
         if not len(boxes):
             return
@@ -143,7 +146,7 @@ def best_of_kinds(lattice: System, boxes: Boxes, lower: np.ndarray) -> np.ndarra
 def climb(work: Search) -> None:
     """Look beside the best design, at other kinds, other shapes, and both, until none of these finds anything better."""
     steps = (of_one_shape, of_other_shapes, of_other_kinds)
-    if any(each.late and each.ends[0] < each.ends[1] for each in work.lattice.coordinates):
+    if work.lattice.late:
         steps = (of_one_plan, *steps)
     left = list(steps)
     while left and work.result.point is not None:
@@ -160,7 +163,7 @@ def narrow(work: Search, boxes: Boxes) -> None:
     while len(boxes):
         known = work.bound(boxes)
         alive = np.flatnonzero(np.isfinite(known.lower) & (known.lower < work.cutoff) & ~boxes.points)
-        best = alive[np.argsort(known.lower[alive], kind="stable")][:CANDIDATES]
+        best = alive[np.argsort(known.lower[alive], kind="stable")][:BEAM]
         if not len(best):
             return
         boxes = work.fresh(work.split(boxes[best]).pieces)
