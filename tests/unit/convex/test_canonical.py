@@ -18,7 +18,7 @@ from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme, draft
 from hwopt.convex.interior_point import Status, solve
 from hwopt.convex.reader import read
-from hwopt.convex.signomial import Algebra
+from hwopt.convex.signomial import ONE, Algebra, number
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import System
@@ -390,3 +390,19 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
         assert (lower >= before - 1e-6).all()
         before = lower
     np.testing.assert_allclose(before, optima, atol=1e-7)
+
+
+def test_what_is_zero_at_a_node_weighs_nothing_there():
+    """Latencies are nanoseconds: what stands for zero may not be a picosecond."""
+    algebra = Algebra()
+    x = algebra.variable("x", 0.1, 10.0)
+    wait = algebra.hull(np.array([0.0, 1e-9]), np.array([0.0, 5e-9]))
+    share = algebra.over(algebra.plus(algebra.times(number(1e13), wait), ONE), algebra.times(number(1e5), x))
+    programme = draft(algebra, x, {"waits": share}).programme(2)
+    found = solve(programme.structure, programme.numbers)
+    assert (found.status == Status.solved).all()
+    np.testing.assert_allclose(np.exp(found.objective + programme.constant), [0.1, 0.1 + 1e-5], rtol=2e-4)
+    at_most = algebra.lifted(algebra.plus(x, algebra.times(number(1e13), wait)))  # an atom of both
+    programme = draft(algebra, at_most, {}).programme(2)
+    found = solve(programme.structure, programme.numbers)
+    np.testing.assert_allclose(np.exp(found.objective + programme.constant), [0.1, 1e4 + 0.1], rtol=1e-6)

@@ -211,3 +211,17 @@ def test_a_maximum_is_lifted_only_where_it_may_not_be_positive():
     inside = np.array([0.7, 3.5])
     found, _ = value(both, algebra, [inside])
     np.testing.assert_allclose(np.ravel(found), np.minimum(inside - 1.0, np.sqrt(inside) - 1.0))
+
+
+def test_plain_terms_stay_beside_what_is_known_by_its_range():
+    """Switches by the port and optics by what leaves a rack: only the latter's price is known by its range."""
+    algebra = Algebra()
+    ports, size = (algebra.variable(name, 1.0, np.array([8.0, 64.0])) for name in ("ports", "size"))
+    algebra.narrow |= {0, 1}
+    leaving = algebra.extreme([algebra.minus(ONE, algebra.over(number(4.0), size)), ZERO], Kind.maximum)
+    optics = algebra.times(leaving, ports)
+    price = algebra.gathered(algebra.plus(algebra.times(number(5.0), ports), algebra.power(algebra.plus(optics, ONE), 2.0)))
+    ((name, _),) = next(iter(ports.terms))[:1] and [next(iter(ports.terms))[0]]
+    assert price.terms[((name, 1.0),)] == 5.0 and len(price.terms) < 4
+    assert [algebra.atoms[atom].kind for key in price.terms for atom, _ in key if atom != name] == [Kind.hull]
+    np.testing.assert_allclose(algebra.range(price)[0], [6.0, 6.0])

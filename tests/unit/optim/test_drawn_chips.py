@@ -11,8 +11,11 @@ import pytest
 import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
+from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import Piece
+from hwopt.optim.bounding import bounded
 from hwopt.optim.certified import values_of
+from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Outcome
 
 PLAN = {
@@ -63,6 +66,24 @@ def test_no_design_at_random_is_below_the_bound():
     holds = found.violation <= 1e-6
     assert holds.sum() > 100
     assert np.exp(found.objective[holds].min()) >= solution.certificate.lower_bound
+
+
+def test_no_box_that_holds_the_answer_is_bounded_above_it():
+    """Boxes of all plans and parts around it, read at once: what one of them leaves open must not weigh on another."""
+    problem, best, rng = question().problem(), answer(), np.random.default_rng(5)
+    lattice = lattice_of(problem)
+    point = lattice.point(values_of(best))
+    ends = np.array([each.ends for each in lattice.coordinates])
+    low, high = (np.tile(point, (64, 1)) for _ in range(2))
+    widened = rng.uniform(size=low.shape)
+    for end, limit in ((low, ends[:, 0]), (high, ends[:, 1])):
+        end[:] = np.where(widened < 0.3, limit, np.where(widened < 0.5, np.sqrt(end * limit).astype(int), end))
+    boxes, _ = lattice.propagate(Boxes(low, high))
+    assert len(boxes) == 64
+    with jax.enable_x64(True):
+        lower = bounded(Programmes(problem, lattice), boxes).lower
+    assert lower.max() <= np.log(best.objective) + 1e-6
+    assert np.sort(lower)[-4:].min() >= np.log(best.objective) - 0.1  # and the narrow ones are no empty words
 
 
 def test_units_left_on_are_whole():
