@@ -52,7 +52,8 @@ _CHOICES = CHOICES | {
     "tokens": "of the whole run, where no loss is asked for",
     "global_batch": "sequences a step, where no loss is asked for",
     "batch_ramp": "batches that the run starts with, and until how many of its tokens: 1024@0.25T,2048@2.8T,4096; where a loss is "
-    "asked for until which share of them, 1024@2%,2048, and batches in proportion to the last; default that of the workload, else none",
+    "asked for until which share of them, 1024@2%,2048, and batches in proportion to the last; "
+    "default that of the workload, else none",
 }
 
 _PLAN = ("tp", "cp", "pp", "virtual_stages", "micro_batch", "zero", "fullest_stage", "last_stage")
@@ -118,8 +119,8 @@ class TrainingQuestion(MachineQuestion):
             return self.global_batch
         if self._learns and not all(ramp.of_run):
             raise UserError(
-                f"batch_ramp = {self.batch_ramp or own!r}: {self.name} chooses how many tokens there are: say in shares of them how "
-                f"long batches are kept, such as {ramp.batches[0]}@10%"
+                f"batch_ramp = {self.batch_ramp or own!r}: {self.name} chooses how many tokens there are: say in shares of them "
+                f"how long batches are kept, such as {ramp.batches[0]}@10%"
             )
         (usual,) = (field.default for field in fields(self) if field.name == "global_batch")
         if not self.batch_ramp or ramp.last is None or self.global_batch not in (usual, ramp.last):

@@ -39,7 +39,8 @@ class StatedRamp(NamedTuple):
         for before, after in pairwise(batches):
             if before >= after:
                 raise UserError(
-                    f"batch_ramp: {after:,} sequences behind {before:,}: batches grow, up to the last, {batches[-1]:,}; write {EXAMPLE}"
+                    f"batch_ramp: {after:,} sequences behind {before:,}: batches grow, up to the last, {batches[-1]:,}; write "
+                    f"{EXAMPLE}"
                 )
         ends = [end if share else end / tokens for end, share in zip(self.ends, self.of_run, strict=True)]
         for i, (before, after) in enumerate(pairwise(ends)):
@@ -50,8 +51,8 @@ class StatedRamp(NamedTuple):
                 )
         if ends[-1] >= 1.0:
             raise UserError(
-                f"batch_ramp: its last batch begins after {ends[-1] * tokens:.4g} tokens, and the run has {tokens:.4g}: shorten the ramp, "
-                f"or state it in shares of the run, such as {self.batches[0]}@10%"
+                f"batch_ramp: its last batch begins after {ends[-1] * tokens:.4g} tokens, and the run has {tokens:.4g}: shorten "
+                f"the ramp, or state it in shares of the run, such as {self.batches[0]}@10%"
             )
         shares = [after - before for before, after in pairwise([0.0, *ends])]
         return BatchRamp(leaf([each / batches[-1] for each in self.batches]), leaf(shares))
@@ -82,18 +83,25 @@ def stated_ramp(text: str) -> StatedRamp | None:
     for stage in stages:
         batch, at, end = stage.partition("@")
         if not at:
-            raise UserError(f"batch_ramp: {stage!r} says no end: write BATCH@TOKENS, such as {EXAMPLE}; only the last has none")
+            raise UserError(
+                f"batch_ramp: {stage!r} says no end: write BATCH@TOKENS, such as {EXAMPLE}; only the last has none"
+            )
         pairs.append((_batch(batch), _end(end)))
-    batches, ends = zip(*pairs, strict=True)
-    return StatedRamp(batches, *zip(*ends, strict=True), _batch(last) if last else None)
+    batches, ends = [batch for batch, _ in pairs], [end for _, end in pairs]
+    numbers, of_run = tuple(number for number, _ in ends), tuple(share for _, share in ends)
+    return StatedRamp(tuple(batches), numbers, of_run, _batch(last) if last else None)
 
 
 def _batch(text: str) -> int:
     text = text.strip()
     if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"batch_ramp: {text!r} is no batch: write sequences a step, a whole number such as 1024 ({EXAMPLE})")
+        raise UserError(
+            f"batch_ramp: {text!r} is no batch: write sequences a step, a whole number such as 1024 ({EXAMPLE})"
+        )
     if int(text) > LARGEST_BATCH:
-        raise UserError(f"batch_ramp: a batch of {text} sequences; at most {LARGEST_BATCH:,}: it counts sequences, not tokens")
+        raise UserError(
+            f"batch_ramp: a batch of {text} sequences; at most {LARGEST_BATCH:,}: it counts sequences, not tokens"
+        )
     return int(text)
 
 
@@ -102,7 +110,8 @@ def _end(text: str) -> tuple[float, bool]:
     found = _END.fullmatch(text.strip())
     if found is None or float(found[1]) <= 0.0:
         raise UserError(
-            f"batch_ramp: {text.strip()!r} is no number of tokens: write where the stage ends, such as 0.25T, 300B, 2.5e11 or 10% of the run"
+            f"batch_ramp: {text.strip()!r} is no number of tokens: write where the stage ends, such as 0.25T, 300B, "
+            "2.5e11 or 10% of the run"
         )
     suffix = found[2]
     if suffix == "%":

@@ -102,8 +102,8 @@ def training_run(
     if ramp is not None and ramp.last is not None:
         if batch_ramp is not None and global_batch not in (None, ramp.last):
             raise UserError(
-                f"batch_ramp = {batch_ramp!r} ends with {ramp.last:,} sequences, and the global batch is {global_batch:,.12g}: state "
-                "the last batch once"
+                f"batch_ramp = {batch_ramp!r} ends with {ramp.last:,} sequences, and the global batch is {global_batch:,.12g}: "
+                "state the last batch once"
             )
         global_batch = ramp.last if global_batch is None else global_batch
     length = _pick(sequence_length, "sequence_length", entry, lambda: _length_of_config(name), least=1.0)

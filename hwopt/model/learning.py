@@ -209,8 +209,9 @@ def equivalent_batch(law: LossLaw, shares: Array, batches_tokens: Array) -> Scal
     early ones more, where the critical batch is small. With it `tokens_with_batch` is `ramped` exactly where b = 0; with b > 0
     the loss's part in the growth of the critical batch is left out, which counts a growing batch as too large.
 
-    **Arguments:** `shares` of the useful tokens by stage, adding up to 1. Those of all tokens processed stand for them: waste of a
-    tenth moves a share by a hundredth.
+    **Arguments:** `shares` of the useful tokens by stage, adding up to 1. Where those of all tokens processed stand for them, the
+    loss of a run is off by 1e-5 nat at last batches of 0.14 critical ones, 2e-4 at 0.7, 2e-3 at 5, of what a ramp gains there:
+    5e-4, 2e-3 and 9e-3 or more (15 T tokens, early batches of a tenth to a half).
     """
     reached = jnp.cumsum(shares) ** (1.0 - law.critical_token_exponent)
     return jnp.sum(batches_tokens * jnp.diff(reached, prepend=0.0))

@@ -55,8 +55,9 @@ def _(report: TrainingReport) -> list[Fact]:
     each, checkpoint = float(report.mean_time_between_failures_s), float(report.checkpoint_interval_s)
     failures = f"one in {pretty(each, 's')} ({_causes(report)}), a checkpoint every {pretty(checkpoint, 's', 3)}"
     stages = stage_parts(report)
-    ramp = [Fact("batch ramp", "stages by their share of the run's time (waits: for communication); rates, utilisation and power above are means over it", stages)]
-    return [*_machine(report, failures, f" ({report.mfu_convention})"), *(ramp if stages else [])]
+    words = "stages by their share of the run's time (waits: for communication); rates, utilisation and power are means over it"
+    ramp = [Fact("batch ramp", words, stages)] if stages else []
+    return [*_machine(report, failures, f" ({report.mfu_convention})"), *ramp]
 
 
 @conditions.register

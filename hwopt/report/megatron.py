@@ -197,8 +197,12 @@ def _ramp_notes(run: TrainingRun) -> list[str]:
     """What of a batch ramp is not in the arguments: --rampup-batch-size grows by one increment, not in stages."""
     if run.ramp is None:
         return []
-    batches = ", ".join(str(round(float(each) * float(run.global_batch_sequences))) for each in batch_quotients(run.ramp))
-    return [f"the batch ramp ({batches} sequences first) is yours to set: --rampup-batch-size grows by equal steps, not in stages"]
+    batches = ", ".join(
+        str(round(float(each) * float(run.global_batch_sequences))) for each in batch_quotients(run.ramp)
+    )
+    return [
+        f"the batch ramp ({batches} sequences first) is yours to set: --rampup-batch-size grows by equal steps, not in stages"
+    ]
 
 
 def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:

@@ -31,7 +31,12 @@ def stage_parts(report: TrainingReport) -> list[tuple[str, str, float]]:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     of_step = {"MFU": row["mfu"], "bubble": row["bubble_share"], "waits": row["exposed_share"]}
     shares = (f"{name} {100.0 * share:.1f} %" for name, share in of_step.items())
-    return f"{row['batch_sequences']:,.6g} a step", f"{_count(row['tokens'])} tokens", pretty(row["step_time_s"], "s"), *shares
+    return (
+        f"{row['batch_sequences']:,.6g} a step",
+        f"{_count(row['tokens'])} tokens",
+        pretty(row["step_time_s"], "s"),
+        *shares,
+    )
 
 
 def _aligned(cells: Sequence[str]) -> list[str]:
