@@ -32,7 +32,7 @@ _CHOICES = CHOICES | {
     "serving_precision": "of serving's GEMMs",
     "tokens": "of the training run",
     "global_batch": "sequences a training step",
-    "batch_ramp": "batches that training starts with, and until how many of its tokens: 1024@0.25T,2048",
+    "batch_ramp": "batches that training starts with, each until that many of its tokens: 1024@0.25T,2048",
     "served_tokens": "generated over the life of the service",
     "input_tokens": "of the mean prompt",
     "output_tokens": "of the mean answer",

@@ -51,9 +51,8 @@ _CHOICES = CHOICES | {
     "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
     "global_batch": "sequences a step, where no loss is asked for",
-    "batch_ramp": "batches that the run starts with, and until how many of its tokens: 1024@0.25T,2048@2.8T,4096; where a loss is "
-    "asked for until which share of them, 1024@2%,2048, and batches in proportion to the last; "
-    "default that of the workload, else none",
+    "batch_ramp": "batches that the run starts with, each until that many of its tokens (where a loss is asked for, per cent of "
+    "them): 1024@0.25T,2048@2.8T,4096; the last is the global batch; default the workload's ramp, else none",
 }
 
 _PLAN = ("tp", "cp", "pp", "virtual_stages", "micro_batch", "zero", "fullest_stage", "last_stage")

@@ -46,8 +46,8 @@ RUN = (
          field="sequence_length"),
     Flag("--checkpoint-interval-s", "seconds of work between saves (default: as many as lose least)", POSITIVE, None, TRAINING),
     Flag("--tokens", "tokens of the whole run (default: the workload's)", POSITIVE, None, TRAINING),
-    Flag("--batch-ramp", "batches that the run starts with, and until how many of its tokens: 1024@0.25T,2048@2.8T,4096, or until "
-         "which share of them: 1024@2%; the last is the global batch (default: the workload's; none)",
+    Flag("--batch-ramp", "batches that the run starts with, each until that many of its tokens (or per cent of them): 1024@0.25T,"
+         "2048@2.8T,4096; the last is the global batch (default: the workload's ramp; none)",
          Kind("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),
 )  # fmt: skip
 """Arguments of `catalog.training_run`."""
