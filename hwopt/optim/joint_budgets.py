@@ -67,7 +67,7 @@ class Allotment:
         budget = int(np.argmax(used.sum(axis=1)))
         wanted = self.wanted(used)[budget]
         width = self.high[budget] - self.low[budget]
-        member = int(np.argmax(np.where(width > _NARROW, used[budget], -1.0)))
+        member = int(np.argmax(np.where(width > _NARROW, used[budget] - self.low[budget], -1.0)))
         low, high = self.low[budget, member], self.high[budget, member]
         if high - low <= _NARROW:
             return []
@@ -82,13 +82,14 @@ class Allotment:
 class JointSearch:
     """The search of a portfolio under budgets of all its members; answers as `PartsSearch` does.
 
-    **Arguments:** `families` whose members' last budgets are those of all, whole; `best` list that holds them together; `bound`:
-    least of what was discarded; `open` boxes; `root`: the search in which each member may use all.
+    **Arguments:** `families` whose members' last budgets are those of all, whole; searches at `most`; `best` list that holds them
+    together; `bound`: least of what was discarded; `open` boxes; `root`: the search in which each member may use all.
     """
 
     families: Sequence[Family]
     budgets: Sequence[Budget]
     deadline: Deadline
+    most: int = MOST_SEARCHES
     best: Listed = field(default_factory=Listed)
     bound: float = math.inf
     open: list[Allotment] = field(default_factory=list)
@@ -130,7 +131,7 @@ class JointSearch:
         """Search until all is discarded, or time is over."""
         shape = len(self.budgets), len(self.families[0].asked)
         self.open = [Allotment(np.zeros(shape), np.ones(shape))]
-        while self.open and self.searches < MOST_SEARCHES and self.boxes < MOST_PROGRAMMES and not self.deadline.over:
+        while self.open and self.searches < self.most and self.boxes < MOST_PROGRAMMES and not self.deadline.over:
             box = min(self.open, key=lambda each: each.floor)
             if box.floor > self.best.value / (1.0 + JOINT_GAP):
                 self._replace(box, [])
