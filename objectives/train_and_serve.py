@@ -53,6 +53,10 @@ class TrainAndServe(MachineQuestion):
                 peak power of both         <= power_budget_w
                 and whatever else of `MachineQuestion` is limited; both plans fit
 
+    It is no `portfolio` of two: hardware of any size and drawn chips are continuous parts, of which members of a portfolio share
+    the clock alone, and sweeps, frontiers, sensitivities and promises take one problem. The same of a chip as sold, in whole
+    parts, with recomputation and memory pools to choose, is a `portfolio` with `capex_budget_usd` and `power_budget_w` for both.
+
     Defaults: Llama-3.1-70B on 15 T tokens in 60 days, then a trillion tokens of answers (2,048 tokens in, 512 out), the first
     token within 1 s and the others every 30 ms, 100 requests a second, 30 MW at the meter for both machines.
     """
