@@ -2,6 +2,7 @@
 
 ```toml
 chip = "h100-sxm"                    # what stands first is the same for all: chip, site, fabric, cooling, prices ...
+capex_budget_usd = 1e8               # and budgets here are on all members' machines together: capital, peak power
 
 [members.foundation]
 question = "train_cost"              # a question of one workload, its fields in SI units as of its flags
@@ -35,6 +36,9 @@ SHARED = (
     "chip", "free", "site", "sites", "fabric", "cooling", "reliability", "recovery", "storage", "operation", "prices", "constants",
 )  # fmt: skip
 """Fields of a question that are the same for all members."""
+
+TOGETHER = ("capex_budget_usd", "power_budget_w")
+"""Budgets that may stand above the members too: then on what all of their machines come to."""
 
 NOT_SHARED_YET = ("design", "technology", "memory", "pool", "lines")
 """Fields of a machine that members cannot have: a drawn chip, or what only one of them would pay for."""
@@ -79,10 +83,10 @@ def read_list(path: str | Path) -> tuple[dict[str, Any], tuple[Listed, ...]]:
     table = read_toml(where)
     shared = {key: value for key, value in table.items() if key != "members"}
     for key in shared:
-        if key in _fields_of(*(each.kind for each in QUESTIONS.values())) and key not in SHARED:
+        if key in _fields_of(*(each.kind for each in QUESTIONS.values())) and key not in (*SHARED, *TOGETHER):
             raise UserError(f"{where}: '{key}' is of one member: write it in its table, [members.NAME]")
-        if key not in SHARED:
-            raise UserError(f"{where}: unknown key '{key}': {suggest(key, (*SHARED, 'members'))}")
+        if key not in (*SHARED, *TOGETHER):
+            raise UserError(f"{where}: unknown key '{key}': {suggest(key, (*SHARED, *TOGETHER, 'members'))}")
     shared = {key: _value(f"{where}: {key}", TrainCost, key, value) for key, value in shared.items()}
     if shared.get("free", "none") not in ("none", "clock"):
         raise UserError(f"{where}: free = {shared['free']!r}: members share a chip as it is sold; write none or clock")

@@ -3,11 +3,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hwopt.design.portfolio import Member, Portfolio, parts_of
-from hwopt.design.problem import Problem
+from hwopt.design.metrics import metric
+from hwopt.design.portfolio import Member, Portfolio, jointly, parts_of
+from hwopt.design.problem import Budget, Problem
 from hwopt.errors import UserError, suggest
-from objectives.machine import CHOICES
-from objectives.member_list import SHARED, Listed, read_list
+from hwopt.units import pretty
+from objectives.machine import BUDGETS, CHOICES, NO_LIMIT
+from objectives.member_list import SHARED, TOGETHER, Listed, read_list
 
 EXAMPLE = Path(__file__).with_name("portfolio.toml")
 """The list that is asked about where none is named: a model is trained, another served, a third trained on."""
@@ -27,6 +29,9 @@ _OVERRIDING = (
 
 _MEANINGS = {name: f"{CHOICES[name]}; default as the list says" for name in _OVERRIDING} | {
     "members": "a TOML file of the list: what all share, then a table [members.NAME] for each; default an example of three",
+    "capex_budget_usd": "at most, capital cost of all members' machines together (USD); default as the list says, else no limit",
+    "power_budget_w": "at most, power of all of them at the meter with every chip at full load (W); default as the list says, "
+    "else no limit",
     "only": "one member alone, by its name, as a question of its own: for any command; default all",
 }
 
@@ -38,6 +43,8 @@ class PortfolioQuestion:
     minimise    sum over members of weight x cost: runs x cost of a run, served tokens x cost of a token
     over        parts that all share (chip by choice, clock, NICs of a server, chips in a rack); chips and plan of each member
     subject to  each member's own deadlines and budgets, as of its question (`train_cost`, `serve_cost`)
+                capital cost of all members' machines         <= capex_budget_usd
+                peak facility power of all of them together   <= power_budget_w
 
     A cluster is bought for each member, of the same parts: see `hwopt.design.portfolio`. The list is a TOML file
     (`objectives.member_list`).
@@ -55,6 +62,8 @@ class PortfolioQuestion:
     operation: str = ""
     prices: str = ""
     constants: str = ""
+    capex_budget_usd: float = NO_LIMIT
+    power_budget_w: float = NO_LIMIT
 
     name: ClassVar[str] = "portfolio"
     meanings: ClassVar[Mapping[str, str]] = _MEANINGS
@@ -65,10 +74,17 @@ class PortfolioQuestion:
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.name in SHARED}
         return shared | {name: value for name, value in own.items() if value}, members
 
+    def _together(self, shared: dict[str, Any]) -> tuple[Budget, ...]:
+        """Budgets on what all members use, taken out of what they share; flags before the file."""
+        stated = {name: shared.pop(name, NO_LIMIT) for name in TOGETHER}
+        limits = {name: own if (own := getattr(self, name)) != NO_LIMIT else stated[name] for name in TOGETHER}
+        return tuple(Budget(name, metric(BUDGETS[name]), limit) for name, limit in limits.items() if limit != NO_LIMIT)
+
     def problem(self) -> Problem:
         """The question of the member that is asked alone."""
         shared, members = self._read()
         if self.only:
+            self._together(shared)
             return self._member(shared, members).problem
         names = ", ".join(each.name for each in members)
         raise UserError(
@@ -79,16 +95,24 @@ class PortfolioQuestion:
     def portfolio(self) -> Portfolio | None:
         """The list in mathematics; None where one member is asked alone."""
         shared, members = self._read()
+        together = self._together(shared)
         if self.only:
             self._member(shared, members)
             return None
         stated = tuple(_stated(each, shared) for each in members)
+        stated = tuple(replace(each, problem=jointly(each.problem, together)) for each in stated)
+        within = ", ".join(f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in together)
         names = ", ".join(
             f"{each.name} ({each.fields.get('workload', each.asked(shared).workload)})" for each in members
         )
         chip = stated[0].problem.provenance.records["chip"].slug
         return Portfolio(
-            self.name, f"One machine's parts for {len(stated)} workloads: {names}; {chip} as sold", "USD", stated
+            self.name,
+            f"One machine's parts for {len(stated)} workloads: {names}; {chip} as sold"
+            + (f"; all together within {within}" if within else ""),
+            "USD",
+            stated,
+            together,
         )
 
     def _member(self, shared: Mapping[str, Any], members: tuple[Listed, ...]) -> Member:

@@ -32,6 +32,7 @@ _CHOICES = CHOICES | {
     "serving_precision": "of serving's GEMMs",
     "tokens": "of the training run",
     "global_batch": "sequences a training step",
+    "batch_ramp": "batches that training starts with, each until that many of its tokens: 1024@0.25T,2048",
     "served_tokens": "generated over the life of the service",
     "input_tokens": "of the mean prompt",
     "output_tokens": "of the mean answer",
@@ -52,6 +53,10 @@ class TrainAndServe(MachineQuestion):
                 peak power of both         <= power_budget_w
                 and whatever else of `MachineQuestion` is limited; both plans fit
 
+    It is no `portfolio` of two: hardware of any size and drawn chips are continuous parts, of which members of a portfolio share
+    the clock alone, and sweeps, frontiers, sensitivities and promises take one problem. The same of a chip as sold, in whole
+    parts, with recomputation and memory pools to choose, is a `portfolio` with `capex_budget_usd` and `power_budget_w` for both.
+
     Defaults: Llama-3.1-70B on 15 T tokens in 60 days, then a trillion tokens of answers (2,048 tokens in, 512 out), the first
     token within 1 s and the others every 30 ms, 100 requests a second, 30 MW at the meter for both machines.
     """
@@ -61,6 +66,7 @@ class TrainAndServe(MachineQuestion):
     serving_precision: str = "fp8"
     tokens: float = 15e12
     global_batch: float = 2048.0
+    batch_ramp: str = ""
     sequence_length: float = 8192.0
     served_tokens: float = 1e12
     input_tokens: float = 2048.0
@@ -89,7 +95,7 @@ class TrainAndServe(MachineQuestion):
     def _stated(self, continuous: bool) -> Problem:
         same = self._fields("workload", "chip", "design", "technology", "memory", "free", "site", "fabric", "sites", "cooling",
                             "reliability", "recovery", "storage", "operation", "prices", "constants", "chip_volume")  # fmt: skip
-        trained = self._fields("stack", "precision", "tokens", "global_batch", "sequence_length")
+        trained = self._fields("stack", "precision", "tokens", "global_batch", "batch_ramp", "sequence_length")
         served = self._fields("input_tokens", "output_tokens", "requests_per_s")
         training = TrainCost(**same, **trained)._stated(continuous)
         serving = ServeCost(**same, **served, stack=self.serving_stack, precision=self.serving_precision)._stated(

@@ -1,7 +1,7 @@
 """What all questions about training share: the run, the budgets on it, the default space."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import equinox as eqx
@@ -51,6 +51,8 @@ _CHOICES = CHOICES | {
     "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
     "global_batch": "sequences a step, where no loss is asked for",
+    "batch_ramp": "batches that the run starts with, each until that many of its tokens (where a loss is asked for, per cent of "
+    "them): 1024@0.25T,2048@2.8T,4096; the last is the global batch; default the workload's ramp, else none",
 }
 
 _PLAN = ("tp", "cp", "pp", "virtual_stages", "micro_batch", "zero", "fullest_stage", "last_stage")
@@ -75,6 +77,7 @@ class TrainingQuestion(MachineQuestion):
     recompute: str = ""
     tokens: float = 15.6e12
     global_batch: float = 2048.0
+    batch_ramp: str = ""
     sequence_length: float = 8192.0
     checkpoint_interval_s: float = 0.0
     time_budget_s: float = NO_LIMIT
@@ -104,22 +107,42 @@ class TrainingQuestion(MachineQuestion):
             raise UserError(f"local_steps = {steps:g} must be an integer, and more than 1 only between 2 sites or more")
         return np.asarray(steps, np.float64)
 
+    def _batch(self) -> float:
+        """The global batch: the last of the ramp where that names it.
+
+        **Raises:** `UserError` where both are stated and differ, and for a ramp in tokens where tokens are free.
+        """
+        own = catalog.entry_ramp(self.workload)
+        ramp = catalog.stated_ramp(self.batch_ramp or own)
+        if ramp is None:
+            return self.global_batch
+        if self._learns and not all(ramp.of_run):
+            raise UserError(
+                f"batch_ramp = {self.batch_ramp or own!r}: {self.name} chooses how many tokens there are: say in shares of them "
+                f"how long batches are kept, such as {ramp.batches[0]}@10%"
+            )
+        (usual,) = (field.default for field in fields(self) if field.name == "global_batch")
+        if not self.batch_ramp or ramp.last is None or self.global_batch not in (usual, ramp.last):
+            return self.global_batch  # two that differ are refused where the run is stated
+        return float(ramp.last)
+
     @property
     def _learns(self) -> bool:
         """Whether loss counts."""
         return self.minimised == "loss" or self.loss_budget != NO_LIMIT
 
-    def _workload_variables(self, model: Transformer) -> tuple[Variable, ...]:
+    def _workload_variables(self, model: Transformer, batch: float) -> tuple[Variable, ...]:
         """The batch next to the one asked for; where loss counts, tokens and the batch's size are free, perhaps the shape."""
         if not self._learns:
-            low, high = (1 - BATCH_ROOM) * self.global_batch, (1 + BATCH_ROOM) * self.global_batch
+            low, high = (1 - BATCH_ROOM) * batch, (1 + BATCH_ROOM) * batch
             return (variable("global_batch_sequences", low, high),)
         shape = (width(model), KNOWN["layers"]) if self.shape_is_free else ()
         return (variable("global_batch_sequences", 64.0, 65536.0), KNOWN["tokens"], *shape)
 
     def _stated(self, continuous: bool) -> Problem:
-        stated = self._fields("sequence_length", "global_batch", "precision", "tokens", "law", "checkpoint_interval_s")
-        run = catalog.training_run(self.workload, **stated)
+        stated = self._fields("sequence_length", "precision", "tokens", "law", "checkpoint_interval_s")
+        batch = self._batch()
+        run = catalog.training_run(self.workload, **stated, global_batch=batch, batch_ramp=self.batch_ramp or None)
         cluster = self._machine(continuous, pool=self.pool or None, lines=self.lines or None)
         plan = catalog.plan(
             run,
@@ -150,7 +173,7 @@ class TrainingQuestion(MachineQuestion):
                 *_chosen(("recompute",), self.recompute, usual),
                 *_chosen(tiers, self.offload, usual),
                 *degrees,
-                *self._workload_variables(run.model),
+                *self._workload_variables(run.model, batch),
             ),
             budgets=budgets,
             template=template,
@@ -161,6 +184,8 @@ class TrainingQuestion(MachineQuestion):
         """The question as a sentence."""
         asked = "as many tokens as it takes" if self._learns else f"{self.tokens:.3g} tokens"
         model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
+        ramp = self.batch_ramp or catalog.entry_ramp(self.workload)
+        asked += "" if ramp in ("", catalog.NO_RAMP) else f", batches {ramp}"
         return f"{self.aim}: {model}, {asked}, {self._within(budgets, continuous)}"
 
     def _records(self) -> dict[str, catalog.Record]:

@@ -1,5 +1,7 @@
 """The catalogue: data files with sources as modules of the model. The one place where floats become arrays."""
 
+from hwopt.catalog.batch_ramps import NONE as NO_RAMP
+from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.calibrations import (
     CALIBRATED,
     LITERATURE,
@@ -37,13 +39,14 @@ from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
 from hwopt.catalog.silicon import chip_project, project_records
-from hwopt.catalog.workloads import loss_law, training_run, transformer
+from hwopt.catalog.workloads import entry_ramp, loss_law, training_run, transformer
 
 __all__ = [
     "BENCHMARK",
     "CALIBRATED",
     "LITERATURE",
     "MODES",
+    "NO_RAMP",
     "OTHERS",
     "PRODUCTION",
     "SPEED_OF_LIGHT",
@@ -59,6 +62,7 @@ __all__ = [
     "cooling",
     "default_cooling",
     "default_stack",
+    "entry_ramp",
     "export_rule",
     "fabric_tiers",
     "facility",
@@ -89,6 +93,7 @@ __all__ = [
     "software_family",
     "sources_of",
     "stack",
+    "stated_ramp",
     "storage",
     "topology",
     "training_run",

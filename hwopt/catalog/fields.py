@@ -149,7 +149,7 @@ ENTRIES: Mapping[str, Entry] = {
     "workloads": _entry(
         "workload",
         Transformer,
-        optional_texts="family parameter_count_reason",
+        optional_texts="family parameter_count_reason batch_ramp",
         numbers={"sequence_length": "token"},
         optional=keys(TrainingRun)
         | _by_unit({"1": "year", "token": "context_length", "parameter": "parameters active_parameters"}),

@@ -10,6 +10,7 @@ from hwopt.arguments import check_kinds
 from hwopt.catalog.load import leaf
 from hwopt.errors import UserError, suggest
 from hwopt.plan import OFFLOADED, Plan, stage_layers
+from hwopt.workload.ramp import batch_quotients
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import MATRIX_TILE, Transformer, splits_heads, splits_tiles, tensor_degrees
 
@@ -260,15 +261,18 @@ def _check_sites(sites: int, split: int, dp: int, experts: int, local_steps: int
 
 
 def _check_batch(workload: TrainingRun, pp: int, dp: int, chunks: int, micro_batch: int) -> None:
-    batch = round(float(workload.global_batch_sequences))
-    if batch % (dp * micro_batch):
-        raise UserError(
-            f"plan: dp x micro_batch = {dp} x {micro_batch} does not divide the global batch of {batch} sequences"
-            + (f"; the batch must be at least {dp * micro_batch}" if batch < dp * micro_batch else "")
-        )
-    micro_batches = batch // (dp * micro_batch)
-    if chunks > 1 and micro_batches < pp:
-        raise UserError(
-            f"plan: an interleaved schedule needs at least pp={pp} micro-batches a replica; the batch of {batch} gives "
-            f"{micro_batches}"
-        )
+    last = round(float(workload.global_batch_sequences))
+    early = [round(float(each) * last) for each in batch_quotients(workload.ramp)]
+    for batch in (last, *early):
+        what = "global batch" if batch == last else "batch ramp's stage"
+        if batch % (dp * micro_batch):
+            raise UserError(
+                f"plan: dp x micro_batch = {dp} x {micro_batch} does not divide the {what} of {batch} sequences"
+                + (f"; the batch must be at least {dp * micro_batch}" if batch < dp * micro_batch else "")
+            )
+        micro_batches = batch // (dp * micro_batch)
+        if chunks > 1 and micro_batches < pp:
+            raise UserError(
+                f"plan: an interleaved schedule needs at least pp={pp} micro-batches a replica; the {what} of {batch} gives "
+                f"{micro_batches}"
+            )

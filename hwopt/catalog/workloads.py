@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
 from hwopt.catalog.huggingface import config_length, read_config, shape_of_config
 from hwopt.catalog.load import built, is_path, leaf, positive, supported
@@ -80,6 +81,7 @@ def training_run(
     input_bytes_per_token: float | None = None,
     law: str | Path = "chinchilla-epoch",
     checkpoint_interval_s: float = 0.0,
+    batch_ramp: str | None = None,
 ) -> TrainingRun:
     """A training run of a workload.
 
@@ -89,11 +91,21 @@ def training_run(
     stock of public text by default; `causal_fraction` of the scores computed; `trainable_fraction` of the weights;
     `routing_imbalance` busiest expert rank over mean; `input_bytes_per_token` read from storage (4 as token numbers; a 16 x 16
     patch of pixels 768); `law`: how loss follows from parameters, tokens and batch;
-    `checkpoint_interval_s` of work between saves, 0: as many as lose least.
+    `checkpoint_interval_s` of work between saves, 0: as many as lose least; `batch_ramp`: batches before that one, and until how
+    many tokens each is kept (`1024@0.25T,2048@2.8T,4096`, see `batch_ramps.stated_ramp`), the entry's by default, in proportion to
+    its last batch, `none` for none.
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
     shape, entry = transformer(name), _stated(name)
+    ramp = stated_ramp(entry_ramp(name) if batch_ramp is None else batch_ramp)
+    if ramp is not None and ramp.last is not None:
+        if batch_ramp is not None and global_batch not in (None, ramp.last):
+            raise UserError(
+                f"batch_ramp = {batch_ramp!r} ends with {ramp.last:,} sequences, and the global batch is {global_batch:,.12g}: "
+                "state the last batch once"
+            )
+        global_batch = ramp.last if global_batch is None else global_batch
     length = _pick(sequence_length, "sequence_length", entry, lambda: _length_of_config(name), least=1.0)
     usual = lambda: max(1.0, round(_TOKENS_PER_STEP / length))
     batch = _pick(global_batch, "global_batch_sequences", entry, usual)
@@ -128,8 +140,14 @@ def training_run(
         model=shape,
         law=loss_law(law),
         gemm_precision=leaf([float(each == place) for each in PRECISIONS]),
+        ramp=None if ramp is None else ramp.of(ramp.last or batch, total),
         **{field: leaf(value) for field, value in numbers.items()},
     )
+
+
+def entry_ramp(name: str | Path) -> str:
+    """The batch ramp that a workload states, as text; empty where it states none."""
+    return ", ".join(_stated(name).words("batch_ramp"))
 
 
 def _stated(name: str | Path) -> Record:

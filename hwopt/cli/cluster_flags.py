@@ -1,7 +1,7 @@
 """Flags of a workload on a cluster of stated size, and the modes that have them."""
 
 from hwopt.cli.flags import Flag, Modes
-from hwopt.cli.kinds import INTEGER, NOT_NEGATIVE, POSITIVE, SHARE, TEXT, one_of
+from hwopt.cli.kinds import INTEGER, NOT_NEGATIVE, POSITIVE, SHARE, TEXT, Kind, one_of
 
 TRAINING = Modes(("train",), "training")
 SERVICE = Modes(("serve", "prefill", "decode"), "a service")
@@ -46,6 +46,9 @@ RUN = (
          field="sequence_length"),
     Flag("--checkpoint-interval-s", "seconds of work between saves (default: as many as lose least)", POSITIVE, None, TRAINING),
     Flag("--tokens", "tokens of the whole run (default: the workload's)", POSITIVE, None, TRAINING),
+    Flag("--batch-ramp", "batches that the run starts with, each until that many of its tokens (or per cent of them): 1024@0.25T,"
+         "2048@2.8T,4096; the last is the global batch (default: the workload's ramp; none)",
+         Kind("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),
 )  # fmt: skip
 """Arguments of `catalog.training_run`."""
 

@@ -17,8 +17,8 @@ EXPORTS = ("megatron",)
 
 FLAGS = (
     *(replace(each, needed=False) if each.name == "--chip" else each for each in CLUSTER),
-    Flag("--objective", "metric to make least: step_time_s (default), run_cost_usd, ...; of a service cost_per_token_usd "
-         "(default), ...", TEXT),
+    Flag("--objective", "metric to make least: step_time_s (default; run_time_s of a batch ramp), run_cost_usd, ...; of a service "
+         "cost_per_token_usd (default), ...", TEXT),
     Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
          SETTINGS, modes=TRAINING),
     Flag("--top", "how many of the next best plans to list", integer(most=1000), 5),

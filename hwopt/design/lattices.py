@@ -25,6 +25,7 @@ from hwopt.design.machine_parts import (
 from hwopt.design.model_shape import SHAPE_WORDS, shape_integers, shape_relations
 from hwopt.design.problem import Problem
 from hwopt.design.variables import SERVE, Ranges, Variable, count_of
+from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relations import Allowed, Divides, Lookup, Product, Relation, When, at_least, at_most
 from hwopt.integers.system import Integer, Look, Piece, Role, System, integer
@@ -128,7 +129,7 @@ def _training_system(ranges: Ranges) -> System:
         Product(("tp", "groups"), (), *of("scale_up_domain"), name="scale_up_domain", follows="groups"),
         at_most(("pp", "virtual_stages"), most_chunks),  # embedding and head may fill a chunk each
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
-        When("virtual_stages", 2, Divides(("pp",), ("micro_batches",))),  # whole rounds of an interleaved schedule
+        *whole_rounds(run.ramp),
         Divides(("ep",), ("tp", "cp", "dp"), sites),  # whole sets of experts at each site
         Divides((), ("dp",), sites),
         Divides(("tp", "cp"), (), multiple=sequence),  # a sequence's tokens are split evenly
@@ -231,6 +232,7 @@ def _training_fixed(ranges: Ranges) -> list[str]:
     words += [f"{recompute} recomputation"] if recompute else []
     words += [f"{' and '.join(offloaded) or 'nothing'} offloaded"] if offloaded or all(tiers.values()) else []
     words += [f"the same replicas at each of {sites} sites"] if sites > 1 else []
+    words += [f"the stages of the batch ramp{ramp_words(run.ramp)}"] if run.ramp is not None else []
     return words
 
 

@@ -3,7 +3,8 @@
 **Which machine:** one chip, one rack, its NICs and clock, bought in the number that each workload needs: a cluster for each
 member, all of the same parts. That is what `train_and_serve` asks of two, and what lies between the sum of separate optima (parts
 of its own for each) and the best single machine (as many chips for all, one after the other): the second is one of these designs,
-the first leaves out that parts are the same. Members keep their deadlines and budgets; what they cost is added up.
+the first leaves out that parts are the same. Members keep their deadlines and budgets; what they cost is added up, and so is what
+they use of budgets for all of them.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from typing import Any, Protocol
 import equinox as eqx
 import numpy as np
 
-from hwopt.design.problem import Problem
+from hwopt.design.problem import Budget, Problem
 from hwopt.design.variables import Variable
 from hwopt.errors import UserError, suggest
 
 _OF_A_MEMBER = ("plan", "size", "lookup", "workload")
 """Categories of variables that each member has for itself; all others are parts."""
+
+OF_ALL = "_of_all"
+"""End of the name of a budget that a member shares with the others."""
 
 CONTINUOUS = ("clock_ratio",)
 """Parts that are no number of pieces, and may be chosen for several members at once."""
@@ -40,12 +44,16 @@ class Member:
 
 @dataclass(frozen=True)
 class Portfolio:
-    """Minimise the weighted sum of its members' objectives over parts that are the same for all, and a plan of each."""
+    """Minimise the weighted sum of its members' objectives over parts that are the same for all, and a plan of each.
+
+    **Arguments:** `budgets` on what all members use together: the last of each member's own, by `jointly`.
+    """
 
     name: str
     question: str
     unit: str
     members: tuple[Member, ...]
+    budgets: tuple[Budget, ...] = ()
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.members]
@@ -100,6 +108,13 @@ class Portfolio:
                     f"portfolio: '{name}' is no part that members share: {suggest(name, known)}; plans are bounded in the list, "
                     f"by member"
                 )
+
+
+def jointly(problem: Problem, budgets: Iterable[Budget]) -> Problem:
+    """A member's question with budgets of all members behind its own: it may use no more than all of them."""
+    shared = tuple(replace(each, name=each.name + OF_ALL) for each in budgets)
+    relaxation = None if problem.relaxation is None else jointly(problem.relaxation, budgets)
+    return replace(problem, budgets=(*problem.budgets, *shared), relaxation=relaxation)
 
 
 class Listing(Protocol):

@@ -8,6 +8,7 @@ import equinox as eqx
 
 from hwopt.model.cost import Spending
 from hwopt.model.footprint import Footprint
+from hwopt.model.ramp import Stages
 from hwopt.model.reliability import Interruptions
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
@@ -187,7 +188,11 @@ class Report(eqx.Module):
 
 
 class TrainingReport(Report):
-    """What a training run adds."""
+    """What a training run adds.
+
+    Where the batch grows, the step, its parts and memory are those of the last stage, which is the fullest; tokens a second,
+    utilisation, power, energy, carbon and money are means over the run.
+    """
 
     mfu_convention: ClassVar[str] = "causal: half the score matrix counts; recomputation counts in hfu only"
     margins_kind: ClassVar[type[Margins]] = TrainingMargins
@@ -199,6 +204,7 @@ class TrainingReport(Report):
     run_energy_j: Scalar = output("J", "energy at the meter over the run")
     run_carbon_kg: Scalar = output("kg", "carbon of the run, embodied share included")
     loss: Scalar = output("nat", "loss after the run")  # a token, by the run's loss law
+    stages: Stages | None = None  # where the batch grows
 
 
 class ServingReport(Report):

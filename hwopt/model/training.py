@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import cost, learning, machine, power, sites, work
-from hwopt.model.footprint import footprint
+from hwopt.model import cost, learning, machine, power, ramp, sites, work
+from hwopt.model.footprint import Footprint, Offloaded, footprint
 from hwopt.model.machine import Lifted, LiftedMargins
 from hwopt.model.maximum import Maximum
 from hwopt.model.pace import asked_core_share
@@ -12,7 +12,7 @@ from hwopt.model.parameters import chip_weights, splits
 from hwopt.model.reliability import failures
 from hwopt.model.report import TrainingMargins, TrainingReport
 from hwopt.model.roofline import fastest_seconds_per_flop
-from hwopt.model.schedule import step_time
+from hwopt.model.schedule import StepTime, step_time
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -29,28 +29,33 @@ def training_report(
     equivalent = learning.dense_equivalent_parameters(run.law, met, parameters)
     fresh_tokens = learning.repeated_tokens(run.law, run.unique_tokens, run.tokens / run.unique_tokens)
     batch_tokens = work.batch_tokens(run)
+    learnt_batch = batch_tokens if run.ramp is None else batch_tokens * _learnt_fraction(run)
     if given is None:
-        useful_tokens, enough = learning.effective_tokens(run.law, equivalent, fresh_tokens, batch_tokens), always
+        useful_tokens, enough = learning.effective_tokens(run.law, equivalent, fresh_tokens, learnt_batch), always
         lost = failures(run, cluster, it.stops, parameters, maximum)
     else:
         useful_tokens = given.useful_tokens
-        enough = learning.useful_margin(run.law, equivalent, useful_tokens, fresh_tokens, batch_tokens)
+        enough = learning.useful_margin(run.law, equivalent, useful_tokens, fresh_tokens, learnt_batch)
         lost = failures(run, cluster, it.stops, parameters, maximum, given.checkpoint_interval_s)
 
     part, here, local = sites.one_site(run, cluster, plan)
     active = machine.running(here, point, settles=given is None)
     weights = chip_weights(part.model, local)
-    memory, outside = footprint(part, local, cluster.stack, weights, maximum)
-    time = step_time(part, active, local, weights, outside, maximum)
 
-    tokens_per_s = batch_tokens / time.step_s
+    def step(stage: TrainingRun) -> tuple[tuple[Footprint, Offloaded], StepTime]:
+        held = footprint(stage, local, cluster.stack, weights, maximum)
+        return held, step_time(stage, active, local, weights, held[1], maximum)
+
+    steps = ramp.over_run(part, step)
+    (memory, outside), mean = steps.held, steps.mean
+    tokens_per_s = batch_tokens / mean.step_s
     model_flops = work.step_model_flops(run)
     executed_flops = model_flops + work.recompute_flops(run, plan, cluster.stack)
     # A product with 1/N: the slope of a quotient of 1e24 FLOP leaves float32 where cost is asked for its gradient. Energy follows
     # the arithmetic done, as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
     gemm_s = executed_flops * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
-    core_s = gemm_s * time.keeps.energy * asked_core_share(active.chip, point)
-    activity = power.Activity(*(part / time.step_s for part in (core_s, time.hbm_s, time.busy_s)))
+    core_s = gemm_s * mean.keeps.energy * asked_core_share(active.chip, point)
+    activity = power.Activity(*(part / mean.step_s for part in (core_s, mean.hbm_s, mean.busy_s)))
     # At the meter, N PUE IT: at full load the budget of a site, on average what the bill counts.
     average_w = it.pue * (cluster.chips * power.it_w(cluster, point, activity) + it.standing_w)
     useful_tokens_per_s = tokens_per_s * lost.goodput
@@ -62,20 +67,20 @@ def training_report(
     common = machine.outputs(
         it,
         run,
-        clock_ratio=active.chip.clock_ratio / time.keeps.slowdown,
+        clock_ratio=active.chip.clock_ratio / mean.keeps.slowdown,
         parameters=parameters,
         active_parameters=met,
         tokens_per_s=tokens_per_s,
-        useful_flops_per_s=model_flops / cluster.chips / time.step_s,
+        useful_flops_per_s=model_flops / cluster.chips / mean.step_s,
         executed_over_useful=executed_flops / model_flops,
         memory=memory,
-        breakdown=time.breakdown,
+        breakdown=steps.last.breakdown,
         margins=TrainingMargins(**machine.margins(it), **plan_margins, **lost.margins),
     )
     report = TrainingReport(
         **common,
-        step_time_s=time.step_s,
-        hidden_s=time.hidden_s,
+        step_time_s=steps.last.step_s,
+        hidden_s=steps.last.hidden_s,
         pool_per_chip_bytes=outside.total_bytes,
         power_w=average_w,
         spending=spending,
@@ -92,9 +97,16 @@ def training_report(
         run_energy_j=average_w * run_time,
         run_carbon_kg=kg_per_s * run_time,
         loss=learning.loss_apart(run.law, equivalent, useful_tokens, sites.replicas_apart(cluster, plan)),
+        stages=ramp.stages(run, steps, common["mfu"]),
     )
     keeps_up = always if given is None else jnp.log(lost.interval_s / lost.drain_s)
     return report, LiftedMargins(it.heat_margin, enough, keeps_up)
+
+
+def _learnt_fraction(run: TrainingRun) -> Scalar:
+    """The one batch that wastes as many tokens as a ramp, over its last batch."""
+    assert run.ramp is not None
+    return learning.equivalent_batch(run.law, ramp.shares(run.ramp), ramp.fractions(run.ramp))
 
 
 _NO_SHARE = 1e-30
@@ -109,10 +121,13 @@ def _plan_margins(
     **Arguments:** bytes of a chip's own memory and of its share of the pool; `lifted`: for a reader, which knows no infinite margin
     where it is open whether anything is offloaded.
     """
+    smallest = run.global_batch_sequences
+    if run.ramp is not None:
+        smallest = smallest * run.ramp.batch_fractions[0]
     taken = splits(run.model, plan, copies=cluster.sites.count) | {
         "memory": (cluster.chip.hbm_capacity_bytes, memory_bytes),
         "sites": (plan.dp, cluster.sites.count),
-        "batch": (run.global_batch_sequences, plan.dp * plan.micro_batch),
+        "batch": (smallest, plan.dp * plan.micro_batch),
         "context": (run.sequence_length, plan.cp),
     }
     share = pool_bytes / jnp.maximum(cluster.pool.capacity_bytes, 1.0)

@@ -73,7 +73,7 @@ def _(
 ) -> PlanSearch:  # fmt: skip
     if limits or disaggregate:
         raise UserError(f"{'limits' if limits else 'disaggregate'}: only a service has them, not a training run")
-    goal = metric_of(objective or "step_time_s", workload)
+    goal = metric_of(objective or ("step_time_s" if workload.ramp is None else "run_time_s"), workload)
     plans = training_plans.training_plans(workload, cluster, common)
     ranking = _Ranking(goal, plans, workload, cluster, attrgetter("step_time_s"))
     return ranking.search_all(alternatives, training_plans.scope(workload, cluster, plans.count, common))

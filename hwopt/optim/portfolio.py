@@ -22,78 +22,17 @@ from hwopt.optim.branching import SearchResult
 from hwopt.optim.certified import AGREES, Question, best_design, certified
 from hwopt.optim.choices import MOST_BRANCHES, group_of, grouped
 from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.joint_budgets import JointSearch
 from hwopt.optim.parts_search import Family, PartsSearch
+from hwopt.optim.portfolio_answer import JointUse, MemberAnswer, PortfolioSolution
 from hwopt.optim.programmes import CHOICE
 from hwopt.optim.shared_parts import Asked, Work
-from hwopt.optim.solution import Branch, Certificate, DesignValue, Fate, Outcome, Solution
+from hwopt.optim.solution import Branch, Certificate, Fate, Outcome, Solution
 
-_NOT_FEASIBLE = {
-    Outcome.infeasible: "Infeasible, proved: no parts of the stated scope hold the budgets of all members.",
-    Outcome.not_found: "Not found: no parts were met that hold the budgets of all members, and none are proved impossible; give "
-    "the search more time, or relax a budget.",
-}
+AnySearch = PartsSearch | JointSearch
 
 CLOSED = 1e-3
 """Gap up to which an answer is called proved: `parts_search.GAP`, and what members whose own searches were cut short leave."""
-
-
-@dataclass(frozen=True)
-class MemberAnswer:
-    """A member of a portfolio, on the parts of all.
-
-    **Arguments:** `solution`: its design as an answer of its own; `cost`, weighted; `alone_bound`: what it costs at least on the
-    best parts for itself, and `alone` its best design there, where that was searched to the end; `on_its_parts`: what all cost in
-    those parts, infinite where no designs of all were found there, and at least (`on_its_parts_bound`); None where nobody asked.
-    """
-
-    name: str
-    weight: float
-    counted: str
-    solution: Solution
-    cost: float
-    alone_bound: float
-    alone: float | None
-    on_its_parts: float | None = None
-    on_its_parts_bound: float | None = None
-
-
-@dataclass(frozen=True)
-class PortfolioSolution:
-    """The answer to a portfolio. **Arguments:** `parts` that all share, SI, by name; `choices` as of `Solution`."""
-
-    portfolio: Portfolio
-    outcome: Outcome
-    objective: float
-    parts: dict[str, DesignValue]
-    members: tuple[MemberAnswer, ...]
-    certificate: Certificate
-    infeasibility: str = ""
-    choices: tuple[Branch, ...] = ()
-
-    @property
-    def feasible(self) -> bool:
-        """Whether each member has a design on the same parts."""
-        return self.outcome in (Outcome.proved, Outcome.best_found)
-
-    @property
-    def chosen(self) -> dict[str, str]:
-        """Field -> value of the combination of choices that the parts are of."""
-        return next((dict(each.chosen) for each in self.choices if each.fate is Fate.best), {})
-
-    @property
-    def separate_bound(self) -> float:
-        """What machines of their own cost at least, together."""
-        return sum(each.alone_bound for each in self.members)
-
-    @property
-    def headline(self) -> str:
-        """The outcome in a sentence."""
-        gap = self.certificate.gap
-        if not self.feasible:
-            return _NOT_FEASIBLE[self.outcome]
-        if gap is None:
-            return "Best found when the search stopped; nothing is proved of others."
-        return self.outcome.value.format(gap=f"{100 * gap:.2g} %")
 
 
 @dataclass(frozen=True)
@@ -171,7 +110,8 @@ def certified_portfolio(
             if why := without_lattice(each.problem):
                 raise UserError(f"portfolio: member '{each.name}' cannot be proved: {why}")
     families = families_of(portfolios)
-    search = PartsSearch(families, deadline)
+    together = next(iter(portfolios.values())).budgets
+    search = JointSearch(families, together, deadline) if together else PartsSearch(families, deadline)
 
     def work() -> PortfolioSolution:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
@@ -185,7 +125,7 @@ def certified_portfolio(
 
 
 def _answer(
-    rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: PartsSearch, explain: bool
+    rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
 ) -> PortfolioSolution:
     best = search.best
     if best.family is None:
@@ -198,7 +138,14 @@ def _answer(
     solutions = [solution for solution, _ in found]
     objective = sum(work.weight * each.objective for work, each in zip(best.works, solutions, strict=True))
     bound = min(search.proved_bound, objective)
-    violation = max(each.certificate.max_violation for each in solutions)
+    uses = tuple(
+        JointUse(
+            each.name, sum(float(each.metric.value(one.report)) for one in solutions), each.limit, each.metric.unit
+        )
+        for each in portfolio.budgets
+    )
+    over = max((math.log(each.used / each.limit) for each in uses), default=-math.inf)
+    violation = max(over, *(each.certificate.max_violation for each in solutions))
     agrees = all(each for _, each in found)
     proved = violation <= FEASIBILITY_TOLERANCE and agrees and bound > 0.0
     proof = Certificate(
@@ -217,16 +164,18 @@ def _answer(
         for i, (work, solution) in enumerate(zip(best.works, solutions, strict=True))
     )
     choices = _fates(rows, search, number, objective)
-    return PortfolioSolution(portfolio, outcome, objective, parts, members, proof, choices=choices)
+    return PortfolioSolution(portfolio, outcome, objective, parts, members, proof, choices=choices, budgets=uses)
 
 
-def _scope(search: PartsSearch, combinations: int) -> str:
+def _scope(search: AnySearch, combinations: int) -> str:
     among = f"{combinations} combinations of choices, " if combinations > 1 else ""
     parts = ", ".join(name for name in search.families[0].box if name != CHOICE)
-    left = "" if search.complete else f"; stopped with {len(search.nodes)} boxes of parts left"
+    what = "shares of budgets" if isinstance(search, JointSearch) else "parts"
+    left = "" if search.complete else f"; stopped with {len(search.nodes)} boxes of {what} left"
+    shared = f", {search.searches} searches for shares of budgets" if isinstance(search, JointSearch) else ""
     return (
         f"global over {among}parts ({parts}) and the plans of all members in them: {search.boxes_of_parts} boxes of parts, "
-        f"{search.boxes:,} convex programmes bounded{left}"
+        f"{search.boxes:,} convex programmes bounded{shared}{left}"
     )
 
 
@@ -248,7 +197,7 @@ def _solution(work: Work, kept: Mapping[str, float], deadline: Deadline) -> tupl
 
 def _member(
     portfolio: Portfolio,
-    search: PartsSearch,
+    search: AnySearch,
     i: int,
     work: Work,
     solution: Solution,
@@ -279,13 +228,15 @@ def _member(
 
 
 def _without_design(
-    rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: PartsSearch, explain: bool
+    rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
 ) -> PortfolioSolution:
     """No list of designs holds all budgets, or none was found: which member is in the way."""
     portfolio = next(iter(portfolios.values()))
     none = [each for (at, _), each in search.alone.items() if at == 0 and math.isinf(each.bound)]
     proved = search.complete and math.isinf(search.bound)
+    limits = ", ".join(each.name for each in portfolio.budgets)
     text = "Each member has designs, but none in the same parts" if proved else ""
+    text += f" within the budgets of all ({limits})" if proved and limits else ""
     if none and len(portfolios) == 1:
         name = none[0].asked.member.name
         text = f"Member '{name}' has no design of its own that holds its budgets"
@@ -298,7 +249,7 @@ def _without_design(
     return PortfolioSolution(portfolio, outcome, math.inf, {}, (), proof, text and text.rstrip(".") + ".", choices)
 
 
-def _fates(rows: Sequence[Row], search: PartsSearch, best: int, objective: float) -> tuple[Branch, ...]:
+def _fates(rows: Sequence[Row], search: AnySearch, best: int, objective: float) -> tuple[Branch, ...]:
     """What became of each combination of choices: the best first, what cannot be asked last; none where there were no choices."""
     if len(rows) == 1 and not rows[0].chosen:
         return ()
@@ -319,7 +270,7 @@ def _fates(rows: Sequence[Row], search: PartsSearch, best: int, objective: float
     return tuple(sorted(branches, key=lambda row: (row.fate is not Fate.best, row.fate is Fate.refused, known(row))))
 
 
-def _show(bar: tqdm, now: PartsSearch) -> None:
+def _show(bar: tqdm, now: AnySearch) -> None:
     value, bound = now.best.value, now.proved_bound
     gap = (
         f"gap {100 * (value / bound - 1.0):.2g} %" if math.isfinite(value) and bound > 0.0 else "no list of designs yet"

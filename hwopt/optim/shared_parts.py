@@ -149,5 +149,5 @@ class Work:
             if each.name in CONTINUOUS:
                 points[:, column] = np.log(clocks)
         exact = self.asked.models[self.machine].at(points)
-        holds = (exact.violation <= FEASIBILITY_TOLERANCE) | ~held
+        holds = (exact.violation <= FEASIBILITY_TOLERANCE) | (not held)
         return np.where(holds, self.weight * np.exp(exact.objective), np.inf)

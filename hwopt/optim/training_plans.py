@@ -9,6 +9,7 @@ import numpy as np
 from hwopt.catalog.load import leaf
 from hwopt.design.lattices import contexts
 from hwopt.design.variables import count_of
+from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import NO_POOL_BYTES
@@ -49,7 +50,7 @@ def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[st
         Divides(("ep", "expert_tp"), ("tp", "cp", "dp"), sites),
         at_most(("pp", "virtual_stages"), layers + 2.0),
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
-        When("virtual_stages", 2, Divides(("pp",), ("micro_batches",))),  # whole rounds of an interleaved schedule
+        *whole_rounds(run.ramp),
         When("pp", 2, at_most(("zero",), 1.0)),
     ]
     if not experts:  # they may have replicas even where nothing else has
@@ -98,6 +99,7 @@ def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, floa
         raise UserError(
             f"no plan divides {chips:,} chips, {count_of(run.model.heads)} heads and a global batch of {batch:,} sequences: "
             "choose chips with small factors or another batch"
+            + (f", or another ramp{ramp_words(run.ramp)}" if run.ramp is not None else "")
         )
     sequence, layers = count_of(run.sequence_length), count_of(run.model.layers)
     return PlanTable(rows, itemgetter(*_KEYS), lambda columns: _plans(columns, sequence, layers, alike))
@@ -150,5 +152,6 @@ def scope(run: TrainingRun, cluster: Cluster, plans: int, held: Collection[str] 
         "ZeRO-1, and ZeRO-2 and ZeRO-3 where pp = 1",
         f"{', '.join(free)} in HBM or in the pool" if free else "",
         "layers spread evenly, 1F1B schedules, sequence parallel",
+        f"whole micro-batches in every stage of the batch ramp{ramp_words(run.ramp)}" if run.ramp is not None else "",
     ]
     return "; ".join(filter(None, words))

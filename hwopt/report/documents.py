@@ -5,7 +5,7 @@ from functools import singledispatch
 from typing import Any
 
 from hwopt.evidence.intervals import Interval
-from hwopt.model.report import Report, TrainServeReport, outputs
+from hwopt.model.report import Report, TrainingReport, TrainServeReport, outputs
 from hwopt.optim.solution import BudgetUse, Certificate, Solution
 from hwopt.report.bill import bill_document
 from hwopt.report.budget_prices import one_sided_document
@@ -14,6 +14,7 @@ from hwopt.report.parts import number, numbers
 from hwopt.report.parts_words import alternatives_document, price_document
 from hwopt.report.plan_words import plan_document
 from hwopt.report.promise_words import promise_document
+from hwopt.report.ramp_words import stage_rows
 from hwopt.report.regret_words import regret_document
 from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
@@ -39,6 +40,7 @@ def report_document(report: Any, around: Interval | None = None, constants: str 
         **_interval(report, around),
         "constants": str(constants) or None,
         "mfu_convention": report.mfu_convention,
+        **_stages(report, fits),
     }
 
 
@@ -51,6 +53,12 @@ def _(report: TrainServeReport, around: Interval | None = None, constants: str =
         "training": report_document(report.training, None, constants),
         "serving": report_document(report.serving, None, constants),
     }
+
+
+def _stages(report: Any, fits: bool) -> dict[str, Any]:
+    """The stages of a run whose batch grows; no key without."""
+    rows = stage_rows(report) if isinstance(report, TrainingReport) and fits else []
+    return {"stages": rows} if rows else {}
 
 
 def _metrics(report: Any, fits: bool) -> dict[str, float | None]:

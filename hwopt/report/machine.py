@@ -9,6 +9,7 @@ from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, ServingReport, TrainingReport, over_words
 from hwopt.report.layout import fact, heading, part_lines
 from hwopt.report.parts import breakdown_shares, shares
+from hwopt.report.ramp_words import stage_parts
 from hwopt.units import pretty
 
 _MEMORY = {"cache": "KV cache"}
@@ -53,7 +54,10 @@ def conditions(report: Any) -> list[Fact]:
 def _(report: TrainingReport) -> list[Fact]:
     each, checkpoint = float(report.mean_time_between_failures_s), float(report.checkpoint_interval_s)
     failures = f"one in {pretty(each, 's')} ({_causes(report)}), a checkpoint every {pretty(checkpoint, 's', 3)}"
-    return _machine(report, failures, f" ({report.mfu_convention})")
+    stages = stage_parts(report)
+    words = "stages by their share of the run's time (waits: for communication); rates, utilisation and power are means over it"
+    ramp = [Fact("batch ramp", words, stages)] if stages else []
+    return [*_machine(report, failures, f" ({report.mfu_convention})"), *ramp]
 
 
 @conditions.register

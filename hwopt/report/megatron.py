@@ -16,6 +16,7 @@ import numpy as np
 from hwopt.plan import Plan
 from hwopt.report.plan_words import integral
 from hwopt.types import PRECISIONS
+from hwopt.workload.ramp import batch_quotients
 from hwopt.workload.training import TrainingRun
 
 VERSION = "core_v0.15.0"
@@ -192,6 +193,18 @@ def _notes(
     return [*notes, f"yours to set: {own}"]
 
 
+def _ramp_notes(run: TrainingRun) -> list[str]:
+    """What of a batch ramp is not in the arguments: --rampup-batch-size grows by one increment, not in stages."""
+    if run.ramp is None:
+        return []
+    batches = ", ".join(
+        str(round(float(each) * float(run.global_batch_sequences))) for each in batch_quotients(run.ramp)
+    )
+    return [
+        f"the batch ramp ({batches} sequences first) is yours to set: --rampup-batch-size grows by equal steps, not in stages"
+    ]
+
+
 def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
     """A training run under a concrete plan as Megatron-LM's settings.
 
@@ -218,7 +231,7 @@ def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
     }
     ordered = zero <= 1 and (split.tp > 1 or split.cp > 1)
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
-    notes = _notes(w, split, flags, zero, micro_batches, precision)
+    notes = [*_notes(w, split, flags, zero, micro_batches, precision), *_ramp_notes(run)]
     return MegatronSettings(flags, environment, split.tp * split.pp * split.dp * split.cp, notes)
 
 

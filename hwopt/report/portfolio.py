@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import singledispatch
 from typing import Any
 
+from hwopt.design.portfolio import OF_ALL
 from hwopt.model.report import ServingReport, TrainingReport
-from hwopt.optim.portfolio import MemberAnswer, PortfolioSolution
+from hwopt.optim.portfolio_answer import MemberAnswer, PortfolioSolution
 from hwopt.report.bill import joint_bill, rented, rows_table
 from hwopt.report.budget_prices import price_words
 from hwopt.report.choices_words import choice_lines, choices_document
@@ -53,9 +55,12 @@ def portfolio_screen(solution: PortfolioSolution) -> str:
         width = max(len(each.name) for each in solution.members)
         shares = [(each.name, pretty(each.cost, unit), each.cost / solution.objective) for each in solution.members]
         lines += part_lines(shares, name=width)
+        lines += heading("Budgets of all together") if solution.budgets else []
+        lines += [budget_line(b.name, b.used, b.limit, b.unit, "") for b in solution.budgets]
         for each in solution.members:
-            lines += heading(f"Budgets of {each.name}") if each.solution.budgets else []
-            lines += [budget_line(b.name, b.used, b.limit, b.unit, price_words(b)) for b in each.solution.budgets]
+            own = [b for b in each.solution.budgets if not b.name.endswith(OF_ALL)]
+            lines += heading(f"Budgets of {each.name}") if own else []
+            lines += [budget_line(b.name, b.used, b.limit, b.unit, price_words(b)) for b in own]
         answers = [each.solution for each in solution.members]
         lines += rows_table(joint_bill(answers), rented(answers[0]))
     lines += choice_lines(solution.choices, unit)
@@ -148,6 +153,7 @@ def portfolio_document(solution: PortfolioSolution) -> dict[str, Any]:
             }
             for each in solution.members
         ],
+        **({"budgets": [asdict(each) for each in solution.budgets]} if solution.budgets else {}),
         "bill": [row._asdict() for row in joint_bill(answers)],
         "infeasibility": solution.infeasibility,
         "certificate": certificate_document(proof),

@@ -5,6 +5,7 @@ import equinox as eqx
 from hwopt.quantity import computed, quantity, switch
 from hwopt.types import PerPrecision, Scalar
 from hwopt.workload.learning import LossLaw
+from hwopt.workload.ramp import BatchRamp
 from hwopt.workload.transformer import Transformer
 
 
@@ -14,7 +15,7 @@ class TrainingRun(eqx.Module):
     model: Transformer
     law: LossLaw
     sequence_length: Scalar = quantity("token", "of a sample")
-    global_batch_sequences: Scalar = quantity("sequence", "of a step")
+    global_batch_sequences: Scalar = quantity("sequence", "of a step, of the last stage where the batch grows")
     tokens: Scalar = quantity("token", "of the whole run", key="training_tokens")
     unique_tokens: Scalar = computed("token", "there are; a longer run sees them again, and learns less each time")
     gemm_precision: PerPrecision = switch("share of the layers' GEMM FLOPs in each format, adds up to 1", key="")
@@ -31,3 +32,4 @@ class TrainingRun(eqx.Module):
     )
     checkpoint_interval_s: Scalar = switch("seconds of work between saves; 0: as many as lose least", key="")
     routing_imbalance: Scalar = computed("", "tokens of the busiest expert rank over the mean, >= 1")
+    ramp: BatchRamp | None = None  # stages before the last

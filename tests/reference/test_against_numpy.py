@@ -8,6 +8,7 @@ import pytest
 
 from hwopt.model.estimate import estimate
 from hwopt.optim.quick_jit import quick_jit
+from hwopt.workload.ramp import BatchRamp
 from tests.cases import KINDS, count, one_chip_cases, random_case, random_cases, replace, stack_cases, take
 from tests.in_numpy import in_numpy
 from tests.reference.plain.estimate import estimate as plain_estimate
@@ -95,6 +96,16 @@ def test_every_part_is_compared():
 def test_equals_the_reference_on_one_chip():
     cases = one_chip_cases(np.random.default_rng(10), ROWS)
     assert_same(mapped(cases), reference(cases))
+
+
+def test_equals_the_reference_where_the_batch_grows():
+    rng, rows = np.random.default_rng(15), 60
+    run, cluster, plan = random_cases(rng, rows)
+    shares, parts = rng.dirichlet(np.ones(3), rows)[:, :2], np.sort(rng.uniform(0.05, 1.0, (rows, 2)), axis=1)
+    values = {name: getattr(run, name) for name in run.__dataclass_fields__} | {"ramp": BatchRamp(parts, shares)}
+    cases = type(run)(**values), cluster, plan
+    with jax.enable_x64(True):
+        assert_same(leaves(in_numpy(estimate)(*cases)), reference(cases))
 
 
 def test_equals_the_reference_where_limits_are_broken():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tests.reference.plain import pool, rack
+from tests.reference.plain import pool, rack, ramp
 from tests.reference.plain.export import tpp
 from tests.reference.plain.failures import failures, switches
 from tests.reference.plain.flops import flops, micro_batches
@@ -20,7 +20,6 @@ from tests.reference.plain.names import BREAKDOWN, per_format
 from tests.reference.plain.pace import asked_core_w
 from tests.reference.plain.power import power
 from tests.reference.plain.sites import apart, one_site
-from tests.reference.plain.step import step
 from tests.reference.plain.thermal import operating_point
 from tests.reference.plain.weights import expert_replicas, parameters
 
@@ -33,7 +32,7 @@ def plan_margins(run, sites, plan) -> dict[str, float]:
         "experts": math.log((w.experts if w.experts > 0 else 1.0) / plan.ep),
         "replicas": math.log(expert_replicas(plan) / sites.count),
         "sites": math.log(plan.dp / sites.count),
-        "batch": math.log(micro_batches(run, plan)),
+        "batch": math.log(micro_batches(run, plan) * min(part for _, part in ramp.stages(run))),
         "context": math.log(run.sequence_length / plan.cp),
     }
 
@@ -67,38 +66,39 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     point = operating_point(chip, cluster.cooling)
     site_run, site, site_plan = one_site(run, cluster, plan)
     running = rack.running(site, point)
-    time = step(site_run, running, site_plan)
+    each, mean = ramp.steps(site_run, running, site_plan)
+    time = each[-1]
     parts = memory(site_run, site_plan, cluster.stack)
     used_bytes, pooled = sum(parts.values()), pool.held(site_run, site_plan, cluster.stack)
     total, active = parameters(run.model, per_token=False), parameters(run.model, per_token=True)
     needed, repeated = flops(run, plan, cluster.stack)
     arithmetic_s = (needed + repeated) / chips * min(chip_rates(run, running)[:2])
-    watts = power(cluster, point, time, arithmetic_s * asked_core_w(running.chip) / point["core"])
+    watts = power(cluster, point, mean, arithmetic_s * asked_core_w(running.chip) / point["core"])
     capex, usd = money(cluster, watts["fed"], watts["spares"], watts["average"])
     kilograms = carbon(cluster, watts["fed"], watts["spares"], watts["average"])
     job = failures(run, cluster, point["kelvin"], total)
-    rate = batch / time["step"]
+    rate = batch / mean["step"]
     useful = rate * job["goodput"]
-    per_chip = needed / chips / time["step"]
+    per_chip = needed / chips / mean["step"]
     run_time = run.tokens / useful
     limits = plan_margins(run, cluster.sites, plan) | memory_margins(cluster, used_bytes, pooled)
     limits |= cluster_margins(cluster, plan, watts["rack"], point["cooling_margin"], job["margin"]) | {
         "saves": job["saves"],
         "stored": job["stored"],
     }
-    of_run = loss(run.law, active, total, fresh(run.law, run.tokens, run.unique_tokens), batch)
+    of_run = loss(run.law, active, total, fresh(run.law, run.tokens, run.unique_tokens), batch * ramp.learnt_part(run))
     largest = max(range(len(BREAKDOWN)), key=lambda i: time["parts"][BREAKDOWN[i]])
     report = {
         "step_time_s": time["step"],
         "tokens_per_s": rate,
         "tokens_per_s_per_chip": rate / chips,
         "mfu": per_chip * peak_seconds_per_flop(run, chip),
-        "hfu": (needed + repeated) / chips / time["step"] * peak_seconds_per_flop(run, chip),
+        "hfu": (needed + repeated) / chips / mean["step"] * peak_seconds_per_flop(run, chip),
         "model_flops_per_chip_per_s": per_chip,
         "memory_per_chip_bytes": used_bytes,
         "memory_capacity_bytes": chip.hbm_capacity_bytes,
         "pool_per_chip_bytes": pooled,
-        "clock_ratio": running.chip.clock_ratio / time["slowdown"],
+        "clock_ratio": running.chip.clock_ratio / mean["slowdown"],
         "clock_margin": point["clock_margin"],
         "junction_temperature_k": point["kelvin"],
         "heat_flux_w_per_m2": watts["chip"] / chip.heat_area_m2,
@@ -146,4 +146,4 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     groups = {"breakdown": time["parts"], "memory": parts, "margins": limits, "spending": spent}
     for group, values in (groups | {"interruptions": job["stops"]}).items():
         report |= {f"{group}.{name}": value for name, value in values.items()}
-    return {name: float(value) for name, value in report.items()}
+    return {name: float(value) for name, value in report.items()} | ramp.rows(run, each, mean, report["mfu"])

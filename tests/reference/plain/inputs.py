@@ -13,4 +13,6 @@ def fields(tree: Any) -> Any:
     """A module as plain attributes, its numbers as Python floats, its vectors as arrays."""
     if dataclasses.is_dataclass(tree):
         return SimpleNamespace(**{each.name: fields(getattr(tree, each.name)) for each in dataclasses.fields(tree)})
+    if tree is None:
+        return None
     return float(tree) if np.ndim(tree) == 0 else np.asarray(tree)

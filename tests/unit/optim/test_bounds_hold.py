@@ -30,6 +30,11 @@ QUESTIONS = {
     "disaggregated": ("serve_cost", {"split": "disaggregated"}, {"pp": (1, 2), "prefill_pp": (1, 2)}),
     "both": ("train_and_serve", {}, {"pp": (1, 8), "serve_pp": (1, 2), "chips_per_rack": (8, 32)}),
     "shape": ("loss_under_budget", {}, {"tp": (8, 8), "pp": (1, 16)}),
+    "ramp": (
+        "train_cost",
+        {"power_budget_w": 6e7, "capex_budget_usd": 2.2e9, "batch_ramp": "512@2%,1024@20%,2048"},
+        {},
+    ),
     "energy": ("train_energy", {"chip": "gb200", "cooling": "air"}, {}),
 }
 SLOW = [

@@ -1,0 +1,120 @@
+"""A batch that grows, as people write it: `1024@0.25T,2048@2.8T,4096`."""
+
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+from hwopt.catalog.load import leaf
+from hwopt.errors import UserError
+from hwopt.workload.ramp import LARGEST_BATCH, BatchRamp
+
+NONE = "none"
+"""No ramp, where a workload states one."""
+
+EXAMPLE = "1024@0.25T,2048@2.8T,4096"
+
+MOST_STAGES = 16
+"""Each but the last is a step of its own in every estimate and every proof."""
+
+_SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_END = re.compile(r"(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)\s*([kKMmGgBbTt%]?)")
+
+
+class StatedRamp(NamedTuple):
+    """A ramp as it is written. **Arguments:** `last` batch, None where it is not named; `batches` before it, sequences, and where
+    their stages end: tokens, or shares of the run where these are no tokens (`of_run`).
+    """
+
+    batches: tuple[int, ...]
+    ends: tuple[float, ...]
+    of_run: tuple[bool, ...]
+    last: int | None
+
+    def of(self, last: float, tokens: float) -> BatchRamp:
+        """The stages of a run of so many tokens, over its last batch.
+
+        **Raises:** `UserError` where the ramp is longer than the run, and where batches or ends do not grow.
+        """
+        batches = (*self.batches, round(last))
+        for before, after in pairwise(batches):
+            if before >= after:
+                raise UserError(
+                    f"batch_ramp: {after:,} sequences behind {before:,}: batches grow, up to the last, {batches[-1]:,}; write "
+                    f"{EXAMPLE}"
+                )
+        ends = [end if share else end / tokens for end, share in zip(self.ends, self.of_run, strict=True)]
+        for i, (before, after) in enumerate(pairwise(ends)):
+            if before >= after:
+                raise UserError(
+                    f"batch_ramp: {self.batches[i + 1]:,} sequences end at {after * tokens:.4g} tokens, those before at "
+                    f"{before * tokens:.4g}: ends are counted from the start of the run, and grow"
+                )
+        if ends[-1] >= 1.0:
+            raise UserError(
+                f"batch_ramp: its last batch begins after {ends[-1] * tokens:.4g} tokens, and the run has {tokens:.4g}: shorten "
+                f"the ramp, or state it in shares of the run, such as {self.batches[0]}@10%"
+            )
+        shares = [after - before for before, after in pairwise([0.0, *ends])]
+        return BatchRamp(leaf([each / batches[-1] for each in self.batches]), leaf(shares))
+
+
+def stated_ramp(text: str) -> StatedRamp | None:
+    """A ramp from text; None for none.
+
+    `BATCH@END` for each stage: sequences a step, and how many tokens of the run have been seen when it ends (`0.25T`, `300B`,
+    `2.5e11`) or what share of them (`10%`). The last entry is the batch of the rest of the run, and may be left out where that is
+    stated elsewhere.
+
+    **Raises:** `UserError` for anything else.
+    """
+    if text.strip() in ("", NONE):
+        return None
+    *stages, last = (part.strip() for part in text.split(","))
+    if "@" in last:
+        stages, last = [*stages, last], ""
+    if not stages:
+        raise UserError(
+            f"batch_ramp = {text!r} is one batch: a ramp has others before it, such as {EXAMPLE}; --global-batch states one "
+            "for all of the run"
+        )
+    if len(stages) > MOST_STAGES:
+        raise UserError(f"batch_ramp: {len(stages)} stages before the last; at most {MOST_STAGES}: join some of them")
+    pairs = []
+    for stage in stages:
+        batch, at, end = stage.partition("@")
+        if not at:
+            raise UserError(
+                f"batch_ramp: {stage!r} says no end: write BATCH@TOKENS, such as {EXAMPLE}; only the last has none"
+            )
+        pairs.append((_batch(batch), _end(end)))
+    batches, ends = [batch for batch, _ in pairs], [end for _, end in pairs]
+    numbers, of_run = tuple(number for number, _ in ends), tuple(share for _, share in ends)
+    return StatedRamp(tuple(batches), numbers, of_run, _batch(last) if last else None)
+
+
+def _batch(text: str) -> int:
+    text = text.strip()
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(
+            f"batch_ramp: {text!r} is no batch: write sequences a step, a whole number such as 1024 ({EXAMPLE})"
+        )
+    if int(text) > LARGEST_BATCH:
+        raise UserError(
+            f"batch_ramp: a batch of {text} sequences; at most {LARGEST_BATCH:,}: it counts sequences, not tokens"
+        )
+    return int(text)
+
+
+def _end(text: str) -> tuple[float, bool]:
+    """Where a stage ends, and whether that is a share of the run."""
+    found = _END.fullmatch(text.strip())
+    if found is None or float(found[1]) <= 0.0:
+        raise UserError(
+            f"batch_ramp: {text.strip()!r} is no number of tokens: write where the stage ends, such as 0.25T, 300B, "
+            "2.5e11 or 10% of the run"
+        )
+    suffix = found[2]
+    if suffix == "%":
+        return float(found[1]) / 100.0, True
+    known = suffix if suffix in _SUFFIXES else suffix.lower() if suffix in "K" else suffix.upper()
+    return float(found[1]) * _SUFFIXES[known], False
