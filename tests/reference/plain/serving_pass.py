@@ -6,7 +6,7 @@ from collections import defaultdict
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, send
+from tests.reference.plain.collectives import all_to_all, ring_pass, send, short_all_reduce
 from tests.reference.plain.extremes import largest_of
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm, layer_gemms, passes, wide_rate
 from tests.reference.plain.layer import ARITHMETIC, add, direction, kernel_seconds, layer_communication, paces
@@ -130,7 +130,12 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
     of_sequences, of_prompts = attention_flops(w, batch)
     compute = of_sequences / plan.tp / rate
     traffic = cached_bytes_read(service, cluster, plan, batch) * times_read(w, stack, plan.tp) * byte_s
-    sequences = compute, max(traffic - compute, 0.0), float(stack.kernel_launch_s), traffic
+    start = stack.kernel_launch_s
+    if batch.sequences > 0:
+        start += stack.attention_start_s
+    if batch.prompts > 0:
+        start += stack.prompt_start_s
+    sequences = compute, max(traffic - compute, 0.0), float(start), traffic
 
     heads, fresh = w.heads / plan.tp, batch.prompts * batch.new
     keys = heads if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
@@ -147,20 +152,20 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
     return add(sequences, prompts)
 
 
-def exchanges(flow, cluster, plan, moe: bool) -> dict[str, float]:
+def exchanges(flow, cluster, plan, moe: bool, of_prompts: float) -> dict[str, float]:
     """Communication of one layer: sums over tensor ranks after attention and after the MLP, and the way to experts."""
     w, size = flow.model, flow.sequence_length * flow.model.hidden * flow.activation_bytes
-    once = all_reduce(cluster, size, plan.tp, 1.0)
+    once = short_all_reduce(cluster, size, plan.tp)
     if not moe:
         return {"tp": once if w.parallel_layers == 1 else 2.0 * once, "cp": 0.0, "ep": 0.0}
     copies = w.experts_per_token / plan.tp * plan.expert_tp
-    spread = all_reduce(cluster, copies * size, plan.expert_tp, 1.0)
+    spread = short_all_reduce(cluster, copies * size, plan.expert_tp)
     if w.shared_experts > 0:
         spread += once
     # Experts that are not spread add up with the shared ones before the sum over ranks.
     away = min(plan.ep - 1.0, 1.0)
     tp = once + (1.0 - away) * once + away * spread
-    return {"tp": tp, "cp": 0.0, "ep": layer_communication(flow, cluster, plan, moe)["ep"]}
+    return {"tp": tp, "cp": 0.0, "ep": layer_communication(flow, cluster, plan, moe, of_prompts)["ep"]}
 
 
 def queries_there_and_back(service, cluster, plan, batch: Batch) -> float:
@@ -193,7 +198,7 @@ def layer(service, cluster, plan, batch: Batch, moe: bool) -> dict[str, float]:
             experts = add(experts, time)
         else:
             others = add(others, time)
-    comm = exchanges(flow, cluster, one, moe)
+    comm = exchanges(flow, cluster, one, moe, batch.prompts * batch.new / batch.rows())
     comm["tp"] += queries_there_and_back(service, cluster, plan, batch)
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     core, elementwise = attention(service, cluster, plan, batch), passes(flow, cluster, one, moe)
@@ -207,7 +212,7 @@ def head(service, cluster, plan, batch: Batch) -> dict[str, float]:
     compute, memory, gap, traffic_s = gemm(service, cluster, head_product(service, plan, batch))
     logits = batch.sampled() * w.vocab
     sampling_s = 12.0 * logits / plan.tp * chip_rates(service, cluster)[2]
-    embedding_s = all_reduce(cluster, batch.rows() * w.hidden * service.activation_bytes, plan.tp, 1.0)
+    embedding_s = short_all_reduce(cluster, batch.rows() * w.hidden * service.activation_bytes, plan.tp)
     kernels = compute, memory + sampling_s, gap + 6.0 * cluster.stack.kernel_launch_s, traffic_s + sampling_s
     exchanged = {"tp_comm_s": embedding_s + ring_pass(cluster, 2.0 * logits, plan.tp, 1.0)}
     return kernel_seconds((kernels, pace(cluster.chip, kernels))) | exchanged
@@ -255,12 +260,13 @@ def one_pass(service, cluster, plan, batch: Batch) -> dict:
     parts = {name: seconds[name] + of_head[name] for name in BREAKDOWN}
     parts["pp_comm_s"] = plan.pp * one_send
     parts["pp_imbalance_s"] = pace - latency
-    parts["jitter_s"], parts["overhead_s"] = late, float(stack.step_overhead_s)
+    host = max(batch.sequences * plan.pp * stack.host_sequence_s - pace, 0.0)
+    parts["jitter_s"], parts["overhead_s"] = late, float(stack.step_overhead_s + host)
     arithmetic, core = (seconds[name] + of_head[name] for name in ARITHMETIC)
     return {
         "parts": parts,
         "period": sum(parts.values()),
-        "latency": latency + late + stack.step_overhead_s,
+        "latency": latency + late + parts["overhead_s"],
         "hidden": seconds["hidden_s"],
         "busy": (parts["compute_s"] + parts["memory_bound_s"]) / plan.pp,
         "hbm": (seconds["hbm_s"] + of_head["hbm_s"]) / plan.pp,
