@@ -88,11 +88,6 @@ class Stack(eqx.Module):
     prompt_start_s: Scalar = quantity(
         "s", "the same of prompts, with rotation and writing keys and values to the cache", default=0.0
     )
-    one_shot_s: Scalar = quantity(
-        "s",
-        "latency of an all-reduce inside a domain in which each chip reads the others' parts itself; 0: none",
-        default=0.0,
-    )
     host_sequence_s: Scalar = quantity(
         "s", "host time a pass and sequence, beside the device: scheduling, sampling, texts", default=0.0
     )

@@ -45,11 +45,6 @@ PEER_GAP = 0.5
 0.5 on NVLink 3 to 5; an assumption on other links."""
 
 
-PEER_READ = 1.5
-"""Time of a byte that a chip reads from another's memory over that of a byte in a pass: estimate, 1 to 2.6. Among 8 H100,
-262 KB in one step take 16.7 us (sglang pull request 2904), 128 KB 6.4 us (aiconfigurator)."""
-
-
 def ramp_s(network: Network, latency_s: PerTier, transfer_s: PerTier) -> PerTier:
     """What one step of each tier takes above its latency and its bytes' time: `2 rho sqrt(alpha s / B)`.
 
@@ -140,26 +135,6 @@ def all_reduces_s(network: Network, message_bytes: Array, group: Array, stride: 
     """Several all-reduces at once, shape (collective,) each."""
     one = lambda size, n, apart: all_reduce_s(network, size, n, apart, stack.collective_launch_s)
     return jax.vmap(one)(message_bytes, group, stride)
-
-
-def short_all_reduce_s(
-    network: Network, message_bytes: Scalar, group: Scalar, launch_s: Scalar, one_shot_s: Scalar
-) -> Scalar:
-    """An all-reduce of neighbours, by whichever is faster: two passes, or one step in which each chip reads all others.
-
-    `min(all-reduce, one_shot + PEER_READ (n - 1) S / B)` in one scale-up domain; two passes beyond it, and where `one_shot_s` is 0.
-    Reading all of every part costs bandwidth and saves steps, so it is for messages of few tokens.
-
-    **Arguments:** bytes; chips; s; s. **Returns:** s.
-
-    **Source:** one-shot all-reduce of TensorRT-LLM and vLLM (`customAllReduceKernels`, `custom_all_reduce.cuh`).
-    """
-    one = jnp.ones_like(group)
-    passes = all_reduce_s(network, message_bytes, group, one, launch_s)
-    byte_s = PEER_READ * seconds_per_byte(network)[0]
-    read_s = one_shot_s * several(group) + above_zero(group - 1.0) * message_bytes * byte_s
-    shorter = jnp.where(read_s < passes, read_s, passes)
-    return jnp.where((one_shot_s > 0.0) & (group <= network.size[0]), shorter, passes)
 
 
 def all_to_all_s(

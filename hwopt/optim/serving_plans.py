@@ -24,8 +24,8 @@ _DEGREES = ("tp", "pp", "dp", "ep", "expert_tp")
 
 
 def ladder(most: float) -> list[int]:
-    """Batches: 1, 2, 3, 4, 6, 8, 12, ...: powers of two and 1.5 times those between, up to `most`."""
-    batches = dict.fromkeys(batch for k in range(64) for batch in (2**k, 3 * 2**k // 2))
+    """Batches: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, ...: powers of two and three between each and the next, up to `most`."""
+    batches = dict.fromkeys(batch for k in range(64) for batch in (part * 2**k // 4 for part in (4, 5, 6, 7)))
     return [batch for batch in batches if batch <= max(most, 1)]
 
 
@@ -114,6 +114,6 @@ def degree_words(service: Service) -> list[str]:
     return [
         f"tp dividing the {count_of(service.model.heads)} heads",
         *([f"every ep that divides the {experts} experts and expert_tp that divides tp"] if experts else []),
-        "batches of 1, 2, 3, 4, 6, 8, 12, ... sequences as far as memory holds their keys and values",
+        "batches of 1, 2, ... 8, 10, 12, 14, 16, 20, ... sequences as far as memory holds their keys and values",
         "layers spread evenly",
     ]

@@ -2,14 +2,13 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
-from hwopt.model.layer import Exposed, all_layers, direction, dispatch_s, layer_kernels
+from hwopt.model.layer import Exposed, all_layers, all_reduces_s, direction, dispatch_s, layer_kernels
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum, jitter_fraction, several
 from hwopt.model.pace import settled
 from hwopt.model.parameters import Weights, chip_weights
@@ -121,13 +120,6 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     return read_time.plus(of_prompts).plus(unfused)
 
 
-def _all_reduces_s(cluster: Cluster, sizes: Array, groups: Array) -> Array:
-    """Several all-reduces among neighbours, of so many bytes each."""
-    launch_s, one_shot_s = cluster.stack.collective_launch_s, cluster.stack.one_shot_s
-    one = lambda size, n: collectives.short_all_reduce_s(cluster.network, size, n, launch_s, one_shot_s)
-    return jax.vmap(one)(sizes, groups)
-
-
 def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prompts: Scalar) -> tuple[Scalar, Scalar]:
     """Tensor- and expert-parallel communication of one layer, before any overlap.
 
@@ -137,9 +129,7 @@ def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, pro
     that are new ones of prompts: those of low latency send each copy on its own.
     """
     w = flow.model
-    copies = w.experts_per_token / plan.tp * plan.expert_tp
-    block = flow.tokens * w.hidden * flow.activation_bytes
-    around, within = _all_reduces_s(cluster, jnp.stack([block, block * copies]), jnp.stack([plan.tp, plan.expert_tp]))
+    around, within = all_reduces_s(flow, cluster, plan, w.experts_per_token / plan.tp * plan.expert_tp)
     whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
     mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
@@ -185,7 +175,7 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
     one = jnp.ones_like(plan.tp)
     launch = stack.collective_launch_s
     embedded = batch.rows * w.hidden * service.activation_bytes
-    tp = _all_reduces_s(cluster, embedded[None], plan.tp[None])[0]
+    tp = collectives.all_reduce_s(cluster.network, embedded, plan.tp, one, launch)
     tp = tp + collectives.ring_pass_s(cluster.network, 2.0 * logits, plan.tp, one, launch, stack.logarithmic_passes)
     return Exposed.of(time, tp_comm_s=tp)
 

@@ -125,16 +125,6 @@ def all_reduce(cluster, size: float, group: float, stride: float) -> float:
     return launch(cluster.stack, group) + 2.0 * ring(cluster, size, group, stride, reduced=True)
 
 
-def short_all_reduce(cluster, size: float, group: float) -> float:
-    """Of neighbours, in one step where that is faster: each reads what all others have."""
-    network, stack = cluster.network, cluster.stack
-    passes = all_reduce(cluster, size, group, 1.0)
-    if stack.one_shot_s == 0 or group > network.size[0]:
-        return passes
-    reading = 1.5 * (group - 1.0) * size / (network.bandwidth_bytes_per_s[0] * network.efficiency[0])
-    return min(passes, stack.one_shot_s * min(group - 1.0, 1.0) + reading)
-
-
 def all_to_all(cluster, size: float, group: float, stride: float, outer_share: float = 1.0) -> float:
     """`outer_share` of the bytes are sent where a message leaves the innermost tier."""
     total = launch(cluster.stack, group) + own_part(cluster.network, size, group)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from tests.reference.plain.collectives import all_to_all, ring_pass, send, short_all_reduce
+from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, send
 from tests.reference.plain.extremes import largest_of
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm, layer_gemms, passes, wide_rate
 from tests.reference.plain.layer import ARITHMETIC, add, direction, kernel_seconds, layer_communication, paces
@@ -155,11 +155,11 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
 def exchanges(flow, cluster, plan, moe: bool, of_prompts: float) -> dict[str, float]:
     """Communication of one layer: sums over tensor ranks after attention and after the MLP, and the way to experts."""
     w, size = flow.model, flow.sequence_length * flow.model.hidden * flow.activation_bytes
-    once = short_all_reduce(cluster, size, plan.tp)
+    once = all_reduce(cluster, size, plan.tp, 1.0)
     if not moe:
         return {"tp": once if w.parallel_layers == 1 else 2.0 * once, "cp": 0.0, "ep": 0.0}
     copies = w.experts_per_token / plan.tp * plan.expert_tp
-    spread = short_all_reduce(cluster, copies * size, plan.expert_tp)
+    spread = all_reduce(cluster, copies * size, plan.expert_tp, 1.0)
     if w.shared_experts > 0:
         spread += once
     # Experts that are not spread add up with the shared ones before the sum over ranks.
@@ -212,7 +212,7 @@ def head(service, cluster, plan, batch: Batch) -> dict[str, float]:
     compute, memory, gap, traffic_s = gemm(service, cluster, head_product(service, plan, batch))
     logits = batch.sampled() * w.vocab
     sampling_s = 12.0 * logits / plan.tp * chip_rates(service, cluster)[2]
-    embedding_s = short_all_reduce(cluster, batch.rows() * w.hidden * service.activation_bytes, plan.tp)
+    embedding_s = all_reduce(cluster, batch.rows() * w.hidden * service.activation_bytes, plan.tp, 1.0)
     kernels = compute, memory + sampling_s, gap + 6.0 * cluster.stack.kernel_launch_s, traffic_s + sampling_s
     exchanged = {"tp_comm_s": embedding_s + ring_pass(cluster, 2.0 * logits, plan.tp, 1.0)}
     return kernel_seconds((kernels, pace(cluster.chip, kernels))) | exchanged
