@@ -199,8 +199,8 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     """Time of a pass of `batch`, a micro-batch of each replica.
 
     Latency: `L layers + head + p sends`, whatever the number of stages: a pipeline adds capacity, and sends. Period: the
-    latency, or p times the slowest stage where stages are uneven. Weights are read once a pass whatever the batch; the
-    cache once for each sequence.
+    latency, or p times the slowest stage where stages are uneven, or what the host takes for the sequences beside it. Weights
+    are read once a pass whatever the batch; the cache once for each sequence.
 
     **Returns:** s; `breakdown` adds up to `period_s`.
     """
@@ -227,8 +227,8 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     stage = layers.total_s / plan.pp
     slowest = maximum(stage * plan.fullest_stage, stage * plan.last_stage + head.total_s) + send
     period = maximum(latency, several(plan.pp) * plan.pp * slowest)
-    host_s = batch.sequences * plan.pp * stack.host_sequence_s
-    overhead_s = stack.step_overhead_s + maximum(period, host_s) - period
+    host_s = batch.sequences * stack.host_sequence_s
+    overhead_s = stack.step_overhead_s + maximum(period, plan.pp * host_s) - period
     jitter = period * jitter_fraction(stack.jitter_sigma, chips_of_stage)
     breakdown = Breakdown.of(
         mean,
@@ -238,7 +238,7 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
         jitter_s=jitter,
     )
     return PassTime(
-        latency_s=latency + jitter + overhead_s,
+        latency_s=maximum(latency, host_s) + jitter + stack.step_overhead_s,
         period_s=period + jitter + overhead_s,
         breakdown=breakdown,
         hidden_s=mean.hidden_s,

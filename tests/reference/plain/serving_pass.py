@@ -260,13 +260,13 @@ def one_pass(service, cluster, plan, batch: Batch) -> dict:
     parts = {name: seconds[name] + of_head[name] for name in BREAKDOWN}
     parts["pp_comm_s"] = plan.pp * one_send
     parts["pp_imbalance_s"] = pace - latency
-    host = max(batch.sequences * plan.pp * stack.host_sequence_s - pace, 0.0)
-    parts["jitter_s"], parts["overhead_s"] = late, float(stack.step_overhead_s + host)
+    host = batch.sequences * stack.host_sequence_s  # beside the device, of each micro-batch
+    parts["jitter_s"], parts["overhead_s"] = late, float(stack.step_overhead_s + max(plan.pp * host - pace, 0.0))
     arithmetic, core = (seconds[name] + of_head[name] for name in ARITHMETIC)
     return {
         "parts": parts,
         "period": sum(parts.values()),
-        "latency": latency + late + parts["overhead_s"],
+        "latency": max(latency, host) + late + stack.step_overhead_s,
         "hidden": seconds["hidden_s"],
         "busy": (parts["compute_s"] + parts["memory_bound_s"]) / plan.pp,
         "hbm": (seconds["hbm_s"] + of_head["hbm_s"]) / plan.pp,
