@@ -82,6 +82,10 @@ class Stack(eqx.Module):
     cache_rereads: Scalar = ratio(
         "share of a group's further query heads whose kernel reads keys and values again", default=0.0
     )
+    layouts_sharded: Scalar = switch(
+        "1: plans that serve may spread norms over tensor parallel ranks, and weights over replicas of prompts",
+        default=0.0,
+    )
     attention_start_s: Scalar = quantity(
         "s", "in which attention of sequences starts, splits the cache and adds up its parts, a layer", default=0.0
     )
