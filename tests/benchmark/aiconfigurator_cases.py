@@ -6,7 +6,6 @@ import random
 from typing import Any, NamedTuple
 
 from hwopt import catalog
-from hwopt.optim.serving_plans import ladder
 from hwopt.workload.transformer import total_parameters
 
 MODELS = {
@@ -29,6 +28,9 @@ NODE = 8
 
 BUDGET_TOKENS = 8192
 """Of a pass, as TensorRT-LLM is run by default."""
+
+BATCHES = [1, 2, 3, *(part * 2**k // 4 for k in range(2, 8) for part in (4, 5, 6, 7)), 256]
+"""Of cases that are drawn."""
 
 LOAD = 0.9
 """Share of the time of chips for prompts that it takes as filled where two groups serve."""
@@ -69,7 +71,7 @@ SEVEN = (
 
 def one(rng: random.Random) -> Case:
     model, chip, precision = rng.choice(list(MODELS)), rng.choice(list(SYSTEMS)), rng.choice(["bf16", "fp8", "fp8"])
-    mode, batch = rng.choice(["serve", "prefill", "decode"]), rng.choice(ladder(256))
+    mode, batch = rng.choice(["serve", "prefill", "decode"]), rng.choice(BATCHES)
     request = rng.choice([(500, 2000), (1000, 1000), (2000, 200), (4000, 1000), (8000, 500), (16000, 1000)])
     if mode == "prefill":
         batch = max(BUDGET_TOKENS // request[0], 1)
