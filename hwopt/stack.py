@@ -24,14 +24,22 @@ class Stack(eqx.Module):
     )
     dropout_masks: Scalar = switch("1: dropout runs and its masks are kept")
     gemm_half_size: Scalar = ratio("matrix dimension at which a GEMM dimension costs twice its ideal time")
+    gemm_row_share: Scalar = ratio(
+        "half size of a GEMM's rows, the tokens, over that of its other two sides: tiles for few tokens", default=1.0
+    )
+    gemm_start_s: Scalar = quantity(
+        "s", "in which a GEMM fills and drains the chip, beyond the gap after it", default=0.0
+    )
     gemm_efficiency_factor: Scalar = ratio("the stack's GEMMs over the chip's best measured ones")
     expert_gemm_factor: Scalar = ratio("grouped GEMMs of experts over plain ones of the same shape", default=0.9)
+    expert_row_share: Scalar = ratio("the same of grouped GEMMs of experts", default=1.0)
     routing_passes: Scalar = ratio(
         "HBM passes over the fused minimum in permuting tokens to experts and back", default=1.5
     )
     elementwise_passes: Scalar = ratio(
         "HBM passes over the fused minimum in norms, residuals, activations (1: all fused)"
     )
+    elementwise_kernels: Scalar = ratio("kernels of a layer that only pass over memory", default=8.0)
     recompute_stops_early: Scalar = ratio(
         "1: recomputing a layer leaves out its last product, whose output no gradient needs", default=0.0
     )
@@ -41,6 +49,10 @@ class Stack(eqx.Module):
     weight_cast_share: Scalar = ratio(
         "share of micro-batches that cast their weights anew to an 8- or 4-bit format", default=0.3
     )
+    cast_start_s: Scalar = quantity(
+        "s", "in which a cast to blocks of 4 bits and their scales starts, a GEMM; wider formats are cast by what writes them",
+        default=0.0,
+    )  # fmt: skip
     kernel_launch_s: Scalar = quantity("s", "device-side gap after each kernel")
     host_layer_s: Scalar = quantity("s", "host time to enqueue one layer forward; layers take max(device, host)")
     host_moe_layer_s: Scalar = quantity(
@@ -69,6 +81,19 @@ class Stack(eqx.Module):
     )
     cache_rereads: Scalar = ratio(
         "share of a group's further query heads whose kernel reads keys and values again", default=0.0
+    )
+    layouts_sharded: Scalar = switch(
+        "1: plans that serve may spread norms over tensor parallel ranks, and weights over replicas of prompts",
+        default=0.0,
+    )
+    attention_start_s: Scalar = quantity(
+        "s", "in which attention of sequences starts, splits the cache and adds up its parts, a layer", default=0.0
+    )
+    prompt_start_s: Scalar = quantity(
+        "s", "the same of prompts, with rotation and writing keys and values to the cache", default=0.0
+    )
+    host_sequence_s: Scalar = quantity(
+        "s", "host time a pass and sequence, beside the device: scheduling, sampling, texts", default=0.0
     )
     logarithmic_passes: Scalar = switch(
         "1: all-gathers and reduce-scatters may take logarithmic algorithms, 0: rings only", default=0.0

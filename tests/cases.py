@@ -467,6 +467,15 @@ def _stack(draw: _Draw) -> Stack:
         first_stage_full=np.resize([0.0, 0.0, 1.0, 0.0, 0.0], draw.n),
         level=draw.either(0.6, 1.0, draw.uniform(0.8, 1.6)),
         cache_sharded=np.resize([0.0, 1.0, 0.0, 0.0, 0.0], draw.n),
+        gemm_row_share=np.resize([1.0, 0.3, 1.0, 0.6], draw.n),
+        gemm_start_s=np.resize([0.0, 0.0, 4e-6], draw.n),
+        expert_row_share=np.resize([1.0, 0.7, 1.0, 1.0, 0.5], draw.n),
+        elementwise_kernels=np.resize([8.0, 4.0, 8.0, 6.0, 8.0], draw.n),
+        cast_start_s=np.resize([0.0, 1e-5, 0.0, 0.0], draw.n),
+        attention_start_s=np.resize([0.0, 1e-5, 0.0], draw.n),
+        prompt_start_s=np.resize([0.0, 0.0, 4e-5], draw.n),
+        host_sequence_s=np.resize([0.0, 2e-5, 0.0, 0.0, 1e-4], draw.n),
+        layouts_sharded=np.zeros(draw.n),  # of the search alone
         cache_rereads=np.resize([0.0, 0.0, 0.6, 0.0, 1.0, 0.0, 0.0], draw.n),
         logarithmic_passes=np.resize([0.0, 0.0, 1.0], draw.n),
     )

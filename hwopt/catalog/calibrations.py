@@ -230,5 +230,6 @@ _BEST_AT_ONE = (
 _BEST_AT_ZERO = (
     "gemm_half_size", "cast_passes", "weight_cast_share", "kernel_launch_s", "host_layer_s", "host_moe_layer_s",
     "host_collective_s", "communication_slowdown", "collective_launch_s", "step_overhead_s", "jitter_sigma",
+    "gemm_start_s", "cast_start_s", "attention_start_s", "prompt_start_s", "host_sequence_s",
 )  # fmt: skip
 assert {*_BEST_AT_ONE, *_BEST_AT_ZERO} <= set(Stack.__dataclass_fields__)

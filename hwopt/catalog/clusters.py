@@ -79,7 +79,7 @@ def cluster(
     scale_out_bytes_per_s: float | None = None,
     pod: float | None = None,
     oversubscription: float | None = None,
-    in_network_reduction: bool = False,
+    in_network_reduction: bool | None = None,
     fabric: str | Path | None = None,
     latency_tail_s: float | None = None,
     bandwidth_spread: float | None = None,
@@ -100,7 +100,8 @@ def cluster(
 ) -> Cluster:
     """A cluster of `chips` chips with everything around them.
 
-    **Arguments:** `chip` and `chips`; the network's as `network` takes them; `stack`, the chip's usual one by default; `site`;
+    **Arguments:** `chip` and `chips`; the network's as `network` takes them, `in_network_reduction` by default as the stack does;
+    `stack`, the chip's usual one by default; `site`;
     `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips` in one instead of as
     many as fit; `reliability` of the fleet; `recovery` of jobs; `operation`: `production` (the default), or `benchmark` (at
     the speed of light), which also says how uneven links outside the domain are where neither link nor caller does; `prices`;
@@ -117,6 +118,9 @@ def cluster(
     entry, ends = record("chips", chip), count / float(several.count)
     usual = _peripherals.BENCHMARK if constants == SPEED_OF_LIGHT else _peripherals.PRODUCTION
     operated = supported("operations", usual if operation is None else operation)
+    software = _chips.default_stack(chip) if stack is None else stack
+    if in_network_reduction is None:
+        in_network_reduction = record("stacks", software).text.get("in_network_reduction") == "yes"
     links = network(
         chip,
         domain=domain,
@@ -136,7 +140,6 @@ def cluster(
     around = _facilities.cooling(_facilities.default_cooling(chip, site) if cooling is None else cooling, chip)
     beyond = _peripherals.memory_pool(str(entry.text.get("pool", "none")) if pool is None else pool)
     family = _chips.architecture(entry)
-    software = _chips.default_stack(chip) if stack is None else stack
     literature = Cluster(
         chip=_chips.chip(chip),
         chips=leaf(count),

@@ -157,7 +157,7 @@ ENTRIES: Mapping[str, Entry] = {
     "stacks": _entry(
         "stack",
         Stack,
-        optional_texts="framework purpose family runs_on zero recompute sequence_parallel pads_heads stages",
+        optional_texts="framework purpose family runs_on zero recompute sequence_parallel pads_heads stages in_network_reduction",
         tables={key: (ARCHITECTURES, unit) for key, unit in keys(Stack, "family").items()},
     ),
     "cooling": _entry("cooling", Cooling),

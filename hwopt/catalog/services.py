@@ -46,8 +46,8 @@ _ALIASES = {
 _WHOSE = " of a service"
 
 _SERVING_STACKS = {
-    "volta": "fastertransformer", "ampere": "tensorrt-llm-2023", "hopper": "tensorrt-llm-2025", "blackwell": "tensorrt-llm-2025",
-    "rubin": "tensorrt-llm-2025", "tpu": "jax-serving-tpu", "trainium": "neuron-serving",
+    "volta": "fastertransformer", "ampere": "tensorrt-llm-2023", "hopper": "tensorrt-llm-2026", "blackwell": "tensorrt-llm-2026",
+    "rubin": "tensorrt-llm-2026", "tpu": "jax-serving-tpu", "trainium": "neuron-serving",
 }  # fmt: skip
 
 _STAND_IN = "tensorrt-llm-2025"

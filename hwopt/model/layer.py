@@ -25,9 +25,6 @@ from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
-_ELEMENTWISE_KERNELS = 8.0  # norms, adds, rotary, activation of a layer, launched separately
-
-
 MISALIGNED = 5.0
 """Time of products of stored scores whose inner side is no multiple of 16 B over that of aligned ones: loads of single elements.
 
@@ -155,7 +152,7 @@ def layer_kernels(
         products=table.summed((work.IN_EVERY_LAYER + own) * run_share),
         attention=attention,
         experts=table.summed(moe * work.IN_EXPERTS * run_share),
-        passes=stream_time(passes, cluster.chip, _ELEMENTWISE_KERNELS, stack),
+        passes=stream_time(passes, cluster.chip, stack.elementwise_kernels, stack),
     )
 
 
@@ -212,12 +209,15 @@ def _distinct_domains(cluster: Cluster, plan: Plan, w: Transformer) -> Scalar:
     return jnp.where(limited, anywhere - above_zero(anywhere - most), anywhere)
 
 
-def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> Scalar:
-    """Dispatch of token copies to experts and their way back, before any overlap."""
+def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, share: Scalar | float = 1.0) -> Scalar:
+    """Dispatch of token copies to experts and their way back, before any overlap.
+
+    **Arguments:** `share` of the tokens that go by kernels which send one copy a domain, where the stack has them.
+    """
     stack, w = cluster.stack, flow.model
     sent = work.routed_tokens(flow, plan) * w.hidden * flow.activation_bytes * flow.routing_imbalance
     sent = sent * (0.5 + 0.5 * stack.dispatch_bytes_share)
-    once = 1.0 - stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w))
+    once = 1.0 - share * stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w))
     launch = stack.collective_launch_s
     return 2.0 * moe * collectives.all_to_all_s(cluster.network, sent, plan.ep, plan.expert_tp, launch, once)
 

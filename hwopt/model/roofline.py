@@ -127,8 +127,8 @@ def gemm_time(
 ) -> KernelTime:
     """Time of each GEMM of the table, forward; backward each gradient costs the same products.
 
-    `max(2 m n k / (peak eff) (1 + g/m)(1 + g/n)(1 + g/k), bytes / HBM) + casts / HBM + launch`, bytes the larger of the
-    compulsory ones and those of blocking in SRAM; casts to a low format are kernels of their own.
+    `max(2 m n k / (peak eff) (1 + r g/m)(1 + g/n)(1 + g/k), bytes / HBM) + casts / HBM + launch + start`, bytes the larger of
+    the compulsory ones and those of blocking in SRAM; casts to a low format are kernels of their own.
 
     **Arguments:** `weight_element`: bytes of a stored weight of products in the low format, where it is another than theirs.
 
@@ -139,7 +139,8 @@ def gemm_time(
     m, n, k, n_launched = (jnp.where(present, x, 1.0) for x in (table.m, table.n, table.k, table.n_launched))
     # What a kernel takes to start and to drain is a time: the faster the chip, the larger the product it equals.
     half = stack.gemm_half_size * (bf16_rate(chip) * (1.0 / HALF_SIZE_RATE)) ** (1.0 / 3.0)
-    shape_loss = (1.0 + half / m) * (1.0 + half / n_launched) * (1.0 + half / k)
+    rows = half * ((1.0 - IN_EXPERTS) * stack.gemm_row_share + IN_EXPERTS * stack.expert_row_share)
+    shape_loss = (1.0 + rows / m) * (1.0 + half / n_launched) * (1.0 + half / k)
     low_s, wide_s = seconds_per_flop(chip, run)
     per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * wide_s
     grouped = 1.0 + IN_EXPERTS * (1.0 / stack.expert_gemm_factor - 1.0)
@@ -154,9 +155,9 @@ def gemm_time(
     memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)
     cast_s = casts * table.count * hbm_seconds_per_byte(chip)  # kernels of their own
     slowest = maximum(compute, memory) + cast_s
-    each = KernelTime.as_asked(
-        compute, slowest - compute, stack.kernel_launch_s * jnp.ones_like(compute), memory + cast_s
-    )
+    narrow = table.low_precision * above_zero(2.0 - 2.0 * low_bytes)  # 1 at 4 bit, 0 from 8 on
+    launch = (stack.kernel_launch_s + stack.gemm_start_s) * jnp.ones_like(compute) + narrow * stack.cast_start_s
+    each = KernelTime.as_asked(compute, slowest - compute, launch, memory + cast_s)
     return KernelTime(*(jnp.where(present, part, 0.0) for part in each))
 
 
@@ -170,14 +171,14 @@ def _cast_bytes(m: PerGemm, n: PerGemm, k: PerGemm, low_bytes: Scalar, stack: St
 
 
 def kernel_time(
-    flops: Scalar, rate: Scalar, hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack, maximum: Maximum
+    flops: Scalar, rate: Scalar, hbm_bytes: Scalar, chip: Chip, kernels: Scalar | float, stack: Stack, maximum: Maximum
 ) -> KernelTime:
     """One roofline kernel group: `max(flops / rate, bytes / HBM) + kernels x launch`."""
     compute, memory = flops * (1.0 / rate), hbm_bytes * hbm_seconds_per_byte(chip)
     return KernelTime.as_asked(compute, maximum(compute, memory) - compute, kernels * stack.kernel_launch_s, memory)
 
 
-def stream_time(hbm_bytes: Scalar, chip: Chip, kernels: float, stack: Stack) -> KernelTime:
+def stream_time(hbm_bytes: Scalar, chip: Chip, kernels: Scalar | float, stack: Stack) -> KernelTime:
     """Kernels that only move memory: `bytes / HBM + kernels x launch`."""
     memory = hbm_bytes * hbm_seconds_per_byte(chip)
     return KernelTime.as_asked(jnp.zeros_like(memory), memory, kernels * stack.kernel_launch_s, memory)

@@ -12,6 +12,9 @@ from hwopt.plan import OFFLOADED, Plan
 _OF_SERVING = {"tp": "tp", "pp": "pp", "dp": "dp", "ep": "ep", "expert_tp": "expert_tp", "batch": "micro_batch"}
 """Words of a service's `--plan`, and the fields of a plan."""
 
+_LAYOUTS = {"sequence_parallel": "sequence_parallel", "weights_gathered": "weights_sharded"}
+"""The same of layouts, said where a plan has them."""
+
 
 @singledispatch
 def plan_document(report: Any, plan: Any) -> dict[str, Any]:
@@ -59,7 +62,8 @@ def _(report: TrainServeReport, plan: Any) -> dict[str, Any]:
 
 
 def _serving_document(plan: Plan) -> dict[str, Any]:
-    return integral({name: getattr(plan, field) for name, field in _OF_SERVING.items()})
+    layouts = {name: "yes" for name, field in _LAYOUTS.items() if float(getattr(plan, field))}
+    return integral({name: getattr(plan, field) for name, field in _OF_SERVING.items()}) | layouts
 
 
 @plan_lines.register
@@ -95,4 +99,5 @@ def _(report: TrainServeReport, plan: Any) -> list[tuple[str, str]]:
 
 def _serving_words(values: dict[str, Any]) -> str:
     shown = ["tp", "pp", "dp", *(["ep", "expert_tp"] if values["ep"] != 1 else []), "batch"]
+    shown += [name for name in _LAYOUTS if name in values]
     return ", ".join(f"{name}={values[name]}" for name in shown)

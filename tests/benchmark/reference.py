@@ -62,6 +62,9 @@ TABLE = (
     Result(
         "reference/calculon.txt", "python -m tests.benchmark.calculon", writes_itself=True, measured=True
     ),  # needs its checkout
+    Result(
+        "reference/aiconfigurator.txt", "python -m tests.benchmark.aiconfigurator", writes_itself=True, measured=True
+    ),  # needs it in an environment of its own
     Result("reference/choices.txt", "python -m tests.benchmark.choices", writes_itself=True, measured=True),
     Result("reference/portfolio.txt", "python -m tests.benchmark.portfolio", writes_itself=True, measured=True),
     Result("reference/confidence.txt", "python -m tests.benchmark.confidence", writes_itself=True, measured=True),

@@ -400,6 +400,8 @@ def test_seconds_scale_as_a_unit(cases, report):
                 "host_collective_s",
                 "collective_launch_s",
                 "step_overhead_s",
+                "gemm_start_s",
+                "cast_start_s",
             )
         },
         stack__gemm_half_size=stack.gemm_half_size / np.cbrt(k),
@@ -759,8 +761,8 @@ def test_both_precisions_in_one_process(cases):
 def test_every_input_moves_an_output():
     """Over 500 cases, each input 1 % larger (or 0.01 more, from zero) moves some leaf of the report.
 
-    But two, which serving alone knows: caches of keys and values; SerDes, whose power moves with links that a design moves; and by
-    what the bill divides the money and the watts of the fabric.
+    But those that serving alone knows: caches of keys and values, starts of attention, a sequence's host time, layouts; SerDes,
+    whose power moves with links that a design moves; and by what the bill divides the money and the watts of the fabric.
     """
     some = random_cases(np.random.default_rng(35), 500)
     leaves, structure = jax.tree.flatten(some)
@@ -783,7 +785,15 @@ def test_every_input_moves_an_output():
                     idle.add(name)
     divides = {f"network.switch_{of}_share[{tier}]" for of in ("price", "power") for tier in range(3)}
     inside = {"network.switches_per_port[0]"}
-    assert idle - divides - inside == {"stack.cache_rereads", "stack.cache_sharded", "chip.scale_up_idle_j_per_byte"}
+    serves = {
+        "cache_rereads",
+        "cache_sharded",
+        "attention_start_s",
+        "prompt_start_s",
+        "host_sequence_s",
+        "layouts_sharded",
+    }
+    assert idle - divides - inside == {f"stack.{name}" for name in serves} | {"chip.scale_up_idle_j_per_byte"}
 
 
 def test_bottleneck_names_the_largest_part(report):

@@ -43,8 +43,7 @@ class PassTime(NamedTuple):
     busy_s: Array  # in which a chip computes or moves HBM data, of one micro-batch
     hbm_s: Array
     arithmetic_s: Array  # of the breakdown's `compute_s`, at the clock asked for
-    core_s: Array  # the same, by the energy that it takes at the clock that is kept
-    chip_flops: Array  # of one micro-batch
+    chip_flops: Array  # of one micro-batch, by the energy that they take at the clock that is kept
 
 
 def active_experts(flow: work.Flow, plan: Plan) -> tuple[Scalar, Scalar]:
@@ -103,6 +102,9 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     kept = cache.held_token_bytes(service, plan, stack)
     read = batch.sequences * cache.layer_mean(w, batch.context) * kept * cache.reads(w, plan, stack)
     read_time = kernel_time(decoding, rate, read, chip, 1.0, stack, maximum)
+    some = lambda count: jnp.where(count > 0.0, 1.0, 0.0)
+    starts = some(batch.sequences) * stack.attention_start_s + some(batch.prompts) * stack.prompt_start_s
+    read_time = read_time._replace(launch_s=read_time.launch_s + starts)
 
     heads = w.heads / plan.tp
     own_heads = jnp.where(w.kv_rank > 0, heads, work.kv_heads_per_chip(w, plan))
@@ -118,12 +120,13 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     return read_time.plus(of_prompts).plus(unfused)
 
 
-def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> tuple[Scalar, Scalar]:
+def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prompts: Scalar) -> tuple[Scalar, Scalar]:
     """Tensor- and expert-parallel communication of one layer, before any overlap.
 
     All-reduces of the activations after attention and after the MLP, once for both in parallel layers; outputs of experts and
     shared experts are added up before. Where experts are spread, shared experts have their own, and experts that tensor ranks
-    share too. Dispatch and combine as in training.
+    share too. Dispatch and combine as in training; kernels that send one copy a domain are for `prompts`, the share of tokens
+    that are new ones of prompts: those of low latency send each copy on its own.
     """
     w = flow.model
     around, within = all_reduces_s(flow, cluster, plan, w.experts_per_token / plan.tp * plan.expert_tp)
@@ -131,7 +134,7 @@ def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar) -> 
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
     mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
     tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
-    return tp, dispatch_s(flow, cluster, plan, moe)
+    return tp, dispatch_s(flow, cluster, plan, moe, prompts)
 
 
 def _spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
@@ -196,8 +199,8 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     """Time of a pass of `batch`, a micro-batch of each replica.
 
     Latency: `L layers + head + p sends`, whatever the number of stages: a pipeline adds capacity, and sends. Period: the
-    latency, or p times the slowest stage where stages are uneven. Weights are read once a pass whatever the batch; the
-    cache once for each sequence.
+    latency, or p times the slowest stage where stages are uneven, or what the host takes for the sequences beside it. Weights
+    are read once a pass whatever the batch; the cache once for each sequence.
 
     **Returns:** s; `breakdown` adds up to `period_s`.
     """
@@ -208,7 +211,7 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
 
     def layer(moe: Scalar) -> Exposed:
         kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
-        tp, ep = _exchanges_s(flow, cluster, plan, moe)
+        tp, ep = _exchanges_s(flow, cluster, plan, moe, batch.prompt_tokens / batch.rows)
         comm = tp + spread, jnp.zeros_like(tp), ep
         return direction(cluster, kernels, comm, _gather_s(service, cluster, plan, weights, moe), moe, maximum)
 
@@ -224,24 +227,25 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     stage = layers.total_s / plan.pp
     slowest = maximum(stage * plan.fullest_stage, stage * plan.last_stage + head.total_s) + send
     period = maximum(latency, several(plan.pp) * plan.pp * slowest)
+    host_s = batch.sequences * stack.host_sequence_s
+    overhead_s = stack.step_overhead_s + maximum(period, plan.pp * host_s) - period
     jitter = period * jitter_fraction(stack.jitter_sigma, chips_of_stage)
     breakdown = Breakdown.of(
         mean,
         pp_comm_s=sends,
         pp_imbalance_s=period - latency,
-        overhead_s=stack.step_overhead_s,
+        overhead_s=overhead_s,
         jitter_s=jitter,
     )
     return PassTime(
-        latency_s=latency + jitter + stack.step_overhead_s,
-        period_s=period + jitter + stack.step_overhead_s,
+        latency_s=maximum(latency, host_s) + jitter + stack.step_overhead_s,
+        period_s=period + jitter + overhead_s,
         breakdown=breakdown,
         hidden_s=mean.hidden_s,
         busy_s=(mean.compute_s + mean.memory_bound_s) / plan.pp,
         hbm_s=mean.hbm_s / plan.pp,
         arithmetic_s=mean.arithmetic_s,
-        core_s=mean.core_s,
-        chip_flops=pass_flops(w, batch) / (plan.tp * plan.pp),
+        chip_flops=pass_flops(w, batch) / (plan.tp * plan.pp) * (mean.core_s / mean.arithmetic_s),
     )
 
 

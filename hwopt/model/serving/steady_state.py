@@ -75,11 +75,29 @@ def _generated(service: Service, disaggregated: bool) -> Scalar:
     return jnp.where(left > 1.0, left, 1.0)
 
 
+def _replaced(service: Service, sequences: Scalar) -> Scalar:
+    """Sequences of a colocated group that a pass replaces by new requests, mean."""
+    return service.prefills * service.decodes * sequences * service.tokens_per_pass / _generated(service, False)
+
+
+def _mean_pass(usual: PassTime, with_prompts: PassTime, replaced: Scalar) -> PassTime:
+    """The mean of passes with and without prompts: `(usual + r mixed) / (1 + r)`.
+
+    A pass with prompts holds those of a request and of r others, so that one pass in `(1 + r) / r` has any. What a request does
+    is the same as if each pass held r prompts, but short passes read weights for sequences alone, and long ones fill the chip.
+
+    **Source:** the scheduler of TensorRT-LLM and vLLM: a prompt that fits the budget of tokens enters one pass whole.
+    """
+    each = 1.0 / (1.0 + replaced)
+    return jax.tree.map(lambda a, b: each * (a + replaced * b), usual, with_prompts)
+
+
 def _two_passes(service: Service, plan: Any) -> tuple[tuple[Plan, Plan], tuple[Batch, Batch]]:
-    """Plans and batches of the steady pass and of the one that makes a first token.
+    """Plans and batches of the usual pass and of the one that makes a first token.
 
     Colocated, a sequence is replaced after `(output - 1) / tau` passes (the first token is the prompt's), tau tokens a pass, so
-    that each pass of b sequences holds `b tau / (output - 1)` prompts; a new request joins the next pass with its whole prompt.
+    that passes of b sequences hold `r = b tau / (output - 1)` prompts in the mean. A new request joins the next pass with its
+    whole prompt, beside r others: passes without prompts are the usual ones (`_mean_pass`).
     """
     zero = jnp.zeros_like(service.output_tokens)
     if plan.disaggregated:
@@ -89,9 +107,8 @@ def _two_passes(service: Service, plan: Any) -> tuple[tuple[Plan, Plan], tuple[B
         )
         return (plan.decode, plan.prefill), (decoding, prompts)
     b, both = plan.micro_batch, service.decodes
-    replaced = b * service.tokens_per_pass / _generated(service, False)
-    steady = service.prefills * (both * replaced + (1.0 - both) * b)
-    first = service.prefills * (both * (1.0 + replaced) + (1.0 - both) * b)
+    steady = service.prefills * (1.0 - both) * b
+    first = service.prefills * (both * (1.0 + _replaced(service, b)) + (1.0 - both) * b)
     return (plan, plan), (_batch(service, both * b, steady), _batch(service, both * b, first))
 
 
@@ -128,7 +145,7 @@ def _share(
     """**Arguments:** `passes` of a micro-batch that a request takes part in, over the sequences or prompts that share them;
     FLOPs of one pass.
     """
-    gemm_s = time.chip_flops * fastest_seconds_per_flop(cluster.chip, service) * (time.core_s / time.arithmetic_s)
+    gemm_s = time.chip_flops * fastest_seconds_per_flop(cluster.chip, service)
     chips = _replica_chips(plan)
     return _Share(
         interval_s=passes * time.period_s / (plan.pp * plan.dp),
@@ -193,12 +210,18 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
     drafting = _drafting(service, two)
     times = jax.tree.map(lambda part: part * drafting, passes_s(_stacked(own, other), _stacked(batch, first_batch)))
     step, first = _pick(times, 0), _pick(times, 1)
+    mean = batch
+    if not two:
+        replaced = _replaced(service, own.micro_batch)
+        step = _mean_pass(step, first, replaced)
+        new = replaced * service.new_tokens
+        mean = batch._replace(prompts=batch.prompts + replaced, prompt_tokens=batch.prompt_tokens + new)
     decodes = jnp.ones_like(service.output_tokens) if two else service.decodes
     answer_passes = decodes * _generated(service, two) / service.tokens_per_pass
 
     passes = (answer_passes + (1.0 - decodes)) * (1.0 / own.micro_batch)
-    accepted = pass_flops(shape, batch._replace(queries=service.tokens_per_pass))
-    share = _share(service, cluster, own, step, passes, accepted, pass_flops(shape, batch))
+    accepted = pass_flops(shape, mean._replace(queries=service.tokens_per_pass))
+    share = _share(service, cluster, own, step, passes, accepted, pass_flops(shape, mean))
     least_s = share.interval_s
     resident = cache.layer_mean(shape, service.mean_context) * batch.sequences * own.pp
     prompts = cache.layer_mean(shape, service.input_tokens) * first_batch.prompts

@@ -94,8 +94,9 @@ def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
         flop_s = mixed
     # Stated for an A100, which does 312 TFLOP/s in 16 bit; grows with the cube root of the rate.
     half = stack.gemm_half_size * math.cbrt(sixteen_bit_rate(cluster.chip) / 312e12)
-    loss = 1.0
-    for side in (rows, shape.launched or columns, inner):
+    of_rows = half * (stack.expert_row_share if shape.of_experts else stack.gemm_row_share)
+    loss = (rows + of_rows) / rows
+    for side in (shape.launched or columns, inner):
         loss *= (side + half) / side
     compute = 2.0 * rows * columns * inner * count * flop_s * loss / stack.gemm_efficiency_factor
     if shape.of_experts:
@@ -110,7 +111,10 @@ def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
         cast_s = stack.cast_passes * min(2.0 - element, 1.0) * elements * (2.0 + element) * count * byte_s
         memory += cast_s
         traffic_s += cast_s
-    return compute, memory, stack.kernel_launch_s, traffic_s
+    start = stack.kernel_launch_s + stack.gemm_start_s
+    if shape.low and element < 1.0:  # all of it at 4 bit
+        start += 2.0 * (1.0 - element) * stack.cast_start_s
+    return compute, memory, start, traffic_s
 
 
 def attention_core(run, cluster, plan) -> tuple[tuple, tuple]:
@@ -157,4 +161,4 @@ def passes(run, cluster, plan, moe: bool) -> tuple[float, float, float, float]:
     if moe:  # each copy of a token is read and written on its way to the expert and on the way back
         size += cluster.stack.routing_passes * 4.0 * a * w.hidden * expert_tokens(run, plan)
     traffic_s = size * chip_rates(run, cluster)[2]
-    return 0.0, traffic_s, 8.0 * cluster.stack.kernel_launch_s, traffic_s
+    return 0.0, traffic_s, cluster.stack.elementwise_kernels * cluster.stack.kernel_launch_s, traffic_s

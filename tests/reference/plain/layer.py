@@ -82,7 +82,8 @@ def distinct_domains(cluster, plan, w) -> float:
     return min(anywhere, w.routed_groups / copies) if w.routed_groups > 0 else anywhere
 
 
-def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
+def layer_communication(run, cluster, plan, moe: bool, of_prompts: float = 1.0) -> dict[str, float]:
+    """`of_prompts`: tokens that go by kernels which send one copy a domain."""
     w, tokens = run.model, tokens_of(run, plan)
     block = tokens * w.hidden * run.activation_bytes
     around_attention = all_reduce(cluster, block, plan.tp, 1.0)
@@ -95,7 +96,7 @@ def layer_communication(run, cluster, plan, moe: bool) -> dict[str, float]:
         sent *= (1.0 + cluster.stack.dispatch_bytes_share) / 2.0
         distinct = 1.0
         if cluster.stack.dispatch_deduplicated == 1:
-            distinct = distinct_domains(cluster, plan, w)
+            distinct = of_prompts * distinct_domains(cluster, plan, w) + (1.0 - of_prompts)
         comm["ep"] = 2.0 * all_to_all(cluster, sent, plan.ep, plan.expert_tp, distinct)
     heads = max(w.kv_heads / plan.tp, 1.0)
     keys_values = 2.0 * plan.micro_batch * run.sequence_length * heads * (w.qk_dim + w.v_dim)

@@ -130,7 +130,12 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
     of_sequences, of_prompts = attention_flops(w, batch)
     compute = of_sequences / plan.tp / rate
     traffic = cached_bytes_read(service, cluster, plan, batch) * times_read(w, stack, plan.tp) * byte_s
-    sequences = compute, max(traffic - compute, 0.0), float(stack.kernel_launch_s), traffic
+    start = stack.kernel_launch_s
+    if batch.sequences > 0:
+        start += stack.attention_start_s
+    if batch.prompts > 0:
+        start += stack.prompt_start_s
+    sequences = compute, max(traffic - compute, 0.0), float(start), traffic
 
     heads, fresh = w.heads / plan.tp, batch.prompts * batch.new
     keys = heads if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
@@ -147,7 +152,7 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
     return add(sequences, prompts)
 
 
-def exchanges(flow, cluster, plan, moe: bool) -> dict[str, float]:
+def exchanges(flow, cluster, plan, moe: bool, of_prompts: float) -> dict[str, float]:
     """Communication of one layer: sums over tensor ranks after attention and after the MLP, and the way to experts."""
     w, size = flow.model, flow.sequence_length * flow.model.hidden * flow.activation_bytes
     once = all_reduce(cluster, size, plan.tp, 1.0)
@@ -160,7 +165,7 @@ def exchanges(flow, cluster, plan, moe: bool) -> dict[str, float]:
     # Experts that are not spread add up with the shared ones before the sum over ranks.
     away = min(plan.ep - 1.0, 1.0)
     tp = once + (1.0 - away) * once + away * spread
-    return {"tp": tp, "cp": 0.0, "ep": layer_communication(flow, cluster, plan, moe)["ep"]}
+    return {"tp": tp, "cp": 0.0, "ep": layer_communication(flow, cluster, plan, moe, of_prompts)["ep"]}
 
 
 def queries_there_and_back(service, cluster, plan, batch: Batch) -> float:
@@ -193,7 +198,7 @@ def layer(service, cluster, plan, batch: Batch, moe: bool) -> dict[str, float]:
             experts = add(experts, time)
         else:
             others = add(others, time)
-    comm = exchanges(flow, cluster, one, moe)
+    comm = exchanges(flow, cluster, one, moe, batch.prompts * batch.new / batch.rows())
     comm["tp"] += queries_there_and_back(service, cluster, plan, batch)
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     core, elementwise = attention(service, cluster, plan, batch), passes(flow, cluster, one, moe)
@@ -255,12 +260,13 @@ def one_pass(service, cluster, plan, batch: Batch) -> dict:
     parts = {name: seconds[name] + of_head[name] for name in BREAKDOWN}
     parts["pp_comm_s"] = plan.pp * one_send
     parts["pp_imbalance_s"] = pace - latency
-    parts["jitter_s"], parts["overhead_s"] = late, float(stack.step_overhead_s)
+    host = batch.sequences * stack.host_sequence_s  # beside the device, of each micro-batch
+    parts["jitter_s"], parts["overhead_s"] = late, float(stack.step_overhead_s + max(plan.pp * host - pace, 0.0))
     arithmetic, core = (seconds[name] + of_head[name] for name in ARITHMETIC)
     return {
         "parts": parts,
         "period": sum(parts.values()),
-        "latency": latency + late + stack.step_overhead_s,
+        "latency": max(latency, host) + late + stack.step_overhead_s,
         "hidden": seconds["hidden_s"],
         "busy": (parts["compute_s"] + parts["memory_bound_s"]) / plan.pp,
         "hbm": (seconds["hbm_s"] + of_head["hbm_s"]) / plan.pp,

@@ -52,6 +52,20 @@ def timed(service, cluster, plan, batch: Batch) -> dict:
     return {**scaled, "parts": parts, "slowdown": time["slowdown"]}
 
 
+def mean_of(one: dict, other: dict, share: float) -> dict:
+    """Of two passes, `share` of them the other."""
+    mixed = {
+        name: (1.0 - share) * value + share * other[name]
+        for name, value in one.items()
+        if name not in ("parts", "slowdown")
+    }
+    parts = {name: (1.0 - share) * value + share * other["parts"][name] for name, value in one["parts"].items()}
+    asked = (1.0 - share) * one["parts"]["compute_s"] / one["slowdown"] + share * other["parts"]["compute_s"] / other[
+        "slowdown"
+    ]
+    return {**mixed, "parts": parts, "slowdown": parts["compute_s"] / asked}
+
+
 def chip_seconds(plan, time: dict, passes: float) -> dict[str, float]:
     chips = plan.tp * plan.pp * plan.cp
     return {name: passes * chips * time[name] for name in ("arithmetic", "hbm", "busy")}
@@ -100,10 +114,14 @@ def colocated(service, cluster, plan) -> dict:
         prompts = 1.0 / passes if prefills else 0.0  # of a request a prompt, spread over its share of passes
         batch = batch_of(service, own, prompts)
         first = batch._replace(prompts=1.0 + prompts if prefills else 0.0)
+        usual = batch._replace(prompts=0.0)
     else:
         passes = 1.0 / own
-        batch = first = batch_of(service, 0.0, own)
-    step = timed(service, cluster, plan, batch)
+        prompts, batch = 0.0, batch_of(service, 0.0, own)
+        first = usual = batch
+    step = timed(service, cluster, plan, usual)
+    if prompts > 0.0:  # of 1 + r passes in the mean r have prompts, those of 1 + r requests
+        step = mean_of(step, timed(service, cluster, plan, first), prompts / (1.0 + prompts))
     resident = remembered(w, service.input_tokens + service.output_tokens / 2.0) * batch.sequences * plan.pp
     resident += remembered(w, service.input_tokens) * first.prompts * (1.0 if decodes else plan.pp)
     first_token = 0.0
@@ -113,7 +131,7 @@ def colocated(service, cluster, plan) -> dict:
     between = passes * step["period"] / plan.pp / plan.dp
     return {
         "step": step,
-        "floor": floor(service, cluster, plan, batch),
+        "floor": floor(service, cluster, plan, usual),
         "between": between,
         "interval": arriving(service, between),
         "first": first_token,

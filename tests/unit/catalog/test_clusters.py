@@ -162,6 +162,14 @@ def test_network_options_act():
     assert catalog.network("h800").bandwidth_bytes_per_s[0] == 200e9
     assert catalog.network("h100-sxm").reduction_factor.tolist() == [1, 1, 1]
     assert (catalog.network("h100-sxm", in_network_reduction=True).reduction_factor < 1).all()
+
+
+@pytest.mark.parametrize(("stack", "asked", "reduces"), [
+    ("nemo-2025", None, False), ("tensorrt-llm-2026", None, True), ("tensorrt-llm-2026", False, False), ("nemo-2025", True, True),
+])  # fmt: skip
+def test_switches_reduce_where_the_stack_lets_them(stack, asked, reduces):
+    cluster = catalog.cluster("h100-sxm", 8, stack=stack, in_network_reduction=asked)
+    assert bool(cluster.network.reduction_factor[0] < 1) == reduces
     assert catalog.network("h100-sxm", domain=9000).size[1] == 9000
 
 

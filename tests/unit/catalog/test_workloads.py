@@ -158,7 +158,7 @@ def test_an_impossible_shape_is_refused(tmp_path, changes):
     [
         ("trainium2", "neuron-serving"),
         ("tpu-v5p", "jax-serving-tpu"),
-        ("h200", "tensorrt-llm-2025"),
+        ("h200", "tensorrt-llm-2026"),
         ("wse-3", "ideal"),
     ],
 )
