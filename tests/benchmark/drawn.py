@@ -3,8 +3,8 @@
     python -m tests.benchmark.drawn              # writes results/reference/drawn.txt; half an hour
     python -m tests.benchmark.drawn 0 3          # prints some of them
 
-Each is asked as `hwopt optimize --design` asks it: no box is narrowed; area, SRAM, stacks, dies, spare units, lanes and clock of the
-chip are free beside NICs, racks, domains and the whole plan.
+Each is asked as `hwopt optimize --design` asks it: no box is narrowed; area, SRAM, stacks, dies, spare units, lanes and clock of
+the chip are free beside NICs, racks, domains and the whole plan.
 """
 
 from __future__ import annotations
