@@ -50,7 +50,22 @@ def random_services(rng: np.random.Generator, model: Transformer, mode: str) -> 
         kv_bytes=rng.choice([0.5, 1.0, 2.0], n),
         activation_bytes=np.full(n, 2.0),
         routing_imbalance=np.where(model.experts > 0, rng.uniform(1, 1.6, n), 1.0),
+        **_unlike(np.random.default_rng(n), n),
     )
+
+
+def _unlike(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    """How requests differ and come, and what is kept free for them; a half as today's services state nothing."""
+    plain = rng.uniform(size=n) < 0.5
+    either = lambda usual, other: np.where(plain, usual, other)
+    return {
+        "arrival_scv": either(1.0, rng.uniform(0.2, 8.0, n)),
+        "input_scv": either(1.0, rng.uniform(0.1, 2.0, n)),
+        "output_scv": either(1.0, rng.uniform(0.1, 2.0, n)),
+        "least_loaded": either(0.0, rng.choice([0.0, 1.0], n)),
+        "peak_over_mean": either(1.0, rng.uniform(1.0, 3.0, n)),
+        "capacity_in_use": either(1.0, rng.uniform(0.3, 1.0, n)),
+    }
 
 
 def random_plans(rng: np.random.Generator, w: Transformer, batches: tuple[float, float]) -> Plan:
