@@ -53,7 +53,7 @@ def serving_report(
         "users": state.users,
         "users_per_w": state.users / power_w,
     }
-    seen = tails(service, plan, state, maximum, bounded=given is None)
+    seen = tails(service, plan, state, maximum, proved=given is not None)
     busiest = seen.pop(BUSIEST)
     common = machine.outputs(
         it,

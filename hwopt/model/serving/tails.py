@@ -1,10 +1,12 @@
 """Percentiles of the times that users see in the busiest hour, of a machine in steady state."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import Maximum
+from hwopt.jaxprs.monotone import EITHER, FALLS, RISES, Monotone
+from hwopt.model.maximum import Maximum, hard_maximum
 from hwopt.model.serving import queueing
 from hwopt.model.serving.steady_state import SteadyState
 from hwopt.types import Scalar
@@ -16,57 +18,174 @@ FIRST, TOKEN = "time_to_first_token_{}_s", "time_per_output_token_{}_s"
 BUSIEST = "busiest_load"
 
 
-def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, bounded: bool) -> dict[str, Scalar]:
+class _Group(NamedTuple):
+    """Streams of sequences, as of `queueing.Stream`, with what comes to all of them in place of their load."""
+
+    full_s: Scalar
+    empty_s: Scalar
+    prompt_s: Scalar
+    rate: Scalar  # requests a second
+    slots: Scalar
+    passes: Scalar
+    streams: Scalar
+
+    @property
+    def load(self) -> Scalar:
+        return self.rate * self.passes * self.full_s / (self.slots * self.streams)
+
+    def passing(self, requests: queueing.Requests) -> queueing.Passes:
+        """Passes at their load."""
+        load, (full_s, empty_s, prompt_s, _, *counts) = self.load, self
+        return queueing.passes(requests, queueing.Stream(load, full_s, empty_s, prompt_s, *counts))
+
+
+class _Prompts(NamedTuple):
+    """Chips for prompts alone."""
+
+    pass_s: Scalar  # between two passes of a replica
+    latency_s: Scalar  # of one
+    rate: Scalar  # requests a second
+    prompts: Scalar  # in a pass
+    replicas: Scalar
+
+    @property
+    def load(self) -> Scalar:
+        return self.rate * self.pass_s / (self.prompts * self.replicas)
+
+    def alone(self, requests: queueing.Requests) -> tuple[queueing.Spread, Scalar]:
+        """Queue and pass of a prompt, and what hardly any takes less than."""
+        queue = queueing.prompt_queue(requests, self.load, self.pass_s, self.prompts, self.replicas)
+        own_s, varied = self.latency_s, requests.prompts / self.prompts
+        spread = queueing.Spread(
+            mean_s=queue.mean_s + own_s,
+            variance=queue.variance + varied * own_s * own_s,
+            third=queue.third + 2.0 * varied * varied * own_s * own_s * own_s,
+        )
+        return spread, own_s / (1.0 + 4.0 * varied)
+
+
+def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
+    """First token where prompts run beside answers: of a `_Group` and `queueing.Requests`."""
+    group, requests = _Group(*numbers[:7]), queueing.Requests(*numbers[7:])
+    at = group.passing(requests)
+    own = queueing.own_pass(requests, at, at.decoding_s + at.prompt_s)
+    floor = at.decoding_s + at.prompt_s / (1.0 + 4.0 * requests.prompts)
+    return queueing.first_token_s(own, queueing.slot_wait_s(requests, at, group.load, level), level, floor, maximum)
+
+
+def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
+    """First token where prompts have chips of their own, but for moving keys and values: of a `_Group`, `Requests`, `_Prompts`."""
+    group, requests, prompts = _Group(*numbers[:7]), queueing.Requests(*numbers[7:11]), _Prompts(*numbers[11:])
+    wait = queueing.slot_wait_s(requests, group.passing(requests), group.load, level)
+    alone, floor = prompts.alone(requests)
+    return queueing.first_token_s(alone, wait, level, floor, maximum)
+
+
+def _next(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
+    """Time between passes of a sequence: of a `_Group` and `queueing.Requests`."""
+    requests = queueing.Requests(*numbers[7:])
+    return queueing.token_s(requests, _Group(*numbers[:7]).passing(requests), level)
+
+
+_ENDLESS_S = 1e9
+"""A percentile where more comes than is answered, in a proof: longer than any limit."""
+
+_GROUP_WAYS = (RISES, EITHER, RISES, RISES, FALLS, RISES, FALLS)
+_WAYS = {
+    _first_beside: (*_GROUP_WAYS, RISES, RISES, RISES, FALLS),
+    _first_apart: (*_GROUP_WAYS, RISES, RISES, RISES, FALLS, RISES, RISES, RISES, FALLS, FALLS),
+    _next: (*_GROUP_WAYS, RISES, RISES, RISES, FALLS),
+}
+"""What percentiles do as each number grows, the others held: `tests/unit/model/test_queueing.py` samples it."""
+
+
+def _slower(*numbers: Scalar) -> tuple[Scalar, ...]:
+    """The same at half their load where more comes than is answered: numbers that are not used, and not NaN."""
+    group = _Group(*numbers[:7])
+    load = group.load
+    group = group._replace(rate=jnp.where(load < 1.0, group.rate, 0.5 * group.rate / load))
+    if len(numbers) == 11:
+        return (*group, *numbers[7:])
+    prompts = _Prompts(*numbers[11:])
+    prompts = prompts._replace(rate=jnp.where(prompts.load < 1.0, prompts.rate, 0.5 * prompts.rate / prompts.load))
+    return (*group, *numbers[7:11], *prompts)
+
+
+def _alone(level: float, prompts: _Prompts, requests: queueing.Requests) -> Scalar:
+    """First token of a machine that only processes prompts."""
+    rate = jnp.where(prompts.load < 1.0, prompts.rate, 0.5 * prompts.rate / prompts.load)
+    alone, floor = prompts._replace(rate=rate).alone(requests)
+    return queueing.quantile(alone, level, floor)
+
+
+def _ended(function: Callable[..., Scalar], level: float) -> Callable[..., Scalar]:
+    """A percentile in a proof: `_ENDLESS_S` where more comes than is answered."""
+
+    def run(*numbers: Scalar) -> Scalar:
+        ends = _Group(*numbers[:7]).load < 1.0
+        if len(numbers) > 11:
+            ends = ends & (_Prompts(*numbers[11:]).load < 1.0)
+        value = function(level, hard_maximum, *_slower(*numbers))
+        return jnp.where(ends & (value < _ENDLESS_S), value, _ENDLESS_S)
+
+    return run
+
+
+_PROVED = {
+    (function, level): Monotone(f"{function.__name__[1:]}_{name}", _ended(function, level), ways)
+    for function, ways in _WAYS.items()
+    for name, level in queueing.LEVELS.items()
+}
+"""Percentiles as operations that a proof bounds by their ends: written out they are too long to be read as sums of monomials."""
+
+
+def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, proved: bool) -> dict[str, Scalar]:
     """Percentiles by name, and the load that they are at: the mean load times `peak_over_mean`.
 
     Of one group of chips each stage's micro-batch of a replica is a stream (`queueing`). Of two, prompts queue for the first group,
-    each replica a server, and a first token is out once the second has a slot for its sequence.
+    each replica a server, and a first token is out once the second has a slot for its sequence. Infinite where more comes in the
+    busiest hour than is answered.
 
-    **Arguments:** `bounded`: whether a machine that is asked for more than it can answer has no percentiles (infinite); else they
-    are what the formulas make of it, which means nothing.
+    **Arguments:** `proved`: whether a proof is to read them.
     """
-    requests = queueing.Requests(
-        service.arrival_scv, service.input_scv, service.output_scv, service.least_loaded
-    )
+    requests = queueing.Requests(service.arrival_scv, service.input_scv, service.output_scv, service.least_loaded)
     two = plan.disaggregated
     own, other = (plan.decode, plan.prefill) if two else (plan, plan)
     rate = service.peak_over_mean / state.interval_s
-    load, prompt_load = rate * state.answers_interval_s, rate * state.prompts_interval_s
-    busiest = rate * state.least_interval_s
-    if bounded:
-        ends = (load < 1.0) & (prompt_load < 1.0)
-        load, prompt_load = (jnp.where(ends, each, 0.5) for each in (load, prompt_load))
-    stream = queueing.Stream(
-        load=load,
+    group = _Group(
         full_s=state.step.period_s,
         empty_s=state.empty.period_s,
-        prompt_s=jnp.zeros_like(load) if two else state.first.latency_s - state.step.latency_s,
+        prompt_s=jnp.zeros_like(rate) if two else state.first.latency_s - state.step.latency_s,
+        rate=rate,
         slots=own.micro_batch,
-        passes=state.answer_passes,
+        passes=state.answer_passes + (1.0 - state.decodes),
         streams=own.dp * own.pp,
     )
-    at = queueing.passes(requests, stream)
-    queue = queueing.prompt_queue(requests, prompt_load, state.first.period_s / other.pp, other.micro_batch, other.dp)
-    alone_s, varied = state.first.latency_s, requests.prompts / other.micro_batch
-    alone = queueing.Spread(
-        mean_s=queue.mean_s + alone_s,
-        variance=queue.variance + varied * alone_s * alone_s,
-        third=queue.third + 2.0 * varied * varied * alone_s**3,
+    prompts = _Prompts(
+        pass_s=state.first.period_s / other.pp,
+        latency_s=state.first.latency_s,
+        rate=rate,
+        prompts=other.micro_batch,
+        replicas=other.dp,
     )
-    alone_floor = alone_s / (1.0 + 4.0 * varied)
-    beside = queueing.own_pass(requests, at, at.decoding_s + at.prompt_s)
-    beside_floor = at.decoding_s + at.prompt_s / (1.0 + 4.0 * requests.prompts)
-
+    ends = (group.load < 1.0) & (prompts.load < 1.0) if two else group.load < 1.0
     found = {}
     for name, level in queueing.LEVELS.items():
-        wait = queueing.slot_wait_s(requests, at, load, level)
+
+        def percentile(function: Callable[..., Scalar], *numbers: Scalar, level: float = level) -> Scalar:
+            if proved:
+                return _PROVED[function, level](*numbers)
+            value = function(level, maximum, *_slower(*numbers))
+            return jnp.where(ends, value, jnp.inf)
+
         if two:
-            first = queueing.first_token_s(alone, wait, level, alone_floor, maximum) + state.kv_transfer_s
+            first = percentile(_first_apart, *group, *requests, *prompts) + state.kv_transfer_s
         else:
-            together = queueing.first_token_s(beside, wait, level, beside_floor, maximum)
-            first = jnp.where(state.decodes > 0.0, together, queueing.quantile(alone, level, alone_floor))
-        token = queueing.token_s(requests, at, level) / service.tokens_per_pass
-        found |= {FIRST.format(name): first, TOKEN.format(name): token}
-    if bounded:
-        found = {name: jnp.where(ends, value, jnp.inf) for name, value in found.items()}
-    return found | {BUSIEST: busiest}
+            first = jnp.where(
+                state.decodes > 0.0,
+                percentile(_first_beside, *group, *requests),
+                jnp.where(prompts.load < 1.0, _alone(level, prompts, requests), jnp.inf),
+            )
+        found |= {FIRST.format(name): first}
+        found |= {TOKEN.format(name): percentile(_next, *group, *requests) / service.tokens_per_pass}
+    return found | {BUSIEST: rate * state.least_interval_s}
