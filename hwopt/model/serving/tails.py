@@ -15,6 +15,8 @@ from hwopt.workload.service import Service
 FIRST, TOKEN = "time_to_first_token_{}_s", "time_per_output_token_{}_s"
 """Names of the percentiles in a report, by their level."""
 
+PERCENTILES = tuple(name.format(level) for name in (FIRST, TOKEN) for level in queueing.LEVELS)
+
 BUSIEST = "busiest_load"
 
 
