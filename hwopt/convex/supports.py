@@ -64,7 +64,7 @@ def monotone(algebra: Algebra, of: Monotone, arguments: Sequence[Signomial]) -> 
     lows, highs = zip(*map(algebra.range, arguments), strict=True)
     ends = (*(np.maximum(low, 0.0) for low in lows), *(np.minimum(high, _ENDLESS) for high in highs))
     low, high = applied(_end(of, "least"), *ends), applied(_end(of, "most"), *ends)
-    return algebra.hull(low, high, arguments)
+    return algebra.hull(np.maximum(low, 0.0), high, arguments)
 
 
 @lru_cache(maxsize=64)

@@ -21,8 +21,9 @@ from hwopt.jaxprs.dies_made import OPERATIONS
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
 from hwopt.jaxprs.straight_line import straight_line
 
-RISES, FALLS, EITHER = 1, -1, 0
-"""What a function does as an argument grows; of `EITHER` it is only known that it is least, and most, at an end."""
+RISES, FALLS, EITHER, FIXED = 1, -1, 0, 2
+"""What a function does as an argument grows; of `EITHER` it is only known that it is least, and most, at an end; `FIXED` ones have one
+value wherever a box is bounded, and must."""
 
 MONOTONE: dict[str, "Monotone"] = {}
 """All such functions, by the name of their operation."""
@@ -87,7 +88,8 @@ class Monotone:
 
     def _at(self, better: Callable, rises: int, ends: tuple[Any, ...]) -> np.ndarray:
         count = len(self.ways)
-        choices = [(0,) if way == rises else (1,) if way == -rises else (0, 1) for way in self.ways]
+        sides_of = {rises: (0,), -rises: (1,), EITHER: (0, 1), FIXED: (0,)}
+        choices = [sides_of[way] for way in self.ways]
         found = None
         for sides in product(*choices):
             value = self.on_numbers(*(ends[i + side * count] for i, side in enumerate(sides)))

@@ -26,6 +26,9 @@ _NORMAL = {0.5: 0.0, 0.95: 1.6448536269514722, 0.99: 2.3263478740408408}
 """Quantiles of the standard normal distribution."""
 
 
+_AT_0 = 0.3989422804014327
+"""Density of the standard normal distribution at 0."""
+
 _TINY = 1e-18
 """Keeps roots off 0, where they have no slope."""
 
@@ -221,8 +224,12 @@ def slot_wait_s(requests: Requests, at: Passes, load: Scalar, level: float) -> S
     sd, skew = jnp.sqrt(peakedness * births) / (1.0 - g), (1.0 + g) / jnp.sqrt(births)
     mean = n + g / (1.0 - g) + 0.5 * (at.arrivals - 1.0)
     x, below = (at.slots - mean) / sd, (at.slots - 0.5 - mean) / sd
-    density = 0.3989422804 * jnp.exp(-0.5 * x * x) * hard_maximum(1.0 + skew / 6.0 * (x * x * x - 3.0 * x), 0.05 + 0.0 * x)
-    body = normal_below(below) - skew / 6.0 * (below * below - 1.0) * 0.3989422804 * jnp.exp(-0.5 * below * below)
+    # The series in the skewness holds for small ones, and above the mean.
+    skew = jnp.where(skew < 1.0, skew, 1.0)
+    over, upper = above_zero(x), above_zero(below)
+    density = _AT_0 * jnp.exp(-0.5 * x * x) * (1.0 + skew / 6.0 * (over * over * over - 3.0 * over))
+    bent = skew / 6.0 * (upper * upper - 1.0) * _AT_0 * jnp.exp(-0.5 * upper * upper)
+    body = normal_below(below) * (1.0 - bent / normal_below(upper))
     cut = decay(load, at.arrivals, at.service)
     h = density / (sd * decay(load, at.arrivals, requests.answers))
     waits = h / (h + body)

@@ -37,8 +37,13 @@ def by_sequences(service, without_first: bool) -> float:
 
 
 def arriving(service, between: float) -> float:
-    """Seconds between requests: those asked for, or as few as there can be."""
-    return 1.0 / service.requests_per_s if service.requests_per_s > 0 else between
+    """Seconds between requests: those asked for, or as few as there can be with the headroom that is kept."""
+    return 1.0 / service.requests_per_s if service.requests_per_s > 0 else kept_free(service, between)
+
+
+def kept_free(service, between: float) -> float:
+    """Seconds between requests of which the busiest hour's are answered too."""
+    return between * max(service.peak_over_mean, 1.0 / service.capacity_in_use)
 
 
 def timed(service, cluster, plan, batch: Batch) -> dict:
@@ -103,16 +108,21 @@ def colocated(service, cluster, plan) -> dict:
     else:
         passes = 1.0 / own
         batch = first = batch_of(service, 0.0, own)
-    step = timed(service, cluster, plan, batch)
+    step, first_pass = timed(service, cluster, plan, batch), timed(service, cluster, plan, first)
+    alone = timed(service, cluster, plan, batch_of(service, 1.0, 0.0)) if decodes else step
     resident = remembered(w, service.input_tokens + service.output_tokens / 2.0) * batch.sequences * plan.pp
     resident += remembered(w, service.input_tokens) * first.prompts * (1.0 if decodes else plan.pp)
     first_token = 0.0
     if prefills:
-        first_token = timed(service, cluster, plan, first)["latency"]
+        first_token = first_pass["latency"]
         first_token += step["period"] / plan.pp / 2.0 if decodes else 0.0
     between = passes * step["period"] / plan.pp / plan.dp
     return {
         "step": step,
+        "first_pass": first_pass,
+        "empty": alone,
+        "passes": generated / gain,
+        "gain": gain,
         "floor": floor(service, cluster, plan, batch),
         "between": between,
         "interval": arriving(service, between),
@@ -172,6 +182,10 @@ def disaggregated(service, cluster, plan) -> dict:
     prompt_flops = flops(w, prompts) / prompts_a_pass
     return {
         "step": step,
+        "first_pass": first,
+        "empty": timed(service, cluster, decode, batch_of(service, 1.0, 0.0)),
+        "passes": generated / gain,
+        "gain": gain,
         "floor": floor(service, cluster, decode, going),
         "between": between,
         "interval": arriving(service, between),
