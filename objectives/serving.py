@@ -106,7 +106,9 @@ class ServingQuestion(MachineQuestion):
 
     def _service(self) -> Service:
         stated = self._fields("input_tokens", "output_tokens", "precision", "cached_fraction", "requests_per_s")
-        stated |= self._fields("load", "drafted_tokens", "acceptance", "arrival_scv", "input_scv", "output_scv", "routing")
+        stated |= self._fields(
+            "load", "drafted_tokens", "acceptance", "arrival_scv", "input_scv", "output_scv", "routing"
+        )
         stated |= self._fields("peak_over_mean", "capacity_in_use")
         return catalog.service(self.workload, weights=self.weights or None, kv=self.kv or None, **stated)
 

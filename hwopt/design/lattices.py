@@ -302,7 +302,9 @@ _SERVING = (_serving_system, _SERVING_WORDS, _serving_fixed)
 
 
 def _machines(problem: Problem) -> list[_Machine]:
-    machines = _machines_of(problem.template.workload, problem.template, {each.name: each for each in problem.variables})
+    machines = _machines_of(
+        problem.template.workload, problem.template, {each.name: each for each in problem.variables}
+    )
     if not {problem.objective.name, *(budget.metric.name for budget in problem.budgets)} & set(PERCENTILES):
         return machines
     return [

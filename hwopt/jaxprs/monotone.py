@@ -22,8 +22,8 @@ from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
 from hwopt.jaxprs.straight_line import straight_line
 
 RISES, FALLS, EITHER, FIXED = 1, -1, 0, 2
-"""What a function does as an argument grows; of `EITHER` it is only known that it is least, and most, at an end; `FIXED` ones have one
-value wherever a box is bounded, and must."""
+"""What a function does as an argument grows; of `EITHER` it is only known that it is least, and most, at an end; a `FIXED` one has
+a single value in every box."""
 
 MONOTONE: dict[str, "Monotone"] = {}
 """All such functions, by the name of their operation."""
@@ -32,8 +32,8 @@ MONOTONE: dict[str, "Monotone"] = {}
 class Monotone:
     """A function of scalars as an operation.
 
-    **Arguments:** `name` of the operation; `function` of arrays of one shape, element by element; `ways`: for each argument what the
-    function does as it grows, which nothing here checks.
+    **Arguments:** `name` of the operation; `function` of arrays of one shape, element by element; `ways`: for each argument what
+    the function does as it grows, which nothing here checks.
     """
 
     def __init__(self, name: str, function: Callable[..., Array], ways: tuple[int, ...]):

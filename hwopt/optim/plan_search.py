@@ -103,8 +103,8 @@ def _(
             raise UserError(f"disaggregate: two groups share both phases; mode {mode} is one of them alone")
         if beyond := sorted(set(limits) - set(MEANS)):
             raise UserError(
-                f"limit {beyond[0]}: pairs of plans are left out by their means, which says nothing of percentiles; limit the means, "
-                "or ask one group of chips"
+                f"limit {beyond[0]}: pairs of plans are left out by their means, which says nothing of percentiles; "
+                "limit the means, or ask one group of chips"
             )
         with jax.enable_x64(True):
             return _best_pair(workload, cluster, goal, limits, alternatives)

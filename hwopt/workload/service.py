@@ -38,7 +38,9 @@ class Service(eqx.Module):
     output_scv: Scalar = ratio("the same of the tokens of answers")
     least_loaded: Scalar = switch("1: requests go to the replica with the fewest, 0: to any at random")
     peak_over_mean: Scalar = ratio("requests of the busiest hour over the mean of the day, >= 1")
-    capacity_in_use: Scalar = ratio("most that the mean load may be of what the machine can answer; the rest is headroom")
+    capacity_in_use: Scalar = ratio(
+        "most that the mean load may be of what the machine can answer; the rest is headroom"
+    )
 
     @property
     def new_tokens(self) -> Scalar:

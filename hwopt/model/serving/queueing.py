@@ -1,14 +1,15 @@
-"""Tails of a service: percentiles of time to first token and between tokens where requests arrive at random and differ in length.
+"""Tails of a service: percentiles of the times users see, where requests arrive at random and differ in length.
 
-Requests arrive as a renewal process with squared coefficient of variation c_a: above 1 hyperexponential with balanced means (times of
-many requests, and of few), 1 Poisson, below 1 steadier. Prompts and answers have means and squared coefficients of variation; the ends
-in mind are gamma distributions. A stream is what repeats passes over at most b sequences: one stage's micro-batch of a replica. Requests
-go to streams at random, each its own queue, or to the one with the fewest, as good as one queue for the slots of all.
+Requests arrive as a renewal process with squared coefficient of variation c_a: above 1 hyperexponential with balanced means (many
+come soon after one another, some after a long time), 1 Poisson, below 1 steadier. Prompts and answers have means and squared
+coefficients of variation; what they do at their ends is that of gamma distributions. A stream is what repeats passes over at most b
+sequences: one stage's micro-batch of a replica. Requests go to streams at random, each its own queue, or to the one with the
+fewest, as good as one queue for the slots of all.
 
 What delays a first token: the pass under way and the pass of one's own prompt, longer by other prompts that came meanwhile (a queue
 with gated service and, as every pass decodes, vacations), or, before that, a wait for one of the b slots.
 
-All is in closed form, of powers, exponentials and a few maxima. Ranges in which it was held against an event simulation, and by how
+All is in closed form, of powers, exponentials and a few maxima. In which ranges it was held against an event simulation, and by how
 much it misses: `tests/unit/model/test_queueing.py`.
 """
 
@@ -73,12 +74,12 @@ def thinned(requests: Requests, streams: Scalar) -> Scalar:
 def decay(load: Scalar, arrivals: Scalar, service: Scalar) -> Scalar:
     """By how much, of the mean service time, a queue's waits are cut: `P(W > t) ~ exp(-u t / S)`; 1 - rho for M/M.
 
-    `u = (1 - 2 rho + sqrt(1 - 4 rho (1 - rho) (c_a - 1) / (c_a + 1))) / 2 x (c_a + 1) / (c_a + c_s)`: the root of GI/M for balanced
-    hyperexponential arrivals, which is a quadratic, times Kingman's ratio where services are not exponential. Written as a fraction
-    whose parts do not cancel. Exact for GI/M; tends to `2 (1 - rho) / (c_a + c_s)` at load 1.
+    `u = (1 - 2 rho + sqrt(1 - 4 rho (1 - rho) (c_a - 1) / (c_a + 1))) / 2 x (c_a + 1) / (c_a + c_s)`: the root of GI/M for
+    balanced hyperexponential arrivals, of a quadratic, times Kingman's ratio where services are not exponential. Written as a
+    fraction whose parts do not cancel. Exact for GI/M; tends to `2 (1 - rho) / (c_a + c_s)` at load 1.
 
-    **Source:** Kleinrock, Queueing Systems 1, section 6.4 (GI/M/m); Kingman, Proc. Camb. Phil. Soc. 57, 1961; Allen, Probability,
-    Statistics and Queueing Theory, section 5.3 (Cunneen).
+    **Source:** Kleinrock, Queueing Systems 1, section 6.4 (GI/M/m); Kingman, Proc. Camb. Phil. Soc. 57, 1961; Allen,
+    Probability, Statistics and Queueing Theory, section 5.3 (Cunneen).
     """
     root = jnp.sqrt(1.0 - 4.0 * load * (1.0 - load) * (arrivals - 1.0) / (arrivals + 1.0))
     return 4.0 * load * (1.0 - load) / ((root + 2.0 * load - 1.0) * (arrivals + service))
@@ -93,12 +94,12 @@ def normal_below(x: Scalar) -> Scalar:
 
 
 def quantile(time: Spread, level: float, floor_s: Scalar) -> Scalar:
-    """A quantile of a random time of three cumulants: the gamma distribution's by Wilson and Hilferty; the median of a lognormal one.
+    """A quantile of a random time of three cumulants: a gamma distribution's by Wilson and Hilferty; a lognormal one's median.
 
-    `mean + sd 2 / s ((1 + s e)^3 - 1)`, `e = z / 6 - s / 36`, s the skewness, multiplied out. The median of times with rare long ones
-    is no gamma's: `floor + m^2 / sqrt(m^2 + variance)`, m the mean over the `floor_s` that hardly any is below.
+    `mean + sd 2 / s ((1 + s e)^3 - 1)`, `e = z / 6 - s / 36`, s the skewness, multiplied out. The median of times with rare long
+    ones is no gamma's: `floor + m^2 / sqrt(m^2 + variance)`, m the mean over the `floor_s` that hardly any is below.
 
-    **Source:** Wilson, Hilferty, PNAS 17, 1931; Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, chapters 14, 17.
+    **Source:** Wilson, Hilferty, PNAS 17, 1931; Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, ch. 14, 17.
     """
     if level == 0.5:
         above = time.mean_s - floor_s
@@ -128,7 +129,7 @@ class Passes(NamedTuple):
 
 
 def passes(requests: Requests, stream: Stream) -> Passes:
-    """A pass grows with the sequences in it, and these are as many as come while one stays: `C = 1 / ((1 - rho) / alpha + rho / T)`.
+    """A pass grows with its sequences, and these are as many as come while one stays: `C = 1 / ((1 - rho) / alpha + rho / T)`.
 
     Where all slots are taken an answer that ends costs a prompt, a time that its length has no part in: `c_s = (1 - f)^2 c_o +
     f^2 c_p`, f the share of prompts in a full pass.
@@ -159,9 +160,9 @@ def passes(requests: Requests, stream: Stream) -> Passes:
 def companions_per_s(at: Passes) -> Scalar:
     """Prompts that come with one, a second: more than come on average where they come in bursts.
 
-    Requests to expect within t of one are more than `lambda t` by `(c - 1) / 2 (1 - exp(-2 lambda t / (c + 1)))`, exact for balanced
-    hyperexponential renewals (Cox, Renewal Theory, section 4.3). Of what that adds within a pass, as a share of time, counts
-    `(1 - phi)^2 / ((1 - phi)^2 + 4 added^2)`: a burst ends before its queue is that of a machine which is as busy for ever (our
+    Requests to expect within t of one are more than `lambda t` by `(c - 1) / 2 (1 - exp(-2 lambda t / (c + 1)))`, exact for
+    balanced hyperexponential renewals (Cox, Renewal Theory, section 4.3). Of what that adds within a pass, as a share of time,
+    counts `(1 - phi)^2 / ((1 - phi)^2 + 4 added^2)`: a burst ends before its queue is that of a machine as busy for ever (our
     own; leaves at least three quarters of the time that prompts leave).
     """
     c, pass_s = at.stream_arrivals, at.mean_s
@@ -209,10 +210,10 @@ def _peakedness(requests: Requests, at: Passes) -> Scalar:
 def slot_wait_s(requests: Requests, at: Passes, load: Scalar, level: float) -> Scalar:
     """A quantile of the wait for a slot: 0 up to the share that needs not wait, then exponential, `S / u log(P / (1 - p))`.
 
-    Sequences in a machine that is not full are a birth and death process whose births exceed what one more slows by
-    `(a + g n) / n`: a negative binomial distribution, here by its mean, variance and skewness (Edgeworth); beyond N a geometric one.
-    Bursts and answers of one length widen it by the peakedness `z = (c_a / (1 - phi) + (1 - phi) c_o) / (1 + c_o)`: a prompt holds up
-    answers under way, so that arrivals move the number by more than themselves; requests that come in bursts find `(c_a - 1) / 2`
+    Sequences in a machine that is not full are a birth and death process, births over deaths `(a + g n) / n`: a negative binomial
+    distribution, here by its mean, variance and skewness (Edgeworth); beyond N a geometric one.
+    Bursts and answers of one length widen it by the peakedness `z = (c_a / (1 - phi) + (1 - phi) c_o) / (1 + c_o)`: a prompt holds
+    up answers under way, so that arrivals move the number by more than themselves; requests in bursts find `(c_a - 1) / 2`
     sequences more than there are on average (GI/M at infinity). The chance to wait is `h / (h + body)`, `h` the density at N over
     u, where prompts count as answers do.
 
@@ -236,34 +237,38 @@ def slot_wait_s(requests: Requests, at: Passes, load: Scalar, level: float) -> S
     return at.answer_s / cut * jnp.log(hard_maximum(waits / (1.0 - level), jnp.ones_like(waits)))
 
 
-def prompt_queue(requests: Requests, load: Scalar, pass_s: Scalar, prompts: Scalar, streams: Scalar) -> Spread:
-    """Wait for chips that only process prompts: each stream a queue of batches, `W` a geometric sum of what is left of passes.
+def prompt_queue(requests: Requests, load: Scalar, each_s: Scalar, replicas: Scalar) -> Spread:
+    """Wait for chips that only process prompts, `each_s` a prompt and replica: a geometric sum of what is left of prompts' times.
 
-    `P(W > 0)` and how often a pass is ahead by `decay` of GI/M; exact for M/G/1. Batches of several prompts are taken as full ones:
-    too long a time at low loads.
+    P(W > 0) and how many are ahead by `decay` of GI/M, what is left by a spread that gives Kingman's mean, `((c_a - 1) + 2 c_p) /
+    (c_a + 1)`: exact for M/G/1. Of k replicas with one queue as of one k times as fast, of which more requests need not wait:
+    `(1 - u)^(sqrt(2 (k + 1)) - 1)` in place of `1 - u` do.
 
-    **Source:** Kleinrock, Queueing Systems 1, section 5.7 (M/G/1); Bailey, J. Royal Statistical Society B 16, 1954 (batches).
+    **Source:** Kleinrock, Queueing Systems 1, section 5.7 (M/G/1); Sakasegawa, Ann. Inst. Statist. Math. 29, 1977 (k servers).
     """
-    together = jnp.where(requests.least_loaded > 0.0, streams, 1.0)
-    cut = decay(load, thinned(requests, streams / together) / prompts, jnp.ones_like(load))
-    spread = requests.prompts / prompts
+    together = jnp.where(requests.least_loaded > 0.0, replicas, 1.0)
+    arrivals, unit = thinned(requests, replicas / together), each_s / together
+    cut = decay(load, arrivals, jnp.ones_like(load))
+    spread = (arrivals - 1.0 + 2.0 * requests.prompts) / (arrivals + 1.0)
+    spread = hard_maximum(spread, -0.3 + 0.0 * spread)
     ahead = (1.0 - cut) / cut
-    first, unit = 0.5 * (1.0 + spread) * pass_s, pass_s * (1.0 + spread) * (1.0 + 2.0 * spread)
-    second, third = pass_s * unit / 3.0, pass_s * pass_s * unit * (1.0 + 3.0 * spread) / 4.0
-    return Spread(
-        mean_s=ahead * first,
-        variance=ahead * second + ahead * ahead * first * first,
-        third=ahead * third + 3.0 * ahead * ahead * first * second + 2.0 * (ahead * first) ** 3,
-    )
+    first, cube = 0.5 * (1.0 + spread) * unit, unit * (1.0 + spread) * (1.0 + 2.0 * spread)
+    second, third = unit * cube / 3.0, unit * unit * cube * (1.0 + 3.0 * spread) / 4.0
+    one, two = ahead * first, ahead * second + ahead * ahead * first * first
+    three = ahead * third + 3.0 * ahead * ahead * first * second + 2.0 * one * one * one
+    fewer = (1.0 - cut) ** (jnp.sqrt(2.0 * (together + 1.0)) - 2.0)
+    mean, square = fewer * one, fewer * (two + one * one)
+    cubed = fewer * (three + 3.0 * two * one + one * one * one)
+    return Spread(mean, square - mean * mean, cubed - 3.0 * mean * square + 2.0 * mean * mean * mean)
 
 
 def token_s(requests: Requests, at: Passes, level: float) -> Scalar:
     """A quantile of the time between tokens of a request, the mean over its answer: `(last - first) / (tokens - 1)`.
 
-    The mean of passes that answers see: sequences that come with one, `g (1 + 2 / (3 - g) (c_a - 1)) / n` more, and no pass beyond a
-    full one. Around it, in quadrature: how many sequences there are, averaged over an answer, `3 / (4 - g)` of the variance that is
-    left of it (both: correlation that falls as exp(-(1 - g) t) over an answer's time); and prompts that hit short answers, of lengths as
-    frequent near 0 as exponential ones: those hit before `o` tokens are `c_o (phi o + m o^2 / 2) / l` of all.
+    The mean of passes that answers see: sequences that come with one, `g (1 + 2 / (3 - g) (c_a - 1)) / n` more, and no pass beyond
+    a full one. Around it, in quadrature: how many sequences there are, averaged over an answer, which leaves `3 / (4 - g)` of the
+    variance (both: correlation that falls as exp(-(1 - g) t) over an answer's time); and prompts that hit short answers, of lengths
+    as frequent near 0 as exponential ones: those hit before o tokens are `c_o (phi o + m o^2 / 2) / l` of all.
 
     **Source:** the definition, MLPerf Inference and vLLM's benchmarks; the form is our own.
     """

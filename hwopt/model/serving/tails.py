@@ -55,15 +55,20 @@ class _Prompts(NamedTuple):
         return self.rate * self.pass_s / (self.prompts * self.replicas)
 
     def alone(self, requests: queueing.Requests) -> tuple[queueing.Spread, Scalar]:
-        """Queue and pass of a prompt, and what hardly any takes less than."""
-        queue = queueing.prompt_queue(requests, self.load, self.pass_s, self.prompts, self.replicas)
-        own_s, varied = self.latency_s, requests.prompts / self.prompts
+        """Queue and pass of a prompt, and what hardly any takes less than.
+
+        A pass is taken to last in proportion to its prompts, and to hold as many as the load fills it with: those behind one in its
+        pass, half of them on average, hold it up.
+        """
+        queue = queueing.prompt_queue(requests, self.load, self.pass_s / self.prompts, self.replicas)
+        each_s, varied = self.latency_s / self.prompts, requests.prompts
+        behind_s = self.load * (self.prompts - 1.0) * each_s
         spread = queueing.Spread(
-            mean_s=queue.mean_s + own_s,
-            variance=queue.variance + varied * own_s * own_s,
-            third=queue.third + 2.0 * varied * varied * own_s * own_s * own_s,
+            mean_s=queue.mean_s + each_s + 0.5 * behind_s,
+            variance=queue.variance + varied * each_s * (each_s + 0.5 * behind_s) + behind_s * behind_s / 12.0,
+            third=queue.third + 2.0 * varied * varied * each_s * each_s * each_s,
         )
-        return spread, own_s / (1.0 + 4.0 * varied)
+        return spread, each_s / (1.0 + 4.0 * varied)
 
 
 def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
@@ -114,7 +119,9 @@ def _slower(*numbers: Scalar) -> tuple[Scalar, ...]:
     if len(numbers) == 11:
         return (*group, *numbers[7:])
     prompts = _Prompts(*numbers[11:])
-    prompts = prompts._replace(rate=jnp.where(prompts.load < MOST_LOAD, prompts.rate, 0.5 * prompts.rate / prompts.load))
+    prompts = prompts._replace(
+        rate=jnp.where(prompts.load < MOST_LOAD, prompts.rate, 0.5 * prompts.rate / prompts.load)
+    )
     return (*group, *numbers[7:11], *prompts)
 
 

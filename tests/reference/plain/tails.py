@@ -114,16 +114,26 @@ def prompts_alone(asked, period: float, latency: float, rate: float, prompts: fl
     load = rate * period / (prompts * replicas)
     if load >= FULL:
         return load, None
-    spread, arrivals = cp / prompts, (ca if pooled else 1 + (ca - 1) / replicas) / prompts
-    u = cut(load, arrivals, 1.0)
-    ahead = (1 - u) / u
-    x1 = period * (1 + spread) / 2
-    x2 = period**2 * (1 + spread) * (1 + 2 * spread) / 3
-    x3 = period**3 * (1 + spread) * (1 + 2 * spread) * (1 + 3 * spread) / 4
-    mean = ahead * x1 + latency
-    variance = ahead * x2 + (ahead * x1) ** 2 + spread * latency**2
-    third = ahead * x3 + 3 * ahead**2 * x1 * x2 + 2 * (ahead * x1) ** 3 + 2 * spread**2 * latency**3
-    return load, (mean, variance, third, latency / (1 + 4 * spread))
+    k, arrivals = (replicas, ca) if pooled else (1.0, 1 + (ca - 1) / replicas)
+    u, own = cut(load, arrivals, 1.0), latency / prompts
+    spread, unit = max((arrivals - 1 + 2 * cp) / (arrivals + 1), -0.3), period / prompts / k
+    ahead, moments, power = (1 - u) / u, [], 1.0
+    for n in (1, 2, 3):
+        power *= unit * (1 + (n - 1) * spread) if n > 1 else unit
+        moments.append(power * (1 + n * spread) / (n + 1))
+    x1, x2, x3 = moments
+    cumulants = ahead * x1, ahead * x2 + (ahead * x1) ** 2, ahead * x3 + 3 * ahead**2 * x1 * x2 + 2 * (ahead * x1) ** 3
+    raw = (
+        cumulants[0],
+        cumulants[1] + cumulants[0] ** 2,
+        cumulants[2] + 3 * cumulants[1] * cumulants[0] + cumulants[0] ** 3,
+    )
+    one, two, three = ((1 - u) ** (math.sqrt(2 * (k + 1)) - 2) * each for each in raw)
+    behind = load * (prompts - 1) * own
+    mean = one + own + behind / 2
+    variance = two - one**2 + cp * own * (own + behind / 2) + behind**2 / 12
+    third = three - 3 * one * two + 2 * one**3 + 2 * cp**2 * own**3
+    return load, (mean, variance, third, own / (1 + 4 * cp))
 
 
 def percentiles(service, plan, state: dict) -> dict[str, float]:
