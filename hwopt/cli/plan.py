@@ -25,7 +25,7 @@ FLAGS = (
     Flag("--export", f"print only launch settings for a framework: {', '.join(EXPORTS)}", one_of(*EXPORTS), modes=TRAINING),
     Flag("--ttft-limit-s", "limit of the time to first token, s (default: no limit)", POSITIVE, modes=PREFILL),
     Flag("--tpot-limit-s", "limit of the time per output token, s (default: no limit)", POSITIVE, modes=DECODE),
-    *(Flag(f"--{name}-{level}-limit-s", f"limit of the {what} that {level[1:]} % of requests stay below in the busiest hour, s",
+    *(Flag(f"--{name}-{level}-limit-s", f"limit of the {what} that {level[1:]} of 100 requests stay below in the busiest hour, s",
            POSITIVE, modes=modes)
       for name, what, modes in (("ttft", "time to first token", PREFILL), ("tpot", "time between tokens", DECODE))
       for level in ("p95", "p99")),

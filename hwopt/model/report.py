@@ -203,7 +203,7 @@ class TrainingReport(Report):
 
 def _percentile(level: int, what: str, phase: str) -> Any:
     """A time that so many per cent of requests stay below in the busiest hour; infinite where no queue ends."""
-    return output("s", f"the time {what} that {level} % of requests stay below", phases=(phase,))
+    return output("s", f"the time {what} that {level} of 100 requests stay below in the busiest hour", phases=(phase,))
 
 
 class ServingReport(Report):
