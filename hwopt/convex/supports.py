@@ -61,6 +61,9 @@ def dies_made(
 
 def monotone(algebra: Algebra, of: Monotone, arguments: Sequence[Signomial]) -> Signomial:
     """A function that rises or falls in each of its arguments, by its values at two corners of their ranges alone."""
+    known = [each.constant for each in arguments]
+    if all(each is not None for each in known):
+        return number(applied(_end(of, "on_numbers"), *known))
     lows, highs = zip(*map(algebra.range, arguments), strict=True)
     ends = (*(np.maximum(low, 0.0) for low in lows), *(np.minimum(high, _ENDLESS) for high in highs))
     low, high = applied(_end(of, "least"), *ends), applied(_end(of, "most"), *ends)
