@@ -186,23 +186,24 @@ def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, pro
         replicas=other.dp,
     )
     ends = (group.load < MOST_LOAD) & (prompts.load < MOST_LOAD) if two else group.load < MOST_LOAD
+    none = jnp.inf  # put in last: a number that follows from it would have no slope
+
+    def percentile(function: Callable[..., Scalar], level: float, *numbers: Scalar) -> Scalar:
+        if proved:
+            return _PROVED[function, level](*numbers)
+        return function(level, maximum, *_slower(*numbers))
+
     found = {}
     for name, level in queueing.LEVELS.items():
-
-        def percentile(function: Callable[..., Scalar], *numbers: Scalar, level: float = level) -> Scalar:
-            if proved:
-                return _PROVED[function, level](*numbers)
-            value = function(level, maximum, *_slower(*numbers))
-            return jnp.where(ends, value, jnp.inf)
-
         if two:
-            first = percentile(_first_apart, *group, *requests, *prompts) + state.kv_transfer_s
+            first = percentile(_first_apart, level, *group, *requests, *prompts) + state.kv_transfer_s
+            first = first if proved else jnp.where(ends, first, none)
         else:
-            first = jnp.where(
-                state.decodes > 0.0,
-                percentile(_first_beside, *group, *requests),
-                jnp.where(prompts.load < MOST_LOAD, _alone(level, prompts, requests), jnp.inf),
-            )
-        found |= {FIRST.format(name): first}
-        found |= {TOKEN.format(name): percentile(_next, *group, *requests) / service.tokens_per_pass}
+            first = percentile(_first_beside, level, *group, *requests)
+            first = first if proved else jnp.where(ends, first, none)
+            alone = jnp.where(prompts.load < MOST_LOAD, _alone(level, prompts, requests), none)
+            first = jnp.where(state.decodes > 0.0, first, alone)
+        token = percentile(_next, level, *group, *requests) / service.tokens_per_pass
+        found[FIRST.format(name)] = first
+        found[TOKEN.format(name)] = token if proved else jnp.where(ends, token, none)
     return found | {BUSIEST: rate * state.least_interval_s}
