@@ -5,7 +5,8 @@ How far they lie from the simulation where that is long enough (150,000 requests
 First token, prompts beside answers, Poisson arrivals and arrivals of scv 4 alike, prompts in less than a quarter of the time:
 
 - p50, p95 and p99 within 5 % where nobody waits for a slot (64 slots, loads to 0.5 with bursts, 0.7 without);
-- p95 and p99 within 7 % where many wait (16 slots, loads 0.7 to 0.95; of 800,000 requests at 0.95 two simulations differ by as much);
+- p95 and p99 within 7 % where many wait (16 slots, loads 0.7 to 0.95; two simulations of 800,000 requests at 0.95 differ by as
+  much);
 - where the share that waits is near the percentile's (1 % for p99), that quantile moves by its own size with a tenth of that share:
   off by 10 to 35 %; the median likewise where about half wait, off by up to 50 %;
 - of four streams, each request to the least loaded, 5 to 12 % too long: no two requests of a moment meet.
