@@ -14,6 +14,7 @@ class ServeCost(ServingQuestion):
                 is disaggregated
     subject to  time to first token        <= ttft_budget_s
                 time between output tokens <= tpot_budget_s
+                percentiles of these       <= ttft_p99_limit_s, tpot_p99_limit_s and the same of p95, in the busiest hour
                 peak facility power        <= power_budget_w
                 and whatever else of `ServingQuestion` is limited; the plan fits (memory, heads, layers, experts), the rack carries
                 and cools its chips, the chip sustains its clock

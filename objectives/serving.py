@@ -18,6 +18,10 @@ _BUDGETS = {
     "ttft_budget_s": "time_to_first_token_s",
     "tpot_budget_s": "time_per_output_token_s",
     "request_budget_s": "request_time_s",
+    "ttft_p95_limit_s": "time_to_first_token_p95_s",
+    "ttft_p99_limit_s": "time_to_first_token_p99_s",
+    "tpot_p95_limit_s": "time_per_output_token_p95_s",
+    "tpot_p99_limit_s": "time_per_output_token_p99_s",
     "token_cost_budget_usd": "cost_per_token_usd",
     "token_energy_budget_j": "energy_per_token_j",
     **BUDGETS,
@@ -37,6 +41,12 @@ _CHOICES = CHOICES | {
     "drafted_tokens": "guessed a step by a draft model, 0: none",
     "acceptance": "chance that a guess is accepted",
     "requests_per_s": "that arrive, and pay for the machine; 0: as many as it answers",
+    "arrival_scv": "variance of the times between requests over their squared mean, 1: Poisson, above: bursts",
+    "input_scv": "the same of prompts' tokens",
+    "output_scv": "the same of answers' tokens",
+    "routing": "of requests to replicas: random or least-loaded",
+    "peak_over_mean": "requests of the busiest hour over the day's mean; percentiles are of that hour",
+    "capacity_in_use": "most of what the machine can answer that arrives on average, 1: no headroom",
 }
 
 _COLOCATED = ("tp", "pp", "batch", "fullest_stage", "last_stage", "replicas")
@@ -64,9 +74,19 @@ class ServingQuestion(MachineQuestion):
     drafted_tokens: float = 0.0
     acceptance: float = 0.8
     requests_per_s: float = 0.0
+    arrival_scv: float = 1.0
+    input_scv: float = 1.0
+    output_scv: float = 1.0
+    routing: str = "random"
+    peak_over_mean: float = 1.0
+    capacity_in_use: float = 1.0
     ttft_budget_s: float = NO_LIMIT
     tpot_budget_s: float = NO_LIMIT
     request_budget_s: float = NO_LIMIT
+    ttft_p95_limit_s: float = NO_LIMIT
+    ttft_p99_limit_s: float = NO_LIMIT
+    tpot_p95_limit_s: float = NO_LIMIT
+    tpot_p99_limit_s: float = NO_LIMIT
     token_cost_budget_usd: float = NO_LIMIT
     token_energy_budget_j: float = NO_LIMIT
 
@@ -86,7 +106,10 @@ class ServingQuestion(MachineQuestion):
 
     def _service(self) -> Service:
         stated = self._fields("input_tokens", "output_tokens", "precision", "cached_fraction", "requests_per_s")
-        stated |= self._fields("load", "drafted_tokens", "acceptance")
+        stated |= self._fields(
+            "load", "drafted_tokens", "acceptance", "arrival_scv", "input_scv", "output_scv", "routing"
+        )
+        stated |= self._fields("peak_over_mean", "capacity_in_use")
         return catalog.service(self.workload, weights=self.weights or None, kv=self.kv or None, **stated)
 
     def _variables(self, template: Design, continuous: bool) -> tuple[Variable, ...]:

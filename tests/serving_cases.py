@@ -23,8 +23,11 @@ def _log(rng, low, high, n: int) -> np.ndarray:
     return np.exp(rng.uniform(np.log(low), np.log(high), n))
 
 
-def random_services(rng: np.random.Generator, model: Transformer, mode: str) -> Service:
-    """A service for each model: requests of 16 to 200,000 tokens, weights from 4 to 16 bit, a half with drafts."""
+def random_services(rng: np.random.Generator, model: Transformer, mode: str, headroom: bool = False) -> Service:
+    """A service for each model: requests of 16 to 200,000 tokens, weights from 4 to 16 bit, a half with drafts.
+
+    **Arguments:** `headroom`: whether half of them leave some of what the machine can answer unused, and have a busiest hour.
+    """
     n = len(model.layers)
     prefills, decodes = _PHASES[mode]
     native = rng.choice(["bf16", "bf16", "fp8", "fp4"], n)
@@ -50,7 +53,22 @@ def random_services(rng: np.random.Generator, model: Transformer, mode: str) -> 
         kv_bytes=rng.choice([0.5, 1.0, 2.0], n),
         activation_bytes=np.full(n, 2.0),
         routing_imbalance=np.where(model.experts > 0, rng.uniform(1, 1.6, n), 1.0),
+        **_unlike(np.random.default_rng(n), n, headroom),
     )
+
+
+def _unlike(rng: np.random.Generator, n: int, headroom: bool) -> dict[str, np.ndarray]:
+    """How requests differ and come, and what is kept free for them; of a half nothing is stated."""
+    plain = rng.uniform(size=n) < 0.5
+    either = lambda usual, other: np.where(plain, usual, other)
+    return {
+        "arrival_scv": either(1.0, rng.uniform(0.2, 8.0, n)),
+        "input_scv": either(1.0, rng.uniform(0.1, 2.0, n)),
+        "output_scv": either(1.0, rng.uniform(0.1, 2.0, n)),
+        "least_loaded": either(0.0, rng.choice([0.0, 1.0], n)),
+        "peak_over_mean": either(1.0, rng.uniform(1.0, 3.0, n)) if headroom else np.ones(n),
+        "capacity_in_use": either(1.0, rng.uniform(0.3, 1.0, n)) if headroom else np.ones(n),
+    }
 
 
 def random_plans(rng: np.random.Generator, w: Transformer, batches: tuple[float, float]) -> Plan:
@@ -90,7 +108,7 @@ def chips_of(plan: Plan | Disaggregated) -> np.ndarray:
 
 
 def serving_cases(
-    rng: np.random.Generator, n: int, kind: str | None = None, mode: str = "serve"
+    rng: np.random.Generator, n: int, kind: str | None = None, mode: str = "serve", headroom: bool = False
 ) -> tuple[Service, Cluster, Plan | Disaggregated]:
     """n cases, stacked along the first axis of every leaf; `kind` one of `tests.cases.KINDS`, or a mix of all."""
     run, cluster, _ = random_cases(rng, n, kind)
@@ -100,7 +118,7 @@ def serving_cases(
         plan = Disaggregated(prefill=random_plans(rng, run.model, prompts), decode=plan)
     used = chips_of(plan)
     cluster = replace(cluster, chips=np.where(rng.uniform(size=n) < 0.9, used, used * _log(rng, 0.5, 2, n)))
-    service = random_services(rng, run.model, mode)
+    service = random_services(rng, run.model, mode, headroom)
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (service, cluster, plan))
 
 

@@ -38,6 +38,15 @@ DRAFT_FRACTION = 0.05
 ACCEPTANCE = 0.8
 """Chance that a guessed token is accepted (assumption, 0.6 to 0.9: Leviathan et al. 2022 measure 0.5 to 0.9)."""
 
+ARRIVAL_SCV = 1.0
+"""Squared coefficient of variation of the times between requests: those of many users who know nothing of each other (Poisson)."""
+
+LENGTH_SCV = 1.0
+"""The same of the tokens of prompts, and of answers (assumption, 0.3 to 3: as spread as exponential lengths)."""
+
+ROUTINGS = {"random": 0.0, "least-loaded": 1.0}
+"""How requests find a replica -> whether they go to the one with the fewest."""
+
 _INTEGERS = ("tp", "pp", "dp", "ep", "expert_tp", "batch")
 _FIELDS = (*_INTEGERS, "sequence_parallel", "weights_gathered")
 _ALIASES = {
@@ -77,6 +86,12 @@ def service(
     acceptance: float = ACCEPTANCE,
     draft_fraction: float = DRAFT_FRACTION,
     routing_imbalance: float = 1.0,
+    arrival_scv: float = ARRIVAL_SCV,
+    input_scv: float = LENGTH_SCV,
+    output_scv: float = LENGTH_SCV,
+    routing: str = "random",
+    peak_over_mean: float = 1.0,
+    capacity_in_use: float = 1.0,
 ) -> Service:
     """An inference service of a model.
 
@@ -84,7 +99,9 @@ def service(
     `output_tokens` of the mean request; `precision` of the layers' GEMMs, `weights` as stored (the GEMMs' by default) and `kv` of
     keys and values (8 bit where GEMMs are narrower than 16, else theirs); `cached_fraction` of prompts; `requests_per_s` that
     arrive, 0: as many as the machine answers; `load` of chips for prompts alone; `drafted_tokens` a step, their
-    `acceptance`, and a draft's time over the model's; `routing_imbalance` busiest expert rank over mean.
+    `acceptance`, and a draft's time over the model's; `routing_imbalance` busiest expert rank over mean; squared coefficients of
+    variation of times between requests, of prompts' and answers' tokens; `routing` to replicas (`ROUTINGS`); `peak_over_mean`,
+    the busiest hour's requests over the day's mean; `capacity_in_use`, most of what the machine can answer that arrives on average.
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
@@ -101,6 +118,11 @@ def service(
     cached = _share("cached_fraction", cached_fraction)
     if cached == 1.0:
         raise UserError("cached_fraction = 1: a prompt has at least one new token; at most 0.999")
+    if not isinstance(routing, str) or routing not in ROUTINGS:
+        raise UserError(f"routing '{routing}': {suggest(routing, ROUTINGS)}")
+    in_use = _share("capacity_in_use", capacity_in_use)
+    if in_use == 0.0:
+        raise UserError("capacity_in_use = 0: a machine that answers nothing; above 0, at most 1")
     tokens_in = INPUT_TOKENS if input_tokens is None else input_tokens
     tokens_out = OUTPUT_TOKENS if output_tokens is None else output_tokens
     numbers = {
@@ -119,6 +141,12 @@ def service(
         "kv_bytes": _stored(kv or ("fp8" if bytes_each < 2.0 else precision)),
         "activation_bytes": max(2.0, bytes_each),
         "routing_imbalance": positive(routing_imbalance, "routing_imbalance", least=1.0),
+        "arrival_scv": _scv("arrival_scv", arrival_scv),
+        "input_scv": _scv("input_scv", input_scv),
+        "output_scv": _scv("output_scv", output_scv),
+        "least_loaded": ROUTINGS[routing],
+        "peak_over_mean": positive(peak_over_mean, "peak_over_mean", least=1.0),
+        "capacity_in_use": in_use,
     }
     return Service(model=transformer(name), **{field: leaf(value) for field, value in numbers.items()})
 
@@ -133,6 +161,19 @@ def _not_negative(name: str, value: float) -> float:
         raise UserError(f"{name} = {value:g} must be a finite number of at least 0")
     if value > LARGEST:
         raise UserError(f"{name} = {value:g} lies outside 0 .. {LARGEST:g}; is the unit right?")
+    return value
+
+
+MOST_SCV = 100.0
+"""Squared coefficients of variation beyond this are mistaken units (a percentage, a variance in tokens)."""
+
+
+def _scv(name: str, value: float) -> float:
+    value = _not_negative(name, value)
+    if value > MOST_SCV:
+        raise UserError(
+            f"{name} = {value:g} lies outside 0 .. {MOST_SCV:g}: it is the variance over the square of the mean, 1 for Poisson"
+        )
     return value
 
 

@@ -67,6 +67,15 @@ REQUESTS = (
     Flag("--drafted-tokens", "tokens a step of speculative decoding by a draft model (default 0)", NOT_NEGATIVE, None, SERVICE),
     Flag("--acceptance", "acceptance probability of a drafted token (default 0.8)", SHARE, None, SERVICE),
     Flag("--draft-fraction", "time of a draft model's pass over the model's (default 0.05)", SHARE, None, SERVICE),
+    Flag("--arrival-scv", "variance of the times between requests over their squared mean (default 1: Poisson; bursts: above)",
+         NOT_NEGATIVE, None, SERVICE),
+    Flag("--input-scv", "the same of prompts' tokens (default 1)", NOT_NEGATIVE, None, SERVICE),
+    Flag("--output-scv", "the same of answers' tokens (default 1)", NOT_NEGATIVE, None, SERVICE),
+    Flag("--routing", "of requests to replicas: random (default) or least-loaded", TEXT, None, SERVICE),
+    Flag("--peak-over-mean", "requests of the busiest hour over the day's mean (default 1); percentiles are of that hour",
+         POSITIVE, None, SERVICE),
+    Flag("--capacity-in-use", "most of what the machine can answer that arrives on average (default 1: no headroom)", SHARE, None,
+         SERVICE),
 )  # fmt: skip
 """Arguments of `catalog.service`."""
 

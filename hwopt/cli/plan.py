@@ -25,12 +25,20 @@ FLAGS = (
     Flag("--export", f"print only launch settings for a framework: {', '.join(EXPORTS)}", one_of(*EXPORTS), modes=TRAINING),
     Flag("--ttft-limit-s", "limit of the time to first token, s (default: no limit)", POSITIVE, modes=PREFILL),
     Flag("--tpot-limit-s", "limit of the time per output token, s (default: no limit)", POSITIVE, modes=DECODE),
+    *(Flag(f"--{name}-{level}-limit-s", f"limit of the {what} that {level[1:]} of 100 requests stay below in the busiest hour, s",
+           POSITIVE, modes=modes)
+      for name, what, modes in (("ttft", "time to first token", PREFILL), ("tpot", "time between tokens", DECODE))
+      for level in ("p95", "p99")),
     replace(CHOICES, meaning="flags of the cluster, every combination of their values: chip=h100-sxm|b200,"
             "cooling=air|direct-liquid; * for all of the catalogue"),
     Flag("--disaggregate", "prefill and decode on separate groups of chips", SWITCH, False, modes=DISAGGREGATED),
 )  # fmt: skip
 
-_LIMITS = {"ttft_limit_s": "time_to_first_token_s", "tpot_limit_s": "time_per_output_token_s"}
+_LIMITS = {
+    f"{flag}{level}_limit_s": f"{metric}{level}_s"
+    for flag, metric in (("ttft", "time_to_first_token"), ("tpot", "time_per_output_token"))
+    for level in ("", "_p95", "_p99")
+}
 
 
 def run(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from hwopt.convex.recording import is_number
 from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
 from hwopt.jaxprs.interpreter import Interpreter
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
+from hwopt.jaxprs.monotone import MONOTONE
 from hwopt.jaxprs.origins import where_of
 from hwopt.jaxprs.straight_line import StraightLine, Symbol
 
@@ -125,6 +126,8 @@ class _Reader(Interpreter):
             if source not in "biu" or (target == "b" and source != "b"):
                 raise self.unreadable("an integer of what varies")
             return arguments[0]
+        if name in MONOTONE:
+            return supports.monotone(self.algebra, MONOTONE[name], list(map(self._plain, arguments)))
         rule = getattr(self, "_" + name, None)
         if rule is None:
             raise self.unreadable()

@@ -7,6 +7,7 @@ exponents of a programme are; heights are each node's own.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,12 +16,16 @@ import numpy as np
 from hwopt.convex.recording import applied, guessed
 from hwopt.convex.signomial import ONE, Algebra, Kind, Signomial, number
 from hwopt.jaxprs.dies_made import on_numbers
+from hwopt.jaxprs.monotone import Monotone
 
 COARSE, FINE = 4e-4, 4e-6
 """About how far the maximum lies below the function between two lines, relative: over boxes of integers, and at points."""
 
 _STEEPEST = 0.98
 """Slope of the steepest line over clustering, which is the largest that there is."""
+
+_ENDLESS = 1e30
+"""Upper end of an argument that has none."""
 
 _HALVINGS = 60
 """Of the place where a line touches."""
@@ -52,6 +57,23 @@ def dies_made(
         line = algebra.times(algebra.power(known, clustering - slope), algebra.power(ratio, slope))
         parts.append(algebra.times(number(applied(height, most, clustering)), line))
     return algebra.atom(Kind.maximum, parts, low, high)
+
+
+def monotone(algebra: Algebra, of: Monotone, arguments: Sequence[Signomial]) -> Signomial:
+    """A function that rises or falls in each of its arguments, by its values at two corners of their ranges alone."""
+    known = [each.constant for each in arguments]
+    if all(each is not None for each in known):
+        return number(applied(_end(of, "on_numbers"), *known))
+    lows, highs = zip(*map(algebra.range, arguments), strict=True)
+    ends = (*(np.maximum(low, 0.0) for low in lows), *(np.minimum(high, _ENDLESS) for high in highs))
+    low, high = applied(_end(of, "least"), *ends), applied(_end(of, "most"), *ends)
+    return algebra.hull(np.maximum(low, 0.0), high, arguments)
+
+
+@lru_cache(maxsize=64)
+def _end(of: Monotone, side: str) -> Any:
+    """The same object at every call, as recordings want it."""
+    return getattr(of, side)
 
 
 class _Height:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from hwopt.design.design import Design, serving_part, training_part
 from hwopt.design.machine_parts import (
     MACHINE_WORDS,
+    clock_pieces,
     machine_integers,
     machine_relations,
     piece_integer,
@@ -29,6 +30,7 @@ from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relations import Allowed, Divides, Lookup, Product, Relation, When, at_least, at_most
 from hwopt.integers.system import Integer, Look, Piece, Role, System, integer
+from hwopt.model.serving.tails import PERCENTILES
 from hwopt.plan import stage_layers
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
@@ -240,8 +242,11 @@ _SEQUENCES = {"role": Role.count, "pseudo_cost": 0.3, "near": 2}
 """Of a replica they are many; prompts that share a pass are few."""
 
 
-def _serving_system(ranges: Ranges) -> System:
-    """The integers of a service on a machine; of one of two machines (a prefix) those of its plan alone."""
+def _serving_system(ranges: Ranges, tails: bool = False) -> System:
+    """The integers of a service on a machine; of one of two machines (a prefix) those of its plan alone.
+
+    **Arguments:** `tails`: whether percentiles are limited.
+    """
     of, p, groups = ranges.of, ranges.prefix, ranges.template.plan.groups
     layers = count_of(ranges.template.workload.model.layers)
     experts = max(count_of(ranges.template.workload.model.experts), 1)
@@ -269,7 +274,7 @@ def _serving_system(ranges: Ranges) -> System:
         coordinates += [integer("groups", (1, max(1.0, domain[1])), sided=True, near=2), *machine_integers(ranges)]
         relations.append(Product(("tp", "groups"), (), *domain, name="scale_up_domain", follows="groups"))
         relations += machine_relations(ranges)
-        pieces = size_pieces(ranges)
+        pieces = size_pieces(ranges) + (clock_pieces(ranges) if tails else ())
         coordinates += [piece_integer(each) for each in pieces]
     for group in groups:  # the chips of two machines fill servers; racks are full where the machine is one's own
         relations += whole_racks(ranges, tuple(p + group + name for name in ("tp", "pp", "replicas")), racks=not p)
@@ -299,7 +304,15 @@ _SERVING = (_serving_system, _SERVING_WORDS, _serving_fixed)
 
 
 def _machines(problem: Problem) -> list[_Machine]:
-    return _machines_of(problem.template.workload, problem.template, {each.name: each for each in problem.variables})
+    machines = _machines_of(
+        problem.template.workload, problem.template, {each.name: each for each in problem.variables}
+    )
+    if not {problem.objective.name, *(budget.metric.name for budget in problem.budgets)} & set(PERCENTILES):
+        return machines
+    return [
+        each._replace(system=partial(_serving_system, tails=True)) if each.system is _serving_system else each
+        for each in machines
+    ]
 
 
 @singledispatch

@@ -112,6 +112,17 @@ def size_pieces(ranges: Ranges) -> tuple[Piece, ...]:
     return tuple(Piece(name, edges(*ranges.of(name))) for name in free)
 
 
+CLOCK_PIECES = 256
+"""Pieces in which the clock is taken where percentiles are limited: a proof knows these by their ends alone."""
+
+
+def clock_pieces(ranges: Ranges) -> tuple[Piece, ...]:
+    """The clock, where it is free, in pieces of equal ratio."""
+    low, high = ranges.of("clock_ratio")
+    edges = (*(low * (high / low) ** (i / CLOCK_PIECES) for i in range(CLOCK_PIECES)), high)
+    return (Piece("clock_ratio", edges),) if ranges.frees("clock_ratio") and low < high else ()
+
+
 def piece_integer(piece: Piece) -> Integer:
     """The coordinate of a size in pieces."""
     return Integer(piece.name, 1, len(piece.edges) - 1, pseudo_cost=_PSEUDO_COST, late=True)

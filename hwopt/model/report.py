@@ -207,6 +207,11 @@ class TrainingReport(Report):
     stages: Stages | None = None  # where the batch grows
 
 
+def _percentile(level: int, what: str, phase: str) -> Any:
+    """A time that so many per cent of requests stay below in the busiest hour; infinite where no queue ends."""
+    return output("s", f"the time {what} that {level} of 100 requests stay below in the busiest hour", phases=(phase,))
+
+
 class ServingReport(Report):
     """What a service adds. A machine of one phase, or of one group of chips, has no number for what it does not do."""
 
@@ -226,6 +231,13 @@ class ServingReport(Report):
     request_time_s: Scalar = output(
         "s", "the time from a request to the end of its answer", paced=True, phases=("prefills", "decodes")
     )
+    time_to_first_token_p50_s: Scalar = _percentile(50, "to the first token", "prefills")
+    time_to_first_token_p95_s: Scalar = _percentile(95, "to the first token", "prefills")
+    time_to_first_token_p99_s: Scalar = _percentile(99, "to the first token", "prefills")
+    time_per_output_token_p50_s: Scalar = _percentile(50, "between tokens", "decodes")
+    time_per_output_token_p95_s: Scalar = _percentile(95, "between tokens", "decodes")
+    time_per_output_token_p99_s: Scalar = _percentile(99, "between tokens", "decodes")
+    busiest_load: Scalar = output("", "requests of the busiest hour over what the machine can answer")
     users: Scalar = output("", "sequences that are being generated", phases=("decodes",))
     users_per_w: Scalar = output("1/W", "sequences that are being generated, a watt", phases=("decodes",))
     floor_time_s: Scalar = output(

@@ -23,7 +23,9 @@ from hwopt.workload.training import TrainingRun
 
 ALTERNATIVES = 5
 
-LIMITS = ("time_to_first_token_s", "time_per_output_token_s")
+MEANS = ("time_to_first_token_s", "time_per_output_token_s")
+
+LIMITS = (*MEANS, *(f"{name[:-2]}_{level}_s" for name in MEANS for level in ("p95", "p99")))
 """Metrics of a service that a search may keep below a limit."""
 
 _MULTIPLES = [factor * 2**power for power in range(12) for factor in (2, 3)]  # of the chips, for a plan that fits
@@ -99,6 +101,11 @@ def _(
     if disaggregate:
         if mode != "serve":
             raise UserError(f"disaggregate: two groups share both phases; mode {mode} is one of them alone")
+        if beyond := sorted(set(limits) - set(MEANS)):
+            raise UserError(
+                f"limit {beyond[0]}: pairs of plans are left out by their means, which says nothing of percentiles; "
+                "limit the means, or ask one group of chips"
+            )
         with jax.enable_x64(True):
             return _best_pair(workload, cluster, goal, limits, alternatives)
     plans = serving_plans.serving_plans(workload, cluster)

@@ -159,7 +159,19 @@ def _latencies(report: ServingReport) -> list[Fact]:
         facts.append(Fact("next tokens", f"{pretty(each, 's')} each; reading weights and cache alone takes {floor}"))
     if facts and not math.isnan(whole := float(report.request_time_s)):
         facts.append(Fact("whole answer", pretty(whole, "s")))
-    return facts
+    return [*facts, *_percentiles(report)]
+
+
+def _percentiles(report: ServingReport) -> list[Fact]:
+    """What most users see in the busiest hour, where it is not more than the machine can answer."""
+    facts = []
+    for what, name in (("first token", "time_to_first_token"), ("next tokens", "time_per_output_token")):
+        values = [(level, float(getattr(report, f"{name}_p{level}_s"))) for level in (50, 95, 99)]
+        if all(math.isfinite(value) for _, value in values):
+            facts.append(Fact(f"  {what}", ", ".join(f"p{level} {pretty(value, 's', 3)}" for level, value in values)))
+    if not facts:
+        return []
+    return [Fact("busiest hour", f"at {100 * float(report.busiest_load):.3g} % of what it can answer"), *facts]
 
 
 def violations_text(report: Any) -> list[str]:

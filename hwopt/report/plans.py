@@ -166,7 +166,11 @@ _chosen.register(ServingReport, lambda report: "batch")
 
 def _missed(search: PlanSearch) -> list[str]:
     """Which limits the plan that comes closest misses, and by how much."""
-    words = {"time_to_first_token_s": "the first token", "time_per_output_token_s": "each next token"}
+    words = {"time_to_first_token_s": "the first token", "time_per_output_token_s": "each next token"} | {
+        f"{name}_p{level}_s": f"{what} of the slowest {100 - level} %"
+        for name, what in (("time_to_first_token", "the first token"), ("time_per_output_token", "each next token"))
+        for level in (95, 99)
+    }
     return [
         f"  - {words.get(name, name)} takes {pretty(float(getattr(search.best.report, name)), 's')}, "
         f"{100 * over:.3g} % over the limit of {pretty(search.limits[name], 's')}"

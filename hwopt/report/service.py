@@ -8,7 +8,7 @@ from hwopt.workload.service import Service
 
 _ASKED = (
     "input_tokens", "output_tokens", "cached_fraction", "requests_per_s", "load", "drafted_tokens", "acceptance",
-    "draft_fraction",
+    "draft_fraction", "arrival_scv", "input_scv", "output_scv", "least_loaded", "peak_over_mean", "capacity_in_use",
 )  # fmt: skip
 
 

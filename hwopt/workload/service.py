@@ -33,11 +33,25 @@ class Service(eqx.Module):
     kv_bytes: Scalar = quantity("B", "stored element of keys and values")
     activation_bytes: Scalar = quantity("B", "element between kernels and chips")
     routing_imbalance: Scalar = ratio("tokens of the busiest expert rank over the mean, >= 1")
+    arrival_scv: Scalar = ratio("squared coefficient of variation of the times between requests, 1: Poisson")
+    input_scv: Scalar = ratio("the same of the tokens of prompts")
+    output_scv: Scalar = ratio("the same of the tokens of answers")
+    least_loaded: Scalar = switch("1: requests go to the replica with the fewest, 0: to any at random")
+    peak_over_mean: Scalar = ratio("requests of the busiest hour over the mean of the day, >= 1")
+    capacity_in_use: Scalar = ratio(
+        "most that the mean load may be of what the machine can answer; the rest is headroom"
+    )
 
     @property
     def new_tokens(self) -> Scalar:
         """Tokens of a prompt that are not cached."""
         return self.input_tokens * (1.0 - self.cached_fraction)
+
+    @property
+    def most_load(self) -> Scalar:
+        """Most of its capacity that a machine may be asked for on average: its headroom is kept, its busiest hour no overload."""
+        peak = 1.0 / self.peak_over_mean
+        return jnp.where(peak < self.capacity_in_use, peak, self.capacity_in_use)
 
     @property
     def mean_context(self) -> Scalar:

@@ -55,7 +55,8 @@ STACK = dict(attention_scores_stored=0, gemm_half_size=0, gemm_efficiency_factor
              cache_sharded=0, cache_rereads=0)  # fmt: skip
 REQUEST = dict(input_tokens=2048.0, cached_fraction=0.0, output_tokens=512.0, requests_per_s=0.0, load=0.7,
                drafted_tokens=0.0, acceptance=0.8, draft_fraction=0.0, gemm_precision=[0, 0, 1, 0, 0, 0], weight_bytes=2.0,
-               kv_bytes=2.0, activation_bytes=2.0, routing_imbalance=1.0)  # fmt: skip
+               kv_bytes=2.0, activation_bytes=2.0, routing_imbalance=1.0, arrival_scv=1.0, input_scv=1.0, output_scv=1.0,
+               least_loaded=0.0, peak_over_mean=1.0, capacity_in_use=1.0)  # fmt: skip
 ONE_CHIP = dict(tp=1.0, pp=1.0, dp=1.0, ep=1.0, expert_tp=1.0, micro_batch=1.0, fullest_stage=1.0, last_stage=1.0)
 
 

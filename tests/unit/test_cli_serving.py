@@ -69,10 +69,41 @@ def test_what_a_mode_does_not_have_is_null(capsys, mode, missing):
     arguments = [*ESTIMATE, "--mode", mode, "--plan", "batch=2"]
     code, document, _ = run_json(capsys, *arguments)
     assert code == 0
-    assert {name for name in METRICS if document[name] is None} == missing
+    percentiles = {name for name in METRICS if "_p" in name and name.endswith(("50_s", "95_s", "99_s"))}
+    assert len(percentiles) == 6  # none, of a machine that answers all it can
+    assert {name for name in METRICS if document[name] is None} == missing | percentiles
     assert not missing & set(document["low"]) and "tokens_per_s" in document["high"]
     _, out, _ = run(capsys, *arguments)
     assert ("first token" in out) == (mode == "prefill") and ("next tokens" in out) == (mode == "decode")
+
+
+def test_percentiles_of_the_busiest_hour(capsys):
+    """Printed where it leaves the machine some room, and longer with bursts."""
+    shown = {}
+    for scv in ("1", "4"):
+        arguments = [
+            *ESTIMATE,
+            "--mode",
+            "serve",
+            "--plan",
+            "batch=32",
+            "--arrival-scv",
+            scv,
+            "--capacity-in-use",
+            "0.5",
+        ]
+        arguments += ["--peak-over-mean", "1.6", "--routing", "least-loaded"]
+        code, document, _ = run_json(capsys, *arguments)
+        assert code == 0
+        assert math.isclose(document["busiest_load"], 0.8, rel_tol=1e-9)
+        for name in ("time_to_first_token", "time_per_output_token"):
+            assert 0.0 < document[f"{name}_p50_s"] < document[f"{name}_p95_s"] < document[f"{name}_p99_s"]
+        shown[scv] = document["time_to_first_token_p99_s"]
+        _, out, _ = run(capsys, *arguments)
+        assert "busiest hour" in out and "at 80 % of what it can answer" in out and out.count("p99") == 2
+    assert shown["4"] > shown["1"]
+    _, out, _ = run(capsys, *ESTIMATE, "--mode", "serve", "--plan", "batch=32")
+    assert "busiest hour" not in out and "p99" not in out
 
 
 def test_flags_reach_the_service(capsys):
@@ -227,6 +258,10 @@ def test_nothing_fits(capsys):
         ([*ESTIMATE, "--mode", "decode", "--plan", "tp=2", "--prefill-plan", "tp=2", "--prefill-chips", "4"], "decode"),
         ([*SERVE, "--cached-fraction", "1"], "cached_fraction"),
         ([*SERVE, "--load", "1"], "load"),
+        ([*SERVE, "--arrival-scv", "400"], "arrival_scv"),
+        ([*SERVE, "--peak-over-mean", "0.5"], "peak_over_mean"),
+        ([*SERVE, "--capacity-in-use", "0"], "capacity_in_use"),
+        ([*SERVE, "--routing", "rand"], "random"),
         ([*SERVE, "--acceptance", "1.5"], "acceptance"),
         ([*SERVE, "--drafted-tokens", "1.5"], "drafted_tokens"),
         ([*SERVE, "--input-tokens", "many"], "--input-tokens"),

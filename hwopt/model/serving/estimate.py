@@ -11,6 +11,7 @@ from hwopt.model.maximum import Maximum
 from hwopt.model.pace import asked_core_share
 from hwopt.model.report import ServingMargins, ServingReport, outputs
 from hwopt.model.serving.steady_state import steady_state
+from hwopt.model.serving.tails import BUSIEST, tails
 from hwopt.plan import Disaggregated, Plan
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
@@ -52,6 +53,8 @@ def serving_report(
         "users": state.users,
         "users_per_w": state.users / power_w,
     }
+    seen = tails(service, plan, state, maximum, proved=given is not None)
+    busiest = seen.pop(BUSIEST)
     common = machine.outputs(
         it,
         service,
@@ -67,7 +70,8 @@ def serving_report(
     )
     report = ServingReport(
         **common,
-        **_of_phases(service, latencies),
+        **_of_phases(service, latencies | seen),
+        busiest_load=busiest,
         step_time_s=state.step.period_s,
         hidden_s=state.step.hidden_s,
         requests_per_s=each,

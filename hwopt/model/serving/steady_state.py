@@ -31,9 +31,14 @@ class SteadyState(NamedTuple):
     """What a machine gives, and what a request costs it."""
 
     step: PassTime  # of sequences, or of prompts where nothing is generated
+    first: PassTime  # that makes a first token
+    empty: PassTime  # of one sequence alone, or of prompts where nothing is generated
     floor_s: Array
     least_interval_s: Array  # between two requests, as fast as the machine can
-    interval_s: Array  # the same as they arrive
+    interval_s: Array  # the same as they arrive, mean over the day
+    answers_interval_s: Array  # as fast as the chips that generate answers can, of one group all
+    prompts_interval_s: Array  # as fast as chips for prompts can
+    answer_passes: Array  # of one sequence
     time_to_first_token_s: Array
     time_per_output_token_s: Array
     kv_transfer_s: Array  # not a number for one group of chips
@@ -92,38 +97,39 @@ def _mean_pass(usual: PassTime, with_prompts: PassTime, replaced: Scalar) -> Pas
     return jax.tree.map(lambda a, b: each * (a + replaced * b), usual, with_prompts)
 
 
-def _two_passes(service: Service, plan: Any) -> tuple[tuple[Plan, Plan], tuple[Batch, Batch]]:
-    """Plans and batches of the usual pass and of the one that makes a first token.
+def _passes(service: Service, plan: Any) -> tuple[tuple[Plan, ...], tuple[Batch, ...]]:
+    """Plans and batches of the usual pass, of the one that makes a first token, and of one sequence alone.
 
     Colocated, a sequence is replaced after `(output - 1) / tau` passes (the first token is the prompt's), tau tokens a pass, so
     that passes of b sequences hold `r = b tau / (output - 1)` prompts in the mean. A new request joins the next pass with its
     whole prompt, beside r others: passes without prompts are the usual ones (`_mean_pass`).
     """
-    zero = jnp.zeros_like(service.output_tokens)
+    zero, one = jnp.zeros_like(service.output_tokens), jnp.ones_like(service.output_tokens)
     if plan.disaggregated:
         decoding, prompts = (
             _batch(service, plan.decode.micro_batch, zero),
             _batch(service, zero, plan.prefill.micro_batch),
         )
-        return (plan.decode, plan.prefill), (decoding, prompts)
+        return (plan.decode, plan.prefill, plan.decode), (decoding, prompts, _batch(service, one, zero))
     b, both = plan.micro_batch, service.decodes
     steady = service.prefills * (1.0 - both) * b
     first = service.prefills * (both * (1.0 + _replaced(service, b)) + (1.0 - both) * b)
-    return (plan, plan), (_batch(service, both * b, steady), _batch(service, both * b, first))
+    alone = _batch(service, both, (1.0 - both) * steady)
+    return (plan, plan, plan), (_batch(service, both * b, steady), _batch(service, both * b, first), alone)
 
 
 def steady_pass(service: Service, plan: Plan | Disaggregated) -> tuple[Plan, Batch]:
     """The pass that a machine repeats, of the chips that generate answers where two groups serve."""
-    plans, batches = _two_passes(service, jax.tree.map(jnp.asarray, plan))
+    plans, batches = _passes(service, jax.tree.map(jnp.asarray, plan))
     return plans[0], batches[0]
 
 
 def _drafting(service: Service, disaggregated: bool) -> Array:
-    """Time of the two passes with their drafts over that of the passes alone: `1 + g f` of sequences, `1 + f` of prompts alone."""
+    """Time of the passes with their drafts over that of the passes alone: `1 + g f` of sequences, `1 + f` of prompts alone."""
     drafts = draft_share(service)
     answers, prompts = 1.0 + service.drafted_tokens * drafts, 1.0 + drafts
     alone = service.decodes * answers + (1.0 - service.decodes) * prompts
-    return jnp.stack([answers, prompts] if disaggregated else [alone, alone])
+    return jnp.stack([answers, prompts, answers] if disaggregated else [alone, alone, alone])
 
 
 def _replica_chips(plan: Plan) -> Scalar:
@@ -205,11 +211,12 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
     Patel et al., Splitwise, ISCA 2024; queue: Pollaczek and Khinchine.
     """
     two, shape = plan.disaggregated, service.model
-    (own, other), (batch, first_batch) = _two_passes(service, plan)
+    plans, batches = _passes(service, plan)
+    (own, other, _), (batch, first_batch, _) = plans, batches
     passes_s = jax.vmap(lambda p, b: pass_time(service, cluster, p, b, maximum))
     drafting = _drafting(service, two)
-    times = jax.tree.map(lambda part: part * drafting, passes_s(_stacked(own, other), _stacked(batch, first_batch)))
-    step, first = _pick(times, 0), _pick(times, 1)
+    times = jax.tree.map(lambda part: part * drafting, passes_s(_stacked(*plans), _stacked(*batches)))
+    step, first, empty = (_pick(times, i) for i in range(3))
     mean = batch
     if not two:
         replaced = _replaced(service, own.micro_batch)
@@ -222,7 +229,8 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
     passes = (answer_passes + (1.0 - decodes)) * (1.0 / own.micro_batch)
     accepted = pass_flops(shape, mean._replace(queries=service.tokens_per_pass))
     share = _share(service, cluster, own, step, passes, accepted, pass_flops(shape, mean))
-    least_s = share.interval_s
+    least_s = answers_s = share.interval_s
+    prompts_s = (1.0 - decodes) * least_s
     resident = cache.layer_mean(shape, service.mean_context) * batch.sequences * own.pp
     prompts = cache.layer_mean(shape, service.input_tokens) * first_batch.prompts
     if two:
@@ -230,7 +238,8 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
         prompt_flops = pass_flops(shape, first_batch)
         prefill = _share(service, cluster, other, first, 1.0 / other.micro_batch, prompt_flops, prompt_flops)
         kv_transfer_s, links_s = _transfer(service, cluster, plan)
-        least_s = maximum(maximum(least_s, prefill.interval_s / load), links_s)
+        prompts_s = prefill.interval_s
+        least_s = maximum(maximum(least_s, prompts_s / load), links_s)
         share = jax.tree.map(jnp.add, share, prefill)
         waiting_s = load / (2.0 * (1.0 - load)) * first.period_s / other.pp
         first_token_s = waiting_s + first.latency_s + kv_transfer_s
@@ -244,15 +253,21 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
         groups = [_Group(own, first_batch, resident + prompts * (decodes + (1.0 - decodes) * own.pp))]
 
     asked = service.requests_per_s > 0.0
-    interval = jnp.where(asked, 1.0 / jnp.where(asked, service.requests_per_s, 1.0), least_s)
-    demand = jnp.where(asked, jnp.log(interval / least_s), jnp.inf)
+    busy_s = least_s * (1.0 / service.most_load)  # between two requests, with the headroom that is asked for
+    interval = jnp.where(asked, 1.0 / jnp.where(asked, service.requests_per_s, 1.0), busy_s)
+    demand = jnp.where(asked, jnp.log(interval / busy_s), jnp.inf)
     memory, margins = _memory(service, cluster, groups)
     spans = [hard_maximum(_replica_chips(g.plan), g.plan.ep * g.plan.expert_tp * g.plan.pp) for g in groups]
     return SteadyState(
         step=step,
+        first=first,
+        empty=empty,
         floor_s=floor_s(service, cluster, own, batch),
         least_interval_s=least_s,
         interval_s=interval,
+        answers_interval_s=answers_s,
+        prompts_interval_s=prompts_s,
+        answer_passes=answer_passes,
         time_to_first_token_s=first_token_s,
         time_per_output_token_s=decodes * step.period_s / service.tokens_per_pass,
         kv_transfer_s=kv_transfer_s,

@@ -12,7 +12,8 @@ from tests.reference.plain.money import carbon, money, spending
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.pace import asked_core_w
 from tests.reference.plain.power import at_the_inlet, beside, usage_effectiveness
-from tests.reference.plain.serving_state import chips_of, colocated, disaggregated
+from tests.reference.plain.serving_state import chips_of, colocated, disaggregated, kept_free
+from tests.reference.plain.tails import percentiles
 from tests.reference.plain.thermal import operating_point
 from tests.reference.plain.weights import expert_replicas, parameters
 
@@ -35,7 +36,9 @@ def margins(service, cluster, state: dict, rack_w: float, cooling: float) -> dic
     ]
     return {
         **{name: min(limits[name] for limits in each) for name in each[0]},
-        "demand": math.log(state["interval"]) - math.log(state["between"]) if service.requests_per_s > 0 else math.inf,
+        "demand": math.log(state["interval"]) - math.log(kept_free(service, state["between"]))
+        if service.requests_per_s > 0
+        else math.inf,
         "chips": -abs(math.log(cluster.chips / sum(chips_of(plan) for plan in state["plans"]))),
         "cooling": cooling,
         **rack.margins(cluster, rack_w),
@@ -146,6 +149,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "bottleneck": float(max(range(len(BREAKDOWN)), key=lambda i: parts[BREAKDOWN[i]])),
         "feasible": float(all(value >= -1e-6 for value in limits.values())),
     }
+    report |= percentiles(service, plan, state)
     report |= dict.fromkeys(missing(service, plan), math.nan)
     spent = spending(cluster, draw["fed"], draw["spares"], draw["average"])
     groups = {

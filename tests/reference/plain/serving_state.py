@@ -37,8 +37,13 @@ def by_sequences(service, without_first: bool) -> float:
 
 
 def arriving(service, between: float) -> float:
-    """Seconds between requests: those asked for, or as few as there can be."""
-    return 1.0 / service.requests_per_s if service.requests_per_s > 0 else between
+    """Seconds between requests: those asked for, or as few as there can be with the headroom that is kept."""
+    return 1.0 / service.requests_per_s if service.requests_per_s > 0 else kept_free(service, between)
+
+
+def kept_free(service, between: float) -> float:
+    """Seconds between requests of which the busiest hour's are answered too."""
+    return between * max(service.peak_over_mean, 1.0 / service.capacity_in_use)
 
 
 def timed(service, cluster, plan, batch: Batch) -> dict:
@@ -119,18 +124,23 @@ def colocated(service, cluster, plan) -> dict:
         passes = 1.0 / own
         prompts, batch = 0.0, batch_of(service, 0.0, own)
         first = usual = batch
-    step = timed(service, cluster, plan, usual)
+    step, first_pass = timed(service, cluster, plan, usual), timed(service, cluster, plan, first)
     if prompts > 0.0:  # of 1 + r passes in the mean r have prompts, those of 1 + r requests
-        step = mean_of(step, timed(service, cluster, plan, first), prompts / (1.0 + prompts))
+        step = mean_of(step, first_pass, prompts / (1.0 + prompts))
+    alone = timed(service, cluster, plan, batch_of(service, 1.0, 0.0)) if decodes else step
     resident = remembered(w, service.input_tokens + service.output_tokens / 2.0) * batch.sequences * plan.pp
     resident += remembered(w, service.input_tokens) * first.prompts * (1.0 if decodes else plan.pp)
     first_token = 0.0
     if prefills:
-        first_token = timed(service, cluster, plan, first)["latency"]
+        first_token = first_pass["latency"]
         first_token += step["period"] / plan.pp / 2.0 if decodes else 0.0
     between = passes * step["period"] / plan.pp / plan.dp
     return {
         "step": step,
+        "first_pass": first_pass,
+        "empty": alone,
+        "passes": generated / gain,
+        "gain": gain,
         "floor": floor(service, cluster, plan, usual),
         "between": between,
         "interval": arriving(service, between),
@@ -190,6 +200,10 @@ def disaggregated(service, cluster, plan) -> dict:
     prompt_flops = flops(w, prompts) / prompts_a_pass
     return {
         "step": step,
+        "first_pass": first,
+        "empty": timed(service, cluster, decode, batch_of(service, 1.0, 0.0)),
+        "passes": generated / gain,
+        "gain": gain,
         "floor": floor(service, cluster, decode, going),
         "between": between,
         "interval": arriving(service, between),

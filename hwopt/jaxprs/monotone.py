@@ -1,0 +1,98 @@
+"""Functions of scalars as one operation each, of which it is known in which arguments they rise and fall: bounded by their ends.
+
+Written out as arithmetic such a function may be long, and its range the wider the more often it uses an argument. As one operation
+its least value in a box is its value at one corner, whatever its form.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, ArrayLike
+
+from hwopt.jaxprs.derivatives import RULES, pulled_back
+from hwopt.jaxprs.dies_made import OPERATIONS
+from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
+from hwopt.jaxprs.straight_line import straight_line
+
+RISES, FALLS, EITHER, FIXED = 1, -1, 0, 2
+"""What a function does as an argument grows; of `EITHER` it is only known that it is least, and most, at an end; a `FIXED` one has
+a single value in every box."""
+
+MONOTONE: dict[str, "Monotone"] = {}
+"""All such functions, by the name of their operation."""
+
+
+class Monotone:
+    """A function of scalars as an operation.
+
+    **Arguments:** `name` of the operation; `function` of arrays of one shape, element by element; `ways`: for each argument what
+    the function does as it grows, which nothing here checks.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Array], ways: tuple[int, ...]):
+        self.name, self.function, self.ways = name, function, ways
+        self.primitive = Primitive(name)
+        self.primitive.def_impl(jax.jit(function))
+        self.primitive.def_abstract_eval(lambda first, *_: first)
+        mlir.register_lowering(self.primitive, mlir.lower_fun(function, multiple_results=False))
+        batching.defbroadcasting(self.primitive)
+        ad.primitive_jvps[self.primitive] = self._pushed
+        MONOTONE[name], OPERATIONS[name] = self, self.primitive
+        NUMBERS[name] = lambda *arguments, p: self.on_numbers(*arguments)
+        RULES[name] = lambda g, r, *arguments: tuple(g * slope for slope in self.slopes(*arguments))
+
+    def __call__(self, *arguments: ArrayLike) -> Array:
+        """The function, its arguments broadcast."""
+        arrays = jnp.broadcast_arrays(*arguments)
+        kind = jnp.result_type(float, *arrays)
+        return self.primitive.bind(*(each.astype(kind) for each in arrays))
+
+    def _pushed(self, primals: Any, tangents: Any) -> Any:
+        return jax.jvp(self.function, tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
+
+    @cached_property
+    def _line(self) -> Any:
+        """The function as scalar operations."""
+        return straight_line(lambda values: self.function(*values), len(self.ways))
+
+    def on_numbers(self, *arguments: Any) -> np.ndarray:
+        """The same in NumPy, arrays of any shapes that go together."""
+        line = self._line
+        arrays = np.broadcast_arrays(*(np.asarray(each, np.float64) for each in arguments))
+        shape = arrays[0].shape
+        values: dict[int, Any] = {id(s): each.ravel() for s, each in zip(line.inputs, arrays, strict=True)}
+        value = lambda part: values[id(part)] if id(part) in values else np.asarray(part)[None]
+        with np.errstate(all="ignore"):
+            for symbol in line.operations:
+                values[id(symbol)] = on_numbers(symbol.name, list(map(value, symbol.arguments)), dict(symbol.params))
+            return np.broadcast_to(value(line.outputs[0]), (arrays[0].size,)).reshape(shape)
+
+    def slopes(self, *arguments: float) -> np.ndarray:
+        """Derivatives by all arguments at a point."""
+        return pulled_back(self._line, arguments, [0])[1][0]
+
+    def least(self, *ends: Any) -> np.ndarray:
+        """Its least value over boxes. **Arguments:** lower ends of all arguments, then upper ones."""
+        return self._at(np.minimum, RISES, ends)
+
+    def most(self, *ends: Any) -> np.ndarray:
+        """Its largest value over boxes. **Arguments:** as of `least`."""
+        return self._at(np.maximum, FALLS, ends)
+
+    def _at(self, better: Callable, rises: int, ends: tuple[Any, ...]) -> np.ndarray:
+        count = len(self.ways)
+        sides_of = {rises: (0,), -rises: (1,), EITHER: (0, 1), FIXED: (0,)}
+        choices = [sides_of[way] for way in self.ways]
+        found = None
+        for sides in product(*choices):
+            value = self.on_numbers(*(ends[i + side * count] for i, side in enumerate(sides)))
+            found = value if found is None else better(found, value)
+        assert found is not None
+        return found

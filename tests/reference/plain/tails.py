@@ -1,0 +1,169 @@
+"""Percentiles of a service in plain Python floats, one request stream at a time."""
+
+from __future__ import annotations
+
+import math
+
+LEVELS = {"p50": (0.5, 0.0), "p95": (0.95, 1.6448536269514722), "p99": (0.99, 2.3263478740408408)}
+
+FULL = 1.0 - 1e-6  # as good as all that can be answered
+
+
+def cut(rho: float, ca: float, cs: float) -> float:
+    """Smaller root of GI/M with balanced hyperexponential arrivals, `u = 1 - sigma`, by the quadratic; times Kingman's ratio."""
+    b, c = 2.0 * rho - 1.0, -2.0 * rho * (1.0 - rho) / (ca + 1.0)
+    disc = math.sqrt(max(b * b - 4.0 * c, 0.0))
+    u = (disc - b) / 2.0 if b < 0 else -2.0 * c / (b + disc)
+    return u * (ca + 1.0) / (ca + cs)
+
+
+def bell(x: float) -> float:
+    return math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+
+
+def below(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(min(-1.5976 * x - 0.07056 * x**3, 700.0)))
+
+
+def quantile(mean: float, variance: float, third: float, z: float, floor: float) -> float:
+    if z == 0.0:
+        return floor + (mean - floor) / math.sqrt(1.0 + variance / (mean - floor) ** 2)
+    sd = math.sqrt(variance)
+    skew = third / sd**3
+    e = z / 6.0 - skew / 36.0
+    return mean + sd * (6.0 * e + 6.0 * skew * e**2 + 2.0 * skew**2 * e**3)
+
+
+def sequences(asked, full, empty, prompt, rate, slots, passes, streams) -> dict[str, float]:
+    """One stream at its load."""
+    ca, cp, co, pooled = asked
+    each = rate / streams
+    load = each * passes * full / slots
+    cycle = empty / (1.0 - load * (1.0 - empty / full))
+    together = streams if pooled else 1.0
+    of_full = slots / passes * prompt / full
+    return {
+        "load": load, "cycle": cycle, "full": full, "prompt": prompt, "each": each, "passes": passes,
+        "phi": each * prompt, "decoding": cycle * (1.0 - each * prompt), "g": load * (1.0 - empty / full),
+        "n": together * each * passes * cycle, "slots": together * slots,
+        "ca": 1.0 + (ca - 1.0) * together / streams, "ca_stream": 1.0 + (ca - 1.0) / streams,
+        "cs": (1.0 - of_full) ** 2 * co + of_full**2 * cp, "cp": cp, "co": co,
+    }  # fmt: skip
+
+
+def with_companions(s: dict) -> float:
+    c = s["ca_stream"]
+    more = (c - 1.0) / 2.0 * (1.0 - math.exp(-2.0 * s["each"] * s["cycle"] / (c + 1.0))) / s["cycle"]
+    added, left = s["prompt"] * more, 1.0 - s["phi"]
+    return s["each"] + more / (1.0 + 4.0 * (added / left) ** 2)
+
+
+def own(s: dict) -> tuple[float, float, float]:
+    """Mean, variance and third central moment from a free slot to the first token."""
+    rate, gamma, cp = with_companions(s), s["prompt"], s["cp"]
+    m2, m3, f = gamma**2 * (1 + cp), gamma**3 * (1 + cp) * (1 + 2 * cp), rate * gamma
+    mean = s["decoding"] / (1 - f)
+    var = m2 * rate * mean / (1 - f**2)
+    k3 = (3 * gamma * m2 * rate**2 * var + m3 * rate * mean) / (1 - f**3)
+    met = mean + var / mean
+    met_var = k3 / mean + var - (var / mean) ** 2
+    met_third = 2 * met_var**2 / met
+    share = 0.5 + f
+    variance = (met_var + met**2) / 12 + m2 * rate * met + share**2 * met_var + gamma**2 * cp
+    mixed = 3 * share * (m2 * rate * met_var + (2 * met * met_var + met_third) / 12)
+    third = m3 * rate * met + 2 * gamma**3 * cp**2 + share**3 * met_third + mixed
+    return s["decoding"] + gamma + share * met, variance, third
+
+
+def peakedness(s: dict) -> float:
+    return (s["ca"] / (1 - s["phi"]) + (1 - s["phi"]) * s["co"]) / (1 + s["co"])
+
+
+def slot_wait(s: dict, level: float) -> float:
+    g, n = s["g"], s["n"]
+    births = n * (1 - g) + g
+    sd, skew = math.sqrt(peakedness(s) * births) / (1 - g), min((1 + g) / math.sqrt(births), 1.0)
+    mean = n + g / (1 - g) + (s["ca"] - 1) / 2
+    x, half = (s["slots"] - mean) / sd, (s["slots"] - 0.5 - mean) / sd
+    up, upper = max(x, 0.0), max(half, 0.0)
+    density = bell(x) * (1 + skew / 6 * (up**3 - 3 * up)) / sd
+    body = below(half) * (1 - skew / 6 * (upper**2 - 1) * bell(upper) / below(upper))
+    h = density / cut(s["load"], s["ca"], s["co"])
+    waits = h / (h + body) if h + body > 0 else math.nan
+    if not waits > 1 - level:
+        return 0.0
+    each = s["passes"] * s["full"] / s["slots"]
+    return each / cut(s["load"], s["ca"], s["cs"]) * math.log(waits / (1 - level))
+
+
+def token(s: dict, level: float, z: float) -> float:
+    g, n = s["g"], s["n"]
+    mean = min(s["cycle"] * (1 + g * (1 + 2 / (3 - g) * (s["ca"] - 1)) / n), s["full"])
+    if z == 0.0:
+        return mean
+    wide = min(mean * z * g * math.sqrt(peakedness(s) * 3 / ((4 - g) * n * (1 - g))), max(s["full"] - mean, 0.0))
+    rate, missed = with_companions(s), s["co"] / (2 * s["passes"] * (1 - level))
+    soon = missed * rate * (s["prompt"] + s["decoding"])
+    hit = (soon + math.sqrt(soon**2 + missed * rate * s["cycle"] + 1e-18)) * s["prompt"] * math.sqrt(1 + s["cp"])
+    return mean + math.sqrt(wide**2 + hit**2 + 1e-18 * mean**2)
+
+
+def prompts_alone(asked, period: float, latency: float, rate: float, prompts: float, replicas: float):
+    """Load, and moments of queue and pass."""
+    ca, cp, _, pooled = asked
+    load = rate * period / (prompts * replicas)
+    if load >= FULL:
+        return load, None
+    k, arrivals = (replicas, ca) if pooled else (1.0, 1 + (ca - 1) / replicas)
+    u, own = cut(load, arrivals, 1.0), latency / prompts
+    spread, unit = max((arrivals - 1 + 2 * cp) / (arrivals + 1), -0.3), period / prompts / k
+    ahead, moments, power = (1 - u) / u, [], 1.0
+    for n in (1, 2, 3):
+        power *= unit * (1 + (n - 1) * spread) if n > 1 else unit
+        moments.append(power * (1 + n * spread) / (n + 1))
+    x1, x2, x3 = moments
+    cumulants = ahead * x1, ahead * x2 + (ahead * x1) ** 2, ahead * x3 + 3 * ahead**2 * x1 * x2 + 2 * (ahead * x1) ** 3
+    raw = (
+        cumulants[0],
+        cumulants[1] + cumulants[0] ** 2,
+        cumulants[2] + 3 * cumulants[1] * cumulants[0] + cumulants[0] ** 3,
+    )
+    one, two, three = ((1 - u) ** (math.sqrt(2 * (k + 1)) - 2) * each for each in raw)
+    behind = load * (prompts - 1) * own
+    mean = one + own + behind / 2
+    variance = two - one**2 + cp * own * (own + behind / 2) + behind**2 / 12
+    third = three - 3 * one * two + 2 * one**3 + 2 * cp**2 * own**3
+    return load, (mean, variance, third, own / (1 + 4 * cp))
+
+
+def percentiles(service, plan, state: dict) -> dict[str, float]:
+    """All of them by name, infinite where more comes than is answered."""
+    two = hasattr(plan, "decode")
+    decode, prefill = (plan.decode, plan.prefill) if two else (plan, plan)
+    asked = (service.arrival_scv, service.input_scv, service.output_scv, bool(service.least_loaded))
+    rate = service.peak_over_mean / state["interval"]
+    found = {"busiest_load": rate * state["between"]}
+    full, empty = state["step"]["period"], state["empty"]["period"]
+    added = 0.0 if two else state["first_pass"]["latency"] - state["step"]["latency"]
+    passes = state["passes"] if service.decodes else 1.0
+    streams = decode.dp * decode.pp
+    busy = rate * passes * full / (decode.micro_batch * streams)
+    pass_s = state["first_pass"]["period"] / prefill.pp
+    queued, alone = prompts_alone(asked, pass_s, state["first_pass"]["latency"], rate, prefill.micro_batch, prefill.dp)
+    ends = busy < FULL and (queued < FULL or not two)
+    for name, (level, z) in LEVELS.items():
+        first = next_ = math.inf
+        if ends:
+            s = sequences(asked, full, empty, added, rate, decode.micro_batch, passes, streams)
+            next_ = token(s, level, z) / state["gain"]
+            parts = alone if two else (*own(s), s["decoding"] + added / (1 + 4 * asked[1]))
+            if two or service.decodes:
+                mean, variance, third, floor = parts
+                waited = quantile(mean, variance, third, 0.0, floor) + slot_wait(s, level)
+                first = max(quantile(mean, variance, third, z, floor), waited) + state["transfer"]
+        if not (two or service.decodes) and alone is not None:
+            mean, variance, third, floor = alone
+            first = quantile(mean, variance, third, z, floor)
+        found[f"time_to_first_token_{name}_s"] = first if service.prefills or two else math.nan
+        found[f"time_per_output_token_{name}_s"] = next_ if service.decodes or two else math.nan
+    return found
