@@ -2,7 +2,7 @@
 
     python -m tests.benchmark.design_sensitivity > results/reference/design_sensitivity.txt     # a quarter of an hour
 
-The question is that of `reference/designed_chip.txt` with the plan, stacks, lanes and racks of its answer. Solved again twice:
+The question is that of `reference/designed_chip.txt` with a pipelined plan, stacks, lanes and racks held. Solved again twice:
 dies and units held, as elasticities hold them, areas, SRAM and clock free; and by the search, dies and units free as well, to
 0.01 %, its answer then taken to the optimum beside it.
 """

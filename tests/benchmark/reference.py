@@ -69,6 +69,7 @@ TABLE = (
     Result("reference/portfolio.txt", "python -m tests.benchmark.portfolio", writes_itself=True, measured=True),
     Result("reference/confidence.txt", "python -m tests.benchmark.confidence", writes_itself=True, measured=True),
     Result("reference/experts.txt", "python -m tests.benchmark.experts", writes_itself=True, measured=True),
+    Result("reference/drawn.txt", "python -m tests.benchmark.drawn", writes_itself=True, measured=True),
     Result("reference/export.txt", "python -m tests.benchmark.export", writes_itself=True, measured=True),
     Result("reference/seconds.txt", "python -m tests.benchmark.seconds", writes_itself=True, measured=True),
 )
