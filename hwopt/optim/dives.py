@@ -29,8 +29,8 @@ _NEAR = 2.0
 WIDTH = 96
 """Boxes that a dive keeps."""
 
-BEAM = 12
-"""Boxes that are halved down to designs at a time."""
+BEAM, PLUNGED = 8, 1000
+"""Boxes that are halved down to designs at a time, and bounded by the way."""
 
 
 def dive(work: Search, boxes: Boxes) -> None:
@@ -146,36 +146,32 @@ def best_of_kinds(lattice: System, boxes: Boxes, lower: np.ndarray) -> np.ndarra
 def climb(work: Search) -> None:
     """Look beside the best design, at other kinds, other shapes, and both, until none of these finds anything better."""
     steps = (of_one_shape, of_other_shapes, of_other_kinds)
-    if work.lattice.late:
-        steps = (of_one_plan, *steps)
     left = list(steps)
     while left and work.result.point is not None:
         before, beside = work.result.value, left.pop(0)
         boxes = work.lattice.propagate(beside(work.lattice, work.result.point).some(LOOKED))[0]
-        (narrow if beside is of_one_plan else dive)(work, boxes)
+        dive(work, boxes)
         if work.result.value < before:
             left = list(steps)
 
 
-def narrow(work: Search, boxes: Boxes) -> None:
-    """Boxes halved down to designs, the best few at a time."""
+def plunge(work: Search, boxes: Boxes) -> None:
+    """Boxes halved down to designs, the best few of the narrowest first; where these hold none, the next best."""
+    began, left = work.result.boxes, list[tuple[Boxes, np.ndarray]]()
     boxes = work.fresh(boxes)
-    while len(boxes):
-        known = work.bound(boxes)
-        alive = np.flatnonzero(np.isfinite(known.lower) & (known.lower < work.cutoff) & ~boxes.points)
-        best = alive[np.argsort(known.lower[alive], kind="stable")][:BEAM]
-        if not len(best):
+    while work.result.boxes - began < PLUNGED:
+        if len(boxes):
+            lower = work.bound(boxes).lower
+            alive = np.flatnonzero(np.isfinite(lower) & ~boxes.points)
+            alive = alive[np.argsort(lower[alive], kind="stable")]
+            left.append((boxes[alive], lower[alive]))
+        while left and not (left[-1][1][:1] < work.cutoff).any():
+            left.pop()
+        if not left:
             return
-        boxes = work.fresh(work.split(boxes[best]).pieces)
-
-
-def of_one_plan(lattice: System, point: np.ndarray) -> Boxes:
-    """The box of a point's roots, kinds and steps of a schedule in which sizes and counts are free."""
-    boxes = _whole(lattice, 1)
-    for column, each in enumerate(lattice.coordinates):
-        if each.role in (Role.root, Role.kind) or each.stepped:
-            boxes.low[:, column] = boxes.high[:, column] = point[column]
-    return boxes
+        wide, lower = left.pop()
+        left.append((wide[BEAM:], lower[BEAM:]))
+        boxes = work.fresh(work.split(wide[:BEAM]).pieces)
 
 
 def of_one_shape(lattice: System, point: np.ndarray) -> Boxes:
