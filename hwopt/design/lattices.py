@@ -39,6 +39,9 @@ from hwopt.workload.transformer import tensor_degrees
 
 AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
 
+SAMPLED = "; taken for granted, sampled and not proved: which way percentiles move as loads, passes and slots grow"
+"""What a bound rests on where percentiles are limited (`hwopt.model.serving.tails`)."""
+
 
 class _Machine(NamedTuple):
     """One machine of a question: which lattice declares its integers, over which ranges."""
@@ -73,7 +76,8 @@ def _both(first: System, second: System) -> System:
 
 def scope_of(problem: Problem) -> str:
     """What the integer designs of a question cover, and what is fixed, in words."""
-    return "; ".join(each.scope for each in _machines(problem))
+    words = "; ".join(each.scope for each in _machines(problem))
+    return words + SAMPLED if _limits_percentiles(problem) else words
 
 
 def without_lattice(problem: Problem) -> str:
@@ -307,12 +311,16 @@ def _machines(problem: Problem) -> list[_Machine]:
     machines = _machines_of(
         problem.template.workload, problem.template, {each.name: each for each in problem.variables}
     )
-    if not {problem.objective.name, *(budget.metric.name for budget in problem.budgets)} & set(PERCENTILES):
+    if not _limits_percentiles(problem):
         return machines
     return [
         each._replace(system=partial(_serving_system, tails=True)) if each.system is _serving_system else each
         for each in machines
     ]
+
+
+def _limits_percentiles(problem: Problem) -> bool:
+    return bool({problem.objective.name, *(budget.metric.name for budget in problem.budgets)} & set(PERCENTILES))
 
 
 @singledispatch
