@@ -1,6 +1,8 @@
 """Where dives look: kinds one by one, and shapes beside the best design."""
 
 import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import Product
 from hwopt.integers.system import Integer, Role, System
-from hwopt.optim.dives import apart, of_one_plan, of_one_shape, of_other_kinds, of_other_shapes, rounded
+from hwopt.optim.dives import PLUNGED, apart, of_one_shape, of_other_kinds, of_other_shapes, plunge, rounded
 
 SYSTEM = System(
     (
@@ -62,10 +64,43 @@ def test_a_climb_tries_every_shape_nearby():
     assert (boxes.low[:, racks] == 5).all() and (boxes.high[:, racks] == 20).all()
 
 
-def test_a_climb_frees_the_sizes_of_one_plan():
-    (low,), (high,) = (getattr(of_one_plan(SYSTEM, POINT), end) for end in ("low", "high"))
-    assert (low[:5] == POINT[:5]).all() and (high[:5] == POINT[:5]).all()
-    assert low[5:].tolist() == [1, 1] and high[5:].tolist() == [40, 1000]
+class Downhill:
+    """A search whose cost is the product of all coordinates, and whose designs of the first tier all turn out to hold nothing."""
+
+    def __init__(self, cutoff: float):
+        self.lattice, self.cutoff, self.met = SYSTEM, cutoff, np.zeros((0, len(SYSTEM.names)), np.int64)
+        self.result = SimpleNamespace(boxes=0)
+
+    def fresh(self, boxes):
+        return boxes
+
+    def bound(self, boxes):
+        self.result.boxes += len(boxes)
+        lower = np.log(boxes.low).sum(axis=1)
+        points = boxes.points
+        lower[points & (boxes.low[:, COLUMNS["tier"]] == 1)] = np.inf
+        self.met = np.concatenate([self.met, boxes.low[points & np.isfinite(lower)]])
+        return SimpleNamespace(lower=lower)
+
+    def split(self, boxes):
+        widest = np.log(boxes.high / boxes.low).argmax(axis=1)
+        return SimpleNamespace(pieces=SYSTEM.split(boxes, widest)[0])
+
+
+def test_a_plunge_goes_back_where_the_best_hold_no_design():
+    low, high = np.ones((1, 7), np.int64), np.array([[2, 2, 1, 12, 4, 40, 1000]])
+    low[0, COLUMNS["t"]] = 2
+    work: Any = Downhill(np.inf)
+    plunge(work, Boxes(low, high))
+    assert len(work.met) and (work.met[:, COLUMNS["tier"]] == 2).all()
+    assert np.prod(work.met, axis=1).min() == 4  # the least that there is: t and the tier at 2
+    assert work.result.boxes < 1.1 * PLUNGED
+    beyond: Any = Downhill(np.log(4.0))  # nothing is below the cutoff
+    plunge(beyond, Boxes(low, high))
+    assert (
+        not (np.log(np.prod(beyond.met, axis=1)) < beyond.cutoff - 1e-9).any()
+        and beyond.result.boxes <= work.result.boxes
+    )
 
 
 def test_what_is_held_is_not_rounded():
