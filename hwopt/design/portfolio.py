@@ -152,6 +152,7 @@ def _differ(one: Member, other: Member) -> str:
 
 
 def _hardware(problem: Problem) -> dict[str, Any]:
-    """What of a cluster is bought, by name: all but its chips by number, and its software."""
-    cluster = eqx.tree_at(lambda c: c.chips, problem.template.cluster, np.float64(1.0))
+    """What of a cluster is bought, by name: all but its chips by number, and its software, which decides where switches reduce."""
+    decided = lambda c: (c.chips, c.network.reduction_factor)
+    cluster = eqx.tree_at(decided, problem.template.cluster, (np.float64(1.0), np.ones(1)))
     return {name: value for name, value in vars(cluster).items() if name not in ("chips", "stack")}
