@@ -201,7 +201,7 @@ class Algebra:
     def gathered(self, a: Signomial) -> Signomial:
         """What depends on narrow atoms alone and holds differences, known by its range: exact at points.
 
-        Differences of variables stay as they are: they keep their slope.
+        Differences of variables and exponentials stay as they are, and so do plain terms beside others: they keep their slope.
         """
         if not self.is_narrow(a):
             return a
