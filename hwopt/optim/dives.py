@@ -30,8 +30,8 @@ WIDTH = 96
 """Boxes that a dive keeps."""
 
 BEAM, PLUNGED = 8, 1000
-"""Boxes that are halved down to designs at a time, and bounded by the way. With 12 and none to go back to, most plunges for a chip on
-3 nm found nothing."""
+"""Boxes that are halved down to designs at a time, and bounded by the way. With 12 and none to go back to, most plunges for a chip
+on 3 nm found nothing."""
 
 
 def dive(work: Search, boxes: Boxes) -> None:
