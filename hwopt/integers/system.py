@@ -148,6 +148,11 @@ class System:
         return tuple(c for c, each in enumerate(self.coordinates) if each.late and each.ends[0] < each.ends[1])
 
     @cached_property
+    def plans_are_open(self) -> bool:
+        """Whether steps of a schedule are free: beside one plan there are sizes and counts alone."""
+        return any(each.stepped and each.ends[0] < each.ends[1] for each in self.coordinates)
+
+    @cached_property
     def quantities(self) -> dict[str, Product]:
         """Products with a name of their own."""
         return {r.name: r for r in self.relations if isinstance(r, Product) and r.name}

@@ -109,6 +109,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
     `designs` alone. **Arguments:** whether good designs are looked for before anything is bounded.
     """
     result, lattice = work.result, work.lattice
+    plunges = bool(lattice.late) and lattice.plans_are_open
     queue: Open | None = None
     initial = lattice.initial_boxes()
     boxes = _spread(work, initial)
@@ -119,7 +120,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
     yield result
     if looks:
         look(work, initial)
-        if not lattice.late:
+        if not plunges:
             climb(work)
     while len(boxes):
         known = work.bound(boxes)
@@ -139,7 +140,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
             best = alive[best_of_kinds(lattice, boxes[alive], lower[alive])[:CANDIDATES]]
             relaxed = work.relaxed(boxes, known)
             near = lattice.propagate(around(lattice, boxes[best], relaxed[best], 1.5))[0]
-            if lattice.late:
+            if plunges:
                 plunge(work, near)
             else:
                 dive(work, near)
