@@ -108,8 +108,13 @@ _SIZES = ("compute_area_m2", "sram_bytes")
 def size_pieces(ranges: Ranges) -> tuple[Piece, ...]:
     """The areas that a question decides, in pieces of equal ratio."""
     free = [name for name in _SIZES if ranges.frees(name) and ranges.of(name)[0] < ranges.of(name)[1]]
-    edges = lambda low, high: (*(low * (high / low) ** (i / PIECES) for i in range(PIECES)), high)
-    return tuple(Piece(name, edges(*ranges.of(name))) for name in free)
+    return tuple(_pieces(name, ranges.of(name), PIECES) for name in free)
+
+
+def _pieces(name: str, ends: tuple[float, float], count: int) -> Piece:
+    """A range in pieces of equal ratio."""
+    low, high = ends
+    return Piece(name, (*(low * (high / low) ** (i / count) for i in range(count)), high))
 
 
 CLOCK_PIECES = 256
@@ -119,8 +124,8 @@ CLOCK_PIECES = 256
 def clock_pieces(ranges: Ranges) -> tuple[Piece, ...]:
     """The clock, where it is free, in pieces of equal ratio."""
     low, high = ranges.of("clock_ratio")
-    edges = (*(low * (high / low) ** (i / CLOCK_PIECES) for i in range(CLOCK_PIECES)), high)
-    return (Piece("clock_ratio", edges),) if ranges.frees("clock_ratio") and low < high else ()
+    free = ranges.frees("clock_ratio") and low < high
+    return (_pieces("clock_ratio", (low, high), CLOCK_PIECES),) if free else ()
 
 
 def piece_integer(piece: Piece) -> Integer:
