@@ -55,6 +55,26 @@ class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
             raise NotRecordable(function.__name__)
         return _FUNCTIONS[function](*inputs, **settings)
 
+    # The commonest operations go straight to the tape: NumPy's way there takes longer than their arithmetic.
+
+    def __add__(self, other: Any) -> Recorded:
+        return self.tape.done(np.add, (self, other))
+
+    def __radd__(self, other: Any) -> Recorded:
+        return self.tape.done(np.add, (other, self))
+
+    def __sub__(self, other: Any) -> Recorded:
+        return self.tape.done(np.subtract, (self, other))
+
+    def __rsub__(self, other: Any) -> Recorded:
+        return self.tape.done(np.subtract, (other, self))
+
+    def __mul__(self, other: Any) -> Recorded:
+        return self.tape.done(np.multiply, (self, other))
+
+    def __rmul__(self, other: Any) -> Recorded:
+        return self.tape.done(np.multiply, (other, self))
+
     def __len__(self) -> int:
         return len(self.value)
 
@@ -188,7 +208,7 @@ class Tape:
     inputs: list[int] = field(default_factory=list)
     asked: dict[int, bool] = field(default_factory=dict)  # number -> what it must be at every node
     _results: dict[Any, Recorded] = field(default_factory=dict, repr=False)
-    _numbers: dict[bytes, int] = field(default_factory=dict, repr=False)  # of constants
+    _numbers: dict[str, int] = field(default_factory=dict, repr=False)  # of constants, by their hexadecimal digits
 
     def input(self, value: np.ndarray) -> Recorded:
         """Nodes with which a reading begins."""
@@ -207,35 +227,42 @@ class Tape:
 
     def number_of(self, value: Any) -> int:
         """The number of an argument; a constant gets one."""
-        if isinstance(value, Recorded):
+        if type(value) is Recorded:
             return value.number
-        value = np.asarray(value, np.float64)
-        if value.size != 1:
-            raise NotRecordable("nodes that were not recorded")
-        key = value.tobytes()
-        if key not in self._numbers:
-            self._numbers[key] = self._new(np.positive, ())
-            self.constants[self._numbers[key]] = float(value.ravel()[0])
-        return self._numbers[key]
+        if type(value) is not float:
+            value = np.asarray(value, np.float64)
+            if value.size != 1:
+                raise NotRecordable("nodes that were not recorded")
+            value = value.item()
+        key = value.hex()  # tells zeros of both signs apart
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = self._new(np.positive, ())
+            self.constants[number] = value
+        return number
 
     def done(self, function: Callable, inputs: Sequence[Any]) -> Recorded:
         """An operation on nodes, written down once for equal arguments."""
-        arguments = tuple([self.number_of(each) for each in inputs])
+        arguments = tuple([each.number if type(each) is Recorded else self.number_of(each) for each in inputs])
         key = (function, arguments)
         known = self._results.get(key)
         if known is not None:
             return known
-        values = [each.value if isinstance(each, Recorded) else each for each in inputs]
-        if function in _OF_BITS and not all(np.asarray(each).dtype.kind == "b" for each in values):
-            raise NotRecordable("bits of numbers")
+        values = [each.value if type(each) is Recorded else each for each in inputs]
+        kept = function
+        if function in _OF_BITS:
+            kept = _OF_BITS[function]
+            if not all(np.asarray(each).dtype.kind == "b" for each in values):
+                raise NotRecordable("bits of numbers")
+        elif function is np.where:
+            kept = _chosen
         result = np.asarray(function(*values))
-        kept = _OF_BITS.get(function, _chosen if function is np.where else function)
         if result.dtype != bool and result.dtype != np.float64:
             result = result.astype(np.float64)
         if result.shape != (self.nodes,):
             result = np.broadcast_to(result, (self.nodes,))
-        self._results[key] = Recorded(self, self._new(kept, arguments), result)
-        return self._results[key]
+        new = self._results[key] = Recorded(self, self._new(kept, arguments), result)
+        return new
 
 
 @dataclass(frozen=True)
@@ -256,41 +283,43 @@ class Recording:
     def __init__(self, tape: Tape, outputs: Sequence[Any]):
         wanted = [tape.number_of(each) for each in outputs]
         needed = self._needed(tape, [*wanted, *tape.asked, *tape.inputs])
-        level = {number: 0 for number in needed if not tape.operations[number][1]}
-        for number in needed:  # ascending: after all that it needs
-            arguments = tape.operations[number][1]
-            if arguments:
-                level[number] = 1 + max(level[each] for each in arguments)
-        begins = [*tape.inputs, *(each for each in tape.constants if each in level)]
+        level = [0] * len(tape.operations)
         groups: dict[tuple[int, Any], list[int]] = {}
-        for number in needed:
+        for number in needed:  # ascending: after all that it needs
             function, arguments = tape.operations[number]
             if arguments:
+                level[number] = 1 + max([level[each] for each in arguments])
                 groups.setdefault((level[number], function), []).append(number)
-        row = {number: place for place, number in enumerate(begins)}
+        kept = set(needed)
+        begins = [*tape.inputs, *(each for each in tape.constants if each in kept)]
+        row = np.zeros(len(tape.operations), int)
+        row[begins] = np.arange(len(begins))
+        filled = len(begins)
         self._steps: list[_Step] = []
         for (_, function), numbers in sorted(groups.items(), key=lambda each: each[0][0]):
-            rows = slice(len(row), len(row) + len(numbers))
-            row |= {number: rows.start + i for i, number in enumerate(numbers)}
-            arguments = zip(*(tape.operations[number][1] for number in numbers), strict=True)
-            self._steps.append(_Step(function, rows, tuple(np.array([row[x] for x in each]) for each in arguments)))
+            rows = slice(filled, filled := filled + len(numbers))
+            row[numbers] = np.arange(rows.start, rows.stop)
+            arguments = np.array([tape.operations[number][1] for number in numbers], int)
+            self._steps.append(_Step(function, rows, tuple(row[arguments.T])))
         self._inputs = len(tape.inputs)
         self._constants = np.array([tape.constants[each] for each in begins[self._inputs :]])
-        self._size = len(row)
-        self._outputs = np.array([row[number] for number in wanted], int)
-        self._must = np.array([row[number] for number, holds in tape.asked.items() if holds], int)
-        self._must_not = np.array([row[number] for number, holds in tape.asked.items() if not holds], int)
+        self._size = filled
+        self._outputs = row[np.array(wanted, int)]
+        self._must = row[np.array([number for number, holds in tape.asked.items() if holds], int)]
+        self._must_not = row[np.array([number for number, holds in tape.asked.items() if not holds], int)]
 
     @staticmethod
     def _needed(tape: Tape, wanted: Sequence[int]) -> list[int]:
-        seen: set[int] = set()
-        stack = list(wanted)
-        while stack:
-            number = stack.pop()
-            if number not in seen:
-                seen.add(number)
-                stack.extend(tape.operations[number][1])
-        return sorted(seen)
+        needed = bytearray(len(tape.operations))
+        for number in wanted:
+            needed[number] = True
+        kept = []
+        for number in range(len(needed) - 1, -1, -1):  # arguments stand before what is made of them
+            if needed[number]:
+                kept.append(number)
+                for each in tape.operations[number][1]:
+                    needed[each] = True
+        return kept[::-1]
 
     def run(self, inputs: np.ndarray, whole: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """The outputs for other nodes.
