@@ -129,6 +129,11 @@ class System:
         return {name: column for column, name in enumerate(self.names)}
 
     @cached_property
+    def looked_up_together(self) -> list[tuple[int, int]]:
+        """Columns that stand one after the other in a look-up: what follows from both says little until both are points."""
+        return sorted({pair for each in self.lookups for pair in itertools.pairwise(self.at[name] for name in each.of)})
+
+    @cached_property
     def by_name(self) -> dict[str, Integer]:
         return {each.name: each for each in self.coordinates}
 

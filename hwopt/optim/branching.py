@@ -285,7 +285,11 @@ class Search:
         """Each box in parts along the coordinate that promises most."""
         width = np.log(boxes.high / np.maximum(boxes.low, 1))
         kinds = [column for column, each in enumerate(self.lattice.coordinates) if each.role is Role.kind]
-        promise = width * (self.gains / self.splits)
+        rate = self.gains / self.splits
+        promise = width * rate
+        for first, then in self.lattice.looked_up_together:  # worth what the first was, once that is a point
+            follows = np.maximum(promise[:, then], width[:, then] * rate[first])
+            promise[:, then] = np.where(width[:, first] == 0, follows, promise[:, then])
         declared = np.array([self.lattice.coordinates[column].pseudo_cost for column in kinds])
         promise[:, kinds] = np.where(width[:, kinds] > 0, declared, 0.0)  # not learned: see the lattice
         columns = promise.argmax(axis=1)
