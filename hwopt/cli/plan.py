@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, TRAINING
+from hwopt.cli.exports import ENGINES, EXPORT, LOOKED_AT, check_export, show_export
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import POSITIVE, SETTINGS, SWITCH, TEXT, integer, number, one_of
+from hwopt.cli.kinds import POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.cli.output import show
 from hwopt.cli.question import CHOICES
 from hwopt.errors import UserError
-
-EXPORTS = ("megatron",)
-"""Frameworks whose launch settings can be printed."""
 
 FLAGS = (
     *(replace(each, needed=False) if each.name == "--chip" else each for each in CLUSTER),
@@ -22,7 +20,7 @@ FLAGS = (
     Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
          SETTINGS, modes=TRAINING),
     Flag("--top", "how many of the next best plans to list", integer(most=1000), 5),
-    Flag("--export", f"print only launch settings for a framework: {', '.join(EXPORTS)}", one_of(*EXPORTS), modes=TRAINING),
+    EXPORT,
     Flag("--ttft-limit-s", "limit of the time to first token, s (default: no limit)", POSITIVE, modes=PREFILL),
     Flag("--tpot-limit-s", "limit of the time per output token, s (default: no limit)", POSITIVE, modes=DECODE),
     *(Flag(f"--{name}-{level}-limit-s", f"limit of the {what} that {level[1:]} of 100 requests stay below in the busiest hour, s",
@@ -57,7 +55,9 @@ def _work(options: argparse.Namespace) -> Any:
     """The `Work` of the flags."""
     from hwopt.cli.work import work_of
 
-    return work_of(options, FLAGS)
+    work = work_of(options, FLAGS)
+    check_export(options.export, work.workload, options.chip, options.precision)
+    return work
 
 
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -67,11 +67,12 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
 
     work = _work(options)
     common = {} if options.hold is None else catalog.parse_plan(options.hold)
+    top = max(options.top, LOOKED_AT) if options.export in ENGINES else options.top
     search = best_plan(
         work.workload,
         work.cluster(options.chips),
         options.objective,
-        options.top,
+        top,
         {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
         limits={metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None},
         disaggregate=options.disaggregate,
@@ -82,23 +83,18 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
 def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> int:
     """Print the best plan, and what became of each choice (`Branch`); the exit code."""
     from hwopt.optim.plan_search import fitting_chips
-    from hwopt.report import megatron
     from hwopt.report.choices_words import choice_lines, choices_document
     from hwopt.report.plans import plan_screen, plan_search_document
 
     if search.feasible and options.export is not None:
-        settings = megatron.megatron_settings(work.workload, search.best.plan)
-        document = lambda: megatron.megatron_document(settings)
-        screen = lambda: megatron.megatron_text(settings, work.title)
-    else:
-        fitting = None
-        if not (search.feasible or options.disaggregate) and set(search.best.report.violations()) <= {"memory", "pool"}:
-            fitting = fitting_chips(work.workload, work.cluster, options.chips)
-        around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
-        also = {"choices": choices_document(rows)} if rows else {}
-        document = lambda: plan_search_document(search, *around) | also
-        screen = lambda: "\n".join(
-            [plan_screen(search, work.title, *around), *choice_lines(rows, search.objective.unit)]
-        )
+        show_export(options, work.title, work.workload, [search.best, *search.alternatives], lambda: work.document)
+        return 0
+    fitting = None
+    if not (search.feasible or options.disaggregate) and set(search.best.report.violations()) <= {"memory", "pool"}:
+        fitting = fitting_chips(work.workload, work.cluster, options.chips)
+    around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
+    also = {"choices": choices_document(rows)} if rows else {}
+    document = lambda: plan_search_document(search, *around) | also
+    screen = lambda: "\n".join([plan_screen(search, work.title, *around), *choice_lines(rows, search.objective.unit)])
     show(options, lambda: work.document | document(), screen)
     return 0 if search.feasible else 1

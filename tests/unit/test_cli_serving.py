@@ -200,6 +200,17 @@ def test_limits(capsys):
 
 @pytest.mark.long
 @pytest.mark.slow
+def test_plan_is_exported(capsys):
+    _, document, _ = run_json(capsys, *PLAN)
+    code, exported, _ = run_json(capsys, *PLAN, "--export", "vllm")
+    [group], plan = exported["groups"], document["plan"]
+    assert code == 0 and exported["framework"] == "vllm" and exported["workload"] == "llama3.1-8b"
+    assert group["arguments"]["--tensor-parallel-size"] == plan["tp"] and group["instances"] == plan["dp"]
+    assert group["arguments"]["--max-num-seqs"] == plan["batch"] * plan["pp"]
+    code, out, err = run(capsys, *PLAN, "--export", "vllm")
+    assert code == 0 and err == "" and f"--tensor-parallel-size {plan['tp']}\n" in out
+
+
 def test_plan_of_two_groups(capsys):
     code, document, _ = run_json(capsys, *PLAN, "--disaggregate", "--tpot-limit-s", "0.02", "--ttft-limit-s", "1")
     assert code == 0
@@ -240,7 +251,18 @@ def test_nothing_fits(capsys):
         ([*ESTIMATE, "--prefill-chips", "4"], "--prefill-chips"),
         (["plan", *MACHINE, "--ttft-limit-s", "1"], "--ttft-limit-s"),
         (["plan", *MACHINE, "--disaggregate"], "--disaggregate"),
-        ([*PLAN, "--export", "megatron"], "--export"),
+        ([*PLAN, "--export", "megatron"], "--export megatron: launch settings of training"),
+        (["plan", *MACHINE, "--export", "vllm"], "of this workload: megatron"),
+        ([*PLAN, "--export", "vlm"], "'vllm'"),
+        (["optimize", "serve_cost", "--export", "vllm", "--precision", "tf32"], "no GEMMs in tf32"),
+        (
+            [*(each if each != "h100-sxm" else "mi300x" for each in PLAN), "--export", "tensorrt-llm"],
+            "does not run on mi300x",
+        ),
+        (["optimize", "serve_cost", "--export", "megatron"], "launch settings of training"),
+        (["optimize", "train_cost", "--export", "sglang"], "of this workload: megatron"),
+        (["optimize", "serve_cost", "--export", "vllm", "--regime", "relaxed"], "--regime relaxed"),
+        (["optimize", "serve_cost", "--export", "vllm", "--design", "h100-sxm"], "drawn chip"),
         ([*PLAN, "--hold", "local_steps=2"], "--hold"),
         ([*PLAN, "--objective", "run_cost_usd"], "none that this workload has"),
         ([*PLAN, "--objective", "cost_per_tokn_usd"], "cost_per_token_usd"),

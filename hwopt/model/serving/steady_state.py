@@ -124,6 +124,14 @@ def steady_pass(service: Service, plan: Plan | Disaggregated) -> tuple[Plan, Bat
     return plans[0], batches[0]
 
 
+def fullest_passes(service: Service, plan: Plan | Disaggregated) -> tuple[Batch, ...]:
+    """What a replica passes at most at once: sequences with the prompts beside them; of two groups of chips first that of answers,
+    then that of prompts.
+    """
+    _, (usual, first, _) = _passes(service, jax.tree.map(jnp.asarray, plan))
+    return (usual, first) if plan.disaggregated else (first,)
+
+
 def _drafting(service: Service, disaggregated: bool) -> Array:
     """Time of the passes with their drafts over that of the passes alone: `1 + g f` of sequences, `1 + f` of prompts alone."""
     drafts = draft_share(service)
