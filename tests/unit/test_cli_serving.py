@@ -61,8 +61,18 @@ def test_estimate_json_has_the_contract_and_every_metric(capsys):
 @pytest.mark.parametrize(
     ("mode", "missing"),
     [
-        ("prefill", {"time_per_output_token_s", "request_time_s", "users", "users_per_w", "kv_transfer_s"}),
-        ("decode", {"time_to_first_token_s", "request_time_s", "kv_transfer_s"}),
+        (
+            "prefill",
+            {
+                "time_per_output_token_s",
+                "request_time_s",
+                "users",
+                "users_per_w",
+                "kv_transfer_s",
+                "cost_per_output_token_usd",
+            },
+        ),
+        ("decode", {"time_to_first_token_s", "request_time_s", "kv_transfer_s", "cost_per_input_token_usd"}),
     ],
 )
 def test_what_a_mode_does_not_have_is_null(capsys, mode, missing):
@@ -152,7 +162,9 @@ def test_screen_says_the_same(capsys):
     _, document, _ = run_json(capsys, *SERVE, "--plan", "tp=2,batch=64")
     code, out, err = run(capsys, *SERVE, "--plan", "tp=2,batch=64")
     assert code == 0 and err == ""
-    assert f"{1e6 * document['cost_per_token_usd']:.4g} $ a million tokens" in out
+    assert f"{1e6 * document['cost_per_token_usd']:.4g} $ a million output tokens" in out
+    for tokens in ("input", "output"):
+        assert f"{document[f'usd_per_million_{tokens}_tokens']:.4g} $ per million {tokens} tokens" in out
     assert "tp=2, pp=1, dp=4, batch=64" in out and "256 at a time" in out
     floor = document["time_per_output_token_s"] / document["floor_time_s"]
     assert f"{floor:.2f} times the floor" in out
