@@ -30,6 +30,8 @@ FLAGS = (
     replace(CHOICES, meaning="flags of the cluster, every combination of their values: chip=h100-sxm|b200,"
             "cooling=air|direct-liquid; * for all of the catalogue"),
     Flag("--disaggregate", "prefill and decode on separate groups of chips", SWITCH, False, modes=DISAGGREGATED),
+    Flag("--splits", "prefill and decode together, and on every split of the chips, ranked: should they be apart?", SWITCH, False,
+         modes=DISAGGREGATED),
 )  # fmt: skip
 
 _LIMITS = {
@@ -41,6 +43,7 @@ _LIMITS = {
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
+    _check_splits(options)
     if options.choices:
         from hwopt.cli.cluster_choices import best_of_clusters
 
@@ -48,7 +51,17 @@ def run(options: argparse.Namespace) -> int:
         return _show(asked, work, search, rows)
     if options.chip is None:
         raise UserError("--chip is needed: hwopt plan --workload llama3.1-8b --chip h100-sxm --chips 8")
+    if options.splits:
+        return _show_splits(options)
     return _show(options, *searched(options))
+
+
+def _check_splits(options: argparse.Namespace) -> None:
+    """Refuses what stands beside `--splits`."""
+    if options.splits and options.disaggregate:
+        raise UserError("--splits tries two groups of chips too: leave out --disaggregate")
+    if options.splits and options.choices:
+        raise UserError("--splits is about one cluster: leave out --choices, or ask about each combination alone")
 
 
 def _work(options: argparse.Namespace) -> Any:
@@ -60,6 +73,15 @@ def _work(options: argparse.Namespace) -> Any:
     return work
 
 
+def _limits(options: argparse.Namespace) -> dict[str, float]:
+    return {metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None}
+
+
+def _top(options: argparse.Namespace) -> int:
+    """How many of the next best plans are kept."""
+    return max(options.top, LOOKED_AT) if options.export in ENGINES else options.top
+
+
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
     """The `Work` of the flags, and the `PlanSearch` of its best plan."""
     from hwopt import catalog
@@ -67,17 +89,39 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
 
     work = _work(options)
     common = {} if options.hold is None else catalog.parse_plan(options.hold)
-    top = max(options.top, LOOKED_AT) if options.export in ENGINES else options.top
     search = best_plan(
         work.workload,
         work.cluster(options.chips),
         options.objective,
-        top,
+        _top(options),
         {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
-        limits={metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None},
+        limits=_limits(options),
         disaggregate=options.disaggregate,
     )
     return work, search
+
+
+def _show_splits(options: argparse.Namespace) -> int:
+    """Print both ways to share the chips, ranked; the exit code."""
+    from hwopt.optim.plan_search import every_split
+    from hwopt.report.plans import plan_screen
+    from hwopt.report.splits import splits_document, splits_lines
+
+    work = _work(options)
+    cluster = work.cluster(options.chips)
+    search, splits = every_split(work.workload, cluster, options.objective, _top(options), _limits(options))
+    if search.feasible and options.export is not None:
+        show_export(options, work.title, work.workload, [search.best, *search.alternatives], lambda: work.document)
+        return 0
+    around = {"around": work.interval(search.best.report, search.best.plan), "constants": options.constants}
+    together = next(each.best for each in splits if not each.best.plan.disaggregated)
+    doubt = work.interval(together.report, together.plan)
+    show(
+        options,
+        lambda: work.document | splits_document(search, splits, **around),
+        lambda: "\n".join([plan_screen(search, work.title, **around), *splits_lines(search, splits, doubt)]),
+    )
+    return 0 if search.feasible else 1
 
 
 def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> int:

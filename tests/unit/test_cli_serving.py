@@ -223,6 +223,26 @@ def test_plan_is_exported(capsys):
     assert code == 0 and err == "" and f"--tensor-parallel-size {plan['tp']}\n" in out
 
 
+def test_every_split_is_ranked(capsys):
+    arguments = [*(each if each != "8" else "4" for each in PLAN), "--tpot-limit-s", "0.02", "--splits"]
+    code, document, _ = run_json(capsys, *arguments)
+    rows = document["splits"]
+    assert code == 0 and rows[0]["plan"] == document["plan"]
+    assert rows[0]["objective"] == document["objective"]["value"]
+    assert [row["excess"] for row in rows] == sorted(row["excess"] for row in rows)
+    assert {row["way"] for row in rows} == {"colocated", "disaggregated"}
+    assert {row["prefill_chips"] for row in rows} == {0, 1, 2, 3}
+    for row in rows:
+        assert row["feasible"] and row["missed"] == {} and row["time_per_output_token_s"] <= 0.02
+        prices = 2048 * row["usd_per_million_input_tokens"] + 512 * row["usd_per_million_output_tokens"]
+        assert math.isclose(prices, 512e6 * row["cost_per_token_usd"], rel_tol=1e-9)
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0 and document["answer"] in " ".join(out.split()) and "4 together" in out and "1 + 3" in out
+    code, document, _ = run_json(capsys, *arguments[:-3], "--tpot-limit-s", "1e-6", "--splits")
+    assert code == 1 and "no plan holds the limits" in document["answer"]
+    assert not any(row["feasible"] for row in document["splits"])
+
+
 def test_plan_of_two_groups(capsys):
     code, document, _ = run_json(capsys, *PLAN, "--disaggregate", "--tpot-limit-s", "0.02", "--ttft-limit-s", "1")
     assert code == 0
@@ -271,6 +291,10 @@ def test_nothing_fits(capsys):
             [*(each if each != "h100-sxm" else "mi300x" for each in PLAN), "--export", "tensorrt-llm"],
             "does not run on mi300x",
         ),
+        ([*PLAN, "--splits", "--disaggregate"], "leave out --disaggregate"),
+        ([*PLAN, "--splits", "--choices", "site=us-average|singapore"], "one cluster"),
+        ([*PLAN, "--splits", "--ttft-p99-limit-s", "1"], "nothing of percentiles"),
+        (["plan", *MACHINE, "--mode", "decode", "--splits"], "--splits is a flag"),
         (["optimize", "serve_cost", "--export", "megatron"], "launch settings of training"),
         (["optimize", "train_cost", "--export", "sglang"], "of this workload: megatron"),
         (["optimize", "serve_cost", "--export", "vllm", "--regime", "relaxed"], "--regime relaxed"),
