@@ -46,11 +46,11 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
 
 
 def show_export(
-    options: argparse.Namespace, title: str, workload: Any, ranked: Sequence[Any], asked: Callable[[], Any]
+    options: argparse.Namespace, title: str, workload: Any, ranked: Sequence[Any], chip: str, asked: Callable[[], Any]
 ) -> None:
     """Print the launch settings of the best of some plans, best first, that the software can be told.
 
-    **Arguments:** `ranked`: candidates; `asked`: what was asked, as JSON.
+    **Arguments:** `ranked`: candidates; `chip` that they run on; `asked`: what was asked, as JSON.
     """
     if options.export in TRAINERS:
         from hwopt.report import megatron
@@ -62,7 +62,9 @@ def show_export(
             lambda: megatron.megatron_text(settings, title),
         )
         return
+    from hwopt.catalog.chips import architecture
+    from hwopt.catalog.load import supported
     from hwopt.report.launch.settings import launch_document, launch_text, launchable
 
-    launch = launchable(options.export, workload, ranked)
+    launch = launchable(options.export, workload, ranked, architecture(supported("chips", chip)))
     show(options, lambda: asked() | launch_document(launch), lambda: launch_text(launch, title))

@@ -116,8 +116,9 @@ def _check_export(options: argparse.Namespace, objective: Any) -> None:
         raise UserError(
             f"--export {options.export}: launch settings are of whole parts; leave out --regime {options.regime}"
         )
-    if options.report is not None:
-        raise UserError("--export prints launch settings alone: leave out --report, or ask twice")
+    for name in ("report", "vary", "alternatives", "one_sided_prices"):
+        if name in options.given:
+            raise UserError(f"--export prints launch settings alone: leave out {_OF_ONE[name]}, or ask twice")
     free = getattr(objective, "free", "none")
     if getattr(objective, "design", "") or free != "none":
         raise UserError(f"--export {options.export}: no software runs on a drawn chip; name one as sold (--chip)")
@@ -136,7 +137,7 @@ def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> 
     title = f"{objective.workload} on {float(cluster.chips):,.0f} x {objective.chip}, {objective.precision}"
     asked = lambda: {"workload": objective.workload, "chip": objective.chip, "chips": round(float(cluster.chips)),
                      "precision": objective.precision}  # fmt: skip
-    show_export(options, title, workload, [Candidate(plan, solution.report, solution.objective)], asked)
+    show_export(options, title, workload, [Candidate(plan, solution.report, solution.objective)], objective.chip, asked)
 
 
 _OF_ONE = {

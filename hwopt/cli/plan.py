@@ -111,7 +111,9 @@ def _show_splits(options: argparse.Namespace) -> int:
     cluster = work.cluster(options.chips)
     search, splits = every_split(work.workload, cluster, options.objective, _top(options), _limits(options))
     if search.feasible and options.export is not None:
-        show_export(options, work.title, work.workload, [search.best, *search.alternatives], lambda: work.document)
+        show_export(
+            options, work.title, work.workload, [search.best, *search.alternatives], options.chip, lambda: work.document
+        )
         return 0
     around = {"around": work.interval(search.best.report, search.best.plan), "constants": options.constants}
     together = next(each.best for each in splits if not each.best.plan.disaggregated)
@@ -131,7 +133,9 @@ def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[An
     from hwopt.report.plans import plan_screen, plan_search_document
 
     if search.feasible and options.export is not None:
-        show_export(options, work.title, work.workload, [search.best, *search.alternatives], lambda: work.document)
+        show_export(
+            options, work.title, work.workload, [search.best, *search.alternatives], options.chip, lambda: work.document
+        )
         return 0
     fitting = None
     if not (search.feasible or options.disaggregate) and set(search.best.report.violations()) <= {"memory", "pool"}:

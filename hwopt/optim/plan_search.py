@@ -247,6 +247,8 @@ def every_split(
 
     **Raises:** `UserError` as `best_plan`.
     """
+    if not isinstance(service, Service):
+        raise UserError("every_split: only a service has prompts and answers to split, not a training run")
     _check_pairs(service, limits or {}, metric_of(objective or "cost_per_token_usd", service))
     splits_of(count_of(cluster.chips))
     together = best_plan(service, cluster, objective, alternatives, limits=limits)

@@ -297,6 +297,7 @@ def test_nothing_fits(capsys):
         (["plan", *MACHINE, "--mode", "decode", "--splits"], "--splits is a flag"),
         (["optimize", "serve_cost", "--export", "megatron"], "launch settings of training"),
         (["optimize", "train_cost", "--export", "sglang"], "of this workload: megatron"),
+        (["optimize", "serve_cost", "--export", "vllm", "--alternatives"], "leave out --alternatives"),
         (["optimize", "serve_cost", "--export", "vllm", "--regime", "relaxed"], "--regime relaxed"),
         (["optimize", "serve_cost", "--export", "vllm", "--design", "h100-sxm"], "drawn chip"),
         ([*PLAN, "--hold", "local_steps=2"], "--hold"),

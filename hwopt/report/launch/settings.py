@@ -64,9 +64,9 @@ class LaunchSettings(NamedTuple):
 
 
 def launch_settings(
-    framework: str, service: Service, plan: Plan | Disaggregated, report: ServingReport
+    framework: str, service: Service, plan: Plan | Disaggregated, report: ServingReport, family: str = ""
 ) -> LaunchSettings:
-    """A service under a concrete plan as settings of a framework of `ENGINES`.
+    """A service under a concrete plan on chips of a `family` as settings of a framework of `ENGINES`.
 
     **Raises:** `UserError` for what the framework cannot be told of the plan.
     """
@@ -78,11 +78,11 @@ def launch_settings(
         engine.title,
         engine.version,
         [_launch(engine, group, each) for group, each in zip(groups, written, strict=True)],
-        list(dict.fromkeys(_notes(framework, service, groups, written, report))),
+        list(dict.fromkeys([*_plugin(engine, family), *_notes(framework, service, groups, written, report)])),
     )
 
 
-def launchable(framework: str, service: Service, ranked: Sequence[Candidate]) -> LaunchSettings:
+def launchable(framework: str, service: Service, ranked: Sequence[Candidate], family: str = "") -> LaunchSettings:
     """The settings of the best of some plans, best first, that the framework can be told; a note where that is not the first.
 
     **Raises:** `UserError` where it can be told of none.
@@ -90,7 +90,7 @@ def launchable(framework: str, service: Service, ranked: Sequence[Candidate]) ->
     refusals = []
     for place, (plan, report, objective) in enumerate(ranked):
         try:
-            settings = launch_settings(framework, service, plan, report)
+            settings = launch_settings(framework, service, plan, report, family)
         except UserError as refusal:
             refusals.append(str(refusal))
             continue
@@ -106,6 +106,13 @@ def launchable(framework: str, service: Service, ranked: Sequence[Candidate]) ->
         else f"the plan {plan_line(ranked[0].report, ranked[0].plan)}"
     )
     raise UserError(f"--export {framework}: {ENGINES[framework].title} cannot be told {words}: {refusals[0]}")
+
+
+def _plugin(engine: Engine, family: str) -> list[str]:
+    """That chips of a family need a plugin of the engine."""
+    if family not in engine.plugins:
+        return []
+    return [f"runs on these chips by the plugin {engine.plugins[family]}, which may know fewer of the arguments"]
 
 
 def _launch(engine: Engine, group: Group, written: Written) -> LaunchGroup:
@@ -135,6 +142,8 @@ def _notes(
         notes.append(f"{cached} are counted as kept from earlier requests: prefix caches are on by default")
     if any(group.drafted for group in groups):
         notes.append("DRAFT_MODEL stands for the draft model's path")
+    if framework.startswith("dynamo"):
+        notes.append("requests go through python -m dynamo.frontend, which finds the workers")
     if two and framework in _ROUTED:
         notes.append(_ROUTED[framework])
     elif not two and groups[0].role != "serve":

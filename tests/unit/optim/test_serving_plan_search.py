@@ -11,7 +11,7 @@ import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.optim.plan_pairs import splits
-from hwopt.optim.plan_search import every_split, fitting_chips
+from hwopt.optim.plan_search import fitting_chips
 from hwopt.optim.serving_plans import ladder
 from hwopt.plan import Disaggregated
 
@@ -138,7 +138,7 @@ def test_every_split_has_its_best_plan():
         every[first] = [each for each in reports(workload, machine, made) if bool(each.feasible)]
     pair = hwopt.best_plan(workload, machine, disaggregate=True).best
     one = hwopt.best_plan(workload, machine).best
-    better, ways = every_split(workload, machine)
+    better, ways = hwopt.every_split(workload, machine)
     assert better.best.objective == min(pair.objective, one.objective) == ways[0].best.objective
     assert [each.best.objective for each in ways] == sorted(each.best.objective for each in ways)
     apart = {round(value(each.best.report, "prefill_chips")): each.best.objective for each in ways}
@@ -146,11 +146,11 @@ def test_every_split_has_its_best_plan():
     for first, found in every.items():  # of these plans none is better
         assert apart[first] <= min(value(each, "cost_per_token_usd") for each in found) * (1 + 1e-9)
     limit = {OUTPUT: 1.2 * min(value(each, OUTPUT) for each in every[1])}
-    better, ways = every_split(workload, machine, limits=limit)
+    better, ways = hwopt.every_split(workload, machine, limits=limit)
     assert all(value(each.best.report, OUTPUT) <= limit[OUTPUT] * (1 + 1e-9) for each in ways if each.feasible)
     assert better.best.objective == ways[0].best.objective and ways[0].feasible
     hard = {OUTPUT: 1e-6}
-    better, ways = every_split(workload, machine, limits=hard)
+    better, ways = hwopt.every_split(workload, machine, limits=hard)
     assert not better.feasible and not any(each.feasible for each in ways)
     assert max(ways[0].missed.values()) == min(max(each.missed.values()) for each in ways)
 
@@ -196,6 +196,8 @@ def test_a_training_run_has_no_limits_and_no_groups():
             hwopt.best_plan(run, machine, **asked)
     with pytest.raises(UserError, match="none that this workload has"):
         hwopt.best_plan(run, machine, FIRST)
+    with pytest.raises(UserError, match="only a service"):
+        hwopt.every_split(run, machine)
 
 
 def test_one_chip_has_no_two_groups():
