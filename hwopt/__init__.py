@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hwopt.model.report import TrainServeReport as TrainServeReport
     from hwopt.optim.optimize import optimize as optimize
     from hwopt.optim.plan_search import best_plan as best_plan
+    from hwopt.optim.plan_search import every_split as every_split
     from hwopt.optim.plan_table import PlanSearch as PlanSearch
     from hwopt.optim.solution import Outcome as Outcome
     from hwopt.optim.solution import Solution as Solution
@@ -51,6 +52,7 @@ _WHERE = {
     "confident": "hwopt.study.confidence",
     "elasticities": "hwopt.study.sensitivity",
     "estimate": "hwopt.model.estimate",
+    "every_split": "hwopt.optim.plan_search",
     "frontier": "hwopt.study.frontier",
     "objective": "hwopt.registry",
     "optimize": "hwopt.optim.optimize",

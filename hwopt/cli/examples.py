@@ -81,6 +81,8 @@ EXAMPLES = {
         "": (
             "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
+            "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --export vllm",
+            "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03 --splits",
         )
     },
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},

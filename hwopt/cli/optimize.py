@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from hwopt.cli.exports import EXPORT, check_export, show_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import BOXES, CONFIDENCE, NAMES, POSITIVE, SHARES, SWITCH, one_of
 from hwopt.cli.output import is_watched, show
@@ -34,6 +35,7 @@ FLAGS = (
     Flag("--one-sided-prices", "what each budget is worth 1 %% down and up, all integers solved again", SWITCH, False),
     SECONDS,
     SEED,
+    EXPORT,
     REPORT,
 )  # fmt: skip
 
@@ -52,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if listed(objective) is not None:
         return _run_list(options, objective)
     path = page_path(options)
+    _check_export(options, objective)
     from hwopt.evidence.intervals import question_interval
     from hwopt.optim.branch_and_bound import MOST_BOXES
     from hwopt.optim.deadline import Deadline
@@ -77,6 +80,9 @@ def run(options: argparse.Namespace) -> int:
 
         solution = confident(objective, options.confidence, **how)
     objective = replace(objective, **solution.chosen)  # what follows is about the best of the choices
+    if options.export is not None and solution.feasible:
+        _show_export(options, objective, solution)
+        return 0
     if options.one_sided_prices and solution.certificate.gap is not None:
         from hwopt.optim.budget_prices import with_one_sided_prices
 
@@ -102,7 +108,40 @@ def run(options: argparse.Namespace) -> int:
     return 0 if solution.feasible else 1
 
 
+def _check_export(options: argparse.Namespace, objective: Any) -> None:
+    """Refuses launch settings of plans that are not whole, and of what the software does not run."""
+    if options.export is None:
+        return
+    if options.regime != "certified":
+        raise UserError(
+            f"--export {options.export}: launch settings are of whole parts; leave out --regime {options.regime}"
+        )
+    for name in ("report", "vary", "alternatives", "one_sided_prices"):
+        if name in options.given:
+            raise UserError(f"--export prints launch settings alone: leave out {_OF_ONE[name]}, or ask twice")
+    free = getattr(objective, "free", "none")
+    if getattr(objective, "design", "") or free != "none":
+        raise UserError(f"--export {options.export}: no software runs on a drawn chip; name one as sold (--chip)")
+    open_ = {name: options.choices[name][0] for name in ("chip", "precision") if name in options.choices}
+    one = replace(objective, **{name: value for name, value in open_.items() if value != "*"})
+    if "*" not in open_.values():
+        check_export(options.export, one.problem().template.workload, one.chip, one.precision)
+
+
+def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> None:
+    """Print the launch settings of the best design."""
+    from hwopt.optim.plan_table import Candidate
+
+    workload, cluster, plan = solution.inputs
+    check_export(options.export, workload, objective.chip, objective.precision)
+    title = f"{objective.workload} on {float(cluster.chips):,.0f} x {objective.chip}, {objective.precision}"
+    asked = lambda: {"workload": objective.workload, "chip": objective.chip, "chips": round(float(cluster.chips)),
+                     "precision": objective.precision}  # fmt: skip
+    show_export(options, title, workload, [Candidate(plan, solution.report, solution.objective)], objective.chip, asked)
+
+
 _OF_ONE = {
+    "export": "--export",
     "confidence": "--confidence", "vary": "--vary", "alternatives": "--alternatives", "one_sided_prices": "--one-sided-prices",
     "report": "--report", "regime": "--regime", "seed": "--seed",
 }  # fmt: skip

@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, TRAINING
+from hwopt.cli.exports import ENGINES, EXPORT, LOOKED_AT, check_export, show_export
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import POSITIVE, SETTINGS, SWITCH, TEXT, integer, number, one_of
+from hwopt.cli.kinds import POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.cli.output import show
 from hwopt.cli.question import CHOICES
 from hwopt.errors import UserError
-
-EXPORTS = ("megatron",)
-"""Frameworks whose launch settings can be printed."""
 
 FLAGS = (
     *(replace(each, needed=False) if each.name == "--chip" else each for each in CLUSTER),
@@ -22,7 +20,7 @@ FLAGS = (
     Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
          SETTINGS, modes=TRAINING),
     Flag("--top", "how many of the next best plans to list", integer(most=1000), 5),
-    Flag("--export", f"print only launch settings for a framework: {', '.join(EXPORTS)}", one_of(*EXPORTS), modes=TRAINING),
+    EXPORT,
     Flag("--ttft-limit-s", "limit of the time to first token, s (default: no limit)", POSITIVE, modes=PREFILL),
     Flag("--tpot-limit-s", "limit of the time per output token, s (default: no limit)", POSITIVE, modes=DECODE),
     *(Flag(f"--{name}-{level}-limit-s", f"limit of the {what} that {level[1:]} of 100 requests stay below in the busiest hour, s",
@@ -32,6 +30,8 @@ FLAGS = (
     replace(CHOICES, meaning="flags of the cluster, every combination of their values: chip=h100-sxm|b200,"
             "cooling=air|direct-liquid; * for all of the catalogue"),
     Flag("--disaggregate", "prefill and decode on separate groups of chips", SWITCH, False, modes=DISAGGREGATED),
+    Flag("--splits", "prefill and decode together, and on every split of the chips, ranked: should they be apart?", SWITCH, False,
+         modes=DISAGGREGATED),
 )  # fmt: skip
 
 _LIMITS = {
@@ -43,6 +43,7 @@ _LIMITS = {
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
+    _check_splits(options)
     if options.choices:
         from hwopt.cli.cluster_choices import best_of_clusters
 
@@ -50,14 +51,35 @@ def run(options: argparse.Namespace) -> int:
         return _show(asked, work, search, rows)
     if options.chip is None:
         raise UserError("--chip is needed: hwopt plan --workload llama3.1-8b --chip h100-sxm --chips 8")
+    if options.splits:
+        return _show_splits(options)
     return _show(options, *searched(options))
+
+
+def _check_splits(options: argparse.Namespace) -> None:
+    """Refuses what stands beside `--splits`."""
+    if options.splits and options.disaggregate:
+        raise UserError("--splits tries two groups of chips too: leave out --disaggregate")
+    if options.splits and options.choices:
+        raise UserError("--splits is about one cluster: leave out --choices, or ask about each combination alone")
 
 
 def _work(options: argparse.Namespace) -> Any:
     """The `Work` of the flags."""
     from hwopt.cli.work import work_of
 
-    return work_of(options, FLAGS)
+    work = work_of(options, FLAGS)
+    check_export(options.export, work.workload, options.chip, options.precision)
+    return work
+
+
+def _limits(options: argparse.Namespace) -> dict[str, float]:
+    return {metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None}
+
+
+def _top(options: argparse.Namespace) -> int:
+    """How many of the next best plans are kept."""
+    return max(options.top, LOOKED_AT) if options.export in ENGINES else options.top
 
 
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -71,34 +93,56 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
         work.workload,
         work.cluster(options.chips),
         options.objective,
-        options.top,
+        _top(options),
         {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
-        limits={metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None},
+        limits=_limits(options),
         disaggregate=options.disaggregate,
     )
     return work, search
 
 
+def _show_splits(options: argparse.Namespace) -> int:
+    """Print both ways to share the chips, ranked; the exit code."""
+    from hwopt.optim.plan_search import every_split
+    from hwopt.report.plans import plan_screen
+    from hwopt.report.splits import splits_document, splits_lines
+
+    work = _work(options)
+    cluster = work.cluster(options.chips)
+    search, splits = every_split(work.workload, cluster, options.objective, _top(options), _limits(options))
+    if search.feasible and options.export is not None:
+        show_export(
+            options, work.title, work.workload, [search.best, *search.alternatives], options.chip, lambda: work.document
+        )
+        return 0
+    around = {"around": work.interval(search.best.report, search.best.plan), "constants": options.constants}
+    together = next(each.best for each in splits if not each.best.plan.disaggregated)
+    doubt = work.interval(together.report, together.plan)
+    show(
+        options,
+        lambda: work.document | splits_document(search, splits, **around),
+        lambda: "\n".join([plan_screen(search, work.title, **around), *splits_lines(search, splits, doubt)]),
+    )
+    return 0 if search.feasible else 1
+
+
 def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> int:
     """Print the best plan, and what became of each choice (`Branch`); the exit code."""
     from hwopt.optim.plan_search import fitting_chips
-    from hwopt.report import megatron
     from hwopt.report.choices_words import choice_lines, choices_document
     from hwopt.report.plans import plan_screen, plan_search_document
 
     if search.feasible and options.export is not None:
-        settings = megatron.megatron_settings(work.workload, search.best.plan)
-        document = lambda: megatron.megatron_document(settings)
-        screen = lambda: megatron.megatron_text(settings, work.title)
-    else:
-        fitting = None
-        if not (search.feasible or options.disaggregate) and set(search.best.report.violations()) <= {"memory", "pool"}:
-            fitting = fitting_chips(work.workload, work.cluster, options.chips)
-        around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
-        also = {"choices": choices_document(rows)} if rows else {}
-        document = lambda: plan_search_document(search, *around) | also
-        screen = lambda: "\n".join(
-            [plan_screen(search, work.title, *around), *choice_lines(rows, search.objective.unit)]
+        show_export(
+            options, work.title, work.workload, [search.best, *search.alternatives], options.chip, lambda: work.document
         )
+        return 0
+    fitting = None
+    if not (search.feasible or options.disaggregate) and set(search.best.report.violations()) <= {"memory", "pool"}:
+        fitting = fitting_chips(work.workload, work.cluster, options.chips)
+    around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
+    also = {"choices": choices_document(rows)} if rows else {}
+    document = lambda: plan_search_document(search, *around) | also
+    screen = lambda: "\n".join([plan_screen(search, work.title, *around), *choice_lines(rows, search.objective.unit)])
     show(options, lambda: work.document | document(), screen)
     return 0 if search.feasible else 1

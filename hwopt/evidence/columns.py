@@ -321,6 +321,15 @@ class MeasuredService(Measured):
         return self.batch == math.inf
 
     @property
+    def phase(self) -> str:
+        """What of a request was measured, and at whose batch."""
+        if self.measured_metric == "ttft_ms" or self.output_tokens == 1.0:
+            return "prefill"
+        if self.measured_metric == "tpot_ms":
+            return "decode"
+        return "both, largest rate" if self.largest else "both, batch stated"
+
+    @property
     def configuration(self) -> tuple:
         """What two rows of the same run share, besides their cell."""
         formats = (self.weight_precision or self.weight_format, self.kv_precision or self.kv_format)

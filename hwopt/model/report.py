@@ -244,6 +244,13 @@ class ServingReport(Report):
         "s", "reading weights and cache once, over the bandwidth of the chips that share them"
     )
     kv_transfer_s: Scalar = output("s", "moving a prompt's keys and values between two groups of chips")
+    # The cost of a request, divided by the machine's time that each phase takes.
+    cost_per_input_token_usd: Scalar = output(
+        "USD/token", "cost of prompts alone, by their new tokens", phases=("prefills",)
+    )
+    cost_per_output_token_usd: Scalar = output(
+        "USD/token", "cost of answers alone, by their tokens", phases=("decodes",)
+    )
     prefill_chips: Scalar = output("chip", "chips for prompts alone", standing=True)
     decode_chips: Scalar = output("chip", "chips that generate answers", standing=True)
 

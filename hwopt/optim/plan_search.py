@@ -12,12 +12,23 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.design.metrics import Metric, metric_of
+from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import ServingReport, outputs
 from hwopt.optim import serving_plans, training_plans
 from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, pair_scope, roomiest_pair
-from hwopt.optim.plan_table import PlanSearch, PlanTable, candidates, in_blocks, reports, room, without_rounding
+from hwopt.optim.plan_pairs import splits as splits_of
+from hwopt.optim.plan_table import (
+    PlanSearch,
+    PlanTable,
+    Split,
+    candidates,
+    in_blocks,
+    reports,
+    room,
+    without_rounding,
+)
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
@@ -94,23 +105,34 @@ def _(
             raise UserError(f"'{name}' is no limit of a search for plans: {suggest(name, LIMITS)}")
         if not (math.isfinite(value) and value > 0.0):
             raise UserError(f"limit {name} = {value:g} must be a positive, finite number")
-    mode = "prefill" if not float(workload.decodes) else "serve" if float(workload.prefills) else "decode"
+    mode = _mode(workload)
     for name in (goal.name, *limits):
         if not all(float(getattr(workload, phase)) for phase in outputs(ServingReport)[name].phases):
             raise UserError(f"metric '{name}': a machine in mode {mode} has none")
     if disaggregate:
-        if mode != "serve":
-            raise UserError(f"disaggregate: two groups share both phases; mode {mode} is one of them alone")
-        if beyond := sorted(set(limits) - set(MEANS)):
-            raise UserError(
-                f"limit {beyond[0]}: pairs of plans are left out by their means, which says nothing of percentiles; "
-                "limit the means, or ask one group of chips"
-            )
+        _check_pairs(workload, limits, goal)
         with jax.enable_x64(True):
             return _best_pair(workload, cluster, goal, limits, alternatives)
     plans = serving_plans.serving_plans(workload, cluster)
     ranking = _Ranking(goal, plans, workload, cluster, _between_requests, limits)
     return ranking.search_all(alternatives, serving_plans.scope(workload, cluster, plans.count))
+
+
+def _mode(service: Service) -> str:
+    return "prefill" if not float(service.decodes) else "serve" if float(service.prefills) else "decode"
+
+
+def _check_pairs(service: Service, limits: Mapping[str, float], goal: Metric) -> None:
+    """Refuses what pairs of plans cannot be searched for."""
+    if goal.name not in MONOTONE:
+        raise UserError(f"'{goal.name}' is no objective of two groups of chips: {suggest(goal.name, MONOTONE)}")
+    if (mode := _mode(service)) != "serve":
+        raise UserError(f"disaggregate: two groups share both phases; mode {mode} is one of them alone")
+    if beyond := sorted(set(limits) & set(LIMITS) - set(MEANS)):
+        raise UserError(
+            f"limit {beyond[0]}: pairs of plans are left out by their means, which says nothing of percentiles; "
+            "limit the means, or ask one group of chips"
+        )
 
 
 def _between_requests(report: Any) -> Array:
@@ -139,21 +161,36 @@ class _Ranking:
 
     def search(self, fitting: np.ndarray, closest: int, alternatives: int, examined: int, scope: str) -> PlanSearch:
         """The best of the plans that fit, or the `closest` where none does."""
-        within = order = fitting
-        if len(fitting):
-            value, pace, fits, worst = in_blocks(self._evaluate, self.plans, fitting, self.workload, self.cluster)
-            holds = (fits > 0) & (worst <= _SAME)
-            within = fitting[holds]
-            order = within[np.lexsort((within, without_rounding(pace[holds]), without_rounding(value[holds])))]
-            # Those that fit and miss a limit are closer than those that do not fit.
-            closest = int(fitting[np.lexsort((value, without_rounding(worst), fits <= 0))[0]])
+        return self.found(self.ordered(fitting), closest, alternatives, examined, scope)
+
+    def ordered(self, fitting: np.ndarray) -> tuple[np.ndarray, int]:
+        """Plans by index, the best that hold the limits first, then those closest to holding them; how many hold them."""
+        if not len(fitting):
+            return fitting, 0
+        value, pace, fits, worst = in_blocks(self._evaluate, self.plans, fitting, self.workload, self.cluster)
+        holds = (fits > 0) & (worst <= _SAME)
+        best = np.lexsort((fitting, without_rounding(pace), without_rounding(value), ~holds))
+        # Those that fit and miss a limit are closer than those that do not fit.
+        closest = np.lexsort((value, without_rounding(worst), fits <= 0, holds))
+        holding = int(np.count_nonzero(holds))
+        return fitting[np.concatenate([best[:holding], closest[: len(fitting) - holding]])], holding
+
+    def found(
+        self, ordered: tuple[np.ndarray, int], closest: int, alternatives: int, examined: int, scope: str
+    ) -> PlanSearch:
+        """What a search answers. **Arguments:** of `ordered`; the plan `closest` to fitting where none fits."""
+        order, holding = ordered
         wanted = min(1 + alternatives, self.plans.block)
-        shown = self.plans.distinct(order, wanted) if len(order) else np.asarray([closest])
+        nearest = order[:1] if len(order) else np.asarray([closest])
+        shown = self.plans.distinct(order[:holding], wanted) if holding else nearest
         best, *others = candidates(self.goal, self.plans, shown, self.workload, self.cluster)
-        bound = best.objective if len(within) else None
-        over = {name: float(getattr(best.report, name)) / limit - 1.0 for name, limit in self.limits.items()}
-        missed = {name: each for name, each in over.items() if each > _SAME - 1.0 and bool(best.report.feasible)}
-        return PlanSearch(self.goal, best, others, examined, len(within), scope, bound, self.limits, missed)
+        bound, missed = best.objective if holding else None, self.missed(best.report)
+        return PlanSearch(self.goal, best, others, examined, holding, scope, bound, self.limits, missed)
+
+    def missed(self, report: Any) -> dict[str, float]:
+        """Limits that a plan which fits misses, by a fraction of each."""
+        over = {name: float(getattr(report, name)) / limit - 1.0 for name, limit in self.limits.items()}
+        return {name: each for name, each in over.items() if each > _SAME - 1.0 and bool(report.feasible)}
 
     def _evaluate(self, workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, ...]:
         report = reports(workload, cluster, plans)
@@ -165,15 +202,25 @@ class _Ranking:
 def _best_pair(
     service: Service, cluster: Cluster, goal: Metric, limits: Mapping[str, float], alternatives: int
 ) -> PlanSearch:
-    if goal.name not in MONOTONE:
-        raise UserError(f"'{goal.name}' is no objective of two groups of chips: {suggest(goal.name, MONOTONE)}")
+    return _pairs(service, cluster, goal, limits, alternatives)[0]
+
+
+def _pairs(
+    service: Service, cluster: Cluster, goal: Metric, limits: Mapping[str, float], alternatives: int
+) -> tuple[PlanSearch, list[Split]]:
+    """The best pair of plans of two groups, and the best of each split of the chips, best split first."""
     prefill, decode = Group(service, cluster, prefills=True), Group(service, cluster, prefills=False)
     examined = int(np.dot(np.bincount(prefill.split), np.bincount(decode.split)))
 
-    def ranked(pairs: PlanTable, fitting: np.ndarray) -> PlanSearch:
+    def ranked(pairs: PlanTable, fitting: np.ndarray) -> tuple[PlanSearch, list[Split]]:
         words = pair_scope(service, cluster, examined, len(fitting))
         ranking = _Ranking(goal, pairs, service, cluster, _between_requests, limits)
-        return ranking.search(fitting, 0, alternatives, examined, words)
+        ordered = ranking.ordered(fitting)
+        apart = prefill.split[pairs["prefill"][ordered[0]]]
+        first = ordered[0][np.sort(np.unique(apart, return_index=True)[1])]
+        rows = candidates(goal, pairs, first, service, cluster) if len(first) else []
+        splits = [Split(each, bool(each.report.feasible), ranking.missed(each.report)) for each in rows]
+        return ranking.found(ordered, 0, alternatives, examined, words), splits
 
     closest = None
     # Without those that miss a limit by themselves; where that leaves none that holds all limits, with them.
@@ -181,9 +228,36 @@ def _best_pair(
         pairs = contending_pairs(prefill, decode, goal.name, limits, within)
         if pairs.count:
             closest = ranked(pairs, np.arange(pairs.count))
-            if closest.feasible:
+            if closest[0].feasible:
                 return closest
     return closest or ranked(roomiest_pair(prefill, decode), np.zeros(0, int))
+
+
+def every_split(
+    service: Service,
+    cluster: Cluster,
+    objective: str | None = None,
+    alternatives: int = ALTERNATIVES,
+    limits: Mapping[str, float] | None = None,
+) -> tuple[PlanSearch, list[Split]]:
+    """Prompts beside answers on the same chips, and every split of the chips between them, each with its best plan.
+
+    **Arguments:** as of `best_plan`. **Returns:** the search of the better of both ways, and the splits, the best first: those
+    that hold the limits, then others; chips for which no pair fits, or holds a limit by itself, are left out.
+
+    **Raises:** `UserError` as `best_plan`.
+    """
+    if not isinstance(service, Service):
+        raise UserError("every_split: only a service has prompts and answers to split, not a training run")
+    _check_pairs(service, limits or {}, metric_of(objective or "cost_per_token_usd", service))
+    splits_of(count_of(cluster.chips))
+    together = best_plan(service, cluster, objective, alternatives, limits=limits)
+    with jax.enable_x64(True):
+        apart, splits = _pairs(service, cluster, together.objective, dict(limits or {}), alternatives)
+    one = Split(together.best, bool(together.best.report.feasible), together.missed)
+    ranked = sorted([one, *splits], key=lambda each: each.rank)
+    better = apart if ranked[0].best.plan.disaggregated and apart.feasible else together
+    return better, ranked
 
 
 def fitting_chips(workload: TrainingRun | Service, cluster_of: Callable[[int], Cluster], chips: int) -> int | None:

@@ -102,6 +102,25 @@ class PlanSearch:
         return self.best.objective / self.lower_bound - 1.0
 
 
+@dataclass(frozen=True)
+class Split:
+    """The best plan of a way to share the chips between prompts and answers."""
+
+    best: Candidate
+    fits: bool
+    missed: Mapping[str, float]  # limits that it misses, by a fraction of each
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it fits and holds the limits."""
+        return self.fits and not self.missed
+
+    @property
+    def rank(self) -> tuple[bool, float, float]:
+        """The less the better: what fits, what misses limits by less, what is better by the objective."""
+        return not self.fits, max(self.missed.values(), default=0.0), self.best.objective
+
+
 def reports(workload: Any, cluster: Cluster, plans: Any) -> Any:
     """Reports of plans, whole, in NumPy: leaves (plan, ...)."""
     return _modelled(workload, cluster, plans, _whole)

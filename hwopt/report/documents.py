@@ -11,11 +11,13 @@ from hwopt.report.bill import bill_document
 from hwopt.report.budget_prices import one_sided_document
 from hwopt.report.choices_words import choices_document
 from hwopt.report.parts import number, numbers
-from hwopt.report.parts_words import alternatives_document, price_document
+from hwopt.report.parts_words import alternatives_document
+from hwopt.report.parts_words import price_document as parts_price_document
 from hwopt.report.plan_words import plan_document
 from hwopt.report.promise_words import promise_document
 from hwopt.report.ramp_words import stage_rows
 from hwopt.report.regret_words import regret_document
+from hwopt.report.token_prices import price_document
 from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.types import PRECISIONS
@@ -32,6 +34,7 @@ def report_document(report: Any, around: Interval | None = None, constants: str 
         "feasible": fits,
         "violations": report.violations(),
         **_metrics(report, fits),
+        **(price_document(report) if fits else dict.fromkeys(price_document(report))),
         "breakdown": numbers(breakdown) if fits else dict.fromkeys(breakdown),
         "hidden_s": number(report.hidden_s) if fits else None,
         "memory": numbers(report.memory._asdict()),
@@ -144,7 +147,7 @@ def solution_document(
         "infeasibility": solution.infeasibility,
         "certificate": certificate_document(proof),
         "bill": bill_document(solution),
-        "price_of_parts": price_document(price),
+        "price_of_parts": parts_price_document(price),
         "alternatives": alternatives_document(alternatives),
         "choices": choices_document(solution.choices),
         "promise": promise_document(solution.promise),

@@ -10,6 +10,7 @@ from hwopt.model.report import Report, ServingReport, TrainingReport, over_words
 from hwopt.report.layout import fact, heading, part_lines
 from hwopt.report.parts import breakdown_shares, shares
 from hwopt.report.ramp_words import stage_parts
+from hwopt.report.token_prices import PER, price_words, tokens_counted
 from hwopt.units import pretty
 
 _MEMORY = {"cache": "KV cache"}
@@ -63,7 +64,8 @@ def _(report: TrainingReport) -> list[Fact]:
 @conditions.register
 def _(report: ServingReport) -> list[Fact]:
     failures = f"one of a replica in {pretty(float(report.mean_time_between_failures_s), 's')}"
-    return [*_throughput(report), *_latencies(report), *_machine(report, failures)]
+    prices = Fact("prices", price_words(report))
+    return [*_throughput(report), *_latencies(report), prices, *_machine(report, failures)]
 
 
 @singledispatch
@@ -225,7 +227,7 @@ def _(report: TrainingReport) -> tuple[str, float]:
 
 @_paid.register
 def _(report: ServingReport) -> tuple[str, float]:
-    return "cost of a million tokens", 1e6 * float(report.cost_per_token_usd)
+    return f"cost of a million {tokens_counted(report)}", PER * float(report.cost_per_token_usd)
 
 
 def interval_words(report: Report, around: Interval | None, constants: str) -> str:

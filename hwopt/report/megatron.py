@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hwopt.plan import Plan
+from hwopt.plan import OFFLOADED, Plan
 from hwopt.report.plan_words import integral
 from hwopt.types import PRECISIONS
 from hwopt.workload.ramp import batch_quotients
@@ -187,6 +187,8 @@ def _notes(
         notes.append("--recompute-num-layers is an integer a chunk: the nearest to the plan's share of layers")
     if precision not in _FORMATS:
         notes.append(f"cannot be expressed: GEMMs in {precision}; nearest: --bf16")
+    if waiting := [f"{name}={getattr(plan, name):g}" for name in OFFLOADED if getattr(plan, name)]:
+        notes.append(f"not set: what waits in the memory pool ({', '.join(waiting)}); without it the plan may not fit")
     if "--swiglu" in flags:
         notes.append("--swiglu stands for a gated MLP: another gate has its own flag")
     own = "tokenizer, data, optimizer, normalization, position embedding, biases, dropout, train length"

@@ -28,6 +28,7 @@ from hwopt.report.parts_words import price_words as price_of_parts
 from hwopt.report.plan_words import plan_lines
 from hwopt.report.promise_words import promise_lines
 from hwopt.report.regret_words import regret_lines
+from hwopt.report.token_prices import PER, tokens_counted
 from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
@@ -47,11 +48,15 @@ def estimate_screen(report: Report, plan: Any, title: str, around: Interval | No
     pace, whole = _run(report)
     capital = float(report.capex_usd)
     money = pretty(capital, "USD") + " to build" if capital else "rented"
+    million = f"{PER * float(report.cost_per_token_usd):.4g} $ a million {tokens_counted(report)}"
     lines += [
         *pace,
         *fact_lines(conditions(report)),
         fact("energy", f"{pretty(float(report.energy_per_token_j), 'J')} a token"),
-        fact("money", f"{money}; {1e6 * float(report.cost_per_token_usd):.4g} $ a million tokens; {chip_hour(report)}"),
+        fact(
+            "money",
+            f"{money}; {million}; {chip_hour(report)}",
+        ),
         *whole,
         *([fact("constants", interval_words(report, around, constants))] if constants else []),
         *time_lines(report),

@@ -460,6 +460,24 @@ def doubled_replicas(cases):
     return [run_model((service, replace(cluster, chips=chips_of(p)), p)) for p in each]
 
 
+@pytest.mark.parametrize("mode", ["serve", "prefill", "decode", "disaggregated"])
+def test_prices_of_prompts_and_answers_add_up_to_the_cost_of_a_request(mode):
+    service, cluster, plan = cases = drawn(72, mode)
+    report = run_model(cases)
+    new, out = service.input_tokens * (1.0 - service.cached_fraction), service.output_tokens
+    prompts, answers = new * report.cost_per_input_token_usd, out * report.cost_per_output_token_usd
+    paid = report.cost_per_token_usd * (new if mode == "prefill" else out)
+    np.testing.assert_allclose(np.nan_to_num(prompts) + np.nan_to_num(answers), paid, rtol=1e-9)
+    assert np.isnan(prompts).all() == (mode == "decode") and np.isnan(answers).all() == (mode == "prefill")
+    if mode == "serve":  # an answer alone costs what its passes would without prompts
+        assert ((prompts >= 0.0) & (answers > 0.0) & (answers <= paid * (1 + 1e-9))).all()
+        more = run_model((replace(service, input_tokens=2.0 * service.input_tokens), cluster, plan))
+        assert (more.cost_per_input_token_usd * 2.0 * new >= prompts * (1 - 1e-9)).all()
+    if mode == "disaggregated":
+        share = report.prefill_chips / (report.prefill_chips + report.decode_chips)
+        np.testing.assert_allclose(prompts, share * paid, rtol=1e-9)
+
+
 @pytest.mark.parametrize("mode", ["serve", "prefill", "decode"])
 def test_twice_the_replicas_cost_the_same_a_token(mode):
     service, cluster, plan = drawn(69, mode)

@@ -48,6 +48,7 @@ def reference(cases) -> dict[str, np.ndarray]:
 def assert_same(actual: dict, expected: dict, rel: float = REL, part: float = 1e-6):
     """Every leaf to `rel` of itself, or of a `part` of the whole that it is a difference in."""
     wholes = {"breakdown": "step_time_s", "hidden_s": "step_time_s", "memory": "memory_per_chip_bytes"}
+    wholes |= {"cost_per_input_token_usd": "cost_per_token_usd"}
     assert actual.keys() == expected.keys()
     for name, values in expected.items():
         group = name.split(".")[0]

@@ -61,8 +61,18 @@ def test_estimate_json_has_the_contract_and_every_metric(capsys):
 @pytest.mark.parametrize(
     ("mode", "missing"),
     [
-        ("prefill", {"time_per_output_token_s", "request_time_s", "users", "users_per_w", "kv_transfer_s"}),
-        ("decode", {"time_to_first_token_s", "request_time_s", "kv_transfer_s"}),
+        (
+            "prefill",
+            {
+                "time_per_output_token_s",
+                "request_time_s",
+                "users",
+                "users_per_w",
+                "kv_transfer_s",
+                "cost_per_output_token_usd",
+            },
+        ),
+        ("decode", {"time_to_first_token_s", "request_time_s", "kv_transfer_s", "cost_per_input_token_usd"}),
     ],
 )
 def test_what_a_mode_does_not_have_is_null(capsys, mode, missing):
@@ -152,7 +162,9 @@ def test_screen_says_the_same(capsys):
     _, document, _ = run_json(capsys, *SERVE, "--plan", "tp=2,batch=64")
     code, out, err = run(capsys, *SERVE, "--plan", "tp=2,batch=64")
     assert code == 0 and err == ""
-    assert f"{1e6 * document['cost_per_token_usd']:.4g} $ a million tokens" in out
+    assert f"{1e6 * document['cost_per_token_usd']:.4g} $ a million output tokens" in out
+    for tokens in ("input", "output"):
+        assert f"{document[f'usd_per_million_{tokens}_tokens']:.4g} $ per million {tokens} tokens" in out
     assert "tp=2, pp=1, dp=4, batch=64" in out and "256 at a time" in out
     floor = document["time_per_output_token_s"] / document["floor_time_s"]
     assert f"{floor:.2f} times the floor" in out
@@ -200,6 +212,37 @@ def test_limits(capsys):
 
 @pytest.mark.long
 @pytest.mark.slow
+def test_plan_is_exported(capsys):
+    _, document, _ = run_json(capsys, *PLAN)
+    code, exported, _ = run_json(capsys, *PLAN, "--export", "vllm")
+    [group], plan = exported["groups"], document["plan"]
+    assert code == 0 and exported["framework"] == "vllm" and exported["workload"] == "llama3.1-8b"
+    assert group["arguments"]["--tensor-parallel-size"] == plan["tp"] and group["instances"] == plan["dp"]
+    assert group["arguments"]["--max-num-seqs"] == plan["batch"] * plan["pp"]
+    code, out, err = run(capsys, *PLAN, "--export", "vllm")
+    assert code == 0 and err == "" and f"--tensor-parallel-size {plan['tp']}\n" in out
+
+
+def test_every_split_is_ranked(capsys):
+    arguments = [*(each if each != "8" else "4" for each in PLAN), "--tpot-limit-s", "0.02", "--splits"]
+    code, document, _ = run_json(capsys, *arguments)
+    rows = document["splits"]
+    assert code == 0 and rows[0]["plan"] == document["plan"]
+    assert rows[0]["objective"] == document["objective"]["value"]
+    assert [row["excess"] for row in rows] == sorted(row["excess"] for row in rows)
+    assert {row["way"] for row in rows} == {"colocated", "disaggregated"}
+    assert {row["prefill_chips"] for row in rows} == {0, 1, 2, 3}
+    for row in rows:
+        assert row["feasible"] and row["missed"] == {} and row["time_per_output_token_s"] <= 0.02
+        prices = 2048 * row["usd_per_million_input_tokens"] + 512 * row["usd_per_million_output_tokens"]
+        assert math.isclose(prices, 512e6 * row["cost_per_token_usd"], rel_tol=1e-9)
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0 and document["answer"] in " ".join(out.split()) and "4 together" in out and "1 + 3" in out
+    code, document, _ = run_json(capsys, *arguments[:-3], "--tpot-limit-s", "1e-6", "--splits")
+    assert code == 1 and "no plan holds the limits" in document["answer"]
+    assert not any(row["feasible"] for row in document["splits"])
+
+
 def test_plan_of_two_groups(capsys):
     code, document, _ = run_json(capsys, *PLAN, "--disaggregate", "--tpot-limit-s", "0.02", "--ttft-limit-s", "1")
     assert code == 0
@@ -240,7 +283,23 @@ def test_nothing_fits(capsys):
         ([*ESTIMATE, "--prefill-chips", "4"], "--prefill-chips"),
         (["plan", *MACHINE, "--ttft-limit-s", "1"], "--ttft-limit-s"),
         (["plan", *MACHINE, "--disaggregate"], "--disaggregate"),
-        ([*PLAN, "--export", "megatron"], "--export"),
+        ([*PLAN, "--export", "megatron"], "--export megatron: launch settings of training"),
+        (["plan", *MACHINE, "--export", "vllm"], "of this workload: megatron"),
+        ([*PLAN, "--export", "vlm"], "'vllm'"),
+        (["optimize", "serve_cost", "--export", "vllm", "--precision", "tf32"], "no GEMMs in tf32"),
+        (
+            [*(each if each != "h100-sxm" else "mi300x" for each in PLAN), "--export", "tensorrt-llm"],
+            "does not run on mi300x",
+        ),
+        ([*PLAN, "--splits", "--disaggregate"], "leave out --disaggregate"),
+        ([*PLAN, "--splits", "--choices", "site=us-average|singapore"], "one cluster"),
+        ([*PLAN, "--splits", "--ttft-p99-limit-s", "1"], "nothing of percentiles"),
+        (["plan", *MACHINE, "--mode", "decode", "--splits"], "--splits is a flag"),
+        (["optimize", "serve_cost", "--export", "megatron"], "launch settings of training"),
+        (["optimize", "train_cost", "--export", "sglang"], "of this workload: megatron"),
+        (["optimize", "serve_cost", "--export", "vllm", "--alternatives"], "leave out --alternatives"),
+        (["optimize", "serve_cost", "--export", "vllm", "--regime", "relaxed"], "--regime relaxed"),
+        (["optimize", "serve_cost", "--export", "vllm", "--design", "h100-sxm"], "drawn chip"),
         ([*PLAN, "--hold", "local_steps=2"], "--hold"),
         ([*PLAN, "--objective", "run_cost_usd"], "none that this workload has"),
         ([*PLAN, "--objective", "cost_per_tokn_usd"], "cost_per_token_usd"),

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -156,6 +156,30 @@ def _over_cells(cells: Sequence[list[int]], errors: np.ndarray, log_time: np.nda
     return of | {"baseline_abs_error": baseline.median_abs_error, "baseline_mean_abs_error": baseline.mean_abs_error}
 
 
+GROUPS: dict[str, Callable[[Scored], str]] = {
+    "software": lambda scored: scored.stack,
+    "chip": lambda scored: scored.accelerator,
+    "phase": lambda scored: getattr(scored.row, "phase", ""),
+}
+"""By what errors are told apart besides sources -> the group of a row; none where that is empty."""
+
+
+def by_group(rows: Sequence[Scored], of: Callable[[Scored], str]) -> dict[str, tuple[CellErrors, float | None]]:
+    """Errors over cells of each group of the rows that count, of a cell its rows in the group; and the share inside intervals."""
+    groups: dict[str, list[Scored]] = defaultdict(list)
+    for scored in rows:
+        if not scored.left_out and of(scored):
+            groups[of(scored)].append(scored)
+    judged = {}
+    for name, some in sorted(groups.items()):
+        errors, log_time = (
+            [each(scored) for scored in some] for each in (lambda x: x.error, lambda x: math.log(x.time_ratio))
+        )
+        over = cell_errors(cells_of(some).values(), np.array(errors), np.array(log_time))
+        judged[name] = over, _coverage(some)
+    return judged
+
+
 def _coverage(rows: Sequence[Scored]) -> float | None:
     """Share of counting rows whose measured value lies inside its interval."""
     counting = [(each.interval, each.row.measured_value) for each in rows if each.interval and not each.left_out]
@@ -190,5 +214,10 @@ def summary(rows: Sequence[Scored], skipped: Sequence[Reason], total: int) -> di
         "by_source": {
             source: {"rows": sum(map(len, members)), **_over_cells(members, errors, log_time, flat)}
             for source, members in sorted(by_source.items())
+        },
+        "by_group": {
+            what: {name: errors._asdict() | {"interval_coverage": inside} for name, (errors, inside) in groups.items()}
+            for what, of in GROUPS.items()
+            if (groups := by_group(rows, of))
         },
     }

@@ -38,11 +38,25 @@ def screen(result: dict) -> str:
     for source, of in sorted(s["by_source"].items(), key=lambda item: -item[1]["cells"]):
         errors = _percent(of["median_abs_error"]) + _percent(of["time_bias"], "+")
         lines.append(f"{source[:49]:50}{of['cells']:6}{of['rows']:6}{errors}")
+    lines += group_lines(s) if "phase" in s["by_group"] else []
     if again := s["superseded"]:
         lines += ["", f"{again} scored rows repeat a run (older release or another metric) and do not count in cells"]
     if s["skipped"]:
         lines += ["", "skipped", *(f"{count:6}  {reason}" for reason, count in s["skipped_by_reason"].items())]
     return "\n".join(lines)
+
+
+def group_lines(summary: dict) -> list[str]:
+    """Errors over cells by software, chip and phase, and the share of measured values inside their intervals."""
+    head = f"{'':50}{'cells':>6}{'rows':>6}{'median':>8}{'mean':>8}{'bias':>8}{'inside':>8}"
+    lines = ["", head]
+    for what, groups in summary["by_group"].items():
+        lines.append(f"by {what}")
+        for name, of in groups.items():
+            errors = "".join(_percent(of[key]) for key in ("median_abs_error", "mean_abs_error"))
+            ends = _percent(of["time_bias"], "+") + _percent(of["interval_coverage"])
+            lines.append(f"  {name[:47]:48}{of['cells']:6}{of['rows']:6}{errors}{ends}")
+    return lines
 
 
 def _percent(value: float | None, sign: str = "") -> str:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import cost, machine, power, reliability
 from hwopt.model.machine import Lifted, LiftedMargins
-from hwopt.model.maximum import Maximum
+from hwopt.model.maximum import Maximum, above_zero
 from hwopt.model.pace import asked_core_share
 from hwopt.model.report import ServingMargins, ServingReport, outputs
 from hwopt.model.serving.steady_state import steady_state
@@ -24,6 +24,11 @@ def serving_report(
     """A service. **Arguments:** what the model would find as roots, where it is `given`: of these the junction temperature.
 
     Failures take `lambda n R` of the time between them from a replica of n chips; no work is lost but the requests'.
+
+    A request's cost C is divided among its phases by the machine's time that each takes: `p_in = C (1 - a) / n` a new input token,
+    `p_out = C a / o` an output token, a the share of answers. Prompts take what they add to the passes that they join, `a = usual
+    pass / mean pass`; of two groups of chips each takes its own, idle or not, `a = chips of answers / chips`. They add up:
+    `n p_in + o p_out = C`.
     """
     it = machine.machine(cluster, given)
     point = it.point
@@ -46,6 +51,11 @@ def serving_report(
     request_usd = spending.standing * between + request_j * cost.electricity_usd_per_j(cluster)
     request_kg = sum(cost.embodied_parts(cluster, it.fed_w, it.hot_spares).values()) * between
     request_kg = request_kg + request_j * cluster.facility.carbon_kg_per_j
+    paid_usd = request_usd * (1.0 + lost)
+    prices = {
+        "cost_per_input_token_usd": paid_usd * above_zero(1.0 - state.answers_share) / service.new_tokens,
+        "cost_per_output_token_usd": paid_usd * state.answers_share / service.output_tokens,
+    }
     latencies = {
         "time_to_first_token_s": state.time_to_first_token_s,
         "time_per_output_token_s": state.time_per_output_token_s,
@@ -70,7 +80,7 @@ def serving_report(
     )
     report = ServingReport(
         **common,
-        **_of_phases(service, latencies | seen),
+        **_of_phases(service, latencies | prices | seen),
         busiest_load=busiest,
         step_time_s=state.step.period_s,
         hidden_s=state.step.hidden_s,

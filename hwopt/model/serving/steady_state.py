@@ -47,6 +47,7 @@ class SteadyState(NamedTuple):
     work: Activity  # chip-seconds a request
     useful_flops: Array  # a request, of accepted tokens
     executed_flops: Array
+    answers_share: Array  # of the machine's time, that answers take; prompts take the rest
     prefill_chips: Array
     decode_chips: Array
     instance_chips: Array  # that stop together
@@ -122,6 +123,14 @@ def steady_pass(service: Service, plan: Plan | Disaggregated) -> tuple[Plan, Bat
     """The pass that a machine repeats, of the chips that generate answers where two groups serve."""
     plans, batches = _passes(service, jax.tree.map(jnp.asarray, plan))
     return plans[0], batches[0]
+
+
+def fullest_passes(service: Service, plan: Plan | Disaggregated) -> tuple[Batch, ...]:
+    """What a replica passes at most at once: sequences with the prompts beside them; of two groups of chips first that of answers,
+    then that of prompts.
+    """
+    _, (usual, first, _) = _passes(service, jax.tree.map(jnp.asarray, plan))
+    return (usual, first) if plan.disaggregated else (first,)
 
 
 def _drafting(service: Service, disaggregated: bool) -> Array:
@@ -217,10 +226,11 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
     drafting = _drafting(service, two)
     times = jax.tree.map(lambda part: part * drafting, passes_s(_stacked(*plans), _stacked(*batches)))
     step, first, empty = (_pick(times, i) for i in range(3))
-    mean = batch
+    mean, answers_share = batch, own.chips / plan.chips
     if not two:
-        replaced = _replaced(service, own.micro_batch)
+        replaced, usual_s = _replaced(service, own.micro_batch), step.period_s
         step = _mean_pass(step, first, replaced)
+        answers_share = service.decodes * usual_s / step.period_s
         new = replaced * service.new_tokens
         mean = batch._replace(prompts=batch.prompts + replaced, prompt_tokens=batch.prompt_tokens + new)
     decodes = jnp.ones_like(service.output_tokens) if two else service.decodes
@@ -276,6 +286,7 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
         work=share.work,
         useful_flops=share.useful_flops,
         executed_flops=share.executed_flops,
+        answers_share=answers_share,
         prefill_chips=prefill_chips,
         decode_chips=decode_chips,
         instance_chips=reduce(hard_maximum, spans),

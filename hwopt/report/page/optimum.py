@@ -18,6 +18,7 @@ from hwopt.report.page import pieces, sheet, swings
 from hwopt.report.page.markup import Html, element, p
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_lines
+from hwopt.report.token_prices import tokens_counted
 from hwopt.study.sensitivity.study import Parameter
 from hwopt.units import pretty
 
@@ -104,7 +105,7 @@ def _(report: ServingReport, cluster: Cluster, plan: Any) -> list[tuple[str, str
         ("chips", f"{float(cluster.chips):,.0f}"),
         *_latencies(report),
         ("throughput", pretty(float(report.tokens_per_s), "token/s")),
-        ("a million tokens", pretty(1e6 * float(report.cost_per_token_usd), "USD", 3)),
+        (f"a million {tokens_counted(report)}", pretty(1e6 * float(report.cost_per_token_usd), "USD", 3)),
     ]
 
 

@@ -65,8 +65,9 @@ def watts(cluster, running, point, state: dict) -> dict[str, float]:
 def missing(service, plan) -> list[str]:
     """Metrics that a machine of one phase, or of one group of chips, does not have."""
     names = [] if hasattr(plan, "decode") else ["kv_transfer_s"]
-    names += [] if service.prefills else ["time_to_first_token_s", "request_time_s"]
-    return names if service.decodes else [*names, "time_per_output_token_s", "request_time_s", "users", "users_per_w"]
+    names += [] if service.prefills else ["time_to_first_token_s", "request_time_s", "cost_per_input_token_usd"]
+    of_answers = ["time_per_output_token_s", "request_time_s", "users", "users_per_w", "cost_per_output_token_usd"]
+    return names if service.decodes else [*names, *of_answers]
 
 
 def estimate(service, cluster, plan) -> dict[str, float]:
@@ -87,6 +88,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
     if service.decodes == 0 and not hasattr(plan, "decode"):
         asked = service.input_tokens * (1.0 - service.cached_fraction)
     tokens = asked / state["interval"]
+    request_usd, new = usd * state["interval"] / goodput, service.input_tokens * (1.0 - service.cached_fraction)
     per_chip = state["useful"] / chips / state["interval"]
     peak_s = peak_seconds_per_flop(service, chip)
     parts, limits = state["step"]["parts"], margins(service, cluster, state, rack_w, point["cooling_margin"])
@@ -136,6 +138,8 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "capex_usd": capex,
         "chip_usd_per_s": usd / chips,
         "cost_per_token_usd": usd / (tokens * goodput),
+        "cost_per_input_token_usd": request_usd * state["of_prompts"] / new,
+        "cost_per_output_token_usd": request_usd * (1.0 - state["of_prompts"]) / service.output_tokens,
         "silicon_area_m2": chip.silicon_area_m2,
         "total_processing_performance": tpp(chip),
         "performance_density_per_m2": tpp(chip) / chip.logic_area_m2,

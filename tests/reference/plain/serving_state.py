@@ -125,6 +125,7 @@ def colocated(service, cluster, plan) -> dict:
         prompts, batch = 0.0, batch_of(service, 0.0, own)
         first = usual = batch
     step, first_pass = timed(service, cluster, plan, usual), timed(service, cluster, plan, first)
+    usual_s = step["period"]
     if prompts > 0.0:  # of 1 + r passes in the mean r have prompts, those of 1 + r requests
         step = mean_of(step, first_pass, prompts / (1.0 + prompts))
     alone = timed(service, cluster, plan, batch_of(service, 1.0, 0.0)) if decodes else step
@@ -135,7 +136,11 @@ def colocated(service, cluster, plan) -> dict:
         first_token = first_pass["latency"]
         first_token += step["period"] / plan.pp / 2.0 if decodes else 0.0
     between = passes * step["period"] / plan.pp / plan.dp
+    of_prompts = (
+        (first_pass["period"] * prompts - usual_s * prompts) / (1.0 + prompts) / step["period"] if decodes else 1.0
+    )
     return {
+        "of_prompts": of_prompts,
         "step": step,
         "first_pass": first_pass,
         "empty": alone,
@@ -199,6 +204,7 @@ def disaggregated(service, cluster, plan) -> dict:
     one, other = (chip_seconds(p, t, n) for p, t, n in ((decode, step, passes), (prefill, first, 1.0 / prompts_a_pass)))
     prompt_flops = flops(w, prompts) / prompts_a_pass
     return {
+        "of_prompts": chips_of(prefill) / (chips_of(prefill) + chips_of(decode)),
         "step": step,
         "first_pass": first,
         "empty": timed(service, cluster, decode, batch_of(service, 1.0, 0.0)),

@@ -9,7 +9,7 @@ import pytest
 
 from hwopt.evidence.validation.join import Prediction
 from hwopt.evidence.validation.reasons import Reason
-from hwopt.evidence.validation.score import Scored, cell_errors, summary
+from hwopt.evidence.validation.score import GROUPS, Scored, by_group, cell_errors, summary
 from tests.evidence_cases import RUN
 
 
@@ -78,6 +78,18 @@ def test_sources_are_scored_apart():
     got = summary([_scored(1.0, 1.1), _scored(1.0, 2.0, source="T")], [], 2)
     assert got["by_source"]["S"]["median_abs_error"] == pytest.approx(0.1)
     assert got["by_source"]["T"]["max_abs_error"] == pytest.approx(1.0)
+
+
+def test_software_and_chips_are_scored_apart():
+    rows = [_scored(1.0, 1.1), _scored(1.0, 1.3), _scored(1.0, 2.0, accelerator="b200"), _scored(1.0, 9.0)]
+    rows[3].left_out = "older release"
+    rows[0].interval, rows[1].interval = (0.9, 1.2), (1.2, 1.4)
+    got = by_group(rows, GROUPS["chip"])
+    assert got.keys() == {"h100-sxm", "b200"}
+    of, inside = got["h100-sxm"]
+    assert (of.cells, of.rows, inside) == (1, 2, 0.5) and of.median_abs_error == pytest.approx(0.2)
+    assert got["b200"][0].mean_abs_error == pytest.approx(1.0) and got["b200"][1] is None
+    assert by_group(rows, GROUPS["phase"]) == {}  # a training run has none
 
 
 def test_a_regression_does_not_count_and_columns_tell_configurations_apart():

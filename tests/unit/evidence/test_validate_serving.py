@@ -88,6 +88,16 @@ def test_the_shape_of_the_answer_is_that_of_training_runs(answer):
     json.dumps(result, allow_nan=False)
 
 
+def test_phases_are_told_apart(answer):
+    rows = ({"metric": "ttft_ms"}, {"metric": "tpot_ms"}, {}, {"output_tokens": "1"}, RATE | {"batch": "max"}, RATE)
+    result = answer(*(row | {"model_name": name} for row in rows for name in ("llama2-7b", "llama2-13b")))
+    found = {name: (of["cells"], of["rows"]) for name, of in result["summary"]["by_group"]["phase"].items()}
+    both = found.pop("both, batch stated")
+    assert found == {"decode": (2, 2), "prefill": (2, 4), "both, largest rate": (2, 2)} and both[0] == 2
+    text = screen(result)
+    assert "by software" in text and "both, largest rate" in text and "a100-80" in text
+
+
 def test_software_follows_source_column_and_chip(answer):
     named = {"source": "NVIDIA/FasterTransformer gpt_guide"}
     rows = answer({}, named, {"stack": "tensorrt-llm-2025"})["rows"]

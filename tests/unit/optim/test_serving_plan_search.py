@@ -129,6 +129,32 @@ def test_two_groups_against_every_pair():
     assert math.isclose(max(search.missed.values()), float(worst) - 1.0, rel_tol=1e-9)
 
 
+def test_every_split_has_its_best_plan():
+    workload, machine = service("llama3.1-8b", input_tokens=30_000), cluster(3)
+    every = {}
+    for first in (1, 2):
+        sides = [list(plans(workload, n, (1, 2, 3))) for n in (first, 3 - first)]
+        made = [Disaggregated(*pair) for pair in itertools.product(*sides)]
+        every[first] = [each for each in reports(workload, machine, made) if bool(each.feasible)]
+    pair = hwopt.best_plan(workload, machine, disaggregate=True).best
+    one = hwopt.best_plan(workload, machine).best
+    better, ways = hwopt.every_split(workload, machine)
+    assert better.best.objective == min(pair.objective, one.objective) == ways[0].best.objective
+    assert [each.best.objective for each in ways] == sorted(each.best.objective for each in ways)
+    apart = {round(value(each.best.report, "prefill_chips")): each.best.objective for each in ways}
+    assert apart.keys() == {0, 1, 2} and apart[0] == one.objective and pair.objective == min(apart[1], apart[2])
+    for first, found in every.items():  # of these plans none is better
+        assert apart[first] <= min(value(each, "cost_per_token_usd") for each in found) * (1 + 1e-9)
+    limit = {OUTPUT: 1.2 * min(value(each, OUTPUT) for each in every[1])}
+    better, ways = hwopt.every_split(workload, machine, limits=limit)
+    assert all(value(each.best.report, OUTPUT) <= limit[OUTPUT] * (1 + 1e-9) for each in ways if each.feasible)
+    assert better.best.objective == ways[0].best.objective and ways[0].feasible
+    hard = {OUTPUT: 1e-6}
+    better, ways = hwopt.every_split(workload, machine, limits=hard)
+    assert not better.feasible and not any(each.feasible for each in ways)
+    assert max(ways[0].missed.values()) == min(max(each.missed.values()) for each in ways)
+
+
 def test_where_nothing_fits_the_closest_and_the_chips_that_would_do():
     workload = catalog.service("llama3.1-70b")
     search = hwopt.best_plan(workload, cluster(1))
@@ -170,6 +196,8 @@ def test_a_training_run_has_no_limits_and_no_groups():
             hwopt.best_plan(run, machine, **asked)
     with pytest.raises(UserError, match="none that this workload has"):
         hwopt.best_plan(run, machine, FIRST)
+    with pytest.raises(UserError, match="only a service"):
+        hwopt.every_split(run, machine)
 
 
 def test_one_chip_has_no_two_groups():

@@ -146,6 +146,7 @@ def test_what_the_framework_cannot_say_is_said():
     assert "ZeRO-1" in notes(tp=8, pp=16, zero=2)
     assert "smaller bubble" in notes(tp=8, pp=16, bubble_fraction=0.5)
     assert "--recompute-num-layers" in notes(tp=8, pp=16, recompute=0.5)
+    assert "optimizer_offloaded=0.5" in notes(tp=8, pp=16, optimizer_offloaded=0.5) and "memory pool" not in plain
     published = megatron_settings(run, catalog.plan(run, 16384, tp=8, pp=16)).arguments
     assert published["--pipeline-model-parallel-layout"] == "Et*7|(t*8|)*14t*7L"
 

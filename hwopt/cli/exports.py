@@ -1,0 +1,70 @@
+"""Launch settings of an answer: the flag, what it is refused for before any search, and what is printed."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import one_of
+from hwopt.cli.output import show
+from hwopt.errors import UserError
+
+TRAINERS = ("megatron",)
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "dynamo-vllm", "dynamo-sglang", "dynamo-tensorrt-llm")
+"""Software that trains, and that serves, whose launch settings can be printed."""
+
+EXPORT = Flag(
+    "--export", f"print only launch settings: of training for {', '.join(TRAINERS)}, of a service for {', '.join(ENGINES)}",
+    one_of(*TRAINERS, *ENGINES),
+)  # fmt: skip
+
+LOOKED_AT = 50
+"""Plans, best first, of which the first that an engine can be told is printed."""
+
+
+def check_export(name: str | None, workload: Any, chip: str, precision: str) -> None:
+    """Refuses software that is not for the workload, does not run on the chip, or has no such GEMMs."""
+    if name is None:
+        return
+    from hwopt import catalog
+    from hwopt.catalog.chips import architecture, slot
+    from hwopt.catalog.load import supported
+    from hwopt.workload.service import Service
+    from hwopt.workload.training import TrainingRun
+
+    kind, words, others = (TrainingRun, "training", ENGINES) if name in TRAINERS else (Service, "a service", TRAINERS)
+    if not isinstance(workload, kind):
+        more = f"; of this workload: {', '.join(others)}" if isinstance(workload, (Service, TrainingRun)) else ""
+        raise UserError(f"--export {name}: launch settings of {words}, which this workload is not{more}")
+    if name in TRAINERS:
+        return
+    from hwopt.report.launch.settings import ENGINES as KNOWN
+
+    entry = supported("chips", chip)
+    catalog.check_precision(chip, precision)
+    KNOWN[name].check(f"--export {name}", entry.slug, architecture(entry), slot(precision))
+
+
+def show_export(
+    options: argparse.Namespace, title: str, workload: Any, ranked: Sequence[Any], chip: str, asked: Callable[[], Any]
+) -> None:
+    """Print the launch settings of the best of some plans, best first, that the software can be told.
+
+    **Arguments:** `ranked`: candidates; `chip` that they run on; `asked`: what was asked, as JSON.
+    """
+    if options.export in TRAINERS:
+        from hwopt.report import megatron
+
+        settings = megatron.megatron_settings(workload, ranked[0].plan)
+        show(
+            options,
+            lambda: asked() | megatron.megatron_document(settings),
+            lambda: megatron.megatron_text(settings, title),
+        )
+        return
+    from hwopt.catalog.chips import architecture
+    from hwopt.catalog.load import supported
+    from hwopt.report.launch.settings import launch_document, launch_text, launchable
+
+    launch = launchable(options.export, workload, ranked, architecture(supported("chips", chip)))
+    show(options, lambda: asked() | launch_document(launch), lambda: launch_text(launch, title))

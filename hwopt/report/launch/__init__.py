@@ -1,0 +1,1 @@
+"""A plan that serves as the launch settings of the software that serves it, engine by engine."""

@@ -1,0 +1,106 @@
+"""Whether prompts and answers should have chips of their own: every way to share them, ranked, as a table and as JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hwopt.evidence.intervals import Interval
+from hwopt.optim.plan_table import PlanSearch, Split
+from hwopt.report.layout import heading, wrapped
+from hwopt.report.parts import number
+from hwopt.report.plan_words import plan_document, plan_line
+from hwopt.report.plans import plan_search_document
+from hwopt.report.token_prices import PER, price_document
+from hwopt.units import pretty
+
+MOST_SHOWN = 16
+"""Ways that a screen lists; all are in the JSON."""
+
+_MEASURES = (
+    "cost_per_token_usd", "tokens_per_s_per_chip", "time_to_first_token_s", "time_per_output_token_s", "prefill_chips",
+    "decode_chips",
+)  # fmt: skip
+
+
+def _name(each: Split) -> str:
+    """Chips of each group, or of the one."""
+    plan = each.best.plan
+    if not plan.disaggregated:
+        return f"{float(plan.chips):,.0f} together"
+    return f"{float(plan.prefill.chips):,.0f} + {float(plan.decode.chips):,.0f}"
+
+
+def _excess(each: Split, best: Split) -> float:
+    return each.best.objective / best.best.objective - 1.0 if best.best.objective else 0.0
+
+
+def answer(search: PlanSearch, splits: Sequence[Split]) -> str:
+    """Whether to split, in a sentence."""
+    best, goal = splits[0], search.objective
+    if not best.feasible:
+        return f"Neither will do: no plan {'holds the limits' if best.fits else 'fits'}, together or apart."
+    apart = best.best.plan.disaggregated
+    other = next((each for each in splits if each.feasible and each.best.plan.disaggregated != apart), None)
+    value, ways = best.best.objective, ("apart", "together") if apart else ("together", "apart")
+    price = f"{PER * value:.4g} $ per million output tokens"
+    said = price if goal.unit == "USD/token" else f"{goal.name} {pretty(value, goal.unit, 4)}"
+    how = f"{_name(best).removesuffix(' together')} chips, {said}"
+    than = f"{ways[1]} {100 * _excess(other, best):.3g} % more at best" if other else f"none {ways[1]} holds the limits"
+    return f"{'Yes' if apart else 'No'}: {ways[0]} is better: {how}; {than}."
+
+
+def splits_document(search: PlanSearch, splits: Sequence[Split], **more: Any) -> dict[str, Any]:
+    """The better way as an answer of `plan`, and every way, the best first. **Arguments:** `more` of `plan_search_document`."""
+    return plan_search_document(search, **more) | {
+        "answer": answer(search, splits),
+        "splits": [_row(each, splits[0]) for each in splits],
+    }
+
+
+def _row(each: Split, best: Split) -> dict[str, Any]:
+    report, fits = each.best.report, each.fits
+    measures = {name: number(getattr(report, name)) if fits else None for name in _MEASURES}
+    return {
+        "way": "disaggregated" if each.best.plan.disaggregated else "colocated",
+        "feasible": each.feasible,
+        "missed": dict(each.missed),
+        "objective": number(each.best.objective) if fits else None,
+        "excess": number(_excess(each, best)) if each.feasible else None,
+        **measures,
+        **(price_document(report) if fits else {}),
+        "plan": plan_document(report, each.best.plan),
+    }
+
+
+def splits_lines(search: PlanSearch, splits: Sequence[Split], around: Interval | None = None) -> list[str]:
+    """A heading, the answer, and a line for each way, the best first. **Arguments:** the interval `around` the plan together."""
+    lines = [*heading("Should prefill and decode be apart?"), wrapped(answer(search, splits))]
+    if around is not None:
+        low, high = (100 * (each - 1.0) for each in around.times(1.0))
+        within = f"{low:+.0f} .. {high:+.0f} %"
+        lines.append(
+            f"  Measured steps together lie within {within} four times in five; two groups were never measured."
+        )
+    lines.append("")
+    names = ("prefill + decode", "$ per million", "token/s", "first", "next")
+    lines.append(f"  {names[0]:<17}{names[1]:>14}{names[2]:>10}{names[3]:>11}{names[4]:>11}")
+    lines.append(f"  {'chips':<17}{'output tokens':>14}{'a chip':>10}{'token':>11}{'tokens':>11}")
+    lines += [_line(each, splits[0]) for each in splits[:MOST_SHOWN]]
+    more = len(splits) - MOST_SHOWN
+    return [*lines, f"  and {more} more, none of them better; all with --json"] if more > 0 else lines
+
+
+def _line(each: Split, best: Split) -> str:
+    report = each.best.report
+    if not each.fits:
+        return f"  {_name(each):<17}  does not fit"
+    price, rate = PER * float(report.cost_per_token_usd), float(report.tokens_per_s_per_chip)
+    first, later = (pretty(float(x), "s", 3) for x in (report.time_to_first_token_s, report.time_per_output_token_s))
+    over = "" if each is best else f"+{100 * _excess(each, best):.3g} %"
+    said = (
+        over
+        if each.feasible
+        else "misses " + ", ".join(f"{name} by {100 * x:.3g} %" for name, x in each.missed.items())
+    )
+    plan = plan_line(report, each.best.plan)
+    line = f"  {_name(each):<17}{price:>14.4g}{rate:>10,.0f}{first:>11}{later:>11}  {said}"
+    return f"{line.rstrip()}\n{'':19}{plan}"

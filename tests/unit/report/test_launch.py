@@ -1,0 +1,258 @@
+"""Launch settings of services: arguments that the software knows, degrees that multiply to the chips, refusals, text for bash."""
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from hwopt import catalog
+from hwopt.cli import exports
+from hwopt.errors import UserError
+from hwopt.model.report import ServingReport
+from hwopt.optim.plan_table import Candidate
+from hwopt.plan import Disaggregated
+from hwopt.report.launch.groups import LENGTH_DEVIATIONS, groups_of
+from hwopt.report.launch.settings import ENGINES, launch_document, launch_settings, launch_text, launchable
+from hwopt.workload.service import Service
+
+# Read off `add_argument` calls of vllm/engine/arg_utils.py, vLLM 0.33.0.
+VLLM = """
+    --tensor-parallel-size --pipeline-parallel-size --data-parallel-size --enable-expert-parallel --max-num-seqs
+    --max-num-batched-tokens --max-model-len --dtype --quantization --kv-cache-dtype --speculative-config --kv-transfer-config
+"""
+# Accepted by the parser that sglang/srt/arg_groups/fields of SGLang 0.5.23 make.
+SGLANG = """
+    --tp-size --pp-size --attn-dp-size --ep-size --max-running-requests --pp-max-micro-batch-size --chunked-prefill-size
+    --enable-mixed-chunk --context-length --dtype --quantization --kv-cache-dtype --speculative-algorithm
+    --speculative-draft-model-path --speculative-num-steps --speculative-eagle-topk --speculative-num-draft-tokens
+    --disaggregation-mode --disaggregation-transfer-backend
+"""
+# Options of tests/unittest/api_stability/references/trtllm_serve_cli.yaml, NVIDIA/TensorRT-LLM at 029e223d.
+TENSORRT_LLM = """
+    --tensor_parallel_size --pipeline_parallel_size --moe_expert_parallel_size --enable_attention_dp --max_batch_size
+    --max_num_tokens --max_seq_len --enable_chunked_prefill --kv_cache_dtype --server_role --config
+"""
+# Accepted by the parser of dynamo/trtllm/backend_args.py, ai-dynamo 1.6.1.
+OF_DYNAMO = """
+    --tensor-parallel-size --pipeline-parallel-size --expert-parallel-size --enable-attention-dp --max-batch-size
+    --max-num-tokens --max-seq-len --override-engine-args --disaggregation-mode
+"""
+KNOWN = {
+    "vllm": VLLM, "sglang": SGLANG, "tensorrt-llm": TENSORRT_LLM, "dynamo-vllm": VLLM + "--disaggregation-mode",
+    "dynamo-sglang": SGLANG, "dynamo-tensorrt-llm": OF_DYNAMO,
+}  # fmt: skip
+# Fields of TorchLlmArgs and of its parts, tensorrt_llm/llmapi/llm_args.py, and of the documentation of 1.4.0rc4.
+FIELDS = {
+    "moe_tensor_parallel_size": None, "enable_chunked_prefill": None, "cache_transceiver_config": {"backend"},
+    "speculative_config": {"decoding_type", "max_draft_len", "speculative_model"}, "kv_cache_config": {"dtype"},
+}  # fmt: skip
+# Formats of keys and values and of weights: CacheDType and QuantizationMethods of vLLM, choices of SGLang's fields.
+VALUES = {
+    "--kv-cache-dtype": {"auto", "fp8", "fp8_e4m3", "nvfp4"}, "--kv_cache_dtype": {"auto", "fp8", "nvfp4"},
+    "--quantization": {"fp8", "modelopt_fp4", "w8a8_int8"}, "--dtype": {"auto"}, "--server_role": {"CONTEXT", "GENERATION"},
+    "--disaggregation-mode": {"prefill", "decode"},
+}  # fmt: skip
+
+DENSE = catalog.service("llama3.1-70b", precision="fp8", input_scv=0.0, output_scv=0.0)
+EXPERTS = catalog.service("deepseek-v3", precision="fp8", input_scv=0.0, output_scv=0.0)
+PROMPTS = catalog.service("llama3.1-70b", mode="prefill")
+DRAFTED = catalog.service("llama3.1-70b", precision="fp8", drafted_tokens=3)
+
+
+def report(filled=0.5, servers=1.0):
+    """What settings read of a report."""
+    some = object.__new__(ServingReport)
+    for name, value in (("memory_per_chip_bytes", filled), ("memory_capacity_bytes", 1.0), ("servers", servers)):
+        object.__setattr__(some, name, value)
+    return some
+
+
+def two(service, prefill, decode):
+    """A plan of two groups, each of (chips, settings)."""
+    return Disaggregated(*(catalog.serving_plan(service, chips, **plan) for chips, plan in (prefill, decode)))
+
+
+CASES: dict[str, tuple[Service, Any]] = {
+    "dense": (DENSE, catalog.serving_plan(DENSE, 16, tp=4, batch=64)),
+    "pipeline": (DENSE, catalog.serving_plan(DENSE, 16, tp=4, pp=2, batch=8)),
+    "experts": (EXPERTS, catalog.serving_plan(EXPERTS, 32, tp=1, ep=16, batch=32)),
+    "drafted": (DRAFTED, catalog.serving_plan(DRAFTED, 8, tp=8, batch=16)),
+    "two groups": (DENSE, two(DENSE, (8, {"tp": 2, "batch": 2}), (8, {"tp": 8, "batch": 128}))),
+    "two groups of experts": (EXPERTS, two(EXPERTS, (16, {"tp": 1, "ep": 8}), (32, {"tp": 1, "ep": 32, "batch": 64}))),
+    "prompts alone": (PROMPTS, catalog.serving_plan(PROMPTS, 8, tp=8, batch=4)),
+    "prompts of many": (PROMPTS, catalog.serving_plan(PROMPTS, 8, tp=8, batch=8)),
+}
+
+
+@pytest.mark.parametrize("framework", ENGINES)
+@pytest.mark.parametrize("case", CASES)
+def test_every_argument_is_one_that_the_software_knows(framework, case):
+    settings = launch_settings(framework, *CASES[case], report())
+    for group in settings.groups:
+        assert set(group.arguments) <= set(KNOWN[framework].split())
+        for name, allowed in VALUES.items():
+            assert group.arguments.get(name) in {None, *allowed}
+        config = group.config or json.loads(group.arguments.get("--override-engine-args", "{}"))
+        for name, value in config.items():
+            assert set(value) <= FIELDS[name] if isinstance(value, dict) else FIELDS[name] is None
+
+
+def chips_of(framework, group):
+    """Chips of an instance as the engine counts them."""
+    flags = {name.lstrip("-").replace("_", "-"): value for name, value in group.arguments.items()}
+    tensor = flags.get("tensor-parallel-size") or flags["tp-size"]
+    pipeline = flags.get("pipeline-parallel-size") or flags["pp-size"]
+    return tensor * pipeline * (flags.get("data-parallel-size", 1) if "vllm" in framework else 1)
+
+
+@pytest.mark.parametrize("framework", ENGINES)
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_are_those_of_the_plan(framework, case):
+    service, plan = CASES[case]
+    settings = launch_settings(framework, service, plan, report())
+    assert sum(each.instances * each.chips_per_instance for each in settings.groups) == int(plan.chips)
+    of_role = (
+        {"prefill": plan.prefill, "decode": plan.decode} if plan.disaggregated else {settings.groups[0].role: plan}
+    )
+    for group in settings.groups:
+        own, flags = of_role[group.role], group.arguments
+        assert chips_of(framework, group) == group.chips_per_instance
+        ranks = int(own.ep * own.expert_tp / own.tp) if float(service.model.moe_layers) else 1
+        assert group.instances * ranks == int(own.dp)
+        held, batch = int(own.micro_batch * own.pp), int(own.micro_batch)
+        sequences = {
+            "--max-num-seqs": held, "--max-running-requests": held * ranks, "--max_batch_size": batch, "--max-batch-size": batch
+        }  # fmt: skip
+        assert {name: flags[name] for name in sequences if name in flags}.items() <= sequences.items()
+        assert len(sequences.keys() & flags.keys()) == 1
+        if group.role == "prefill":
+            tokens = batch * int(service.new_tokens)
+            budget = next(v for k, v in flags.items() if k.replace("_", "-") in ("--max-num-tokens", "--max-num-batched-tokens",
+                                                                                 "--chunked-prefill-size"))  # fmt: skip
+            assert budget in (tokens, tokens * ranks, -(-tokens // 64) * 64 * ranks)
+
+
+def test_tokens_of_a_pass_and_of_a_request():
+    [group] = groups_of(*CASES["dense"])
+    replaced = 64 / 511  # sequences that a pass replaces, of answers of 512 tokens
+    assert group.tokens == pytest.approx(64 + (1 + replaced) * 2048, abs=1) and group.length == 2560
+    [drafted] = groups_of(*CASES["drafted"])
+    assert drafted.length == (1 + LENGTH_DEVIATIONS) * 2560  # lengths of SCV 1
+    prompts, answers = groups_of(*CASES["two groups"])
+    assert (prompts.tokens, answers.tokens, answers.sequences) == (2 * 2048, 128, 128)
+
+
+def test_experts_by_engine():
+    service, plan = CASES["experts"]
+    vllm, sglang, tensorrt = (
+        launch_settings(name, service, plan, report()).groups[0] for name in ("vllm", "sglang", "tensorrt-llm")
+    )
+    assert vllm.instances == sglang.instances == tensorrt.instances == 2
+    assert vllm.arguments["--data-parallel-size"] == 16 and vllm.arguments["--enable-expert-parallel"] is True
+    assert sglang.arguments["--tp-size"] == sglang.arguments["--attn-dp-size"] == sglang.arguments["--ep-size"] == 16
+    assert tensorrt.arguments["--enable_attention_dp"] is True and tensorrt.config == {"moe_tensor_parallel_size": 1}
+
+
+def test_two_groups_hand_over_keys_and_values():
+    said = {name: launch_settings(name, *CASES["two groups"], report()).groups for name in ENGINES}
+    roles = [json.loads(each.arguments["--kv-transfer-config"])["kv_role"] for each in said["vllm"]]
+    assert roles == ["kv_producer", "kv_consumer"]
+    for name in ("sglang", "dynamo-vllm", "dynamo-sglang", "dynamo-tensorrt-llm"):
+        assert [each.arguments["--disaggregation-mode"] for each in said[name]] == ["prefill", "decode"]
+    assert [each.arguments["--server_role"] for each in said["tensorrt-llm"]] == ["CONTEXT", "GENERATION"]
+    assert all("cache_transceiver_config" in each.config for each in said["tensorrt-llm"])
+
+
+def test_drafts():
+    vllm, sglang, tensorrt = (
+        launch_settings(name, *CASES["drafted"], report()).groups[0] for name in list(ENGINES)[:3]
+    )
+    assert json.loads(vllm.arguments["--speculative-config"])["num_speculative_tokens"] == 3
+    assert sglang.arguments["--speculative-num-steps"] == 3 and sglang.arguments["--speculative-num-draft-tokens"] == 4
+    assert "--enable-mixed-chunk" not in sglang.arguments
+    assert tensorrt.config["speculative_config"]["max_draft_len"] == 3
+
+
+@pytest.mark.parametrize(
+    ("framework", "plan", "more", "said"),
+    [
+        ("vllm", {"tp": 4, "ep": 4, "expert_tp": 2}, {}, "expert_tp=1"),
+        ("vllm", {"tp": 8, "ep": 4}, {}, "several whole groups"),
+        ("tensorrt-llm", {"tp": 2, "ep": 8}, {}, "tp=1"),
+        ("dynamo-tensorrt-llm", {"tp": 2, "ep": 8}, {}, "tp=1"),
+        ("sglang", {"tp": 2, "ep": 8}, {"drafted_tokens": 2}, "--drafted-tokens"),
+        ("sglang", {"tp": 8, "weights_gathered": "yes"}, {}, "gathered"),
+        ("vllm", {"tp": 8}, {"kv": "fp32"}, "4 B"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused(framework, plan, more, said):
+    service = catalog.service("deepseek-v3", precision="fp8", **more)
+    one = Candidate(catalog.serving_plan(service, 8, **plan), report(), 1.0)
+    if "kv" not in more:
+        with pytest.raises(UserError, match=f"--export {framework}.*{said}"):
+            launchable(framework, service, [one])
+    else:
+        with pytest.raises(UserError, match=said):
+            launch_settings(framework, service, one.plan, report())
+
+
+def test_the_first_plan_that_can_be_told_is_printed():
+    ranked = [
+        Candidate(catalog.serving_plan(EXPERTS, 8, **plan), report(), value)
+        for plan, value in (({"tp": 2, "ep": 8}, 1.0), ({"tp": 1, "ep": 8}, 1.02), ({"tp": 8}, 1.1))
+    ]
+    settings = launchable("tensorrt-llm", EXPERTS, ranked)
+    assert settings.groups[0].arguments["--enable_attention_dp"] is True
+    assert "number 2, 2 % above the best" in settings.notes[0] and "tp=2" in settings.notes[0]
+    assert "above the best" not in " ".join(launchable("vllm", EXPERTS, ranked).notes)
+
+
+def test_what_is_not_said_stands_in_notes():
+    def notes(framework, case, filled=0.5, servers=1.0):
+        return " ".join(launch_settings(framework, *CASES[case], report(filled, servers)).notes)
+
+    assert "--gpu-memory-utilization" in notes("vllm", "dense", filled=0.97)
+    assert "--gpu-memory-utilization" not in notes("vllm", "dense")
+    assert "micro-batches of 8 on 2 stages" in notes("vllm", "pipeline") and "micro-batches" not in notes(
+        "sglang", "pipeline"
+    )
+    assert "spans 2 servers of 8" in notes("sglang", "experts", servers=4.0)
+    assert "in turn" in notes("sglang", "drafted") and "DRAFT_MODEL" in notes("vllm", "drafted")
+    assert "proxy" in notes("vllm", "two groups") and "proxy" not in notes("dynamo-vllm", "two groups")
+    assert "decode needs one of its own" in notes("sglang", "prompts alone")
+    assert "16,384 tokens a pass" in notes("vllm", "prompts of many") and "a pass:" not in notes("vllm", "dense")
+    assert "4 copies" in notes("vllm", "dense") and "checkpoint" in notes("tensorrt-llm", "dense")
+    assert "dynamo.frontend" in notes("dynamo-vllm", "dense")
+    [plugin, *_] = launch_settings("vllm", *CASES["dense"], report(), "tpu").notes
+    assert "tpu-inference" in plugin and "plugin" not in notes("vllm", "dense")
+    narrow = catalog.service("llama3.1-70b", precision="bf16", weights="fp4")
+    plan = catalog.serving_plan(narrow, 8, tp=8)
+    assert "AWQ" in " ".join(launch_settings("vllm", narrow, plan, report()).notes)
+
+
+@pytest.mark.parametrize("framework", ENGINES)
+def test_text_is_bash_and_json_says_the_same(framework, tmp_path):
+    settings = launch_settings(framework, *CASES["two groups of experts"], report())
+    text = launch_text(settings, "a title")
+    shown = "\n".join(f'printf "%s\\n" "${{{role}_ARGS[@]}}" END' for role in ("PREFILL", "DECODE"))
+    ran = subprocess.run(
+        ["bash", "-c", f"MODEL=m\n{text}\n{shown}"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )  # fmt: skip
+    printed = [block.split("\n") for block in ran.stdout.strip().removesuffix("END").split("\nEND\n")]
+    for group, words in zip(settings.groups, printed, strict=True):
+        wanted = [
+            word
+            for flag, value in group.arguments.items()
+            for word in ([flag] if value is True else [flag, str(value)])
+        ]
+        assert [word for word in words if word] == wanted
+        if group.config:
+            assert json.loads((tmp_path / f"{group.role}.yaml").read_text()) == group.config
+    document = json.loads(json.dumps(launch_document(settings)))
+    assert [each["arguments"] for each in document["groups"]] == [each.arguments for each in settings.groups]
+    assert document["version"] == ENGINES[framework].version and document["framework"] == framework
+
+
+def test_words_of_the_flag_are_the_engines():
+    assert set(exports.ENGINES) == set(ENGINES)
