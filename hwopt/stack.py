@@ -70,6 +70,10 @@ class Stack(eqx.Module):
     tp_overlap: Scalar = ratio("share of the work that can hide tensor parallelism")
     cp_overlap: Scalar = ratio("the same of context parallelism")
     ep_overlap: Scalar = ratio("the same of expert parallelism")
+    two_batch_overlap: Scalar = ratio(
+        "the same where a batch that is served passes in two halves",
+        default=0.9,
+    )
     pp_overlap: Scalar = ratio("the same of sends between stages")
     dp_overlap: Scalar = ratio("the same of data parallelism")
     communication_slowdown: Scalar = ratio(

@@ -445,6 +445,7 @@ def _stack(draw: _Draw) -> Stack:
         ep_overlap=overlap(),
         pp_overlap=overlap(),
         dp_overlap=overlap(),
+        two_batch_overlap=np.resize([0.9, 0.6, 1.0], draw.n),
         communication_slowdown=good(0.0, draw.uniform(0, 0.4)),
         collective_launch_s=good(0.0, draw.log(1e-6, 5e-5)),
         gradient_bytes=draw.choice(2, 4),

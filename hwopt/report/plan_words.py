@@ -15,6 +15,9 @@ _OF_SERVING = {"tp": "tp", "pp": "pp", "dp": "dp", "ep": "ep", "expert_tp": "exp
 _LAYOUTS = {"sequence_parallel": "sequence_parallel", "weights_gathered": "weights_sharded"}
 """The same of layouts, said where a plan has them."""
 
+_PLAIN = {"redundant_experts": 0, "cache_split": 1}
+"""Numbers of a layout, and what a plain plan has, which is not said."""
+
 
 @singledispatch
 def plan_document(report: Any, plan: Any) -> dict[str, Any]:
@@ -42,7 +45,7 @@ def integral(values: Mapping[str, Any]) -> dict[str, float | int]:
 
 @plan_document.register
 def _(report: TrainingReport, plan: Plan) -> dict[str, Any]:
-    return integral(vars(plan))
+    return integral({name: value for name, value in vars(plan).items() if name != "layout"})
 
 
 @plan_document.register
@@ -63,6 +66,10 @@ def _(report: TrainServeReport, plan: Any) -> dict[str, Any]:
 
 def _serving_document(plan: Plan) -> dict[str, Any]:
     layouts = {name: "yes" for name, field in _LAYOUTS.items() if float(getattr(plan, field))}
+    if plan.layout is not None:
+        counts = integral({name: getattr(plan.layout, name) for name in _PLAIN})
+        layouts |= {name: value for name, value in counts.items() if value != _PLAIN[name]}
+        layouts |= {"two_batches": "yes"} if float(plan.layout.two_batches) else {}
     return integral({name: getattr(plan, field) for name, field in _OF_SERVING.items()}) | layouts
 
 
@@ -99,5 +106,5 @@ def _(report: TrainServeReport, plan: Any) -> list[tuple[str, str]]:
 
 def _serving_words(values: dict[str, Any]) -> str:
     shown = ["tp", "pp", "dp", *(["ep", "expert_tp"] if values["ep"] != 1 else []), "batch"]
-    shown += [name for name in _LAYOUTS if name in values]
+    shown += [name for name in (*_LAYOUTS, *_PLAIN, "two_batches") if name in values]
     return ", ".join(f"{name}={values[name]}" for name in shown)

@@ -15,7 +15,7 @@ from tests.reference.plain.power import at_the_inlet, beside, usage_effectivenes
 from tests.reference.plain.serving_state import chips_of, colocated, disaggregated, kept_free
 from tests.reference.plain.tails import percentiles
 from tests.reference.plain.thermal import operating_point
-from tests.reference.plain.weights import expert_replicas, parameters
+from tests.reference.plain.weights import expert_replicas, held_experts, parameters
 
 
 def plan_margins(service, cluster, plan, used: float) -> dict[str, float]:
@@ -24,7 +24,7 @@ def plan_margins(service, cluster, plan, used: float) -> dict[str, float]:
         "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(used),
         "stages": math.log((w.layers + 2.0) / plan.pp),
         "tensor_parallel": math.log(w.heads) - math.log(plan.tp),
-        "experts": math.log(max(w.experts, 1.0) / plan.ep),
+        "experts": math.log(max(held_experts(w, plan), 1.0) / plan.ep),
         "replicas": math.log(expert_replicas(plan)),
     }
 
