@@ -90,6 +90,13 @@ class Stack(eqx.Module):
         "1: plans that serve may spread norms over tensor parallel ranks, and weights over replicas of prompts",
         default=0.0,
     )
+    redundant_experts: Scalar = switch(
+        "1: plans that serve may hold experts twice, so that any number of chips shares them", default=0.0
+    )
+    two_batches: Scalar = switch("1: plans that serve may pass a batch in two halves", default=0.0)
+    cache_split: Scalar = switch(
+        "1: plans that generate answers may split keys and values of a head by token over ranks", default=0.0
+    )
     attention_start_s: Scalar = quantity(
         "s", "in which attention of sequences starts, splits the cache and adds up its parts, a layer", default=0.0
     )

@@ -237,15 +237,17 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
 
 
 def _redundant(model: Transformer, ep: int, value: object) -> int:
-    """Redundant experts. **Raises:** `UserError` where there are none to hold twice, or more than one further copy of each."""
+    """Redundant experts. **Raises:** `UserError` where there are none to hold twice, or more than two further copies of each."""
     count = 0 if value is None else integer("redundant_experts", value, least=0)
     experts = round(float(model.experts))
     if count and not experts:
         raise UserError(f"plan: redundant_experts={count}, but the model is dense: it has no experts")
     if count and ep == 1:
         raise UserError(f"plan: redundant_experts={count} need ep > 1: one rank alone has nothing to balance")
-    if count > experts:
-        raise UserError(f"plan: redundant_experts={count} are more than a second copy of each of the {experts} experts")
+    if count > 2 * experts:
+        raise UserError(
+            f"plan: redundant_experts={count} are more than two further copies of each of the {experts} experts"
+        )
     return count
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, TRAINING
+from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, SERVICE, TRAINING
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import POSITIVE, SETTINGS, SWITCH, TEXT, integer, number, one_of
+from hwopt.cli.kinds import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number, one_of
 from hwopt.cli.output import show
 from hwopt.cli.question import CHOICES
 from hwopt.errors import UserError
@@ -31,6 +31,9 @@ FLAGS = (
       for level in ("p95", "p99")),
     replace(CHOICES, meaning="flags of the cluster, every combination of their values: chip=h100-sxm|b200,"
             "cooling=air|direct-liquid; * for all of the catalogue"),
+    Flag("--batch", "sequences, of prefill prompts, that the machine holds at a time (default: any)", INTEGER, modes=SERVICE),
+    Flag("--layouts", "what plans may have: redundant_experts,two_batches,cache_split, or none (default: what the software has)",
+         NAMES, modes=SERVICE),
     Flag("--disaggregate", "prefill and decode on separate groups of chips", SWITCH, False, modes=DISAGGREGATED),
 )  # fmt: skip
 
@@ -75,6 +78,8 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
         {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
         limits={metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None},
         disaggregate=options.disaggregate,
+        layouts=None if options.layouts is None else [each for each in options.layouts if each != "none"],
+        batch=options.batch,
     )
     return work, search
 

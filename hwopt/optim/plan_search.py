@@ -1,7 +1,7 @@
 """The best integer plan of a fixed cluster, by evaluating every valid one of a stated lattice."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import singledispatch
 from operator import attrgetter
@@ -18,6 +18,7 @@ from hwopt.model.report import ServingReport, outputs
 from hwopt.optim import serving_plans, training_plans
 from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, pair_scope, roomiest_pair
 from hwopt.optim.plan_table import PlanSearch, PlanTable, candidates, in_blocks, reports, room, without_rounding
+from hwopt.optim.serving_layouts import with_layouts
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
@@ -42,6 +43,8 @@ def best_plan(
     *,
     limits: Mapping[str, float] | None = None,
     disaggregate: bool = False,
+    layouts: Collection[str] | None = None,
+    batch: int | None = None,
 ) -> PlanSearch:
     """The best integer plan of a fixed cluster: exhaustive over a lattice, by the exact model in float64.
 
@@ -52,7 +55,9 @@ def best_plan(
     **Arguments:** `objective`: a metric, the lower the better (step time for training, cost a token for a service);
     `alternatives`: how many other degrees or schedules to keep, each with its best recomputation and sharding, or batch;
     `common`: what all plans of a training run have alike, by name (`optimizer_offloaded`, `local_steps`, ...); of a service
-    `limits`: the most that metrics of `LIMITS` may be, and `disaggregate`: two groups of chips, one for prompts.
+    `limits`: the most that metrics of `LIMITS` may be, `disaggregate`: two groups of chips, one for prompts, `layouts` that
+    plans may have (`hwopt.optim.serving_layouts.LAYOUTS`; by default those of the software), and a `batch`: the sequences, or
+    prompts, that all replicas and stages together hold at a time (by default any).
 
     **Returns:** a `PlanSearch`. Where no plan fits or holds the limits, `best` is the one that comes closest.
 
@@ -60,7 +65,17 @@ def best_plan(
     """
     if alternatives < 0:
         raise UserError(f"{alternatives} alternatives: must not be negative")
-    return _best(workload, cluster, objective, alternatives, common or {}, dict(limits or {}), disaggregate)
+    if isinstance(workload, Service) and layouts is not None:
+        cluster = with_layouts(cluster, layouts)
+    elif layouts is not None or (batch is not None and not isinstance(workload, Service)):
+        raise UserError(f"{'batch' if layouts is None else 'layouts'}: only a service has them, not a training run")
+    if batch is not None and (batch < 1 or disaggregate):
+        raise UserError(
+            "batch: two groups of chips have one each: ask for one group"
+            if disaggregate
+            else f"batch = {batch} must be 1 or more"
+        )
+    return _best(workload, cluster, objective, alternatives, common or {}, dict(limits or {}), disaggregate, batch)
 
 
 @singledispatch
@@ -71,7 +86,7 @@ def _best(workload: Any, *arguments: Any) -> PlanSearch:
 @_best.register
 def _(
     workload: TrainingRun, cluster: Cluster, objective: str | None, alternatives: int, common: Mapping[str, float],
-    limits: Mapping[str, float], disaggregate: bool,
+    limits: Mapping[str, float], disaggregate: bool, batch: int | None,
 ) -> PlanSearch:  # fmt: skip
     if limits or disaggregate:
         raise UserError(f"{'limits' if limits else 'disaggregate'}: only a service has them, not a training run")
@@ -84,7 +99,7 @@ def _(
 @_best.register
 def _(
     workload: Service, cluster: Cluster, objective: str | None, alternatives: int, common: Mapping[str, float],
-    limits: Mapping[str, float], disaggregate: bool,
+    limits: Mapping[str, float], disaggregate: bool, batch: int | None,
 ) -> PlanSearch:  # fmt: skip
     if common:
         raise UserError(f"'{min(common)}' is a choice of training: a service has none that all plans have alike")
@@ -108,9 +123,9 @@ def _(
             )
         with jax.enable_x64(True):
             return _best_pair(workload, cluster, goal, limits, alternatives)
-    plans = serving_plans.serving_plans(workload, cluster)
+    plans = serving_plans.serving_plans(workload, cluster, batch=batch)
     ranking = _Ranking(goal, plans, workload, cluster, _between_requests, limits)
-    return ranking.search_all(alternatives, serving_plans.scope(workload, cluster, plans.count))
+    return ranking.search_all(alternatives, serving_plans.scope(workload, cluster, plans.count, batch))
 
 
 def _between_requests(report: Any) -> Array:

@@ -145,7 +145,7 @@ def test_long_contexts_want_split_keys_and_values():
     [
         ({"tp": 1, "ep": 24, "dp": 32}, "redundant_experts=8 would fill all ranks"),
         ({"ep": 1, "redundant_experts": 8}, "ep > 1"),
-        ({"ep": 32, "redundant_experts": 512}, "second copy"),
+        ({"ep": 32, "redundant_experts": 1024}, "two further copies"),
         ({"ep": 32, "redundant_experts": -1}, "at least 0"),
         ({"ep": 32, "redundant_experts": 1.5}, "integer"),
         ({"ep": 32, "redundant_experts": 8}, "256 experts and 8 redundant ones"),
