@@ -90,6 +90,7 @@ class Stack(eqx.Module):
         "1: plans that serve may spread norms over tensor parallel ranks, and weights over replicas of prompts",
         default=0.0,
     )
+    pipelined: Scalar = switch("1: plans that serve may have several stages, 0: one", default=1.0)
     redundant_experts: Scalar = switch(
         "1: plans that serve may hold experts twice, so that any number of chips shares them", default=0.0
     )

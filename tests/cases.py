@@ -476,7 +476,8 @@ def _stack(draw: _Draw) -> Stack:
         attention_start_s=np.resize([0.0, 1e-5, 0.0], draw.n),
         prompt_start_s=np.resize([0.0, 0.0, 4e-5], draw.n),
         host_sequence_s=np.resize([0.0, 2e-5, 0.0, 0.0, 1e-4], draw.n),
-        layouts_sharded=np.zeros(draw.n),  # of the search alone, as the next three
+        layouts_sharded=np.zeros(draw.n),  # of the search alone, as the next four
+        pipelined=np.ones(draw.n),
         redundant_experts=np.zeros(draw.n),
         two_batches=np.zeros(draw.n),
         cache_split=np.zeros(draw.n),

@@ -97,7 +97,10 @@ def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[An
         screen = lambda: megatron.megatron_text(settings, work.title)
     else:
         fitting = None
-        if not (search.feasible or options.disaggregate) and set(search.best.report.violations()) <= {"memory", "pool"}:
+        if not (search.feasible or options.disaggregate or options.batch) and set(search.best.report.violations()) <= {
+            "memory",
+            "pool",
+        }:
             fitting = fitting_chips(work.workload, work.cluster, options.chips)
         around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
         also = {"choices": choices_document(rows)} if rows else {}

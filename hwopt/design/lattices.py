@@ -269,7 +269,7 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             integer(g + "replicas", of(group + "replicas"), role=Role.count, pseudo_cost=cost, near=2),
         ]
         relations += [
-            at_most((g + "pp",), layers + 2.0),
+            at_most((g + "pp",), layers + 2.0 if float(ranges.template.cluster.stack.pipelined) else 1.0),
             Divides((g + "ep",), (g + "tp", g + "replicas")),  # replicas hold whole sets of experts
         ]
         lookups.append(Lookup((g + "fullest_stage", g + "last_stage"), (g + "pp",), stages_of))

@@ -81,7 +81,7 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: i
     spread = spread_degrees(experts, chips, "slots" in names)
     coordinates = (
         integer("tp", (1, chips), among=degrees),
-        integer("pp", (1, layers + 2)),
+        integer("pp", (1, layers + 2 if float(cluster.stack.pipelined) else 1)),
         integer("dp", (1, chips)),
         integer("ep", (1, max(spread)), among=spread),
         integer("expert_tp", (1, max(degrees))),

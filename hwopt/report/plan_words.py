@@ -38,14 +38,14 @@ def plan_line(report: Any, plan: Any) -> str:
 
 
 def integral(values: Mapping[str, Any]) -> dict[str, float | int]:
-    """Numbers by name, integers as integers."""
-    numbers = {name: float(np.asarray(value)) for name, value in values.items()}
+    """Numbers by name, integers as integers; without what is not there."""
+    numbers = {name: float(np.asarray(value)) for name, value in values.items() if value is not None}
     return {name: int(value) if value.is_integer() else value for name, value in numbers.items()}
 
 
 @plan_document.register
 def _(report: TrainingReport, plan: Plan) -> dict[str, Any]:
-    return integral({name: value for name, value in vars(plan).items() if name != "layout"})
+    return integral(vars(plan))
 
 
 @plan_document.register

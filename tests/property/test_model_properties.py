@@ -792,6 +792,7 @@ def test_every_input_moves_an_output():
         "prompt_start_s",
         "host_sequence_s",
         "layouts_sharded",
+        "pipelined",
         "redundant_experts",
         "two_batches",
         "two_batch_overlap",
