@@ -17,7 +17,9 @@ OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded"
 class ServingLayout(eqx.Module):
     """What few plans that serve have: experts held twice, batches in two halves, keys and values of a head on several ranks."""
 
-    redundant_experts: Scalar = switch("copies of experts that an expert parallel group holds beyond one of each")
+    expert_slots: Scalar = switch(
+        "experts that a rank of an expert parallel group holds, copies counted; more than E / ep"
+    )
     two_batches: Scalar = switch(
         "1: a batch passes in two halves, exchanges with experts of one beside the work of the other"
     )
@@ -101,12 +103,12 @@ class Disaggregated(eqx.Module):
         return {"": self.decode, "prefill_": self.prefill}
 
 
-def laid_out_as(plan: Plan, other: Plan) -> Plan:
-    """A plan with a layout, a plain one, where the other one has any: both are of one form then."""
+def laid_out_as(plan: Plan, other: Plan, experts: Scalar) -> Plan:
+    """A plan with a layout, a plain one for so many `experts`, where the other one has any: both are of one form then."""
     if plan.layout is not None or other.layout is None:
         return plan
     zero = numpy_or_jax(plan.tp).zeros_like(plan.tp)
-    plain = ServingLayout(redundant_experts=zero, two_batches=zero, cache_split=zero + 1.0)
+    plain = ServingLayout(expert_slots=experts / plan.ep, two_batches=zero, cache_split=zero + 1.0)
     return replace(plan, layout=plain)
 
 

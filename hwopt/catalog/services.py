@@ -49,7 +49,7 @@ LENGTH_SCV = 1.0
 ROUTINGS = {"random": 0.0, "least-loaded": 1.0}
 """How requests find a replica -> whether they go to the one with the fewest."""
 
-_INTEGERS = ("tp", "pp", "dp", "ep", "expert_tp", "batch", "cache_split")
+_INTEGERS = ("tp", "pp", "dp", "ep", "expert_tp", "batch", "expert_slots", "cache_split")
 _FIELDS = (*_INTEGERS, "redundant_experts", "two_batches", "sequence_parallel", "weights_gathered")
 _ALIASES = {
     "etp": "expert_tp", "micro_batch": "batch", "mbs": "batch", "mb": "batch", "b": "batch", "sp": "sequence_parallel",
@@ -203,7 +203,8 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
     replica of p stages holds p such batches; `sequence_parallel`: norms and residuals over tp (default no);
     `weights_gathered`: spread over replicas and gathered layer by layer, for large batches of prompts (default no).
     Attention is data-parallel where experts are spread over more chips than tp. `redundant_experts` (default 0): copies that
-    each set of ep ranks holds beyond one of each expert, so that ep divides both together; `two_batches`: a batch passes in two
+    each set of ep ranks holds beyond one of each expert, so that ep divides both together, or `expert_slots` of each rank;
+    `two_batches`: a batch passes in two
     halves, exchanges with experts of one beside the work of the other (default no); `cache_split` (default 1): ranks that would
     hold the same keys and values, and hold a part of the tokens each.
     Values may be text.
@@ -223,7 +224,7 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
     layers = round(float(model.layers))
     if pp > layers + 2:
         raise UserError(f"plan: pp={pp} exceeds the {layers} layers, embedding and head")
-    redundant = _redundant(model, ep, settings.get("redundant_experts"))
+    redundant = _redundant(model, ep, settings.get("redundant_experts"), degrees.get("expert_slots"))
     check_experts(model, ep, expert_tp, tp * dp, "tp x dp", redundant)
     layout = _layout(model, tp, ep, redundant, degrees, settings.get("two_batches"))
     fullest, last = stage_layers(layers, pp, 1)
@@ -236,10 +237,18 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
     return plan_leaves({name: leaf(value) for name, value in values.items()} | layout)
 
 
-def _redundant(model: Transformer, ep: int, value: object) -> int:
+def _redundant(model: Transformer, ep: int, value: object, slots: int | None) -> int:
     """Redundant experts. **Raises:** `UserError` where there are none to hold twice, or more than two further copies of each."""
     count = 0 if value is None else integer("redundant_experts", value, least=0)
     experts = round(float(model.experts))
+    if slots is not None:
+        if slots * ep < experts or not experts:
+            raise UserError(f"plan: expert_slots={slots} on ep={ep} ranks hold {slots * ep} of the {experts} experts")
+        if value is not None and count != slots * ep - experts:
+            raise UserError(
+                f"plan: expert_slots={slots} on ep={ep} ranks are {slots * ep - experts} redundant experts, not {count}"
+            )
+        count = slots * ep - experts
     if count and not experts:
         raise UserError(f"plan: redundant_experts={count}, but the model is dense: it has no experts")
     if count and ep == 1:
@@ -271,4 +280,5 @@ def _layout(
         )
     if not redundant and not two and split == 1:
         return {}
-    return {"layout": ServingLayout(leaf(float(redundant)), leaf(two), leaf(float(split)))}
+    slots = (round(float(model.experts)) + redundant) / ep
+    return {"layout": ServingLayout(leaf(slots), leaf(two), leaf(float(split)))}

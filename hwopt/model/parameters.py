@@ -89,8 +89,8 @@ def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
 
 
 def expert_copies(shape: Transformer, plan: Plan) -> Scalar:
-    """Experts that an expert parallel group holds, copies counted: `E + R`."""
-    return shape.experts if plan.layout is None else shape.experts + plan.layout.redundant_experts
+    """Experts that an expert parallel group holds, copies counted: E, or e ranks with as many slots each."""
+    return shape.experts if plan.layout is None else plan.ep * plan.layout.expert_slots
 
 
 def expert_replicas(plan: Plan) -> Scalar:

@@ -93,7 +93,7 @@ def expert_rank_tokens(flow: Flow, plan: Plan) -> Scalar:
 
 
 def imbalance(flow: Flow, plan: Plan) -> Scalar:
-    """Tokens of the busiest expert rank over the mean: I, and `1 + (I - 1) / (1 + R / e)` with R copies among e ranks.
+    """Tokens of the busiest expert rank over the mean: I, and `1 + (I - 1) / (1 + s - E / e)` where each of e ranks has s slots.
 
     What makes a rank the busiest are its experts that are asked for most; a further copy a rank takes half of the worst one's
     tokens elsewhere. An assumption, on the safe side: copied and placed greedily by a popularity that is known, one copy a rank
@@ -101,7 +101,8 @@ def imbalance(flow: Flow, plan: Plan) -> Scalar:
     """
     if plan.layout is None:
         return flow.routing_imbalance
-    return 1.0 + (flow.routing_imbalance - 1.0) / (1.0 + plan.layout.redundant_experts / plan.ep)
+    copies = 1.0 + plan.layout.expert_slots - flow.model.experts / plan.ep
+    return 1.0 + (flow.routing_imbalance - 1.0) / copies
 
 
 def routed_tokens(flow: Flow, plan: Plan) -> Scalar:

@@ -73,10 +73,8 @@ def laid_out(rows: Mapping[str, np.ndarray], experts: int) -> dict[str, Any]:
     ones = np.ones(len(rows["tp"]))
     column = lambda name: np.asarray(rows.get(name, ones), np.float64)
     ep = column("ep")
-    copies = (np.ceil(experts / ep) + column("slots") - 1.0) * ep - experts if "slots" in rows else 0.0 * ones
-    layout = ServingLayout(
-        redundant_experts=copies, two_batches=column("halves") - 1.0, cache_split=column("cache_split")
-    )
+    slots = np.ceil(experts / ep) + column("slots") - 1.0 if "slots" in rows else experts / ep
+    layout = ServingLayout(expert_slots=slots, two_batches=column("halves") - 1.0, cache_split=column("cache_split"))
     return {"layout": layout}
 
 

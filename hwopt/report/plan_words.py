@@ -15,8 +15,8 @@ _OF_SERVING = {"tp": "tp", "pp": "pp", "dp": "dp", "ep": "ep", "expert_tp": "exp
 _LAYOUTS = {"sequence_parallel": "sequence_parallel", "weights_gathered": "weights_sharded"}
 """The same of layouts, said where a plan has them."""
 
-_PLAIN = {"redundant_experts": 0, "cache_split": 1}
-"""Numbers of a layout, and what a plain plan has, which is not said."""
+_COUNTS = ("expert_slots", "cache_split")
+"""Numbers of a layout: the first said where experts are spread, the other where it is not 1."""
 
 
 @singledispatch
@@ -67,8 +67,8 @@ def _(report: TrainServeReport, plan: Any) -> dict[str, Any]:
 def _serving_document(plan: Plan) -> dict[str, Any]:
     layouts = {name: "yes" for name, field in _LAYOUTS.items() if float(getattr(plan, field))}
     if plan.layout is not None:
-        counts = integral({name: getattr(plan.layout, name) for name in _PLAIN})
-        layouts |= {name: value for name, value in counts.items() if value != _PLAIN[name]}
+        said = (float(plan.ep) > 1.0, float(plan.layout.cache_split) > 1.0)
+        layouts |= integral({name: getattr(plan.layout, name) for name, so in zip(_COUNTS, said, strict=True) if so})
         layouts |= {"two_batches": "yes"} if float(plan.layout.two_batches) else {}
     return integral({name: getattr(plan, field) for name, field in _OF_SERVING.items()}) | layouts
 
@@ -106,5 +106,5 @@ def _(report: TrainServeReport, plan: Any) -> list[tuple[str, str]]:
 
 def _serving_words(values: dict[str, Any]) -> str:
     shown = ["tp", "pp", "dp", *(["ep", "expert_tp"] if values["ep"] != 1 else []), "batch"]
-    shown += [name for name in (*_LAYOUTS, *_PLAIN, "two_batches") if name in values]
+    shown += [name for name in (*_LAYOUTS, *_COUNTS, "two_batches") if name in values]
     return ", ".join(f"{name}={values[name]}" for name in shown)

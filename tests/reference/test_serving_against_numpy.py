@@ -99,7 +99,7 @@ def laid_out(plan, w, rng):
         [0.0, 0.5, 1.0], CASES
     )
     two = (some(0.5) & (plan.ep > 1)).astype(float)
-    layout = ServingLayout(redundant_experts=copies, two_batches=two, cache_split=ranks)
+    layout = ServingLayout(expert_slots=(w.experts + copies) / plan.ep, two_batches=two, cache_split=ranks)
     return dataclasses.replace(plan, layout=layout)
 
 
@@ -112,7 +112,11 @@ def test_equals_the_reference_with_layouts(mode):
     plan = type(plan)(prefill=plan.prefill, decode=own) if mode == "disaggregated" else own
     cases = service, cluster, plan
     assert_same(mapped(cases), reference(cases))
-    for some in (own.layout.redundant_experts > 0, own.layout.two_batches > 0, own.layout.cache_split > 1):
+    for some in (
+        own.layout.expert_slots * own.ep > 1.01 * service.model.experts,
+        own.layout.two_batches > 0,
+        own.layout.cache_split > 1,
+    ):
         assert some.sum() >= CASES // 20
 
 

@@ -49,15 +49,17 @@ class PassTime(NamedTuple):
 def active_experts(flow: work.Flow, plan: Plan) -> tuple[Scalar, Scalar]:
     """Experts of a chip that a pass meets, and the token copies of each: `E_l (1 - (1 - k/E)^T)`; at least one.
 
-    T tokens of the expert-parallel group choose k of E experts each, at random (of an expert held twice either copy). Few
-    tokens meet few experts, and weights of the others are not read; some chip of the group meets one. Saturates, so not
-    log-log convex in the batch.
+    T tokens of the expert-parallel group choose k of E experts each, at random. Few tokens meet few experts, and weights of
+    the others are not read; some chip of the group meets one. Copies of an expert share its tokens. Saturates, so not log-log
+    convex in the batch.
     """
     w = flow.model
     has = w.experts > 0
-    experts = jnp.where(has, expert_copies(w, plan), 1.0)
-    local = experts / plan.ep
+    experts = jnp.where(has, w.experts, 1.0)
+    local = jnp.where(has, expert_copies(w, plan), 1.0) / plan.ep
     tokens = flow.tokens * (plan.ep * plan.expert_tp / plan.tp)
+    if plan.layout is not None:
+        tokens = tokens * jnp.where(has, w.experts / expert_copies(w, plan), 1.0)
     chosen = jnp.where(has & (w.experts_per_token < experts), w.experts_per_token / experts, 0.5)
     met = local * (1.0 - jnp.exp(tokens * jnp.log1p(-chosen)))
     met = jnp.where(w.experts_per_token < experts, hard_maximum(met, jnp.ones_like(met)), local)

@@ -106,7 +106,10 @@ def _passes(service: Service, plan: Any) -> tuple[tuple[Plan, ...], tuple[Batch,
     """
     zero, one = jnp.zeros_like(service.output_tokens), jnp.ones_like(service.output_tokens)
     if plan.disaggregated:
-        decode, prefill = laid_out_as(plan.decode, plan.prefill), laid_out_as(plan.prefill, plan.decode)
+        decode, prefill = (
+            laid_out_as(one, other, service.model.experts)
+            for one, other in ((plan.decode, plan.prefill), (plan.prefill, plan.decode))
+        )
         decoding, prompts = _batch(service, decode.micro_batch, zero), _batch(service, zero, prefill.micro_batch)
         return (decode, prefill, undivided(decode, one)), (decoding, prompts, _batch(service, one, zero))
     b, both = plan.micro_batch, service.decodes

@@ -86,8 +86,9 @@ def experts_met(service, plan, batch: Batch) -> tuple[float, float]:
     w = service.model
     held = held_experts(w, plan)
     here, choosing = held / plan.ep, batch.rows() / plan.tp * plan.ep * plan.expert_tp
-    missed = (1.0 - w.experts_per_token / held) ** choosing  # an expert's copy, by everybody
-    met = here if w.experts_per_token == held else max(here * (1.0 - missed), 1.0)
+    each = choosing * w.experts / held  # of those who look for an expert, who look at one of its copies
+    missed = (1.0 - w.experts_per_token / w.experts) ** each
+    met = here if w.experts_per_token == w.experts else max(here * (1.0 - missed), 1.0)
     comers = choosing / plan.ep * w.experts_per_token * busiest(service, plan)
     return met, comers / met
 

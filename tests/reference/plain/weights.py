@@ -36,7 +36,7 @@ def parameters(w, per_token: bool) -> float:
 
 def held_experts(w, plan) -> float:
     """Experts of an expert parallel group, those held twice counted twice."""
-    return w.experts + (plan.layout.redundant_experts if plan.layout else 0.0)
+    return plan.layout.expert_slots * plan.ep if plan.layout else w.experts
 
 
 def layer_weights(w, plan, moe: bool) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from hwopt.errors import UserError
 from hwopt.model.serving.exchanges import LOG_WEIGHT_BYTES, split_s
 from hwopt.model.serving.steady_state import steady_pass
 from hwopt.model.work import Flow, imbalance
+from hwopt.report.plan_words import plan_document
 from tests.in_numpy import once
 
 SERVICE = catalog.service("deepseek-v3", mode="decode", precision="fp8", input_tokens=4096, output_tokens=1024)
@@ -30,6 +31,16 @@ def report(chips=32, cluster=CLUSTER, service=SERVICE, **settings):
 
 def test_plain_plans_have_no_layout():
     assert plan(tp=1, ep=32, batch=8, redundant_experts=0, two_batches="no", cache_split=1).layout is None
+
+
+def test_slots_and_copies_say_the_same():
+    """Nine experts a rank on 32 ranks: 32 redundant ones; words of answers are words of plans."""
+    one, other = plan(tp=1, ep=32, batch=8, redundant_experts=32), plan(tp=1, ep=32, batch=8, expert_slots=9)
+    assert float(one.layout.expert_slots) == float(other.layout.expert_slots) == 9.0
+    asked = {"tp": 4, "ep": 32, "batch": 8, "expert_slots": 9, "cache_split": 2, "two_batches": "yes"}
+    said = plan_document(report(**asked), plan(**asked))
+    assert {name: said[name] for name in asked} == asked
+    assert plan(**said).layout.expert_slots == 9.0
 
 
 def test_redundant_experts_take_memory_as_their_weights():
@@ -147,6 +158,8 @@ def test_long_contexts_want_split_keys_and_values():
         ({"ep": 1, "redundant_experts": 8}, "ep > 1"),
         ({"ep": 32, "redundant_experts": 1024}, "two further copies"),
         ({"ep": 32, "redundant_experts": -1}, "at least 0"),
+        ({"ep": 32, "expert_slots": 7}, "hold 224 of the 256 experts"),
+        ({"ep": 32, "expert_slots": 9, "redundant_experts": 16}, "32 redundant experts, not 16"),
         ({"ep": 32, "redundant_experts": 1.5}, "integer"),
         ({"ep": 32, "redundant_experts": 8}, "256 experts and 8 redundant ones"),
         ({"ep": 1, "batch": 4, "two_batches": "yes"}, "ep=1 has none"),

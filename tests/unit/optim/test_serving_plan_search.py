@@ -101,7 +101,9 @@ def test_layouts_are_found_as_by_a_plain_loop():
         each for each in laid_out(workload, 6, (1, 2, 4, 6, 12)) if round(float(each.dp * each.micro_batch)) == batch
     ]
     shaped = next(each for each in found if each.layout is not None)
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(laid_out_as(each, shaped) for each in found))
+    stacked = jax.tree.map(
+        lambda *leaves: np.stack(leaves), *(laid_out_as(each, shaped, workload.model.experts) for each in found)
+    )
     mapped = in_numpy(hwopt.estimate)(one_row(workload), one_row(machine), stacked)
     values = mapped.time_per_output_token_s[mapped.feasible > 0]
     assert len(values) > 40
