@@ -103,10 +103,12 @@ def splits(shape: Transformer, plan: Plan, copies: Scalar | float = 1.0) -> dict
 
     **Arguments:** `copies` that there must be of each expert.
     """
-    experts = jnp.where(shape.experts > 0, expert_copies(shape, plan), 1.0)
+    experts, ranks = jnp.where(shape.experts > 0, expert_copies(shape, plan), 1.0), plan.ep
+    if plan.layout is not None:  # slots hold all experts
+        ranks = hard_maximum(ranks, shape.experts)
     return {
         "stages": (shape.layers + 2.0, plan.pp * plan.virtual_stages),  # embedding and head may fill one each
         "tensor_parallel": (shape.heads, plan.tp),
-        "experts": (experts, plan.ep),
+        "experts": (experts, ranks),
         "replicas": (expert_replicas(plan), copies),
     }

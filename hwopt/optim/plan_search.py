@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.design.metrics import Metric, metric_of
+from hwopt.design.serving_layouts import with_layouts
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import ServingReport, outputs
 from hwopt.optim import serving_plans, training_plans
 from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, pair_scope, roomiest_pair
 from hwopt.optim.plan_table import PlanSearch, PlanTable, candidates, in_blocks, reports, room, without_rounding
-from hwopt.optim.serving_layouts import with_layouts
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 

@@ -1,15 +1,11 @@
 """Layouts of plans that serve which few software stacks have: their integers, and what these make of a plan."""
 
 from collections.abc import Collection, Mapping
-from functools import reduce
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
-from hwopt.errors import UserError, suggest
-from hwopt.hardware.cluster import Cluster
+from hwopt.design.serving_layouts import LAYOUTS
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relations import Divides, Relation, When, at_least, at_most
 from hwopt.integers.system import Integer, integer
@@ -18,20 +14,8 @@ from hwopt.stack import Stack
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import cache_copies, tensor_degrees
 
-LAYOUTS = ("redundant_experts", "two_batches", "cache_split")
-"""Switches of a stack that open them to the search."""
-
 _MOST_COPIES = 2.0
 """Chips that share a set of experts, over the experts (the search's own limit: beyond, whole sets again)."""
-
-
-def with_layouts(cluster: Cluster, names: Collection[str]) -> Cluster:
-    """A cluster whose software has these layouts and no others. **Raises:** `UserError` for an unknown name."""
-    for name in names:
-        if name not in LAYOUTS:
-            raise UserError(f"'{name}' is no layout of plans that serve: {suggest(name, LAYOUTS)}")
-    put = lambda c, name: eqx.tree_at(lambda x: getattr(x.stack, name), c, jnp.asarray(float(name in names)))
-    return reduce(put, LAYOUTS, cluster)
 
 
 def layout_integers(service: Service, stack: Stack, chips: int) -> tuple[tuple[Integer, ...], list[Relation]]:

@@ -24,7 +24,7 @@ def plan_margins(service, cluster, plan, used: float) -> dict[str, float]:
         "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(used),
         "stages": math.log((w.layers + 2.0) / plan.pp),
         "tensor_parallel": math.log(w.heads) - math.log(plan.tp),
-        "experts": math.log(max(held_experts(w, plan), 1.0) / plan.ep),
+        "experts": math.log(max(held_experts(w, plan), 1.0) / max(plan.ep, w.experts if plan.layout else 1.0)),
         "replicas": math.log(expert_replicas(plan)),
     }
 

@@ -35,6 +35,11 @@ TINY = {
         ServeCost(workload="mixtral-8x7b", requests_per_s=50.0),
         {"tp": (1, 4), "ep": (1, 8), "pp": (1, 1), "batch": (30, 33), "replicas": (4, 16)},
     ),
+    "layouts": (
+        ServeCost(workload="deepseek-v2-lite", layouts="redundant_experts+two_batches+cache_split", requests_per_s=50.0),
+        {"tp": (1, 2), "ep": (2, 12), "expert_slots": (5, 32), "cache_split": (1, 2), "pp": (1, 1), "batch": (40, 42),
+         "replicas": (5, 9)},
+    ),
     "disaggregated": (
         ServeCost(split="disaggregated", requests_per_s=50.0),
         {"tp": (2, 4), "pp": (1, 1), "batch": (90, 92), "replicas": (5, 7), "prefill_tp": (1, 2), "prefill_pp": (1, 1),
