@@ -35,7 +35,7 @@ from hwopt.plan import stage_layers
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import tensor_degrees
+from hwopt.workload.transformer import cache_copies, tensor_degrees
 
 AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
 
@@ -280,12 +280,10 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             if float(groups[group].layout.two_batches):  # exchanges there are, and two halves
                 relations += [at_least((g + name,), 2.0) for name in ("ep", "batch")]
         if ranges.frees(group + "cache_split"):
-            shared = (
-                1
-                if float(ranges.template.workload.model.kv_rank) > 0.0
-                else count_of(ranges.template.workload.model.kv_heads)
-            )
-            coordinates.append(integer(g + "cache_split", of(group + "cache_split")))
+            model = ranges.template.workload.model
+            shared = 1 if float(model.kv_rank) > 0.0 else count_of(model.kv_heads)
+            ranks = sorted({d for t in _tensor_degrees(ranges, group) for d in divisors(cache_copies(model, t))})
+            coordinates.append(integer(g + "cache_split", of(group + "cache_split"), among=ranks))
             relations.append(When(g + "cache_split", 2, Divides((g + "cache_split",), (g + "tp",), constant=shared)))
     if not p:  # the domain, racks and chips of two machines are those of the one that trains
         domain = of("scale_up_domain")
