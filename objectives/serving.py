@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from hwopt import catalog
+from hwopt.catalog.load import leaf
 from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Problem
@@ -122,8 +121,8 @@ class ServingQuestion(MachineQuestion):
         """A plan of one chip with a layout, where the question has any that matters to its group of chips."""
         if not (names := self._names(experts, group)):
             return plan
-        two = np.float64("two_batches" in names)
-        return replace(plan, layout=ServingLayout(np.float64(max(experts, 1.0)), two, np.float64(1.0)))
+        values = {"expert_slots": max(experts, 1.0), "two_batches": float("two_batches" in names), "cache_split": 1.0}
+        return replace(plan, layout=ServingLayout(**{name: leaf(value) for name, value in values.items()}))
 
     @property
     def _software(self) -> str:

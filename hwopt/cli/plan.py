@@ -78,7 +78,7 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
         {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
         limits={metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None},
         disaggregate=options.disaggregate,
-        layouts=None if options.layouts is None else [each for each in options.layouts if each != "none"],
+        layouts=[] if options.layouts == ["none"] else options.layouts,
         batch=options.batch,
     )
     return work, search

@@ -58,8 +58,12 @@ def laid_out(rows: Mapping[str, np.ndarray], experts: int) -> dict[str, Any]:
     column = lambda name: np.asarray(rows.get(name, ones), np.float64)
     ep = column("ep")
     slots = np.ceil(experts / ep) + column("slots") - 1.0 if "slots" in rows else experts / ep
-    layout = ServingLayout(expert_slots=slots, two_batches=column("halves") - 1.0, cache_split=column("cache_split"))
-    return {"layout": layout}
+    leaves: dict[str, Any] = {
+        "expert_slots": slots,
+        "two_batches": column("halves") - 1.0,
+        "cache_split": column("cache_split"),
+    }
+    return {"layout": ServingLayout(**leaves)}
 
 
 def layout_words(names: Collection[str]) -> list[str]:

@@ -112,7 +112,7 @@ def serving_plans(service: Service, cluster: Cluster, chips: int | None = None, 
     rows = enumerated(serving_plan_system(service, cluster, total, batch), MOST_PLANS, too_many)
     if not len(rows["tp"]):
         raise UserError(
-            f"no plan serves {batch:,} sequences at a time on {total:,} chips: they divide neither memory nor chips"
+            f"no plan serves {batch:,} sequences at a time on {total:,} chips: no replicas x stages x batch is that number and fits"
         )
     norms, experts = float(cluster.stack.layouts_sharded), count_of(service.model.experts)
     keys = itemgetter(*_DEGREES, *(["cache_split"] if "cache_split" in rows else []))
