@@ -19,6 +19,7 @@ from hwopt.model.report import ServingReport, outputs
 from hwopt.optim import serving_plans, training_plans
 from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, pair_scope, roomiest_pair
 from hwopt.optim.plan_table import PlanSearch, PlanTable, candidates, in_blocks, reports, room, without_rounding
+from hwopt.optim.serving_layouts import without_plain
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
@@ -164,7 +165,11 @@ class _Ranking:
             closest = int(fitting[np.lexsort((value, without_rounding(worst), fits <= 0))[0]])
         wanted = min(1 + alternatives, self.plans.block)
         shown = self.plans.distinct(order, wanted) if len(order) else np.asarray([closest])
-        best, *others = candidates(self.goal, self.plans, shown, self.workload, self.cluster)
+        found = candidates(self.goal, self.plans, shown, self.workload, self.cluster)
+        if isinstance(self.workload, Service):
+            experts = float(self.workload.model.experts)
+            found = [each._replace(plan=without_plain(each.plan, experts)) for each in found]
+        best, *others = found
         bound = best.objective if len(within) else None
         over = {name: float(getattr(best.report, name)) / limit - 1.0 for name, limit in self.limits.items()}
         missed = {name: each for name, each in over.items() if each > _SAME - 1.0 and bool(best.report.feasible)}

@@ -1,6 +1,7 @@
 """Layouts of plans that serve which few software stacks have: their integers, and what these make of a plan."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hwopt.design.serving_layouts import LAYOUTS
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relations import Divides, Relation, When, at_least, at_most
 from hwopt.integers.system import Integer, integer
-from hwopt.plan import ServingLayout
+from hwopt.plan import Disaggregated, ServingLayout
 from hwopt.stack import Stack
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import cache_copies, tensor_degrees
@@ -64,6 +65,17 @@ def laid_out(rows: Mapping[str, np.ndarray], experts: int) -> dict[str, Any]:
         "cache_split": column("cache_split"),
     }
     return {"layout": ServingLayout(**leaves)}
+
+
+def without_plain(plan: Any, experts: float) -> Any:
+    """A plan of one group or two, without a layout that says nothing: each expert once, whole batches, keys and values whole."""
+    if isinstance(plan, Disaggregated):
+        return Disaggregated(*(without_plain(each, experts) for each in (plan.prefill, plan.decode)))
+    layout = plan.layout
+    if layout is None or float(layout.two_batches) or float(layout.cache_split) != 1.0:
+        return plan
+    spread = experts > 0.0 and round(float(layout.expert_slots) * float(plan.ep)) != round(experts)
+    return plan if spread else replace(plan, layout=None)
 
 
 def layout_words(names: Collection[str]) -> list[str]:
