@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,20 @@ from hwopt.types import Scalar, numpy_or_jax
 
 OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
 """Shares of a training plan that may wait in the memory pool."""
+
+
+class ServingLayout(eqx.Module):
+    """What few plans that serve have: experts held twice, batches in two halves, keys and values of a head on several ranks."""
+
+    expert_slots: Scalar = switch(
+        "experts that a rank of an expert parallel group holds, copies counted; more than E / ep"
+    )
+    two_batches: Scalar = switch(
+        "1: a batch passes in two halves, exchanges with experts of one beside the work of the other"
+    )
+    cache_split: Scalar = switch(
+        "tensor parallel ranks that hold keys and values of a head together, by token (decode context parallelism)"
+    )
 
 
 class Plan(eqx.Module):
@@ -48,6 +63,7 @@ class Plan(eqx.Module):
     optimizer_offloaded: Scalar = switch("share of master weights and moments held, and updated, in the pool")
     activations_offloaded: Scalar = switch("share of the kept activations that wait in the pool")
     local_steps: Scalar = switch("steps between exchanges of several sites; 1: synchronous")
+    layout: ServingLayout | None = None  # of a service that has any of it
 
     @property
     def disaggregated(self) -> bool:
@@ -85,6 +101,22 @@ class Disaggregated(eqx.Module):
     def groups(self) -> dict[str, Plan]:
         """The plan of each group of chips, by what stands before its variables' names."""
         return {"": self.decode, "prefill_": self.prefill}
+
+
+def laid_out_as(plan: Plan, other: Plan, experts: Scalar) -> Plan:
+    """A plan with a layout, a plain one for so many `experts`, where the other one has any: both are of one form then."""
+    if plan.layout is not None or other.layout is None:
+        return plan
+    zero = numpy_or_jax(plan.tp).zeros_like(plan.tp)
+    plain = ServingLayout(expert_slots=experts / plan.ep, two_batches=zero, cache_split=zero + 1.0)
+    return replace(plan, layout=plain)
+
+
+def undivided(plan: Plan, share: Scalar) -> Plan:
+    """A plan whose batches do not pass in halves, a `share` of them (0 or 1)."""
+    if plan.layout is None:
+        return plan
+    return replace(plan, layout=replace(plan.layout, two_batches=(1.0 - share) * plan.layout.two_batches))
 
 
 class TrainServePlan(eqx.Module):

@@ -70,6 +70,10 @@ class Stack(eqx.Module):
     tp_overlap: Scalar = ratio("share of the work that can hide tensor parallelism")
     cp_overlap: Scalar = ratio("the same of context parallelism")
     ep_overlap: Scalar = ratio("the same of expert parallelism")
+    two_batch_overlap: Scalar = ratio(
+        "the same where a batch that is served passes in two halves",
+        default=0.9,
+    )
     pp_overlap: Scalar = ratio("the same of sends between stages")
     dp_overlap: Scalar = ratio("the same of data parallelism")
     communication_slowdown: Scalar = ratio(
@@ -85,6 +89,14 @@ class Stack(eqx.Module):
     layouts_sharded: Scalar = switch(
         "1: plans that serve may spread norms over tensor parallel ranks, and weights over replicas of prompts",
         default=0.0,
+    )
+    pipelined: Scalar = switch("1: plans that serve may have several stages, 0: one", default=1.0)
+    redundant_experts: Scalar = switch(
+        "1: plans that serve may hold experts twice, so that any number of chips shares them", default=0.0
+    )
+    two_batches: Scalar = switch("1: plans that serve may pass a batch in two halves", default=0.0)
+    cache_split: Scalar = switch(
+        "1: plans that generate answers may split keys and values of a head by token over ranks", default=0.0
     )
     attention_start_s: Scalar = quantity(
         "s", "in which attention of sequences starts, splits the cache and adds up its parts, a layer", default=0.0

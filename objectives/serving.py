@@ -1,17 +1,20 @@
 """What all questions about serving share: the requests, their limits, the default space."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hwopt import catalog
+from hwopt.catalog.load import leaf
 from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Problem
+from hwopt.design.serving_layouts import LAYOUTS, with_layouts
 from hwopt.design.variables import KNOWN, Variable, variable
-from hwopt.errors import UserError
-from hwopt.plan import Disaggregated, Plan
+from hwopt.errors import UserError, suggest
+from hwopt.plan import Disaggregated, Plan, ServingLayout
 from hwopt.workload.service import Service
+from hwopt.workload.transformer import cache_copies, tensor_degrees
 from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
 
 _BUDGETS = {
@@ -38,6 +41,7 @@ _CHOICES = CHOICES | {
     "cached_fraction": "share of prompts whose keys and values are kept",
     "split": "colocated: prompts beside answers; disaggregated: prompts on chips of their own",
     "load": "share of the time of chips for prompts alone that arrivals fill",
+    "layouts": "what plans have besides: redundant_experts, two_batches, cache_split, joined by +, or none",
     "drafted_tokens": "guessed a step by a draft model, 0: none",
     "acceptance": "chance that a guess is accepted",
     "requests_per_s": "that arrive, and pay for the machine; 0: as many as it answers",
@@ -71,6 +75,7 @@ class ServingQuestion(MachineQuestion):
     cached_fraction: float = 0.0
     split: str = "colocated"
     load: float = 0.7
+    layouts: str = "none"
     drafted_tokens: float = 0.0
     acceptance: float = 0.8
     requests_per_s: float = 0.0
@@ -97,8 +102,27 @@ class ServingQuestion(MachineQuestion):
         super().__post_init__()
         if self.split not in _SPLITS:
             raise UserError(f"split = {self.split!r}: write colocated or disaggregated")
+        for name in self._layouts:
+            if name not in LAYOUTS:
+                raise UserError(f"layouts = {self.layouts!r}: {suggest(name, ('none', *LAYOUTS))}")
         if self.requests_per_s < 0.0:
             raise UserError(f"requests_per_s = {self.requests_per_s:g} must not be negative")
+
+    @property
+    def _layouts(self) -> list[str]:
+        return [] if self.layouts == "none" else [each.strip() for each in self.layouts.split("+")]
+
+    def _names(self, experts: float, group: str) -> set[str]:
+        """The layouts that matter to a group of chips."""
+        names = {*self._layouts} - ({"cache_split"} if group else set())
+        return names - (set() if experts > 1 else {"redundant_experts", "two_batches"})
+
+    def _laid_out(self, plan: Plan, experts: float, group: str = "") -> Plan:
+        """A plan of one chip with a layout, where the question has any that matters to its group of chips."""
+        if not (names := self._names(experts, group)):
+            return plan
+        values = {"expert_slots": max(experts, 1.0), "two_batches": float("two_batches" in names), "cache_split": 1.0}
+        return replace(plan, layout=ServingLayout(**{name: leaf(value) for name, value in values.items()}))
 
     @property
     def _software(self) -> str:
@@ -118,14 +142,24 @@ class ServingQuestion(MachineQuestion):
         experts = float(service.model.experts)
         degrees = ("ep", "prefill_ep")[: 1 + own] if experts > 1 else ()
         hardware = self._hardware(template, continuous)
-        return (*hardware, *(KNOWN[name] for name in names), *(variable(name, 1.0, experts) for name in degrees))
+        more = []
+        most = experts
+        if self._layouts and experts > 1:
+            most *= 2.0 if "redundant_experts" in self._layouts else 1.0
+            slots = [f"{name}expert_slots" for name in ("", "prefill_")[: 1 + own] if self._names(experts, name)]
+            more += [variable(name, 1.0, experts) for name in slots]
+        if "cache_split" in self._layouts:
+            copies = max(cache_copies(service.model, each) for each in tensor_degrees(service.model))
+            more.append(variable("cache_split", 1.0, min(64.0, max(copies, 1))))
+        return (*hardware, *(KNOWN[name] for name in names), *(variable(name, 1.0, most) for name in degrees), *more)
 
     def _stated(self, continuous: bool) -> Problem:
         service, budgets = self._service(), self._budgets()
-        cluster = self._machine(continuous)
-        plan: Plan | Disaggregated = catalog.serving_plan(service, 1)
+        cluster = with_layouts(self._machine(continuous), self._layouts)
+        one, experts = catalog.serving_plan(service, 1), float(service.model.experts)
+        plan: Plan | Disaggregated = self._laid_out(one, experts)
         if _SPLITS[self.split]:
-            plan = Disaggregated(plan, plan)
+            plan = Disaggregated(self._laid_out(one, experts, "prefill_"), plan)
         template = Design(service, cluster, plan, self._project())
         answers = f"{self.input_tokens:,.0f} tokens in, {self.output_tokens:,.0f} out"
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""

@@ -445,6 +445,7 @@ def _stack(draw: _Draw) -> Stack:
         ep_overlap=overlap(),
         pp_overlap=overlap(),
         dp_overlap=overlap(),
+        two_batch_overlap=np.resize([0.9, 0.6, 1.0], draw.n),
         communication_slowdown=good(0.0, draw.uniform(0, 0.4)),
         collective_launch_s=good(0.0, draw.log(1e-6, 5e-5)),
         gradient_bytes=draw.choice(2, 4),
@@ -475,7 +476,11 @@ def _stack(draw: _Draw) -> Stack:
         attention_start_s=np.resize([0.0, 1e-5, 0.0], draw.n),
         prompt_start_s=np.resize([0.0, 0.0, 4e-5], draw.n),
         host_sequence_s=np.resize([0.0, 2e-5, 0.0, 0.0, 1e-4], draw.n),
-        layouts_sharded=np.zeros(draw.n),  # of the search alone
+        layouts_sharded=np.zeros(draw.n),  # of the search alone, as the next four
+        pipelined=np.ones(draw.n),
+        redundant_experts=np.zeros(draw.n),
+        two_batches=np.zeros(draw.n),
+        cache_split=np.zeros(draw.n),
         cache_rereads=np.resize([0.0, 0.0, 0.6, 0.0, 1.0, 0.0, 0.0], draw.n),
         logarithmic_passes=np.resize([0.0, 0.0, 1.0], draw.n),
     )

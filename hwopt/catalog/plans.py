@@ -123,7 +123,8 @@ _NOT_TRAINED = {"cp": 1.0, "virtual_stages": 1.0, "shard_groups": 1.0, "local_st
 def plan_leaves(values: Mapping[str, Any]) -> Plan:
     """A plan that serves, from its degrees and its batch; arrays of one shape."""
     ones = np.ones_like(values["tp"])
-    missing = {name: _NOT_TRAINED.get(name, 0.0) * ones for name in Plan.__dataclass_fields__ if name not in values}
+    numbers = (name for name in Plan.__dataclass_fields__ if name != "layout")
+    missing = {name: _NOT_TRAINED.get(name, 0.0) * ones for name in numbers if name not in values}
     return Plan(**{**missing, **values})
 
 
@@ -137,12 +138,12 @@ def _number(name: str, value: object) -> float:
     return number
 
 
-def integer(name: str, value: object) -> int:
-    """An integer of at least 1, from a number or text."""
+def integer(name: str, value: object, least: int = 1) -> int:
+    """An integer of at least 1, or another least, from a number or text."""
     number = _number(name, value)
-    if number != int(number) or number < 1:
+    if number != int(number) or number < least:
         whose = "" if name in ("chips", "sites") else "plan: "
-        raise UserError(f"{whose}{name}={value} must be an integer of at least 1")
+        raise UserError(f"{whose}{name}={value} must be an integer of at least {least}")
     return int(number)
 
 
@@ -236,17 +237,26 @@ def _check_stages(model: Transformer, pp: int, chunks: int) -> None:
         raise UserError(f"plan: virtual_stages={chunks} needs pp > 1: one stage has nothing to interleave")
 
 
-def check_experts(model: Transformer, ep: int, expert_tp: int, ranks: int, words: str) -> None:
-    """Refuses expert parallelism that divides neither the experts nor the `ranks` of a stage, which `words` name."""
+def check_experts(model: Transformer, ep: int, expert_tp: int, ranks: int, words: str, redundant: int = 0) -> None:
+    """Refuses expert parallelism that divides neither the experts, `redundant` ones too, nor the `ranks` of a stage, which `words`
+    name.
+    """
     experts = round(float(model.experts))
     if ep > 1 and not experts:
         raise UserError(f"plan: ep={ep}, but the model is dense: it has no experts")
-    if experts and experts % ep:
-        raise UserError(f"plan: ep={ep} does not divide the {experts} experts")
+    if experts and (experts + redundant) % ep:
+        what = f"{experts} experts and {redundant} redundant ones" if redundant else f"{experts} experts"
+        raise UserError(f"plan: ep={ep} does not divide the {what}{_as_redundant(experts, ep, words)}")
     if ranks % (ep * expert_tp):
         raise UserError(
             f"plan: ep x expert_tp = {ep} x {expert_tp} does not divide the {words} = {ranks} chips of a stage"
         )
+
+
+def _as_redundant(experts: int, ep: int, words: str) -> str:
+    """How a service may have that degree all the same; training has no redundant experts."""
+    fill = -experts % ep
+    return f"; redundant_experts={fill} would fill all ranks" if words == "tp x dp" and fill <= experts else ""
 
 
 def _check_sites(sites: int, split: int, dp: int, experts: int, local_steps: int) -> None:

@@ -1,6 +1,7 @@
 """Inference services: requests and formats around a model of the catalogue, and integer plans that serve it."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from hwopt.arguments import number_of
@@ -18,9 +19,10 @@ from hwopt.catalog.plans import (
 )
 from hwopt.catalog.workloads import transformer
 from hwopt.errors import UserError, suggest
-from hwopt.plan import Plan, stage_layers
+from hwopt.plan import Plan, ServingLayout, stage_layers
 from hwopt.types import PRECISION_BYTES, PRECISIONS
 from hwopt.workload.service import Service
+from hwopt.workload.transformer import Transformer, cache_copies
 
 MODES = {"serve": (1.0, 1.0), "prefill": (1.0, 0.0), "decode": (0.0, 1.0)}
 """Which phases a machine does: prompts, answers."""
@@ -47,10 +49,11 @@ LENGTH_SCV = 1.0
 ROUTINGS = {"random": 0.0, "least-loaded": 1.0}
 """How requests find a replica -> whether they go to the one with the fewest."""
 
-_INTEGERS = ("tp", "pp", "dp", "ep", "expert_tp", "batch")
-_FIELDS = (*_INTEGERS, "sequence_parallel", "weights_gathered")
+_INTEGERS = ("tp", "pp", "dp", "ep", "expert_tp", "batch", "expert_slots", "cache_split")
+_FIELDS = (*_INTEGERS, "redundant_experts", "two_batches", "sequence_parallel", "weights_gathered")
 _ALIASES = {
     "etp": "expert_tp", "micro_batch": "batch", "mbs": "batch", "mb": "batch", "b": "batch", "sp": "sequence_parallel",
+    "dcp": "cache_split", "tbo": "two_batches", "dbo": "two_batches", "redundant": "redundant_experts",
 }  # fmt: skip
 _WHOSE = " of a service"
 
@@ -199,7 +202,11 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
     expert parallelism, 1 with it); `batch`: sequences, or prompts of a prefill, in a pass of each replica (default 1); a
     replica of p stages holds p such batches; `sequence_parallel`: norms and residuals over tp (default no);
     `weights_gathered`: spread over replicas and gathered layer by layer, for large batches of prompts (default no).
-    Attention is data-parallel where experts are spread over more chips than tp.
+    Attention is data-parallel where experts are spread over more chips than tp. `redundant_experts` (default 0): copies that
+    each set of ep ranks holds beyond one of each expert, so that ep divides both together, or `expert_slots` of each rank;
+    `two_batches`: a batch passes in two
+    halves, exchanges with experts of one beside the work of the other (default no); `cache_split` (default 1): ranks that would
+    hold the same keys and values, and hold a part of the tokens each.
     Values may be text.
 
     **Raises:** `UserError` that names the field, where a value is no positive integer or does not divide.
@@ -217,7 +224,9 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
     layers = round(float(model.layers))
     if pp > layers + 2:
         raise UserError(f"plan: pp={pp} exceeds the {layers} layers, embedding and head")
-    check_experts(model, ep, expert_tp, tp * dp, "tp x dp")
+    redundant = _redundant(model, ep, settings.get("redundant_experts"), degrees.get("expert_slots"))
+    check_experts(model, ep, expert_tp, tp * dp, "tp x dp", redundant)
+    layout = _layout(model, tp, ep, redundant, degrees, settings.get("two_batches"))
     fullest, last = stage_layers(layers, pp, 1)
     values = {
         "tp": tp, "pp": pp, "dp": dp, "ep": ep, "expert_tp": expert_tp, "micro_batch": degrees.get("batch", 1),
@@ -225,4 +234,51 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
         "sequence_parallel": flag("sequence_parallel", settings.get("sequence_parallel"), default=False),
         "weights_sharded": flag("weights_gathered", settings.get("weights_gathered"), default=False),
     }  # fmt: skip
-    return plan_leaves({name: leaf(value) for name, value in values.items()})
+    return plan_leaves({name: leaf(value) for name, value in values.items()} | layout)
+
+
+def _redundant(model: Transformer, ep: int, value: object, slots: int | None) -> int:
+    """Redundant experts. **Raises:** `UserError` where there are none to hold twice, or more than two further copies of each."""
+    count = 0 if value is None else integer("redundant_experts", value, least=0)
+    experts = round(float(model.experts))
+    if slots is not None:
+        if slots * ep < experts or not experts:
+            raise UserError(f"plan: expert_slots={slots} on ep={ep} ranks hold {slots * ep} of the {experts} experts")
+        if value is not None and count != slots * ep - experts:
+            raise UserError(
+                f"plan: expert_slots={slots} on ep={ep} ranks are {slots * ep - experts} redundant experts, not {count}"
+            )
+        count = slots * ep - experts
+    if count and not experts:
+        raise UserError(f"plan: redundant_experts={count}, but the model is dense: it has no experts")
+    if count and ep == 1:
+        raise UserError(f"plan: redundant_experts={count} need ep > 1: one rank alone has nothing to balance")
+    if count > 2 * experts:
+        raise UserError(
+            f"plan: redundant_experts={count} are more than two further copies of each of the {experts} experts"
+        )
+    return count
+
+
+def _layout(
+    model: Transformer, tp: int, ep: int, redundant: int, degrees: Mapping[str, int], two_batches: object
+) -> dict[str, ServingLayout]:
+    """The layout of a plan that has one; none of a plain plan.
+
+    **Raises:** `UserError` for halves without experts elsewhere or of one sequence, and for ranks that share no keys and values.
+    """
+    two, split = flag("two_batches", two_batches, default=False), degrees.get("cache_split", 1)
+    if two and ep == 1:
+        raise UserError(
+            "plan: two_batches=yes hides exchanges with experts, and ep=1 has none: give ep, or leave it out"
+        )
+    if two and degrees.get("batch", 1) < 2:
+        raise UserError("plan: two_batches=yes needs batch=2 or more: one sequence has no halves")
+    if (copies := cache_copies(model, tp)) % split:
+        raise UserError(
+            f"plan: cache_split={split} does not divide the {copies} ranks of tp={tp} that hold the same keys and values"
+        )
+    if not redundant and not two and split == 1:
+        return {}
+    slots = (round(float(model.experts)) + redundant) / ep
+    return {"layout": ServingLayout(leaf(slots), leaf(two), leaf(float(split)))}

@@ -10,7 +10,8 @@ from hwopt.cli.output import show
 FLAGS = (
     *CLUSTER,
     Flag("--plan", "tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; of a service tp, pp, dp, ep, expert_tp, "
-         "batch; default: the fastest that fits, of a service the cheapest; disaggregated, that of decode", SETTINGS),
+         "batch, redundant_experts, two_batches, cache_split; default: the fastest that fits, of a service the cheapest; "
+         "disaggregated, that of decode", SETTINGS),
     Flag("--prefill-plan", "plan of the chips for prefill: tp=4,batch=1", SETTINGS, modes=DISAGGREGATED),
     Flag("--prefill-chips", "how many of the chips these are", INTEGER, modes=DISAGGREGATED),
 )  # fmt: skip

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, TRAINING
+from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, SERVICE, TRAINING
 from hwopt.cli.exports import ENGINES, EXPORT, LOOKED_AT, check_export, show_export
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
+from hwopt.cli.kinds import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.cli.output import show
 from hwopt.cli.question import CHOICES
 from hwopt.errors import UserError
@@ -29,6 +29,9 @@ FLAGS = (
       for level in ("p95", "p99")),
     replace(CHOICES, meaning="flags of the cluster, every combination of their values: chip=h100-sxm|b200,"
             "cooling=air|direct-liquid; * for all of the catalogue"),
+    Flag("--batch", "sequences, of prefill prompts, that the machine holds at a time (default: any)", INTEGER, modes=SERVICE),
+    Flag("--layouts", "what plans may have: redundant_experts,two_batches,cache_split, or none (default: what the software has)",
+         NAMES, modes=SERVICE),
     Flag("--disaggregate", "prefill and decode on separate groups of chips", SWITCH, False, modes=DISAGGREGATED),
     Flag("--splits", "prefill and decode together, and on every split of the chips, ranked: should they be apart?", SWITCH, False,
          modes=DISAGGREGATED),
@@ -97,6 +100,8 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
         {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
         limits=_limits(options),
         disaggregate=options.disaggregate,
+        layouts=[] if options.layouts == ["none"] else options.layouts,
+        batch=options.batch,
     )
     return work, search
 
@@ -138,7 +143,8 @@ def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[An
         )
         return 0
     fitting = None
-    if not (search.feasible or options.disaggregate) and set(search.best.report.violations()) <= {"memory", "pool"}:
+    short = set(search.best.report.violations()) <= {"memory", "pool"}
+    if short and not (search.feasible or options.disaggregate or options.batch):
         fitting = fitting_chips(work.workload, work.cluster, options.chips)
     around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
     also = {"choices": choices_document(rows)} if rows else {}

@@ -28,14 +28,14 @@ from hwopt.design.problem import Problem
 from hwopt.design.variables import SERVE, Ranges, Variable, count_of
 from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.integers.enumeration import divisors
-from hwopt.integers.relations import Allowed, Divides, Lookup, Product, Relation, When, at_least, at_most
+from hwopt.integers.relations import Allowed, Divides, Limit, Lookup, Product, Relation, When, at_least, at_most
 from hwopt.integers.system import Integer, Look, Piece, Role, System, integer
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.plan import stage_layers
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import tensor_degrees
+from hwopt.workload.transformer import cache_copies, tensor_degrees
 
 AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
 
@@ -263,16 +263,28 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
         g, (batches, cost) = p + group, ({}, 0.1) if group else (_SEQUENCES, 0.02)
         coordinates += [
             integer(g + "tp", of(group + "tp"), among=_tensor_degrees(ranges, group), role=Role.root, near=3),
-            integer(g + "ep", of(group + "ep"), among=divisors(experts), role=Role.root, near=2),
+            integer(g + "ep", of(group + "ep"), among=_spread_degrees(ranges, group, experts), role=Role.root, near=2),
             integer(g + "pp", of(group + "pp")),
             integer(g + "batch", of(group + "batch"), **batches),
             integer(g + "replicas", of(group + "replicas"), role=Role.count, pseudo_cost=cost, near=2),
         ]
         relations += [
-            at_most((g + "pp",), layers + 2.0),
+            at_most((g + "pp",), layers + 2.0 if float(ranges.template.cluster.stack.pipelined) else 1.0),
             Divides((g + "ep",), (g + "tp", g + "replicas")),  # replicas hold whole sets of experts
         ]
         lookups.append(Lookup((g + "fullest_stage", g + "last_stage"), (g + "pp",), stages_of))
+        if ranges.frees(group + "expert_slots"):
+            coordinates.append(integer(g + "expert_slots", of(group + "expert_slots")))
+            held = g + "ep", g + "expert_slots"
+            relations += [at_least(held, float(experts)), at_most(held, _held(ranges, experts, g + "ep"))]
+            if float(groups[group].layout.two_batches):  # exchanges there are, and two halves
+                relations += [at_least((g + name,), 2.0) for name in ("ep", "batch")]
+        if ranges.frees(group + "cache_split"):
+            model = ranges.template.workload.model
+            shared = 1 if float(model.kv_rank) > 0.0 else count_of(model.kv_heads)
+            ranks = sorted({d for t in _tensor_degrees(ranges, group) for d in divisors(cache_copies(model, t))})
+            coordinates.append(integer(g + "cache_split", of(group + "cache_split"), among=ranks))
+            relations.append(When(g + "cache_split", 2, Divides((g + "cache_split",), (g + "tp",), constant=shared)))
     if not p:  # the domain, racks and chips of two machines are those of the one that trains
         domain = of("scale_up_domain")
         coordinates += [integer("groups", (1, max(1.0, domain[1])), sided=True, near=2), *machine_integers(ranges)]
@@ -287,9 +299,26 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
     return System(tuple(coordinates), tuple(relations), tuple(lookups), looks, pieces)
 
 
+def _held(ranges: Ranges, experts: int, ep: str) -> Limit:
+    """Most experts that a group of ranks holds: each once, or as many copies as it takes to fill its slots."""
+    if not float(ranges.template.cluster.stack.redundant_experts):
+        return float(experts)
+    return Allowed((ep,), lambda x: x[ep] + (experts - 1.0))
+
+
+def _spread_degrees(ranges: Ranges, group: str, experts: int) -> list[int]:
+    """Expert parallel degrees: divisors of the experts; where ranks have slots for copies 1, 3, 5 and 9 times powers of two too."""
+    if not (ranges.frees(group + "expert_slots") and float(ranges.template.cluster.stack.redundant_experts)):
+        return divisors(experts)
+    most = 2 * experts
+    others = (odd * 2**k for odd in (1, 3, 5, 9) for k in range(most.bit_length()))
+    return sorted({*divisors(experts), *(each for each in others if each <= most)})
+
+
 _SERVING_WORDS = {
     "tp": "tensor parallel degrees that divide the heads", "ep": "expert parallel degrees that divide the experts",
     "pp": "any number of stages, uneven ones too", "batch": "sequences a replica", "replicas": "replicas",
+    "expert_slots": "experts of a rank, copies counted", "cache_split": "ranks that hold keys and values of a head by token",
     "prefill_tp": "the same of the chips for prompts", **MACHINE_WORDS,
 }  # fmt: skip
 """The same of a machine that serves."""
@@ -300,6 +329,8 @@ def _serving_fixed(ranges: Ranges) -> list[str]:
     service, plan = ranges.template.workload, ranges.template.plan
     words = ["prompts on chips of their own" if plan.disaggregated else "prompts beside answers", "whole heads a chip"]
     words += ["undivided experts where they are spread"] if count_of(service.model.experts) else []
+    layout = plan.groups[""].layout
+    words += ["batches in two halves"] if layout is not None and float(layout.two_batches) else []
     return [*words, "weights in place", "layers spread evenly"]
 
 

@@ -20,7 +20,7 @@ from hwopt.hardware.facility import Rack
 from hwopt.hardware.network import Network
 from hwopt.hardware.peripherals import MemoryPool, Storage
 from hwopt.model.thermal import LOWEST_CLOCK
-from hwopt.plan import Plan
+from hwopt.plan import Plan, ServingLayout
 from hwopt.quantity import quantities
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -90,6 +90,8 @@ _of_storage = partial(_field, Storage, lambda d: d.cluster.storage)
 _of_run = partial(_field, TrainingRun, lambda d: d.workload)
 _of_plan = partial(_field, Plan, lambda d: d.plan.groups[""])  # of two the one that generates answers
 _of_prefill = partial(_field, Plan, lambda d: d.plan.prefill)
+_of_layout = partial(_field, ServingLayout, lambda d: d.plan.groups[""].layout)
+_of_prefill_layout = partial(_field, ServingLayout, lambda d: d.plan.prefill.layout)
 
 
 def _recomputation() -> Place:
@@ -259,6 +261,9 @@ KNOWN: Mapping[str, Variable] = {
         Variable("replicas", 1.0, 65536.0, _of_plan("dp"), "size", integer=True),
         Variable("batch", 1.0, 2048.0, _of_plan("micro_batch"), "plan", integer=True,
                  box_meaning="one user to the most sequences that engines take a replica"),
+        Variable("expert_slots", 1.0, 1024.0, _of_layout("expert_slots"), "plan", integer=True),
+        Variable("cache_split", 1.0, 64.0, _of_layout("cache_split"), "plan", integer=True),
+        Variable("prefill_expert_slots", 1.0, 1024.0, _of_prefill_layout("expert_slots"), "plan", integer=True),
         Variable("prefill_tp", 1.0, 64.0, _of_prefill("tp"), "plan", integer=True),
         Variable("prefill_pp", 1.0, 16.0, _of_prefill("pp"), "plan", integer=True),
         Variable("prefill_ep", 1.0, 1024.0, _of_prefill("ep"), "plan", integer=True),

@@ -11,7 +11,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 from typing import Any
 
 import jax.numpy as jnp
@@ -217,7 +218,7 @@ class Divides(Relation):
 
     def impossible(self, low: Columns, high: Columns) -> Any:
         """Where no value between `low` and `high` holds it: what divides is larger, or all are known and it does not."""
-        known = math.prod((low[name] == high[name] for name in self.names), start=True)
+        known = reduce(and_, (low[name] == high[name] for name in self.names), True)
         return self._bound.impossible(low, high) | (known & ~self.holds(low, _QUOTIENT_SLIP, _QUOTIENT_SLACK))
 
 

@@ -164,11 +164,12 @@ def direction(
     moe: Array,
     maximum: Maximum,
     collectives: Array | float = 0.0,
+    ep_overlap: Array | None = None,
 ) -> Exposed:
     """One direction of one layer, from its kernels and its communication (tensor, context, expert).
 
     Each communication hides under what is there before it, so that no work hides two at once. The host enqueues the layer and
-    its `collectives` meanwhile.
+    its `collectives` meanwhile. `ep_overlap`: share of the work that hides exchanges with experts, the stack's by default.
     """
     stack = cluster.stack
 
@@ -182,7 +183,7 @@ def direction(
     everything = kernels.products.plus(kernels.attention).plus(kernels.experts).plus(kernels.passes)
     # Dispatch and combine hide under the whole layer: another micro-batch's, or shared experts.
     inner = everything.total_s + tp + cp
-    ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap)
+    ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap if ep_overlap is None else ep_overlap)
     device = inner + ep
     enqueued = (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s + collectives * stack.host_collective_s
     before = maximum(device, enqueued)
@@ -215,7 +216,7 @@ def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, share
     **Arguments:** `share` of the tokens that go by kernels which send one copy a domain, where the stack has them.
     """
     stack, w = cluster.stack, flow.model
-    sent = work.routed_tokens(flow, plan) * w.hidden * flow.activation_bytes * flow.routing_imbalance
+    sent = work.routed_tokens(flow, plan) * w.hidden * flow.activation_bytes * work.imbalance(flow, plan)
     sent = sent * (0.5 + 0.5 * stack.dispatch_bytes_share)
     once = 1.0 - share * stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w))
     launch = stack.collective_launch_s

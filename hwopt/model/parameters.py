@@ -57,7 +57,7 @@ def chip_weights(shape: Transformer, plan: Plan) -> Weights:
     expert = expert_parameters(shape)
     dense = attention + dense_mlp_parameters(shape) / plan.tp
     moe = attention + shape.shared_experts * expert / plan.tp + shape.hidden * shape.experts
-    experts = shape.experts * expert / (plan.ep * plan.expert_tp)
+    experts = expert_copies(shape, plan) * expert / (plan.ep * plan.expert_tp)
     tables = table_parameters(shape, plan)
 
     def stage(share: Scalar) -> tuple[Scalar, Scalar]:
@@ -88,6 +88,11 @@ def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
     return (larger + untied * (embedding + head - larger) * single) / plan.tp
 
 
+def expert_copies(shape: Transformer, plan: Plan) -> Scalar:
+    """Experts that an expert parallel group holds, copies counted: E, or e ranks with as many slots each."""
+    return shape.experts if plan.layout is None else plan.ep * plan.layout.expert_slots
+
+
 def expert_replicas(plan: Plan) -> Scalar:
     """Chips that hold the same experts: `t c d / (e t_e)`."""
     return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)
@@ -98,10 +103,12 @@ def splits(shape: Transformer, plan: Plan, copies: Scalar | float = 1.0) -> dict
 
     **Arguments:** `copies` that there must be of each expert.
     """
-    experts = jnp.where(shape.experts > 0, shape.experts, 1.0)
+    experts, ranks = jnp.where(shape.experts > 0, expert_copies(shape, plan), 1.0), plan.ep
+    if plan.layout is not None:  # slots hold all experts
+        ranks = hard_maximum(ranks, shape.experts)
     return {
         "stages": (shape.layers + 2.0, plan.pp * plan.virtual_stages),  # embedding and head may fill one each
         "tensor_parallel": (shape.heads, plan.tp),
-        "experts": (experts, plan.ep),
+        "experts": (experts, ranks),
         "replicas": (expert_replicas(plan), copies),
     }

@@ -76,7 +76,7 @@ def pair_scope(service: Service, cluster: Cluster, pairs: int, evaluated: int) -
     words = [
         f"global over {pairs:,} pairs of plans: every split of {total:,} chips in integers of {splits(total)[0]} for "
         "prompts, the others for answers; in each group every tp x pp x dp = its chips",
-        *degree_words(service),
+        *degree_words(service, cluster),
         f"{evaluated:,} pairs were evaluated whole: of the others one group is no better in anything that counts than "
         "another plan on as many chips",
     ]
@@ -92,8 +92,10 @@ class Group:
         self.own, self.cluster, self.prefills = dataclasses.replace(service, **phases), cluster, prefills
         total = count_of(cluster.chips)
         parts = [serving_plans(self.own, cluster, n if prefills else total - n) for n in splits(total)]
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0].columns}
-        self.plans = dataclasses.replace(parts[0], columns=columns)
+        widest = max(parts, key=lambda part: len(part.columns))  # few chips have fewer layouts
+        whole = lambda part, name: part.columns.get(name, np.ones(part.count, int))
+        columns = {name: np.concatenate([whole(part, name) for part in parts]) for name in widest.columns}
+        self.plans = dataclasses.replace(widest, columns=columns)
         self.split = np.repeat(np.arange(len(parts)), [part.count for part in parts])  # of each: an index into `splits`
         everything = np.arange(self.plans.count)
         self.margin = in_blocks(self._room, self.plans, everything, service, cluster)[0]
@@ -113,6 +115,8 @@ class Group:
         instance = plans["pp"] * np.maximum(plans["tp"], plans["ep"] * plans["expert_tp"])  # chips that stop together
         replica = plans["tp"] * plans["pp"]  # that hold one copy of what is no expert: a small one moves caches slowly
         chips = {"instance_chips": 1.0 * instance[index], "fewer_chips": -1.0 * replica[index]}
+        if "cache_split" in plans.columns:  # ranks that hold less receive less
+            chips["whole_cache"] = -1.0 * plans["cache_split"][index]
         return dict(zip(RATES, rates, strict=True)) | chips
 
     def contenders(self, split: int, names: list[str], most: float) -> np.ndarray:
@@ -126,7 +130,8 @@ class Group:
         some = np.flatnonzero((self.split[self.fitting] == split) & (latency <= most))
         if not len(some):
             return some
-        points = np.stack([self.measures[name][some] for name in names], axis=1)
+        seen = [*names, *(["whole_cache"] if "whole_cache" in self.measures else [])]
+        points = np.stack([self.measures[name][some] for name in seen], axis=1)
         return self.fitting[some[moocore.is_nondominated(points, keep_weakly=False)]]
 
 

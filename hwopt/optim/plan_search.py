@@ -1,7 +1,7 @@
 """The best integer plan of a fixed cluster, by evaluating every valid one of a stated lattice."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import singledispatch
 from operator import attrgetter
@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.design.metrics import Metric, metric_of
+from hwopt.design.serving_layouts import with_layouts
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
@@ -20,6 +21,7 @@ from hwopt.optim import serving_plans, training_plans
 from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, pair_scope, roomiest_pair
 from hwopt.optim.plan_pairs import splits as splits_of
 from hwopt.optim.plan_table import (
+    Candidate,
     PlanSearch,
     PlanTable,
     Split,
@@ -29,6 +31,7 @@ from hwopt.optim.plan_table import (
     room,
     without_rounding,
 )
+from hwopt.optim.serving_layouts import without_plain
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
@@ -53,6 +56,8 @@ def best_plan(
     *,
     limits: Mapping[str, float] | None = None,
     disaggregate: bool = False,
+    layouts: Collection[str] | None = None,
+    batch: int | None = None,
 ) -> PlanSearch:
     """The best integer plan of a fixed cluster: exhaustive over a lattice, by the exact model in float64.
 
@@ -63,7 +68,9 @@ def best_plan(
     **Arguments:** `objective`: a metric, the lower the better (step time for training, cost a token for a service);
     `alternatives`: how many other degrees or schedules to keep, each with its best recomputation and sharding, or batch;
     `common`: what all plans of a training run have alike, by name (`optimizer_offloaded`, `local_steps`, ...); of a service
-    `limits`: the most that metrics of `LIMITS` may be, and `disaggregate`: two groups of chips, one for prompts.
+    `limits`: the most that metrics of `LIMITS` may be, `disaggregate`: two groups of chips, one for prompts, `layouts` that
+    plans may have (`hwopt.optim.serving_layouts.LAYOUTS`; by default those of the software), and a `batch`: the sequences, or
+    prompts, that all replicas and stages together hold at a time (by default any).
 
     **Returns:** a `PlanSearch`. Where no plan fits or holds the limits, `best` is the one that comes closest.
 
@@ -71,7 +78,17 @@ def best_plan(
     """
     if alternatives < 0:
         raise UserError(f"{alternatives} alternatives: must not be negative")
-    return _best(workload, cluster, objective, alternatives, common or {}, dict(limits or {}), disaggregate)
+    if isinstance(workload, Service) and layouts is not None:
+        cluster = with_layouts(cluster, layouts)
+    elif layouts is not None or (batch is not None and not isinstance(workload, Service)):
+        raise UserError(f"{'batch' if layouts is None else 'layouts'}: only a service has them, not a training run")
+    if batch is not None and (batch < 1 or disaggregate):
+        raise UserError(
+            "batch: two groups of chips have one each: ask for one group"
+            if disaggregate
+            else f"batch = {batch} must be 1 or more"
+        )
+    return _best(workload, cluster, objective, alternatives, common or {}, dict(limits or {}), disaggregate, batch)
 
 
 @singledispatch
@@ -82,7 +99,7 @@ def _best(workload: Any, *arguments: Any) -> PlanSearch:
 @_best.register
 def _(
     workload: TrainingRun, cluster: Cluster, objective: str | None, alternatives: int, common: Mapping[str, float],
-    limits: Mapping[str, float], disaggregate: bool,
+    limits: Mapping[str, float], disaggregate: bool, batch: int | None,
 ) -> PlanSearch:  # fmt: skip
     if limits or disaggregate:
         raise UserError(f"{'limits' if limits else 'disaggregate'}: only a service has them, not a training run")
@@ -95,7 +112,7 @@ def _(
 @_best.register
 def _(
     workload: Service, cluster: Cluster, objective: str | None, alternatives: int, common: Mapping[str, float],
-    limits: Mapping[str, float], disaggregate: bool,
+    limits: Mapping[str, float], disaggregate: bool, batch: int | None,
 ) -> PlanSearch:  # fmt: skip
     if common:
         raise UserError(f"'{min(common)}' is a choice of training: a service has none that all plans have alike")
@@ -113,9 +130,9 @@ def _(
         _check_pairs(workload, limits, goal)
         with jax.enable_x64(True):
             return _best_pair(workload, cluster, goal, limits, alternatives)
-    plans = serving_plans.serving_plans(workload, cluster)
+    plans = serving_plans.serving_plans(workload, cluster, batch=batch)
     ranking = _Ranking(goal, plans, workload, cluster, _between_requests, limits)
-    return ranking.search_all(alternatives, serving_plans.scope(workload, cluster, plans.count))
+    return ranking.search_all(alternatives, serving_plans.scope(workload, cluster, plans.count, batch))
 
 
 def _mode(service: Service) -> str:
@@ -183,7 +200,7 @@ class _Ranking:
         wanted = min(1 + alternatives, self.plans.block)
         nearest = order[:1] if len(order) else np.asarray([closest])
         shown = self.plans.distinct(order[:holding], wanted) if holding else nearest
-        best, *others = candidates(self.goal, self.plans, shown, self.workload, self.cluster)
+        best, *others = self.candidates(shown)
         bound, missed = best.objective if holding else None, self.missed(best.report)
         return PlanSearch(self.goal, best, others, examined, holding, scope, bound, self.limits, missed)
 
@@ -191,6 +208,14 @@ class _Ranking:
         """Limits that a plan which fits misses, by a fraction of each."""
         over = {name: float(getattr(report, name)) / limit - 1.0 for name, limit in self.limits.items()}
         return {name: each for name, each in over.items() if each > _SAME - 1.0 and bool(report.feasible)}
+
+    def candidates(self, rows: np.ndarray) -> list[Candidate]:
+        """Plans by index as they are shown: without what is that of plain plans."""
+        found = candidates(self.goal, self.plans, rows, self.workload, self.cluster)
+        if not isinstance(self.workload, Service):
+            return found
+        experts = float(self.workload.model.experts)
+        return [each._replace(plan=without_plain(each.plan, experts)) for each in found]
 
     def _evaluate(self, workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, ...]:
         report = reports(workload, cluster, plans)
@@ -218,7 +243,7 @@ def _pairs(
         ordered = ranking.ordered(fitting)
         apart = prefill.split[pairs["prefill"][ordered[0]]]
         first = ordered[0][np.sort(np.unique(apart, return_index=True)[1])]
-        rows = candidates(goal, pairs, first, service, cluster) if len(first) else []
+        rows = ranking.candidates(first) if len(first) else []
         splits = [Split(each, bool(each.report.feasible), ranking.missed(each.report)) for each in rows]
         return ranking.found(ordered, 0, alternatives, examined, words), splits
 

@@ -15,6 +15,7 @@ from hwopt.integers.relations import Allowed, Divides, Product, Relation, at_mos
 from hwopt.integers.system import System, integer
 from hwopt.model.serving import cache
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable
+from hwopt.optim.serving_layouts import laid_out, layout_integers, layout_words, spread_degrees
 from hwopt.plan import Plan, stage_layers
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import tensor_degrees
@@ -40,16 +41,17 @@ def most_sequences(service: Service, cluster: Cluster, tp: list[int]) -> np.ndar
     with jax.enable_x64(True):
         tokens = service.mean_context if float(service.decodes) else service.input_tokens
         plans = plan_leaves(named | {"tp": degrees})
-        each = cache.layer_mean(service.model, tokens) * cache.token_bytes(service, plans)
+        each = cache.layer_mean(service.model, tokens) * cache.held_token_bytes(service, plans, cluster.stack)
         return np.asarray(cluster.chip.hbm_capacity_bytes / (each * service.model.layers))
 
 
-def serving_plan_system(service: Service, cluster: Cluster, chips: int) -> System:
-    """The integers of a plan that serves on some chips.
+def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: int | None = None) -> System:
+    """The integers of a plan that serves on some chips, of any batch or of a given one of the whole machine.
 
     `N = t p d`; t divides the heads; e divides the experts, t_e divides t, `e t_e` divides `t d`; stages are no more than
     layers, embedding and head; batches on a ladder, no larger than memory holds keys and values of. Layout 1: weights stay where
-    they are; 2, of prompts alone where the stack has it: spread over replicas and gathered layer by layer.
+    they are; 2, of prompts alone where the stack has it: spread over replicas and gathered layer by layer. `layout_integers` has
+    those that few stacks have.
     """
     layers, experts = count_of(service.model.layers), count_of(service.model.experts)
     degrees = [tp for tp in tensor_degrees(service.model) if chips % tp == 0]
@@ -58,25 +60,34 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int) -> Syste
     stages_too = 0.0 if float(service.decodes) else 1.0  # prompts of all stages are in flight at once
 
     def most(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        return by_degree[columns["tp"].astype(int)] * columns["pp"] ** stages_too
+        split = columns.get("cache_split", 1.0)
+        return by_degree[columns["tp"].astype(int)] * columns["pp"] ** stages_too * split
 
+    further, further_relations = layout_integers(service, cluster.stack, chips)
+    names = [each.name for each in further]
     relations: list[Relation] = [
         Product(("tp", "pp", "dp"), (), chips, chips),
         Divides(("expert_tp",), ("tp",)) if experts else equal(("expert_tp",), ("tp",)),
         Divides(("ep", "expert_tp"), ("tp", "dp")),
-        at_most(("batch",), Allowed(("tp", "pp"), most)),
+        at_most(("batch",), Allowed(("tp", "pp", *(["cache_split"] if "cache_split" in names else [])), most)),
         at_most(("layout",), 1.0, over=("dp",)),
+        *further_relations,
     ]
+    if batch is not None:
+        relations.append(Product(("dp", "pp", "batch"), (), batch, batch))
     layouts = 2 if _gathers(service, cluster) else 1
-    largest = max(fills.values()) * (layers + 2.0) ** stages_too
+    largest = max(fills.values()) * (layers + 2.0) ** stages_too * (max(degrees) if "cache_split" in names else 1)
+    batches = ladder(largest) if batch is None else [each for each in divisors(batch) if each <= max(largest, 1.0)]
+    spread = spread_degrees(experts, chips, "slots" in names)
     coordinates = (
         integer("tp", (1, chips), among=degrees),
-        integer("pp", (1, layers + 2)),
+        integer("pp", (1, layers + 2 if float(cluster.stack.pipelined) else 1)),
         integer("dp", (1, chips)),
-        integer("ep", (1, max(experts, 1)), among=divisors(max(experts, 1))),
+        integer("ep", (1, max(spread)), among=spread),
         integer("expert_tp", (1, max(degrees))),
-        integer("batch", (1, max(largest, 1.0)), among=ladder(largest)),
+        integer("batch", (1, max(batches)), among=batches),
         integer("layout", (1, layouts)),
+        *further,
     )
     return System(coordinates, tuple(relations))
 
@@ -86,10 +97,10 @@ def _gathers(service: Service, cluster: Cluster) -> bool:
     return bool(float(cluster.stack.layouts_sharded)) and not float(service.decodes)
 
 
-def serving_plans(service: Service, cluster: Cluster, chips: int | None = None) -> PlanTable:
+def serving_plans(service: Service, cluster: Cluster, chips: int | None = None, batch: int | None = None) -> PlanTable:
     """Every valid plan of a lattice; `scope` says which.
 
-    **Arguments:** `chips` of a group of the cluster's; all by default.
+    **Arguments:** `chips` of a group of the cluster's; all by default; `batch` of all replicas and stages together; any by default.
 
     **Raises:** `UserError` where chips lie at several sites, and where there are more plans than one can wait for.
     """
@@ -98,34 +109,48 @@ def serving_plans(service: Service, cluster: Cluster, chips: int | None = None) 
     total, layers = count_of(cluster.chips) if chips is None else chips, count_of(service.model.layers)
 
     too_many = f"more than {MOST_PLANS:,} plans serve on {total:,} chips: give one with --plan"
-    rows = enumerated(serving_plan_system(service, cluster, total), MOST_PLANS, too_many)
-    norms = float(cluster.stack.layouts_sharded)
-    return PlanTable(rows, itemgetter(*_DEGREES), lambda columns: _plans(columns, layers, norms))
+    rows = enumerated(serving_plan_system(service, cluster, total, batch), MOST_PLANS, too_many)
+    if not len(rows["tp"]):
+        raise UserError(
+            f"no plan serves {batch:,} sequences at a time on {total:,} chips: no replicas x stages x batch is that number and fits"
+        )
+    norms, experts = float(cluster.stack.layouts_sharded), count_of(service.model.experts)
+    keys = itemgetter(*_DEGREES, *(["cache_split"] if "cache_split" in rows else []))
+    return PlanTable(rows, keys, lambda columns: _plans(columns, layers, norms, experts))
 
 
-def _plans(rows: Mapping[str, np.ndarray], layers: int, norms: float) -> Plan:
+def _plans(rows: Mapping[str, np.ndarray], layers: int, norms: float, experts: int) -> Plan:
     """Plans, float64, shape (plan,) a leaf; layers as even as whole ones go; `norms` 1: spread over tensor parallel ranks."""
     stages = dict(
         zip(("fullest_stage", "last_stage"), stage_layers(layers, rows["pp"].astype(float), 1.0), strict=True)
     )
     columns = {name: rows[name] for name in _DEGREES} | {"micro_batch": rows["batch"]} | stages
     columns |= {"weights_sharded": rows["layout"] > 1, "sequence_parallel": norms * (rows["tp"] > 1)}
-    return plan_leaves({name: np.asarray(column, np.float64) for name, column in columns.items()})
+    leaves = {name: np.asarray(column, np.float64) for name, column in columns.items()}
+    return plan_leaves(leaves | laid_out(rows, experts))
 
 
-def scope(service: Service, cluster: Cluster, plans: int) -> str:
+def scope(service: Service, cluster: Cluster, plans: int, batch: int | None = None) -> str:
     """Which plans the search covers, in a sentence."""
     first = f"global over {plans:,} plans: every tp x pp x dp = {count_of(cluster.chips):,} chips"
-    return "; ".join([first, *degree_words(service, _gathers(service, cluster))])
+    return "; ".join([first, *degree_words(service, cluster, _gathers(service, cluster), batch)])
 
 
-def degree_words(service: Service, gathers: bool = False) -> list[str]:
+def degree_words(service: Service, cluster: Cluster, gathers: bool = False, batch: int | None = None) -> list[str]:
     """What the degrees of a plan that serves may be, and where weights may be if it `gathers` them."""
     experts = count_of(service.model.experts)
+    names = [each.name for each in layout_integers(service, cluster.stack, count_of(cluster.chips))[0]]
+    spread = f"every ep that divides the {experts} experts"
+    if "slots" in names:
+        spread = f"every ep, with as few further copies of the {experts} experts as it needs or one more a rank,"
+    batches = "batches of 1, 2, ... 8, 10, 12, 14, 16, 20, ... sequences"
+    if batch is not None:
+        batches = f"{batch:,} sequences at a time over all replicas and stages,"
     return [
         f"tp dividing the {count_of(service.model.heads)} heads",
-        *([f"every ep that divides the {experts} experts and expert_tp that divides tp"] if experts else []),
-        "batches of 1, 2, ... 8, 10, 12, 14, 16, 20, ... sequences as far as memory holds their keys and values",
+        *([f"{spread} and expert_tp that divides tp"] if experts else []),
+        f"{batches} as far as memory holds their keys and values",
         "layers spread evenly",
         *(["weights in place or gathered layer by layer"] if gathers else []),
+        *layout_words(names),
     ]

@@ -15,6 +15,9 @@ _OF_SERVING = {"tp": "tp", "pp": "pp", "dp": "dp", "ep": "ep", "expert_tp": "exp
 _LAYOUTS = {"sequence_parallel": "sequence_parallel", "weights_gathered": "weights_sharded"}
 """The same of layouts, said where a plan has them."""
 
+_COUNTS = ("expert_slots", "cache_split")
+"""Numbers of a layout: the first said where experts are spread, the other where it is not 1."""
+
 
 @singledispatch
 def plan_document(report: Any, plan: Any) -> dict[str, Any]:
@@ -35,8 +38,8 @@ def plan_line(report: Any, plan: Any) -> str:
 
 
 def integral(values: Mapping[str, Any]) -> dict[str, float | int]:
-    """Numbers by name, integers as integers."""
-    numbers = {name: float(np.asarray(value)) for name, value in values.items()}
+    """Numbers by name, integers as integers; without what is not there."""
+    numbers = {name: float(np.asarray(value)) for name, value in values.items() if value is not None}
     return {name: int(value) if value.is_integer() else value for name, value in numbers.items()}
 
 
@@ -63,6 +66,10 @@ def _(report: TrainServeReport, plan: Any) -> dict[str, Any]:
 
 def _serving_document(plan: Plan) -> dict[str, Any]:
     layouts = {name: "yes" for name, field in _LAYOUTS.items() if float(getattr(plan, field))}
+    if plan.layout is not None:
+        said = (float(plan.ep) > 1.0, float(plan.layout.cache_split) > 1.0)
+        layouts |= integral({name: getattr(plan.layout, name) for name, so in zip(_COUNTS, said, strict=True) if so})
+        layouts |= {"two_batches": "yes"} if float(plan.layout.two_batches) else {}
     return integral({name: getattr(plan, field) for name, field in _OF_SERVING.items()}) | layouts
 
 
@@ -99,5 +106,5 @@ def _(report: TrainServeReport, plan: Any) -> list[tuple[str, str]]:
 
 def _serving_words(values: dict[str, Any]) -> str:
     shown = ["tp", "pp", "dp", *(["ep", "expert_tp"] if values["ep"] != 1 else []), "batch"]
-    shown += [name for name in _LAYOUTS if name in values]
+    shown += [name for name in (*_LAYOUTS, *_COUNTS, "two_batches") if name in values]
     return ", ".join(f"{name}={values[name]}" for name in shown)

@@ -78,6 +78,12 @@ def splits_heads(shape: Transformer, tp: int) -> bool:
     return heads % tp == 0 and (latent or groups % tp == 0 or tp % groups == 0)
 
 
+def cache_copies(shape: Transformer, tp: int) -> int:
+    """Tensor parallel ranks that hold the same keys and values: all of them of a latent, else `t / k` where that is whole."""
+    groups = round(float(shape.kv_heads))
+    return tp if float(shape.kv_rank) > 0.0 else max(tp // groups, 1)
+
+
 def splits_tiles(shape: Transformer, tp: int) -> bool:
     """Whether a rank's share of the MLP is whole tiles of `MATRIX_TILE`, where the whole is."""
     inner = round(float(shape.ffn))

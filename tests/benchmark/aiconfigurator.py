@@ -166,7 +166,10 @@ def bests() -> list[str]:
             case.model, precision=precision, input_tokens=case.request[0], output_tokens=case.request[1], load=LOAD
         )
         cluster = catalog.cluster(case.chip, case.chips, stack=catalog.serving_stack(case.chip))
-        best = hwopt.best_plan(service, cluster, limits={"time_per_output_token_s": limit}, alternatives=0).best.plan
+        limits = {"time_per_output_token_s": limit}
+        best = hwopt.best_plan(
+            service, cluster, limits=limits, alternatives=0, layouts=()
+        ).best.plan  # it has none of them
         names = {"tp": "tp", "pp": "pp", "ep": "ep", "expert_tp": "expert_tp", "batch": "micro_batch"}
         plan = {name: round(float(getattr(best, field))) for name, field in names.items()}
         found.append(case._replace(plan=plan, prompts=None, precision=precision))

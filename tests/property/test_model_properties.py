@@ -792,6 +792,11 @@ def test_every_input_moves_an_output():
         "prompt_start_s",
         "host_sequence_s",
         "layouts_sharded",
+        "pipelined",
+        "redundant_experts",
+        "two_batches",
+        "two_batch_overlap",
+        "cache_split",
     }
     assert idle - divides - inside == {f"stack.{name}" for name in serves} | {"chip.scale_up_idle_j_per_byte"}
 

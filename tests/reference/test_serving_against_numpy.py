@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 
 from hwopt.model.estimate import estimate
 from hwopt.optim.quick_jit import quick_jit
+from hwopt.plan import ServingLayout
 from tests.cases import KINDS, count, replace, stack_cases, take
 from tests.in_numpy import in_numpy
 from tests.reference.plain.inputs import fields
@@ -87,6 +89,35 @@ def test_equals_the_reference_where_replicas_share_weights(mode):
     actual = mapped(cases)
     assert_same(actual, reference(cases))
     assert (actual["breakdown.dp_comm_s"] > 0).sum() > CASES // 3
+
+
+def laid_out(plan, w, rng):
+    """The same plan with experts held twice, in halves and with keys and values split by token, each for some."""
+    some = lambda share: rng.uniform(size=CASES) < share
+    copies = np.where(some(0.7) & (plan.ep > 1), np.round(rng.uniform(0, 1, CASES) * w.experts), 0.0)
+    ranks = np.where(w.kv_rank > 0, plan.tp, np.maximum(plan.tp / w.kv_heads, 1.0)) ** rng.choice(
+        [0.0, 0.5, 1.0], CASES
+    )
+    two = (some(0.5) & (plan.ep > 1)).astype(float)
+    layout = ServingLayout(expert_slots=(w.experts + copies) / plan.ep, two_batches=two, cache_split=ranks)
+    return dataclasses.replace(plan, layout=layout)
+
+
+@pytest.mark.parametrize("mode", ("serve", "prefill", "disaggregated"))
+def test_equals_the_reference_with_layouts(mode):
+    """Of two groups the one that generates answers alone."""
+    rng = np.random.default_rng(190)
+    service, cluster, plan = serving_cases(rng, CASES, mode=mode)
+    own = laid_out(plan.decode if mode == "disaggregated" else plan, service.model, rng)
+    plan = type(plan)(prefill=plan.prefill, decode=own) if mode == "disaggregated" else own
+    cases = service, cluster, plan
+    assert_same(mapped(cases), reference(cases))
+    for some in (
+        own.layout.expert_slots * own.ep > 1.01 * service.model.experts,
+        own.layout.two_batches > 0,
+        own.layout.cache_split > 1,
+    ):
+        assert some.sum() >= CASES // 20
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -30,8 +30,17 @@ def copies(shape: Transformer, plan: Plan) -> Scalar:
 
 
 def held_token_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
-    """`token_bytes`, less what ranks that share a head spread among them by sequence."""
-    spread = 1.0 - stack.cache_sharded + stack.cache_sharded / copies(service.model, plan)
+    """`token_bytes`, less what ranks that share a head spread among them: by sequence, or by token where the plan says so."""
+    return _spread_token_bytes(service, plan, stack, 1.0 if plan.layout is None else plan.layout.cache_split)
+
+
+def gathered_token_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
+    """The same where ranks that hold some of the tokens each have all of them again."""
+    return _spread_token_bytes(service, plan, stack, 1.0)
+
+
+def _spread_token_bytes(service: Service, plan: Plan, stack: Stack, split: Scalar | float) -> Scalar:
+    spread = (1.0 - stack.cache_sharded) / split + stack.cache_sharded / copies(service.model, plan)
     return token_bytes(service, plan) * spread
 
 

@@ -8,13 +8,13 @@ from jaxtyping import Array
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
-from hwopt.model.layer import Exposed, all_layers, all_reduces_s, direction, dispatch_s, layer_kernels
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum, jitter_fraction, several
+from hwopt.model.layer import Exposed, all_layers, direction, layer_kernels
+from hwopt.model.maximum import Maximum, hard_maximum, jitter_fraction, several
 from hwopt.model.pace import settled
-from hwopt.model.parameters import Weights, chip_weights
+from hwopt.model.parameters import chip_weights, expert_copies
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.schedule import Breakdown
-from hwopt.model.serving import cache
+from hwopt.model.serving import cache, exchanges
 from hwopt.model.serving.batch import Batch
 from hwopt.plan import Plan
 from hwopt.stack import Stack
@@ -50,13 +50,16 @@ def active_experts(flow: work.Flow, plan: Plan) -> tuple[Scalar, Scalar]:
     """Experts of a chip that a pass meets, and the token copies of each: `E_l (1 - (1 - k/E)^T)`; at least one.
 
     T tokens of the expert-parallel group choose k of E experts each, at random. Few tokens meet few experts, and weights of
-    the others are not read; some chip of the group meets one. Saturates, so not log-log convex in the batch.
+    the others are not read; some chip of the group meets one. Copies of an expert share its tokens. Saturates, so not log-log
+    convex in the batch.
     """
     w = flow.model
     has = w.experts > 0
     experts = jnp.where(has, w.experts, 1.0)
-    local = experts / plan.ep
+    local = jnp.where(has, expert_copies(w, plan), 1.0) / plan.ep
     tokens = flow.tokens * (plan.ep * plan.expert_tp / plan.tp)
+    if plan.layout is not None:
+        tokens = tokens * jnp.where(has, w.experts / expert_copies(w, plan), 1.0)
     chosen = jnp.where(has & (w.experts_per_token < experts), w.experts_per_token / experts, 0.5)
     met = local * (1.0 - jnp.exp(tokens * jnp.log1p(-chosen)))
     met = jnp.where(w.experts_per_token < experts, hard_maximum(met, jnp.ones_like(met)), local)
@@ -109,7 +112,8 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     heads = w.heads / plan.tp
     own_heads = jnp.where(w.kv_rank > 0, heads, work.kv_heads_per_chip(w, plan))
     streams = 2.0 * batch.prompt_tokens * (heads + own_heads) * (w.qk_dim + w.v_dim)
-    streams = streams + batch.prompts * cache.layer_mean(w, batch.prompt_context) * kept
+    whole = cache.gathered_token_bytes(service, plan, stack)
+    streams = streams + batch.prompts * cache.layer_mean(w, batch.prompt_context) * whole
     stored = stack.attention_scores_stored
     scores = stored * batch.prompt_tokens * (batch.prompt_context + batch.prompt_length) * heads
     # Without a fused kernel the half that no token may see is computed too.
@@ -120,50 +124,17 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     return read_time.plus(of_prompts).plus(unfused)
 
 
-def _exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prompts: Scalar) -> tuple[Scalar, Scalar]:
-    """Tensor- and expert-parallel communication of one layer, before any overlap.
-
-    All-reduces of the activations after attention and after the MLP, once for both in parallel layers; outputs of experts and
-    shared experts are added up before. Where experts are spread, shared experts have their own, and experts that tensor ranks
-    share too. Dispatch and combine as in training; kernels that send one copy a domain are for `prompts`, the share of tokens
-    that are new ones of prompts: those of low latency send each copy on its own.
-    """
-    w = flow.model
-    around, within = all_reduces_s(flow, cluster, plan, w.experts_per_token / plan.tp * plan.expert_tp)
-    whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
-    has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
-    mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
-    tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
-    return tp, dispatch_s(flow, cluster, plan, moe, prompts)
-
-
-def _spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
-    """Two all-to-alls of one layer where ranks keep keys and values by sequence: queries there, and what they met back.
-
-    `b q (a / t) (d + d_v) / 2` elements each, among the ranks that share a head; of latent attention `(2 r_kv + d_rope) / 2` a
-    head, since ranks multiply up to their own heads alone.
-
-    **Source:** Pope et al., arXiv 2211.05102, section 3.3.
-    """
-    w, stack = service.model, cluster.stack
-    width = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, w.qk_dim + w.v_dim)
-    sent = 0.5 * batch.sequences * batch.queries * (w.heads / plan.tp) * width * service.activation_bytes
-    group = cache.copies(w, plan)
-    each = collectives.all_to_all_s(cluster.network, sent, group, jnp.ones_like(group), stack.collective_launch_s)
-    decodes = jnp.where(batch.sequences > 0.0, 1.0, 0.0)
-    return 2.0 * stack.cache_sharded * decodes * each
-
-
-def _gather_s(service: Service, cluster: Cluster, plan: Plan, weights: Weights, moe: Scalar) -> Scalar:
-    """Gathering one layer's weights where they are spread over replicas, before any overlap; 0 where each holds its own."""
-    own, experts = collectives.ring_passes_s(
-        cluster.network,
-        jnp.stack([weights.layer(moe), weights.experts_layer]) * service.weight_bytes,
-        jnp.stack([weights.ranks, weights.expert_ranks]),
-        jnp.stack([plan.tp, plan.ep * plan.expert_tp]),
-        cluster.stack,
+def _in_halves(plan: Plan, batch: Batch) -> tuple[Scalar | float, Batch]:
+    """How many parts of a batch follow each other through a layer, and one of them."""
+    if plan.layout is None:
+        return 1.0, batch
+    parts = 1.0 + plan.layout.two_batches
+    each = 1.0 / parts
+    return parts, batch._replace(
+        sequences=each * batch.sequences,
+        prompts=each * batch.prompts,
+        prompt_tokens=each * batch.prompt_tokens,
     )
-    return plan.weights_sharded * (own + moe * experts) * (1.0 / cluster.stack.gather_efficiency)
 
 
 def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, batch: Batch) -> Exposed:
@@ -195,6 +166,38 @@ def pass_gemms(
     return table, gemm_time(table, service, cluster.chip, cluster.stack, maximum, service.weight_bytes)
 
 
+def _layers(
+    service: Service, cluster: Cluster, plan: Plan, batch: Batch, table: KernelTime | None, maximum: Maximum
+) -> Exposed:
+    """All layers of one pass of a batch. **Arguments:** `table` of its GEMMs' times, where they are known.
+
+    Of two halves of a batch exchanges with experts of one hide under all work of the other (`Stack.two_batch_overlap`); what
+    the first of L layers waits for is left out.
+
+    **Source:** DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, sections 3.4.1 and 3.4.2; SGLang, two-batch overlap.
+    """
+    flow, w = _flow(service, batch), service.model
+    if table is None:
+        _, table = pass_gemms(service, cluster, plan, batch, maximum)
+    attention = _attention(service, cluster.chip, cluster.stack, plan, batch, maximum)
+    weights, spread = chip_weights(w, plan), exchanges.spread_s(service, cluster, plan, batch)
+    overlap, parts = cluster.stack.ep_overlap, 1.0
+    if plan.layout is not None:
+        two = plan.layout.two_batches
+        spread, parts = spread + exchanges.split_s(service, cluster, plan, batch), 1.0 + two
+        overlap = (1.0 - two) * overlap + two * cluster.stack.two_batch_overlap
+
+    def layer(moe: Scalar) -> Exposed:
+        kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
+        tp, ep = exchanges.exchanges_s(flow, cluster, plan, moe, batch.prompt_tokens / batch.rows)
+        comm = tp + spread, jnp.zeros_like(tp), ep
+        gather = exchanges.gather_s(service, cluster, plan, weights, moe)
+        gather = gather if plan.layout is None else gather / parts  # once for both halves
+        return direction(cluster, kernels, comm, gather, moe, maximum, ep_overlap=overlap)
+
+    return all_layers(jnp.stack([w.dense_layers, w.moe_layers]), layer)
+
+
 def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maximum: Maximum) -> PassTime:
     """Time of a pass of `batch`, a micro-batch of each replica.
 
@@ -204,18 +207,11 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
 
     **Returns:** s; `breakdown` adds up to `period_s`.
     """
-    stack, w, flow = cluster.stack, service.model, _flow(service, batch)
+    stack, w = cluster.stack, service.model
+    parts, part = _in_halves(plan, batch)
     _, table = pass_gemms(service, cluster, plan, batch, maximum)
-    attention = _attention(service, cluster.chip, stack, plan, batch, maximum)
-    weights, spread = chip_weights(w, plan), _spread_s(service, cluster, plan, batch)
-
-    def layer(moe: Scalar) -> Exposed:
-        kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
-        tp, ep = _exchanges_s(flow, cluster, plan, moe, batch.prompt_tokens / batch.rows)
-        comm = tp + spread, jnp.zeros_like(tp), ep
-        return direction(cluster, kernels, comm, _gather_s(service, cluster, plan, weights, moe), moe, maximum)
-
-    layers = all_layers(jnp.stack([w.dense_layers, w.moe_layers]), layer)
+    layers = _layers(service, cluster, plan, part, table if plan.layout is None else None, maximum)
+    layers = layers if plan.layout is None else layers.scaled(parts)
     head = _head(service, cluster, plan, table, batch)
     mean = layers.plus(head)
 

@@ -22,7 +22,7 @@ from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
 from hwopt.model.serving.footprint import ServingFootprint, draft_share, footprint
 from hwopt.model.serving.forward import PassTime, floor_s, pass_flops, pass_time
-from hwopt.plan import Disaggregated, Plan
+from hwopt.plan import Disaggregated, Plan, laid_out_as, undivided
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
 
@@ -107,16 +107,18 @@ def _passes(service: Service, plan: Any) -> tuple[tuple[Plan, ...], tuple[Batch,
     """
     zero, one = jnp.zeros_like(service.output_tokens), jnp.ones_like(service.output_tokens)
     if plan.disaggregated:
-        decoding, prompts = (
-            _batch(service, plan.decode.micro_batch, zero),
-            _batch(service, zero, plan.prefill.micro_batch),
+        decode, prefill = (
+            laid_out_as(one, other, service.model.experts)
+            for one, other in ((plan.decode, plan.prefill), (plan.prefill, plan.decode))
         )
-        return (plan.decode, plan.prefill, plan.decode), (decoding, prompts, _batch(service, one, zero))
+        decoding, prompts = _batch(service, decode.micro_batch, zero), _batch(service, zero, prefill.micro_batch)
+        return (decode, prefill, undivided(decode, one)), (decoding, prompts, _batch(service, one, zero))
     b, both = plan.micro_batch, service.decodes
     steady = service.prefills * (1.0 - both) * b
     first = service.prefills * (both * (1.0 + _replaced(service, b)) + (1.0 - both) * b)
     alone = _batch(service, both, (1.0 - both) * steady)
-    return (plan, plan, plan), (_batch(service, both * b, steady), _batch(service, both * b, first), alone)
+    usual, with_first = _batch(service, both * b, steady), _batch(service, both * b, first)
+    return (plan, plan, undivided(plan, both)), (usual, with_first, alone)
 
 
 def steady_pass(service: Service, plan: Plan | Disaggregated) -> tuple[Plan, Batch]:

@@ -69,7 +69,7 @@ def groups_of(service: Service, plan: Plan | Disaggregated) -> list[Group]:
     """Groups of chips of a plan that serves: one, or that of prompts and that of answers.
 
     **Raises:** `UserError` for a layout that no engine here has: weights gathered layer by layer, experts on some ranks of a
-    tensor parallel group.
+    tensor parallel group; or that is not written yet (`ServingLayout`).
     """
     batches = fullest_passes(service, plan)
     if isinstance(plan, Disaggregated):
@@ -82,6 +82,10 @@ def groups_of(service: Service, plan: Plan | Disaggregated) -> list[Group]:
 
 
 def _group(role: str, service: Service, plan: Plan, batch: Batch) -> Group:
+    if plan.layout is not None:
+        raise UserError(
+            "redundant experts, batches in halves, split keys and values are not written to launch files; ask for --layouts none"
+        )
     p: Any = SimpleNamespace(**integral(vars(plan)))
     moe = bool(float(service.model.moe_layers))
     tp, pp, dp = p.tp, p.pp, p.dp

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.reference.plain.weights import multiplying_weights
+from tests.reference.plain.weights import held_experts, multiplying_weights
 
 
 def keys_met(run, causal: float) -> float:
@@ -60,4 +60,12 @@ def sequence_shards(plan) -> float:
 def expert_tokens(run, plan) -> float:
     """Token copies that the busiest expert rank computes."""
     copies = tokens_of(run, plan) / plan.tp * run.model.experts_per_token
-    return plan.expert_tp * copies * run.routing_imbalance
+    return plan.expert_tp * copies * busiest(run, plan)
+
+
+def busiest(run, plan) -> float:
+    """Tokens of the busiest expert rank over the mean; a further copy of an expert a rank halves what is above it."""
+    above = run.routing_imbalance - 1.0
+    if plan.layout:
+        above *= plan.ep / (plan.ep + held_experts(run.model, plan) - run.model.experts)
+    return 1.0 + above

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tests.reference.plain.flops import computed_causal, expert_tokens, keys_met, sequence_shards, tokens_of
 from tests.reference.plain.names import BYTES, FORMATS, per_format
+from tests.reference.plain.weights import held_experts
 
 
 def chip_rates(run, cluster) -> tuple[float, float, float]:
@@ -75,7 +76,7 @@ def layer_gemms(run, plan, moe: bool):
         yield Gemm(tokens, w.hidden, w.ffn / t, last=True)
         return
     yield Gemm(tokens / t, w.experts, w.hidden, low=False)
-    local = w.experts / plan.ep
+    local = held_experts(w, plan) / plan.ep
     rows, inner = expert_tokens(run, plan) / local, w.expert_ffn / plan.expert_tp
     yield Gemm(rows, gates * inner, w.hidden, count=local, of_experts=True)
     yield Gemm(rows, w.hidden, inner, count=local, of_experts=True, last=True)

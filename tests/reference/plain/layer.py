@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, tiers
-from tests.reference.plain.flops import micro_batches, tokens_of
+from tests.reference.plain.flops import busiest, micro_batches, tokens_of
 from tests.reference.plain.kernels import attention_core, gemm, layer_gemms, passes
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.pace import pace
@@ -51,14 +51,17 @@ def paces(chip, products, attention, experts, elementwise) -> tuple[tuple[float,
     return pace(chip, add(products, elementwise)), pace(chip, attention), pace(chip, experts)
 
 
-def direction(stack, keeps, host, products, attention, experts, elementwise, comm, gather) -> dict[str, float]:
+def direction(
+    stack, keeps, host, products, attention, experts, elementwise, comm, gather, of_experts=None
+) -> dict[str, float]:
+    """`of_experts`: share of the work beside which tokens travel to experts, where it is not the software's usual one."""
     seconds = kernel_seconds(*zip((products, attention, experts), keeps, strict=True), (elementwise, (1.0, 1.0)))
     products, attention = at_pace(products, keeps[0]), at_pace(attention, keeps[1])
     elapsed = sum(seconds[name] for name in KERNEL_PARTS[:3])
     for name, work, overlap in (
         ("tp", elapsed_s(products), stack.tp_overlap),
         ("cp", elapsed_s(attention), stack.cp_overlap),
-        ("ep", None, stack.ep_overlap),
+        ("ep", None, stack.ep_overlap if of_experts is None else of_experts),
     ):
         exposed, hidden = beside(stack, elapsed if work is None else work, comm[name], overlap)
         seconds[name + "_comm_s"] += exposed
@@ -92,7 +95,7 @@ def layer_communication(run, cluster, plan, moe: bool, of_prompts: float = 1.0) 
         comm["tp"] = around_attention + all_reduce(cluster, block * w.experts_per_token, plan.expert_tp, 1.0)
         if w.shared_experts > 0:
             comm["tp"] += around_attention
-        sent = tokens / plan.tp * w.experts_per_token * w.hidden * run.activation_bytes * run.routing_imbalance
+        sent = tokens / plan.tp * w.experts_per_token * w.hidden * run.activation_bytes * busiest(run, plan)
         sent *= (1.0 + cluster.stack.dispatch_bytes_share) / 2.0
         distinct = 1.0
         if cluster.stack.dispatch_deduplicated == 1:

@@ -15,23 +15,24 @@ from tests.reference.plain.power import at_the_inlet, beside, usage_effectivenes
 from tests.reference.plain.serving_state import chips_of, colocated, disaggregated, kept_free
 from tests.reference.plain.tails import percentiles
 from tests.reference.plain.thermal import operating_point
-from tests.reference.plain.weights import expert_replicas, parameters
+from tests.reference.plain.weights import expert_replicas, held_experts, parameters
 
 
-def plan_margins(service, cluster, plan, used: float) -> dict[str, float]:
+def plan_margins(service, cluster, plan, used: float, with_slots: bool) -> dict[str, float]:
+    """`with_slots`: whether experts have slots in any group of chips, which must be as many as there are experts."""
     w = service.model
     return {
         "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(used),
         "stages": math.log((w.layers + 2.0) / plan.pp),
         "tensor_parallel": math.log(w.heads) - math.log(plan.tp),
-        "experts": math.log(max(w.experts, 1.0) / plan.ep),
+        "experts": math.log(max(held_experts(w, plan), 1.0) / max(plan.ep, w.experts if with_slots else 1.0)),
         "replicas": math.log(expert_replicas(plan)),
     }
 
 
 def margins(service, cluster, state: dict, rack_w: float, cooling: float) -> dict[str, float]:
     each = [
-        plan_margins(service, cluster, plan, sum(parts.values()))
+        plan_margins(service, cluster, plan, sum(parts.values()), any(other.layout for other in state["plans"]))
         for plan, parts in zip(state["plans"], state["needs"], strict=True)
     ]
     return {

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, send
 from tests.reference.plain.extremes import largest_of
+from tests.reference.plain.flops import busiest
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm, layer_gemms, passes, wide_rate
 from tests.reference.plain.layer import ARITHMETIC, add, direction, kernel_seconds, layer_communication, paces
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.pace import pace
 from tests.reference.plain.rack import replaced
-from tests.reference.plain.weights import layer_weights, multiplying_weights, shards
+from tests.reference.plain.weights import held_experts, layer_weights, multiplying_weights, shards
 
 
 class Batch(NamedTuple):
@@ -44,18 +45,23 @@ def sharers(w, tp: float) -> float:
     return tp if w.kv_rank > 0 else max(tp / w.kv_heads, 1.0)
 
 
-def cached_token_bytes(service, cluster, tp: float) -> float:
+def holders(plan) -> float:
+    """Chips that hold the same keys and values together, each some of the tokens."""
+    return plan.layout.cache_split if plan.layout else 1.0
+
+
+def cached_token_bytes(service, cluster, tp: float, split: float) -> float:
     """Of one token and layer on one chip: a copy, or a part of one."""
     w = service.model
     channels = w.kv_rank + w.rope_dim if w.kv_rank > 0 else max(w.kv_heads / tp, 1.0) * (w.qk_dim + w.v_dim)
-    if cluster.stack.cache_sharded == 1:
-        channels /= sharers(w, tp)
+    channels /= sharers(w, tp) if cluster.stack.cache_sharded == 1 else split
     return channels * service.kv_bytes
 
 
 def cached_bytes_read(service, cluster, plan, batch: Batch) -> float:
     """Of one layer on one chip, by the sequences, once."""
-    return batch.sequences * remembered(service.model, batch.context) * cached_token_bytes(service, cluster, plan.tp)
+    each = cached_token_bytes(service, cluster, plan.tp, holders(plan))
+    return batch.sequences * remembered(service.model, batch.context) * each
 
 
 def times_read(w, stack, tp: float) -> float:
@@ -78,10 +84,12 @@ def prompt_keys(w, cached: float, new: float) -> float:
 def experts_met(service, plan, batch: Batch) -> tuple[float, float]:
     """Experts of a chip that some token of all who share them goes to, and how many come to each on the busiest chip."""
     w = service.model
-    here, choosing = w.experts / plan.ep, batch.rows() / plan.tp * plan.ep * plan.expert_tp
-    missed = (1.0 - w.experts_per_token / w.experts) ** choosing  # an expert, by everybody
+    held = held_experts(w, plan)
+    here, choosing = held / plan.ep, batch.rows() / plan.tp * plan.ep * plan.expert_tp
+    each = choosing * w.experts / held  # of those who look for an expert, who look at one of its copies
+    missed = (1.0 - w.experts_per_token / w.experts) ** each
     met = here if w.experts_per_token == w.experts else max(here * (1.0 - missed), 1.0)
-    comers = choosing / plan.ep * w.experts_per_token * service.routing_imbalance
+    comers = choosing / plan.ep * w.experts_per_token * busiest(service, plan)
     return met, comers / met
 
 
@@ -141,7 +149,8 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
     keys = heads if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
     compute = of_prompts / plan.tp / rate
     traffic = 2.0 * fresh * (heads + keys) * (w.qk_dim + w.v_dim)
-    traffic += batch.prompts * remembered(w, batch.cached) * cached_token_bytes(service, cluster, plan.tp)
+    there = cached_token_bytes(service, cluster, plan.tp, 1.0)  # all of them, from whoever holds them
+    traffic += batch.prompts * remembered(w, batch.cached) * there
     traffic *= byte_s
     scores = 0.0
     if stack.attention_scores_stored == 1:
@@ -178,6 +187,21 @@ def queries_there_and_back(service, cluster, plan, batch: Batch) -> float:
     return 2.0 * all_to_all(cluster, rows * width / 2.0, sharers(w, plan.tp), 1.0)
 
 
+def partial_attention(service, cluster, plan, batch: Batch) -> float:
+    """Where chips hold some of the tokens each: queries of all their heads come together, outputs are added up where they belong,
+    and prompts collect what is cached.
+    """
+    ranks, w = holders(plan), service.model
+    if ranks == 1 or cluster.stack.cache_sharded == 1:
+        return 0.0
+    heads = batch.sequences * batch.queries * w.heads / plan.tp * ranks
+    query, value = (w.kv_rank + w.rope_dim, w.kv_rank) if w.kv_rank > 0 else (w.qk_dim, w.v_dim)
+    sizes = [heads * query * service.activation_bytes, heads * (value * service.activation_bytes + 4.0)]
+    whole = cached_token_bytes(service, cluster, plan.tp, 1.0)
+    sizes.append(batch.prompts * remembered(w, batch.cached) * whole)
+    return sum(ring_pass(cluster, size, ranks, 1.0) for size in sizes if size > 0)
+
+
 def gather(service, cluster, plan, moe: bool) -> float:
     """One layer's weights from the replicas that have a part of them each."""
     if plan.weights_sharded == 0:
@@ -189,7 +213,17 @@ def gather(service, cluster, plan, moe: bool) -> float:
     return total / cluster.stack.gather_efficiency
 
 
-def layer(service, cluster, plan, batch: Batch, moe: bool) -> dict[str, float]:
+def layer(service, cluster, plan, whole: Batch, moe: bool) -> dict[str, float]:
+    """One layer, its halves one after the other where a batch passes in two."""
+    two = bool(plan.layout and plan.layout.two_batches == 1)
+    parts = 2.0 if two else 1.0
+    batch = whole._replace(sequences=whole.sequences / parts, prompts=whole.prompts / parts)
+    weights_s = gather(service, cluster, plan, moe) / parts
+    one = part_of_layer(service, cluster, plan, batch, moe, weights_s, cluster.stack.two_batch_overlap if two else None)
+    return {name: parts * value for name, value in one.items()}
+
+
+def part_of_layer(service, cluster, plan, batch: Batch, moe: bool, weights_s: float, of_experts) -> dict[str, float]:
     stack, (flow, one) = cluster.stack, as_training(service, batch, plan)
     others, experts = (0.0,) * 4, (0.0,) * 4
     for shape in products(service, plan, batch, moe):
@@ -200,10 +234,11 @@ def layer(service, cluster, plan, batch: Batch, moe: bool) -> dict[str, float]:
             others = add(others, time)
     comm = exchanges(flow, cluster, one, moe, batch.prompts * batch.new / batch.rows())
     comm["tp"] += queries_there_and_back(service, cluster, plan, batch)
+    comm["tp"] += partial_attention(service, cluster, plan, batch)
     host = stack.host_moe_layer_s if moe else stack.host_layer_s
     core, elementwise = attention(service, cluster, plan, batch), passes(flow, cluster, one, moe)
     keeps = paces(cluster.chip, others, core, experts, elementwise)
-    return direction(stack, keeps, host, others, core, experts, elementwise, comm, gather(service, cluster, plan, moe))
+    return direction(stack, keeps, host, others, core, experts, elementwise, comm, weights_s, of_experts)
 
 
 def head(service, cluster, plan, batch: Batch) -> dict[str, float]:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from tests.reference.plain.collectives import send, stream
-from tests.reference.plain.serving_pass import Batch, cached_token_bytes, floor, flops, kinds, one_pass, remembered
+from tests.reference.plain.rack import replaced
+from tests.reference.plain.serving_pass import (
+    Batch,
+    cached_token_bytes,
+    floor,
+    flops,
+    holders,
+    kinds,
+    one_pass,
+    remembered,
+)
 from tests.reference.plain.weights import layer_weights, shards, stage_weights
 
 
@@ -91,7 +101,7 @@ def memory(service, cluster, plan, batch: Batch, resident: float) -> dict[str, f
     if service.drafted_tokens > 0:
         weights += weights * service.draft_fraction
     layers = w.layers * plan.fullest_stage / plan.pp
-    kept = resident * layers * cached_token_bytes(service, cluster, plan.tp)
+    kept = resident * layers * cached_token_bytes(service, cluster, plan.tp, holders(plan))
     inner = w.mlp_matrices * max(w.ffn, w.expert_ffn * w.experts_per_token) / plan.tp
     at_once = batch.sequences * batch.queries + min(batch.prompts * batch.new, 512.0)
     working = at_once * service.activation_bytes * (4.0 * w.hidden + inner)
@@ -102,6 +112,11 @@ def memory(service, cluster, plan, batch: Batch, resident: float) -> dict[str, f
         "working_bytes": working,
         "reserve_bytes": stack.memory_reserve_bytes + stack.fragmentation * (kept + working),
     }
+
+
+def undivided(plan):
+    """A plan whose batch passes whole: one sequence has no halves."""
+    return replaced(plan, layout=replaced(plan.layout, two_batches=0.0)) if plan.layout else plan
 
 
 def instance(plan) -> float:
@@ -128,7 +143,7 @@ def colocated(service, cluster, plan) -> dict:
     usual_s = step["period"]
     if prompts > 0.0:  # of 1 + r passes in the mean r have prompts, those of 1 + r requests
         step = mean_of(step, first_pass, prompts / (1.0 + prompts))
-    alone = timed(service, cluster, plan, batch_of(service, 1.0, 0.0)) if decodes else step
+    alone = timed(service, cluster, undivided(plan), batch_of(service, 1.0, 0.0)) if decodes else step
     resident = remembered(w, service.input_tokens + service.output_tokens / 2.0) * batch.sequences * plan.pp
     resident += remembered(w, service.input_tokens) * first.prompts * (1.0 if decodes else plan.pp)
     first_token = 0.0
@@ -174,7 +189,7 @@ def transfer(service, cluster, plan) -> tuple[float, float]:
     channels = w.kv_rank + w.rope_dim if w.kv_rank > 0 else w.kv_heads * (w.qk_dim + w.v_dim)
     tokens = w.layers * remembered(w, service.input_tokens)
     size = channels * service.kv_bytes * tokens
-    received = cached_token_bytes(service, cluster, plan.decode.tp) * tokens / plan.decode.pp
+    received = cached_token_bytes(service, cluster, plan.decode.tp, holders(plan.decode)) * tokens / plan.decode.pp
     everybody = chips_of(plan.prefill) + chips_of(plan.decode)
     alone = max(size * plan.prefill.dp / chips_of(plan.prefill), received)
     shared = max(size / chips_of(plan.prefill), received / plan.decode.dp)
@@ -207,7 +222,7 @@ def disaggregated(service, cluster, plan) -> dict:
         "of_prompts": chips_of(prefill) / (chips_of(prefill) + chips_of(decode)),
         "step": step,
         "first_pass": first,
-        "empty": timed(service, cluster, decode, batch_of(service, 1.0, 0.0)),
+        "empty": timed(service, cluster, undivided(decode), batch_of(service, 1.0, 0.0)),
         "passes": generated / gain,
         "gain": gain,
         "floor": floor(service, cluster, decode, going),

@@ -34,13 +34,18 @@ def parameters(w, per_token: bool) -> float:
     return multiplying_weights(w, per_token) + tables + w.learned_positions * w.hidden + norms
 
 
+def held_experts(w, plan) -> float:
+    """Experts of an expert parallel group, those held twice counted twice."""
+    return plan.layout.expert_slots * plan.ep if plan.layout else w.experts
+
+
 def layer_weights(w, plan, moe: bool) -> tuple[float, float]:
     """Weights of a layer on one chip: all but routed experts, and routed experts."""
     own = attention_weights(w) / plan.tp + 2.0 * w.hidden
     if not moe:
         return own + w.mlp_matrices * w.hidden * w.ffn / plan.tp, 0.0
     own += w.shared_experts * expert_weights(w) / plan.tp + w.hidden * w.experts
-    return own, w.experts * expert_weights(w) / plan.ep / plan.expert_tp
+    return own, held_experts(w, plan) * expert_weights(w) / plan.ep / plan.expert_tp
 
 
 def stage_weights(w, plan, last: bool = False) -> tuple[float, float]:

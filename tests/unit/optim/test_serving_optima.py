@@ -35,6 +35,11 @@ TINY = {
         ServeCost(workload="mixtral-8x7b", requests_per_s=50.0),
         {"tp": (1, 4), "ep": (1, 8), "pp": (1, 1), "batch": (30, 33), "replicas": (4, 16)},
     ),
+    "layouts": (
+        ServeCost(workload="deepseek-v2-lite", layouts="redundant_experts+two_batches+cache_split", requests_per_s=50.0),
+        {"tp": (1, 2), "ep": (2, 12), "expert_slots": (5, 32), "cache_split": (1, 2), "pp": (1, 1), "batch": (40, 42),
+         "replicas": (5, 9)},
+    ),
     "disaggregated": (
         ServeCost(split="disaggregated", requests_per_s=50.0),
         {"tp": (2, 4), "pp": (1, 1), "batch": (90, 92), "replicas": (5, 7), "prefill_tp": (1, 2), "prefill_pp": (1, 1),
@@ -224,3 +229,30 @@ def test_two_machines_are_no_sweep():
 def test_what_is_no_question(fields, said):
     with pytest.raises(UserError, match=said):
         dataclasses.replace(ServeCost(), **fields).problem()
+
+
+def test_layouts_of_a_question():
+    """Slots hold all experts and no more copies than fill ranks, 72 share 256; a question without layouts is the one it was."""
+    asked = {"workload": "deepseek-v3", "chip": "h200"}
+    plain, whole = ServeCost(**asked).problem(), ServeCost(**asked, layouts="two_batches+redundant_experts").problem()
+    assert plain.template.plan.layout is None and float(whole.template.plan.layout.two_batches) == 1.0
+    boxes = {"tp": (1, 1), "pp": (1, 1), "batch": (1, 3), "replicas": (72, 72), "ep": (1, 80), "expert_slots": (1, 256)}
+    narrow = whole.continuous.frozen(MACHINE).narrowed({key: (float(a), float(b)) for key, (a, b) in boxes.items()})
+    lattice = lattice_of(narrow)
+    ends = [lattice.column(lattice.initial_boxes(), name) for name in lattice.names]
+    ranges = [range(int(low.min()), int(high.max()) + 1) for low, high in ends]
+    points = np.array(list(itertools.product(*ranges)))
+    points = points[lattice.valid(points)]
+    ep, slots, batch = (points[:, list(lattice.names).index(name)] for name in ("ep", "expert_slots", "batch"))
+    assert set(ep) == {2, 3, 4, 6, 8, 9, 12, 18, 24, 36, 72} and set(batch) == {2, 3}
+    assert (slots == np.ceil(256 / ep)).all()
+    apart = ServeCost(**asked, split="disaggregated", layouts="two_batches+cache_split").problem()
+    assert {"expert_slots", "prefill_expert_slots", "cache_split"} <= set(lattice_of(apart).names)
+    assert not {"expert_slots", "cache_split"} & set(lattice_of(plain).names)
+
+
+def test_layouts_that_a_question_cannot_have():
+    with pytest.raises(UserError, match="did you mean 'two_batches'"):
+        ServeCost(layouts="two_batch")
+    dense = ServeCost(layouts="two_batches").problem()
+    assert dense.template.plan.layout is None  # no experts, no exchanges to hide

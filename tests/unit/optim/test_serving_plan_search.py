@@ -13,7 +13,9 @@ from hwopt.errors import UserError
 from hwopt.optim.plan_pairs import splits
 from hwopt.optim.plan_search import fitting_chips
 from hwopt.optim.serving_plans import ladder
-from hwopt.plan import Disaggregated
+from hwopt.plan import Disaggregated, laid_out_as
+from hwopt.report.plan_words import plan_document
+from tests.in_numpy import in_numpy, one_row
 
 OBJECTIVES = ("cost_per_token_usd", "energy_per_token_j", "time_per_output_token_s")
 FIRST, OUTPUT = "time_to_first_token_s", "time_per_output_token_s"
@@ -68,6 +70,97 @@ def test_a_plain_loop_finds_the_same(model, mode):
         assert math.isclose(search.best.objective, min(value(each, objective) for each in fitting), rel_tol=1e-10)
         values = [search.best.objective, *(each.objective for each in search.alternatives)]
         assert all(a <= b * (1.0 + 1e-12) for a, b in itertools.pairwise(values))
+
+
+LAYOUTS = ("redundant_experts", "two_batches", "cache_split")
+
+
+def laid_out(workload, chips, batches):
+    """Every plan of one stage with layouts that the constructor accepts: as few copies as fill ranks, or one more each."""
+    experts = int(workload.model.experts)
+    tp_dp = [(tp, chips // tp) for tp in range(1, chips + 1) if chips % tp == 0]
+    for (tp, dp), ep, slots, two, split in itertools.product(
+        tp_dp, range(1, chips + 1), (0, 1), ("no", "yes"), (1, 2, 3, 4)
+    ):
+        copies = -experts % ep + slots * ep
+        if slots and ep == 1:
+            continue
+        for expert_tp, batch in itertools.product(range(1, tp + 1), batches):
+            words = {"tp": tp, "dp": dp, "ep": ep, "expert_tp": expert_tp, "batch": batch, "redundant_experts": copies}
+            try:
+                if tp % expert_tp == 0:
+                    yield catalog.serving_plan(workload, chips, **words, two_batches=two, cache_split=split)
+            except UserError:
+                continue
+
+
+def test_layouts_are_found_as_by_a_plain_loop():
+    """On six chips, which do not divide 64 experts; of plans with one stage and the batches of a limit."""
+    workload, machine = service("deepseek-v2-lite", "decode"), cluster(6)
+    batch = 12
+    found = [
+        each for each in laid_out(workload, 6, (1, 2, 4, 6, 12)) if round(float(each.dp * each.micro_batch)) == batch
+    ]
+    shaped = next(each for each in found if each.layout is not None)
+    stacked = jax.tree.map(
+        lambda *leaves: np.stack(leaves), *(laid_out_as(each, shaped, workload.model.experts) for each in found)
+    )
+    mapped = in_numpy(hwopt.estimate)(one_row(workload), one_row(machine), stacked)
+    values = mapped.time_per_output_token_s[mapped.feasible > 0]
+    assert len(values) > 40
+    search = hwopt.best_plan(workload, machine, OUTPUT, 20, layouts=LAYOUTS, batch=batch)
+    one_stage = [each for each in (search.best, *search.alternatives) if float(each.plan.pp) == 1.0]
+    assert math.isclose(one_stage[0].objective, float(values.min()), rel_tol=1e-10)
+    assert (
+        any(each.plan.layout is not None for each in (search.best, *search.alternatives))
+        and "12 sequences at a time" in search.scope
+    )
+    plain = hwopt.best_plan(workload, machine, OUTPUT, 0, layouts=(), batch=batch)
+    assert plain.examined < search.examined and plain.best.plan.layout is None
+    said = [plan_document(each.report, each.plan) for each in (search.best, *search.alternatives)]
+    assert all(
+        each.get("expert_slots", 0) * each["ep"] != 64 or {"two_batches", "cache_split"} & each.keys() for each in said
+    )
+    assert plain.best.objective >= search.best.objective
+
+
+def test_software_opens_layouts_to_the_search():
+    """TensorRT-LLM 1.3 has redundant experts and split keys and values, not halves; nothing of it for a dense model on 8 chips."""
+    machine = catalog.cluster("h200", 12, stack="tensorrt-llm-2026")
+    scope = hwopt.best_plan(service("deepseek-v2-lite", "decode"), machine, OUTPUT, 0).scope
+    assert "further copies of the 64 experts" in scope and "by token" in scope and "halves" not in scope
+    dense = hwopt.best_plan(
+        service("llama3.1-8b"), catalog.cluster("h200", 8, stack="tensorrt-llm-2026"), alternatives=0
+    )
+    assert dense.best.plan.layout is None and "by token" not in dense.scope
+
+
+def test_pairs_with_layouts():
+    """The group for prompts has no split keys and values, the other one may; a single chip has no layout: all are one table."""
+    workload = service("deepseek-v2-lite", input_tokens=30_000)
+    machine = catalog.cluster("h200", 3, stack="tensorrt-llm-2026")
+    pair, plain = (
+        hwopt.best_plan(workload, machine, disaggregate=True, alternatives=0, layouts=each) for each in (LAYOUTS, ())
+    )
+    assert pair.examined > plain.examined
+    assert pair.best.objective <= plain.best.objective * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"layouts": ["two_batch"]}, "two_batches"),
+        ({"batch": 0}, "1 or more"),
+        ({"batch": 1_000_003}, "no plan serves 1,000,003 sequences"),
+        ({"batch": 8, "disaggregate": True}, "one group"),
+    ],
+)
+def test_refusals_of_layouts_and_batches(asked, words):
+    with pytest.raises(UserError, match=words):
+        hwopt.best_plan(service("llama3.1-8b", "serve"), cluster(4), **asked)
+    with pytest.raises(UserError, match="only a service"):
+        run = catalog.training_run("llama3.1-8b")
+        hwopt.best_plan(run, cluster(4), layouts=["two_batches"])
 
 
 def test_limits_hold_or_are_missed_least():

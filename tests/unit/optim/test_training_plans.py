@@ -66,7 +66,7 @@ def test_rows_are_what_the_checked_constructor_makes_of_their_words(case):
         shards = words["tp"] * words["cp"]
         words["sequence_parallel"] = words["tp"] > 1 and float(run.sequence_length) % shards == 0
         made = catalog.plan(run, float(cluster.chips), **words)
-        for name in made.__dataclass_fields__:
+        for name in (each for each in made.__dataclass_fields__ if each != "layout"):
             assert getattr(plans, name)[place] == getattr(made, name), (name, words)
 
 

@@ -183,6 +183,7 @@ def test_drafts():
         ("dynamo-tensorrt-llm", {"tp": 2, "ep": 8}, {}, "tp=1"),
         ("sglang", {"tp": 2, "ep": 8}, {"drafted_tokens": 2}, "--drafted-tokens"),
         ("sglang", {"tp": 8, "weights_gathered": "yes"}, {}, "gathered"),
+        ("sglang", {"tp": 1, "ep": 8, "batch": 16, "two_batches": "yes"}, {}, "--layouts none"),
         ("vllm", {"tp": 8}, {"kv": "fp32"}, "4 B"),
     ],
 )

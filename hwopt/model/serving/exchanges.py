@@ -1,0 +1,88 @@
+"""Communication of one layer of a pass, before any overlap: among tensor parallel ranks, to experts, for attention, of weights."""
+
+import jax.numpy as jnp
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.model import collectives, work
+from hwopt.model.layer import all_reduces_s, dispatch_s
+from hwopt.model.maximum import above_zero
+from hwopt.model.parameters import Weights
+from hwopt.model.serving import cache
+from hwopt.model.serving.batch import Batch
+from hwopt.plan import Plan
+from hwopt.types import Scalar
+from hwopt.workload.service import Service
+
+LOG_WEIGHT_BYTES = 4.0
+"""Of the logarithm of a head's sum of exponentials, 32 bit, which goes with each partial output of attention."""
+
+
+def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prompts: Scalar) -> tuple[Scalar, Scalar]:
+    """Tensor- and expert-parallel communication of one layer, before any overlap.
+
+    All-reduces of the activations after attention and after the MLP, once for both in parallel layers; outputs of experts and
+    shared experts are added up before. Where experts are spread, shared experts have their own, and experts that tensor ranks
+    share too. Dispatch and combine as in training; kernels that send one copy a domain are for `prompts`, the share of tokens
+    that are new ones of prompts: those of low latency send each copy on its own.
+    """
+    w = flow.model
+    around, within = all_reduces_s(flow, cluster, plan, w.experts_per_token / plan.tp * plan.expert_tp)
+    whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
+    has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
+    mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
+    tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
+    return tp, dispatch_s(flow, cluster, plan, moe, prompts)
+
+
+def spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
+    """Two all-to-alls of one layer where ranks keep keys and values by sequence: queries there, and what they met back.
+
+    `b q (a / t) (d + d_v) / 2` elements each, among the ranks that share a head; of latent attention `(2 r_kv + d_rope) / 2` a
+    head, since ranks multiply up to their own heads alone.
+
+    **Source:** Pope et al., arXiv 2211.05102, section 3.3.
+    """
+    w, stack = service.model, cluster.stack
+    width = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, w.qk_dim + w.v_dim)
+    sent = 0.5 * batch.sequences * batch.queries * (w.heads / plan.tp) * width * service.activation_bytes
+    group = cache.copies(w, plan)
+    each = collectives.all_to_all_s(cluster.network, sent, group, jnp.ones_like(group), stack.collective_launch_s)
+    decodes = jnp.where(batch.sequences > 0.0, 1.0, 0.0)
+    return 2.0 * stack.cache_sharded * decodes * each
+
+
+def split_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
+    """Exchanges of one layer among the ranks that hold keys and values of a head together, each some of the tokens.
+
+    Each meets its tokens with the queries of all: `b q n (a / t) d` elements are gathered, and `d_v` wide outputs with the
+    logarithm of their weight (4 bytes) are added up and shared out again; of latent attention d is `r_kv + d_rope` and d_v
+    `r_kv`. Prompts gather the cached tokens before them.
+
+    **Source:** the sums of partial softmaxes: Dao et al., Flash-Decoding, 2023; layouts: vLLM, decode context parallel; Bhatia
+    et al., Helix Parallelism, arXiv 2507.07120.
+    """
+    if plan.layout is None:
+        return jnp.zeros_like(plan.tp)
+    w, stack, ranks = service.model, cluster.stack, plan.layout.cache_split
+    latent = w.kv_rank > 0
+    query, value = jnp.where(latent, w.kv_rank + w.rope_dim, w.qk_dim), jnp.where(latent, w.kv_rank, w.v_dim)
+    rows = batch.sequences * batch.queries * (w.heads / plan.tp) * ranks
+    element = service.activation_bytes
+    before = batch.prompts * cache.layer_mean(w, batch.prompt_context) * cache.token_bytes(service, plan)
+    sizes = jnp.stack([rows * query * element, rows * (value * element + LOG_WEIGHT_BYTES), before])
+    groups = jnp.stack([ranks, ranks, ranks])
+    times = collectives.ring_passes_s(cluster.network, sizes, groups, jnp.ones_like(groups), stack)
+    some = jnp.stack([jnp.where(count > 0.0, 1.0, 0.0) for count in (rows, rows, before)])
+    return (1.0 - stack.cache_sharded) * jnp.sum(times * some)
+
+
+def gather_s(service: Service, cluster: Cluster, plan: Plan, weights: Weights, moe: Scalar) -> Scalar:
+    """Gathering one layer's weights where they are spread over replicas, before any overlap; 0 where each holds its own."""
+    own, experts = collectives.ring_passes_s(
+        cluster.network,
+        jnp.stack([weights.layer(moe), weights.experts_layer]) * service.weight_bytes,
+        jnp.stack([weights.ranks, weights.expert_ranks]),
+        jnp.stack([plan.tp, plan.ep * plan.expert_tp]),
+        cluster.stack,
+    )
+    return plan.weights_sharded * (own + moe * experts) * (1.0 / cluster.stack.gather_efficiency)
