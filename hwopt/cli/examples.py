@@ -28,6 +28,8 @@ ANSWERS = {
     "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
     "serves.",
     "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
+    "scale": "How a training run goes on more and more chips: the best plan at every size, time, money, where adding chips stops "
+    "paying, and which part of the step grew there.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
@@ -81,6 +83,12 @@ EXAMPLES = {
         "": (
             "hwopt plan --workload llama3.1-405b --chip h100-sxm --chips 16384 --export megatron",
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
+        )
+    },
+    "scale": {
+        "": (
+            "hwopt scale --workload llama3.1-405b --chip h100-sxm --chips 256:1048576",
+            "hwopt scale --workload llama3.1-70b --chip h100-sxm --chips 512:16384 --weak --global-batch 512",
         )
     },
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},
