@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hwopt.study.sensitivity import elasticities as elasticities
     from hwopt.study.sensitivity import sensitivity as sensitivity
     from hwopt.study.sweep import sweep as sweep
+    from hwopt.study.walls import walls as walls
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ _WHERE = {
     "sensitivity": "hwopt.study.sensitivity",
     "sweep": "hwopt.study.sweep",
     "validate": "hwopt.evidence.validation",
+    "walls": "hwopt.study.walls",
 }
 
 __all__ = ["__version__", *_WHERE]  # pyright: ignore[reportUnsupportedDunderAll]

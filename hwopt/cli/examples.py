@@ -20,6 +20,8 @@ ANSWERS = {
     "be, and what one more unit of each budget is worth.",
     "compare": "How several chips answer one design question: proved cost, time and power of each, what binds, whether its price "
     "is a list price or an estimate, and what would have to change for a loser to win.",
+    "walls": "What binds next as a machine grows: the budget that binds is lifted, then the next, each answer proved; how much of "
+    "each would be enough, and what stops the machine where no budget does.",
     "sources": "The references behind exactly the numbers that a design question stands on.",
     "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, what 10 % "
     "of each is worth, and what not knowing it is.",
@@ -53,6 +55,14 @@ EXAMPLES = {
         "train_cost": ("hwopt compare --workload llama3.1-70b --chips h100-sxm,b200,mi300x",),
         "portfolio": ("hwopt optimize portfolio --choices 'chip=h100-sxm|b200'",),  # a comparison is of one question
         "": ("hwopt compare {0} --chips h100-sxm,b200",),
+    },
+    "walls": {
+        "train_time": ("hwopt walls train_time --power-budget-w 30e6 --capex-budget-usd 1e9",),
+        "portfolio": ("hwopt walls portfolio --only assistant",),
+        "": (
+            "hwopt walls {0} --report report.html",
+            "hwopt walls train_time --power-budget-w 30e6 --capex-budget-usd 1e9",
+        ),
     },
     "sensitivity": {
         "train_cost": (

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from hwopt.study.scaling import FAILURES, PRICE, RECOMPUTED, WASTED, Cause, Growth, Scaling
+from hwopt.study.chip_time import FAILURES, RECOMPUTED, WASTED
+from hwopt.study.scaling import PRICE, Cause, Growth, Scaling
 from hwopt.units import pretty
 
 CAUSES = {

@@ -19,6 +19,7 @@ from hwopt.model import learning
 from hwopt.model.report import TrainingReport, over_words
 from hwopt.optim.plan_search import best_plan
 from hwopt.optim.plan_table import PlanSearch
+from hwopt.study.chip_time import chip_time
 from hwopt.workload.training import TrainingRun
 
 MOST_SIZES = 64
@@ -30,8 +31,8 @@ LEAST_SAVING = 0.25
 MOST_DEARER = 0.25
 """Share by which twice the chips may make the run dearer, where nobody says otherwise."""
 
-RECOMPUTED, FAILURES, WASTED, PRICE = "recomputed", "failures", "wasted_tokens", "chip_price"
-"""What takes chip time or money besides the parts of a step."""
+PRICE = "chip_price"
+"""What takes money besides chip time."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +79,8 @@ class Size:
 
     @cached_property
     def chip_time(self) -> dict[str, float]:
-        """Seconds of a chip for one token of the smallest size's run, by what takes them; those of no part are left out.
-
-        Parts of the step (of its last stage, where the batch grows), arithmetic that is done again, time that failures take, and
-        tokens that a batch above the critical one wastes: `s_k + s (1 / g - 1) + s / g (r - 1)`, which add up to `s r / g`, with s
-        chips over tokens a second, g goodput and r `tokens_needed`.
-        """
-        report, step = self.report, float(self.report.step_time_s)
-        whole, goodput = self.chips / float(report.tokens_per_s), float(report.goodput)
-        parts = {name.removesuffix("_s"): whole * float(x) / step for name, x in report.breakdown._asdict().items()}
-        useful = parts["compute"] * min(float(report.mfu) / float(report.hfu), 1.0)
-        parts = parts | {"compute": useful, RECOMPUTED: parts["compute"] - useful}
-        parts |= {FAILURES: whole * (1.0 / goodput - 1.0), WASTED: whole / goodput * (self.tokens_needed - 1.0)}
-        return {name: value for name, value in parts.items() if value > 0.0}
+        """Seconds of a chip for one token of the smallest size's run, by what takes them."""
+        return chip_time(self.report, self.chips, self.tokens_needed)
 
 
 class Cause(NamedTuple):

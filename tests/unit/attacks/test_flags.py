@@ -106,7 +106,10 @@ def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):
             ["optimize", "train_cost", "--ttft-budget-s", "5"],
             "(serve_cost, serve_latency, train_and_serve), not of train",
         ),
-        (["sensitivity", "--freeze", "chip"], "'--freeze': a flag of optimize, compare and sweep, not of sensitivity"),
+        (
+            ["sensitivity", "--freeze", "chip"],
+            "'--freeze': a flag of optimize, compare, walls and sweep, not of sensitivity",
+        ),
         (
             ["optimize", "--chips", "5"],
             "a flag of compare, estimate, plan and scale, not of optimize; did you mean '--chip'?",
