@@ -73,6 +73,20 @@ print(
 print(f": {best.report.step_time_s:.2f} s a step, {gain:.0%} less than ours")
 
 # %% [markdown]
+# ## Scale
+#
+# The same run on more and more chips, the best plan of each: where does adding chips stop paying, and what of the step grows?
+
+# %%
+from hwopt.report.scaling import table
+from hwopt.report.scaling_words import headline, why
+
+scaling = hwopt.scale(run, lambda chips: catalog.cluster("h100-sxm", chips), [2048, 8192, 32768, 65536])
+print("\n".join([*table(scaling, {}), "", headline(scaling)]))
+if scaling.knee is not None:
+    print(why(scaling.knee))
+
+# %% [markdown]
 # ## Gradient
 #
 # `estimate` is a pure function of arrays, so `jax.grad` gives the slope of a step's time by every number of the chip and its
