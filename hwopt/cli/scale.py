@@ -69,6 +69,6 @@ def run(options: argparse.Namespace) -> int:
     show(
         options,
         lambda: work.document | scaling_document(answer, around, options.constants),
-        lambda: scaling_screen(answer, title, around, options.constants),
+        lambda: scaling_screen(answer, title, around, options.constants, options.recovery),
     )
     return 0 if answer.trained else 1

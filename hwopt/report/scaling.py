@@ -7,7 +7,7 @@ from hwopt.evidence.intervals import Interval
 from hwopt.report.layout import MODEL_ONLY, heading, wrapped
 from hwopt.report.parts import number, numbers
 from hwopt.report.plan_words import plan_document, plan_line
-from hwopt.report.scaling_words import ends, headline, rule, why
+from hwopt.report.scaling_words import ends, headline, remedy, rule, sooner, why
 from hwopt.study.scaling import Growth, Scaling, Size
 from hwopt.units import pretty
 
@@ -46,6 +46,7 @@ def scaling_document(answer: Scaling, around: Around, constants: str = "") -> di
         "headline": headline(answer),
         "least_saving": answer.least_saving,
         "most_dearer": answer.most_dearer,
+        "sooner": sooner(answer) or None,
         "knee": None if knee is None else _growth(knee, answer),
         **{name: None if size is None else size.chips for name, size in named.items()},
         "sizes": [_size(each, answer, around.get(each.chips)) for each in answer.sizes],
@@ -94,11 +95,12 @@ def _growth(each: Growth, answer: Scaling) -> dict[str, Any]:
     }
 
 
-def scaling_screen(answer: Scaling, title: str, around: Around, constants: str = "") -> str:
-    """One screen for `scale`. **Arguments:** `title`: workload, chip and site in words; others as of the document."""
+def scaling_screen(answer: Scaling, title: str, around: Around, constants: str = "", recovery: str = "") -> str:
+    """One screen for `scale`. **Arguments:** `title`: workload, chip and site; `recovery` in use; others as of the document."""
     lines = [title, f"  {rule(answer)}", "", wrapped(headline(answer), "", "")]
     if answer.knee is not None:
-        lines.append(wrapped(why(answer.knee), "", ""))
+        said = (why(answer.knee), sooner(answer), remedy(answer, recovery))
+        lines.append(wrapped(" ".join(each for each in said if each), "", ""))
     lines += [f"  {each}" for each in ends(answer)]
     if answer.trained:
         lines += ["", *table(answer, around), *_plans(answer), *_chip_time(answer)]
@@ -111,26 +113,29 @@ def scaling_screen(answer: Scaling, title: str, around: Around, constants: str =
     return "\n".join([*lines, "", wrapped(f"{proof}; {MODEL_ONLY}; constants: {constants}")])
 
 
-def table(answer: Scaling, around: Around) -> list[str]:
-    """A line for each size that trains."""
-    weak = f"{'batch':>9}  {'tokens':>6}  " if answer.weak else ""
+def table(answer: Scaling, around: Around | None = None) -> list[str]:
+    """A line for each size that trains. **Arguments:** `around` as of the document; without any there is no column for them."""
+    around = around or {}
+    within = f"{'four in five':>17}  " if around else ""
+    batch = f"{'batch':>9}  {'tokens':>6}  " if answer.weak else ""
     lines = [
-        f"  {'chips':>9}  {weak}{'step':>8}  {'four in five':>17}  {'MFU':>6}  {'goodput':>7}  {'run':>10}  {'cost':>8}  "
-        f"{'$/Mtoken':>8}  {'speed-up':>8}  {'effic.':>6}  {'saved':>6}  {'dearer':>7}"
+        f"  {'chips':>9}  {batch}{'step':>8}  {within}{'MFU':>6}  {'goodput':>7}  {'run':>10}  {'cost':>8}  {'$/Mtoken':>8}  "
+        f"{'speed-up':>8}  {'effic.':>6}  {'saved':>6}  {'dearer':>7}"
     ]
     grown = {each.after.chips: each for each in answer.growths}
-    return [*lines, *(_line(each, answer, around.get(each.chips), grown.get(each.chips)) for each in answer.trained)]
+    return [*lines, *(_line(each, answer, around, grown.get(each.chips)) for each in answer.trained)]
 
 
-def _line(size: Size, answer: Scaling, around: Interval | None, growth: Growth | None) -> str:
-    report = size.report
+def _line(size: Size, answer: Scaling, around: Around, growth: Growth | None) -> str:
+    report, own = size.report, around.get(size.chips)
     step = float(report.step_time_s)
-    within = "" if around is None else "{} .. {}".format(*(pretty(end, "s", 3) for end in around.times(step)))
+    ends = "" if own is None else "{} .. {}".format(*(pretty(end, "s", 3) for end in own.times(step)))
+    within = f"{ends:>17}  " if around else ""
     batch = f"{float(size.run.global_batch_sequences):>9,.0f}  {size.tokens_needed:>5.2f}x  " if answer.weak else ""
     per_million = 1e6 * size.cost_usd / float(size.run.tokens)
     doubling = "" if growth is None else f"  {100 * growth.saved:>4.1f} %  {100 * growth.dearer:>+5.1f} %"
     return (
-        f"  {size.chips:>9,}  {batch}{pretty(step, 's', 3):>8}  {within:>17}  {100 * float(report.mfu):>4.1f} %  "
+        f"  {size.chips:>9,}  {batch}{pretty(step, 's', 3):>8}  {within}{100 * float(report.mfu):>4.1f} %  "
         f"{100 * float(report.goodput):>5.1f} %  {pretty(size.time_s, 's', 3):>10}  {pretty(size.cost_usd, 'USD', 3):>8}  "
         f"{per_million:>8.4g}  {answer.speedup(size):>8.4g}  {100 * answer.efficiency(size):>4.0f} %{doubling}"
     ).rstrip()

@@ -31,6 +31,9 @@ CAUSES = {
 }
 """What grows from a size to the next, in words."""
 
+SLOWEST_RECOVERY = "from-storage"
+"""The recovery that others save time over."""
+
 _NAMED = 4
 """Causes that a sentence names."""
 
@@ -46,7 +49,8 @@ def leading(causes: Sequence[Cause]) -> list[Cause]:
 
 def points(share: float) -> str:
     """A share in points of a hundred, with its sign."""
-    return f"{100 * share:+.2g}" if abs(share) < 0.095 else f"{100 * share:+.0f}"
+    text = f"{100 * share:+.1f}" if abs(share) < 0.0995 else f"{100 * share:+.0f}"
+    return "0" if text in ("+0.0", "-0.0") else text
 
 
 def effect(growth: Growth) -> str:
@@ -76,6 +80,28 @@ def headline(answer: Scaling) -> str:
         what = "nothing trains" if all(each.search is not None for each in beyond) else "there is no answer"
         return f"Adding chips pays up to {last.chips:,}; beyond, {what} ({beyond[0].chips:,}: {beyond[0].reason})."
     return f"Adding chips pays up to {last.chips:,}, the most that were asked about ({asked})."
+
+
+def sooner(answer: Scaling) -> str:
+    """What a day sooner costs up to the knee and beyond it; empty where there is no knee or nothing before it."""
+    if answer.knee is None:
+        return ""
+    place = answer.growths.index(answer.knee)
+    sides = answer.growths[max(place - 1, 0) : place + 1]
+    prices = [(each, 86400.0 * (each.usd_per_second_saved or 0.0)) for each in sides]
+    said = [
+        f"{pretty(usd, 'USD', 3)} from {each.before.chips:,} to {each.after.chips:,}"
+        for each, usd in prices
+        if usd > 0.0
+    ]
+    return f"A day sooner costs {', '.join(said)}." if said else ""
+
+
+def remedy(answer: Scaling, recovery: str) -> str:
+    """What to ask next where failures are what grows most. **Arguments:** `recovery` in use."""
+    if answer.knee is None or answer.knee.causes[0].name != FAILURES or recovery != SLOWEST_RECOVERY:
+        return ""
+    return "Failures grow most: --recovery in-memory or hot-spares says what going on sooner after each is worth."
 
 
 def why(growth: Growth) -> str:

@@ -8,7 +8,7 @@ from hwopt.report.page.axis import Axis
 from hwopt.report.page.markup import Child, Html, p
 from hwopt.report.plan_words import plan_line
 from hwopt.report.scaling import Around
-from hwopt.report.scaling_words import CAUSES, headline, rule, why
+from hwopt.report.scaling_words import CAUSES, headline, rule, sooner, why
 from hwopt.report.scaling_words import points as in_points
 from hwopt.study.scaling import Scaling, Size
 from hwopt.units import pretty
@@ -29,7 +29,7 @@ def scaling_page(answer: Scaling, title: str, around: Around, command: str, sour
         True,
         proved,
         p(headline(answer)),
-        p(why(knee)) if knee is not None else None,
+        p(f"{why(knee)} {sooner(answer)}".rstrip()) if knee is not None else None,
     )
     sections = [
         sheet.section("At a glance", pieces.tiles(_tiles(answer)), note=rule(answer)),

@@ -1,6 +1,7 @@
 """A run on more and more chips: sizes by the plan search, causes that add up, the knee, weak scaling by the law of batches."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from scipy.optimize import brentq
 import hwopt
 from hwopt import catalog
 from hwopt.report.scaling import scaling_screen
-from hwopt.report.scaling_words import CAUSES, headline, why
+from hwopt.report.scaling_words import CAUSES, headline, remedy, sooner, why
+from hwopt.study.chip_time import FAILURES
 from hwopt.study.scaling import Growth, Scaling, scale
 
 SIZES = [8, 16, 48, 64]
@@ -95,6 +97,24 @@ def test_the_headline_names_the_knee_and_says_why(strong):
     assert "the most that were asked about" in headline(Scaling(strong.sizes, strong.objective, False, 0.0, 10.0))
     growth = strong.growths[-1]
     assert CAUSES[growth.causes[0].name] in why(growth)
+
+
+def test_what_a_day_sooner_costs_is_told_on_both_sides_of_the_knee(strong):
+    by = sorted(each.dearer for each in strong.growths)
+    told = Scaling(strong.sizes, strong.objective, False, 0.0, by[-2])
+    knee = told.knee
+    assert knee is not None and f"{knee.before.chips:,} to {knee.after.chips:,}" in sooner(told)
+    assert sooner(Scaling(strong.sizes, strong.objective, False, 0.0, 10.0)) == ""
+
+
+def test_where_failures_grow_most_another_recovery_is_named(strong):
+    knee = Scaling(strong.sizes, strong.objective, False, 0.5, 10.0)
+    failing = [replace(each) for each in knee.sizes]
+    for each, lost in zip(failing, (0.0, 1.0, 2.0, 3.0), strict=True):
+        each.__dict__["chip_time"] = {"compute": 1.0, FAILURES: lost}
+    lossy = Scaling(failing, knee.objective, False, 0.5, 10.0)
+    assert "--recovery in-memory" in remedy(lossy, "from-storage") and remedy(lossy, "in-memory") == ""
+    assert remedy(Scaling(failing, knee.objective, False, 0.0, 10.0), "from-storage") == ""
 
 
 def test_weak_scaling_keeps_the_sequences_of_a_chip(weak):
