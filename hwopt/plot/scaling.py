@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.plot.style import NothingToDraw, figure, plain, save
+from hwopt.plot.style import NothingToDraw, figure, plain, plain_powers, save
 from hwopt.report.colours import OTHER, OVER, PALE, PARTS, WITHIN
 from hwopt.report.scaling import Around
 from hwopt.report.scaling_words import CAUSES, headline, rule
@@ -42,6 +42,7 @@ def plot_scaling(answer: Scaling, path: str | Path, title: str, around: Around) 
             low, high = np.array([around[each.chips].times(each.time_s) for each in sizes]).T / factor  # pyright: ignore
             time.fill_between(chips, low, high, color=WITHIN, alpha=0.15, linewidth=0.0, label="holds four of five")
         time.set(yscale="log", ylabel=f"time of the run ({unit})")
+        plain_powers(time)
         factor, unit = fitting("USD", [*costs])
         money.plot(chips, costs / factor, "o-", color=WITHIN, markersize=4)
         money.set(ylabel=plain(f"cost of the run ({unit})"), ylim=(0.0, None))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hwopt.plot.style import NothingToDraw, figure, plain, save
+from hwopt.plot.style import NothingToDraw, figure, plain, plain_powers, save
 from hwopt.report.colours import OVER, WITHIN
 from hwopt.report.layout import budget_words
 from hwopt.report.walls import stage_words
@@ -44,8 +44,7 @@ def plot_walls(answer: Walls, path: str | Path) -> None:
             )
         below.axhline(1.0, color=OVER, linewidth=1.0, linestyle=":")
         below.set(yscale="log", ylabel="used over what was asked")
-        for set_formatter in (below.yaxis.set_major_formatter, below.yaxis.set_minor_formatter):
-            set_formatter("{x:g}")
+        plain_powers(below)
         below.set_xticks(places, [each.replace(" and ", "\nand ") for each in stage_words(answer)], fontsize=9)
         below.legend(fontsize=8.5)
         drawn.align_ylabels()
