@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from hwopt.study.confidence import confident as confident
     from hwopt.study.confidence import regret as regret
     from hwopt.study.frontier import frontier as frontier
+    from hwopt.study.scaling import scale as scale
     from hwopt.study.sensitivity import Sensitivity as Sensitivity
     from hwopt.study.sensitivity import elasticities as elasticities
     from hwopt.study.sensitivity import sensitivity as sensitivity
     from hwopt.study.sweep import sweep as sweep
+    from hwopt.study.walls import walls as walls
 
 __version__ = "0.1.0"
 
@@ -57,9 +59,11 @@ _WHERE = {
     "objective": "hwopt.registry",
     "optimize": "hwopt.optim.optimize",
     "regret": "hwopt.study.confidence",
+    "scale": "hwopt.study.scaling",
     "sensitivity": "hwopt.study.sensitivity",
     "sweep": "hwopt.study.sweep",
     "validate": "hwopt.evidence.validation",
+    "walls": "hwopt.study.walls",
 }
 
 __all__ = ["__version__", *_WHERE]  # pyright: ignore[reportUnsupportedDunderAll]

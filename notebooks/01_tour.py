@@ -29,6 +29,8 @@ from IPython.display import Image
 import hwopt
 from hwopt import catalog
 from hwopt.plot.pareto import plot_pareto
+from hwopt.report.scaling import table
+from hwopt.report.scaling_words import headline, why
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # smaller questions, the same code
 
@@ -71,6 +73,17 @@ print(
     end="",
 )
 print(f": {best.report.step_time_s:.2f} s a step, {gain:.0%} less than ours")
+
+# %% [markdown]
+# ## Scale
+#
+# The same run on more and more chips, the best plan of each: where does adding chips stop paying, and what of the step grows?
+
+# %%
+scaling = hwopt.scale(run, lambda chips: catalog.cluster("h100-sxm", chips), [2048, 8192, 32768, 65536])
+print("\n".join([*table(scaling), "", headline(scaling)]))
+if scaling.knee is not None:
+    print(why(scaling.knee))
 
 # %% [markdown]
 # ## Gradient

@@ -20,6 +20,8 @@ ANSWERS = {
     "be, and what one more unit of each budget is worth.",
     "compare": "How several chips answer one design question: proved cost, time and power of each, what binds, whether its price "
     "is a list price or an estimate, and what would have to change for a loser to win.",
+    "walls": "What binds next as a machine grows: the budget that binds is lifted, then the next, each answer proved; how much of "
+    "each would be enough, and what stops the machine where no budget does.",
     "sources": "The references behind exactly the numbers that a design question stands on.",
     "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, what 10 % "
     "of each is worth, and what not knowing it is.",
@@ -28,6 +30,8 @@ ANSWERS = {
     "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
     "serves.",
     "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
+    "scale": "How a training run goes on more and more chips: the best plan at every size, time, money, where adding chips stops "
+    "paying, and which part of the step grew there.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
@@ -51,6 +55,14 @@ EXAMPLES = {
         "train_cost": ("hwopt compare --workload llama3.1-70b --chips h100-sxm,b200,mi300x",),
         "portfolio": ("hwopt optimize portfolio --choices 'chip=h100-sxm|b200'",),  # a comparison is of one question
         "": ("hwopt compare {0} --chips h100-sxm,b200",),
+    },
+    "walls": {
+        "train_time": ("hwopt walls train_time --power-budget-w 30e6 --capex-budget-usd 1e9",),
+        "portfolio": ("hwopt walls portfolio --only assistant",),
+        "": (
+            "hwopt walls {0} --report report.html",
+            "hwopt walls train_time --power-budget-w 30e6 --capex-budget-usd 1e9",
+        ),
     },
     "sensitivity": {
         "train_cost": (
@@ -83,6 +95,12 @@ EXAMPLES = {
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --export vllm",
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03 --splits",
+        )
+    },
+    "scale": {
+        "": (
+            "hwopt scale --workload llama3.1-405b --chip h100-sxm --chips 256:1048576",
+            "hwopt scale --workload llama3.1-70b --chip h100-sxm --chips 512:16384 --weak --global-batch 512",
         )
     },
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},

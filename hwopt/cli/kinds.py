@@ -116,6 +116,24 @@ def shares(flag: str, text: str) -> dict[str, float]:
     return by_name
 
 
+def sizes(flag: str, text: str) -> list[int]:
+    """Numbers of chips, the smallest first: `low:high` doubled from one to the other, or a list between commas."""
+    ends = text.split(":")
+    if len(ends) > 2:
+        raise UserError(f"{flag} {text}: write low:high, such as 256:1048576, or a list, such as 256,512,3072")
+    if len(ends) == 1:
+        return sorted(number(flag, name, integer=True) for name in names(flag, text))
+    low, high = (number(flag, end, integer=True) for end in ends)
+    if low > high:
+        raise UserError(f"{flag} {text}: reversed, write {high}:{low}")
+    doubled = [low << power for power in range((high // low).bit_length())]
+    if doubled[-1] != high:
+        raise UserError(
+            f"{flag} {text}: {low} doubled meets {doubled[-1]} and {2 * doubled[-1]}, not {high}; end there, or write a list"
+        )
+    return doubled
+
+
 def confidence(flag: str, text: str) -> float:
     """A probability from a half to below 1, which may be written in per cent."""
     per_cent = text.strip().removesuffix("%")
@@ -136,5 +154,6 @@ NAMES = Kind("A,B", names)
 BOXES = Kind("NAME=LOW:HIGH", boxes)
 CHOICES = Kind("FIELD=A|B", choices)
 SHARES = Kind("NAME=SHARE", shares)
+SIZES = Kind("LOW:HIGH", sizes)
 CONFIDENCE = Kind("P", confidence)
 SWITCH = Kind("", lambda flag, text: not flag.startswith("--no-"))

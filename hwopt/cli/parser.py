@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from hwopt import registry
-from hwopt.cli import compare, estimate, measured, optimize, plan, sensitivity, sources, sweep
+from hwopt.cli import compare, estimate, measured, optimize, plan, scale, sensitivity, sources, sweep, walls
 from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples, filled
 from hwopt.cli.flags import Flag, declare
 from hwopt.cli.kinds import SWITCH, TEXT
@@ -33,6 +33,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "optimize": Command("The best cluster for a design question, under budgets.", optimize.FLAGS, optimize.run, True),
     "compare": Command("A design question answered on several chips, side by side, each proved.", compare.FLAGS, compare.run, True),
+    "walls": Command("Which budget of a design question binds, until where, and which one next.", walls.FLAGS, walls.run, True),
     "sources": Command("The references behind exactly the numbers of a design question.", (), sources.sources, True),
     "sensitivity": Command("Sensitivities of the best cluster: elasticities, shadow prices, ranges.", sensitivity.FLAGS,
                            sensitivity.run, True),
@@ -40,6 +41,7 @@ COMMANDS = {
                      sweep.run, True),
     "estimate": Command("Time, memory, power and money of one cluster under one plan.", estimate.FLAGS, estimate.run),
     "plan": Command("The best integer parallel plan of a cluster, by exhaustion.", plan.FLAGS, plan.run),
+    "scale": Command("The best plan on more and more chips, and where adding chips stops paying.", scale.FLAGS, scale.run),
     "validate": Command("Measured against predicted, every row of a CSV file accounted for.", measured.VALIDATE,
                         measured.validate),
     "calibrate": Command("The model's constants fitted to one's own measured runs.", measured.CALIBRATE, measured.calibrate),

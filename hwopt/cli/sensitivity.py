@@ -10,8 +10,10 @@ from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
 
+FIGURE = Flag("--figure", "also draw what each input's range is worth to this image file", PATH)
+
 FLAGS = (
-    Flag("--figure", "also draw what each input's range is worth to this image file", PATH),
+    FIGURE,
     Flag("--metrics", "numbers of the report to tabulate: step_time_s,mfu,...", NAMES, ()),
     Flag("--top", "how many inputs to list", INTEGER, 12),
     BOUNDS,

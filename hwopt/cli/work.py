@@ -12,6 +12,7 @@ from typing import Any
 from hwopt import catalog
 from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
 from hwopt.cli.flags import Flag, foreign
+from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import Circumstances, Interval, machine_interval
 from hwopt.plan import Disaggregated
@@ -57,6 +58,20 @@ class Work:
         if options.fabric:
             named["scale_out"] = catalog.record("fabrics", options.fabric).text["link"]
         return {"chip": chip} | {role: catalog.record(_KINDS[role], str(name)) for role, name in named.items()}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The references behind cluster and workload, each once; what the constants were fitted to comes first."""
+        options = self.options
+        further = {
+            "stack": catalog.record("stacks", options.stack or self.stack or catalog.default_stack(options.chip))
+        }
+        if not options.workload.lower().endswith(".json"):  # a Hugging Face config has no sources
+            further["workload"] = catalog.record("workloads", options.workload)
+        for name, kind in (("fabric", "fabrics"), ("reliability", "reliability"), ("operation", "operations")):
+            if getattr(options, name):
+                further[name] = catalog.record(kind, getattr(options, name))
+        return Provenance(self.records | further, options.constants).sources
 
     def interval(self, report: Any, plan: Any) -> Interval | None:
         """The interval of a prediction; None for disaggregated plans: none was measured."""

@@ -65,6 +65,14 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def plain_powers(axes: Any) -> None:
+    """Numbers of a logarithmic axis upwards as they are: 20, not 2 x 10^1."""
+    from matplotlib.ticker import LogFormatter
+
+    axes.yaxis.set_major_formatter(LogFormatter())
+    axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2.0, 0.6)))
+
+
 def save(drawn: Figure, path: str | Path) -> None:
     """Write a figure to a file.
 

@@ -24,8 +24,8 @@ def page(
 ) -> str:
     """A whole page.
 
-    **Arguments:** `kind`: which command answered; `name` of the question; `question`: what was asked; `top`: the answer to it;
-    `sections` below; the `command` that makes the page again; `sources` of its numbers.
+    **Arguments:** `kind`: which command answered; `name` of the design question, empty where it is none; `question`: what was
+    asked; `top`: the answer to it; `sections` below; the `command` that makes the page again; `sources` of its numbers.
     """
     from hwopt import __version__
 
@@ -52,7 +52,7 @@ def page(
         section(
             f"Sources behind these numbers ({len(sources)})",
             element("ol", map(li, sources)),
-            note=f"As hwopt sources {name} prints them; every number with its own by hwopt catalog.",
+            note=f"{f'As hwopt sources {name} prints them; every' if name else 'Every'} number with its own by hwopt catalog.",
         ),
     )
     body = element("body", main, element("script", raw(_resource("points.js"))))

@@ -106,8 +106,14 @@ def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):
             ["optimize", "train_cost", "--ttft-budget-s", "5"],
             "(serve_cost, serve_latency, train_and_serve), not of train",
         ),
-        (["sensitivity", "--freeze", "chip"], "'--freeze': a flag of optimize, compare and sweep, not of sensitivity"),
-        (["optimize", "--chips", "5"], "a flag of compare, estimate and plan, not of optimize; did you mean '--chip'?"),
+        (
+            ["sensitivity", "--freeze", "chip"],
+            "'--freeze': a flag of optimize, compare, walls and sweep, not of sensitivity",
+        ),
+        (
+            ["optimize", "--chips", "5"],
+            "a flag of compare, estimate, plan and scale, not of optimize; did you mean '--chip'?",
+        ),
         (["--json", "catalog"], "write it behind the command it belongs to"),
         (["validate", "runs.csv", "\n"], "' ' is one argument too many"),
         (["estimate"], "the following arguments are required: --workload, --chip, --chips"),

@@ -1,0 +1,74 @@
+"""`hwopt scale`: one training run on more and more chips; 1 where no size trains."""
+
+import argparse
+import copy
+from dataclasses import replace
+
+from hwopt.cli.cluster_flags import CLUSTER, TRAINING
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import NOT_NEGATIVE, SETTINGS, SHARE, SIZES, SWITCH, TEXT, number
+from hwopt.cli.output import show
+from hwopt.cli.paths import REPORT, figure_path, page_path
+from hwopt.cli.sensitivity import FIGURE
+
+_OTHERS = ("--mode", "--chips")
+
+FLAGS = (
+    *(replace(each, modes=None) for each in CLUSTER
+      if each.modes in (None, TRAINING) and each.name not in _OTHERS),
+    Flag("--chips", "sizes: doubled from one to another, 256:1048576, or a list, 256,512,3072", SIZES, needed=True),
+    Flag("--weak", "the batch grows with the chips, from --global-batch on the smallest size (default: one batch for all)", SWITCH,
+         False),
+    Flag("--least-saving", "share of the time that twice the chips must save to pay; half is the most they can (default 0.25)",
+         SHARE, 0.25),
+    Flag("--most-dearer", "share by which twice the chips may make the run dearer (default 0.25)", NOT_NEGATIVE, 0.25),
+    Flag("--objective", "metric that the plan of each size makes least: run_time_s (default), run_cost_usd, ...", TEXT,
+         "run_time_s"),
+    Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
+         SETTINGS),
+    replace(FIGURE, meaning="also draw time, money and where chip time goes over the chips to this image file"),
+    replace(REPORT, meaning="also write the answer as one page that stands alone: knee, sizes, plans, causes, sources"),
+)  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    figure, path = figure_path(options), page_path(options)
+    from hwopt import catalog
+    from hwopt.cli.work import work_of
+    from hwopt.evidence.intervals import Circumstances
+    from hwopt.report.scaling import scaling_document, scaling_screen
+    from hwopt.study.scaling import scale
+
+    asked = copy.copy(options)
+    asked.mode = TRAINING.names[0]
+    work = work_of(asked, ())
+    common = {} if options.hold is None else catalog.parse_plan(options.hold)
+    answer = scale(
+        work.workload,
+        work.cluster,
+        options.chips,
+        objective=options.objective,
+        weak=options.weak,
+        least_saving=options.least_saving,
+        most_dearer=options.most_dearer,
+        common={name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
+    )
+    around = {each.chips: work.measured(Circumstances(float(each.report.mfu), each.chips)) for each in answer.trained}
+    title = f"{options.workload} on {options.chips[0]:,} to {options.chips[-1]:,} x {options.chip}, {options.precision}, " \
+            f"site {options.site}"  # fmt: skip
+    if figure is not None:
+        from hwopt.plot.scaling import plot_scaling
+
+        plot_scaling(answer, figure, title, around)
+    if path is not None:
+        from hwopt.report.page.files import write
+        from hwopt.report.page.scaling import scaling_page
+
+        write(path, scaling_page(answer, title, around, options.command_line, work.sources))
+    show(
+        options,
+        lambda: work.document | scaling_document(answer, around, options.constants),
+        lambda: scaling_screen(answer, title, around, options.constants, options.recovery),
+    )
+    return 0 if answer.trained else 1

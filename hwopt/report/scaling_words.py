@@ -1,0 +1,138 @@
+"""What scaling says in sentences: where more chips stop paying, and which part of the step grew there."""
+
+from collections.abc import Sequence
+
+from hwopt.study.chip_time import FAILURES, RECOMPUTED, WASTED
+from hwopt.study.scaling import PRICE, Cause, Growth, Scaling
+from hwopt.units import pretty
+
+CAUSES = {
+    "compute": "smaller and slower products",
+    RECOMPUTED: "recomputation",
+    "memory_bound": "HBM traffic",
+    "host": "launches and hosts",
+    "tp_comm": "tensor-parallel traffic",
+    "cp_comm": "context-parallel traffic",
+    "ep_comm": "expert exchange",
+    "pp_comm": "sends between pipeline stages",
+    "pp_bubble": "exposed pipeline bubble",
+    "pp_imbalance": "uneven pipeline stages",
+    "dp_comm": "gradient reduction",
+    "optimizer": "optimizer",
+    "offload": "waiting for the memory pool",
+    "input": "waiting for training data",
+    "sites_comm": "exchange between sites",
+    "overhead": "fixed overheads of a step",
+    "jitter": "jitter of the network",
+    "production": "stragglers and stalls",
+    FAILURES: "time lost to failures",
+    WASTED: "tokens that a larger batch wastes",
+    PRICE: "a chip's price with its share of network and power",
+}
+"""What grows from a size to the next, in words."""
+
+SLOWEST_RECOVERY = "from-storage"
+"""The recovery that others save time over."""
+
+_NAMED = 4
+"""Causes that a sentence names."""
+
+_WORTH_NAMING = 0.05
+"""Share of all that grew from which a cause is named."""
+
+
+def leading(causes: Sequence[Cause]) -> list[Cause]:
+    """Those of the causes that explain most of what grew."""
+    grown = sum(each.share for each in causes if each.share > 0.0)
+    return [each for each in causes if each.share > _WORTH_NAMING * grown > 0.0][:_NAMED]
+
+
+def points(share: float) -> str:
+    """A share in points of a hundred, with its sign."""
+    text = f"{100 * share:+.1f}" if abs(share) < 0.0995 else f"{100 * share:+.0f}"
+    return "0" if text in ("+0.0", "-0.0") else text
+
+
+def effect(growth: Growth) -> str:
+    """What twice the chips do to time and money."""
+    time = (
+        f"save {100 * growth.saved:.1f} % of the time"
+        if growth.saved > 0
+        else f"take {-100 * growth.saved:.1f} % longer"
+    )
+    money = "dearer" if growth.dearer >= 0 else "cheaper"
+    return f"{time} and make the run {abs(100 * growth.dearer):.1f} % {money}"
+
+
+def headline(answer: Scaling) -> str:
+    """Where adding chips stops paying, in a sentence or two."""
+    if not answer.trained:
+        return "No size trains." if all(each.search is not None for each in answer.sizes) else "No size has an answer."
+    asked = f"asked: {100 * answer.least_saving:.3g} % saved, at most {100 * answer.most_dearer:.3g} % dearer"
+    last = answer.trained[-1]
+    if answer.knee is not None:
+        growth = answer.knee
+        return f"Adding chips stops paying at {growth.before.chips:,}: twice as many {effect(growth)} ({asked})."
+    if len(answer.trained) == 1:
+        return f"Of these sizes only {last.chips:,} has an answer: nothing to compare."
+    beyond = [each for each in answer.sizes if each.chips > last.chips]
+    if beyond:
+        what = "nothing trains" if all(each.search is not None for each in beyond) else "there is no answer"
+        return f"Adding chips pays up to {last.chips:,}; beyond, {what} ({beyond[0].chips:,}: {beyond[0].reason})."
+    return f"Adding chips pays up to {last.chips:,}, the most that were asked about ({asked})."
+
+
+def sooner(answer: Scaling) -> str:
+    """What a day sooner costs up to the knee and beyond it; empty where there is no knee or nothing before it."""
+    if answer.knee is None:
+        return ""
+    place = answer.growths.index(answer.knee)
+    sides = answer.growths[max(place - 1, 0) : place + 1]
+    prices = [(each, 86400.0 * (each.usd_per_second_saved or 0.0)) for each in sides]
+    said = [
+        f"{pretty(usd, 'USD', 3)} from {each.before.chips:,} to {each.after.chips:,}"
+        for each, usd in prices
+        if usd > 0.0
+    ]
+    return f"A day sooner costs {', '.join(said)}." if said else ""
+
+
+def remedy(answer: Scaling, recovery: str) -> str:
+    """What to ask next where failures are what grows most. **Arguments:** `recovery` in use."""
+    if answer.knee is None or answer.knee.causes[0].name != FAILURES or recovery != SLOWEST_RECOVERY:
+        return ""
+    return "Failures grow most: --recovery in-memory or hot-spares says what going on sooner after each is worth."
+
+
+def why(growth: Growth) -> str:
+    """Which parts grew between two sizes, in a sentence."""
+    ratio = growth.after.cost_usd / growth.before.cost_usd - 1.0
+    between = f"from {growth.before.chips:,} to {growth.after.chips:,} chips"
+    named = leading(growth.causes)
+    if ratio <= 0.0 or not named:
+        return f"The run costs {abs(100 * ratio):.1f} % less {between}."
+    parts = ", ".join(f"{CAUSES[each.name]} {points(each.share)}" for each in named)
+    return f"Of the {points(ratio)} % of cost {between}: {parts}."
+
+
+def ends(answer: Scaling) -> list[str]:
+    """The cheapest and the soonest size, a line each."""
+    cheapest, soonest = answer.cheapest, answer.soonest
+    if cheapest is None or soonest is None:
+        return []
+    chips = lambda size: f"{size.chips:,} {'chip' if size.chips == 1 else 'chips'}"
+    said = lambda size: f"{chips(size)}, {pretty(size.time_s, 's', 3)} for {pretty(size.cost_usd, 'USD', 4)}"
+    return [f"cheapest: {said(cheapest)}", f"soonest: {said(soonest)}"]
+
+
+def rule(answer: Scaling) -> str:
+    """How the batch goes with the chips."""
+    base = answer.sizes[0]
+    batch = float(base.run.global_batch_sequences)
+    if answer.weak:
+        share = batch / base.chips
+        return (
+            f"weak scaling: {share:.4g} sequences a chip at every size ({batch:,.0f} on {base.chips:,}); time and money are "
+            f"those to the loss that {base.chips:,} chips reach"
+        )
+    return f"strong scaling: {batch:,.0f} sequences a step at every size"

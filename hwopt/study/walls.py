@@ -1,0 +1,169 @@
+"""What binds next as a machine grows: budgets lifted one after the other, each answer proved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from hwopt.arguments import boxes_of, check_question, check_seconds, names_of
+from hwopt.design.choices import left_open
+from hwopt.design.lattices import lattice_of
+from hwopt.design.portfolio import listed
+from hwopt.errors import UserError
+from hwopt.optim.certified import values_of
+from hwopt.optim.deadline import Deadline
+from hwopt.optim.optimize import optimize
+from hwopt.optim.solution import BudgetUse, Outcome, Solution
+
+LIFTED = 1e6
+"""Times a budget's limit: as much as nobody asks for, and a question of the same form."""
+
+NEAR = 0.9
+"""Share of a budget that an answer uses from which it is tried alone first: whole parts leave some of what binds unused."""
+
+TOLD_APART = 1e-4
+"""Relative difference of two proved objectives from which they differ: the gap of a proof."""
+
+
+@dataclass(frozen=True)
+class Wall:
+    """A budget that binds, and what happens where it does not.
+
+    **Arguments:** `names` of the budgets lifted, one but for the last of all; `before` with them, `after` without.
+    """
+
+    names: tuple[str, ...]
+    before: Solution
+    after: Solution
+
+    def limit(self, name: str) -> BudgetUse:
+        """A lifted budget as it was asked, with what the answer before used of it."""
+        return _budget(self.before, name)
+
+    def until(self, name: str) -> float:
+        """How much of a lifted budget the answer without it uses: with that much it binds no more."""
+        return _budget(self.after, name).used
+
+    @property
+    def gained(self) -> float:
+        """Share of the objective that is saved without them."""
+        return 1.0 - self.after.objective / self.before.objective
+
+
+@dataclass(frozen=True)
+class Walls:
+    """Budgets of one question in the order in which they bind.
+
+    **Arguments:** `start`: the answer as asked; `walls` one after the other, all before lifted; `idle`: budgets that cost nothing
+    at any stage; `over`: whether time was over before all were tried.
+    """
+
+    start: Solution
+    walls: list[Wall]
+    idle: tuple[str, ...]
+    over: bool
+
+    @property
+    def answers(self) -> list[Solution]:
+        """As asked, then without each wall."""
+        return [self.start, *(each.after for each in self.walls)]
+
+
+def walls(
+    objective: Any,
+    *,
+    seconds: float = math.inf,
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    progress: bool = False,
+) -> Walls:
+    """Which budget of a question binds, how much of it would be enough, and which one binds next.
+
+    The answer's fullest budget is lifted. Where the objective gets better than was proved possible with it, it is a wall, which
+    ends where the answer without it stands: with that much of it, and all else as it was, it binds no more. It stays lifted, and
+    the next fullest is looked for. Where those that are nearly used up cost nothing alone, all that are left are lifted together:
+    if that gains nothing either, none of them binds; if it does, the others are tried alone too, and what then is left binds
+    together.
+
+    **Arguments:** `objective`: a question with budgets; `seconds` for all answers together; `freeze`, `bounds`, `progress` as of
+    `optimize`.
+
+    **Returns:** the answers, and walls between them; none where no design holds the budgets.
+
+    **Raises:** `UserError` for a question without budgets, and for a list of questions.
+    """
+    check_question(objective, "walls")
+    if listed(objective) is not None:
+        raise UserError("walls: a list of questions has budgets of each; ask about one of them")
+    names = [each.name for each in objective.problem().budgets]
+    if not names:
+        raise UserError("walls: the question has no budget, so that none can bind; give it one, such as power_budget_w")
+    deadline = Deadline(check_seconds(seconds, "walls"))
+    how = {"freeze": names_of("freeze", freeze), "bounds": boxes_of(bounds or {}), "progress": progress}
+    ask = lambda asked, near: _answer(asked, near, deadline, how)
+    start = ask(objective, None)
+    found: list[Wall] = []
+    now, asked, left = start, objective, tuple(names) if start.feasible else ()
+    while left and not deadline.over:
+        wall = _next(now, left, lambda lifted, now=now, asked=asked: ask(_lifted(asked, lifted), now), deadline)
+        if wall is None:
+            break
+        found.append(wall)
+        now, asked = wall.after, _lifted(asked, wall.names)
+        left = tuple(name for name in left if name not in wall.names)
+    return Walls(start, found, () if deadline.over else left, deadline.over and bool(left))
+
+
+def _next(
+    now: Solution, left: Sequence[str], without: Callable[[Sequence[str]], Solution], deadline: Deadline
+) -> Wall | None:
+    """The next wall: one budget, or several that give way together only; None where all cost nothing, or time is over.
+
+    **Arguments:** `left`: budgets in force; `without` some of them: the answer.
+    """
+    near = _fullest(now, left, NEAR)
+    for name in near:
+        if not deadline.over and _better(now, other := without([name])):
+            return Wall((name,), now, other)
+    if deadline.over or list(left) == near[:1] or not _better(now, all_lifted := without(left)):
+        return None
+    for name in _fullest(now, left):
+        if name not in near and not deadline.over and _better(now, other := without([name])):
+            return Wall((name,), now, other)
+    needed = [name for name in left if _budget(all_lifted, name).used > _budget(now, name).limit]
+    return Wall(tuple(needed), now, all_lifted) if needed else None
+
+
+def _answer(asked: Any, near: Solution | None, deadline: Deadline, how: Mapping[str, Any]) -> Solution:
+    """The answer of a question, searched from that of one with tighter budgets."""
+    designs: Sequence[Any] = []
+    if near is not None and near.certificate.lower_bound is not None and not left_open(asked):
+        with jax.enable_x64(True):
+            designs = [lattice_of(near.problem).point(values_of(near))]
+    return optimize(asked, seconds=max(deadline.left, 1e-3), designs=designs, explain=near is None, **how)
+
+
+def _lifted(objective: Any, names: Iterable[str]) -> Any:
+    """The question without budgets, which stay in it with limits that nothing reaches."""
+    return replace(objective, **{name: LIFTED * getattr(objective, name) for name in names})
+
+
+def _budget(solution: Solution, name: str) -> BudgetUse:
+    return next(each for each in solution.budgets if each.name == name)
+
+
+def _fullest(solution: Solution, names: Iterable[str], least: float = 0.0) -> list[str]:
+    """Budgets of which an answer uses a `least` share: those with a price first, then by that share."""
+    known = [each for each in solution.budgets if each.name in names and each.used >= least * each.limit]
+    price = lambda each: each.elasticity if math.isfinite(each.elasticity) else 0.0
+    return [each.name for each in sorted(known, key=lambda each: (-round(price(each), 4), -each.used / each.limit))]
+
+
+def _better(before: Solution, after: Solution) -> bool:
+    """Whether an answer is better than what was proved possible before, or else than what was found."""
+    bound = before.certificate.lower_bound if before.outcome is Outcome.proved else None
+    return after.feasible and after.objective < (bound or before.objective) * (1.0 - TOLD_APART)
