@@ -283,7 +283,7 @@ class Search:
 
     def split(self, boxes: Boxes) -> Split:
         """Each box in parts along the coordinate that promises most."""
-        width = np.log(boxes.high / np.maximum(boxes.low, 1))
+        width = self._width(boxes)
         kinds = [column for column, each in enumerate(self.lattice.coordinates) if each.role is Role.kind]
         rate = self.gains / self.splits
         promise = width * rate
@@ -296,6 +296,13 @@ class Search:
         pieces, parents = self.lattice.split(boxes, columns, PARTS)
         return Split(boxes, columns, pieces, parents)
 
+    def _width(self, boxes: Boxes) -> np.ndarray:
+        """How far boxes leave coordinates open (box, coordinate), a logarithm: the ratio of their ends, or the number of their
+        values where bounds say little until one is a point.
+        """
+        stepped = np.array([each.stepped for each in self.lattice.coordinates])
+        return np.log(np.where(stepped, boxes.high - boxes.low + 1.0, boxes.high / np.maximum(boxes.low, 1)))
+
     def learn(self, split: Split, before: np.ndarray, after: np.ndarray) -> None:
         """Count what bounds gained where boxes were split. **Arguments:** `before`, `after` of the pieces first."""
         count = len(split.pieces)
@@ -304,6 +311,6 @@ class Search:
         pieces = np.maximum(np.bincount(split.parents, minlength=len(split.boxes)), 1)
         gained = np.bincount(split.parents, gain, len(split.boxes)) / pieces
         rows = np.arange(len(split.boxes))
-        width = np.log(split.boxes.high[rows, split.columns] / np.maximum(split.boxes.low[rows, split.columns], 1))
+        width = self._width(split.boxes)[rows, split.columns]
         np.add.at(self.gains, split.columns, gained / np.maximum(width * (1.0 - 1.0 / PARTS), 1e-9))
         np.add.at(self.splits, split.columns, 1.0)

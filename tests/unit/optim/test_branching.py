@@ -13,8 +13,8 @@ from hwopt.optim.branching import Search
 from hwopt.optim.deadline import Deadline
 
 COORDINATES = (
-    Integer("stages", 1, 8, pseudo_cost=0.3),
-    Integer("chunks", 1, 8, pseudo_cost=0.001),
+    Integer("stages", 1, 16, pseudo_cost=0.3, stepped=True),
+    Integer("chunks", 1, 8, pseudo_cost=0.001, stepped=True),
     Integer("racks", 1, 8, pseudo_cost=0.1),
 )
 LOOKUP = Lookup(("fullest",), ("stages", "chunks"), lambda stages, chunks: (np.ceil(80 / (stages * chunks)),))
@@ -35,6 +35,7 @@ def column_of(lookups: tuple[Lookup, ...], low: list[int], high: list[int]) -> s
         ((LOOKUP,), [4, 1, 1], [4, 8, 8], "chunks"),
         ((LOOKUP,), [4, 2, 1], [4, 2, 8], "racks"),
         ((), [4, 1, 1], [4, 8, 8], "racks"),
+        ((), [15, 1, 1], [16, 1, 4], "stages"),  # though their ratio is small
     ],
 )
 def test_what_is_looked_up_together_is_split_together(lookups, low, high, expected):
