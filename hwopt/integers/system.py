@@ -31,14 +31,15 @@ class Role(enum.Enum):
 class Integer:
     """One coordinate.
 
-    **Arguments:** `among`: the only values it may have, ascending, within `lower` and `upper`; None: all between; `pseudo_cost`:
-    what a bound is expected to gain per factor of e by which the coordinate narrows (its values become fewer, where it is `stepped`),
-    before a search has seen any; `reach`: of a count, how many steps below and above a relaxed value are tried; `fills`: of a count,
-    whether the most that is allowed is tried too; `sided`: of a shape, whether both integers beside a relaxed value are tried; `stepped`: of a shape, whether bounds
-    say little until it is a point; `late`: of a shape, whether a dive rounds it when the rest of the shape is known; `near`,
-    `rounding`: how many values next to a wanted one are tried where nothing is bounded, and whether only those above (1) or
-    below (-1); `sloped`: whether programmes of boxes trade it for other things, as they do what is continuous, also where all
-    that stands beside it is known by its range: it stays wide until the rest is a point.
+    **Arguments:** `among`: the only values it may have, ascending, within `lower` and `upper`; None: all between;
+    `pseudo_cost`: what a bound is expected to gain per factor of e by which the coordinate narrows (its values become fewer,
+    where it is `stepped`), before a search has seen any; `reach`: of a count, how many steps below and above a relaxed value
+    are tried; `fills`: of a count, whether the most that is allowed is tried too; `sided`: of a shape, whether both integers
+    beside a relaxed value are tried; `stepped`: of a shape, whether bounds say little until it is a point; `late`: of a shape,
+    whether a dive rounds it when the rest of the shape is known; `near`, `rounding`: how many values next to a wanted one are
+    tried where nothing is bounded, and whether only those above (1) or below (-1); `sloped`: whether programmes of boxes trade
+    it for other things, as they do what is continuous, also where all that stands beside it is known by its range: it stays
+    wide until the rest is a point.
     """
 
     name: str
