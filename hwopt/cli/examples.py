@@ -11,8 +11,8 @@ PROGRAM = (
 )
 
 EXITS = (
-    "Exit codes: 0 answered; 1 nothing feasible, and what would mend it; 2 bad input, in one line; 3 a fault of hwopt. SI units "
-    "everywhere: seconds, watts, bytes, USD."
+    "Exit codes: 0 answered; 1 nothing feasible, and what would mend it; 2 bad input, in one line; 3 a fault of hwopt. Numbers "
+    "in SI units (seconds, watts, bytes, USD), or with their own: 40MW, 41d, 1.45B$, 15T; none lifts a budget."
 )
 
 ANSWERS = {

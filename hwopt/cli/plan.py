@@ -1,6 +1,7 @@
 """`hwopt plan`: the best integer plan of a cluster, by exhaustion; 1 where none fits and holds the limits."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,7 +74,11 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
         options.objective,
         options.top,
         {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
-        limits={metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None},
+        limits={
+            metric: limit
+            for name, metric in _LIMITS.items()
+            if (limit := getattr(options, name) or math.inf) < math.inf
+        },
         disaggregate=options.disaggregate,
     )
     return work, search
