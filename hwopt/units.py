@@ -107,7 +107,10 @@ _SPELLINGS = {
 _THOUSANDS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "bn": 1e9, "T": 1e12}
 """Before a count or an amount of money, in which nobody takes B for bytes."""
 
-_COUNTED = frozenset({"", "1", "USD", "token", "sequence", "parameter", "chip"})
+COUNTED = frozenset({"", "1", "token", "sequence", "parameter", "chip"})
+"""Units of counts and ratios: a number says it all."""
+
+_IN_THOUSANDS = COUNTED | {"USD"}
 
 _NUMBER = re.compile(r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)?(?:\.\d+|\.)?(?:[eE][+-]?\d+)?)\s*(.*)", re.DOTALL)
 
@@ -140,14 +143,14 @@ def _factor(written: str, unit: str) -> float:
     wanted, spelled = unit or "1", _SPELLINGS.get(written, written)
     if spelled in MULTIPLIERS and MULTIPLIERS[spelled][1] == wanted:
         return MULTIPLIERS[spelled][0]
-    if wanted in _COUNTED:
+    if wanted in _IN_THOUSANDS:
         for prefix in sorted(_THOUSANDS, key=len, reverse=True):
             rest = written.removeprefix(prefix).strip()
             if rest != written and (not rest or _SPELLINGS.get(rest, rest) == wanted):
                 return _THOUSANDS[prefix]
     known = {name for name, (_, si) in MULTIPLIERS.items() if si == wanted and name != "1"}
     known |= {name for name, spelling in _SPELLINGS.items() if spelling in known}
-    known |= {"k", "M", "B", "T"} if wanted in _COUNTED else set()
+    known |= {"k", "M", "B", "T"} if wanted in _IN_THOUSANDS else set()
     raise UserError(f"'{written}' is no unit of this: {suggest(written, known)}")
 
 
