@@ -148,6 +148,8 @@ def _factor(written: str, unit: str) -> float:
             rest = written.removeprefix(prefix).strip()
             if rest != written and (not rest or _SPELLINGS.get(rest, rest) == wanted):
                 return _THOUSANDS[prefix]
+    if wanted == "s" and written[:1] in _THOUSANDS and written[1:].strip() in ("h", "hours"):  # of chips: 30.84 Mh
+        return _THOUSANDS[written[0]] * MULTIPLIERS["h"][0]
     known = {name for name, (_, si) in MULTIPLIERS.items() if si == wanted and name != "1"}
     known |= {name for name, spelling in _SPELLINGS.items() if spelling in known}
     known |= {"k", "M", "B", "T"} if wanted in _IN_THOUSANDS else set()

@@ -102,8 +102,8 @@ def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, An
     merged: dict[str, Any] = {key: value for key, value in base.items() if key != "title"}
     for key, value in table.items():
         under = merged.get(key)
-        own_table = isinstance(value, dict) and "value" not in value and isinstance(under, dict)
-        merged[key] = {**under, **value} if own_table and isinstance(under, dict) else value
+        own_table = isinstance(under, dict) and isinstance(value, dict) and "value" not in value
+        merged[key] = {**under, **value} if own_table else value  # pyright: ignore[reportGeneralTypeIssues]
     return merged
 
 

@@ -28,6 +28,8 @@ ANSWERS = {
     "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
     "serves.",
     "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
+    "check": "Whether what somebody states of a machine and run can be: chips, racks, power, days, memory, utilisation, network, "
+    "cost, line by line, with our figure beside, and the smallest change that mends what fails.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
@@ -83,6 +85,7 @@ EXAMPLES = {
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
         )
     },
+    "check": {"": ("hwopt check xai-colossus", "hwopt check too-good --report check.html")},
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},
     "calibrate": {"": ("hwopt calibrate my_runs.csv --out my_machine.toml",)},
     "catalog": {"": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm")},
