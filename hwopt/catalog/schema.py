@@ -154,10 +154,19 @@ def _table(
     return read
 
 
+def _is_bare(text: str) -> bool:
+    """Whether a text is a number and no more."""
+    try:
+        float(text.replace(",", ""))
+    except ValueError:
+        return False
+    return True
+
+
 def _plain(value: object, unit: str, at: str) -> object:
     """A number of a user's own file without kind and source, as a table; anything else as it is."""
     if isinstance(value, str):
-        if unit not in COUNTED and value.strip().replace(".", "").replace(",", "").isdigit():
+        if unit not in COUNTED and _is_bare(value):
             raise UserError(f"{at} = '{value}' has no unit: it is in {unit}, or what converts to that")
         try:
             return {"value": read_amount(value, "" if unit == "1" else unit), "unit": unit, **_OWN}

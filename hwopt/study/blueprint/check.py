@@ -194,11 +194,13 @@ class _Checker:
         best, tried = None, 0
         for first in (None, *firsts.values()):
             tried += 1
-            joint = self._mended_by(b, first, math.inf if best is None else best.change)
+            joint = self._mended_by(
+                b, first, math.inf if best is None else best.change, {line.name for line in failing}
+            )
             best = best if joint is None else joint
         return None if best is None else replace(best, tried=tried)
 
-    def _mended_by(self, b: Blueprint, first: Repair | None, most: float) -> Joint | None:
+    def _mended_by(self, b: Blueprint, first: Repair | None, most: float, names: set[str]) -> Joint | None:
         """A first repair, then the smallest of what still fails, of numbers not changed yet; None where it costs `most`."""
         moved, changed = b, set[str]()
         if first is not None:
@@ -208,9 +210,13 @@ class _Checker:
             joint = Joint(tuple(sorted(changes, key=lambda each: (-each.change, each.key))), 0)
             if joint.change >= most:
                 return None
-            failing = [line for line in self.lines(moved) if line.verdict is Verdict.fails]
-            if not failing:
-                return joint
+            lines = self.lines(moved)
+            failing = [line for line in lines if line.verdict is Verdict.fails]
+            if not failing:  # what cannot be judged any more is not mended
+                mended = {line.name for line in lines if line.verdict is Verdict.holds}
+                return (
+                    joint if names <= mended | ({"batch of the plan", "plan"} - {line.name for line in lines}) else None
+                )
             for line in sorted(failing, key=lambda each: not each.modelled):
                 left = [each for each in line.repairs if each.key not in changed]
                 repair = min(left, key=lambda each: (each.key in INPUTS, each.change), default=None)

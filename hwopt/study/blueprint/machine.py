@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 
 from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import Circumstances, Interval, machine_interval
-from hwopt.integers.enumeration import divisors
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
-from hwopt.optim.plan_search import best_plan
-from hwopt.optim.plan_table import reports
 from hwopt.study.blueprint.lines import ROUNDED
+from hwopt.study.blueprint.planning import GRID, batches, best, completed, plan_text, trials
 from hwopt.study.blueprint.statement import Blueprint
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import active_parameters, total_parameters
 
-BATCH_LEEWAY = 0.07
-"""By which a batch may differ that nobody states, for the sake of whole replicas (assumption)."""
+WHOLE_PARTS = (8, 16, 32, 64, 128, 2)
+"""Of which as many chips are taken as there are below what is stated, where no plan divides that."""
 
 FAMILY = ("llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
 """Whose width a model of a stated size has, with as many layers as make that size."""
 
 POWERED = "llama3.1-8b"
 """What a machine runs whose workload is not known: power and price of a machine at full load do not follow from its work."""
-
-BATCHES = 3
-"""Batches tried where none is stated."""
-
-GRID = {
-    "recompute": ("none", "selective", "full"),
-    "zero": (1, 2, 3),
-    "virtual_stages": (1, 2, 3, 4, 8, 16, 32),
-    "micro_batch": (1, 2, 4),
-}
-"""What is tried of a stated plan where it is silent."""
 
 
 @dataclass(frozen=True)
@@ -218,10 +203,10 @@ def _of_plan(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str
     if "chips" in refused:
         taken.append(f"judged on {chips:,} chips, which the plan divides")
     cluster = _cluster(b, chips)
-    plan, report, settings = _completed(run, cluster, chips, asked)
+    plan, report, settings = completed(run, cluster, chips, asked)
     open_ = [name for name in GRID if name not in asked]
     if open_:
-        taken.append(f"of what the plan leaves open the best of {len(_trials(run, asked)):,}: {', '.join(open_)}")
+        taken.append(f"of what the plan leaves open the best of {len(trials(run, asked)):,}: {', '.join(open_)}")
     racked = _racked(b, run, plan, report, chips)
     return Judged(
         run,
@@ -232,79 +217,49 @@ def _of_plan(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str
         _around(b, run, report, chips),
         tuple(taken),
         refused=refused,
-        settings=_text(settings),
+        settings=plan_text(settings),
     )
 
 
-def _text(settings: dict[str, Any]) -> str:
-    """A plan's settings as text."""
-    return ",".join(f"{name}={value}" for name, value in settings.items())
-
-
-def _trials(run: TrainingRun, asked: dict[str, str]) -> list[dict[str, Any]]:
-    free = {name: values for name, values in GRID.items() if name not in asked}
-    return [dict(zip(free, each, strict=True)) for each in itertools.product(*free.values())]
-
-
-def _completed(run: TrainingRun, cluster: Any, chips: int, asked: dict[str, str]) -> tuple[Any, Any, dict[str, Any]]:
-    """The fastest plan that fits of a stated one and all tried where it is silent; else the one with the most room.
-
-    **Raises:** `UserError` where none of them is a plan.
-    """
-    plans, settings, refusal = [], [], UserError("plan: nothing fits these degrees")
-    for trial in _trials(run, asked):
-        if int(asked.get("pp", 1)) > 1 and trial.get("zero", 1) > 1:
-            continue
-        try:
-            both: dict[str, Any] = asked | trial
-            plans.append(catalog.plan(run, chips, **both))
-            settings.append(both)
-        except UserError as error:
-            refusal = error
-    if not plans:
-        raise refusal
-    if len(plans) == 1:
-        return plans[0], estimated(estimate, run, cluster, plans[0]), settings[0]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *plans)
-    whole = reports(run, cluster, stacked)
-    fits = np.asarray(whole.feasible) > 0
-    rank = np.where(fits, whole.step_time_s, whole.memory_per_chip_bytes)
-    at = int(np.lexsort((rank, ~fits))[0])
-    return plans[at], jax.tree.map(lambda leaf: leaf[at], whole), settings[at]
-
-
 def _of_best(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str]) -> Judged | str:
-    """By the best plan, on as many chips as are stated; of a batch that nobody states, a near one that divides."""
-    chips, batch = round(b.chips), round(float(run.global_batch_sequences))
-    batches = [batch] if stated_batch else _batches(chips, batch)
-    found: list[tuple[bool, float, Any, TrainingRun]] = []
-    cluster = _cluster(b, chips)
-    refusal = ""
-    for each in batches:
-        trial = eqx.tree_at(lambda one: one.global_batch_sequences, run, np.float64(each))
-        try:
-            search = best_plan(trial, cluster, alternatives=0)
-        except UserError as error:
-            refusal = str(error)
+    """By the best plan, on as many chips as are stated, or the most below that some plan divides."""
+    refused: dict[str, tuple[str, tuple[float, ...]]] = {}
+    stated, refusal = round(b.chips), ""
+    for step in (1, *WHOLE_PARTS):
+        chips = stated // step * step
+        if chips < 1 or (step > 1 and chips == stated):
             continue
-        found.append((not search.feasible, float(search.best.report.run_time_s), search.best, trial))
-    if not found:
+        found, why = _best_on(b, run, stated_batch, chips)
+        refusal = refusal or why
+        if found is not None:
+            break
+    else:
         return f"no plan was found: {refusal}"
-    _, _, best, chosen = min(found, key=lambda each: each[:2])
+    plan, report, chosen, words = found
+    if chips != stated:
+        refused["chips"] = f"no plan divides {stated:,} chips", (float(chips),)
+        taken.append(f"judged on {chips:,} chips, which plans divide")
     if not stated_batch:
         size = float(chosen.global_batch_sequences)
         taken.append(f"a batch of {size:,.0f} sequences, {size * float(chosen.sequence_length) / 1e6:.3g} M tokens")
-    taken.append("by the best plan of all")
-    racked, around = _racked(b, chosen, best.plan, best.report, chips), _around(b, chosen, best.report, chips)
-    return Judged(chosen, cluster, best.plan, best.report, racked, around, tuple(taken))
+    taken.append(words)
+    racked, around = _racked(b, chosen, plan, report, chips), _around(b, chosen, report, chips)
+    return Judged(chosen, _cluster(b, chips), plan, report, racked, around, tuple(taken), refused=refused)
 
 
-def _batches(chips: int, batch: int) -> list[int]:
-    """Batches near one, which as many replicas as can be share; those first that most share."""
-    near = {}
-    for each in divisors(chips):
-        size = max(round(batch / each), 1) * each
-        if abs(size / batch - 1.0) <= BATCH_LEEWAY:
-            near[size] = max(near.get(size, 0), each)
-    ranked = sorted(near, key=lambda size: (-near[size], abs(size - batch)))
-    return [batch] if near.get(batch) == max(near.values(), default=0) else ranked[:BATCHES]
+def _best_on(b: Blueprint, run: TrainingRun, stated_batch: bool, chips: int) -> tuple[Any, str]:
+    """The best plan on some chips, its report, the run with its batch, and words; None, and why, where there is none.
+
+    Of a batch that nobody states, a near one that divides.
+    """
+    batch, refusal = round(float(run.global_batch_sequences)), ""
+    cluster, found = _cluster(b, chips), []
+    for each in [batch] if stated_batch else batches(chips, batch):
+        trial = eqx.tree_at(lambda one: one.global_batch_sequences, run, np.float64(each))
+        try:
+            plan, report, words = best(trial, cluster)
+        except UserError as error:
+            refusal = str(error)
+            continue
+        found.append((not bool(report.feasible), float(report.run_time_s), (plan, report, trial, words)))
+    return (min(found, key=lambda one: one[:2])[2] if found else None), refusal

@@ -19,7 +19,7 @@ POWER_LEEWAY = 0.08
 SIZE_LEEWAY = 0.03
 """Parameters are published in two or three digits, with and without embedding (assumption)."""
 
-GOODPUT_LEEWAY = 0.02
+GOODPUT_LEEWAY = 0.005
 """Shares of useful time are published in whole per cent (assumption)."""
 
 NOT_MEASURED = "by prices of the catalogue, which no measurement bounds"
@@ -54,6 +54,8 @@ def _without_model(b: Blueprint, why: str) -> list[Line]:
     ]
     machine = [unjudged(name, name, why, unit, b[key]) for key, name, unit in _OF_MACHINE if b.has(key)]
     plan = [unjudged("plan", "the plan can be run", why)] if b.word("plan") else []
+    if plan and why.startswith("plan: "):  # what refused it
+        plan = [Line("plan", "the plan can be run", Verdict.fails, why=why.removeprefix("plan: "), modelled=True)]
     return [*plan, *lines, *machine]
 
 
@@ -95,6 +97,8 @@ def _of_plan(b: Blueprint, j: Judged) -> list[Line]:
         elif key == "chips" and b.word("plan"):
             lines.append(Line(name, claim, Verdict.holds, "", b.chips, j.chips, keys=("chips",), modelled=True))
     used, room = float(j.report.memory_per_chip_bytes), float(j.report.memory_capacity_bytes)
+    offloaded = j.report.violations().get("pool", 0.0)  # where even what waits beyond does not fit
+    used, where = (room * (1.0 + offloaded), "as much over as the memory pool beside is") if offloaded else (used, "")
     line = compared(
         "fits",
         "model, gradients and optimizer fit the memory of a chip",
@@ -103,10 +107,11 @@ def _of_plan(b: Blueprint, j: Judged) -> list[Line]:
         used,
         "B",
         leeway=FEASIBILITY_TOLERANCE,
+        why=where,
         keys=("chips", "chip_memory"),
         modelled=True,
     )
-    others = {name: over for name, over in j.report.violations().items() if name not in ("memory", *_RACK)}
+    others = {name: over for name, over in j.report.violations().items() if name not in ("memory", "pool", *_RACK)}
     if others:
         why = "; ".join(over_words(name, over) for name, over in others.items())
         lines.append(Line("limits of the model", "what every machine must hold", Verdict.fails, why=why, modelled=True))
