@@ -47,7 +47,7 @@ def record(kind: str, name: str | Path) -> Record:
     """
     check_kind(kind)
     if is_path(name):
-        return _own(kind, Path(name))
+        return _read(kind, Path(name), own=True)
     return _entry(kind, find(kind, str(name)))
 
 
@@ -64,9 +64,9 @@ def supported(kind: str, name: str | Path) -> Record:
 
 @cache
 def _entry(kind: str, slug: str) -> Record:
-    """An entry by its slug: another package's file as a user's own, else ours."""
+    """An entry by its slug: another package's file, in which numbers have sources as in ours, else ours."""
     for each in contributed(kind).get(slug, ()):
-        return _own(kind, each.path)
+        return _read(kind, each.path, own=False)
     return parse(kind, slug, _shipped(kind, slug), sources(), f"{kind}/{slug}.toml")
 
 
@@ -74,8 +74,8 @@ def _shipped(kind: str, slug: str) -> dict[str, Any]:
     return tomllib.loads((data_root() / kind / f"{slug}.toml").read_text(encoding="utf-8"))
 
 
-def _own(kind: str, path: Path) -> Record:
-    return parse(kind, path.stem, _on_its_base(kind, path, ()), sources(), str(path), own=True)
+def _read(kind: str, path: Path, *, own: bool) -> Record:
+    return parse(kind, path.stem, _on_its_base(kind, path, ()), sources(), str(path), own=own)
 
 
 def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
