@@ -82,9 +82,9 @@ def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, An
     """A user's file over the entry that it names as `base`: what it does not say is as there."""
     if path.suffix.lower() != ".toml":
         raise UserError(f"{path}: a {ENTRIES[kind].noun} is read from a .toml file")
+    table = read_toml(path)  # refuses names that no file has
     if path.resolve() in above:
         raise UserError(f"{path}: 'base' leads back to the file itself")
-    table = read_toml(path)
     if "base" not in table:
         return table
     name = table.pop("base")

@@ -22,13 +22,10 @@ def number(flag: str, text: str, *, integer: bool = False, least: float | None =
 
     No limit, `none`, is what a budget or a limit may have: infinity.
     """
-    if text.strip().isdecimal() and integer:
-        value = int(text)  # seeds may be longer than a float
-    else:
-        try:
-            value = read_amount(text, unit_in_name(flag.lstrip("-")))
-        except UserError as error:
-            raise UserError(f"{flag} {text}: {error}") from None
+    try:
+        value = read_amount(text, unit_in_name(flag.lstrip("-")))
+    except UserError as error:
+        raise UserError(f"{flag} {text}: {error}") from None
     if value == inf and is_limit(flag):
         return inf
     if not (0 < value < inf if least is None else least <= value < inf):
@@ -40,7 +37,7 @@ def number(flag: str, text: str, *, integer: bool = False, least: float | None =
         return float(value)
     if value != int(value):
         raise UserError(f"{flag} {text}: must be an integer")
-    return int(value)
+    return int(text) if text.strip().isdecimal() else int(value)  # seeds may be longer than a float
 
 
 def names(flag: str, text: str) -> list[str]:
