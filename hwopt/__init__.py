@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hwopt.optim.solution import Outcome as Outcome
     from hwopt.optim.solution import Solution as Solution
     from hwopt.registry import objective as objective
+    from hwopt.study.blueprint import Check as Check
+    from hwopt.study.blueprint import check as check
     from hwopt.study.comparison import compare as compare
     from hwopt.study.confidence import confident as confident
     from hwopt.study.confidence import regret as regret
@@ -37,6 +39,7 @@ __version__ = "0.1.0"
 
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {
+    "Check": "hwopt.study.blueprint",
     "Outcome": "hwopt.optim.solution",
     "PlanSearch": "hwopt.optim.plan_table",
     "Problem": "hwopt.design.problem",
@@ -50,6 +53,7 @@ _WHERE = {
     "best_plan": "hwopt.optim.plan_search",
     "calibrate": "hwopt.evidence.calibration",
     "catalog": "hwopt",
+    "check": "hwopt.study.blueprint",
     "compare": "hwopt.study.comparison",
     "confident": "hwopt.study.confidence",
     "elasticities": "hwopt.study.sensitivity",

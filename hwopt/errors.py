@@ -1,6 +1,7 @@
 """Errors for people: what was wrong, where it stands, what was probably meant."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher, get_close_matches
 
 _AS_CLOSE = 0.1
@@ -8,10 +9,23 @@ _AS_CLOSE = 0.1
 
 
 class UserError(ValueError):
-    """Bad input. Its text is one line: what, where, likely intent. The command line exits with 2."""
+    """Bad input. Its text is one line: what, where, likely intent. The command line exits with 2.
 
-    def __init__(self, message: str):
-        super().__init__(" ".join(message.split()))
+    **Arguments:** `message`; further `others` where all that is wrong of a file is said at once, a line each.
+    """
+
+    def __init__(self, message: str, *others: str):
+        self.lines = tuple(" ".join(each.split()) for each in (message, *others))
+        super().__init__("; ".join(self.lines))
+
+
+@contextlib.contextmanager
+def collected(complaints: list[str]) -> Iterator[None]:
+    """Keeps what is refused here for later, so that one run says all that is wrong."""
+    try:
+        yield
+    except UserError as error:
+        complaints += error.lines
 
 
 def suggest(wrong: object, known: Iterable[str], *, show: int = 8) -> str:

@@ -88,10 +88,18 @@ def objective(name: str, **fields: object) -> object:
             from hwopt.arguments import number_of
 
             number = number_of(f"objective '{name}': {field}", value)
+            if number == math.inf and is_limit(field):
+                fields[field] = number
+                continue
             if not (math.isfinite(number) and (number > 0 or (number == 0 and may_be_zero(kind, field)))):
                 raise UserError(f"objective '{name}': {field}={value!r} must be a positive, finite number")
             fields[field] = number
     return kind(**fields)
+
+
+def is_limit(name: str) -> bool:
+    """Whether a field or flag limits something, so that infinity means no limit."""
+    return any(word in name for word in ("budget", "limit"))
 
 
 def may_be_zero(kind: type, field: str) -> bool:

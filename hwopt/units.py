@@ -1,6 +1,7 @@
 """SI multipliers, the only place where units convert, and the printer that converts back."""
 
 import math
+import re
 from collections.abc import Sequence
 
 from hwopt.errors import UserError, suggest
@@ -13,14 +14,14 @@ ZERO_CELSIUS_K = 273.15
 _UNITS: dict[str, dict[str, float]] = {
     # SI unit -> what else data files write, and what one of it is
     "1": {"%": 0.01},
-    "B": {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
+    "B": {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
     "B/s": {"MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "Gb/s": 1e9 / 8, "Tb/s": 1e12 / 8},
-    "FLOP/s": {"GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
+    "FLOP/s": {"GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15, "EFLOP/s": 1e18},
     "FLOP": {},
     "Hz": {"MHz": 1e6, "GHz": 1e9},
-    "s": {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "h": 3600.0, "day": 86400.0, "year": _YEAR_S},
-    "W": {"kW": 1e3, "MW": 1e6},
-    "J": {"kWh": 3.6e6},
+    "s": {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "day": 86400.0, "year": _YEAR_S},
+    "W": {"kW": 1e3, "MW": 1e6, "GW": 1e9},
+    "J": {"kWh": 3.6e6, "MWh": 3.6e9, "GWh": 3.6e12},
     "J/m2": {"kWh/cm2": 3.6e10},
     "W/m2": {"W/cm2": 1e4, "W/mm2": 1e6},
     "J/B": {"pJ/bit": 8e-12},
@@ -87,6 +88,72 @@ def without_unit(name: str, unit: str) -> str:
 def label(name: str, unit: str) -> str:
     """A field's name for an axis: `peak power` for `peak_power_w`."""
     return without_unit(name, unit).removesuffix("_per_chip").replace("_", " ")
+
+
+def unit_in_name(name: str) -> str:
+    """The SI unit that a field, flag or variable is named after: `W` for `power_budget_w`; "" where it names none."""
+    words = re.sub(r"[^a-z0-9]+", "_", name.lower())
+    ends = {end: unit for unit, end in reversed(_IN_NAMES.items())}  # of two units with one end the first
+    return next((ends[end] for end in sorted(ends, key=len, reverse=True) if words.endswith(f"_{end}")), "")
+
+
+_SPELLINGS = {
+    "d": "day", "days": "day", "hours": "h", "hour": "h", "minutes": "min", "seconds": "s", "years": "year", "y": "year",
+    "$": "USD", "usd": "USD", "dollars": "USD", "tokens": "token", "sequences": "sequence", "parameters": "parameter",
+    "FLOPS": "FLOP/s", "TFLOPS": "TFLOP/s", "PFLOPS": "PFLOP/s", "Gbps": "Gb/s", "Tbps": "Tb/s", "watts": "W",
+}  # fmt: skip
+"""Units as people write them beside the table's spelling."""
+
+_THOUSANDS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "bn": 1e9, "T": 1e12}
+"""Before a count or an amount of money, in which nobody takes B for bytes."""
+
+COUNTED = frozenset({"", "1", "token", "sequence", "parameter", "chip"})
+"""Units of counts and ratios: a number says it all."""
+
+_IN_THOUSANDS = COUNTED | {"USD"}
+
+_NUMBER = re.compile(r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)?(?:\.\d+|\.)?(?:[eE][+-]?\d+)?)\s*(.*)", re.DOTALL)
+
+NO_LIMIT = frozenset({"none", "unlimited"})
+"""Words for no limit."""
+
+
+def read_amount(text: str, unit: str) -> float:
+    """A number as people write it, in SI: `20MW`, `60d`, `1.45B$`, `15.6T`, `41%`, `1,200`; `none` and `inf` are infinity.
+
+    **Arguments:** `unit` in SI, "" for ratios and counts; a text without a unit is in it.
+
+    **Raises:** `UserError` for what is no number, and for a unit of something else; it says which units would do.
+    """
+    said = text.strip()
+    if said.lower() in NO_LIMIT:
+        return math.inf
+    said = f"{said[1:]}$" if said.startswith("$") else said
+    try:
+        return float(said)
+    except ValueError:
+        parts = _NUMBER.fullmatch(said)
+    if parts is None or not any(letter.isdigit() for letter in parts[1]):
+        raise UserError(f"'{text.strip()}' is not a number")
+    return float(parts[1].replace(",", "").replace("_", "")) * (_factor(parts[2].strip(), unit) if parts[2] else 1.0)
+
+
+def _factor(written: str, unit: str) -> float:
+    """What one of a unit as written is, in SI."""
+    wanted, spelled = unit or "1", _SPELLINGS.get(written, written)
+    if spelled in MULTIPLIERS and MULTIPLIERS[spelled][1] == wanted:
+        return MULTIPLIERS[spelled][0]
+    if wanted in _IN_THOUSANDS:
+        for prefix in sorted(_THOUSANDS, key=len, reverse=True):
+            rest = written.removeprefix(prefix).strip()
+            if rest != written and (not rest or _SPELLINGS.get(rest, rest) == wanted):
+                return _THOUSANDS[prefix]
+    if wanted == "s" and written[:1] in _THOUSANDS and written[1:].strip() in ("h", "hours"):  # of chips: 30.84 Mh
+        return _THOUSANDS[written[0]] * MULTIPLIERS["h"][0]
+    known = {name for name, (_, si) in MULTIPLIERS.items() if si == wanted and name != "1"}
+    known |= {name for name, spelling in _SPELLINGS.items() if spelling in known}
+    known |= {"k", "M", "B", "T"} if wanted in _IN_THOUSANDS else set()
+    raise UserError(f"'{written}' is no unit of this: {suggest(written, known)}")
 
 
 def to_si(value: float, unit: str) -> float:

@@ -17,6 +17,7 @@ from hwopt.hardware.topology import Crossbar, Dragonfly, FatTree, FullMesh, Part
 from hwopt.quantity import Quantity, quantities
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
+from hwopt.workload.blueprint import Stated
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
@@ -209,6 +210,11 @@ ENTRIES: Mapping[str, Entry] = {
         optional=keys(ChipProject, "design")
         | _by_unit({"B": "sram_on_die", "1": "memory_sites memory_efficiency", "m2": "other_area"}),
         optional_tables=dict.fromkeys(("matmul_efficiency", "format_ratio"), (PRECISIONS, "1")),
+    ),
+    "blueprints": _entry(
+        "blueprint",
+        Stated,
+        optional_texts="workload chip precision plan stack site cooling fabric scale_out prices operation",
     ),
     "export_rules": Entry(
         "export rule",

@@ -47,7 +47,7 @@ def record(kind: str, name: str | Path) -> Record:
     """
     check_kind(kind)
     if is_path(name):
-        return _own(kind, Path(name))
+        return _read(kind, Path(name), own=True)
     return _entry(kind, find(kind, str(name)))
 
 
@@ -64,17 +64,47 @@ def supported(kind: str, name: str | Path) -> Record:
 
 @cache
 def _entry(kind: str, slug: str) -> Record:
-    """An entry by its slug: another package's file as a user's own, else ours."""
+    """An entry by its slug: another package's file, in which numbers have sources as in ours, else ours."""
     for each in contributed(kind).get(slug, ()):
-        return _own(kind, each.path)
-    text = (data_root() / kind / f"{slug}.toml").read_text(encoding="utf-8")
-    return parse(kind, slug, tomllib.loads(text), sources(), f"{kind}/{slug}.toml")
+        return _read(kind, each.path, own=False)
+    return parse(kind, slug, _shipped(kind, slug), sources(), f"{kind}/{slug}.toml")
 
 
-def _own(kind: str, path: Path) -> Record:
+def _shipped(kind: str, slug: str) -> dict[str, Any]:
+    return tomllib.loads((data_root() / kind / f"{slug}.toml").read_text(encoding="utf-8"))
+
+
+def _read(kind: str, path: Path, *, own: bool) -> Record:
+    return parse(kind, path.stem, _on_its_base(kind, path, ()), sources(), str(path), own=own)
+
+
+def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """A user's file over the entry that it names as `base`: what it does not say is as there."""
     if path.suffix.lower() != ".toml":
         raise UserError(f"{path}: a {ENTRIES[kind].noun} is read from a .toml file")
-    return parse(kind, path.stem, read_toml(path), sources(), str(path))
+    table = read_toml(path)  # refuses names that no file has
+    if path.resolve() in above:
+        raise UserError(f"{path}: 'base' leads back to the file itself")
+    if "base" not in table:
+        return table
+    name = table.pop("base")
+    if not isinstance(name, str) or not name.strip():
+        raise UserError(f"{path}: 'base' must name a {ENTRIES[kind].noun} of the catalogue or a .toml file")
+    if is_path(name):
+        base = _on_its_base(kind, path.parent / name, (*above, path.resolve()))
+    else:
+        try:
+            slug = find(kind, name)
+        except UserError as error:
+            raise UserError(f"{path}: 'base': {error}") from None
+        other = contributed(kind).get(slug, ())
+        base = _on_its_base(kind, other[0].path, (*above, path.resolve())) if other else _shipped(kind, slug)
+    merged: dict[str, Any] = {key: value for key, value in base.items() if key != "title"}
+    for key, value in table.items():
+        under = merged.get(key)
+        own_table = isinstance(under, dict) and isinstance(value, dict) and "value" not in value
+        merged[key] = {**under, **value} if own_table else value  # pyright: ignore[reportGeneralTypeIssues]
+    return merged
 
 
 def read_toml(path: Path) -> dict[str, object]:

@@ -7,8 +7,8 @@ from typing import Literal, NoReturn
 import pydantic
 
 from hwopt.catalog.fields import ENTRIES, NEVER_ZERO, Entry
-from hwopt.errors import UserError, suggest
-from hwopt.units import MULTIPLIERS, to_si
+from hwopt.errors import UserError, collected, suggest
+from hwopt.units import COUNTED, MULTIPLIERS, read_amount, to_si
 
 Provenance = Literal["datasheet", "measured", "paper", "estimate", "assumption", "derived"]
 
@@ -75,39 +75,49 @@ class Record(pydantic.BaseModel):
         return [text] if isinstance(text, str) else list(text)
 
 
-def parse(kind: str, slug: str, table: Mapping[str, object], sources: Mapping[str, str], where: str) -> Record:
+OWN = "own-file"
+"""Source of what a user's own file states without one."""
+
+
+def parse(
+    kind: str, slug: str, table: Mapping[str, object], sources: Mapping[str, str], where: str, *, own: bool = False
+) -> Record:
     """A record from a parsed file.
 
     **Arguments:** `kind` of the entry; its `slug`; the file's `table`; `sources` known to everyone (the file's own
-    `[sources]` are added); `where`: the file's name for messages.
+    `[sources]` are added); `where`: the file's name for messages; whether it is a user's `own` file, in which numbers may
+    stand without kind and source, as `"288 GB"`.
 
-    **Raises:** `UserError`, one line with file and key: an unknown or missing key, a number without unit, kind or
-    source, an unknown unit or source, a value that is negative, infinite or not a number.
+    **Raises:** `UserError` with all that is wrong, a line each, with file and key: an unknown or missing key, a number without
+    unit, kind or source, an unknown unit or source, a value that is negative, infinite or not a number.
     """
     entry = ENTRIES[kind]
-    own = table.get("sources", {})
-    if not isinstance(own, Mapping) or not all(isinstance(text, str) for text in own.values()):
+    cited = table.get("sources", {})
+    if not isinstance(cited, Mapping) or not all(isinstance(text, str) for text in cited.values()):
         raise UserError(f"{where}: 'sources' must be a table of texts")
-    known = {**sources, **own}
+    known = {**sources, **cited} | ({OWN: f"stated in {where}, without a source"} if own else {})
     text: dict[str, str | list[str]] = {}
     quantities: dict[str, Quantity] = {}
+    wrong: list[str] = []
     for key, value in table.items():
-        if key == "sources":
-            continue
-        if key in entry.text:
-            text[key] = _text(value, where, key)
-        elif key in entry.quantities:
-            quantities[key] = _quantity(value, entry.quantities[key], known, where, key)
-        elif key in entry.tables:
-            quantities |= _table(value, entry, key, known, where)
-        else:
-            wanted = {*entry.text, *entry.quantities, *entry.tables}
-            raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
+        with collected(wrong):
+            if key == "sources":
+                continue
+            if key in entry.text:
+                text[key] = _text(value, where, key)
+            elif key in entry.quantities:
+                quantities[key] = _quantity(value, entry.quantities[key], known, where, key, own)
+            elif key in entry.tables:
+                quantities |= _table(value, entry, key, known, where, own)
+            else:
+                wanted = {*entry.text, *entry.quantities, *entry.tables}
+                raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
     if "unsupported" not in text:
-        stated = {*text, *(name.split(".")[0] for name in quantities)}
-        for name in entry.required:
-            if name not in stated:
-                raise UserError(f"{where}: '{name}' is missing")
+        missing = [f"'{name}'" for name in entry.required if name not in table]
+        base = "" if not own else '; base = "NAME" takes it from an entry of the catalogue'
+        wrong += [f"{where}: {', '.join(missing)} {'are' if missing[1:] else 'is'} missing{base}"] if missing else []
+    if wrong:
+        raise UserError(*wrong)
     title = text.pop("title", slug)
     used = {quantity.source for quantity in quantities.values()}
     return Record(
@@ -126,22 +136,56 @@ def _text(value: object, where: str, key: str) -> str | list[str]:
     raise UserError(f"{where}: '{key}' must be text or a list of texts, not {value!r}")
 
 
-def _table(value: object, entry: Entry, key: str, sources: Mapping[str, str], where: str) -> dict[str, Quantity]:
+def _table(
+    value: object, entry: Entry, key: str, sources: Mapping[str, str], where: str, own: bool
+) -> dict[str, Quantity]:
     members, unit = entry.tables[key]
     if not isinstance(value, Mapping):
         raise UserError(f"{where}: '{key}' must be a table with entries such as '{members[0]}'")
-    read = {}
+    read: dict[str, Quantity] = {}
+    wrong: list[str] = []
     for member, number in value.items():
-        if member not in members:
-            raise UserError(f"{where}: unknown key '{key}.{member}': {suggest(member, members)}")
-        read[f"{key}.{member}"] = _quantity(number, unit, sources, where, f"{key}.{member}")
+        with collected(wrong):
+            if member not in members:
+                raise UserError(f"{where}: unknown key '{key}.{member}': {suggest(member, members)}")
+            read[f"{key}.{member}"] = _quantity(number, unit, sources, where, f"{key}.{member}", own)
+    if wrong:
+        raise UserError(*wrong)
     return read
 
 
-def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, key: str) -> Quantity:
+def _is_bare(text: str) -> bool:
+    """Whether a text is a number and no more."""
+    try:
+        float(text.replace(",", ""))
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(value: object, unit: str, at: str) -> object:
+    """A number of a user's own file without kind and source, as a table; anything else as it is."""
+    if isinstance(value, str):
+        if unit not in COUNTED and _is_bare(value):
+            raise UserError(f"{at} = '{value}' has no unit: it is in {unit}, or what converts to that")
+        try:
+            return {"value": read_amount(value, "" if unit == "1" else unit), "unit": unit, **_OWN}
+        except UserError as error:
+            raise UserError(f"{at} = '{value}': {error}") from None
+    if isinstance(value, int | float) and not isinstance(value, bool) and unit in COUNTED:
+        return {"value": value, "unit": unit, **_OWN}
+    return value
+
+
+_OWN = {"kind": "assumption", "source": OWN}
+
+
+def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, key: str, own: bool) -> Quantity:
     at = f"{where}: '{key}'"
+    value = _plain(value, unit, at) if own else value
     if not isinstance(value, Mapping):
-        raise UserError(f"{at} must be a table {{ value, unit, kind, source }}, not {value!r}")
+        also = f', or text such as "3 {unit}"' if own else ""
+        raise UserError(f"{at} must be a table {{ value, unit, kind, source }}{also}, not {value!r}")
     numbers = {name: float(part) if type(part) is int else part for name, part in value.items()}
     try:
         quantity = Quantity.model_validate(numbers)

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _use_compilation_cache()
         return options.run(options)
     except UserError as error:
-        return _fail(2, str(error))
+        return _fail(2, *error.lines)
     except BrokenPipeError:  # the reader has left; so do we
         return 0
     except KeyboardInterrupt as stop:
@@ -76,13 +76,14 @@ def entry() -> NoReturn:
     _end(int(code or 0))
 
 
-def _fail(code: int, message: str) -> int:
-    """Say on one line of standard error what was wrong: no control characters, the middle of endless names left out."""
+def _fail(code: int, *messages: str) -> int:
+    """Say on standard error what was wrong, a line each: no control characters, the middle of endless names left out."""
     leftovers.pause()
-    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
-    line = line if len(line) <= 600 else f"{line[:300]} ... {line[-300:]}"
-    with contextlib.suppress(OSError, AttributeError):  # nobody to tell
-        print(f"hwopt: {line}", file=sys.stderr, flush=True)
+    for message in messages:
+        line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
+        line = line if len(line) <= 600 else f"{line[:300]} ... {line[-300:]}"
+        with contextlib.suppress(OSError, AttributeError):  # nobody to tell
+            print(f"hwopt: {line}", file=sys.stderr, flush=True)
     return code
 
 

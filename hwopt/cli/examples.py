@@ -11,8 +11,8 @@ PROGRAM = (
 )
 
 EXITS = (
-    "Exit codes: 0 answered; 1 nothing feasible, and what would mend it; 2 bad input, in one line; 3 a fault of hwopt. SI units "
-    "everywhere: seconds, watts, bytes, USD."
+    "Exit codes: 0 answered; 1 nothing feasible, and what would mend it; 2 bad input, in one line; 3 a fault of hwopt. Numbers "
+    "in SI units (seconds, watts, bytes, USD), or with their own: 40MW, 41d, 1.45B$, 15T; none lifts a budget."
 )
 
 ANSWERS = {
@@ -32,6 +32,8 @@ ANSWERS = {
     "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
     "scale": "How a training run goes on more and more chips: the best plan at every size, time, money, where adding chips stops "
     "paying, and which part of the step grew there.",
+    "check": "Whether what somebody states of a machine and run can be: chips, racks, power, days, memory, utilisation, network, "
+    "cost, line by line, with our figure beside, and the smallest change that mends what fails.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
@@ -103,6 +105,7 @@ EXAMPLES = {
             "hwopt scale --workload llama3.1-70b --chip h100-sxm --chips 512:16384 --weak --global-batch 512",
         )
     },
+    "check": {"": ("hwopt check xai-colossus", "hwopt check too-good --report check.html")},
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},
     "calibrate": {"": ("hwopt calibrate my_runs.csv --out my_machine.toml",)},
     "catalog": {"": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm")},

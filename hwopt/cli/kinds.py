@@ -1,13 +1,13 @@
 """Kinds of values: what the text of a flag stands for, and how it is refused."""
 
-import re
 from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
 from hwopt.errors import UserError, suggest
-from hwopt.units import MULTIPLIERS
+from hwopt.registry import is_limit
+from hwopt.units import read_amount, unit_in_name
 
 
 class Kind(NamedTuple):
@@ -18,32 +18,26 @@ class Kind(NamedTuple):
 
 
 def number(flag: str, text: str, *, integer: bool = False, least: float | None = None, most: float = inf) -> Any:
-    """A positive, finite number, or one from `least` to `most`."""
+    """A positive, finite number, or one from `least` to `most`; it may have a unit of what the flag is named after.
+
+    No limit, `none`, is what a budget or a limit may have: infinity.
+    """
     try:
-        value = float(text)
-    except ValueError:
-        raise UserError(f"{flag} {text}: not a number{_instead(flag, text)}") from None
+        value = read_amount(text, unit_in_name(flag.lstrip("-")))
+    except UserError as error:
+        raise UserError(f"{flag} {text}: {error}") from None
+    if value == inf and is_limit(flag):
+        return inf
     if not (0 < value < inf if least is None else least <= value < inf):
         wanted = "positive, finite number" if least is None else f"finite number of at least {least:g}"
-        raise UserError(f"{flag} {text}: must be a {wanted}{_instead(flag, text) if value == inf else ''}")
+        raise UserError(f"{flag} {text}: must be a {wanted}")
     if value > most:
         raise UserError(f"{flag} {text}: at most {most:g}")
     if not integer:
-        return value
+        return float(value)
     if value != int(value):
         raise UserError(f"{flag} {text}: must be an integer")
     return int(text) if text.strip().isdecimal() else int(value)  # seeds may be longer than a float
-
-
-def _instead(flag: str, text: str) -> str:
-    """What to write in place of no limit, or of a number with its unit."""
-    parts = re.fullmatch(r"([+-]?\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?)\s*([A-Za-z$%][A-Za-z$%/()]*)", text.strip())
-    if parts is None:
-        return "; for no limit write one that does not bind, such as 1e15" if "budget" in flag else ""
-    factor, unit = MULTIPLIERS.get(parts[2], (0.0, ""))
-    if not factor:
-        return f": write it in SI units (seconds, watts, bytes, USD) and without '{parts[2]}'"
-    return f": write it in {unit} and without the unit, {float(parts[1]) * factor:.12g}"
 
 
 def names(flag: str, text: str) -> list[str]:

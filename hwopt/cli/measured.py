@@ -4,18 +4,23 @@ import argparse
 
 from hwopt.cli.cluster_flags import CONSTANTS
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import NAMES, PATH
+from hwopt.cli.kinds import NAMES, PATH, SWITCH
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
+from hwopt.errors import UserError
 
 _RUNS = Flag(
-    "file",
-    "CSV of measured runs; `python -m hwopt.evidence.columns` prints the columns it may have (hwopt/data/runs/columns.txt)",
-    PATH,
-    needed=True,
+    "file", "CSV of measured runs; hwopt validate --columns says what it may hold, --template begins one", PATH
 )
 
-VALIDATE = (_RUNS, Flag("--figure", "also draw predicted over measured speed to this image file", PATH), CONSTANTS)
+VALIDATE = (
+    _RUNS,
+    Flag("--figure", "also draw predicted over measured speed to this image file", PATH),
+    CONSTANTS,
+    Flag("--columns", "print every column that a file of measured runs may have, with its meaning, and stop", SWITCH, False),
+    Flag("--template", "print the first line of such a file, the columns without which no row is scored first, and stop",
+         SWITCH, False),
+)  # fmt: skip
 
 CALIBRATE = (
     _RUNS,
@@ -27,6 +32,9 @@ CALIBRATE = (
 
 def validate(options: argparse.Namespace) -> int:
     """Score every row of a file, and return the exit code."""
+    if options.columns or options.template:
+        return _say_columns(options)
+    _need_file(options)
     figure = figure_path(options)
     from hwopt.evidence import validation
 
@@ -39,8 +47,28 @@ def validate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _need_file(options: argparse.Namespace) -> None:
+    if options.file is None:
+        raise UserError(
+            f"{options.command} needs a file of measured runs: hwopt {options.command} my_runs.csv; hwopt validate --template "
+            "begins one"
+        )
+
+
+def _say_columns(options: argparse.Namespace) -> int:
+    """What a file of measured runs may hold: documentation, or its first line."""
+    from hwopt.evidence.columns import MeasuredRun, columns_of, columns_text, essential
+
+    first = essential(MeasuredRun)
+    names = [*first, *(name for name in columns_of(MeasuredRun) if name not in first)]
+    text = columns_text(MeasuredRun).rstrip("\n") if options.columns else ",".join(names)
+    show(options, lambda: {"columns": names, "essential": list(first)}, lambda: text)
+    return 0
+
+
 def calibrate(options: argparse.Namespace) -> int:
     """Fit, and return the exit code."""
+    _need_file(options)
     from hwopt.evidence import calibration
 
     result = calibration.calibrate(

@@ -1,6 +1,7 @@
 """`hwopt plan`: the best integer plan of a cluster, by exhaustion; 1 where none fits and holds the limits."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -77,7 +78,8 @@ def _work(options: argparse.Namespace) -> Any:
 
 
 def _limits(options: argparse.Namespace) -> dict[str, float]:
-    return {metric: limit for name, metric in _LIMITS.items() if (limit := getattr(options, name)) is not None}
+    stated = {metric: getattr(options, name) for name, metric in _LIMITS.items()}
+    return {metric: limit for metric, limit in stated.items() if limit is not None and math.isfinite(limit)}
 
 
 def _top(options: argparse.Namespace) -> int:

@@ -23,7 +23,10 @@ def catalog(options: argparse.Namespace) -> int:
     elif options.name is None:
         document, text = listings.entries(options.kind)
     else:
-        document, text = listings.entry(catalog.record(options.kind, options.name))
+        entry = catalog.record(options.kind, options.name)
+        if options.kind == "chips" and "unsupported" not in entry.text:
+            catalog.chip(options.name)  # refuses here what no other command would take
+        document, text = listings.entry(entry)
     show(options, lambda: document, lambda: text)
     return 0
 

@@ -61,6 +61,8 @@ FLAGS = (
     Flag("--coordinator", "host:port of process 0, where --distributed does not find it", TEXT, modes=_VARIANTS),
     Flag("--processes", "how many processes share the sweep, likewise", INTEGER, modes=_VARIANTS),
     Flag("--process", "number of this one, from 0, likewise", NATURAL, modes=_VARIANTS),
+    Flag("--csv", "also write every variant as a row of this file, units in the names of columns", PATH, modes=_VARIANTS),
+    Flag("--parquet", "the same as Parquet, where pyarrow is installed", PATH, modes=_VARIANTS),
     SEED,
     REPORT,
 )  # fmt: skip
@@ -72,11 +74,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _variants(options: argparse.Namespace) -> int:
-    arguments, outputs = _arguments(options), Outputs.of(options)
+    arguments, outputs, tables = _arguments(options), Outputs.of(options), _tables(options)
     first = _joined(options)
     objective = asked_objective(options)
     from hwopt.report.page.variants import variants_page
     from hwopt.report.sweep import sweep_document, sweep_screen
+    from hwopt.report.variants import write_table
     from hwopt.study.sweep import sweep
 
     def draw(dataset: Any, folder: Path) -> list[Path]:
@@ -90,7 +93,28 @@ def _variants(options: argparse.Namespace) -> int:
             dataset = sweep(objective, out=outputs.folder, progress=tell, **arguments)
         if first:
             outputs.write(dataset, draw, variants_page, sweep_document, sweep_screen)
+            for path in tables:
+                write_table(path, dataset)
     return 0 if dataset.attrs["best_are"] == "feasible" else 1
+
+
+def _tables(options: argparse.Namespace) -> list[Path]:
+    """Files of `--csv` and `--parquet`, which can be written."""
+    from hwopt.report.page.files import writable
+    from hwopt.report.variants import check_table
+
+    paths = []
+    for flag, end in (("--csv", ".csv"), ("--parquet", ".parquet")):
+        text = getattr(options, flag[2:])
+        if text is None:
+            continue
+        check_table(flag, text)
+        if not text.endswith(end):
+            raise UserError(f"{flag} {text}: end its name in {end}")
+        paths.append(writable(flag, text, f"variants{end}"))
+    if paths and options.rows is False:
+        raise UserError("--no-rows: no variant is kept that a table could hold")
+    return paths
 
 
 def _optima(options: argparse.Namespace) -> int:

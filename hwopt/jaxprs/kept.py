@@ -97,11 +97,15 @@ def traced(function: Callable, *inputs: Any, key: Any = None) -> Traced:
 def estimated(function: Callable, *inputs: Any) -> Any:
     """`function(*inputs)` in NumPy and float64, compiled by nobody; leaves are NumPy arrays."""
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(inputs)]
-    shapes = jax.tree.unflatten(
-        jax.tree.structure(inputs), [jax.ShapeDtypeStruct(leaf.shape, np.float64) for leaf in leaves]
-    )
+    known = _of_form(function, jax.tree.structure(inputs), tuple(leaf.shape for leaf in leaves))
     columns = [np.full(1, x) for leaf in leaves for x in leaf.ravel()]
-    return jax.tree.map(lambda leaf: leaf[0], traced(function, *shapes)(columns, 1))
+    return jax.tree.map(lambda leaf: leaf[0], known(columns, 1))
+
+
+@functools.lru_cache(maxsize=4)
+def _of_form(function: Callable, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> Traced:
+    """A function of inputs of one form, of the last few of this process."""
+    return traced(function, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes]))
 
 
 # Names.

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
+import numpy as np
+from jax.core import Tracer
 
 from hwopt.model.cost import Spending
 from hwopt.model.footprint import Footprint
@@ -14,6 +17,9 @@ from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
 from hwopt.quantity import Quantity, field_of, quantities
 from hwopt.types import Scalar
+from hwopt.units import pretty
+
+_CONCRETE = (jax.Array, np.ndarray, np.generic)
 
 FEASIBILITY_TOLERANCE = 1e-6
 """Relative violation that still counts as feasible: rounding of float32 and of products of integers."""
@@ -168,6 +174,17 @@ class Report(eqx.Module):
     wafers: Scalar = output("wafer", "wafers of the cluster", standing=True)
     parameters: Scalar = output("", "parameters of the model", standing=True)
     active_parameters: Scalar = output("", "parameters that one token meets", standing=True)
+
+    def __repr__(self) -> str:
+        """Its metrics with their units; shapes where they are traced or mapped."""
+        values = {name: getattr(self, name) for name in outputs(type(self))}
+        if any(
+            isinstance(each, Tracer) or np.ndim(each) or not isinstance(each, _CONCRETE) for each in values.values()
+        ):
+            return eqx.tree_pformat(self)
+        units = {name: each.unit for name, each in outputs(type(self)).items()}
+        lines = [f"  {name} = {pretty(float(value), units[name])}" for name, value in values.items()]
+        return "\n".join([f"{type(self).__name__}(feasible = {bool(self.feasible)}", *lines, ")"])
 
     def bottleneck_name(self) -> str:
         """Name of the largest part of the step; concrete (unmapped) reports only."""

@@ -144,7 +144,7 @@ def test_estimate_screen_says_the_same(capsys):
         (["optimize", "--power-budget-w", "-3"], "--power-budget-w"),
         (["optimize", "--power-budget-w", "lots"], "--power-budget-w"),
         (["optimize", "--power-budget-w"], "--power-budget-w"),
-        (["optimize", "--time-budget-s", "inf"], "--time-budget-s"),
+        (["optimize", "--time-budget-s", "nan"], "--time-budget-s"),
         (["optimize", "--chip", "h1000"], "h100"),
         (["catalog", "chip"], "chips"),
         (["catalog", "chips", "a1000"], "a100"),

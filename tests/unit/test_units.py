@@ -1,9 +1,11 @@
 """Units: conversion is exact, printing converts back, unknown units are refused with a suggestion."""
 
+import math
+
 import pytest
 
 from hwopt.errors import UserError, suggest
-from hwopt.units import MULTIPLIERS, pretty, si_unit, to_si
+from hwopt.units import MULTIPLIERS, pretty, read_amount, si_unit, to_si, unit_in_name
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,58 @@ def test_suggestions_list_what_is_known_when_nothing_is_close():
     assert suggest("zzzz", ["b", "a"]) == "known: a, b"
     assert suggest("h100", ["h100-sxm", "a100"]) == "did you mean 'h100-sxm'?"
     assert suggest("x", []) == "none is known"
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("20MW", "W", 20e6),
+        ("20 MW", "W", 20e6),
+        ("60d", "s", 60 * 86400.0),
+        ("1.45B$", "USD", 1.45e9),
+        ("$1.45B", "USD", 1.45e9),
+        ("1.45 B$", "USD", 1.45e9),
+        ("20M", "USD", 20e6),
+        ("15.6T", "token", 15.6e12),
+        ("15.6T tokens", "token", 15.6e12),
+        ("405B", "parameter", 405e9),
+        ("1,200", "chip", 1200.0),
+        ("1k", "", 1000.0),
+        ("80GB", "B", 80e9),
+        ("400Gb/s", "B/s", 50e9),
+        ("400 Gbps", "B/s", 50e9),
+        ("989 TFLOPS", "FLOP/s", 989e12),
+        ("41%", "", 0.41),
+        ("50 GWh", "J", 50 * 3.6e12),
+        ("2.5e6", "W", 2.5e6),
+        ("1_000", "", 1000.0),
+        ("none", "USD", math.inf),
+        ("inf", "W", math.inf),
+    ],
+)
+def test_amounts_are_read_as_people_write_them(text, unit, value):
+    assert read_amount(text, unit) == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize("unit", ["", "W", "s", "USD", "B", "B/s", "FLOP/s", "J", "token"])
+@pytest.mark.parametrize("text", ["", " ", "MW", ".", "1,2", "-", "5 bananas", "--3W", "1e", "0x10", "5 5", "4%%", "k"])
+def test_what_is_no_amount_is_refused(text, unit):
+    with pytest.raises(UserError):
+        read_amount(text, unit)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("--power-budget-w", "W"),
+        ("time_budget_s", "s"),
+        ("--capex-budget-usd", "USD"),
+        ("hbm_bandwidth_bytes_per_s", "B/s"),
+        ("heat_flux_budget_w_per_m2", "W/m2"),
+        ("--tokens", ""),
+        ("--chips", ""),
+        ("--bounds tp", ""),
+    ],
+)
+def test_names_say_their_unit(name, unit):
+    assert unit_in_name(name) == unit

@@ -15,6 +15,7 @@ from hwopt.arguments import path_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.study.sweep import processes
+from hwopt.study.sweep.coordinates import with_names
 from hwopt.study.sweep.damage import damage
 from hwopt.study.sweep.run import Progress, Run
 from hwopt.study.sweep.specification import Optimum, Specification
@@ -149,7 +150,7 @@ def _dataset(store: Store) -> xarray.Dataset:
     """A store as xarray reads it: loaded from memory, lazily from disk."""
     import xarray
 
-    dataset = xarray.open_zarr(store.group.store, chunks=None)
+    dataset = with_names(xarray.open_zarr(store.group.store, chunks=None))
     return dataset.load() if store.folder is None else dataset
 
 

@@ -135,7 +135,12 @@ def test_values_that_are_shipped_lie_within_their_own_ranges(path):
         (f"heat_captured = {GOOD}".replace("}", ", low = 2, high = 1 }"), "the wrong way round"),
         (f"heat_captured = {GOOD}".replace('"1"', '"percent"'), "unknown unit 'percent'"),
         (f"heat_captured = {GOOD}".replace('"1"', '"kW"'), "SI unit is '1'"),
-        ("heat_captured = 0.9", "must be a table"),
+        ("heat_captured = [0.9]", "must be a table"),
+        ('heat_captured = "90 W"', "'W' is no unit of this"),
+        ('heat_captured = "most of it"', "'most of it' is not a number"),
+        ('base = "airr"', "'base': unknown name 'airr'"),
+        ('base = "mine.toml"', "leads back to the file itself"),
+        ("base = 3", "must name a cooling"),
         (f"heat_capturd = {GOOD}", "did you mean 'heat_captured'"),
         ("title = 3", "must be text"),
         ("sources = 3", "must be a table of texts"),
@@ -149,6 +154,40 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path, line, complaint):
         catalog.record("cooling", str(path))
     text = str(caught.value)
     assert complaint in text and "mine.toml" in text and "\n" not in text
+
+
+def test_all_that_is_wrong_of_a_file_is_said_at_once(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'base = "h100-sxm"\nmemory_capacty = "96GB"\ntdp = "700"\nprice = "30k$"\n[peak]\nbf61 = 1\nfp8 = "2 W"\n'
+    )
+    with pytest.raises(UserError) as caught:
+        catalog.record("chips", path)
+    said = caught.value.lines
+    assert len(said) == 4
+    for words in (
+        "did you mean 'memory_capacity'",
+        "'700' has no unit",
+        "did you mean 'bf16'",
+        "'peak.fp8' = '2 W': 'W' is no",
+    ):
+        assert sum(words in line for line in said) == 1
+
+
+def test_a_file_may_stand_on_an_entry_and_state_what_differs(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "gb200"\nmemory_capacity = "288 GB"\n[peak]\nfp4 = "15 PFLOP/s"\n')
+    mine, base = catalog.record("chips", path), catalog.record("chips", "gb200")
+    assert mine.si("memory_capacity") == 288e9 and mine.si("peak.fp4") == 15e15
+    assert mine.si("peak.bf16") == base.si("peak.bf16") and mine.si("tdp") == base.si("tdp")
+    assert mine.title == "mine" and "without a source" in mine.citation("memory_capacity")
+    above = tmp_path / "above.toml"
+    above.write_text('base = "mine.toml"\ntitle = "Above"\ntdp = "1.4 kW"\n')
+    assert (
+        catalog.record("chips", above).si("memory_capacity") == 288e9
+        and catalog.record("chips", above).si("tdp") == 1400.0
+    )
+    assert float(catalog.chip(above).hbm_capacity_bytes) == 288e9
 
 
 def test_a_missing_key_and_a_missing_file_are_named(tmp_path):

@@ -1,0 +1,146 @@
+"""A checked blueprint as one screen and as JSON: each line with our figure beside the stated one, and what would mend it."""
+
+import math
+from typing import Any
+
+from hwopt.report.layout import heading, wrapped
+from hwopt.report.parts import number
+from hwopt.study.blueprint.check import Check
+from hwopt.study.blueprint.lines import Line, Repair, Verdict
+from hwopt.study.blueprint.statement import QUANTITIES
+from hwopt.units import pretty
+
+_DAY = 86400.0
+_PLAIN = ("", "chip", "sequence", "token", "parameter")
+_MARK = {Verdict.holds: "holds", Verdict.fails: "FAILS", Verdict.unjudged: "not judged"}
+
+
+def amount(value: float | None, unit: str, key: str = "") -> str:
+    """A figure as those who state it write it. **Arguments:** `key` of a number whose unit has another custom."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if key in ("chip hours", "chip_hours"):
+        return f"{value / 3.6e9:.4g} M chip hours" if value >= 3.6e9 else f"{value / 3600.0:,.0f} chip hours"
+    if unit == "s" and key == "time":
+        return f"{value / _DAY:,.4g} days" if value < 9999.5 * _DAY else f"{value / _DAY:,.0f} days"
+    if unit in _PLAIN and value >= 1e7:
+        size, name = next(each for each in ((1e12, "T"), (1e9, "B"), (1e6, "M")) if value >= each[0])
+        return f"{value / size:.4g} {name}"
+    if unit in _PLAIN:
+        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+    if key in ("scale_out_bandwidth", "network"):
+        return f"{8e-9 * value:,.4g} Gb/s"
+    return pretty(value, unit)
+
+
+def _unit(key: str) -> str:
+    unit = QUANTITIES[key].unit
+    return "fraction" if key in ("mfu", "goodput", "communication") else unit
+
+
+def repair_words(repair: Repair) -> str:
+    """What a number would have to be: `chips 17,408 instead of 16,384 (1,024 more)`."""
+    unit, key = _unit(repair.key), repair.key
+    more = repair.after - repair.before
+    by = "more" if more > 0 else "fewer" if unit in _PLAIN else "less"
+    ratio = repair.after / repair.before
+    share = f"{100 * (ratio - 1):+.3g} %" if 0.5 <= ratio < 2.0 else f"{max(ratio, 1 / ratio):.3g} times {by}"
+    step = f"{amount(abs(more), unit, key)} {by}, " if key in ("chips", "racks", "rack_chips") else ""
+    how = f"; {repair.how}" if repair.how else ""
+    to, was = (amount(each, unit, key) for each in (repair.after, repair.before))
+    return f"{key.replace('_', ' ')} {to} instead of {was} ({step}{share}{how})"
+
+
+def off_words(line: Line) -> str:
+    """By how much a line fails."""
+    if line.verdict is not Verdict.fails or line.off is None or not line.stated:
+        return ""
+    ratio = (line.ours or math.nan) / line.stated
+    return f"by {abs(100 * line.off):.3g} %" if 0.5 < ratio < 2.0 else f"{max(ratio, 1 / ratio):.3g} times"
+
+
+def check_document(check: Check) -> dict[str, Any]:
+    """A checked blueprint as JSON."""
+    counts = {each.name: sum(line.verdict is each for line in check.lines) for each in Verdict}
+    return {
+        "title": check.blueprint.title,
+        "holds": check.holds,
+        "counts": counts,
+        "lines": [_line(each) for each in check.lines],
+        "joint_repair": None if check.joint is None else {
+            "changes": [_repair(each) for each in check.joint.changes], "tried": check.joint.tried,
+        },
+        "taken": list(check.taken),
+        "sources": list(dict.fromkeys(check.blueprint.record.sources.values())),
+    }  # fmt: skip
+
+
+def _line(line: Line) -> dict[str, Any]:
+    return {
+        "name": line.name, "claim": line.claim, "verdict": line.verdict.value, "unit": line.unit,
+        "stated": None if line.stated is None else number(line.stated), "ours": None if line.ours is None else number(line.ours),
+        "low": line.low, "high": line.high, "must_be": line.relation.value, "off": line.off, "why": line.why,
+        "by": "model" if line.modelled else "arithmetic",
+        "repairs": [_repair(each) for each in sorted(line.repairs, key=lambda each: each.change)],
+    }  # fmt: skip
+
+
+def _repair(repair: Repair) -> dict[str, Any]:
+    return {
+        "number": repair.key,
+        "unit": repair.unit,
+        "from": repair.before,
+        "to": repair.after,
+        "words": repair_words(repair),
+    }
+
+
+def interval(line: Line) -> str:
+    """Our interval, where there is one."""
+    if line.low is None or line.high is None:
+        return ""
+    return f"{amount(line.low, line.unit, line.name)} .. {amount(line.high, line.unit, line.name)}"
+
+
+def summary(check: Check) -> str:
+    """What became of the lines, in a sentence."""
+    words = {
+        Verdict.holds: ("holds", "hold"),
+        Verdict.fails: ("fails", "fail"),
+        Verdict.unjudged: (Verdict.unjudged.value,) * 2,
+    }
+    counts = {each: sum(line.verdict is each for line in check.lines) for each in words}
+    said = [f"{count} {words[each][count > 1]}" for each, count in counts.items() if count]
+    return f"Of {len(check.lines)} line{'s' if len(check.lines) > 1 else ''} {', '.join(said)}."
+
+
+def check_screen(check: Check) -> str:
+    """One screen for `check`."""
+    lines = [check.blueprint.title, ""]
+    width = max((len(each.name) for each in check.lines), default=4)
+    lines.append(f"  {'':<{width}}  {'':<10}  {'stated':>18}  {'ours':>18}  interval")
+    for each in check.lines:
+        stated, ours = amount(each.stated, each.unit, each.name), amount(each.ours, each.unit, each.name)
+        row = f"  {each.name:<{width}}  {_MARK[each.verdict]:<10}  {stated:>18}  {ours:>18}  {interval(each)}"
+        lines.append(row.rstrip())
+        said = ": ".join(filter(None, (off_words(each), "; ".join(filter(None, (each.claim, each.why))))))
+        lines.append(wrapped(said, " " * (width + 4)))
+    if check.failing:
+        lines += heading("What would mend each failing line: one stated number, the rest as it is")
+        for each in check.failing:
+            ways = [repair_words(way) for way in sorted(each.repairs, key=lambda way: way.change)[:3]]
+            said = "; or ".join(ways) or "no single number would do"
+            lines.append(wrapped(said, f"  {each.name:<{width}}  ", " " * (width + 4)))
+    if len(check.failing) > 1:
+        lines += heading("What would mend all of them together")
+        if check.joint is None:
+            lines.append("  nothing that was tried: change what is stated of machine and plan, not numbers alone")
+        else:
+            lines += [f"  {repair_words(each)}" for each in check.joint.changes]
+            lines.append(wrapped(f"the least of {check.joint.tried} sets tried, by how far numbers move"))
+    if check.taken:
+        lines += heading("Taken as")
+        lines += [wrapped(each, "  - ", "    ") for each in check.taken]
+    note = check.blueprint.record.text.get("note")
+    lines += ["", *([wrapped(f"Note: {note}", "")] if isinstance(note, str) else []), summary(check)]
+    return "\n".join(lines)

@@ -1,0 +1,167 @@
+"""A blueprint as it is judged: its words, its numbers in SI, and what follows from these alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hwopt import catalog
+from hwopt.catalog.schema import Record, parse
+from hwopt.errors import UserError, collected
+from hwopt.quantity import Quantity, quantities
+from hwopt.workload.blueprint import Stated
+
+QUANTITIES: dict[str, Quantity] = {str(each.key): each for each in quantities(Stated).values()}
+"""What a blueprint may state, by the key that its file calls it."""
+
+_KINDS = {
+    "chip": "chips",
+    "stack": "stacks",
+    "site": "sites",
+    "cooling": "cooling",
+    "fabric": "fabrics",
+    "scale_out": "links",
+    "prices": "prices",
+    "operation": "operations",
+}
+
+WHOLE = ("chips", "racks", "rack_chips", "global_batch", "sequence_length")
+"""Counts that are integers."""
+
+LEAST_ONE = ("pue", "oversubscription")
+SHARES = ("mfu", "goodput", "communication")
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """Words and numbers (SI) of a blueprint by key; what it does not state is not there.
+
+    **Arguments:** `title`; `record` as it was read, with sources.
+    """
+
+    title: str
+    words: tuple[tuple[str, str], ...]
+    numbers: tuple[tuple[str, float], ...]
+    record: Record
+
+    @cached_property
+    def _words(self) -> dict[str, str]:
+        return dict(self.words)
+
+    @cached_property
+    def stated(self) -> dict[str, float]:
+        """Its numbers by key."""
+        return dict(self.numbers)
+
+    def word(self, key: str) -> str | None:
+        """What it says of a choice; None where it is silent."""
+        return self._words.get(key)
+
+    def __getitem__(self, key: str) -> float:
+        """A number, NaN where none is stated."""
+        return self.stated.get(key, math.nan)
+
+    def has(self, *keys: str) -> bool:
+        """Whether it states all of some numbers."""
+        return all(key in self.stated for key in keys)
+
+    def with_number(self, key: str, value: float) -> Blueprint:
+        """The same with another number."""
+        changed = tuple((name, value if name == key else old) for name, old in self.numbers)
+        return replace(self, numbers=changed)
+
+    def with_word(self, key: str, value: str) -> Blueprint:
+        """The same with another choice."""
+        changed = tuple((name, value if name == key else old) for name, old in self.words)
+        return replace(self, words=changed)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from another."""
+        return self.words, self.numbers
+
+    # What follows from its numbers.
+
+    @property
+    def chips(self) -> float:
+        """Chips: as stated, those of all racks, or chip hours over time."""
+        if self.has("chips"):
+            return self["chips"]
+        if self.has("racks", "rack_chips"):
+            return self["racks"] * self["rack_chips"]
+        return round(self["chip_hours"] / self["time"]) if self.has("chip_hours", "time") else math.nan
+
+    @property
+    def time(self) -> float:
+        """Time of the run: as stated, or chip hours over chips."""
+        return self["time"] if self.has("time") else self["chip_hours"] / self.chips
+
+    @property
+    def batch_tokens(self) -> float:
+        """Tokens of a step."""
+        return self["batch_tokens"] if self.has("batch_tokens") else self["global_batch"] * self["sequence_length"]
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of the run: as stated, or steps times batch."""
+        return self["tokens"] if self.has("tokens") else self["steps"] * self.batch_tokens
+
+
+def blueprint_of(source: str | Path | Mapping[str, object]) -> Blueprint:
+    """A blueprint from a name of the catalogue, a path, or a dictionary of the same form.
+
+    **Raises:** `UserError` with all that is wrong of it.
+    """
+    if isinstance(source, Mapping):
+        record = parse("blueprints", "blueprint", source, {}, "blueprint", own=True)
+    else:
+        record = catalog.record("blueprints", source)
+    text = {name: value for name, value in record.text.items() if name not in ("note", "vendor")}
+    wrong: list[str] = []
+    for name, value in text.items():
+        with collected(wrong):
+            if not isinstance(value, str) or not value.strip():
+                raise UserError(f"blueprint '{record.slug}': '{name}' must be text")
+            _known(name, value)
+    numbers = {name: each.si for name, each in record.quantities.items()}
+    for name, value in numbers.items():
+        with collected(wrong):
+            _possible(name, value, record.slug)
+    if not (numbers or wrong):
+        known = ", ".join(sorted(QUANTITIES))
+        wrong = [f"blueprint '{record.slug}' states no number: nothing to check; it may state {known}"]
+    if wrong:
+        raise UserError(*wrong)
+    return Blueprint(
+        record.title, tuple(sorted((k, str(v)) for k, v in text.items())), tuple(sorted(numbers.items())), record
+    )
+
+
+def _known(name: str, value: str) -> None:
+    """Refuses names that the catalogue does not know."""
+    if name in _KINDS:
+        catalog.record(_KINDS[name], value)
+    elif name == "workload":
+        if not value.lower().endswith(".json"):
+            catalog.record("workloads", value)
+    elif name == "plan":
+        catalog.parse_plan(value)
+
+
+def _possible(name: str, value: float, slug: str) -> None:
+    """Refuses numbers that nothing has."""
+    said = f"blueprint '{slug}': '{name}' = {value:g}"
+    if value <= 0.0:
+        raise UserError(f"{said} must be above zero; leave it out if it is not stated")
+    if name in WHOLE and value != round(value):
+        raise UserError(f"{said} must be an integer")
+    if name in LEAST_ONE and value < 1.0:
+        raise UserError(f"{said} must be at least 1")
+    if name in SHARES and value > 1.0:
+        raise UserError(f'{said} must not exceed 1; write 0.41 or "41%"')
+    if name == "chips" and value > 1e9:
+        raise UserError(f"{said}: more chips than anyone makes")
