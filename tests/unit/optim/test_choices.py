@@ -25,7 +25,7 @@ BOXES = {
     "tp": (1.0, 4.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 1.0),
     "micro_batch": (1.0, 2.0),
 }  # fmt: skip
-CHIPS, COOLINGS = ("h100-sxm", "h200", "tpu-v5p"), ("air", "direct-liquid")
+CHIPS, COOLINGS = ("h100-sxm", "tpu-v5p"), ("air", "direct-liquid")
 
 
 @pytest.fixture(scope="module")
