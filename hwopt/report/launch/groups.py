@@ -43,6 +43,9 @@ class Group:
     length: int  # of the longest request
     drafted: int  # tokens a pass
     moe: bool
+    redundant_experts: int
+    two_batches: bool
+    cache_split: int  # ranks that hold keys and values of a head together
     norms_spread: bool
     precision: str  # of GEMMs
     weight_bytes: float
@@ -69,7 +72,7 @@ def groups_of(service: Service, plan: Plan | Disaggregated) -> list[Group]:
     """Groups of chips of a plan that serves: one, or that of prompts and that of answers.
 
     **Raises:** `UserError` for a layout that no engine here has: weights gathered layer by layer, experts on some ranks of a
-    tensor parallel group; or that is not written yet (`ServingLayout`).
+    tensor parallel group.
     """
     batches = fullest_passes(service, plan)
     if isinstance(plan, Disaggregated):
@@ -82,11 +85,8 @@ def groups_of(service: Service, plan: Plan | Disaggregated) -> list[Group]:
 
 
 def _group(role: str, service: Service, plan: Plan, batch: Batch) -> Group:
-    if plan.layout is not None:
-        raise UserError(
-            "redundant experts, batches in halves, split keys and values are not written to launch files; ask for --layouts none"
-        )
-    p: Any = SimpleNamespace(**integral(vars(plan)))
+    p: Any = SimpleNamespace(**integral({name: value for name, value in vars(plan).items() if name != "layout"}))
+    layout: Any = SimpleNamespace(**integral(vars(plan.layout))) if plan.layout is not None else None
     moe = bool(float(service.model.moe_layers))
     tp, pp, dp = p.tp, p.pp, p.dp
     ranks = p.ep * p.expert_tp if moe else tp
@@ -112,6 +112,9 @@ def _group(role: str, service: Service, plan: Plan, batch: Batch) -> Group:
         length=longest_request(service),
         drafted=drafted,
         moe=moe,
+        redundant_experts=round(layout.expert_slots * p.ep - float(service.model.experts)) if moe and layout else 0,
+        two_batches=bool(layout and layout.two_batches),
+        cache_split=layout.cache_split if layout else 1,
         norms_spread=bool(p.sequence_parallel) and tp > 1,
         precision=PRECISIONS[int(np.argmax(np.asarray(service.gemm_precision)))],
         weight_bytes=float(service.weight_bytes),

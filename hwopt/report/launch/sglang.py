@@ -35,6 +35,16 @@ def _drafts(group: Group) -> dict[str, Value]:
     }
 
 
+def _layout(group: Group) -> dict[str, Value]:
+    """Redundant experts and batches in halves."""
+    if group.cache_split > 1:
+        raise UserError("keys and values split by token (cache_split): not written for SGLang; ask for other --layouts")
+    copies: dict[str, Value] = {"--enable-eplb": True, "--ep-num-redundant-experts": group.redundant_experts}
+    return (copies if group.redundant_experts else {}) | (
+        {"--enable-two-batch-overlap": True} if group.two_batches else {}
+    )
+
+
 def _prompts(group: Group) -> tuple[dict[str, Value], list[str]]:
     """The budget of prompts' tokens in a pass, and whether sequences pass beside them."""
     if group.role == "decode":
@@ -57,6 +67,7 @@ def write(group: Group) -> Written:
         "--pp-size": group.pp,
         **({"--attn-dp-size": group.attention_dp} if group.attention_dp > 1 else {}),
         **({"--ep-size": group.ep} if group.ep > 1 else {}),
+        **_layout(group),
         "--max-running-requests": group.sequences * group.attention_dp,
         **({"--pp-max-micro-batch-size": group.batch} if group.pp > 1 else {}),
         **prompts,

@@ -17,7 +17,11 @@ _ROLES = {"prefill": "CONTEXT", "decode": "GENERATION"}
 
 
 def check(group: Group) -> None:
-    """Refuses attention that is tensor parallel and data parallel at once: here it is one of the two."""
+    """Refuses attention that is tensor parallel and data parallel at once (here it is one of the two), and layouts of few engines."""
+    if group.redundant_experts or group.two_batches or group.cache_split > 1:
+        raise UserError(
+            "redundant experts, batches in halves, split keys and values: not written for TensorRT-LLM; ask for --layouts none"
+        )
     if group.attention_dp > 1 and group.tp > 1:
         raise UserError(
             f"attention in {group.attention_dp} data parallel ranks of tp = {group.tp}: TensorRT-LLM splits attention over all "

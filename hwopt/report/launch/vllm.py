@@ -28,6 +28,19 @@ def _experts(group: Group) -> dict[str, Value]:
     return ranked | ({"--enable-expert-parallel": True} if group.ep > 1 else {})
 
 
+def _layout(group: Group) -> dict[str, Value]:
+    """Redundant experts, batches in halves, keys and values split by token."""
+    layout: dict[str, Value] = {}
+    if group.redundant_experts:
+        copies = {"num_redundant_experts": group.redundant_experts}
+        layout |= {"--enable-eplb": True, "--eplb-config": json.dumps(copies)}
+    if group.two_batches:
+        layout["--enable-dbo"] = True
+    if group.cache_split > 1:
+        layout["--decode-context-parallel-size"] = group.cache_split
+    return layout
+
+
 def write(group: Group) -> Written:
     """A group of chips as arguments of `vllm serve`."""
     stored, notes = weights(group, _FORMATS)
@@ -36,6 +49,7 @@ def write(group: Group) -> Written:
         "--tensor-parallel-size": group.tp,
         "--pipeline-parallel-size": group.pp,
         **_experts(group),
+        **_layout(group),
         "--max-num-seqs": group.sequences,
         "--max-num-batched-tokens": tokens,
         "--max-model-len": group.length,

@@ -16,17 +16,18 @@ from hwopt.report.launch.groups import LENGTH_DEVIATIONS, groups_of
 from hwopt.report.launch.settings import ENGINES, launch_document, launch_settings, launch_text, launchable
 from hwopt.workload.service import Service
 
-# Read off `add_argument` calls of vllm/engine/arg_utils.py, vLLM 0.33.0.
+# Read off `add_argument` calls of vllm/engine/arg_utils.py, vLLM 0.33.0; the last line off vllm/config/parallel.py (0.24) and vLLM's tests.
 VLLM = """
     --tensor-parallel-size --pipeline-parallel-size --data-parallel-size --enable-expert-parallel --max-num-seqs
     --max-num-batched-tokens --max-model-len --dtype --quantization --kv-cache-dtype --speculative-config --kv-transfer-config
+    --enable-eplb --eplb-config --enable-dbo --decode-context-parallel-size
 """
-# Accepted by the parser that sglang/srt/arg_groups/fields of SGLang 0.5.23 make.
+# Accepted by the parser that sglang/srt/arg_groups/fields of SGLang 0.5.23 make; of experts and halves: SGLang's own tests.
 SGLANG = """
     --tp-size --pp-size --attn-dp-size --ep-size --max-running-requests --pp-max-micro-batch-size --chunked-prefill-size
     --enable-mixed-chunk --context-length --dtype --quantization --kv-cache-dtype --speculative-algorithm
     --speculative-draft-model-path --speculative-num-steps --speculative-eagle-topk --speculative-num-draft-tokens
-    --disaggregation-mode --disaggregation-transfer-backend
+    --disaggregation-mode --disaggregation-transfer-backend --enable-eplb --ep-num-redundant-experts --enable-two-batch-overlap
 """
 # Options of tests/unittest/api_stability/references/trtllm_serve_cli.yaml, NVIDIA/TensorRT-LLM at 029e223d.
 TENSORRT_LLM = """
@@ -174,6 +175,22 @@ def test_drafts():
     assert tensorrt.config["speculative_config"]["max_draft_len"] == 3
 
 
+def test_layouts():
+    plan = {"tp": 2, "ep": 8, "batch": 16, "redundant_experts": 32, "two_batches": "yes"}
+    vllm = launch_settings("vllm", EXPERTS, catalog.serving_plan(EXPERTS, 8, **plan, cache_split=2), report()).groups[0]
+    assert json.loads(vllm.arguments["--eplb-config"]) == {"num_redundant_experts": 32}
+    assert vllm.arguments["--enable-dbo"] is vllm.arguments["--enable-eplb"] is True
+    assert vllm.arguments["--decode-context-parallel-size"] == 2
+    sglang = launch_settings("sglang", EXPERTS, catalog.serving_plan(EXPERTS, 8, **plan), report()).groups[0]
+    assert sglang.arguments["--ep-num-redundant-experts"] == 32
+    assert sglang.arguments["--enable-two-batch-overlap"] is True
+    assert set(vllm.arguments) <= set(VLLM.split()) and set(sglang.arguments) <= set(SGLANG.split())
+    plain = launch_settings("vllm", EXPERTS, catalog.serving_plan(EXPERTS, 8, tp=2, ep=8, batch=16), report()).groups[0]
+    assert set(vllm.arguments) - set(plain.arguments) == {
+        "--eplb-config", "--enable-eplb", "--enable-dbo", "--decode-context-parallel-size",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("framework", "plan", "more", "said"),
     [
@@ -183,7 +200,8 @@ def test_drafts():
         ("dynamo-tensorrt-llm", {"tp": 2, "ep": 8}, {}, "tp=1"),
         ("sglang", {"tp": 2, "ep": 8}, {"drafted_tokens": 2}, "--drafted-tokens"),
         ("sglang", {"tp": 8, "weights_gathered": "yes"}, {}, "gathered"),
-        ("sglang", {"tp": 1, "ep": 8, "batch": 16, "two_batches": "yes"}, {}, "--layouts none"),
+        ("tensorrt-llm", {"tp": 1, "ep": 8, "batch": 16, "two_batches": "yes"}, {}, "--layouts none"),
+        ("sglang", {"tp": 8, "cache_split": 8}, {}, "--layouts"),
         ("vllm", {"tp": 8}, {"kv": "fp32"}, "4 B"),
     ],
 )
