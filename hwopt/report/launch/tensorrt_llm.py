@@ -17,7 +17,7 @@ _ROLES = {"prefill": "CONTEXT", "decode": "GENERATION"}
 
 
 def check(group: Group) -> None:
-    """Refuses attention that is tensor parallel and data parallel at once (here it is one of the two), and layouts of few engines."""
+    """Refuses attention that is tensor parallel and data parallel at once (here it is one of the two), and layouts."""
     if group.redundant_experts or group.two_batches or group.cache_split > 1:
         raise UserError(
             "redundant experts, batches in halves, split keys and values: not written for TensorRT-LLM; ask for --layouts none"

@@ -16,7 +16,7 @@ from hwopt.report.launch.groups import LENGTH_DEVIATIONS, groups_of
 from hwopt.report.launch.settings import ENGINES, launch_document, launch_settings, launch_text, launchable
 from hwopt.workload.service import Service
 
-# Read off `add_argument` calls of vllm/engine/arg_utils.py, vLLM 0.33.0; the last line off vllm/config/parallel.py (0.24) and vLLM's tests.
+# Read off `add_argument` calls of vllm/engine/arg_utils.py, vLLM 0.33.0; last line: its config (0.24) and tests.
 VLLM = """
     --tensor-parallel-size --pipeline-parallel-size --data-parallel-size --enable-expert-parallel --max-num-seqs
     --max-num-batched-tokens --max-model-len --dtype --quantization --kv-cache-dtype --speculative-config --kv-transfer-config
