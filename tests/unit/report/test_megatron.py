@@ -68,7 +68,9 @@ def settings(request):
     rows = training_plans(run, cluster)
     index = np.random.default_rng(1).choice(rows.count, 300, replace=False)
     plans = rows.at(index)
-    each = [Plan(**{name: leaf[i] for name, leaf in vars(plans).items()}) for i in range(len(index))]
+    each = [
+        Plan(**{name: leaf[i] for name, leaf in vars(plans).items() if leaf is not None}) for i in range(len(index))
+    ]
     return run, chips, [(plan, megatron_settings(run, plan)) for plan in each]
 
 
