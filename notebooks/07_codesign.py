@@ -28,7 +28,8 @@ import hwopt
 from hwopt import catalog
 from hwopt.model import learning
 
-FAST = bool(os.environ.get("HWOPT_FAST"))  # fewer shapes, the same code
+FAST = bool(os.environ.get("HWOPT_FAST"))  # fewer shapes and plans, the same code
+NARROW = {"tp": (8.0, 8.0), "pp": (8.0, 8.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)} if FAST else {}
 SHAPES = [(16384, 126)] if FAST else [(8192, 64), (12288, 96), (14336, 112), (16384, 126), (20480, 160)]
 
 # %% [markdown]
@@ -56,7 +57,8 @@ question = hwopt.objective("loss_under_budget")
 def best(shape, freeze=()):
     """The best answer for a width and depth."""
     (hidden, layers) = shape
-    return hwopt.optimize(question, bounds={"hidden": (hidden, hidden), "layers": (layers, layers)}, freeze=freeze)
+    boxes = {"hidden": (hidden, hidden), "layers": (layers, layers)}
+    return hwopt.optimize(question, bounds=boxes | NARROW, freeze=freeze)
 
 
 answers = {shape: best(shape) for shape in SHAPES}
@@ -138,7 +140,7 @@ lost = sold.objective / found.objective - 1
 print(f"machine as sold: loss {sold.objective:.4f}, {lost:.3%} more")
 if price > 1e-3:  # money binds
     print(f"at {price:.4f} % of loss by 1 % of money, worth about {lost / price:.0%} of the budget")
-free = hwopt.optimize(question)
+free = hwopt.optimize(question, bounds=NARROW)
 width, depth = (free.design[name].value for name in ("hidden", "layers"))
 print(f"shape free: {width:.0f} x {depth:.0f}, loss {free.objective:.4f}, {free.objective / found.objective - 1:+.3%}")
 print(f"  {free.certificate.scope}")
