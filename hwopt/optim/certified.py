@@ -38,8 +38,8 @@ MOST_ELASTIC = 100.0
 """Budgets are exceeded by this factor at most when asking what would make a question feasible."""
 
 COUNTED = 2.5e7
-"""Effort of counting what an answer is the best of: half a second; what was not reached is not counted ("at least"). Ten times that
-counts all of the default question's designs, 13,884,871,392, and took a tenth of the answer's time."""
+"""Effort of counting what an answer is the best of: a second; what was not reached is not counted ("at least"). Ten times that
+counts all of the default question's designs, 13,884,871,392, in 5.2 s beside a search of 26."""
 
 RELAXATION_TOLERANCE = 1e-3
 RELAXATION_BOXES = 8_000

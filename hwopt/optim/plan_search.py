@@ -69,7 +69,7 @@ def best_plan(
     `alternatives`: how many other degrees or schedules to keep, each with its best recomputation and sharding, or batch;
     `common`: what all plans of a training run have alike, by name (`optimizer_offloaded`, `local_steps`, ...); of a service
     `limits`: the most that metrics of `LIMITS` may be, `disaggregate`: two groups of chips, one for prompts, `layouts` that
-    plans may have (`hwopt.optim.serving_layouts.LAYOUTS`; by default those of the software), and a `batch`: the sequences, or
+    plans may have (`hwopt.design.serving_layouts.LAYOUTS`; by default those of the software), and a `batch`: the sequences, or
     prompts, that all replicas and stages together hold at a time (by default any).
 
     **Returns:** a `PlanSearch`. Where no plan fits or holds the limits, `best` is the one that comes closest.

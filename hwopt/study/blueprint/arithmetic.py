@@ -22,6 +22,15 @@ MFU_LEEWAY = 0.1
 DATASHEET_LEEWAY = 0.03
 """Datasheets round (assumption)."""
 
+BINARY_LEEWAY = 0.05
+"""16 M may mean 2^24 or 16e6: 4.9 %."""
+
+HOURS_LEEWAY = 0.03
+"""Days and chip hours are rounded both (assumption)."""
+
+COST_LEEWAY = 0.05
+"""Chip hours, their price and the cost of a run are rounded all three (assumption)."""
+
 WITHOUT_PUE = (1.0, 2.0)
 """PUE of data centres where none is stated: nothing but IT, and twice that (assumption: means of surveys are 1.5 to 1.6)."""
 
@@ -115,7 +124,7 @@ def _batch(b: Blueprint) -> Line | None:
         b["batch_tokens"],
         product,
         "token",
-        leeway=0.05,
+        leeway=BINARY_LEEWAY,
         keys=("batch_tokens", "global_batch", "sequence_length"),
         why="16 M may mean 2^24 or 16e6",
     )
@@ -140,7 +149,7 @@ def _chip_hours(b: Blueprint) -> Line | None:
         b["chip_hours"],
         b.chips * b["time"],
         "s",
-        leeway=0.03,
+        leeway=HOURS_LEEWAY,
         keys=("chip_hours", "time", "chips"),
     )
     return mended(
@@ -167,7 +176,7 @@ def _cost(b: Blueprint) -> Line | None:
         b["run_cost"],
         total,
         "USD",
-        leeway=0.05,
+        leeway=COST_LEEWAY,
         why=f"{hours / 3.6e9:.4g} M chip hours at {pretty(price, 'USD/s')}",
         keys=("run_cost", "chip_hour_price", "chip_hours", "time", "chips"),
     )
@@ -315,8 +324,8 @@ def _beside(b: Blueprint, name: str, key: str, ours: float, unit: str, leeway: f
     return mended(line, b, [(key, ours)])
 
 
-def check_precision_of(b: Blueprint) -> None:
-    """Refuses a precision that its chip does not have, before any work.
+def check_words(b: Blueprint) -> None:
+    """Refuses a precision that its chip does not have, and a plan of nothing, before any work.
 
     **Raises:** `UserError`.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hwopt import catalog
 from hwopt.errors import UserError
-from hwopt.study.blueprint.arithmetic import arithmetic, check_precision_of
+from hwopt.study.blueprint.arithmetic import arithmetic, check_words
 from hwopt.study.blueprint.lines import Line, Repair, Verdict
 from hwopt.study.blueprint.machine import Judged, flops_per_token, judge
 from hwopt.study.blueprint.modelled import modelled
@@ -96,7 +96,7 @@ class _Checker:
     known: dict[object, Judged | str] = field(default_factory=dict)
 
     def check(self, b: Blueprint) -> Check:
-        check_precision_of(b)
+        check_words(b)
         judged = self.judged(b)
         settled = b  # what a stated plan leaves open stays what is best of it
         if isinstance(judged, Judged) and judged.settings:

@@ -22,6 +22,9 @@ SIZE_LEEWAY = 0.03
 GOODPUT_LEEWAY = 0.005
 """Shares of useful time are published in whole per cent (assumption)."""
 
+PUE_LEEWAY = 0.03
+"""PUE is published in two digits, of a year or of a day (assumption)."""
+
 NOT_MEASURED = "by prices of the catalogue, which no measurement bounds"
 
 _RACK = ("rack_power", "rack_cables", "rack_weight")
@@ -169,6 +172,17 @@ def _run(b: Blueprint, j: Judged) -> list[Line]:
     return lines
 
 
+def _about(draws: float) -> tuple[float, float]:
+    """What power may be where the model says so much."""
+    return draws / (1.0 + POWER_LEEWAY), draws * (1.0 + POWER_LEEWAY)
+
+
+def _whole_servers(j: Judged, chips: float) -> float:
+    """Chips of the full servers among some."""
+    server = float(j.cluster.rack.server_chips)
+    return math.floor(chips / server) * server
+
+
 def _racks(b: Blueprint, j: Judged) -> list[Line]:
     """What a rack of so many chips draws, and whether it can be fed, cooled, cabled and carried."""
     if not b.has("rack_chips"):
@@ -179,9 +193,7 @@ def _racks(b: Blueprint, j: Judged) -> list[Line]:
         )
     report, lines = j.racked, []
     draws = float(report.rack_power_w)
-    server = float(j.cluster.rack.server_chips)
     if b.has("rack_power"):
-        ends = draws / (1 + POWER_LEEWAY), draws * (1 + POWER_LEEWAY)
         line = compared(
             "rack power",
             "a rack is given what its chips draw at full load",
@@ -189,11 +201,11 @@ def _racks(b: Blueprint, j: Judged) -> list[Line]:
             b["rack_power"],
             draws,
             "W",
-            ends=ends,
+            ends=_about(draws),
             keys=("rack_power", "rack_chips"),
             modelled=True,
         )
-        fewer = math.floor(b["rack_chips"] * b["rack_power"] / draws / server) * server
+        fewer = _whole_servers(j, b["rack_chips"] * b["rack_power"] / draws)
         lines.append(mended(line, b, [("rack_power", draws), ("rack_chips", fewer)]))
     over = {name: each for name, each in report.violations().items() if name in _RACK}
     cooling = b.word("cooling") or catalog.default_cooling(str(b.word("chip")), b.word("site") or "us-average")
@@ -243,7 +255,6 @@ def _machine(b: Blueprint, j: Judged) -> list[Line]:
     report, lines = j.racked, []
     if b.has("power"):
         draws = float(report.peak_power_w) * b.chips / j.chips
-        ends = draws / (1 + POWER_LEEWAY), draws * (1 + POWER_LEEWAY)
         line = compared(
             "power",
             "the machine is given what it draws at full load, on the design day",
@@ -251,13 +262,12 @@ def _machine(b: Blueprint, j: Judged) -> list[Line]:
             b["power"],
             draws,
             "W",
-            ends=ends,
+            ends=_about(draws),
             keys=("power", "chips"),
             modelled=True,
             why=f"{pretty(float(report.power_w), 'W')} on average" if j.runs else "",
         )
-        server = float(j.cluster.rack.server_chips)
-        fewer = math.floor(b.chips * b["power"] / draws / server) * server
+        fewer = _whole_servers(j, b.chips * b["power"] / draws)
         lines.append(mended(line, b, [("power", draws), ("chips", fewer)]))
     if b.has("capex"):
         costs = float(report.capex_usd) * b.chips / j.chips
@@ -272,10 +282,8 @@ def _machine(b: Blueprint, j: Judged) -> list[Line]:
             keys=("capex", "chips"),
             modelled=True,
         )
-        server = float(j.cluster.rack.server_chips)
-        lines.append(
-            mended(line, b, [("capex", costs), ("chips", math.floor(b.chips * b["capex"] / costs / server) * server)])
-        )
+        fewer = _whole_servers(j, b.chips * b["capex"] / costs)
+        lines.append(mended(line, b, [("capex", costs), ("chips", fewer)]))
     if b.has("pue"):
         ours = float(report.pue)
         line = compared(
@@ -285,7 +293,7 @@ def _machine(b: Blueprint, j: Judged) -> list[Line]:
             b["pue"],
             ours,
             "",
-            leeway=0.03,
+            leeway=PUE_LEEWAY,
             why=f"mean over the year at site {b.word('site') or 'us-average'}",
             keys=("pue",),
             modelled=True,
