@@ -16,7 +16,7 @@ from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.dives import CANDIDATES, around, best_of_kinds, climb, dive, leaves, look, plunge
+from hwopt.optim.dives import CANDIDATES, around, best_of_kinds, climb, dive, leaves, look, plunge, plunge_beside
 from hwopt.optim.programmes import Programmes
 
 TOLERANCE = 9e-5
@@ -142,6 +142,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
             near = lattice.propagate(around(lattice, boxes[best], relaxed[best], 1.5))[0]
             if plunges:
                 plunge(work, near)
+                plunge_beside(work)
             else:
                 dive(work, near)
                 climb(work)

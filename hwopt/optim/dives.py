@@ -175,6 +175,15 @@ def plunge(work: Search, boxes: Boxes) -> None:
         boxes = work.fresh(work.split(wide[:BEAM]).pieces)
 
 
+def plunge_beside(work: Search) -> None:
+    """Plunge beside the best design, at other kinds and shapes that are near, until nothing better is found."""
+    before = np.inf
+    while work.result.point is not None and work.result.value < before:
+        before = work.result.value
+        boxes = of_other_kinds(work.lattice, work.result.point).some(LOOKED)
+        plunge(work, work.lattice.propagate(boxes)[0])
+
+
 def of_one_shape(lattice: System, point: np.ndarray) -> Boxes:
     """Boxes of a point's own shape in which up to two roots or kinds have other values: bounds tell more of them."""
     boxes = of_other_kinds(lattice, point)
