@@ -19,7 +19,10 @@ FEW = (
     ("h100-sxm", "hbm", {"memory": "hbm3-12-high-6400"}),
     ("h100-sxm", "storage", {"recovery": "in-memory"}),
 )
-HELD = {"cp": (1.0, 1.0), "zero": (1.0, 1.0), "tp": (8.0, 8.0), "micro_batch": (1.0, 2.0), "virtual_stages": (1.0, 4.0)}
+HELD = {
+    "cp": (1.0, 1.0), "zero": (1.0, 1.0), "tp": (8.0, 8.0), "micro_batch": (1.0, 1.0), "virtual_stages": (1.0, 4.0),
+    "weights_tier": (1.0, 1.0), "optimizer_tier": (1.0, 1.0), "activations_tier": (1.0, 1.0),
+}  # fmt: skip
 """Boxes of a search that is short."""
 CHIPS = ("h100-sxm", "h200", "b200", "gb200", "mi300x", "a100-80", "tpu-v5p")
 

@@ -21,7 +21,9 @@ from hwopt.errors import UserError
 from hwopt.report.page import files
 from hwopt.study.sweep.processes import alone
 
-SWEEP = ["sweep", "train_time", "--samples", "8e6", "--no-figures", "--out", "store", "--report", "page.html"]
+SWEEP = [
+    "sweep", "train_time", "--samples", "8e6", "--sampling", "plain", "--no-figures", "--out", "store", "--report", "page.html",
+]  # fmt: skip
 
 
 @pytest.fixture

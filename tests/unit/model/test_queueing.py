@@ -75,7 +75,7 @@ def test_equals_the_simulation_where_slots_are_free(load, bursts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bursts", [1.0, 4.0])
-@pytest.mark.parametrize("load", [0.7, 0.8, 0.9, 0.95])
+@pytest.mark.parametrize("load", [0.7, 0.95, *(pytest.param(load, marks=pytest.mark.long) for load in (0.8, 0.9))])
 def test_equals_the_simulation_where_slots_are_short(load, bursts):
     first, next_ = off(FEW, load, (bursts, 1.0, 1.0), count=800_000)
     np.testing.assert_allclose(first[1:], 0.0, atol=0.08)

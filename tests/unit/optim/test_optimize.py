@@ -13,11 +13,16 @@ import hwopt
 from hwopt.cli import main
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
+from hwopt.evidence.intervals import question_interval
 from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.optim.deadline import Deadline
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.rounding import rounding_candidates
 from hwopt.report.documents import solution_document
 from hwopt.report.screens import solution_screen
+from hwopt.study.parts import parts_price
+from tests.benchmark.reference import RESULTS
+from tests.benchmark.test_reference import assert_comes_out_again
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +77,6 @@ def test_estimating_the_answer_again_returns_the_same(solution):
     assert math.isclose(float(again.run_cost_usd), solution.objective, rel_tol=1e-12)
 
 
-@pytest.mark.slow
 def test_an_independent_solver_finds_nothing_better_with_the_same_plan(solution):
     """SciPy's SLSQP on the exact model, integers fixed, from the answer and from points around it."""
     problem = solution.problem
@@ -118,6 +122,13 @@ def test_screen_names_design_budgets_and_sources(solution):
     screen = solution_screen(solution)
     assert all(name in screen for name in (*solution.design, *(budget.name for budget in solution.budgets)))
     assert "Sources behind these numbers" in screen
+
+
+def test_the_committed_screen_comes_out_again(solution):
+    """`results/reference/train_cost.txt`, printed by `hwopt optimize`."""
+    price = parts_price(solution, Deadline(math.inf))
+    screen = solution_screen(solution, question_interval(solution), solution.problem.provenance.mode, price)
+    assert_comes_out_again(screen, RESULTS / "reference" / "train_cost.txt")
 
 
 def around(solution):

@@ -105,11 +105,11 @@ reductions (calculon-ai/calculon on GitHub, `systems/a100_80g.json`): 10.4 s by 
 
 
 def test_no_random_plan_and_none_of_calculon_is_faster():
-    """1,000 plans of the checked constructor, recomputed, sharded and offloaded as it comes, where memory is short."""
+    """400 plans of the checked constructor, recomputed, sharded and offloaded as it comes, where memory is short."""
     run = catalog.training_run("mt-nlg-530b", global_batch=1920, sequence_length=2048)
     cluster, rng = catalog.cluster("a100-80", 5120), np.random.default_rng(0)
     search, plans = best_plan(run, cluster, alternatives=0), [catalog.plan(run, 5120, **CALCULON)]
-    while len(plans) < 1001:
+    while len(plans) < 401:
         tp, pp = 2 ** rng.integers(0, 5), int(rng.choice([1, 2, 4, 5, 8, 10, 16, 20, 32, 35, 40, 64]))
         dp = int(rng.choice([d for d in range(1, 1921) if 1920 % d == 0]))
         words = {"tp": int(tp), "pp": pp, "dp": dp, "zero": int(rng.integers(1, 4)) if pp == 1 else 1}
@@ -126,7 +126,7 @@ def test_no_random_plan_and_none_of_calculon_is_faster():
     with jax.enable_x64(True):
         report = reports(run, cluster, jax.tree.map(lambda *leaves: np.asarray(leaves, float), *plans))
     fits = np.asarray(report.feasible) > 0
-    assert fits[0] and fits.sum() > 100 and (np.stack([getattr(plan, OFFLOADED[0]) for plan in plans])[fits] > 0).any()
+    assert fits[0] and fits.sum() > 40 and (np.stack([getattr(plan, OFFLOADED[0]) for plan in plans])[fits] > 0).any()
     assert report.step_time_s[fits].min() >= search.best.objective * (1.0 - 1e-12)
 
 

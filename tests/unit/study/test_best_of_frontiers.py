@@ -14,7 +14,7 @@ SMALL = {
     "recompute": "none",
     "offload": "none",
 }
-LEVELS = {"power_budget_w": [1e5, 4e5, 1e6]}
+LEVELS = {"power_budget_w": [1e5, 6e5]}
 BOXES = {"tp": (1.0, 2.0), "pp": (1.0, 1.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "micro_batch": (1.0, 2.0)}
 
 

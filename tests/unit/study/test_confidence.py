@@ -249,13 +249,22 @@ def test_flags_that_do_not_go_together(flags, words, capsys):
 
 ASKED = [
     "optimize", "train_time", "--workload", "llama3.1-70b", "--tokens", "2e12", "--power-budget-w", "8e6", "--capex-budget-usd",
-    "1.2e8", "--bounds", ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOXES.items()),
+    "1.2e8", "--recompute", "none", "--offload", "none",
+    "--bounds", ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOXES.items()),
 ]  # fmt: skip
 
 
-def test_the_command_prints_the_promise(promised, capsys):
+def test_the_command_asks_for_the_promise_and_prints_it(promised, capsys, monkeypatch):
+    asked = []
+
+    def known(question, confidence, **how):
+        asked.append((vars(question), confidence, dict(how["bounds"])))
+        return promised[0.8]
+
+    monkeypatch.setattr("hwopt.study.confidence.confident", known)
     assert main([*ASKED, "--confidence", "80%", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert asked == [(vars(QUESTION), 0.8, BOXES)]
     assert document["promise"]["probability"] == promised[0.8].promise.probability
     assert document["promise"]["without"]["objective"] < document["objective"]["value"]
     with jax.enable_x64(True):

@@ -22,7 +22,7 @@ FIELDS = {
     "offload": "none",
 }
 BOXES = {
-    "tp": (8.0, 8.0), "pp": (3.0, 4.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0), "chips_per_rack": (8.0, 24.0),
+    "tp": (8.0, 8.0), "pp": (4.0, 4.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0), "chips_per_rack": (8.0, 24.0),
     "nics_per_server": (1.0, 8.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
 VARIED = {"network": 2.0}
@@ -83,9 +83,17 @@ def test_words_and_document_say_the_same(known):
         assert words in text
 
 
-def test_the_command_prints_regret(known, capsys):
+def test_the_command_asks_for_regret_and_prints_it(known, capsys, monkeypatch):
+    asked = []
+
+    def at_once(answer, varied, **_):
+        asked.append((answer.objective, dict(varied)))
+        return known
+
+    monkeypatch.setattr("hwopt.study.confidence.regret", at_once)
     flags = [x for name, value in FIELDS.items() for x in (f"--{name.replace('_', '-')}", str(value))]
     boxes = ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOXES.items())
     assert main(["optimize", "train_cost", *flags, "--bounds", boxes, "--vary", "network=200%", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)["regret"]
-    assert document["today"]["expected_regret"] == pytest.approx(known.today.expected, rel=1e-6)
+    assert asked == [(pytest.approx(known.today.objective, rel=1e-9), VARIED)]
+    assert document["today"]["expected_regret"] == pytest.approx(known.today.expected, rel=1e-9)

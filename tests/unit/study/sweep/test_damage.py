@@ -22,7 +22,7 @@ BOUNDS = {  # little to search, so that a sweep begins soon
     "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
 ASKED = {
-    "samples": 4 * BLOCK - 5_000, "block": BLOCK, "bounds": BOUNDS,
+    "samples": 4 * BLOCK - 5_000, "block": BLOCK, "bounds": BOUNDS, "sampling": "plain",
     "metrics": ["run_cost_usd", "run_time_s", "mfu"],
 }  # fmt: skip
 

@@ -34,7 +34,7 @@ BOUNDS = {  # little to search, so that a sweep begins soon
     "tp": (4.0, 16.0), "chips": (8192.0, 32768.0), "pp": (8.0, 16.0), "virtual_stages": (1.0, 8.0), "micro_batch": (1.0, 1.0),
     "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
-SAMPLES, BLOCK = 400_000, 32_768
+SAMPLES, BLOCK = 100_000, 8_192
 BLOCKS = -(-SAMPLES // BLOCK)
 ASKED = {
     "samples": SAMPLES,
