@@ -1,6 +1,6 @@
 """Every point of a system, as columns: each coordinate in turn, a row for each value that the relations leave it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -57,11 +57,11 @@ def _candidates(
                 for name in (factor for factor in relation.factors if factor in rows):
                     quotient = quotient / rows[name]
                 divided = np.gcd(divided, np.rint(quotient).astype(np.int64))
-    keys = np.stack([least, np.minimum(most, LARGEST), divided], axis=1).astype(np.int64)
-    unique, which = np.unique(keys, axis=0, return_inverse=True)
-    lists = [_values(each, *map(int, key)) for key in unique]
+    keys = [least.astype(np.int64), np.minimum(most, LARGEST).astype(np.int64), divided]
+    first, which = _distinct(keys)
+    lists = [_values(each, *(int(key[i]) for key in keys)) for i in first]
     lengths = np.array([len(x) for x in lists], np.int64)
-    starts, which = np.cumsum(lengths) - lengths, which.ravel()
+    starts = np.cumsum(lengths) - lengths
     sizes = lengths[which]
     row = np.repeat(np.arange(count), sizes)
     place = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(starts[which], sizes)
@@ -81,3 +81,14 @@ def _values(each: Integer, least: int, most: int, divided: int) -> np.ndarray:
     if divided:
         values = values[divided % np.maximum(values, 1) == 0]
     return values[(values >= least) & (values <= most)]
+
+
+def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """First row of each distinct one of a table's, and which of them each row is: sorted by numbers, not by whole rows, which
+    takes three times as long.
+    """
+    first, codes = np.zeros(0, np.int64), np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, place = np.unique(column, return_inverse=True)
+        _, first, codes = np.unique(codes * len(values) + place.ravel(), return_index=True, return_inverse=True)
+    return first, codes.ravel()

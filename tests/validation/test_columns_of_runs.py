@@ -26,7 +26,8 @@ def both(request, tmp_path_factory):
     text = tmp_path_factory.mktemp("text") / shipped.name
     with shipped.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if name not in inferred(load(shipped).kind)]
+    left_out = inferred(load(shipped).kind)
+    names = [name for name in rows[0] if name not in left_out]
     with text.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names, extrasaction="ignore")
         writer.writeheader()
