@@ -180,8 +180,9 @@ def plunge_beside(work: Search) -> None:
     before = np.inf
     while work.result.point is not None and work.result.value < before:
         before = work.result.value
-        boxes = of_other_kinds(work.lattice, work.result.point).some(LOOKED)
-        plunge(work, work.lattice.propagate(boxes)[0])
+        for beside in (of_other_shapes, of_other_kinds):
+            boxes = beside(work.lattice, work.result.point).some(LOOKED)
+            plunge(work, work.lattice.propagate(boxes)[0])
 
 
 def of_one_shape(lattice: System, point: np.ndarray) -> Boxes:
