@@ -16,7 +16,7 @@ from hwopt.catalog.calibrations import (
     with_constants,
 )
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
-from hwopt.catalog.clusters import cluster, prices
+from hwopt.catalog.clusters import cluster, cluster_pair, prices
 from hwopt.catalog.export_rules import export_rule
 from hwopt.catalog.fabrics import fabric_tiers, parts, topology
 from hwopt.catalog.facilities import cooling, default_cooling, facility
@@ -59,6 +59,7 @@ __all__ = [
     "chip",
     "chip_project",
     "cluster",
+    "cluster_pair",
     "cooling",
     "default_cooling",
     "default_stack",

@@ -1,8 +1,9 @@
 """`hwopt estimate`: time, memory, power and money of one cluster under one plan; 1 where the plan does not fit."""
 
 import argparse
+from typing import Any
 
-from hwopt.cli.cluster_flags import CLUSTER, DISAGGREGATED
+from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, SETTINGS
 from hwopt.cli.output import show
@@ -14,6 +15,7 @@ FLAGS = (
          "disaggregated, that of decode", SETTINGS),
     Flag("--prefill-plan", "plan of the chips for prefill: tp=4,batch=1", SETTINGS, modes=DISAGGREGATED),
     Flag("--prefill-chips", "how many of the chips these are", INTEGER, modes=DISAGGREGATED),
+    DECODE_CHIP,
 )  # fmt: skip
 
 
@@ -25,7 +27,6 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.jaxprs.kept import estimated
     from hwopt.model.estimate import estimate
     from hwopt.optim.plan_search import best_plan
-    from hwopt.report.bill import cluster_bill
     from hwopt.report.documents import report_document
     from hwopt.report.plan_words import plan_document
     from hwopt.report.screens import estimate_screen
@@ -39,7 +40,20 @@ def run(options: argparse.Namespace) -> int:
     plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
     show(
         options,
-        lambda: work.document | plan_and_report() | {"bill": cluster_bill(cluster, work.records)},
+        lambda: work.document | plan_and_report() | {"bill": _bill(work, cluster, plan)},
         lambda: estimate_screen(report, plan, work.title, *around),
     )
     return 0 if bool(report.feasible) else 1
+
+
+def _bill(work: Any, cluster: Any, plan: Any) -> list[dict[str, Any]]:
+    """What the cluster is made of; of two kinds of chips the parts of each, as many as its plan uses."""
+    from hwopt.report.bill import cluster_bill
+
+    if len(work.kinds) == 1:
+        return cluster_bill(cluster, work.records)
+    rows = []
+    for group, each in work.kinds.items():
+        own = each.cluster(round(float(getattr(plan, group).chips)))
+        rows += [row | {"part": f"{group}: {row['part']}"} for row in cluster_bill(own, each.records)]
+    return sorted(rows, key=lambda row: -row["count"] * row["unit_price"])

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from hwopt.arguments import checked
-from hwopt.hardware.cluster import Cluster
+from hwopt.errors import UserError
+from hwopt.hardware.cluster import AnyCluster, Cluster, ClusterPair
 from hwopt.model.machine import Lifted, LiftedMargins
 from hwopt.model.maximum import Maximum, choose, hard_maximum
 from hwopt.model.report import AnyReport, ServingReport, TrainingReport, TrainServeReport
@@ -23,7 +24,7 @@ from hwopt.workload.training import TrainingRun
 REPORTS = {TrainingRun: TrainingReport, Service: ServingReport, TrainServe: TrainServeReport}
 """What `estimate` returns, by the kind of workload."""
 
-KINDS = {"workload": tuple(REPORTS), "cluster": (Cluster,), "plan": (Plan, Disaggregated, TrainServePlan)}
+KINDS = {"workload": tuple(REPORTS), "cluster": (Cluster, ClusterPair), "plan": (Plan, Disaggregated, TrainServePlan)}
 """Classes of the inputs, in their order."""
 
 Temperature: TypeAlias = Scalar | None
@@ -35,7 +36,7 @@ def estimate(
 ) -> TrainingReport: ...
 @overload
 def estimate(
-    workload: Service, cluster: Cluster, plan: Plan | Disaggregated, *, temperature: Temperature = None
+    workload: Service, cluster: AnyCluster, plan: Plan | Disaggregated, *, temperature: Temperature = None
 ) -> ServingReport: ...
 @overload
 def estimate(
@@ -55,7 +56,8 @@ def estimate(workload, cluster, plan, *, temperature=None):
     - `workload`: model, batch and tokens of a `TrainingRun`; model, requests and formats of a `Service`; both of a
       `TrainServe`.
     - `cluster`: chips, network, racks, cooling, facility, reliability, prices and software stack. The chip runs at the
-      clock it asks for, or at the lower one at which the run draws what its power cap and cooling allow.
+      clock it asks for, or at the lower one at which the run draws what its power cap and cooling allow. A `ClusterPair` has
+      chips of one kind for prompts and of another for answers.
     - `plan`: degrees of parallelism; may be fractional (the relaxed model). For a service also two plans, `Disaggregated`.
     - `temperature`: None for the exact model (hard maxima, the one whose numbers are reported); a small positive number
       for its smooth twin, an upper bound within a factor `2^temperature` a maximum.
@@ -65,6 +67,7 @@ def estimate(workload, cluster, plan, *, temperature=None):
 
     **Units:** SI throughout.
     """
+    _check_pair(workload, cluster, plan)
     return _report(*_floating((workload, cluster, plan)), choose(temperature), None)[0]
 
 
@@ -92,6 +95,15 @@ def lifted_estimate(
     """
     workload, cluster, plan, given = _floating((workload, cluster, plan, given))
     return _report(workload, cluster, plan, hard_maximum, given)
+
+
+def _check_pair(workload: Any, cluster: Any, plan: Any) -> None:
+    """Refuses two kinds of chips where there are no two groups to have them."""
+    if isinstance(cluster, ClusterPair) and not (isinstance(workload, Service) and isinstance(plan, Disaggregated)):
+        raise UserError(
+            "estimate: a ClusterPair has chips for prompts and others for answers: pass a Service and a Disaggregated plan, "
+            f"not a {type(workload).__name__} and a {type(plan).__name__}"
+        )
 
 
 @singledispatch
