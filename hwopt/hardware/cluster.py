@@ -1,4 +1,4 @@
-"""A cluster: chips, network, memory and storage beside them, racks, cooling and building, sites, the software; a pair of them."""
+"""A cluster: chips, network, memory and storage beside them, racks, cooling and building, sites, the software; several of them."""
 
 import equinox as eqx
 
@@ -55,6 +55,17 @@ class ClusterPair(eqx.Module):
     def groups(self) -> tuple[Cluster, ...]:
         """The cluster of each kind of chip, that of answers first."""
         return (self.decode, self.prefill)
+
+
+class Fleet(eqx.Module):
+    """Clusters of several kinds of chips that train one model together, each with whole replicas and a share of the batch."""
+
+    groups: tuple[Cluster, ...]
+
+    @property
+    def chips(self) -> Scalar:
+        """Accelerators of all groups."""
+        return sum((each.chips for each in self.groups[1:]), start=self.groups[0].chips)
 
 
 AnyCluster = Cluster | ClusterPair

@@ -114,6 +114,20 @@ class ServingMargins(Margins):
     )
 
 
+class FleetMargins(eqx.Module):
+    """Those of several kinds of chips that train together, besides those of each group."""
+
+    whole_batch: Scalar = margin(
+        "shares that are not the batch", "splits a batch {over} off the run's over its groups", equality=True
+    )
+    failures: Scalar = margin(
+        "failures: the run does not get ahead",
+        "takes {over} more than twenty times its useful time: failures leave it no way ahead",
+    )
+    stored: Scalar = margin("checkpoints beyond storage", "writes checkpoints {over} larger than storage holds two of")
+    saves: Scalar = margin("saves faster than storage", "saves {over} more often than storage takes its checkpoints")
+
+
 class Report(eqx.Module):
     """Metrics of a machine under a plan; a workload adds its own. Every leaf is a floating array, scalar unless mapped.
 
@@ -366,7 +380,11 @@ def violations(margins: dict[str, Scalar]) -> dict[str, float]:
 
 def declared_margins() -> dict[str, Margin]:
     """Every margin that a report may have, by name."""
-    return {name: each for kind in (TrainingMargins, ServingMargins) for name, each in quantities(kind).items()}  # pyright: ignore
+    return {
+        name: each
+        for kind in (FleetMargins, TrainingMargins, ServingMargins)
+        for name, each in quantities(kind).items()
+    }  # pyright: ignore
 
 
 def over_words(name: str, over: float) -> str:
