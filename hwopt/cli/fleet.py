@@ -118,8 +118,6 @@ def _work(options: argparse.Namespace, group: dict[str, Any]) -> Any:
 
 
 def _group(work: Any, stated: dict[str, Any]) -> Any:
-    import numpy as np
-
     from hwopt import catalog
     from hwopt.model.fleet import share_of
     from hwopt.study.fleet import Group
@@ -127,10 +125,10 @@ def _group(work: Any, stated: dict[str, Any]) -> Any:
     plan = stated.get("plan")
     if plan is None:
         return Group(stated["chip"], work.cluster(stated["chips"]))
-    words = catalog.parse_plan(str(plan))
+    words: dict[str, Any] = catalog.parse_plan(str(plan))
     chips, micro_batch = stated["chips"], float(words.get("micro_batch", 1.0))
     divided = share_of(
-        work.workload, np.float64(chips * micro_batch)
+        work.workload, catalog.leaf(chips * micro_batch)
     )  # its share is not known yet: one that any plan divides
     held = catalog.plan(divided, chips, **words)
     return Group(stated["chip"], work.cluster(stated["chips"]), held)

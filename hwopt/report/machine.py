@@ -249,7 +249,7 @@ def _(report: ServingReport) -> tuple[str, float]:
     return f"cost of a million {tokens_counted(report)}", PER * float(report.cost_per_token_usd)
 
 
-def interval_words(report: Report, around: Interval | None, constants: str) -> str:
+def interval_words(report: Any, around: Interval | None, constants: str) -> str:
     """Which constants, and where a measured step time would lie."""
     if around is None:
         return f"{constants}: no interval"

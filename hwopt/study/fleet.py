@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from hwopt.catalog.load import leaf
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster, Fleet
@@ -147,9 +148,7 @@ def fastest(run: TrainingRun, groups: Sequence[Group]) -> Answer:
             break
         times = [_times(run, group, hint, batch) for group, hint in zip(groups, hints, strict=True)]
         if not all(np.isfinite(each.seconds).any() for each in times):  # some group fits no share: what comes closest
-            return _answer(
-                run, groups, FleetPlan(tuple(each.plans[0] for each in times), tuple(map(np.float64, hints)))
-            )
+            return _answer(run, groups, FleetPlan(tuple(each.plans[0] for each in times), tuple(map(leaf, hints))))
         found = shared([each.seconds for each in times])
         if found is None:
             replicas = " and ".join(str(count_of(each.plans[0].dp)) for each in times)
@@ -158,7 +157,7 @@ def fastest(run: TrainingRun, groups: Sequence[Group]) -> Answer:
         shares = found
         speeds = [share / each.seconds[share] for share, each in zip(shares, times, strict=True)]
     chosen = tuple(each.plans[each.plan[share]] for share, each in zip(shares, times, strict=True))
-    return _answer(run, groups, FleetPlan(chosen, tuple(np.float64(share) for share in shares)))
+    return _answer(run, groups, FleetPlan(chosen, tuple(leaf(share) for share in shares)))
 
 
 def _answer(run: TrainingRun, groups: Sequence[Group], plan: FleetPlan) -> Answer:
@@ -171,15 +170,15 @@ def _alone(run: TrainingRun, group: Group) -> Answer:
     batch, plan = count_of(run.global_batch_sequences), group.plan
     if plan is None or batch not in _whole(plan, batch, batch):
         plan = best_plan(run, group.cluster, alternatives=0).best.plan
-    return _answer(run, [group], FleetPlan((plan,), (np.float64(batch),)))
+    return _answer(run, [group], FleetPlan((plan,), (leaf(batch),)))
 
 
 def _times(run: TrainingRun, group: Group, hint: int, batch: int) -> _Times:
     """The least step of a group by its share, over its likely plans with the same or smaller micro-batches."""
     if group.plan is None:
-        search = best_plan(share_of(run, np.float64(hint)), group.cluster, alternatives=LIKELY_PLANS - 1)
+        search = best_plan(share_of(run, leaf(hint)), group.cluster, alternatives=LIKELY_PLANS - 1)
         plans = [
-            replace(each.plan, micro_batch=np.float64(size))
+            replace(each.plan, micro_batch=leaf(size))
             for each in (search.best, *search.alternatives)
             for size in range(1, count_of(each.plan.micro_batch) + 1)
         ]
@@ -219,13 +218,13 @@ def rounded(shares: Sequence[float], batch: int) -> list[int]:
 
 def _steps_s(run: TrainingRun, cluster: Cluster, plans: Sequence[Plan], shares: np.ndarray) -> np.ndarray:
     """Steps of a group alone under some plans at some shares, s; infinite where they do not fit."""
-    rows = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float64) for leaf in leaves]), *plans)
-    known = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves((run, cluster))]
+    rows = jax.tree.map(lambda *leaves: np.stack([np.asarray(each, np.float64) for each in leaves]), *plans)
+    known = [np.asarray(each, np.float64) for each in jax.tree.leaves((run, cluster))]
     varied = eqx.tree_at(lambda r: r.global_batch_sequences, run, np.full((), np.nan))
-    shapes = (*(leaf.shape for leaf in known), *[()] * len(jax.tree.leaves(rows)))
+    shapes = (*(each.shape for each in known), *[()] * len(jax.tree.leaves(rows)))
     model = model_of(jax.tree.structure((run, cluster, rows)), shapes)
     step_s = model.only(lambda report: (report.step_time_s, report.feasible))
-    numbers = [x for leaf in jax.tree.leaves((varied, cluster)) for x in np.asarray(leaf, np.float64).ravel()]
+    numbers = [x for each in jax.tree.leaves((varied, cluster)) for x in np.asarray(each, np.float64).ravel()]
     columns = [shares.astype(float) if np.isnan(each) else np.full(1, each) for each in numbers]
     step, fits = step_s([*columns, *jax.tree.leaves(rows)], len(shares))
     return np.where(fits > 0, step, np.inf)
