@@ -33,6 +33,7 @@ from hwopt.catalog.peripherals import (
     recovery,
     reliability,
     sites,
+    spot,
     storage,
 )
 from hwopt.catalog.plans import parse_plan, plan
@@ -93,6 +94,7 @@ __all__ = [
     "sites",
     "software_family",
     "sources_of",
+    "spot",
     "stack",
     "stated_ramp",
     "storage",
