@@ -99,6 +99,7 @@ EXAMPLES = {
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --export vllm",
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03 --splits",
+            "hwopt plan --workload llama3.1-70b --chip h100-sxm --decode-chip h200 --chips 16 --mode serve --splits",
         )
     },
     "scale": {

@@ -7,7 +7,7 @@ from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, MACHINE, RUN, TRAINING
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, PATH, Kind, integer
+from hwopt.cli.kinds import INTEGER, PATH, TEXT, Kind, integer
 from hwopt.cli.output import show
 from hwopt.errors import UserError, suggest
 
@@ -30,6 +30,8 @@ def _groups(flag: str, text: str) -> dict[str, int]:
 FLAGS = (
     Flag("file", "a .toml of the run and its [[groups]]: chip, chips, plan, and what else differs (optional)", PATH),
     Flag("--groups", "chips of each kind: h100-sxm:1024,a100-80:2048", Kind("CHIP:CHIPS", _groups)),
+    Flag("--lines", "WAN links, where each group is a site of its own: continental, ... (default: all in one place)", TEXT),
+    Flag("--local-steps", "steps between exchanges of sites", INTEGER, 1),
     *(replace(each, modes=None, needed=False) for each in CLUSTER
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
 )  # fmt: skip
@@ -49,11 +51,13 @@ def run(options: argparse.Namespace) -> int:
 
     works = [_work(options, each) for each in groups]
     first = works[0].workload
-    study = fleet(first, [_group(work, each) for work, each in zip(works, groups, strict=True)])
+    stated = [_group(work, each) for work, each in zip(works, groups, strict=True)]
+    study = fleet(first, stated, options.lines, options.local_steps)
     around = _interval(works, study)
     counted = [f"{each['chips']:,} {each['chip']}" for each in groups]
     batch = f"{float(first.global_batch_sequences):,.0f} sequences a step"
-    title = f"{options.workload} on {' and '.join(counted)}, {options.precision}, {batch}, site {options.site}"
+    where = f"site {options.site}" if options.lines is None else f"sites joined by {options.lines} lines"
+    title = f"{options.workload} on {' and '.join(counted)}, {options.precision}, {batch}, {where}"
     asked = {
         "workload": options.workload,
         "precision": options.precision,

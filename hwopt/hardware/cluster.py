@@ -58,9 +58,13 @@ class ClusterPair(eqx.Module):
 
 
 class Fleet(eqx.Module):
-    """Clusters of several kinds of chips that train one model together, each with whole replicas and a share of the batch."""
+    """Clusters that train one model together, each with whole replicas and a share of the batch: kinds of chips, or sites.
+
+    With `lines` each is a site of its own, as many as these count; without, all stand in one place.
+    """
 
     groups: tuple[Cluster, ...]
+    lines: Sites | None = None
 
     @property
     def chips(self) -> Scalar:

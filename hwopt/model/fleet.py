@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster, Fleet
-from hwopt.model import collectives, cost, learning, machine, power, reliability, work
+from hwopt.model import collectives, cost, learning, machine, power, reliability, sites, work
 from hwopt.model.cost import Spending
 from hwopt.model.machine import Machine, added
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum
@@ -96,14 +96,26 @@ def exchange_s(run: TrainingRun, clusters: Sequence[Cluster], plans: Sequence[Pl
 def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maximum) -> FleetReport:
     """A training run on several kinds of chips: `T = max_g T_g(b_g) + exchange`, `sum b_g = B`.
 
+    Sites exchange by their lines instead, beside what of the step may hide it (`sites.exchange_s`), the larger as the smaller.
+
     In proportion to their speeds r_g, sequences a second, all groups take `B / sum r_g`: the step that whole sequences miss by a
     little. A group that waits draws what it draws idle. Any part of any group stops the job.
     """
     clusters, plans = fleet.groups, plan.groups
     its, alone = _each_alone(run, fleet, plan, maximum)
-    exchange = exchange_s(run, [machine.running(it.cluster, it.point, settles=True) for it in its], plans)
     times = [each.step_time_s for each in alone]
-    step = reduce(maximum, times) + exchange
+    slowest = reduce(maximum, times)
+    if fleet.lines is None:
+        exchange, apart = (
+            exchange_s(run, [machine.running(it.cluster, it.point, settles=True) for it in its], plans),
+            1.0,
+        )
+    else:  # the first pays for lines and for further sites
+        joined = eqx.tree_at(lambda c: c.sites, clusters[0], fleet.lines)
+        its[0] = machine.machine(joined, None)
+        lines_s, hidden_s = sites.exchange_s(run, joined, plans[0]), fleet.lines.overlap * slowest
+        exchange, apart = above_zero(lines_s - hidden_s), sites.replicas_apart(joined, plans[0])
+    step = slowest + exchange
     powers_w = [_drawn_w(it, each, step) for it, each in zip(its, alone, strict=True)]
     spendings = [cost.spending(it.cluster, it.capital, w) for it, w in zip(its, powers_w, strict=True)]
     spending = Spending(*map(added, zip(*spendings, strict=True)))
@@ -138,7 +150,7 @@ def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maxim
         chips=chips,
         power_w=power_w,
         peak_power_w=added([each.peak_power_w for each in alone]),
-        capex_usd=added([each.capex_usd for each in alone]),
+        capex_usd=added([cost.capex_usd(it.cluster, it.capital) for it in its]),
         goodput=lost.goodput,
         mean_time_between_failures_s=lost.mtbf_s,
         checkpoint_interval_s=lost.interval_s,
@@ -149,7 +161,7 @@ def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maxim
         run_cost_usd=usd_per_s * run_time,
         run_energy_j=power_w * run_time,
         run_carbon_kg=kg_per_s * run_time,
-        loss=_loss(run, batch_tokens),
+        loss=_loss(run, batch_tokens, jnp.asarray(apart, step.dtype)),
     )
 
 
@@ -175,11 +187,11 @@ def _drawn_w(it: Machine, alone: TrainingReport, step: Scalar) -> Array:
     return idle_w + (alone.power_w - idle_w) * (alone.step_time_s / step)
 
 
-def _loss(run: TrainingRun, batch_tokens: Scalar) -> Array:
-    """The loss of the whole batch, whoever takes which part of it."""
+def _loss(run: TrainingRun, batch_tokens: Scalar, apart: Scalar) -> Array:
+    """The loss of the whole batch, whoever takes which part of it, on replicas `apart` as `sites.replicas_apart` counts them."""
     equivalent = learning.dense_equivalent_parameters(
         run.law, active_parameters(run.model), total_parameters(run.model)
     )
     fresh = learning.repeated_tokens(run.law, run.unique_tokens, run.tokens / run.unique_tokens)
     useful = learning.effective_tokens(run.law, equivalent, fresh, batch_tokens)
-    return learning.loss_apart(run.law, equivalent, useful, jnp.ones_like(run.tokens))
+    return learning.loss_apart(run.law, equivalent, useful, apart)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 
+from hwopt import catalog
 from hwopt.catalog.load import leaf
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster, Fleet
+from hwopt.hardware.peripherals import Sites
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.model.fleet import FleetReport, share_of
@@ -88,17 +91,27 @@ class FleetStudy:
     worths: tuple[Worth, ...]
 
 
-def fleet(run: TrainingRun, groups: Sequence[Group]) -> FleetStudy:
+def fleet(
+    run: TrainingRun, groups: Sequence[Group], lines: str | Path | None = None, local_steps: int = 1
+) -> FleetStudy:
     """Plans and shares that make a step of several kinds of chips least, and what each group adds to the others.
 
     Of each group the `LIKELY_PLANS` best plans are looked at, at every share of whole micro-batches near that of its speed; of
     these the shares that add up to the batch with the least longest step are found exactly.
 
+    **Arguments:** `lines` of the catalogue, where each group is a site of its own; `local_steps` between their exchanges.
+
     **Raises:** `UserError` for no group or too many, several sites, a batch ramp, and groups that cannot share the batch.
     """
     _check(run, groups)
-    whole = fastest(run, groups)
-    return FleetStudy(run, whole, tuple(_worths(run, whole)))
+    if local_steps < 1 or (local_steps > 1 and lines is None):
+        raise UserError(
+            f"local_steps = {local_steps}: 1 or more steps lie between exchanges of sites: name their lines"
+        )
+    if lines is not None and len(groups) == 1:
+        raise UserError(f"lines = '{lines}' join sites, and there is one group: name another, or leave them out")
+    whole = fastest(run, groups, _Between(lines, local_steps))
+    return FleetStudy(run, whole, tuple(_worths(run, whole, _Between(lines, local_steps))))
 
 
 def scope(study: FleetStudy) -> str:
@@ -126,6 +139,20 @@ def _check(run: TrainingRun, groups: Sequence[Group]) -> None:
         raise UserError(f"{', '.join(names)}: name each group once; chips of one kind are one group")
 
 
+class _Between(NamedTuple):
+    """What lies between groups: nothing, or lines of sites and steps between exchanges."""
+
+    lines: str | Path | None
+    local_steps: int
+
+    def of(self, groups: int) -> Sites | None:
+        """Lines of so many sites."""
+        return None if self.lines is None or groups == 1 else catalog.sites(groups, self.lines)
+
+
+_NOTHING = _Between(None, 1)
+
+
 class _Times(NamedTuple):
     """Of a group: the least step by its share, infinite where there is none, and the plan that has it."""
 
@@ -134,12 +161,12 @@ class _Times(NamedTuple):
     plans: list[Plan]
 
 
-def fastest(run: TrainingRun, groups: Sequence[Group]) -> Answer:
+def fastest(run: TrainingRun, groups: Sequence[Group], between: _Between = _NOTHING) -> Answer:
     """The fastest plans and shares of a fleet. **Raises:** `UserError` where no shares of whole micro-batches are the batch."""
     batch = count_of(run.global_batch_sequences)
     speeds = [float(fastest_peak(each.cluster.chip, run)) * count_of(each.cluster.chips) for each in groups]
     if len(groups) == 1:
-        return _alone(run, groups[0])
+        return _alone(run, groups[0], between)
     times: list[_Times] = []
     shares, hints = [batch], []
     for _ in range(_ROUNDS):
@@ -148,7 +175,9 @@ def fastest(run: TrainingRun, groups: Sequence[Group]) -> Answer:
             break
         times = [_times(run, group, hint, batch) for group, hint in zip(groups, hints, strict=True)]
         if not all(np.isfinite(each.seconds).any() for each in times):  # some group fits no share: what comes closest
-            return _answer(run, groups, FleetPlan(tuple(each.plans[0] for each in times), tuple(map(leaf, hints))))
+            return _answer(
+                run, groups, FleetPlan(tuple(each.plans[0] for each in times), tuple(map(leaf, hints))), between
+            )
         found = shared([each.seconds for each in times])
         if found is None:
             replicas = " and ".join(str(count_of(each.plans[0].dp)) for each in times)
@@ -157,20 +186,23 @@ def fastest(run: TrainingRun, groups: Sequence[Group]) -> Answer:
         shares = found
         speeds = [share / each.seconds[share] for share, each in zip(shares, times, strict=True)]
     chosen = tuple(each.plans[each.plan[share]] for share, each in zip(shares, times, strict=True))
-    return _answer(run, groups, FleetPlan(chosen, tuple(leaf(share) for share in shares)))
+    return _answer(run, groups, FleetPlan(chosen, tuple(leaf(share) for share in shares)), between)
 
 
-def _answer(run: TrainingRun, groups: Sequence[Group], plan: FleetPlan) -> Answer:
-    clusters = Fleet(tuple(each.cluster for each in groups))
+def _answer(run: TrainingRun, groups: Sequence[Group], plan: FleetPlan, between: _Between) -> Answer:
+    lines = between.of(len(groups))
+    clusters = Fleet(tuple(each.cluster for each in groups), lines)
+    local = leaf(1 if lines is None else between.local_steps)
+    plan = replace(plan, groups=tuple(replace(each, local_steps=local) for each in plan.groups))
     return Answer(tuple(groups), plan, estimated(estimate, run, clusters, plan))
 
 
-def _alone(run: TrainingRun, group: Group) -> Answer:
+def _alone(run: TrainingRun, group: Group, between: _Between) -> Answer:
     """One group with the whole batch, under its own plan where that divides it."""
     batch, plan = count_of(run.global_batch_sequences), group.plan
     if plan is None or batch not in _whole(plan, batch, batch):
         plan = best_plan(run, group.cluster, alternatives=0).best.plan
-    return _answer(run, [group], FleetPlan((plan,), (leaf(batch),)))
+    return _answer(run, [group], FleetPlan((plan,), (leaf(batch),)), between)
 
 
 def _times(run: TrainingRun, group: Group, hint: int, batch: int) -> _Times:
@@ -254,7 +286,7 @@ def shared(seconds: Sequence[np.ndarray]) -> list[int] | None:
     return [left, *reversed(shares)]
 
 
-def _worths(run: TrainingRun, whole: Answer) -> Iterator[Worth]:
+def _worths(run: TrainingRun, whole: Answer, between: _Between) -> Iterator[Worth]:
     """Each group against the fleet without it."""
     if len(whole.groups) == 1 or not whole.feasible:
         return
@@ -262,7 +294,7 @@ def _worths(run: TrainingRun, whole: Answer) -> Iterator[Worth]:
     for place, group in enumerate(whole.groups):
         others = [each for each in whole.groups if each is not group]
         try:
-            without = fastest(run, others)
+            without = fastest(run, others, between)
         except UserError:
             without = None
         if without is None or not without.feasible:

@@ -88,6 +88,24 @@ def test_equal_shares_of_equal_chips_are_one_cluster():
     assert two.run_cost_usd == pytest.approx(one.run_cost_usd, rel=0.03)
 
 
+@pytest.mark.parametrize("steps", [1.0, 50.0])
+def test_equal_sites_are_a_cluster_of_several_sites(steps):
+    """But for the jitter of all chips instead of a site's, and a hall's distances: within 1 %."""
+    half, local = (
+        catalog.cluster("h100-sxm", 32),
+        lambda plan: eqx.tree_at(lambda p: p.local_steps, plan, np.float64(steps)),
+    )
+    fleet = Fleet((half, half), catalog.sites(2, "continental"))
+    two = once(estimate)(RUN, fleet, FleetPlan(tuple(map(local, planned(48.0).groups)), planned(48.0).sequences))
+    cluster = catalog.cluster("h100-sxm", 64, sites=2, lines="continental")
+    one = once(estimate)(RUN, cluster, catalog.plan(RUN, 64, sites=2, tp=4, local_steps=steps))
+    assert float(two.exchange_s) == pytest.approx(float(one.breakdown.sites_comm_s), rel=1e-6) and two.exchange_s > 0.0
+    assert float(two.step_time_s) == pytest.approx(float(one.step_time_s), rel=0.01)
+    assert float(two.run_cost_usd) == pytest.approx(float(one.run_cost_usd), rel=0.01)
+    assert float(two.capex_usd) == pytest.approx(float(one.capex_usd), rel=1e-6)
+    assert float(two.loss) == pytest.approx(float(one.loss), rel=1e-9)
+
+
 def test_slopes_are_those_of_the_slowest():
     """A step answers to the share and the chips of the group that is waited for, money too."""
 

@@ -90,6 +90,8 @@ def test_a_fleet_that_does_not_fit(capsys):
         (["no.toml"], "cannot read no.toml"),
         (["no.toml", "--groups", "h100-sxm:8"], "name one of them"),
         (["--groups", "h100-sxm:8,v100:8", "--precision", "fp8"], "no fp8 units"),
+        (["--groups", "h100-sxm:8,a100-80:8", "--local-steps", "9"], "name their lines"),
+        (["--groups", "h100-sxm:8,a100-80:8", "--lines", "continent"], "continental"),
     ],
 )
 def test_refusals(capsys, arguments, named):
