@@ -78,9 +78,10 @@ def estimate(workload, cluster, plan, *, temperature=None):
     **Units:** SI throughout.
     """
     _check_groups(workload, cluster, plan)
+    workload, cluster, plan = _floating((workload, cluster, plan))
     if isinstance(cluster, Fleet):
-        return fleet_report(*_floating((workload, cluster, plan)), choose(temperature))
-    return _report(*_floating((workload, cluster, plan)), choose(temperature), None)[0]
+        return fleet_report(workload, cluster, plan, choose(temperature))
+    return _report(workload, cluster, plan, choose(temperature), None)[0]
 
 
 def lifted_estimate(
