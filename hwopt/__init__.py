@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwopt.study.comparison import compare as compare
     from hwopt.study.confidence import confident as confident
     from hwopt.study.confidence import regret as regret
+    from hwopt.study.fleet import fleet as fleet
     from hwopt.study.frontier import frontier as frontier
     from hwopt.study.scaling import scale as scale
     from hwopt.study.sensitivity import Sensitivity as Sensitivity
@@ -59,6 +60,7 @@ _WHERE = {
     "elasticities": "hwopt.study.sensitivity",
     "estimate": "hwopt.model.estimate",
     "every_split": "hwopt.optim.plan_search",
+    "fleet": "hwopt.study.fleet",
     "frontier": "hwopt.study.frontier",
     "objective": "hwopt.registry",
     "optimize": "hwopt.optim.optimize",

@@ -173,6 +173,7 @@ _MAKERS = {
     "TrainingRun": "hwopt.catalog.training_run",
     "Service": "hwopt.catalog.service",
     "Cluster": "hwopt.catalog.cluster",
+    "ClusterPair": "hwopt.catalog.cluster_pair",
     "Plan": "hwopt.catalog.plan",
 }
 """Class of an input -> what makes it from the catalogue."""

@@ -103,6 +103,18 @@ class Disaggregated(eqx.Module):
         return {"": self.decode, "prefill_": self.prefill}
 
 
+class FleetPlan(eqx.Module):
+    """A plan for each group of chips of a fleet, and the sequences of a step that it takes."""
+
+    groups: tuple[Plan, ...]
+    sequences: tuple[Scalar, ...]
+
+    @property
+    def disaggregated(self) -> bool:
+        """Whether prompts and answers have chips of their own."""
+        return False
+
+
 def laid_out_as(plan: Plan, other: Plan, experts: Scalar) -> Plan:
     """A plan with a layout, a plain one for so many `experts`, where the other one has any: both are of one form then."""
     if plan.layout is not None or other.layout is None:

@@ -16,7 +16,7 @@ from hwopt.catalog.calibrations import (
     with_constants,
 )
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
-from hwopt.catalog.clusters import cluster, prices
+from hwopt.catalog.clusters import cluster, cluster_pair, prices
 from hwopt.catalog.export_rules import export_rule
 from hwopt.catalog.fabrics import fabric_tiers, parts, topology
 from hwopt.catalog.facilities import cooling, default_cooling, facility
@@ -33,6 +33,7 @@ from hwopt.catalog.peripherals import (
     recovery,
     reliability,
     sites,
+    spot,
     storage,
 )
 from hwopt.catalog.plans import parse_plan, plan
@@ -59,6 +60,7 @@ __all__ = [
     "chip",
     "chip_project",
     "cluster",
+    "cluster_pair",
     "cooling",
     "default_cooling",
     "default_stack",
@@ -92,6 +94,7 @@ __all__ = [
     "sites",
     "software_family",
     "sources_of",
+    "spot",
     "stack",
     "stated_ramp",
     "storage",

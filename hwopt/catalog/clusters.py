@@ -1,6 +1,7 @@
 """What surrounds chips, with its prices, as a `Cluster`."""
 
 from pathlib import Path
+from typing import Any
 
 from hwopt.catalog import chips as _chips
 from hwopt.catalog import facilities as _facilities
@@ -9,7 +10,9 @@ from hwopt.catalog.calibrations import CALIBRATED, SPEED_OF_LIGHT, calibration, 
 from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
 from hwopt.catalog.schema import Record
-from hwopt.hardware.cluster import Cluster
+from hwopt.catalog.services import serving_stack
+from hwopt.errors import UserError
+from hwopt.hardware.cluster import Cluster, ClusterPair
 from hwopt.hardware.peripherals import Operation
 from hwopt.hardware.prices import Prices
 
@@ -157,3 +160,19 @@ def cluster(
         stack=_chips.stack(software, family),
     )
     return with_constants(literature, calibration(constants), family, record("stacks", software).slug)
+
+
+def cluster_pair(
+    prefill: str | Path, decode: str | Path, chips: float, *, stack: str | Path | None = None, **settings: Any
+) -> ClusterPair:
+    """Two kinds of chips in one hall, for prompts and for answers, with everything around them.
+
+    **Arguments:** the chip of each group; `chips` of both together, which a plan splits; the `stack` of both, by default the one
+    that each chip usually serves with; all else of both, as `cluster` takes it.
+
+    **Raises:** `UserError` as `cluster`, and for several sites.
+    """
+    if float(settings.get("sites", 1.0)) != 1.0:
+        raise UserError("sites: two groups of chips that hand over keys and values stand at one site")
+    of = lambda chip: cluster(chip, chips, stack=serving_stack(chip) if stack is None else stack, **settings)
+    return ClusterPair(prefill=of(prefill), decode=of(decode))

@@ -3,11 +3,12 @@
 import math
 from pathlib import Path
 
+from hwopt.arguments import number_of
 from hwopt.catalog.fields import CAUSES
-from hwopt.catalog.load import built, positive, supported
+from hwopt.catalog.load import built, leaf, positive, supported
 from hwopt.catalog.networks import switches_per_port
 from hwopt.errors import UserError
-from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
+from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Spot, Storage
 
 USUAL_LINES = "continental"
 
@@ -114,3 +115,17 @@ def operation(name: str | Path = PRODUCTION) -> Operation:
     **Raises:** `UserError` for an unknown name or a bad file.
     """
     return built(Operation, supported("operations", name))
+
+
+def spot(every_s: float, return_s: float, discount: float, group_chips: float) -> Spot:
+    """Chips that may be taken away, as their landlord describes them; no default stands for any market.
+
+    **Arguments:** mean seconds until a group of `group_chips` is taken away, and until it is back; the `discount`, below 1.
+
+    **Raises:** `UserError` for what is not above zero, and for a discount beyond 0 to 1.
+    """
+    if not 0.0 <= number_of("spot: discount", discount) < 1.0:
+        raise UserError(f"spot: discount = {discount:g} must be 0 or more and below 1 (60 % off: 0.6)")
+    positive_of = {"every_s": every_s, "return_s": return_s, "group_chips": group_chips}
+    values = {name: leaf(positive(value, f"spot: {name}", least=1e-9)) for name, value in positive_of.items()}
+    return Spot(**values, discount=leaf(discount))

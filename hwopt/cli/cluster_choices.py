@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hwopt.cli.cluster_flags import CLUSTER
+from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP
 from hwopt.cli.kinds import TEXT
 from hwopt.design.choices import Chosen, every_choice, named_values, refusal, refuse_strange
 from hwopt.errors import UserError, suggest
@@ -58,14 +58,15 @@ def best_of_clusters(
 
 def _clusters(options: argparse.Namespace) -> list[tuple[Chosen, argparse.Namespace]]:
     """Every combination of choices, and the flags that state its cluster."""
-    known = {each.attribute: each for each in CLUSTER if each.kind is TEXT and each.attribute != "workload"}
+    flags = (*CLUSTER, DECODE_CHIP)
+    known = {each.attribute: each for each in flags if each.kind is TEXT and each.attribute != "workload"}
     values = {}
     for name, named in options.choices.items():
         if name not in known:
             raise UserError(f"choices: '{name}' is no choice of a cluster: {suggest(name, known)}")
         if name in options.given:
             raise UserError(f"--choices {name}: {known[name].name} says it already; name it once")
-        values[name] = named_values(name, named)
+        values[name] = named_values("chip" if name == DECODE_CHIP.attribute else name, named)
     if "chip" not in values and options.chip is None:
         raise UserError("--chip is needed, or --choices chip=...")
     clusters = []

@@ -79,6 +79,12 @@ REQUESTS = (
 )  # fmt: skip
 """Arguments of `catalog.service`."""
 
+DECODE_CHIP = Flag(
+    "--decode-chip", "chips that generate answers, where they are others than --chip, which then takes prompts", TEXT,
+    modes=DISAGGREGATED,
+)  # fmt: skip
+"""Another kind of chip for one of two groups."""
+
 CLUSTER = (
     Flag("--workload", "a name of the catalogue, a .toml or a Hugging Face config.json", TEXT, needed=True),
     Flag("--chip", "a name of the catalogue or a .toml file", TEXT, needed=True),

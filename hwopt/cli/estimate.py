@@ -1,11 +1,13 @@
 """`hwopt estimate`: time, memory, power and money of one cluster under one plan; 1 where the plan does not fit."""
 
 import argparse
+from typing import Any
 
-from hwopt.cli.cluster_flags import CLUSTER, DISAGGREGATED
+from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, SETTINGS
+from hwopt.cli.kinds import INTEGER, SETTINGS, SPOT
 from hwopt.cli.output import show
+from hwopt.errors import UserError
 
 FLAGS = (
     *CLUSTER,
@@ -14,6 +16,9 @@ FLAGS = (
          "disaggregated, that of decode", SETTINGS),
     Flag("--prefill-plan", "plan of the chips for prefill: tp=4,batch=1", SETTINGS, modes=DISAGGREGATED),
     Flag("--prefill-chips", "how many of the chips these are", INTEGER, modes=DISAGGREGATED),
+    DECODE_CHIP,
+    Flag("--spot", "chips that may be taken away: mean time until a group is (every), until it is back (return), discount, chips "
+         "of a group (default: a server): every=10h,return=30min,discount=0.6,chips=8", SPOT, modes=TRAINING),
 )  # fmt: skip
 
 
@@ -25,21 +30,53 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.jaxprs.kept import estimated
     from hwopt.model.estimate import estimate
     from hwopt.optim.plan_search import best_plan
-    from hwopt.report.bill import cluster_bill
     from hwopt.report.documents import report_document
     from hwopt.report.plan_words import plan_document
     from hwopt.report.screens import estimate_screen
+    from hwopt.report.spot import spot_document, spot_lines
 
     cluster, plan = work.cluster(options.chips), work.plan()
     if plan is None:
         plan, report, _ = best_plan(work.workload, cluster, alternatives=0).best
     else:
         report = estimated(estimate, work.workload, cluster, plan)
+    spot = _spot(options, work, cluster, plan, report)
     around = work.interval(report, plan), options.constants
     plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
     show(
         options,
-        lambda: work.document | plan_and_report() | {"bill": cluster_bill(cluster, work.records)},
-        lambda: estimate_screen(report, plan, work.title, *around),
+        lambda: work.document | plan_and_report() | {"bill": _bill(work, cluster, plan)} | spot_document(spot),
+        lambda: "\n".join([estimate_screen(report, plan, work.title, *around), *spot_lines(spot, report)]),
     )
     return 0 if bool(report.feasible) else 1
+
+
+def _spot(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
+    """The run on chips that may be taken away; None where none is asked for, and for a plan that does not fit."""
+    if options.spot is None:
+        return None
+    from hwopt import catalog
+    from hwopt.jaxprs.kept import estimated
+    from hwopt.model.preemption import spot_report
+
+    said, server = options.spot, float(cluster.rack.server_chips)
+    group = said.get("chips", min(server, float(options.chips)))
+    chips = catalog.spot(said["every"], said["return"], said["discount"], group)
+    if options.chips % group:
+        raise UserError(f"--spot chips={group:g}: groups of so many are not {options.chips:,} chips")
+    if float(cluster.sites.count) > 1.0:
+        raise UserError("--spot: chips of several sites come and go by their sites: ask about one site")
+    return estimated(spot_report, work.workload, cluster, plan, chips, report) if bool(report.feasible) else None
+
+
+def _bill(work: Any, cluster: Any, plan: Any) -> list[dict[str, Any]]:
+    """What the cluster is made of; of two kinds of chips the parts of each, as many as its plan uses."""
+    from hwopt.report.bill import cluster_bill
+
+    if len(work.kinds) == 1:
+        return cluster_bill(cluster, work.records)
+    rows = []
+    for group, each in work.kinds.items():
+        own = each.cluster(round(float(getattr(plan, group).chips)))
+        rows += [row | {"part": f"{group}: {row['part']}"} for row in cluster_bill(own, each.records)]
+    return sorted(rows, key=lambda row: -row["count"] * row["unit_price"])

@@ -32,6 +32,8 @@ ANSWERS = {
     "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
     "scale": "How a training run goes on more and more chips: the best plan at every size, time, money, where adding chips stops "
     "paying, and which part of the step grew there.",
+    "fleet": "How chips of several generations train one model together: the fastest shares of the batch, each with its plan, the "
+    "run, and of each kind what it adds and when it is worth more turned off.",
     "check": "Whether what somebody states of a machine and run can be: chips, racks, power, days, memory, utilisation, network, "
     "cost, line by line, with our figure beside, and the smallest change that mends what fails.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
@@ -97,12 +99,19 @@ EXAMPLES = {
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03",
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --export vllm",
             "hwopt plan --workload llama3.1-70b --chip h100-sxm --chips 16 --mode serve --tpot-limit-s 0.03 --splits",
+            "hwopt plan --workload llama3.1-70b --chip h100-sxm --decode-chip h200 --chips 16 --mode serve --splits",
         )
     },
     "scale": {
         "": (
             "hwopt scale --workload llama3.1-405b --chip h100-sxm --chips 256:1048576",
             "hwopt scale --workload llama3.1-70b --chip h100-sxm --chips 512:16384 --weak --global-batch 512",
+        )
+    },
+    "fleet": {
+        "": (
+            "hwopt fleet --workload llama3-70b --groups h100-sxm:512,a100-80:512",
+            "hwopt fleet --workload llama3.1-8b --groups b200:64,h100-sxm:128,a100-80:128 --global-batch 1024",
         )
     },
     "check": {"": ("hwopt check xai-colossus", "hwopt check too-good --report check.html")},

@@ -46,11 +46,16 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
 
 
 def show_export(
-    options: argparse.Namespace, title: str, workload: Any, ranked: Sequence[Any], chip: str, asked: Callable[[], Any]
+    options: argparse.Namespace,
+    title: str,
+    workload: Any,
+    ranked: Sequence[Any],
+    chips: Sequence[str],
+    asked: Callable[[], Any],
 ) -> None:
     """Print the launch settings of the best of some plans, best first, that the software can be told.
 
-    **Arguments:** `ranked`: candidates; `chip` that they run on; `asked`: what was asked, as JSON.
+    **Arguments:** `ranked`: candidates; `chips` that they run on, of two groups those of each; `asked`: what was asked, as JSON.
     """
     if options.export in TRAINERS:
         from hwopt.report import megatron
@@ -66,5 +71,5 @@ def show_export(
     from hwopt.catalog.load import supported
     from hwopt.report.launch.settings import launch_document, launch_text, launchable
 
-    launch = launchable(options.export, workload, ranked, architecture(supported("chips", chip)))
+    launch = launchable(options.export, workload, ranked, [architecture(supported("chips", chip)) for chip in chips])
     show(options, lambda: asked() | launch_document(launch), lambda: launch_text(launch, title))

@@ -79,6 +79,23 @@ def boxes(flag: str, text: str) -> dict[str, tuple[float, float]]:
     return by_name
 
 
+_SPOT = {"every": "_s", "return": "_s", "discount": "", "chips": "_chips"}
+"""Words of `--spot`, and the unit of each."""
+
+
+def spot(flag: str, text: str) -> dict[str, float]:
+    """`every=10h,return=30min,discount=60%` by words, chips where they are named."""
+    example = "every=10h,return=30min,discount=60%"
+    said = entries(example, flag, text)
+    for name in said:
+        if name not in _SPOT:
+            raise UserError(f"{flag} {name}: {suggest(name, _SPOT)}")
+    for name in _SPOT:
+        if name not in said and name != "chips":
+            raise UserError(f"{flag} {text}: '{name}' is needed: {example}")
+    return {name: number(f"{flag} {name}{_SPOT[name]}", value, least=0.0) for name, value in said.items()}
+
+
 def one_of(*known: str) -> Kind:
     """One of some words."""
 
@@ -147,6 +164,7 @@ SETTINGS = Kind("NAME=VALUE", lambda flag, text: text)
 NAMES = Kind("A,B", names)
 BOXES = Kind("NAME=LOW:HIGH", boxes)
 CHOICES = Kind("FIELD=A|B", choices)
+SPOT = Kind("every=10h,...", spot)
 SHARES = Kind("NAME=SHARE", shares)
 SIZES = Kind("LOW:HIGH", sizes)
 CONFIDENCE = Kind("P", confidence)

@@ -137,7 +137,9 @@ def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> 
     title = f"{objective.workload} on {float(cluster.chips):,.0f} x {objective.chip}, {objective.precision}"
     asked = lambda: {"workload": objective.workload, "chip": objective.chip, "chips": round(float(cluster.chips)),
                      "precision": objective.precision}  # fmt: skip
-    show_export(options, title, workload, [Candidate(plan, solution.report, solution.objective)], objective.chip, asked)
+    show_export(
+        options, title, workload, [Candidate(plan, solution.report, solution.objective)], [objective.chip], asked
+    )
 
 
 _OF_ONE = {

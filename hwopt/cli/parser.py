@@ -7,7 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from hwopt import registry
-from hwopt.cli import check, compare, estimate, measured, optimize, plan, scale, sensitivity, sources, sweep, walls
+from hwopt.cli import (
+    check,
+    compare,
+    estimate,
+    fleet,
+    measured,
+    optimize,
+    plan,
+    scale,
+    sensitivity,
+    sources,
+    sweep,
+    walls,
+)
 from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples, filled
 from hwopt.cli.flags import Flag, declare
 from hwopt.cli.kinds import SWITCH, TEXT
@@ -42,6 +55,8 @@ COMMANDS = {
     "estimate": Command("Time, memory, power and money of one cluster under one plan.", estimate.FLAGS, estimate.run),
     "plan": Command("The best integer parallel plan of a cluster, by exhaustion.", plan.FLAGS, plan.run),
     "scale": Command("The best plan on more and more chips, and where adding chips stops paying.", scale.FLAGS, scale.run),
+    "fleet": Command("One training run on chips of several kinds: shares of the batch, and what the older ones still add.",
+                     fleet.FLAGS, fleet.run),
     "check": Command("Whether a stated machine and plan can be, line by line, and what would mend it.", check.FLAGS, check.run),
     "validate": Command("Measured against predicted, every row of a CSV file accounted for.", measured.VALIDATE,
                         measured.validate),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, SERVICE, TRAINING
+from hwopt.cli.cluster_flags import CLUSTER, DECODE, DECODE_CHIP, DISAGGREGATED, PREFILL, SERVICE, TRAINING
 from hwopt.cli.exports import ENGINES, EXPORT, LOOKED_AT, check_export, show_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
@@ -22,6 +22,7 @@ FLAGS = (
          SETTINGS, modes=TRAINING),
     Flag("--top", "how many of the next best plans to list", integer(most=1000), 5),
     EXPORT,
+    DECODE_CHIP,
     Flag("--ttft-limit-s", "limit of the time to first token, s (default: no limit)", POSITIVE, modes=PREFILL),
     Flag("--tpot-limit-s", "limit of the time per output token, s (default: no limit)", POSITIVE, modes=DECODE),
     *(Flag(f"--{name}-{level}-limit-s", f"limit of the {what} that {level[1:]} of 100 requests stay below in the busiest hour, s",
@@ -29,7 +30,7 @@ FLAGS = (
       for name, what, modes in (("ttft", "time to first token", PREFILL), ("tpot", "time between tokens", DECODE))
       for level in ("p95", "p99")),
     replace(CHOICES, meaning="flags of the cluster, every combination of their values: chip=h100-sxm|b200,"
-            "cooling=air|direct-liquid; * for all of the catalogue"),
+            "cooling=air|direct-liquid; * for all of the catalogue; with --splits those of chip and decode_chip"),
     Flag("--batch", "sequences, of prefill prompts, that the machine holds at a time (default: any)", INTEGER, modes=SERVICE),
     Flag("--layouts", "what plans may have: redundant_experts,two_batches,cache_split, or none (default: what the software has)",
          NAMES, modes=SERVICE),
@@ -47,42 +48,39 @@ _LIMITS = {
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
-    _check_splits(options)
+    if options.splits:
+        from hwopt.cli.splits import show_splits
+
+        return show_splits(options)
     if options.choices:
         from hwopt.cli.cluster_choices import best_of_clusters
 
-        asked, work, search, rows = best_of_clusters(options, lambda each: _work(each).cluster(each.chips), searched)
+        asked, work, search, rows = best_of_clusters(
+            options, lambda each: work_asked(each).cluster(each.chips), searched
+        )
         return _show(asked, work, search, rows)
     if options.chip is None:
         raise UserError("--chip is needed: hwopt plan --workload llama3.1-8b --chip h100-sxm --chips 8")
-    if options.splits:
-        return _show_splits(options)
     return _show(options, *searched(options))
 
 
-def _check_splits(options: argparse.Namespace) -> None:
-    """Refuses what stands beside `--splits`."""
-    if options.splits and options.disaggregate:
-        raise UserError("--splits tries two groups of chips too: leave out --disaggregate")
-    if options.splits and options.choices:
-        raise UserError("--splits is about one cluster: leave out --choices, or ask about each combination alone")
-
-
-def _work(options: argparse.Namespace) -> Any:
+def work_asked(options: argparse.Namespace) -> Any:
     """The `Work` of the flags."""
     from hwopt.cli.work import work_of
 
     work = work_of(options, FLAGS)
-    check_export(options.export, work.workload, options.chip, options.precision)
+    for chip in work.chips:
+        check_export(options.export, work.workload, chip, options.precision)
     return work
 
 
-def _limits(options: argparse.Namespace) -> dict[str, float]:
+def limits(options: argparse.Namespace) -> dict[str, float]:
+    """Limits that are asked for, by metric."""
     stated = {metric: getattr(options, name) for name, metric in _LIMITS.items()}
     return {metric: limit for metric, limit in stated.items() if limit is not None and math.isfinite(limit)}
 
 
-def _top(options: argparse.Namespace) -> int:
+def top(options: argparse.Namespace) -> int:
     """How many of the next best plans are kept."""
     return max(options.top, LOOKED_AT) if options.export in ENGINES else options.top
 
@@ -92,45 +90,20 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
     from hwopt import catalog
     from hwopt.optim.plan_search import best_plan
 
-    work = _work(options)
+    work = work_asked(options)
     common = {} if options.hold is None else catalog.parse_plan(options.hold)
     search = best_plan(
         work.workload,
         work.cluster(options.chips),
         options.objective,
-        _top(options),
+        top(options),
         {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
-        limits=_limits(options),
-        disaggregate=options.disaggregate,
+        limits=limits(options),
+        disaggregate=options.disaggregate or options.decode_chip is not None,
         layouts=[] if options.layouts == ["none"] else options.layouts,
         batch=options.batch,
     )
     return work, search
-
-
-def _show_splits(options: argparse.Namespace) -> int:
-    """Print both ways to share the chips, ranked; the exit code."""
-    from hwopt.optim.plan_search import every_split
-    from hwopt.report.plans import plan_screen
-    from hwopt.report.splits import splits_document, splits_lines
-
-    work = _work(options)
-    cluster = work.cluster(options.chips)
-    search, splits = every_split(work.workload, cluster, options.objective, _top(options), _limits(options))
-    if search.feasible and options.export is not None:
-        show_export(
-            options, work.title, work.workload, [search.best, *search.alternatives], options.chip, lambda: work.document
-        )
-        return 0
-    around = {"around": work.interval(search.best.report, search.best.plan), "constants": options.constants}
-    together = next(each.best for each in splits if not each.best.plan.disaggregated)
-    doubt = work.interval(together.report, together.plan)
-    show(
-        options,
-        lambda: work.document | splits_document(search, splits, **around),
-        lambda: "\n".join([plan_screen(search, work.title, **around), *splits_lines(search, splits, doubt)]),
-    )
-    return 0 if search.feasible else 1
 
 
 def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> int:
@@ -140,13 +113,12 @@ def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[An
     from hwopt.report.plans import plan_screen, plan_search_document
 
     if search.feasible and options.export is not None:
-        show_export(
-            options, work.title, work.workload, [search.best, *search.alternatives], options.chip, lambda: work.document
-        )
+        ranked = [search.best, *search.alternatives]
+        show_export(options, work.title, work.workload, ranked, work.chips, lambda: work.document)
         return 0
     fitting = None
     short = set(search.best.report.violations()) <= {"memory", "pool"}
-    if short and not (search.feasible or options.disaggregate or options.batch):
+    if short and not (search.feasible or options.disaggregate or options.decode_chip or options.batch):
         fitting = fitting_chips(work.workload, work.cluster, options.chips)
     around = (fitting, work.interval(search.best.report, search.best.plan), options.constants)
     also = {"choices": choices_document(rows)} if rows else {}

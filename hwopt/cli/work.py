@@ -4,6 +4,8 @@ It loads the catalogue: commands import it when they run.
 """
 
 import argparse
+import copy
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -37,14 +39,36 @@ class Work:
     requests: dict[str, Any]  # what is asked besides workload and cluster, as JSON
     words: str  # and in words
 
+    @property
+    def decode_chip(self) -> str | None:
+        """The chip that generates answers, where it is another than that for prompts."""
+        other = getattr(self.options, "decode_chip", None)
+        slug = lambda chip: catalog.record("chips", chip).slug
+        return other if other is not None and slug(other) != slug(self.options.chip) else None
+
+    @property
+    def chips(self) -> tuple[str, ...]:
+        """Names of the chips: one, or that of prompts and that of answers."""
+        return (self.options.chip,) if self.decode_chip is None else (self.options.chip, self.decode_chip)
+
     def cluster(self, chips: int) -> Any:
-        """The cluster, with some number of chips."""
+        """The cluster, with some number of chips; a pair of them where two groups have chips of their own kind."""
+        if self.decode_chip is not None:
+            return catalog.cluster_pair(self.options.chip, self.decode_chip, chips, **_values(self.options, MACHINE))
         values: dict[str, Any] = {"stack": self.stack} | _values(self.options, MACHINE)
         return catalog.cluster(self.options.chip, chips, **values)
 
     @property
+    def kinds(self) -> dict[str, "Work"]:
+        """The work of each kind of chip alone, by the group that has it: of one kind itself."""
+        if self.decode_chip is None:
+            return {"": self}
+        chips = {"prefill": self.options.chip, "decode": self.decode_chip}
+        return {group: _alone(self.options, chip) for group, chip in chips.items()}
+
+    @property
     def records(self) -> dict[str, catalog.Record]:
-        """The catalogue entries that a cluster's prices stand in, by what they are of."""
+        """The catalogue entries that a cluster's prices stand in, by what they are of; of one kind of chip."""
         options, chip = self.options, catalog.record("chips", self.options.chip)
         named = {
             "prices": options.prices,
@@ -62,6 +86,8 @@ class Work:
     @property
     def sources(self) -> tuple[str, ...]:
         """The references behind cluster and workload, each once; what the constants were fitted to comes first."""
+        if len(self.kinds) > 1:
+            return tuple(dict.fromkeys(source for each in self.kinds.values() for source in each.sources))
         options = self.options
         further = {
             "stack": catalog.record("stacks", options.stack or self.stack or catalog.default_stack(options.chip))
@@ -74,22 +100,41 @@ class Work:
         return Provenance(self.records | further, options.constants).sources
 
     def interval(self, report: Any, plan: Any) -> Interval | None:
-        """The interval of a prediction; None for disaggregated plans: none was measured."""
+        """The interval of a prediction; None for disaggregated plans on one kind of chip: none was measured.
+
+        Of two kinds the wider of their intervals: each phase was measured alone, moving keys and values was not. Where the slower
+        group sets the pace and errors of both are equally spread, four in five lie within it, whether they go together or not.
+        """
+        if len(self.kinds) > 1:
+            around = [each.measured(Circumstances()) for each in self.kinds.values()]
+            return max((each for each in around if each), key=lambda each: each.time) if all(around) else None
         return None if plan.disaggregated else self.measured(Circumstances(float(report.mfu), self.options.chips))
 
     @property
     def document(self) -> dict[str, Any]:
         """What is asked, as JSON."""
-        return {
-            name: getattr(self.options, name) for name in ("workload", "chip", "chips", "precision")
-        } | self.requests
+        other = {} if self.decode_chip is None else {"decode_chip": self.decode_chip}
+        named = {name: getattr(self.options, name) for name in ("workload", "chip", "chips", "precision")}
+        return named | other | self.requests
 
     @property
     def title(self) -> str:
         """What is asked, in words."""
         options = self.options
         cluster = f"{options.workload} on {options.chips:,} x {options.chip}"
-        return f"{cluster}, {options.precision}, site {options.site}{self.words}"
+        if self.decode_chip is not None:
+            of = f"{options.chip} for prompts and {self.decode_chip} for answers"
+            cluster = f"{options.workload} on {options.chips:,} chips, {of}"
+        return f"{cluster}, {options.precision}, site {options.site}{self.words}{self._foreign_software}"
+
+    @property
+    def _foreign_software(self) -> str:
+        """A line where two groups run software of different make, which nobody has seen hand over keys and values."""
+        stacks = [str(each.stack) for each in self.kinds.values()]
+        makes = {re.sub(r"-\d{4}$", "", each) for each in stacks}  # but for the year of its release
+        if self.options.stack or len(makes) == 1:
+            return ""
+        return f"\n  software       {' and '.join(stacks)}: that one hands keys and values to the other is an assumption (--stack)"
 
 
 def work_of(options: argparse.Namespace, flags: Iterable[Flag]) -> Work:
@@ -104,7 +149,16 @@ def work_of(options: argparse.Namespace, flags: Iterable[Flag]) -> Work:
             f"{flag} is a flag of {modes.words}, not of mode {options.mode}: leave it out, or use --mode {others}"
         )
     catalog.check_precision(options.chip, options.precision)
+    if getattr(options, "decode_chip", None) is not None:
+        catalog.check_precision(options.decode_chip, options.precision)
     return _training(options) if options.mode in TRAINING.names else _serving(options)
+
+
+def _alone(options: argparse.Namespace, chip: str) -> Work:
+    """The work of a service on one kind of chip."""
+    asked = copy.copy(options)
+    asked.chip, asked.decode_chip = chip, None
+    return _serving(asked)
 
 
 def _values(options: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any]:
@@ -141,6 +195,11 @@ def _serving(options: argparse.Namespace) -> Work:
 
 def _serving_plan(options: argparse.Namespace, service: Any) -> Any:
     decode, prefill, apart = options.plan, options.prefill_plan, options.prefill_chips
+    if decode is not None and options.decode_chip is not None and (prefill is None or apart is None):
+        raise UserError(
+            "--decode-chip: the chips for prompts have a plan of their own: --prefill-plan and --prefill-chips, "
+            "or leave out --plan for the best of both"
+        )
     of = lambda text, chips: catalog.serving_plan(service, chips, **catalog.parse_serving_plan(text))
     if prefill is None and apart is None:
         return decode and of(decode, options.chips)

@@ -82,6 +82,15 @@ class Recovery(eqx.Module):
     )
 
 
+class Spot(eqx.Module):
+    """Chips that a landlord may take away at any time and gives back when there are some again, at a discount."""
+
+    every_s: Scalar = quantity("s", "mean time until a group that is there is taken away")
+    return_s: Scalar = quantity("s", "mean time until it is there again")
+    discount: Scalar = ratio("share of the price that is left off while a group is there", most=1.0)
+    group_chips: Scalar = quantity("chip", "that are taken away together: an instance")
+
+
 class Reliability(eqx.Module):
     """Interruptions of a job by the parts of its machine, and the way out."""
 

@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from hwopt.arguments import checked
-from hwopt.hardware.cluster import Cluster
+from hwopt.errors import UserError
+from hwopt.hardware.cluster import AnyCluster, Cluster, ClusterPair, Fleet
+from hwopt.model.fleet import FleetReport, fleet_report
 from hwopt.model.machine import Lifted, LiftedMargins
 from hwopt.model.maximum import Maximum, choose, hard_maximum
 from hwopt.model.report import AnyReport, ServingReport, TrainingReport, TrainServeReport
 from hwopt.model.serving.estimate import serving_report
 from hwopt.model.training import training_report
-from hwopt.plan import Disaggregated, Plan, TrainServePlan
+from hwopt.plan import Disaggregated, FleetPlan, Plan, TrainServePlan
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
@@ -23,7 +25,11 @@ from hwopt.workload.training import TrainingRun
 REPORTS = {TrainingRun: TrainingReport, Service: ServingReport, TrainServe: TrainServeReport}
 """What `estimate` returns, by the kind of workload."""
 
-KINDS = {"workload": tuple(REPORTS), "cluster": (Cluster,), "plan": (Plan, Disaggregated, TrainServePlan)}
+KINDS = {
+    "workload": tuple(REPORTS),
+    "cluster": (Cluster, ClusterPair, Fleet),
+    "plan": (Plan, Disaggregated, TrainServePlan, FleetPlan),
+}
 """Classes of the inputs, in their order."""
 
 Temperature: TypeAlias = Scalar | None
@@ -35,7 +41,11 @@ def estimate(
 ) -> TrainingReport: ...
 @overload
 def estimate(
-    workload: Service, cluster: Cluster, plan: Plan | Disaggregated, *, temperature: Temperature = None
+    workload: TrainingRun, cluster: Fleet, plan: FleetPlan, *, temperature: Temperature = None
+) -> FleetReport: ...
+@overload
+def estimate(
+    workload: Service, cluster: AnyCluster, plan: Plan | Disaggregated, *, temperature: Temperature = None
 ) -> ServingReport: ...
 @overload
 def estimate(
@@ -55,8 +65,10 @@ def estimate(workload, cluster, plan, *, temperature=None):
     - `workload`: model, batch and tokens of a `TrainingRun`; model, requests and formats of a `Service`; both of a
       `TrainServe`.
     - `cluster`: chips, network, racks, cooling, facility, reliability, prices and software stack. The chip runs at the
-      clock it asks for, or at the lower one at which the run draws what its power cap and cooling allow.
-    - `plan`: degrees of parallelism; may be fractional (the relaxed model). For a service also two plans, `Disaggregated`.
+      clock it asks for, or at the lower one at which the run draws what its power cap and cooling allow. A `ClusterPair` has
+      chips of one kind for prompts and of another for answers, a `Fleet` groups that train together.
+    - `plan`: degrees of parallelism; may be fractional (the relaxed model). For a service also two plans, `Disaggregated`; for a
+      fleet a `FleetPlan`.
     - `temperature`: None for the exact model (hard maxima, the one whose numbers are reported); a small positive number
       for its smooth twin, an upper bound within a factor `2^temperature` a maximum.
 
@@ -65,7 +77,11 @@ def estimate(workload, cluster, plan, *, temperature=None):
 
     **Units:** SI throughout.
     """
-    return _report(*_floating((workload, cluster, plan)), choose(temperature), None)[0]
+    _check_groups(workload, cluster, plan)
+    workload, cluster, plan = _floating((workload, cluster, plan))
+    if isinstance(cluster, Fleet):
+        return fleet_report(workload, cluster, plan, choose(temperature))
+    return _report(workload, cluster, plan, choose(temperature), None)[0]
 
 
 def lifted_estimate(
@@ -92,6 +108,23 @@ def lifted_estimate(
     """
     workload, cluster, plan, given = _floating((workload, cluster, plan, given))
     return _report(workload, cluster, plan, hard_maximum, given)
+
+
+def _check_groups(workload: Any, cluster: Any, plan: Any) -> None:
+    """Refuses several kinds of chips where there are no groups to have them."""
+    given = f"not a {type(workload).__name__} and a {type(plan).__name__}"
+    if isinstance(cluster, ClusterPair) and not (isinstance(workload, Service) and isinstance(plan, Disaggregated)):
+        words = "a ClusterPair has chips for prompts and others for answers: pass a Service and a Disaggregated plan"
+        raise UserError(f"estimate: {words}, {given}")
+    if not isinstance(cluster, Fleet) and not isinstance(plan, FleetPlan):
+        return
+    if not (isinstance(cluster, Fleet) and isinstance(plan, FleetPlan) and isinstance(workload, TrainingRun)):
+        raise UserError(f"estimate: groups of a Fleet train by a FleetPlan: pass a TrainingRun and both, {given}")
+    counts = len(cluster.groups), len(plan.groups), len(plan.sequences)
+    if len(set(counts)) > 1 or not counts[0]:
+        raise UserError("estimate: {} groups of chips, {} plans, {} shares: pass as many of each".format(*counts))
+    if workload.ramp is not None:
+        raise UserError("estimate: a fleet shares one batch: leave out the batch ramp")
 
 
 @singledispatch

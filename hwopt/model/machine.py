@@ -1,5 +1,10 @@
-"""What a machine is whatever runs on it, as every report states it; and the operating state it is in, found or given."""
+"""What a machine is whatever runs on it, as every report states it; and the operating state it is in, found or given.
 
+A machine of several kinds of chips is a `Machine` each: what they are together is declared by the fields of the report.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,8 +14,10 @@ import jax.numpy as jnp
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import cost, export, fabric, power, rack, reliability
 from hwopt.model.footprint import Footprint
+from hwopt.model.maximum import hard_maximum
 from hwopt.model.pace import at_work
-from hwopt.model.report import FEASIBILITY_TOLERANCE, ServingMargins, TrainingMargins
+from hwopt.model.report import FEASIBILITY_TOLERANCE, LEAST, MOST, SUM, Report, ServingMargins, TrainingMargins
+from hwopt.model.report import outputs as declared
 from hwopt.model.roofline import fastest_peak
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
@@ -77,35 +84,34 @@ def machine(cluster: Cluster, given: Lifted | None) -> Machine:
     )
 
 
-def outputs(
-    it: Machine,
-    workload: TrainingRun | Service,
-    *,
-    clock_ratio: Scalar,
-    parameters: Scalar,
-    active_parameters: Scalar,
-    tokens_per_s: Scalar,
-    useful_flops_per_s: Scalar,
-    executed_over_useful: Scalar,
-    memory: Footprint | ServingFootprint,
-    breakdown: Breakdown,
-    margins: TrainingMargins | ServingMargins,
-) -> dict[str, Any]:
-    """What every report states in the same way. **Arguments:** `clock_ratio`, mean; `useful_flops_per_s` of a chip."""
-    cluster, point, chip = it.cluster, it.point, it.cluster.chip
-    mfu = useful_flops_per_s / fastest_peak(chip, workload)
-    parts = jnp.stack(list(breakdown))
-    fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
+def added(parts: Sequence[Scalar]) -> Scalar:
+    """A sum that begins with its first part."""
+    return sum(parts[1:], start=parts[0])
+
+
+_TOGETHER = {SUM: jnp.add, MOST: hard_maximum, LEAST: lambda a, b: -hard_maximum(-a, -b)}
+
+
+def _joint(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What groups of chips have together, as the fields of a report declare it; of what is a mean that of the first."""
+    known = declared(Report)
     return {
-        "tokens_per_s": tokens_per_s,
-        "tokens_per_s_per_chip": tokens_per_s / cluster.chips,
-        "mfu": mfu,
-        "hfu": mfu * executed_over_useful,
-        "model_flops_per_chip_per_s": useful_flops_per_s,
-        "memory": memory,
-        "memory_per_chip_bytes": memory.total_bytes,
-        "memory_capacity_bytes": chip.hbm_capacity_bytes,
-        "clock_ratio": clock_ratio,
+        name: reduce(_TOGETHER[known[name].joint], [each[name] for each in groups]) if known[name].joint else value
+        for name, value in groups[0].items()
+    }
+
+
+def _mean(values: Sequence[Scalar], weights: Sequence[Scalar]) -> Scalar:
+    """A mean over groups of chips; of one its value."""
+    if len(values) == 1:
+        return values[0]
+    return added([weight * value for value, weight in zip(values, weights, strict=True)]) / added(weights)
+
+
+def _standing(it: Machine) -> dict[str, Any]:
+    """What a machine is and draws before any work."""
+    cluster, point, chip = it.cluster, it.point, it.cluster.chip
+    return {
         "clock_margin": point.clock_margin,
         "junction_temperature_k": point.junction_k,
         "heat_flux_w_per_m2": point.power_w / chip.heat_area_m2,
@@ -117,8 +123,6 @@ def outputs(
         "nics": cluster.chips * fabric.ports_per_chip(cluster),
         "switches": cluster.chips * fabric.switches_per_chip(cluster),
         "floor_area_m2": rack.floor_area_m2(cluster),
-        "pue": it.pue,
-        "design_pue": it.design_pue,
         "hot_spares": it.hot_spares,
         "peak_power_w": it.design_pue * it.fed_w,
         "site_power_w": it.design_pue * it.fed_w / cluster.sites.count,
@@ -130,6 +134,46 @@ def outputs(
         "hbm_stacks": cluster.chips * chip.hbm_stacks,
         "package_area_m2": cluster.chips * chip.package_area_m2,
         "wafers": cluster.chips * chip.wafers,
+    }
+
+
+def outputs(
+    machines: Sequence[Machine],
+    workload: TrainingRun | Service,
+    *,
+    clock_ratio: Scalar,
+    parameters: Scalar,
+    active_parameters: Scalar,
+    tokens_per_s: Scalar,
+    useful_flops_per_s: Scalar,
+    executed_over_useful: Scalar,
+    memory: Footprint | ServingFootprint,
+    memory_capacity_bytes: Scalar,
+    breakdown: Breakdown,
+    margins: TrainingMargins | ServingMargins,
+) -> dict[str, Any]:
+    """What every report states in the same way.
+
+    **Arguments:** a machine for each kind of chip; `clock_ratio`, mean; `useful_flops_per_s` of a chip.
+    """
+    counts = [it.cluster.chips for it in machines]
+    chips = added(counts)
+    mfu = useful_flops_per_s / _mean([fastest_peak(it.cluster.chip, workload) for it in machines], counts)
+    parts = jnp.stack(list(breakdown))
+    fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
+    fed = [it.fed_w for it in machines]
+    return _joint([_standing(it) for it in machines]) | {
+        "tokens_per_s": tokens_per_s,
+        "tokens_per_s_per_chip": tokens_per_s / chips,
+        "mfu": mfu,
+        "hfu": mfu * executed_over_useful,
+        "model_flops_per_chip_per_s": useful_flops_per_s,
+        "memory": memory,
+        "memory_per_chip_bytes": memory.total_bytes,
+        "memory_capacity_bytes": memory_capacity_bytes,
+        "clock_ratio": clock_ratio,
+        "pue": _mean([it.pue for it in machines], fed),
+        "design_pue": _mean([it.design_pue for it in machines], fed),
         "parameters": parameters,
         "active_parameters": active_parameters,
         "breakdown": breakdown,
@@ -139,8 +183,13 @@ def outputs(
     }
 
 
-def margins(it: Machine) -> dict[str, Scalar]:
-    """The margins of a machine that say nothing of the work."""
+def margins(machines: Sequence[Machine]) -> dict[str, Scalar]:
+    """The margins of machines that say nothing of the work, the least of all."""
+    each = [_margins(it) for it in machines]
+    return {name: reduce(_TOGETHER[LEAST], [of[name] for of in each]) for name in each[0]}
+
+
+def _margins(it: Machine) -> dict[str, Scalar]:
     cluster = it.cluster
     return {
         "cooling": it.point.cooling_margin,

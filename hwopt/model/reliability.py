@@ -4,6 +4,8 @@ Rates, times of saves and `multiplier_at` are log-log convex: sums, products, po
 """
 
 import math
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from jaxtyping import Array
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import Reliability
 from hwopt.model.fabric import ports_per_chip, switches_per_chip
-from hwopt.model.maximum import Maximum
+from hwopt.model.maximum import Maximum, hard_maximum
 from hwopt.model.root import held, lambert_above_branch, moved
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
@@ -255,6 +257,36 @@ def failures(
     save, drain = save_s(checkpoint, chips, own), drain_s(checkpoint, chips, saved_bytes_per_s_per_chip(cluster))
     restart = recovery_s(cluster) + drain
     stored = jnp.log(chips * cluster.storage.capacity_bytes / (_KEPT * checkpoint))
+    return _failures(run, mtbf, save, drain, restart, stored, maximum, interval_s)
+
+
+def joint_failures(
+    run: TrainingRun, clusters: Sequence[Cluster], stops: Interruptions, parameters: Scalar, maximum: Maximum
+) -> Failures:
+    """The same of a job on several clusters, any of which stops it: all save at once, and wait for the slowest to come back."""
+    chips = sum((each.chips for each in clusters[1:]), start=clusters[0].chips)
+    mean = lambda of: (
+        sum((each.chips * of(each) for each in clusters[1:]), start=clusters[0].chips * of(clusters[0])) / chips
+    )
+    checkpoint = checkpoint_bytes(parameters, run)
+    most = lambda of: reduce(hard_maximum, [of(each) for each in clusters])
+    snapshot = mean(lambda each: each.reliability.snapshot_bandwidth_bytes_per_s)
+    save = most(lambda each: each.reliability.snapshot_overhead_s) + drain_s(checkpoint, chips, snapshot)
+    drain = drain_s(checkpoint, chips, mean(saved_bytes_per_s_per_chip))
+    stored = jnp.log(chips * mean(lambda each: each.storage.capacity_bytes) / (_KEPT * checkpoint))
+    return _failures(run, job_mtbf_s(stops), save, drain, most(recovery_s) + drain, stored, maximum)
+
+
+def _failures(
+    run: TrainingRun,
+    mtbf: Scalar,
+    save: Scalar,
+    drain: Scalar,
+    restart: Scalar,
+    stored: Scalar,
+    maximum: Maximum,
+    interval_s: Scalar | None = None,
+) -> Failures:
     free = checkpoint_interval_s(save, mtbf, drain, maximum) if interval_s is None else interval_s
     stated = run.checkpoint_interval_s > 0.0
     interval = jnp.where(stated, run.checkpoint_interval_s, free)

@@ -30,12 +30,17 @@ class Output(Quantity):
     """A number of a report. `meaning` completes "the budget limits ...".
 
     **Arguments:** `paced`: in proportion to the step time or its reciprocal, as money nearly is: it shares the step's interval;
-    `standing`: known of a plan that does not fit, too; `phases` of a service without which a machine has none: not a number.
+    `standing`: known of a plan that does not fit, too; `phases` of a service without which a machine has none: not a number;
+    `joint`: what several groups of chips have together of what each group has: `SUM`, `MOST` or `LEAST`.
     """
 
     paced: bool = False
     standing: bool = False
     phases: tuple[str, ...] = ()
+    joint: str = ""
+
+
+SUM, MOST, LEAST = "sum", "most", "least"
 
 
 def output(unit: str, meaning: str, **settings: Any) -> Any:
@@ -109,6 +114,20 @@ class ServingMargins(Margins):
     )
 
 
+class FleetMargins(eqx.Module):
+    """Those of several kinds of chips that train together, besides those of each group."""
+
+    whole_batch: Scalar = margin(
+        "shares that are not the batch", "splits a batch {over} off the run's over its groups", equality=True
+    )
+    failures: Scalar = margin(
+        "failures: the run does not get ahead",
+        "takes {over} more than twenty times its useful time: failures leave it no way ahead",
+    )
+    stored: Scalar = margin("checkpoints beyond storage", "writes checkpoints {over} larger than storage holds two of")
+    saves: Scalar = margin("saves faster than storage", "saves {over} more often than storage takes its checkpoints")
+
+
 class Report(eqx.Module):
     """Metrics of a machine under a plan; a workload adds its own. Every leaf is a floating array, scalar unless mapped.
 
@@ -138,40 +157,52 @@ class Report(eqx.Module):
     memory_capacity_bytes: Scalar = output("B", "memory that a chip has", standing=True)
     clock_ratio: Scalar = output("of nominal", "the clock that the run keeps, mean over its arithmetic", standing=True)
     # Below 0: full load does not fit, a run may.
-    clock_margin: Scalar = output("", "log of allowed over drawn power at the clock asked for", standing=True)
-    junction_temperature_k: Scalar = output("K", "the junction's temperature at full load", standing=True)
-    heat_flux_w_per_m2: Scalar = output("W/m2", "heat through the dies under the lid at full load", standing=True)
-    chip_power_w: Scalar = output("W", "power of one chip at full load", standing=True)
-    rack_power_w: Scalar = output("W", "power of one rack at full load", standing=True)
-    racks: Scalar = output("", "racks", standing=True)
-    servers: Scalar = output("", "servers or trays", standing=True)
-    lanes: Scalar = output("", "lanes of the domains' links, at the chips", standing=True)
-    nics: Scalar = output("", "ports of NICs", standing=True)
-    switches: Scalar = output("", "switches of the fabric, one used in part counted in part", standing=True)
-    floor_area_m2: Scalar = output("m2", "floor under the racks", standing=True)
+    clock_margin: Scalar = output(
+        "", "log of allowed over drawn power at the clock asked for", standing=True, joint=LEAST
+    )
+    junction_temperature_k: Scalar = output("K", "the junction's temperature at full load", standing=True, joint=MOST)
+    heat_flux_w_per_m2: Scalar = output(
+        "W/m2", "heat through the dies under the lid at full load", standing=True, joint=MOST
+    )
+    chip_power_w: Scalar = output("W", "power of one chip at full load", standing=True, joint=MOST)
+    rack_power_w: Scalar = output("W", "power of one rack at full load", standing=True, joint=MOST)
+    racks: Scalar = output("", "racks", standing=True, joint=SUM)
+    servers: Scalar = output("", "servers or trays", standing=True, joint=SUM)
+    lanes: Scalar = output("", "lanes of the domains' links, at the chips", standing=True, joint=SUM)
+    nics: Scalar = output("", "ports of NICs", standing=True, joint=SUM)
+    switches: Scalar = output("", "switches of the fabric, one used in part counted in part", standing=True, joint=SUM)
+    floor_area_m2: Scalar = output("m2", "floor under the racks", standing=True, joint=SUM)
     pue: Scalar = output("", "power at the meter over IT power, mean over the year", standing=True)
     design_pue: Scalar = output("", "the same on the design day", standing=True)
     power_w: Scalar = output("W", "average power at the meter")
-    hot_spares: Scalar = output("chip", "chips that stand started beside those that work", standing=True)
-    peak_power_w: Scalar = output("W", "power at the meter on the design day, every chip at full load", standing=True)
-    site_power_w: Scalar = output("W", "power at the meter of one of several sites, at full load", standing=True)
+    hot_spares: Scalar = output("chip", "chips that stand started beside those that work", standing=True, joint=SUM)
+    peak_power_w: Scalar = output(
+        "W", "power at the meter on the design day, every chip at full load", standing=True, joint=SUM
+    )
+    site_power_w: Scalar = output(
+        "W", "power at the meter of one of several sites, at full load", standing=True, joint=SUM
+    )
     goodput: Scalar = output("", "share of time that failures leave")
     mean_time_between_failures_s: Scalar = output("s", "time between failures")
     # What follows counts time lost to failures.
     energy_per_token_j: Scalar = output("J/token", "energy of one token")
     carbon_per_token_kg: Scalar = output("kg/token", "carbon of one token")  # operational and embodied
-    capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True)
+    capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True, joint=SUM)
     cost_per_token_usd: Scalar = output("USD/token", "cost of one token", paced=True)
     chip_usd_per_s: Scalar = output("USD/s", "cost of a chip in use with its share of all else, by the second")
-    silicon_area_m2: Scalar = output("m2", "die area of one chip", standing=True)
-    total_processing_performance: Scalar = output("", "TPP of a chip: most of dense TOPS times bits", standing=True)
-    performance_density_per_m2: Scalar = output("1/m2", "TPP over the area of a chip's logic dies", standing=True)
-    io_rate_bytes_per_s: Scalar = output(
-        "B/s", "what a chip exchanges with others, both directions together", standing=True
+    silicon_area_m2: Scalar = output("m2", "die area of one chip", standing=True, joint=MOST)
+    total_processing_performance: Scalar = output(
+        "", "TPP of a chip: most of dense TOPS times bits", standing=True, joint=MOST
     )
-    hbm_stacks: Scalar = output("stack", "HBM stacks of the cluster", standing=True)
-    package_area_m2: Scalar = output("m2", "interposer area of the cluster", standing=True)
-    wafers: Scalar = output("wafer", "wafers of the cluster", standing=True)
+    performance_density_per_m2: Scalar = output(
+        "1/m2", "TPP over the area of a chip's logic dies", standing=True, joint=MOST
+    )
+    io_rate_bytes_per_s: Scalar = output(
+        "B/s", "what a chip exchanges with others, both directions together", standing=True, joint=MOST
+    )
+    hbm_stacks: Scalar = output("stack", "HBM stacks of the cluster", standing=True, joint=SUM)
+    package_area_m2: Scalar = output("m2", "interposer area of the cluster", standing=True, joint=SUM)
+    wafers: Scalar = output("wafer", "wafers of the cluster", standing=True, joint=SUM)
     parameters: Scalar = output("", "parameters of the model", standing=True)
     active_parameters: Scalar = output("", "parameters that one token meets", standing=True)
 
@@ -229,6 +260,21 @@ def _percentile(level: int, what: str, phase: str) -> Any:
     return output("s", f"the time {what} that {level} of 100 requests stay below in the busiest hour", phases=(phase,))
 
 
+class GroupReport(eqx.Module):
+    """One of two kinds of chips that serve together: prompts of one, answers of the other."""
+
+    group_chips: Scalar = output("chip", "chips of a group", standing=True)
+    group_servers: Scalar = output("", "servers or trays of a group", standing=True)
+    in_use: Scalar = output("", "share of what a group could answer that it is asked for")
+    fullest_bytes: Scalar = output("B", "memory of its fullest chip", standing=True)
+    capacity_bytes: Scalar = output("B", "memory that a chip of it has", standing=True)
+    full_load_w: Scalar = output("W", "power of one chip at full load", standing=True)
+    mean_power_w: Scalar = output("W", "average power at the meter")
+    peak_power_w: Scalar = output("W", "power at the meter on the design day, every chip at full load", standing=True)
+    capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True)
+    usd_per_s: Scalar = output("USD/s", "cost of a group by the second")
+
+
 class ServingReport(Report):
     """What a service adds. A machine of one phase, or of one group of chips, has no number for what it does not do."""
 
@@ -270,6 +316,7 @@ class ServingReport(Report):
     )
     prefill_chips: Scalar = output("chip", "chips for prompts alone", standing=True)
     decode_chips: Scalar = output("chip", "chips that generate answers", standing=True)
+    groups: dict[str, GroupReport] | None = None  # of two kinds of chips
 
 
 class TrainServeReport(eqx.Module):
@@ -333,7 +380,11 @@ def violations(margins: dict[str, Scalar]) -> dict[str, float]:
 
 def declared_margins() -> dict[str, Margin]:
     """Every margin that a report may have, by name."""
-    return {name: each for kind in (TrainingMargins, ServingMargins) for name, each in quantities(kind).items()}  # pyright: ignore
+    return {
+        name: each
+        for kind in (FleetMargins, TrainingMargins, ServingMargins)
+        for name, each in quantities(kind).items()
+    }  # pyright: ignore
 
 
 def over_words(name: str, over: float) -> str:

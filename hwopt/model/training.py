@@ -65,7 +65,7 @@ def training_report(
     run_time = run.tokens / useful_tokens_per_s
     plan_margins = _plan_margins(run, cluster, plan, memory.total_bytes, outside.total_bytes, given is not None)
     common = machine.outputs(
-        it,
+        [it],
         run,
         clock_ratio=active.chip.clock_ratio / mean.keeps.slowdown,
         parameters=parameters,
@@ -74,8 +74,9 @@ def training_report(
         useful_flops_per_s=model_flops / cluster.chips / mean.step_s,
         executed_over_useful=executed_flops / model_flops,
         memory=memory,
+        memory_capacity_bytes=cluster.chip.hbm_capacity_bytes,
         breakdown=steps.last.breakdown,
-        margins=TrainingMargins(**machine.margins(it), **plan_margins, **lost.margins),
+        margins=TrainingMargins(**machine.margins([it]), **plan_margins, **lost.margins),
     )
     report = TrainingReport(
         **common,

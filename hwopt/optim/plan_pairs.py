@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
-from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.cluster import AnyCluster, Cluster
 from hwopt.model import power
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.thermal import operating_point
@@ -70,13 +70,18 @@ def splits(chips: int) -> list[int]:
     return list(range(part, chips, part))
 
 
-def pair_scope(service: Service, cluster: Cluster, pairs: int, evaluated: int) -> str:
+def pair_scope(service: Service, cluster: AnyCluster, pairs: int, evaluated: int) -> str:
     """Which pairs of plans the search covers, in a sentence."""
-    total = count_of(cluster.chips)
+    total, kinds = count_of(cluster.chips), cluster.groups
+    answers, prompts = ([*degree_words(service, each)] for each in (kinds[0], kinds[-1]))
     words = [
         f"global over {pairs:,} pairs of plans: every split of {total:,} chips in integers of {splits(total)[0]} for "
         "prompts, the others for answers; in each group every tp x pp x dp = its chips",
-        *degree_words(service, cluster),
+        *(
+            answers
+            if answers == prompts
+            else [f"of answers: {', '.join(answers)}", f"of prompts: {', '.join(prompts)}"]
+        ),
         f"{evaluated:,} pairs were evaluated whole: of the others one group is no better in anything that counts than "
         "another plan on as many chips",
     ]
@@ -84,9 +89,10 @@ def pair_scope(service: Service, cluster: Cluster, pairs: int, evaluated: int) -
 
 
 class Group:
-    """The plans of one of two groups, for every split of the chips."""
+    """The plans of one of two groups, for every split of the chips. **Arguments:** the `machine` of both."""
 
-    def __init__(self, service: Service, cluster: Cluster, prefills: bool) -> None:
+    def __init__(self, service: Service, machine: AnyCluster, prefills: bool) -> None:
+        cluster = machine.groups[-1 if prefills else 0]  # that says the chips of both groups, too
         one, zero = np.ones_like(service.load), np.zeros_like(service.load)
         phases = {"prefills": one if prefills else zero, "decodes": zero if prefills else one}
         self.own, self.cluster, self.prefills = dataclasses.replace(service, **phases), cluster, prefills

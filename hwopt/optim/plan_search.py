@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from hwopt.design.metrics import Metric, metric_of
 from hwopt.design.serving_layouts import with_layouts
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
-from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.cluster import AnyCluster, Cluster, ClusterPair
 from hwopt.model.report import ServingReport, outputs
 from hwopt.optim import serving_plans, training_plans
 from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, pair_scope, roomiest_pair
@@ -49,7 +49,7 @@ _SAME = 1.0 + 1e-9  # a limit that is met to rounding is met
 
 def best_plan(
     workload: TrainingRun | Service,
-    cluster: Cluster,
+    cluster: AnyCluster,
     objective: str | None = None,
     alternatives: int = ALTERNATIVES,
     common: Mapping[str, float] | None = None,
@@ -70,7 +70,7 @@ def best_plan(
     `common`: what all plans of a training run have alike, by name (`optimizer_offloaded`, `local_steps`, ...); of a service
     `limits`: the most that metrics of `LIMITS` may be, `disaggregate`: two groups of chips, one for prompts, `layouts` that
     plans may have (`hwopt.design.serving_layouts.LAYOUTS`; by default those of the software), and a `batch`: the sequences, or
-    prompts, that all replicas and stages together hold at a time (by default any).
+    prompts, that all replicas and stages together hold at a time (by default any). A `ClusterPair` has two groups.
 
     **Returns:** a `PlanSearch`. Where no plan fits or holds the limits, `best` is the one that comes closest.
 
@@ -78,8 +78,13 @@ def best_plan(
     """
     if alternatives < 0:
         raise UserError(f"{alternatives} alternatives: must not be negative")
+    if isinstance(cluster, ClusterPair):
+        if not isinstance(workload, Service):
+            raise UserError("two kinds of chips, for prompts and for answers, serve: a training run has neither")
+        disaggregate = True
     if isinstance(workload, Service) and layouts is not None:
-        cluster = with_layouts(cluster, layouts)
+        own, *others = [with_layouts(each, layouts) for each in cluster.groups]
+        cluster = ClusterPair(prefill=others[0], decode=own) if others else own
     elif layouts is not None or (batch is not None and not isinstance(workload, Service)):
         raise UserError(f"{'batch' if layouts is None else 'layouts'}: only a service has them, not a training run")
     if batch is not None and (batch < 1 or disaggregate):
@@ -166,7 +171,7 @@ class _Ranking:
     goal: Metric
     plans: PlanTable
     workload: Any
-    cluster: Cluster
+    cluster: AnyCluster
     pace: Callable[[Any], Array]
     limits: Mapping[str, float] = field(default_factory=dict)
 
@@ -225,13 +230,13 @@ class _Ranking:
 
 
 def _best_pair(
-    service: Service, cluster: Cluster, goal: Metric, limits: Mapping[str, float], alternatives: int
+    service: Service, cluster: AnyCluster, goal: Metric, limits: Mapping[str, float], alternatives: int
 ) -> PlanSearch:
     return _pairs(service, cluster, goal, limits, alternatives)[0]
 
 
 def _pairs(
-    service: Service, cluster: Cluster, goal: Metric, limits: Mapping[str, float], alternatives: int
+    service: Service, cluster: AnyCluster, goal: Metric, limits: Mapping[str, float], alternatives: int
 ) -> tuple[PlanSearch, list[Split]]:
     """The best pair of plans of two groups, and the best of each split of the chips, best split first."""
     prefill, decode = Group(service, cluster, prefills=True), Group(service, cluster, prefills=False)
@@ -258,31 +263,60 @@ def _pairs(
     return closest or ranked(roomiest_pair(prefill, decode), np.zeros(0, int))
 
 
+class Way(NamedTuple):
+    """A machine, and whether prompts have chips of their own there."""
+
+    machine: AnyCluster
+    apart: bool
+
+
 def every_split(
     service: Service,
-    cluster: Cluster,
+    cluster: AnyCluster,
     objective: str | None = None,
     alternatives: int = ALTERNATIVES,
     limits: Mapping[str, float] | None = None,
 ) -> tuple[PlanSearch, list[Split]]:
     """Prompts beside answers on the same chips, and every split of the chips between them, each with its best plan.
 
-    **Arguments:** as of `best_plan`. **Returns:** the search of the better of both ways, and the splits, the best first: those
-    that hold the limits, then others; chips for which no pair fits, or holds a limit by itself, are left out.
+    **Arguments:** as of `best_plan`; of two kinds of chips both phases on each kind alone, and every split between them.
+
+    **Returns:** the search of the better of both ways, and the splits, the best first: those that hold the limits, then others;
+    chips for which no pair fits, or holds a limit by itself, are left out.
 
     **Raises:** `UserError` as `best_plan`.
     """
+    kinds = dict(zip(("decode", "prefill"), cluster.groups, strict=False)) if len(cluster.groups) > 1 else {"": cluster}
+    ways = {name: Way(each, apart=False) for name, each in kinds.items()} | {"apart": Way(cluster, apart=True)}
+    return ranked_ways(service, ways, objective, alternatives, limits)
+
+
+def ranked_ways(
+    service: Service,
+    ways: Mapping[str, Way],
+    objective: str | None = None,
+    alternatives: int = ALTERNATIVES,
+    limits: Mapping[str, float] | None = None,
+) -> tuple[PlanSearch, list[Split]]:
+    """The same over several machines, by name. **Arguments:** `ways`, the first of which has prompts beside answers."""
     if not isinstance(service, Service):
         raise UserError("every_split: only a service has prompts and answers to split, not a training run")
-    _check_pairs(service, limits or {}, metric_of(objective or "cost_per_token_usd", service))
-    splits_of(count_of(cluster.chips))
-    together = best_plan(service, cluster, objective, alternatives, limits=limits)
-    with jax.enable_x64(True):
-        apart, splits = _pairs(service, cluster, together.objective, dict(limits or {}), alternatives)
-    one = Split(together.best, bool(together.best.report.feasible), together.missed)
-    ranked = sorted([one, *splits], key=lambda each: each.rank)
-    better = apart if ranked[0].best.plan.disaggregated and apart.feasible else together
-    return better, ranked
+    goal = metric_of(objective or "cost_per_token_usd", service)
+    _check_pairs(service, limits or {}, goal)
+    searches: dict[str, PlanSearch] = {}
+    splits: list[Split] = []
+    for name, (machine, apart) in ways.items():
+        splits_of(count_of(machine.chips))
+        if apart:
+            with jax.enable_x64(True):
+                searches[name], found = _pairs(service, machine, goal, dict(limits or {}), alternatives)
+            splits += [replace(each, way=name) for each in found]
+        else:
+            one = searches[name] = best_plan(service, machine, objective, alternatives, limits=limits)
+            splits.append(Split(one.best, bool(one.best.report.feasible), one.missed, name))
+    ranked = sorted(splits, key=lambda each: each.rank)
+    better = searches[ranked[0].way]
+    return better if better.feasible else next(iter(searches.values())), ranked
 
 
 def fitting_chips(workload: TrainingRun | Service, cluster_of: Callable[[int], Cluster], chips: int) -> int | None:

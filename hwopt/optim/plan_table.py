@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hwopt.design.metrics import Metric
-from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.cluster import AnyCluster
 from hwopt.jaxprs.kept import Traced, traced
 from hwopt.model.estimate import estimate
 
@@ -109,6 +109,7 @@ class Split:
     best: Candidate
     fits: bool
     missed: Mapping[str, float]  # limits that it misses, by a fraction of each
+    way: str = ""  # by the name of its machine, where there are several
 
     @property
     def feasible(self) -> bool:
@@ -121,12 +122,12 @@ class Split:
         return not self.fits, max(self.missed.values(), default=0.0), self.best.objective
 
 
-def reports(workload: Any, cluster: Cluster, plans: Any) -> Any:
+def reports(workload: Any, cluster: AnyCluster, plans: Any) -> Any:
     """Reports of plans, whole, in NumPy: leaves (plan, ...)."""
     return _modelled(workload, cluster, plans, _whole)
 
 
-def room(workload: Any, cluster: Cluster, plans: Any) -> tuple[np.ndarray, np.ndarray]:
+def room(workload: Any, cluster: AnyCluster, plans: Any) -> tuple[np.ndarray, np.ndarray]:
     """Feasibility of plans and margins of memory, the pool's too, without all else of the model, step time above all."""
     return _modelled(workload, cluster, plans, _room)
 
@@ -140,7 +141,7 @@ def _room(report: Any) -> Any:
     return report.feasible, memory if pool is None else jnp.minimum(memory, pool)
 
 
-def _modelled(workload: Any, cluster: Cluster, plans: Any, part: Callable[[Any], Any]) -> Any:
+def _modelled(workload: Any, cluster: AnyCluster, plans: Any, part: Callable[[Any], Any]) -> Any:
     """A part of the reports of plans of one cluster."""
     known = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves((workload, cluster))]
     columns = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(plans)]
@@ -153,16 +154,17 @@ def _modelled(workload: Any, cluster: Cluster, plans: Any, part: Callable[[Any],
 @lru_cache(maxsize=REMEMBERED)
 def _of_cluster(tree: Any, shapes: tuple, numbers: bytes, part: Callable[[Any], Any]) -> Traced:
     """The model of plans of one cluster: what no plan changes is worked out."""
-    return _of_form(tree, shapes).only(part).known(np.frombuffer(numbers).tolist())
+    return model_of(tree, shapes).only(part).known(np.frombuffer(numbers).tolist())
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _of_form(tree: Any, shapes: tuple) -> Traced:
+def model_of(tree: Any, shapes: tuple) -> Traced:
+    """The model of inputs of one form, of the last few of this process."""
     return traced(estimate, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes]))
 
 
 def in_blocks(
-    function: Callable, plans: PlanTable, index: np.ndarray, workload: Any, cluster: Cluster
+    function: Callable, plans: PlanTable, index: np.ndarray, workload: Any, cluster: AnyCluster
 ) -> list[np.ndarray]:
     """A function's answers for plans by index, each of shape (plan,).
 
@@ -175,7 +177,9 @@ def in_blocks(
     return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
 
-def candidates(goal: Metric, plans: PlanTable, index: np.ndarray, workload: Any, cluster: Cluster) -> list[Candidate]:
+def candidates(
+    goal: Metric, plans: PlanTable, index: np.ndarray, workload: Any, cluster: AnyCluster
+) -> list[Candidate]:
     """Plans by index with their whole reports, as NumPy; no more than a block."""
     some = plans.at(index)
     whole = reports(workload, cluster, some)

@@ -44,6 +44,7 @@ def report_document(report: Any, around: Interval | None = None, constants: str 
         "constants": str(constants) or None,
         "mfu_convention": report.mfu_convention,
         **_stages(report, fits),
+        **_groups(report, fits),
     }
 
 
@@ -62,6 +63,12 @@ def _stages(report: Any, fits: bool) -> dict[str, Any]:
     """The stages of a run whose batch grows; no key without."""
     rows = stage_rows(report) if isinstance(report, TrainingReport) and fits else []
     return {"stages": rows} if rows else {}
+
+
+def _groups(report: Any, fits: bool) -> dict[str, Any]:
+    """What each of two kinds of chips is and costs; no key for one kind."""
+    groups = getattr(report, "groups", None)
+    return {} if groups is None else {"groups": {name: _metrics(each, fits) for name, each in groups.items()}}
 
 
 def _metrics(report: Any, fits: bool) -> dict[str, float | None]:

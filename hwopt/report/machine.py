@@ -65,7 +65,26 @@ def _(report: TrainingReport) -> list[Fact]:
 def _(report: ServingReport) -> list[Fact]:
     failures = f"one of a replica in {pretty(float(report.mean_time_between_failures_s), 's')}"
     prices = Fact("prices", price_words(report))
-    return [*_throughput(report), *_latencies(report), prices, *_machine(report, failures)]
+    return [*_throughput(report), *_latencies(report), prices, *_machine(report, failures), *_groups(report)]
+
+
+def _groups(report: ServingReport) -> list[Fact]:
+    """What each of two kinds of chips does, holds, draws and costs, chips for prompts first."""
+    if report.groups is None:
+        return []
+    facts = []
+    for name in ("prefill", "decode"):
+        own = report.groups[name]
+        used, capacity = float(own.fullest_bytes), float(own.capacity_bytes)
+        busy, full, mean = 100 * float(own.in_use), float(own.full_load_w), float(own.mean_power_w)
+        words = [
+            f"{float(own.group_chips):,.0f} chips at {busy:.0f} % of what they can answer",
+            f"{100 * used / capacity:.0f} % of {pretty(capacity, 'B', 3)} full",
+            f"{pretty(full, 'W', 3)} a chip at full load, {pretty(mean, 'W', 3)} together on average",
+            f"{pretty(float(own.usd_per_s) / float(own.group_chips), 'USD/s', 3)} a chip",
+        ]
+        facts.append(Fact(name, ", ".join(words)))
+    return facts
 
 
 @singledispatch
@@ -230,7 +249,7 @@ def _(report: ServingReport) -> tuple[str, float]:
     return f"cost of a million {tokens_counted(report)}", PER * float(report.cost_per_token_usd)
 
 
-def interval_words(report: Report, around: Interval | None, constants: str) -> str:
+def interval_words(report: Any, around: Interval | None, constants: str) -> str:
     """Which constants, and where a measured step time would lie."""
     if around is None:
         return f"{constants}: no interval"

@@ -261,6 +261,52 @@ def test_plan_of_two_groups(capsys):
     assert code == 0 and "of the pairs evaluated fit, hold the limits" in out
 
 
+def test_two_kinds_of_chips(capsys):
+    code, document, _ = run_json(capsys, *SERVE, "--decode-chip", "h200")
+    groups, plan = document["groups"], document["plan"]
+    assert code == 0 and document["chip"] == "h100-sxm" and document["decode_chip"] == "h200"
+    assert {name: each["group_chips"] for name, each in groups.items()} == {n: plan[n]["chips"] for n in plan}
+    assert groups["prefill"]["capacity_bytes"] < groups["decode"]["capacity_bytes"]
+    for name, total in (("mean_power_w", "power_w"), ("peak_power_w", "peak_power_w"), ("capex_usd", "capex_usd")):
+        assert math.isclose(sum(each[name] for each in groups.values()), document[total], rel_tol=1e-9)
+    assert math.isclose(
+        sum(row["count"] * row["unit_price"] for row in document["bill"]), document["capex_usd"], rel_tol=1e-9
+    )
+    assert {row["part"].split(": ")[0] for row in document["bill"]} == {"prefill", "decode"}
+    assert document["low"]["step_time_s"] < document["step_time_s"] < document["high"]["step_time_s"]
+    words = {
+        name: ",".join(f"{key}={value}" for key, value in each.items() if key != "chips") for name, each in plan.items()
+    }
+    apart = ["--prefill-plan", words["prefill"], "--prefill-chips", str(plan["prefill"]["chips"])]
+    code, again, _ = run_json(capsys, *SERVE, "--decode-chip", "h200", "--plan", words["decode"], *apart)
+    assert code == 0 and again["cost_per_token_usd"] == document["cost_per_token_usd"]
+    code, out, _ = run(capsys, *SERVE, "--decode-chip", "tpu-v6e", "--precision", "bf16")
+    assert code == 2  # MACHINE says fp8
+    code, out, _ = run(capsys, *SERVE, "--decode-chip", "tpu-v7")
+    assert code == 0 and "h100-sxm for prompts and tpu-v7 for answers" in out and "is an assumption (--stack)" in out
+
+
+def test_pairs_of_chips_are_ranked(capsys):
+    few = [each if each != "8" else "3" for each in PLAN]
+    chips = ["--choices", "chip=h100-sxm|h20,decode_chip=h20", "--splits"]
+    arguments = [each for pair in zip(few[1::2], few[2::2], strict=True) for each in pair if pair[0] != "--chip"]
+    code, document, _ = run_json(capsys, "plan", *arguments, *chips)
+    rows = document["splits"]
+    assert code == 0 and [row["excess"] for row in rows] == sorted(row["excess"] for row in rows)
+    ways = {(row["way"], row["chip"], row["decode_chip"]) for row in rows}
+    together = {("colocated", name, name) for name in ("h100-sxm", "h20")}
+    assert ways == together | {("disaggregated", name, "h20") for name in ("h100-sxm", "h20")}
+    same = [row for row in rows if row["way"] == "disaggregated" and row["chip"] == "h20"]
+    _, alone, _ = run_json(capsys, "plan", *arguments, "--chip", "h20", "--decode-chip", "h20")
+    assert same[0]["objective"] == alone["objective"]["value"]
+    _, exported, _ = run_json(
+        capsys, "plan", *arguments, "--chip", "h100-sxm", "--decode-chip", "h20", "--export", "dynamo-vllm"
+    )
+    assert [group["role"] for group in exported["groups"]] == ["prefill", "decode"]
+    code, out, _ = run(capsys, "plan", *arguments, *chips)
+    assert code == 0 and "of each pair of chips its best split" in out and "3 h20 together" in out
+
+
 def test_nothing_fits(capsys):
     arguments = ["plan", "--workload", "llama3.1-70b", "--chip", "h100-sxm", "--chips", "1", "--mode", "decode"]
     code, document, _ = run_json(capsys, *arguments)
@@ -292,7 +338,16 @@ def test_nothing_fits(capsys):
             "does not run on mi300x",
         ),
         ([*PLAN, "--splits", "--disaggregate"], "leave out --disaggregate"),
-        ([*PLAN, "--splits", "--choices", "site=us-average|singapore"], "one cluster"),
+        ([*PLAN, "--splits", "--choices", "site=us-average|singapore"], "chip and decode_chip alone"),
+        ([*PLAN, "--splits", "--decode-chip", "h200", "--choices", "decode_chip=h20|h200"], "says it already"),
+        ([*PLAN, "--decode-chip", "h2000"], "h200"),
+        ([*PLAN, "--decode-chip", "v100"], "no fp8 units"),
+        ([*SERVE, "--decode-chip", "h200", "--plan", "tp=2"], "--prefill-plan"),
+        (["plan", *MACHINE, "--mode", "decode", "--decode-chip", "h200"], "--decode-chip is a flag of disaggregated"),
+        (
+            ["optimize", "serve_cost", "--split", "disaggregated", "--decode-chip", "h200"],
+            "a flag of estimate and plan",
+        ),
         ([*PLAN, "--splits", "--ttft-p99-limit-s", "1"], "nothing of percentiles"),
         (["plan", *MACHINE, "--mode", "decode", "--splits"], "--splits is a flag"),
         (["optimize", "serve_cost", "--export", "megatron"], "launch settings of training"),

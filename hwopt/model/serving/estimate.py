@@ -1,16 +1,20 @@
 """A service on a machine under a plan: its steady state, and what that takes in power, money and carbon."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 
-from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.cluster import AnyCluster, Cluster
 from hwopt.model import cost, machine, power, reliability
-from hwopt.model.machine import Lifted, LiftedMargins
-from hwopt.model.maximum import Maximum, above_zero
+from hwopt.model.cost import Spending
+from hwopt.model.machine import Lifted, LiftedMargins, Machine, added
+from hwopt.model.maximum import Maximum, above_zero, hard_maximum
 from hwopt.model.pace import asked_core_share
-from hwopt.model.report import ServingMargins, ServingReport, outputs
-from hwopt.model.serving.steady_state import steady_state
+from hwopt.model.report import GroupReport, ServingMargins, ServingReport, outputs
+from hwopt.model.serving.steady_state import SteadyState, steady_state
 from hwopt.model.serving.tails import BUSIEST, tails
 from hwopt.plan import Disaggregated, Plan
 from hwopt.types import Scalar
@@ -19,7 +23,7 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 
 
 def serving_report(
-    service: Service, cluster: Cluster, plan: Plan | Disaggregated, maximum: Maximum, given: Lifted | None
+    service: Service, cluster: AnyCluster, plan: Plan | Disaggregated, maximum: Maximum, given: Lifted | None
 ) -> tuple[ServingReport, LiftedMargins]:
     """A service. **Arguments:** what the model would find as roots, where it is `given`: of these the junction temperature.
 
@@ -28,33 +32,34 @@ def serving_report(
     A request's cost C is divided among its phases by the machine's time that each takes: `p_in = C (1 - a) / n` a new input token,
     `p_out = C a / o` an output token, a the share of answers. Prompts take what they add to the passes that they join, `a = usual
     pass / mean pass`; of two groups of chips each takes its own, idle or not, `a = chips of answers / chips`. They add up:
-    `n p_in + o p_out = C`.
+    `n p_in + o p_out = C`. Two kinds of chips share by what they cost whatever they do, `a = standing cost of answers' / all`.
+
+    Of two kinds of chips each group is a machine of its own, of as many chips as its plan uses: power, money and carbon add up, and
+    replicas are those of the group that loses more to failures.
     """
-    it = machine.machine(cluster, given)
-    point = it.point
-    active = machine.running(cluster, point, settles=given is None)
+    clusters = cluster.groups
+    its = [machine.machine(each, given) for each in _sized(clusters, plan)]
+    points = [it.point for it in its]
+    active = [machine.running(*each, settles=given is None) for each in zip(clusters, points, strict=True)]
     state = steady_state(service, active, plan, maximum)
-    work = state.work._replace(core=state.work.core * asked_core_share(active.chip, point))
+    works = [
+        work._replace(core=work.core * asked_core_share(at.chip, point))
+        for work, at, point in zip(state.work, active, points, strict=True)
+    ]
     between = state.interval_s
     each = 1.0 / between
     tokens = state.decodes * service.output_tokens + (1.0 - state.decodes) * service.new_tokens
 
-    # By the request, not by the second: what is done does not depend on how often.
-    idle_w = it.pue * (cluster.chips * power.idle_it_w(cluster, point) + it.standing_w)
-    request_j = idle_w * between + it.pue * power.active_it_w(cluster, point, work)
-    stops = reliability.interruptions(cluster, state.instance_chips, point.junction_k)
-    stops_per_s = sum(stops[1:], start=stops[0])
-    lost = stops_per_s * reliability.recovery_s(cluster)
+    stops, lost = _stops(its, state)
+    stops_per_s = added(stops)
+    paid = _paid(its, works, between)
+    chips, power_w, spending = added([it.cluster.chips for it in its]), added(paid.powers_w), paid.spending
     per_token = (1.0 + lost) / tokens
-    power_w = request_j * each
-    spending = cost.spending(cluster, it.capital, power_w)
-    request_usd = spending.standing * between + request_j * cost.electricity_usd_per_j(cluster)
-    request_kg = sum(cost.embodied_parts(cluster, it.fed_w, it.hot_spares).values()) * between
-    request_kg = request_kg + request_j * cluster.facility.carbon_kg_per_j
-    paid_usd = request_usd * (1.0 + lost)
+    paid_usd = paid.request_usd * (1.0 + lost)
+    answers_share = state.answers_share if len(its) == 1 else paid.spendings[0].standing / spending.standing
     prices = {
-        "cost_per_input_token_usd": paid_usd * above_zero(1.0 - state.answers_share) / service.new_tokens,
-        "cost_per_output_token_usd": paid_usd * state.answers_share / service.output_tokens,
+        "cost_per_input_token_usd": paid_usd * above_zero(1.0 - answers_share) / service.new_tokens,
+        "cost_per_output_token_usd": paid_usd * answers_share / service.output_tokens,
     }
     latencies = {
         "time_to_first_token_s": state.time_to_first_token_s,
@@ -66,17 +71,18 @@ def serving_report(
     seen = tails(service, plan, state, maximum, proved=given is not None)
     busiest = seen.pop(BUSIEST)
     common = machine.outputs(
-        it,
+        its,
         service,
-        clock_ratio=active.chip.clock_ratio * state.step.arithmetic_s / state.step.breakdown.compute_s,
+        clock_ratio=active[0].chip.clock_ratio * state.step.arithmetic_s / state.step.breakdown.compute_s,
         parameters=total_parameters(service.model),
         active_parameters=active_parameters(service.model),
         tokens_per_s=tokens * each,
-        useful_flops_per_s=state.useful_flops * (1.0 / cluster.chips) * each,
+        useful_flops_per_s=state.useful_flops * (1.0 / chips) * each,
         executed_over_useful=state.executed_flops / state.useful_flops,
         memory=state.memory,
+        memory_capacity_bytes=state.capacity_bytes,
         breakdown=state.step.breakdown,
-        margins=ServingMargins(**machine.margins(it), **state.margins),
+        margins=ServingMargins(**machine.margins(its), **state.margins),
     )
     report = ServingReport(
         **common,
@@ -95,13 +101,99 @@ def serving_report(
         interruptions=stops,
         goodput=1.0 / (1.0 + lost),
         mean_time_between_failures_s=1.0 / stops_per_s,
-        energy_per_token_j=request_j * per_token,
-        carbon_per_token_kg=request_kg * per_token,
-        chip_usd_per_s=sum(spending) / cluster.chips,
-        cost_per_token_usd=request_usd * per_token,
+        energy_per_token_j=added(paid.joules) * per_token,
+        carbon_per_token_kg=paid.request_kg * per_token,
+        chip_usd_per_s=sum(spending) / chips,
+        cost_per_token_usd=paid.request_usd * per_token,
+        groups=_groups(its, state, paid),
     )
-    always = jnp.ones_like(it.heat_margin)
-    return report, LiftedMargins(it.heat_margin, always, always)
+    always = jnp.ones_like(its[0].heat_margin)
+    return report, LiftedMargins(its[0].heat_margin, always, always)
+
+
+def _sized(clusters: tuple[Cluster, ...], plan: Any) -> list[Cluster]:
+    """Clusters by kind of chip, each of as many chips as its plan uses; of one kind as it is."""
+    if len(clusters) == 1:
+        return list(clusters)
+    plans = list(plan.groups.values())
+    return [eqx.tree_at(lambda c: c.chips, c, p.chips) for c, p in zip(clusters, plans, strict=True)]
+
+
+class _Paid(NamedTuple):
+    """What a request takes: of each kind of chip energy at the meter, mean power, cost by the second; money and carbon of all."""
+
+    joules: list[Scalar]
+    powers_w: list[Scalar]
+    spendings: list[Spending]
+    spending: Spending
+    request_usd: Scalar
+    request_kg: Scalar
+
+
+def _paid(its: Sequence[Machine], works: Sequence[power.Activity], between: Scalar) -> _Paid:
+    """By the request, not by the second: what is done does not depend on how often.
+
+    **Arguments:** `works` a request of each kind of chip; the time `between` two requests.
+    """
+    idle_w = [it.pue * (it.cluster.chips * power.idle_it_w(it.cluster, it.point) + it.standing_w) for it in its]
+    active_j = [it.pue * power.active_it_w(it.cluster, it.point, work) for it, work in zip(its, works, strict=True)]
+    joules = [idle * between + active for idle, active in zip(idle_w, active_j, strict=True)]
+    each = 1.0 / between
+    powers_w = [request_j * each for request_j in joules]
+    spendings = [cost.spending(it.cluster, it.capital, w) for it, w in zip(its, powers_w, strict=True)]
+    spending = spendings[0] if len(its) == 1 else Spending(*map(added, zip(*spendings, strict=True)))
+    electricity = [j * cost.electricity_usd_per_j(it.cluster) for j, it in zip(joules, its, strict=True)]
+    grid_kg = [j * it.cluster.facility.carbon_kg_per_j for j, it in zip(joules, its, strict=True)]
+    embodied = [added([*cost.embodied_parts(it.cluster, it.fed_w, it.hot_spares).values()]) for it in its]
+    return _Paid(
+        joules,
+        powers_w,
+        spendings,
+        spending,
+        request_usd=spending.standing * between + added(electricity),
+        request_kg=added(embodied) * between + added(grid_kg),
+    )
+
+
+def _stops(its: Sequence[Machine], state: SteadyState) -> tuple[reliability.Interruptions, Scalar]:
+    """Interruptions of a replica, 1/s, and the time that they take over the time between them, of the group that loses more."""
+    most: tuple[reliability.Interruptions, Scalar] | None = None
+    for it, chips in zip(its, state.instance_chips, strict=True):
+        stops = reliability.interruptions(it.cluster, chips, it.point.junction_k)
+        lost = added(stops) * reliability.recovery_s(it.cluster)
+        if most is None:
+            most = stops, lost
+        else:
+            first, less = most
+            more = lost > less
+            most = jax.tree.map(lambda a, b, more=more: jnp.where(more, b, a), first, stops), hard_maximum(less, lost)
+    assert most is not None
+    return most
+
+
+def _groups(its: Sequence[Machine], state: SteadyState, paid: _Paid) -> dict[str, GroupReport] | None:
+    """What each of two kinds of chips is and costs; None for one."""
+    if len(its) == 1:
+        return None
+    fastest = state.answers_interval_s, state.prompts_interval_s
+    rows = zip(
+        ("decode", "prefill"), its, state.group_memory_bytes, fastest, paid.powers_w, paid.spendings, strict=True
+    )
+    return {
+        name: GroupReport(
+            group_chips=it.cluster.chips,
+            group_servers=it.cluster.chips / it.cluster.rack.server_chips,
+            in_use=fastest_s / state.interval_s,
+            fullest_bytes=memory,
+            capacity_bytes=it.cluster.chip.hbm_capacity_bytes,
+            full_load_w=it.point.power_w,
+            mean_power_w=power_w,
+            peak_power_w=it.design_pue * it.fed_w,
+            capex_usd=cost.capex_usd(it.cluster, it.capital),
+            usd_per_s=added(spending),
+        )
+        for name, it, memory, fastest_s, power_w, spending in rows
+    }
 
 
 def _of_phases(service: Service, values: dict[str, Scalar]) -> dict[str, Any]:

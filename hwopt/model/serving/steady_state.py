@@ -5,6 +5,7 @@ ones (continuous batching, prompts beside decoding sequences). Disaggregated, pr
 move to the other.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -44,14 +45,16 @@ class SteadyState(NamedTuple):
     kv_transfer_s: Array  # not a number for one group of chips
     users: Array
     decodes: Array  # 1: answers are generated
-    work: Activity  # chip-seconds a request
+    work: tuple[Activity, ...]  # of each kind of chip, chip-seconds a request
     useful_flops: Array  # a request, of accepted tokens
     executed_flops: Array
-    answers_share: Array  # of the machine's time, that answers take; prompts take the rest
+    answers_share: Array  # of the machine's time, that answers take; prompts take the rest; of one kind of chip
     prefill_chips: Array
     decode_chips: Array
-    instance_chips: Array  # that stop together
+    instance_chips: tuple[Array, ...]  # of each kind, that stop together
     memory: ServingFootprint  # fullest chip
+    capacity_bytes: Array  # of that chip
+    group_memory_bytes: tuple[Array, ...]  # of the fullest chip of each group
     margins: dict[str, Array]  # of the plan
 
 
@@ -172,18 +175,28 @@ def _share(
     )
 
 
-def _transfer(service: Service, cluster: Cluster, plan: Disaggregated) -> tuple[Scalar, Scalar]:
+def _transfer(service: Service, clusters: Sequence[Cluster], plan: Disaggregated) -> tuple[Scalar, Scalar]:
     """Moving a prompt's keys and values: its time, and the least time between two requests that all links together allow.
 
-    Every chip of a replica sends and receives its part, at the bandwidth of the outermost tier that the machine uses.
+    Every chip of a replica sends and receives its part, at the bandwidth of the outermost tier that the machine uses. Of two kinds
+    of chips each side takes its part through its own NIC, the slower sets the pace.
     """
-    network, chips = cluster.network, plan.chips
-    one = jnp.ones_like(chips)
-    sent, received = cache.request_bytes(service), cache.received_bytes(service, plan.decode, cluster.stack)
-    part = hard_maximum(sent / _replica_chips(plan.prefill), received)
-    moved_s = collectives.neighbour_send_s(network, part, chips, one)
-    share = hard_maximum(sent / plan.prefill.chips, received * _replica_chips(plan.decode) / plan.decode.chips)
-    return moved_s, share * collectives.far_s_per_byte(network, chips, one)
+    one = jnp.ones_like(plan.chips)
+    sent, received = cache.request_bytes(service), cache.received_bytes(service, plan.decode, clusters[0].stack)
+    parts = received, sent / _replica_chips(plan.prefill)
+    shares = received * _replica_chips(plan.decode) / plan.decode.chips, sent / plan.prefill.chips
+    if len(clusters) == 1:
+        parts, shares = (hard_maximum(parts[1], parts[0]),), (hard_maximum(shares[1], shares[0]),)
+    reaches = [_reach(each, plan.chips) if len(clusters) > 1 else plan.chips for each in clusters]
+    sides = [(each.network, *of) for each, *of in zip(clusters, parts, shares, reaches, strict=True)]
+    moved = [collectives.neighbour_send_s(network, part, reach, one) for network, part, _, reach in sides]
+    links = [share * collectives.far_s_per_byte(network, reach, one) for network, _, share, reach in sides]
+    return reduce(hard_maximum, moved), reduce(hard_maximum, links)
+
+
+def _reach(cluster: Cluster, chips: Scalar) -> Scalar:
+    """Chips of a group whose members lie in several domains, however few they are: two kinds of chips share none."""
+    return hard_maximum(chips, 2.0 * cluster.network.size[0])
 
 
 class _Group(NamedTuple):
@@ -194,29 +207,61 @@ class _Group(NamedTuple):
     cached_tokens: Array
 
 
-def _memory(service: Service, cluster: Cluster, groups: list[_Group]) -> tuple[ServingFootprint, dict[str, Array]]:
-    """Memory of the fullest chip, and the margins of the plan, the least of all groups."""
-    each = jax.vmap(lambda group: footprint(service, cluster, *group))(_stacked(*groups))
+class _Memory(NamedTuple):
+    """Memory of the fullest chip, and of the fullest of each group."""
+
+    fullest: ServingFootprint
+    capacity_bytes: Array  # of that chip
+    group_bytes: tuple[Array, ...]
+
+
+def _memory(service: Service, clusters: Sequence[Cluster], groups: list[_Group]) -> tuple[_Memory, dict[str, Array]]:
+    """What memory holds, and the margins of the plan, the least of all groups."""
+    if len(clusters) == 1:
+        each = jax.vmap(lambda group: footprint(service, clusters[0], *group))(_stacked(*groups))
+        capacities = [clusters[0].chip.hbm_capacity_bytes for _ in groups]
+    else:
+        of = lambda cluster, group: footprint(service, cluster, *group)
+        each = jax.vmap(of)(_stacked(*clusters), _stacked(*groups))
+        capacities = [cluster.chip.hbm_capacity_bytes for cluster in clusters]
     memories = [_pick(each, i) for i in range(len(groups))]
     used = [
         {name: taken / most for name, (most, taken) in splits(service.model, group.plan).items()}
-        | {"memory": memory.total_bytes / cluster.chip.hbm_capacity_bytes}
-        for group, memory in zip(groups, memories, strict=True)
+        | {"memory": memory.total_bytes / capacity}
+        for group, memory, capacity in zip(groups, memories, capacities, strict=True)
     ]
     margins = {name: -jnp.log(reduce(hard_maximum, [share[name] for share in used])) for name in used[0]}
-    fullest = memories[0]
-    for other in memories[1:]:
-        fuller = other.total_bytes > fullest.total_bytes
+    fullest, capacity = memories[0], capacities[0]
+    for other, room in zip(memories[1:], capacities[1:], strict=True):
+        if len(clusters) == 1:
+            fuller = other.total_bytes > fullest.total_bytes
+        else:
+            fuller = other.total_bytes * capacity > fullest.total_bytes * room
+            capacity = jnp.where(fuller, room, capacity)
         fullest = jax.tree.map(lambda a, b, fuller=fuller: jnp.where(fuller, b, a), fullest, other)
-    return fullest, margins
+    return _Memory(fullest, capacity, tuple(each.total_bytes for each in memories)), margins
 
 
-def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum) -> SteadyState:
+def _times(
+    service: Service, clusters: Sequence[Cluster], plans: tuple[Plan, ...], batches: tuple[Batch, ...], maximum: Maximum
+) -> PassTime:
+    """Times of the three passes of `_passes`, the second on the chips for prompts."""
+    if len(clusters) == 1:
+        alike = jax.vmap(lambda p, b: pass_time(service, clusters[0], p, b, maximum))
+        return alike(_stacked(*plans), _stacked(*batches))
+    own, other = clusters
+    passing = jax.vmap(lambda c, p, b: pass_time(service, c, p, b, maximum))
+    return passing(_stacked(own, other, own), _stacked(*plans), _stacked(*batches))
+
+
+def steady_state(service: Service, clusters: Sequence[Cluster], plan: Any, maximum: Maximum) -> SteadyState:
     """Rate, latencies and needs of a machine that runs at its plan's batch.
 
     Time to first token: colocated half a pass of waiting and the pass that holds the prompt; disaggregated the queue, the
     pass, and moving keys and values. A queue of arrivals at random for one replica at load rho waits `rho / (2 (1 - rho))`
     passes (M/D/1; less where replicas share a queue, or where there are more chips for prompts than are needed).
+
+    **Arguments:** `clusters`: one, or that of the chips for answers and that of those for prompts.
 
     **Source:** continuous batching: Yu et al., Orca, OSDI 2022; disaggregation: Zhong et al., DistServe, OSDI 2024;
     Patel et al., Splitwise, ISCA 2024; queue: Pollaczek and Khinchine.
@@ -224,9 +269,9 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
     two, shape = plan.disaggregated, service.model
     plans, batches = _passes(service, plan)
     (own, other, _), (batch, first_batch, _) = plans, batches
-    passes_s = jax.vmap(lambda p, b: pass_time(service, cluster, p, b, maximum))
+    here, there = clusters[0], clusters[-1]
     drafting = _drafting(service, two)
-    times = jax.tree.map(lambda part: part * drafting, passes_s(_stacked(*plans), _stacked(*batches)))
+    times = jax.tree.map(lambda part: part * drafting, _times(service, clusters, plans, batches, maximum))
     step, first, empty = (_pick(times, i) for i in range(3))
     mean, answers_share = batch, own.chips / plan.chips
     if not two:
@@ -240,7 +285,8 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
 
     passes = (answer_passes + (1.0 - decodes)) * (1.0 / own.micro_batch)
     accepted = pass_flops(shape, mean._replace(queries=service.tokens_per_pass))
-    share = _share(service, cluster, own, step, passes, accepted, pass_flops(shape, mean))
+    share = _share(service, here, own, step, passes, accepted, pass_flops(shape, mean))
+    works: tuple[Activity, ...] = (share.work,)
     least_s = answers_s = share.interval_s
     prompts_s = (1.0 - decodes) * least_s
     resident = cache.layer_mean(shape, service.mean_context) * batch.sequences * own.pp
@@ -248,11 +294,13 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
     if two:
         load = service.load
         prompt_flops = pass_flops(shape, first_batch)
-        prefill = _share(service, cluster, other, first, 1.0 / other.micro_batch, prompt_flops, prompt_flops)
-        kv_transfer_s, links_s = _transfer(service, cluster, plan)
+        prefill = _share(service, there, other, first, 1.0 / other.micro_batch, prompt_flops, prompt_flops)
+        kv_transfer_s, links_s = _transfer(service, clusters, plan)
         prompts_s = prefill.interval_s
         least_s = maximum(maximum(least_s, prompts_s / load), links_s)
+        apart = (share.work, prefill.work)
         share = jax.tree.map(jnp.add, share, prefill)
+        works = (share.work,) if len(clusters) == 1 else apart
         waiting_s = load / (2.0 * (1.0 - load)) * first.period_s / other.pp
         first_token_s = waiting_s + first.latency_s + kv_transfer_s
         prefill_chips, decode_chips = other.chips, own.chips
@@ -268,13 +316,13 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
     busy_s = least_s * (1.0 / service.most_load)  # between two requests, with the headroom that is asked for
     interval = jnp.where(asked, 1.0 / jnp.where(asked, service.requests_per_s, 1.0), busy_s)
     demand = jnp.where(asked, jnp.log(interval / busy_s), jnp.inf)
-    memory, margins = _memory(service, cluster, groups)
+    memory, margins = _memory(service, clusters, groups)
     spans = [hard_maximum(_replica_chips(g.plan), g.plan.ep * g.plan.expert_tp * g.plan.pp) for g in groups]
     return SteadyState(
         step=step,
         first=first,
         empty=empty,
-        floor_s=floor_s(service, cluster, own, batch),
+        floor_s=floor_s(service, here, own, batch),
         least_interval_s=least_s,
         interval_s=interval,
         answers_interval_s=answers_s,
@@ -285,13 +333,15 @@ def steady_state(service: Service, cluster: Cluster, plan: Any, maximum: Maximum
         kv_transfer_s=kv_transfer_s,
         decodes=decodes,
         users=answer_passes * step.period_s * (1.0 / interval),
-        work=share.work,
+        work=works,
         useful_flops=share.useful_flops,
         executed_flops=share.executed_flops,
         answers_share=answers_share,
         prefill_chips=prefill_chips,
         decode_chips=decode_chips,
-        instance_chips=reduce(hard_maximum, spans),
-        memory=memory,
-        margins=margins | {"demand": demand, "chips": -jnp.abs(jnp.log(cluster.chips / plan.chips))},
+        instance_chips=(reduce(hard_maximum, spans),) if len(clusters) == 1 else tuple(spans),
+        memory=memory.fullest,
+        capacity_bytes=memory.capacity_bytes,
+        group_memory_bytes=memory.group_bytes,
+        margins=margins | {"demand": demand, "chips": -jnp.abs(jnp.log(here.chips / plan.chips))},
     )

@@ -64,9 +64,13 @@ class LaunchSettings(NamedTuple):
 
 
 def launch_settings(
-    framework: str, service: Service, plan: Plan | Disaggregated, report: ServingReport, family: str = ""
+    framework: str,
+    service: Service,
+    plan: Plan | Disaggregated,
+    report: ServingReport,
+    families: Sequence[str] = (),
 ) -> LaunchSettings:
-    """A service under a concrete plan on chips of a `family` as settings of a framework of `ENGINES`.
+    """A service under a concrete plan on chips of some `families` as settings of a framework of `ENGINES`.
 
     **Raises:** `UserError` for what the framework cannot be told of the plan.
     """
@@ -78,11 +82,13 @@ def launch_settings(
         engine.title,
         engine.version,
         [_launch(engine, group, each) for group, each in zip(groups, written, strict=True)],
-        list(dict.fromkeys([*_plugin(engine, family), *_notes(framework, service, groups, written, report)])),
+        list(dict.fromkeys([*_plugins(engine, families), *_notes(framework, service, groups, written, report)])),
     )
 
 
-def launchable(framework: str, service: Service, ranked: Sequence[Candidate], family: str = "") -> LaunchSettings:
+def launchable(
+    framework: str, service: Service, ranked: Sequence[Candidate], families: Sequence[str] = ()
+) -> LaunchSettings:
     """The settings of the best of some plans, best first, that the framework can be told; a note where that is not the first.
 
     **Raises:** `UserError` where it can be told of none.
@@ -90,7 +96,7 @@ def launchable(framework: str, service: Service, ranked: Sequence[Candidate], fa
     refusals = []
     for place, (plan, report, objective) in enumerate(ranked):
         try:
-            settings = launch_settings(framework, service, plan, report, family)
+            settings = launch_settings(framework, service, plan, report, families)
         except UserError as refusal:
             refusals.append(str(refusal))
             continue
@@ -108,11 +114,10 @@ def launchable(framework: str, service: Service, ranked: Sequence[Candidate], fa
     raise UserError(f"--export {framework}: {ENGINES[framework].title} cannot be told {words}: {refusals[0]}")
 
 
-def _plugin(engine: Engine, family: str) -> list[str]:
+def _plugins(engine: Engine, families: Sequence[str]) -> list[str]:
     """That chips of a family need a plugin of the engine."""
-    if family not in engine.plugins:
-        return []
-    return [f"runs on these chips by the plugin {engine.plugins[family]}, which may know fewer of the arguments"]
+    plugins = [engine.plugins[family] for family in families if family in engine.plugins]
+    return [f"runs on these chips by the plugin {name}, which may know fewer of the arguments" for name in plugins]
 
 
 def _launch(engine: Engine, group: Group, written: Written) -> LaunchGroup:
@@ -151,8 +156,10 @@ def _notes(
         notes.append(f"a group for {groups[0].role} alone: {other} needs one of its own")
     if not two and groups[0].instances > 1 and not framework.startswith("dynamo"):
         notes.append(f"{groups[0].instances:,} copies stand behind a load balancer")
-    per_server = round(sum(group.instances * group.chips for group in groups) / float(report.servers))
+    chips = sum(group.instances * group.chips for group in groups)
     for group in groups:
+        own = None if report.groups is None else report.groups[group.role]
+        per_server = round(chips / float(report.servers) if own is None else float(own.group_chips / own.group_servers))
         if group.chips > per_server:
             notes.append(
                 f"an instance for {group.role} spans {-(-group.chips // per_server)} servers of {per_server} chips: ranks and "

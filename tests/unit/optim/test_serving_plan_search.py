@@ -222,6 +222,37 @@ def test_two_groups_against_every_pair():
     assert math.isclose(max(search.missed.values()), float(worst) - 1.0, rel_tol=1e-9)
 
 
+def test_two_kinds_of_chips_against_every_pair():
+    workload = service("llama3.1-8b", input_tokens=30_000)
+    pair = catalog.cluster_pair("h100-sxm", "h20", 3, stack="tensorrt-llm-2025")
+    made = [
+        Disaggregated(*each)
+        for first in (1, 2)
+        for each in itertools.product(*(list(plans(workload, n, ladder(64))) for n in (first, 3 - first)))
+    ]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
+    every = in_numpy(hwopt.estimate)(one_row(workload), one_row(pair), stacked)
+    for objective in ("cost_per_token_usd", FIRST, OUTPUT):
+        found = getattr(every, objective)[every.feasible > 0]
+        search = hwopt.best_plan(workload, pair, objective, 0)
+        assert len(found) > 100 and search.fitting and search.gap == 0.0
+        batches = [float(each.micro_batch) for each in search.best.plan.groups.values()]
+        assert max(batches) <= 64 and math.isclose(search.best.objective, float(found.min()), rel_tol=1e-9), objective
+    better, ways = hwopt.every_split(workload, pair)
+    alone = [hwopt.best_plan(workload, each, alternatives=0).best.objective for each in pair.groups]
+    assert {each.way: each.best.objective for each in ways if each.way != "apart"} == dict(
+        zip(("decode", "prefill"), alone, strict=True)
+    )
+    assert better.best.objective == ways[0].best.objective
+    for asked, named in ((catalog.training_run("llama3.1-8b"), "serve"), (service("llama3.1-8b", "decode"), "alone")):
+        with pytest.raises(UserError, match=named):
+            hwopt.best_plan(asked, pair)
+    with pytest.raises(UserError, match="ClusterPair"):
+        hwopt.estimate(workload, pair, catalog.serving_plan(workload, 3, tp=1))
+    with pytest.raises(UserError, match="one site"):
+        catalog.cluster_pair("h100-sxm", "h20", 4, sites=2)
+
+
 def test_every_split_has_its_best_plan():
     workload, machine = service("llama3.1-8b", input_tokens=30_000), cluster(3)
     every = {}

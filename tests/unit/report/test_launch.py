@@ -243,7 +243,7 @@ def test_what_is_not_said_stands_in_notes():
     assert "16,384 tokens a pass" in notes("vllm", "prompts of many") and "a pass:" not in notes("vllm", "dense")
     assert "4 copies" in notes("vllm", "dense") and "checkpoint" in notes("tensorrt-llm", "dense")
     assert "dynamo.frontend" in notes("dynamo-vllm", "dense")
-    [plugin, *_] = launch_settings("vllm", *CASES["dense"], report(), "tpu").notes
+    [plugin, *_] = launch_settings("vllm", *CASES["dense"], report(), ["hopper", "tpu"]).notes
     assert "tpu-inference" in plugin and "plugin" not in notes("vllm", "dense")
     narrow = catalog.service("llama3.1-70b", precision="bf16", weights="fp4")
     plan = catalog.serving_plan(narrow, 8, tp=8)

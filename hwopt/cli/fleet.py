@@ -1,0 +1,149 @@
+"""`hwopt fleet`: one training run on chips of several kinds; 1 where it does not fit."""
+
+import argparse
+import copy
+from dataclasses import replace
+from typing import Any
+
+from hwopt.cli.cluster_flags import CLUSTER, MACHINE, RUN, TRAINING
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import INTEGER, PATH, TEXT, Kind, integer
+from hwopt.cli.output import show
+from hwopt.errors import UserError, suggest
+
+_OTHERS = ("--mode", "--chips", "--chip", "--sites", "--lines", "--batch-ramp")
+
+
+def _groups(flag: str, text: str) -> dict[str, int]:
+    """`chip:chips` between commas."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, colon, count = (each.strip() for each in part.rpartition(":"))
+        if not (colon and name and count):
+            raise UserError(f"{flag} {text}: write chips and how many, h100-sxm:1024,a100-80:2048")
+        if name in found:
+            raise UserError(f"{flag} {text}: '{name}' stands twice")
+        found[name] = INTEGER.read(flag, count)
+    return found
+
+
+FLAGS = (
+    Flag("file", "a .toml of the run and its [[groups]]: chip, chips, plan, and what else differs (optional)", PATH),
+    Flag("--groups", "chips of each kind: h100-sxm:1024,a100-80:2048", Kind("CHIP:CHIPS", _groups)),
+    Flag("--lines", "WAN links, where each group is a site of its own: continental, ... (default: all in one place)", TEXT),
+    Flag("--local-steps", "steps between exchanges of sites", INTEGER, 1),
+    *(replace(each, modes=None, needed=False) for each in CLUSTER
+      if each.modes in (None, TRAINING) and each.name not in _OTHERS),
+)  # fmt: skip
+
+_OF_GROUP = {each.attribute: each for each in MACHINE if each.modes is None}
+_OF_RUN = {each.attribute: each for each in FLAGS if each.name.startswith("--") and each.name != "--groups"}
+_KEYS = ("chip", "chips", "plan", *_OF_GROUP)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    groups = _stated(options)
+    if options.workload is None:
+        raise UserError("--workload is needed: hwopt fleet --workload llama3-70b --groups h100-sxm:512,a100-80:512")
+    from hwopt.report.fleet import fleet_document, fleet_screen
+    from hwopt.study.fleet import fleet
+
+    works = [_work(options, each) for each in groups]
+    first = works[0].workload
+    stated = [_group(work, each) for work, each in zip(works, groups, strict=True)]
+    study = fleet(first, stated, options.lines, options.local_steps)
+    around = _interval(works, study)
+    counted = [f"{each['chips']:,} {each['chip']}" for each in groups]
+    batch = f"{float(first.global_batch_sequences):,.0f} sequences a step"
+    where = f"site {options.site}" if options.lines is None else f"sites joined by {options.lines} lines"
+    title = f"{options.workload} on {' and '.join(counted)}, {options.precision}, {batch}, {where}"
+    asked = {
+        "workload": options.workload,
+        "precision": options.precision,
+        "chips": {e["chip"]: e["chips"] for e in groups},
+    }
+    show(
+        options,
+        lambda: asked | fleet_document(study, around, options.constants),
+        lambda: fleet_screen(study, title, around, options.constants),
+    )
+    return 0 if study.whole.feasible else 1
+
+
+def _stated(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Groups as they are stated, and what a file says of the run put where flags do not say it."""
+    if options.file is None:
+        if options.groups is None:
+            raise UserError("--groups is needed, or a .toml of them: hwopt fleet --groups h100-sxm:512,a100-80:512 ...")
+        return [{"chip": chip, "chips": chips} for chip, chips in options.groups.items()]
+    if options.groups is not None:
+        raise UserError(f"--groups: {options.file} states groups already; name one of them")
+    from pathlib import Path
+
+    from hwopt.catalog.load import read_toml
+
+    text = read_toml(Path(options.file))
+    tables = text.pop("groups", None)
+    if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
+        raise UserError(f'{options.file}: no [[groups]]: state chips of each kind, chip = "h100-sxm" and chips = 1024')
+    for key, value in text.items():
+        if key not in _OF_RUN:
+            raise UserError(f"{options.file}: unknown key '{key}': {suggest(key, (*_OF_RUN, 'groups'))}")
+        read = _OF_RUN[key].kind.read(f"{options.file}: {key}", str(value))
+        if key not in options.given:
+            setattr(options, key, read)
+    return [_table(f"{options.file}: group {place + 1}", table) for place, table in enumerate(tables)]
+
+
+def _table(where: str, table: dict[str, Any]) -> dict[str, Any]:
+    """A group of a file, its values read as the flags of their names."""
+    for key in table:
+        if key not in _KEYS:
+            raise UserError(f"{where}: unknown key '{key}': {suggest(key, _KEYS)}")
+    for key in ("chip", "chips"):
+        if key not in table:
+            raise UserError(f"{where}: '{key}' is needed")
+    read = {key: _OF_GROUP[key].kind.read(f"{where}: {key}", str(table[key])) for key in table if key in _OF_GROUP}
+    count = integer().read(f"{where}: chips", str(table["chips"]))
+    return read | {"chip": str(table["chip"]), "chips": count, "plan": table.get("plan")}
+
+
+def _work(options: argparse.Namespace, group: dict[str, Any]) -> Any:
+    """The `Work` of a group: the run's flags, with what differs of its own."""
+    from hwopt.cli.work import work_of
+
+    asked = copy.copy(options)
+    vars(asked).update(
+        {each.attribute: each.default for each in (*MACHINE, *RUN) if not hasattr(asked, each.attribute)}
+    )
+    vars(asked).update(group | {"mode": TRAINING.names[0], "batch_ramp": "none", "sites": 1, "lines": None})
+    return work_of(asked, ())
+
+
+def _group(work: Any, stated: dict[str, Any]) -> Any:
+    from hwopt import catalog
+    from hwopt.model.fleet import share_of
+    from hwopt.study.fleet import Group
+
+    plan = stated.get("plan")
+    if plan is None:
+        return Group(stated["chip"], work.cluster(stated["chips"]))
+    words: dict[str, Any] = catalog.parse_plan(str(plan))
+    chips, micro_batch = stated["chips"], float(words.get("micro_batch", 1.0))
+    divided = share_of(
+        work.workload, catalog.leaf(chips * micro_batch)
+    )  # its share is not known yet: one that any plan divides
+    held = catalog.plan(divided, chips, **words)
+    return Group(stated["chip"], work.cluster(stated["chips"]), held)
+
+
+def _interval(works: list[Any], study: Any) -> Any:
+    """The wider of the groups' intervals: each was measured alone, and all wait for the slowest."""
+    from hwopt.evidence.intervals import Circumstances
+
+    found = [
+        work.measured(Circumstances(float(each.mfu), float(group.cluster.chips)))
+        for work, each, group in zip(works, study.whole.report.groups, study.whole.groups, strict=True)
+    ]
+    return max(found, key=lambda each: each.time) if all(found) else None

@@ -1,0 +1,91 @@
+"""`hwopt plan --splits`: prefill and decode together and apart, ranked; on one kind of chip, or on several candidates for each."""
+
+import argparse
+import copy
+from typing import Any
+
+from hwopt.cli.exports import show_export
+from hwopt.cli.output import show
+from hwopt.cli.plan import limits, top, work_asked
+from hwopt.design.choices import named_values
+from hwopt.errors import UserError, suggest
+
+_GROUPS = ("chip", "decode_chip")
+"""Flags of which `--choices` may list several: chips for prompts, and for answers."""
+
+MOST_PAIRS = 64
+"""Pairs of chips that are ranked: seconds each."""
+
+
+def show_splits(options: argparse.Namespace) -> int:
+    """Print every way to share the chips, ranked; the exit code."""
+    from hwopt.optim.plan_search import ranked_ways
+    from hwopt.report.plans import plan_screen
+    from hwopt.report.splits import splits_document, splits_lines
+
+    works, ways = _asked(options)
+    first = next(iter(works.values()))
+    search, splits = ranked_ways(first.workload, ways, options.objective, top(options), limits(options))
+    work = works[splits[0].way] if search.feasible else first
+    if search.feasible and options.export is not None:
+        ranked = [search.best, *search.alternatives]
+        show_export(options, work.title, work.workload, ranked, work.chips, lambda: work.document)
+        return 0
+    around = {"around": work.interval(search.best.report, search.best.plan), "constants": options.constants}
+    together = next(each for each in splits if not each.best.plan.disaggregated)
+    doubt = works[together.way].interval(together.best.report, together.best.plan)
+    chips = {name: each.chips for name, each in works.items()} if len(ways) > 2 else {}
+    show(
+        options,
+        lambda: work.document | splits_document(search, splits, chips, **around),
+        lambda: "\n".join([plan_screen(search, work.title, **around), *splits_lines(search, splits, doubt, chips)]),
+    )
+    return 0 if search.feasible else 1
+
+
+def _asked(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Works and ways by name: together on each chip that is named, then apart on each pair of them."""
+    from hwopt.optim.plan_search import Way
+
+    if options.disaggregate:
+        raise UserError("--splits tries two groups of chips too: leave out --disaggregate")
+    prompts, answers = _candidates(options)
+    works: dict[str, Any] = {}
+    ways: dict[str, Way] = {}
+    named: list[str] = [*prompts, *(answers or [])]
+    for chip in dict.fromkeys(named):
+        work = works[f"{chip} together"] = _on(options, chip, None)
+        ways[f"{chip} together"] = Way(work.cluster(options.chips), apart=False)
+    pairs = [(chip, other) for chip in prompts for other in answers or [chip]]
+    if len(pairs) > MOST_PAIRS:
+        raise UserError(f"--splits: {len(pairs):,} pairs of chips are more than {MOST_PAIRS}: name fewer")
+    for chip, other in pairs:
+        work = works[f"{chip} apart {other}"] = _on(options, chip, other)
+        ways[f"{chip} apart {other}"] = Way(work.cluster(options.chips), apart=True)
+    return works, ways
+
+
+def _candidates(options: argparse.Namespace) -> tuple[list[str], list[str] | None]:
+    """Chips for prompts, and for answers; none of these where each chip has both groups."""
+    for name in options.choices or {}:
+        if name not in _GROUPS:
+            raise UserError(
+                f"--splits with --choices {name}: lists chip and decode_chip alone: {suggest(name, _GROUPS)}"
+            )
+    found: list[list[str] | None] = []
+    for name in _GROUPS:
+        stated = getattr(options, name)
+        listed = named_values("chip", options.choices[name]) if name in (options.choices or {}) else None
+        if stated is not None and listed is not None:
+            raise UserError(f"--choices {name}: --{name.replace('_', '-')} says it already; name it once")
+        found.append(listed if listed is not None else None if stated is None else [stated])
+    prompts, answers = found
+    if prompts is None:
+        raise UserError("--chip is needed, or --choices chip=...")
+    return prompts, answers
+
+
+def _on(options: argparse.Namespace, chip: str, decode_chip: str | None) -> Any:
+    asked = copy.copy(options)
+    asked.chip, asked.decode_chip = chip, decode_chip
+    return work_asked(asked)

@@ -1,0 +1,181 @@
+"""A fleet of several kinds of chips as a screen and as JSON: shares of the batch, the run, and what each group adds."""
+
+import math
+from typing import Any
+
+from hwopt.evidence.intervals import Interval
+from hwopt.model.fleet import FleetReport
+from hwopt.model.report import outputs, over_words
+from hwopt.report.layout import fact, heading, wrapped
+from hwopt.report.machine import interval_words
+from hwopt.report.parts import number
+from hwopt.report.plan_words import plan_document, plan_line
+from hwopt.study.fleet import Answer, FleetStudy, Worth, group_rows, scope
+from hwopt.units import pretty
+
+_J_PER_KWH, _S_PER_DAY = 3.6e6, 86400.0
+
+_OF_GROUP = (
+    "step_time_s", "mfu", "memory_per_chip_bytes", "memory_capacity_bytes", "power_w", "peak_power_w", "capex_usd", "clock_ratio",
+)  # fmt: skip
+"""What a group says of itself, alone with its share."""
+
+
+def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -> dict[str, Any]:
+    """A fleet as JSON. **Arguments:** the interval `around` its step, and the `constants` in use."""
+    whole, report = study.whole, study.whole.report
+    low, high = (None, None) if around is None else around.times(float(report.step_time_s))
+    return {
+        "feasible": whole.feasible,
+        "violations": report.violations(),
+        **_metrics(report),
+        "low": {"step_time_s": low},
+        "high": {"step_time_s": high},
+        "constants": constants,
+        "groups": [_group(whole, place) for place in range(len(whole.groups))],
+        "worth": [_worth(each) for each in study.worths],
+        "scope": scope(study),
+    }
+
+
+def _metrics(report: FleetReport) -> dict[str, float | None]:
+    fits = bool(report.feasible)
+    return {
+        name: number(getattr(report, name)) if fits or each.standing else None
+        for name, each in outputs(FleetReport).items()
+    }
+
+
+def _group(whole: Answer, place: int) -> dict[str, Any]:
+    group, plan, sequences, own, waits = group_rows(whole)[place]
+    return {
+        "chip": group.name,
+        "chips": number(group.cluster.chips),
+        "sequences": sequences,
+        "share": sequences / sum(map(float, whole.plan.sequences)),
+        "waits": waits,
+        **{name: number(getattr(own, name)) for name in _OF_GROUP},
+        "standing_usd_per_s": number(whole.report.standing_usd_per_s[place]),
+        "plan": plan_document(own, plan),
+    }
+
+
+def _worth(each: Worth) -> dict[str, Any]:
+    without = each.without
+    return {
+        "chip": each.name,
+        "faster": number(each.faster),
+        "saved_s": number(each.saved_s),
+        "more_j": number(each.more_j),
+        "most_usd_per_j": number(each.most_usd_per_j),
+        "owned_usd_per_s": number(each.owned_usd_per_s),
+        "rented_usd_per_s": number(each.rented_usd_per_s),
+        "without": None if without is None else _metrics(without.report),
+    }
+
+
+def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constants: str) -> str:
+    """One screen: the run, the groups, what each adds."""
+    whole, report = study.whole, study.whole.report
+    lines = [title]
+    if not whole.feasible:
+        lines += ["", "This fleet does not fit:", *(f"  - {words}" for words in _violations(whole))]
+        return "\n".join([*lines, *_groups(whole)])
+    step, ideal, moved = (
+        pretty(float(seconds), "s") for seconds in (report.step_time_s, report.ideal_step_time_s, report.exchange_s)
+    )
+    shared = f", of which {moved} to reduce over the groups; {ideal} if shares were not whole sequences"
+    chips, tons = float(report.chips), float(report.run_carbon_kg) / 1e3
+    mean, peak = pretty(float(report.power_w), "W"), pretty(float(report.peak_power_w), "W")
+    million = f"{1e6 * float(report.cost_per_token_usd):.4g} $ a million tokens"
+    lines += [
+        fact("step time", f"{step}{shared if len(whole.groups) > 1 else ''}"),
+        fact(
+            "throughput",
+            f"{pretty(float(report.tokens_per_s), 'token/s')}, {float(report.tokens_per_s) / chips:,.0f} token/s a chip, "
+            f"MFU {100 * float(report.mfu):.1f} % of all peaks",
+        ),
+        fact("power", f"{mean} on average at the meter, {peak} at full load on the design day"),
+        fact(
+            "failures",
+            f"one in {pretty(float(report.mean_time_between_failures_s), 's')}, any of which stops all; "
+            f"{100 * float(report.goodput):.1f} % of the time useful",
+        ),
+        fact("money", f"{pretty(float(report.capex_usd), 'USD')} to build; {million}"),
+        fact(
+            "whole run",
+            f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}, {tons:,.0f} t CO2e, "
+            f"loss {float(report.loss):.4f}",
+        ),
+        fact("constants", interval_words(report, around, constants)),
+        *_groups(whole),
+    ]
+    if study.worths:
+        lines += heading("What each group adds, and when it is worth more turned off")
+        for place, each in enumerate(study.worths):
+            lines += _worth_lines(whole, place, each)
+    lines += ["", wrapped(scope(study))]
+    return "\n".join(lines)
+
+
+def _violations(whole: Answer) -> list[str]:
+    """Violated constraints with their amounts, those of a group by its name."""
+    words = []
+    for name, over in whole.report.violations().items():
+        place, _, plain = name.rpartition(".")
+        group = f"{whole.groups[int(place) - 1].name} " if place else ""
+        words.append(f"{group}{over_words(plain, over)}")
+    return words
+
+
+def _groups(whole: Answer) -> list[str]:
+    """A line a group, and its plan."""
+    lines = [*heading("Shares of the batch")]
+    lines.append(f"  {'chips':<24}{'sequences':>16}{'own step':>11}{'waits':>9}{'MFU':>9}{'memory':>9}")
+    total = sum(map(float, whole.plan.sequences))
+    for group, plan, sequences, own, waits in group_rows(whole):
+        filled = float(own.memory_per_chip_bytes / own.memory_capacity_bytes)
+        share = f"{sequences:,.0f} ({100 * sequences / total:.1f} %)"
+        name = f"{float(group.cluster.chips):,.0f} {group.name}"
+        row = f"  {name:<24}{share:>16}{pretty(float(own.step_time_s), 's'):>11}{100 * waits:>7.1f} %"
+        lines += [f"{row}{100 * float(own.mfu):>7.1f} %{100 * filled:>7.0f} %", f"{'':4}{plan_line(own, plan)}"]
+    return lines
+
+
+def _worth_lines(whole: Answer, place: int, each: Worth) -> list[str]:
+    """What a group adds, in sentences."""
+    group = whole.groups[place]
+    if each.without is None:
+        return [
+            wrapped(
+                f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch.", later="    "
+            )
+        ]
+    chips = float(group.cluster.chips) / float(whole.report.chips)
+    peak = float(whole.report.groups[place].peak_power_w / whole.report.peak_power_w)
+    if each.saved_s <= 0.0:
+        slower = f"{100 * -each.faster:.3g} % slower" if each.faster < 0.0 else "no faster"
+        return [wrapped(f"{group.name}: turn it off: with it the run is {slower} than without.", later="    ")]
+    days, kwh = each.saved_s / _S_PER_DAY, each.more_j / _J_PER_KWH
+    energy = f"takes {kwh:,.4g} kWh more" if kwh > 0.0 else f"takes {-kwh:,.4g} kWh less"
+    now = _J_PER_KWH * float(whole.report.electricity_usd_per_j[place])
+    if math.isinf(each.most_usd_per_j):
+        owned = "at any price of electricity"
+    else:
+        owned = f"up to {_J_PER_KWH * each.most_usd_per_j:.3g} $/kWh of electricity (now {now:.3g})"
+    if each.owned_usd_per_s > 0.0:
+        owned += f", or where a day of the run is worth more than {pretty(_S_PER_DAY * each.owned_usd_per_s, 'USD')}"
+    if each.rented_usd_per_s > 0.0:
+        dearer = pretty(_S_PER_DAY * each.rented_usd_per_s, "USD")
+        rented = f"only where a day of the run is worth more than {dearer}"
+    else:
+        rented = "it makes the run cheaper, too"
+    return [
+        wrapped(
+            f"{group.name}: {100 * each.faster:.3g} % faster with it, by {100 * chips:.3g} % of the chips and {100 * peak:.3g} % "
+            f"of the power; the run ends {days:,.3g} days sooner and {energy}.",
+            later="    ",
+        ),
+        wrapped(f"owned, its capital spent anyway: worth running {owned}", "    ", "      "),
+        wrapped(f"rented, or of as much use elsewhere: {rented}", "    ", "      "),
+    ]

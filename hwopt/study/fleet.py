@@ -1,0 +1,337 @@
+"""Chips of several generations that train together: the fastest shares of the batch and plans, and what each group adds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from hwopt import catalog
+from hwopt.catalog.load import leaf
+from hwopt.design.variables import count_of
+from hwopt.errors import UserError
+from hwopt.hardware.cluster import Cluster, Fleet
+from hwopt.hardware.peripherals import Sites
+from hwopt.jaxprs.kept import estimated
+from hwopt.model.estimate import estimate
+from hwopt.model.fleet import FleetReport, share_of
+from hwopt.model.report import TrainingReport
+from hwopt.model.roofline import fastest_peak
+from hwopt.optim.plan_search import best_plan
+from hwopt.optim.plan_table import model_of
+from hwopt.plan import FleetPlan, Plan
+from hwopt.workload.training import TrainingRun
+
+MOST_GROUPS = 8
+"""Groups of chips: searches of a second or two each, and without each."""
+
+LIKELY_PLANS = 12
+"""Plans of a group that shares are tried with: the best of its lattice at the share that its speed suggests."""
+
+NEAR = (0.5, 1.6)
+"""Shares that are tried, over those that speeds suggest."""
+
+_ROUNDS = 2
+"""Searches for plans: at shares by peak arithmetic, then by the speeds found."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Chips of one kind. **Arguments:** what they are called; a `plan` that they are held to, the best by default."""
+
+    name: str
+    cluster: Cluster
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The fastest shares and plans of a fleet, and what became of the run."""
+
+    groups: tuple[Group, ...]
+    plan: FleetPlan
+    report: FleetReport
+
+    @property
+    def feasible(self) -> bool:
+        """Whether all of it fits."""
+        return bool(self.report.feasible)
+
+
+class Worth(NamedTuple):
+    """What a group adds to the others of a fleet.
+
+    Turned off it draws nothing, and the others take the whole batch. **Units:** s, J, USD, USD/J, USD/s.
+    """
+
+    name: str
+    without: Answer | None  # None where the others do not train alone
+    faster: float  # tokens a second, over those without it
+    saved_s: float  # of the run
+    more_j: float  # of the run
+    most_usd_per_j: (
+        float  # price of electricity up to which it is worth running, its capital spent anyway; infinite: at any price
+    )
+    owned_usd_per_s: float  # value of a second of the run from which it is worth its electricity; below 0: in any case
+    rented_usd_per_s: float  # the same, where all that it costs ends with it
+
+
+@dataclass(frozen=True)
+class FleetStudy:
+    """The whole fleet, and each group's part in it."""
+
+    run: TrainingRun
+    whole: Answer
+    worths: tuple[Worth, ...]
+
+
+def fleet(
+    run: TrainingRun, groups: Sequence[Group], lines: str | Path | None = None, local_steps: int = 1
+) -> FleetStudy:
+    """Plans and shares that make a step of several kinds of chips least, and what each group adds to the others.
+
+    Of each group the `LIKELY_PLANS` best plans are looked at, at every share of whole micro-batches near that of its speed; of
+    these the shares that add up to the batch with the least longest step are found exactly.
+
+    **Arguments:** `lines` of the catalogue, where each group is a site of its own; `local_steps` between their exchanges.
+
+    **Raises:** `UserError` for no group or too many, several sites, a batch ramp, and groups that cannot share the batch.
+    """
+    _check(run, groups)
+    if local_steps < 1 or (local_steps > 1 and lines is None):
+        raise UserError(
+            f"local_steps = {local_steps}: 1 or more steps lie between exchanges of sites: name their lines"
+        )
+    if lines is not None and len(groups) == 1:
+        raise UserError(f"lines = '{lines}' join sites, and there is one group: name another, or leave them out")
+    whole = fastest(run, groups, _Between(lines, local_steps))
+    return FleetStudy(run, whole, tuple(_worths(run, whole, _Between(lines, local_steps))))
+
+
+def scope(study: FleetStudy) -> str:
+    """Which plans and shares were looked at, in a sentence."""
+    if len(study.whole.groups) == 1:
+        return "the best plan of one kind of chips, every valid one examined"
+    low, high = (f"{100 * each:g} %" for each in NEAR)
+    return (
+        f"of each kind of chips the {LIKELY_PLANS} best plans at the share that its speed suggests, with micro-batches up to "
+        f"theirs, at every share of whole ones from {low} to {high} of it; of these the least longest step, exactly; others were "
+        "not proved worse"
+    )
+
+
+def _check(run: TrainingRun, groups: Sequence[Group]) -> None:
+    if not 1 <= len(groups) <= MOST_GROUPS:
+        raise UserError(f"{len(groups)} groups of chips: name 1 to {MOST_GROUPS}")
+    if run.ramp is not None:
+        raise UserError("a fleet shares one batch: leave out the batch ramp (--batch-ramp none)")
+    for each in groups:
+        if count_of(each.cluster.sites.count) > 1:
+            raise UserError(f"{each.name}: groups of a fleet stand at one site")
+    names = [each.name for each in groups]
+    if len(set(names)) < len(names):
+        raise UserError(f"{', '.join(names)}: name each group once; chips of one kind are one group")
+
+
+class _Between(NamedTuple):
+    """What lies between groups: nothing, or lines of sites and steps between exchanges."""
+
+    lines: str | Path | None
+    local_steps: int
+
+    def of(self, groups: int) -> Sites | None:
+        """Lines of so many sites."""
+        return None if self.lines is None or groups == 1 else catalog.sites(groups, self.lines)
+
+
+_NOTHING = _Between(None, 1)
+
+
+class _Times(NamedTuple):
+    """Of a group: the least step by its share, infinite where there is none, and the plan that has it."""
+
+    seconds: np.ndarray  # (batch + 1,)
+    plan: np.ndarray  # index
+    plans: list[Plan]
+
+
+def fastest(run: TrainingRun, groups: Sequence[Group], between: _Between = _NOTHING) -> Answer:
+    """The fastest plans and shares of a fleet. **Raises:** `UserError` where no shares of whole micro-batches are the batch."""
+    batch = count_of(run.global_batch_sequences)
+    speeds = [float(fastest_peak(each.cluster.chip, run)) * count_of(each.cluster.chips) for each in groups]
+    if len(groups) == 1:
+        return _alone(run, groups[0], between)
+    times: list[_Times] = []
+    shares, hints = [batch], []
+    for _ in range(_ROUNDS):
+        before, hints = hints, rounded([batch * speed / sum(speeds) for speed in speeds], batch)
+        if hints == before:
+            break
+        times = [_times(run, group, hint, batch) for group, hint in zip(groups, hints, strict=True)]
+        if not all(np.isfinite(each.seconds).any() for each in times):  # some group fits no share: what comes closest
+            return _answer(
+                run, groups, FleetPlan(tuple(each.plans[0] for each in times), tuple(map(leaf, hints))), between
+            )
+        found = shared([each.seconds for each in times])
+        if found is None:
+            replicas = " and ".join(str(count_of(each.plans[0].dp)) for each in times)
+            words = f"of {replicas} replicas: try another batch (--global-batch), fewer groups, or other plans"
+            raise UserError(f"no shares of whole micro-batches add up to {batch:,} sequences a step, {words}")
+        shares = found
+        speeds = [share / each.seconds[share] for share, each in zip(shares, times, strict=True)]
+    chosen = tuple(each.plans[each.plan[share]] for share, each in zip(shares, times, strict=True))
+    return _answer(run, groups, FleetPlan(chosen, tuple(leaf(share) for share in shares)), between)
+
+
+def _answer(run: TrainingRun, groups: Sequence[Group], plan: FleetPlan, between: _Between) -> Answer:
+    lines = between.of(len(groups))
+    clusters = Fleet(tuple(each.cluster for each in groups), lines)
+    local = leaf(1 if lines is None else between.local_steps)
+    plan = replace(plan, groups=tuple(replace(each, local_steps=local) for each in plan.groups))
+    return Answer(tuple(groups), plan, estimated(estimate, run, clusters, plan))
+
+
+def _alone(run: TrainingRun, group: Group, between: _Between) -> Answer:
+    """One group with the whole batch, under its own plan where that divides it."""
+    batch, plan = count_of(run.global_batch_sequences), group.plan
+    if plan is None or batch not in _whole(plan, batch, batch):
+        plan = best_plan(run, group.cluster, alternatives=0).best.plan
+    return _answer(run, [group], FleetPlan((plan,), (leaf(batch),)), between)
+
+
+def _times(run: TrainingRun, group: Group, hint: int, batch: int) -> _Times:
+    """The least step of a group by its share, over its likely plans with the same or smaller micro-batches."""
+    if group.plan is None:
+        search = best_plan(share_of(run, leaf(hint)), group.cluster, alternatives=LIKELY_PLANS - 1)
+        plans = [
+            replace(each.plan, micro_batch=leaf(size))
+            for each in (search.best, *search.alternatives)
+            for size in range(1, count_of(each.plan.micro_batch) + 1)
+        ]
+    else:
+        plans = [group.plan]
+    seconds, chosen = np.full(batch + 1, np.inf), np.zeros(batch + 1, int)
+    low, high = (1.0, float(batch)) if group.plan is not None else (NEAR[0] * hint, min(NEAR[1] * hint, float(batch)))
+    shares = [_whole(plan, low, high) for plan in plans]
+    places = np.repeat(np.arange(len(plans)), [len(each) for each in shares])
+    if len(places):
+        some = np.concatenate(shares)
+        steps = _steps_s(run, group.cluster, [plans[place] for place in places], some)
+        for row in np.argsort(steps, kind="stable"):
+            if steps[row] < seconds[some[row]]:
+                seconds[some[row]], chosen[some[row]] = steps[row], places[row]
+    return _Times(seconds, chosen, plans)
+
+
+def _whole(plan: Plan, low: float, high: float) -> np.ndarray:
+    """Shares of whole micro-batches of all replicas; interleaved, as many at least as there are stages."""
+    unit = count_of(plan.dp * plan.micro_batch)
+    least = count_of(plan.pp) if float(plan.virtual_stages) > 1.0 else 1
+    return unit * np.arange(max(math.ceil(low / unit), least), math.floor(high / unit) + 1)
+
+
+def rounded(shares: Sequence[float], batch: int) -> list[int]:
+    """Shares that many replicas divide and that add up to the batch, in multiples of a power of two."""
+    unit = 2 ** max(math.floor(math.log2(max(min(shares), 1.0) / 4.0)), 0)
+    while batch % unit:
+        unit //= 2
+    counts = [max(math.floor(share / unit), 1) for share in shares]
+    rest = np.argsort([count - share / unit for count, share in zip(counts, shares, strict=True)])
+    for i in range(max(batch // unit - sum(counts), 0)):
+        counts[int(rest[i % len(rest)])] += 1
+    return [min(count * unit, batch) for count in counts]
+
+
+def _steps_s(run: TrainingRun, cluster: Cluster, plans: Sequence[Plan], shares: np.ndarray) -> np.ndarray:
+    """Steps of a group alone under some plans at some shares, s; infinite where they do not fit."""
+    rows = jax.tree.map(lambda *leaves: np.stack([np.asarray(each, np.float64) for each in leaves]), *plans)
+    known = [np.asarray(each, np.float64) for each in jax.tree.leaves((run, cluster))]
+    varied = eqx.tree_at(lambda r: r.global_batch_sequences, run, np.full((), np.nan))
+    shapes = (*(each.shape for each in known), *[()] * len(jax.tree.leaves(rows)))
+    model = model_of(jax.tree.structure((run, cluster, rows)), shapes)
+    step_s = model.only(lambda report: (report.step_time_s, report.feasible))
+    numbers = [x for each in jax.tree.leaves((varied, cluster)) for x in np.asarray(each, np.float64).ravel()]
+    columns = [shares.astype(float) if np.isnan(each) else np.full(1, each) for each in numbers]
+    step, fits = step_s([*columns, *jax.tree.leaves(rows)], len(shares))
+    return np.where(fits > 0, step, np.inf)
+
+
+def shared(seconds: Sequence[np.ndarray]) -> list[int] | None:
+    """Shares that add up to a batch with the least longest time: exact, by the best of every sum of the groups so far.
+
+    **Arguments:** `seconds` of each group by its share, (batch + 1,), infinite where it cannot be. **Returns:** None without any.
+    """
+    batch = len(seconds[0]) - 1
+    best, taken = seconds[0], []
+    for times in seconds[1:]:
+        combined, choice = np.full(batch + 1, np.inf), np.zeros(batch + 1, int)
+        for share in np.flatnonzero(np.isfinite(times)):
+            longest = np.maximum(best[: batch + 1 - share], times[share])
+            better = longest < combined[share:]
+            combined[share:][better], choice[share:][better] = longest[better], share
+        best = combined
+        taken.append(choice)
+    if not np.isfinite(best[batch]):
+        return None
+    shares, left = [], batch
+    for choice in reversed(taken):
+        shares.append(int(choice[left]))
+        left -= shares[-1]
+    return [left, *reversed(shares)]
+
+
+def _worths(run: TrainingRun, whole: Answer, between: _Between) -> Iterator[Worth]:
+    """Each group against the fleet without it."""
+    if len(whole.groups) == 1 or not whole.feasible:
+        return
+    on = whole.report
+    for place, group in enumerate(whole.groups):
+        others = [each for each in whole.groups if each is not group]
+        try:
+            without = fastest(run, others, between)
+        except UserError:
+            without = None
+        if without is None or not without.feasible:
+            yield Worth(group.name, None, math.inf, math.nan, math.nan, math.nan, math.nan, math.nan)
+            continue
+        yield _worth(group.name, on, without, place)
+
+
+def _worth(name: str, on: FleetReport, without: Answer, place: int) -> Worth:
+    """What the group at a `place` adds: time, energy, and from which price or value on it should run.
+
+    Owned, its capital is spent whether it runs or not: on it saves time of all that stands, `dT (S + v)`, and takes electricity,
+    `dE p`. Rented, all that it costs ends when it is given back: `C_on - C_off = dT v`.
+    """
+    off = without.report
+    saved, more = float(off.run_time_s - on.run_time_s), float(on.run_energy_j - off.run_energy_j)
+    standing = sum(map(float, on.standing_usd_per_s))
+    price = float(on.electricity_usd_per_j[place])
+    if saved <= 0.0:
+        return Worth(name, without, float(on.tokens_per_s * on.goodput / (off.tokens_per_s * off.goodput)) - 1.0, saved, more,
+                     0.0, math.inf, math.inf)  # fmt: skip
+    dearer = float(on.run_cost_usd - off.run_cost_usd)
+    return Worth(
+        name,
+        without,
+        faster=float(on.tokens_per_s * on.goodput / (off.tokens_per_s * off.goodput)) - 1.0,
+        saved_s=saved,
+        more_j=more,
+        most_usd_per_j=math.inf if more <= 0.0 else saved * standing / more,
+        owned_usd_per_s=more * price / saved - standing,
+        rented_usd_per_s=dearer / saved,
+    )
+
+
+def group_rows(answer: Answer) -> list[tuple[Group, Plan, float, TrainingReport, float]]:
+    """Each group with its plan, its sequences, its report alone and the share of the step that it waits."""
+    rows = zip(
+        answer.groups, answer.plan.groups, answer.plan.sequences, answer.report.groups, answer.report.waits, strict=True
+    )
+    return [(group, plan, float(share), report, float(waits)) for group, plan, share, report, waits in rows]
