@@ -17,6 +17,7 @@ from hwopt.errors import UserError
 from hwopt.evidence.intervals import Circumstances, Interval, machine_interval
 from hwopt.plan import Disaggregated
 from hwopt.report.service import requests_line, service_document
+from hwopt.workload.operators import Operators
 
 _KINDS = {
     "prices": "prices", "site": "sites", "storage": "storages", "recovery": "recoveries", "pool": "pools", "cooling": "cooling",
@@ -122,7 +123,10 @@ def _training(options: argparse.Namespace) -> Work:
 
     constants = catalog.calibration(options.constants)
     measured = partial(machine_interval, run, options.chip, options.stack, constants)
-    return Work(options, run, plan, None, measured, {}, "")
+    stack = catalog.default_stack(options.chip, options.workload)
+    table = isinstance(run.model, Operators)
+    words = f"\none sample: {run.model.sample}" if table and run.model.sample != "sequence" else ""
+    return Work(options, run, plan, stack, measured, {}, words)
 
 
 def _serving(options: argparse.Namespace) -> Work:
