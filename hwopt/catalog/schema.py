@@ -46,6 +46,7 @@ class Record(pydantic.BaseModel):
     quantities: dict[str, Quantity]
     sources: dict[str, str]
     operators: tuple[Operator, ...] = ()
+    operator_sources: tuple[str, ...] = ()  # full references of these
 
     def si(self, name: str, default: float | None = None) -> float:
         """A quantity in SI units.
@@ -102,7 +103,7 @@ def parse(
     text: dict[str, str | list[str]] = {}
     quantities: dict[str, Quantity] = {}
     operators: tuple[Operator, ...] = ()
-    used: set[str] = set()
+    of_rows: set[str] = set()
     wrong: list[str] = []
     for key, value in table.items():
         with collected(wrong):
@@ -110,7 +111,7 @@ def parse(
                 continue
             if key in entry.lists:
                 operators = read_operators(value, known, Provenance.__args__, where, own)
-                used |= {str(row["source"]) for row in value if "source" in row}  # pyright: ignore
+                of_rows = {str(row["source"]) for row in value if "source" in row}  # pyright: ignore
             elif key in entry.text:
                 text[key] = _text(value, where, key)
             elif key in entry.quantities:
@@ -128,7 +129,7 @@ def parse(
     if wrong:
         raise UserError(*wrong)
     title = text.pop("title", slug)
-    used |= {quantity.source for quantity in quantities.values()}
+    used = of_rows | {quantity.source for quantity in quantities.values()}
     return Record(
         slug=slug,
         title=title if isinstance(title, str) else slug,
@@ -137,6 +138,7 @@ def parse(
         quantities=quantities,
         sources={name: known[name] for name in sorted(used)},
         operators=operators,
+        operator_sources=tuple(known[name] for name in sorted(of_rows)),
     )
 
 

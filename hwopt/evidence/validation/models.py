@@ -48,8 +48,8 @@ def shape(row: Measured, assumed: list[str]) -> Transformer:
     **Raises:** `Skip` for hybrids and for shapes that nobody states.
     """
     slug = row.workload or entry("workloads", row.model_name)
-    unsupported = slug is not None and "unsupported" in catalog.record("workloads", slug).text
-    if unsupported or row.model_kind == "hybrid":
+    held = None if slug is None else catalog.record("workloads", slug)
+    if (held is not None and ("unsupported" in held.text or held.operators)) or row.model_kind == "hybrid":
         raise Skip(Reason.HYBRID, row.model_name)
     if slug is not None and _same(row, _published(slug)):
         return _overlaid(row, _published(slug))
