@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -32,9 +35,13 @@ CASES = {
     "resnet-50 recomputed": ("resnet-50", {"micro_batch": 16, "recompute": "full"}, {"trainable_fraction": 0.5}),
     "hybrid, split": ("nemotron-h-8b", {"tp": 4, "recompute": "selective"}, {"sequence_length": 4096.0}),
     "state space": ("mamba-2.8b", {"recompute": 0.25}, {}),
-    "clicks": ("dlrm-dcnv2", {"ep": 4, "micro_batch": 512}, {"routing_imbalance": 1.3}),
+    "clicks": ("dlrm-dcnv2", {"ep": 4, "micro_batch": 512}, {"routing_imbalance": 1.3, "input_bytes_per_token": 1e-3}),
     "others": (None, {"micro_batch": 2}, {"sequence_length": 32.0}),
 }
+
+
+LONG = ("state space", "hybrid, split")
+"""Traces that slow tests alone take."""
 
 
 def inputs(name: str):
@@ -50,7 +57,9 @@ def inputs(name: str):
     return run, cluster, catalog.plan(run, 8, zero=1, **settings), operators, hidden
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow) if each in LONG else each for each in CASES]
+)
 def test_time_memory_and_work(name):
     run, cluster, plan, operators, hidden = inputs(name)
     report = once(estimate)(run, cluster, plan)
@@ -69,6 +78,27 @@ def test_time_memory_and_work(name):
         assert float(total_parameters(run.model)) == pytest.approx(plain["weights"] + tables, rel=1e-6)
         rate = float(report.model_flops_per_chip_per_s / report.tokens_per_s_per_chip)
         assert rate * r.sequence_length == pytest.approx(plain["flops"], rel=1e-9)
+
+
+@pytest.mark.slow
+def test_slopes_are_those_of_differences():
+    run, cluster, plan, *_ = inputs("clicks")
+
+    def step(scale):
+        hbm = cluster.chip.hbm_bandwidth_bytes_per_s * scale[0]
+        scaled = eqx.tree_at(lambda c: c.chip.hbm_bandwidth_bytes_per_s, cluster, hbm)
+        wider = eqx.tree_at(
+            lambda r: (r.model.columns, r.model.looked_up),
+            run,
+            (run.model.columns * scale[1], run.model.looked_up * scale[2]),
+        )
+        return jnp.log(estimate(wider, scaled, plan).step_time_s)
+
+    one, h = np.ones(3), 1e-5
+    slopes = once(jax.grad(step))(one)
+    differences = [(once(step)(one + h * axis) - once(step)(one - h * axis)) / (2 * h) for axis in np.eye(3)]
+    assert slopes == pytest.approx(np.array(differences), rel=1e-4)
+    assert slopes[0] < 0.0 < min(slopes[1:])
 
 
 def test_flops_of_resnet_50_are_the_published_ones():
