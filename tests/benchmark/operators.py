@@ -1,7 +1,7 @@
 """Measured runs of models that are tables of operators beside predictions: `python -m tests.benchmark.operators`.
 
-Rows, with their sources, stand in `hwopt/data/runs/operators.csv`. Nothing was chosen on them but what the column `chosen_on` says;
-such rows are left out of medians.
+Rows, with their sources, stand in `hwopt/data/runs/operators.csv`. Two constants were chosen on the row of quality B, which is
+ left out of medians.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def compared(row: Mapping[str, str]) -> Compared:
     chips, batch, length = (float(row[name]) for name in ("num_gpus", "global_batch_sequences", "seq_len"))
     shape = {} if length == 1.0 else {"sequence_length": length}
     shape["input_bytes_per_token"] = LOCAL
-    run = catalog.training_run(row["model_name"], global_batch=batch, precision=row["precision"], **shape)
+    run = catalog.training_run(row["model_name"], global_batch=batch, precision=row["number_format"], **shape)
     cluster = catalog.cluster(
         find("chips", row["gpu"]), chips, stack=row["stack"], operation="benchmark", domain=float(row["gpus_per_node"])
     )
-    settings = {"tp": row["tp"], "ep": row["ep"], "zero": row["zero_stage"], "micro_batch": row["micro_batch"]}
+    settings = {"tp": row["tp"], "ep": row["ep"], "zero": row["zero"], "micro_batch": row["micro_batch"]}
     report = estimated(estimate, run, cluster, catalog.plan(run, chips, **settings))
     per_step = batch if row["measured_metric"] == "samples_per_s" else batch * length
     value = float(row["measured_value"])
@@ -66,7 +66,7 @@ def _medians(found: list[Compared]) -> Iterator[str]:
     """Median error of each model and software, of rows that nothing was chosen on."""
     groups: dict[tuple[str, str], list[float]] = {}
     for each in found:
-        if not each.row["chosen_on"]:
+        if each.row["quality"] != "B":
             model = (
                 each.row["model_name"].rpartition("-")[0]
                 if "criteo" in each.row["model_name"]
@@ -89,9 +89,9 @@ def main() -> None:
         f"{'model':<20}{'chip':<16}{'chips':>6} {'format':<6}{'software':<20}{'measured':>13}{'predicted':>13}{'error':>9}  memory"
     )
     for each in found:
-        row, mark = each.row, "*" if each.row["chosen_on"] else ""
+        row, mark = each.row, "*" if each.row["quality"] == "B" else ""
         print(
-            f"{row['model_name']:<20}{row['gpu']:<16}{row['num_gpus']:>6} {row['precision']:<6}{row['stack']:<20}"
+            f"{row['model_name']:<20}{row['gpu']:<16}{row['num_gpus']:>6} {row['number_format']:<6}{row['stack']:<20}"
             f"{each.measured:>13,.0f}{each.predicted:>13,.0f}{100 * each.error:>+8.1f}%{mark:<1} {100 * each.memory:5.0f} %"
         )
     print()
