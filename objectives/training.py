@@ -52,6 +52,8 @@ _CHOICES = CHOICES | {
     "sequence_length": "tokens a sequence",
     "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
+    "unique_tokens": "tokens that there are: a longer run sees them again, and learns less each time; 0: the stock of public text",
+    "trainable_fraction": "share of the weights that train; adapters such as LoRA: 0.003",
     "global_batch": "sequences a step, where no loss is asked for",
     "batch_ramp": "batches that the run starts with, each until that many of its tokens (where a loss is asked for, per cent of "
     "them): 1024@0.25T,2048@2.8T,4096; the last is the global batch; default the workload's ramp, else none",
@@ -78,6 +80,8 @@ class TrainingQuestion(MachineQuestion):
     law: str = "chinchilla-epoch"
     recompute: str = ""
     tokens: float = 15.6e12
+    unique_tokens: float = 0.0
+    trainable_fraction: float = 1.0
     global_batch: float = 2048.0
     batch_ramp: str = ""
     sequence_length: float = 8192.0
@@ -172,7 +176,13 @@ class TrainingQuestion(MachineQuestion):
         return replace(known.bounded(1.0, most), box_meaning="one sample to the whole batch")
 
     def _stated(self, continuous: bool) -> Problem:
-        stated = self._fields("sequence_length", "precision", "tokens", "law", "checkpoint_interval_s")
+        stated = self._fields(
+            "sequence_length", "precision", "tokens", "law", "checkpoint_interval_s", "trainable_fraction"
+        ) | {"unique_tokens": self.unique_tokens or None}
+        if self._learns and self.trainable_fraction != 1.0:
+            raise UserError(
+                f"{self.name}: laws of loss are of models all of whose weights train: leave trainable_fraction out"
+            )
         batch: float | None = self._batch()
         if isinstance(catalog.model_of(self.workload), Operators):
             stated, batch = self._own_samples(stated)

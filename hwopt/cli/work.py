@@ -121,11 +121,13 @@ def _training(options: argparse.Namespace) -> Work:
         words = options.plan
         return words and catalog.plan(run, options.chips, sites=options.sites, **catalog.parse_plan(words))
 
+    table = isinstance(run.model, Operators)
+    words = f"\none sample: {run.model.sample}" if table and run.model.sample != "sequence" else ""
     constants = catalog.calibration(options.constants)
     measured = partial(machine_interval, run, options.chip, options.stack, constants)
     stack = catalog.default_stack(options.chip, options.workload)
-    table = isinstance(run.model, Operators)
-    words = f"\none sample: {run.model.sample}" if table and run.model.sample != "sequence" else ""
+    if (trained := float(run.trainable_fraction)) < 1.0:
+        words += f"\n{100.0 * trained:.3g} % of the weights train; the loss is that of training all of them"
     return Work(options, run, plan, stack, measured, {}, words)
 
 

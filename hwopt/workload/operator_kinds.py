@@ -25,6 +25,15 @@ STATE_PASSES = 4.0
 **Source:** the four kernels of the chunked algorithm, Dao and Gu, arXiv 2405.21060, section 6 and listing 1.
 """
 
+SCAN_PASSES = 2.5
+"""Time of a chunked scan's traffic over that of the bytes counted here: five kernels with intermediate results between them, which
+reach less of HBM's bandwidth than plain streams. Range 1.5 to 4.
+
+**Source:** one fused kernel is 1.50 to 2.51 times faster than the five on A100 and H100 (PyTorch, Accelerating Mamba2 with Kernel
+Fusion, pytorch.org/blog); they take as long as FlashAttention-2 at 2,048 tokens (Dao and Gu, arXiv 2405.21060, figure 10), which is
+about 4 times what counted bytes take.
+"""
+
 WHOLE, COLUMNS, INNER, CHANNELS, RESIDUAL = "whole", "columns", "inner", "channels", "residual"
 SPLITS = (WHOLE, COLUMNS, INNER, CHANNELS, RESIDUAL)
 """What tensor parallelism does to an operator."""
@@ -185,7 +194,7 @@ class Scan(Operator):
         else:
             products = 2.0 * self.chunk * (self.groups * self.state + self.channels) + 4.0 * self.channels * self.state
             states = 2.0 * STATE_PASSES * self.channels * self.state / self.chunk  # 32 bit, of elements of 16
-            own = {"core_flops": products, "streamed": inputs + self.channels + states}
+            own = {"core_flops": products, "streamed": SCAN_PASSES * (inputs + self.channels + states)}
         return [self._row(self.split, stored=inputs, kernels=5.0 if self.heads else 1.0, **own)]
 
 

@@ -87,7 +87,11 @@ def works(op, run, plan, span_share: float) -> list[Work]:
             states = 8.0 * op.channels * op.state / op.chunk
             return [
                 Work(
-                    rows, core=flops * of, streamed=(inputs + op.channels + states) * of, kept=inputs * of, launches=5.0
+                    rows,
+                    core=flops * of,
+                    streamed=2.5 * (inputs + op.channels + states) * of,
+                    kept=inputs * of,
+                    launches=5.0,
                 )
             ]
         case Recurrence():
