@@ -28,11 +28,13 @@ def _is_config(name: str | Path) -> bool:
     return is_path(name) and Path(name).suffix.lower() == ".json"
 
 
-def model_of(name: str | Path) -> Transformer | Operators:
+def model_of(name: str | Path | Operators) -> Transformer | Operators:
     """The model of a workload: a transformer's shape, or a table of operators where the entry or the config is of one.
 
-    **Arguments, raises:** as `transformer`.
+    **Arguments, raises:** as `transformer`; a table made by `hwopt.workload.operator_kinds.operator_table` is itself.
     """
+    if isinstance(name, Operators):
+        return name
     if _is_config(name):
         config = read_config(Path(name))
         if config.get("model_type") in known_layouts():
@@ -122,7 +124,7 @@ def _check_shape(values: dict[str, float], where: str) -> None:
 
 
 def training_run(
-    name: str | Path,
+    name: str | Path | Operators,
     *,
     sequence_length: float | None = None,
     global_batch: float | None = None,
@@ -139,7 +141,7 @@ def training_run(
 ) -> TrainingRun:
     """A training run of a workload.
 
-    **Arguments:** `name` as `transformer` takes it; `sequence_length` in tokens and `global_batch` in sequences, the
+    **Arguments:** `name` as `model_of` takes it; `sequence_length` in tokens and `global_batch` in sequences, the
     entry's by default (else 4 M tokens a step); `precision` of the layers' GEMMs, one of fp32 tf32 bf16 fp16 fp8 mxfp8
     nvfp4 fp4 int8; `tokens` of the run, the published number by default, else 20 a parameter; `unique_tokens` that exist, the
     stock of public text by default; `causal_fraction` of the scores computed; `trainable_fraction` of the weights;
@@ -209,14 +211,15 @@ def _check_length(shape: Transformer | Operators, asked: float | None, entry: Re
         entry.refuse(f"a sample is one {shape.sample}: it has no sequence_length (1), not {asked:g}")
 
 
-def entry_ramp(name: str | Path) -> str:
+def entry_ramp(name: str | Path | Operators) -> str:
     """The batch ramp that a workload states, as text; empty where it states none."""
     return ", ".join(_stated(name).words("batch_ramp"))
 
 
-def _stated(name: str | Path) -> Record:
-    """What an entry states of its training run; a Hugging Face config states nothing."""
-    if _is_config(name):
+def _stated(name: str | Path | Operators) -> Record:
+    """What an entry states of its training run; a Hugging Face config and a table state nothing."""
+    if isinstance(name, Operators) or _is_config(name):
+        name = "table" if isinstance(name, Operators) else name
         return Record(slug=str(name), title="", kind="workloads", text={}, quantities={}, sources={})
     return supported("workloads", name)
 
@@ -235,7 +238,11 @@ def _share(value: float, name: str) -> float:
     return share
 
 
-def _length_of_config(name: str | Path) -> float:
+def _length_of_config(name: str | Path | Operators) -> float:
+    if isinstance(name, Operators):
+        raise UserError(
+            "sequence_length: a table of operators does not say how many tokens a sample has (1 for an image)"
+        )
     config = read_config(Path(name))
     if config.get("model_type") in known_layouts():
         length = built_of_config(config, str(name)).length

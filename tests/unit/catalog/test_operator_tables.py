@@ -132,6 +132,18 @@ def test_plans_that_the_operators_do_not_allow(workload, plan, says):
         catalog.plan(run, 8, **plan)
 
 
+def test_a_table_made_in_python_is_a_workload():
+    table = operator_table(
+        [Convolution(inputs=3.0, outputs=64.0, size=32.0, kernel=3.0), Gemm(inputs=64.0, outputs=10.0, wide=1.0)],
+        layers=1, hidden=64, kept_inputs=3 * 32**2, sample="small image",
+    )  # fmt: skip
+    run = catalog.training_run(table, sequence_length=1, global_batch=1024, tokens=1e6)
+    assert run.model is table and float(run.tokens) == 1e6
+    assert float(catalog.plan(run, 8, micro_batch=128).dp) == 8
+    with pytest.raises(UserError, match="does not say how many tokens a sample has"):
+        catalog.training_run(table)
+
+
 def test_what_is_a_transformer_s_alone():
     with pytest.raises(UserError, match="it is trained, not served"):
         catalog.service("resnet-50")
