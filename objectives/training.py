@@ -176,7 +176,7 @@ class TrainingQuestion(MachineQuestion):
         return replace(known.bounded(1.0, most), box_meaning="one sample to the whole batch")
 
     def _stated(self, continuous: bool) -> Problem:
-        stated = self._fields(
+        stated: dict[str, Any] = self._fields(
             "sequence_length", "precision", "tokens", "law", "checkpoint_interval_s", "trainable_fraction"
         ) | {"unique_tokens": self.unique_tokens or None}
         if self._learns and self.trainable_fraction != 1.0:
