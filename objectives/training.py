@@ -214,8 +214,7 @@ class TrainingQuestion(MachineQuestion):
             variables=(
                 KNOWN["chips"],
                 *hardware,
-                *(KNOWN[name] for name in (*pooled, *_PLAN) if name != "micro_batch"),
-                self._micro_batches(run),
+                *(self._micro_batches(run) if name == "micro_batch" else KNOWN[name] for name in (*pooled, *_PLAN)),
                 *_chosen(("recompute",), self.recompute, usual),
                 *_chosen(tiers, self.offload, usual),
                 *degrees,
