@@ -147,6 +147,8 @@ def meanings(choices: Mapping[str, str], budgets: Mapping[str, str]) -> dict[str
 class MachineQuestion:
     """Fields of a question about a machine. Budgets at infinity are not asked for."""
 
+    trains: ClassVar[bool] = False  # whether software is that of training
+
     workload: str = "llama3.1-405b"
     chip: str = "h100-sxm"
     design: str = ""  # a public design that makes the chip parametric; none: the chip as it is sold
@@ -223,7 +225,7 @@ class MachineQuestion:
     @property
     def _software(self) -> str:
         """The software, by name."""
-        return self.stack or catalog.default_stack(self.chip)
+        return self.stack or catalog.default_stack(self.chip, self.workload if self.trains else "")
 
     @property
     def _freed(self) -> frozenset[str]:

@@ -1,8 +1,8 @@
 """What all questions about training share: the run, the budgets on it, the default space."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -15,6 +15,8 @@ from hwopt.design.problem import Budget, Problem
 from hwopt.design.variables import KNOWN, Variable, variable
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.peripherals import NO_POOL_BYTES
+from hwopt.workload.operators import Operators
+from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
 
@@ -50,6 +52,8 @@ _CHOICES = CHOICES | {
     "sequence_length": "tokens a sequence",
     "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
     "tokens": "of the whole run, where no loss is asked for",
+    "unique_tokens": "tokens that there are: a longer run sees them again, and learns less each time; 0: the stock of public text",
+    "trainable_fraction": "share of the weights that train; adapters such as LoRA: 0.003",
     "global_batch": "sequences a step, where no loss is asked for",
     "batch_ramp": "batches that the run starts with, each until that many of its tokens (where a loss is asked for, per cent of "
     "them): 1024@0.25T,2048@2.8T,4096; the last is the global batch; default the workload's ramp, else none",
@@ -76,6 +80,8 @@ class TrainingQuestion(MachineQuestion):
     law: str = "chinchilla-epoch"
     recompute: str = ""
     tokens: float = 15.6e12
+    unique_tokens: float = 0.0
+    trainable_fraction: float = 1.0
     global_batch: float = 2048.0
     batch_ramp: str = ""
     sequence_length: float = 8192.0
@@ -86,6 +92,7 @@ class TrainingQuestion(MachineQuestion):
     carbon_budget_kg: float = NO_LIMIT
     loss_budget: float = NO_LIMIT
 
+    trains: ClassVar[bool] = True
     shape_is_free: ClassVar[bool] = False  # width and depth of the model are variables too
     limited: ClassVar[Mapping[str, str]] = _BUDGETS
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
@@ -139,10 +146,48 @@ class TrainingQuestion(MachineQuestion):
         shape = (width(model), KNOWN["layers"]) if self.shape_is_free else ()
         return (variable("global_batch_sequences", 64.0, 65536.0), KNOWN["tokens"], *shape)
 
+    def _own_samples(self, stated: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
+        """What is stated of a table of operators, and its batch: its own samples, where no other number than our defaults is said.
+
+        **Raises:** `UserError` where loss counts and the model predicts no text.
+        """
+        model = catalog.model_of(self.workload)
+        if self.shape_is_free:
+            raise UserError(
+                f"{self.name}: only a transformer's width and depth can be chosen, not those of {self.workload}"
+            )
+        if self._learns and isinstance(model, Operators) and not model.language:
+            raise UserError(
+                f"{self.name}: there is no law of the loss of {self.workload}, which predicts no text: state tokens"
+            )
+        usual = {field.name: field.default for field in fields(self)}
+        own = lambda name: getattr(self, name) == usual[name]
+        kept = {
+            name: value for name, value in stated.items() if name not in ("sequence_length", "tokens") or not own(name)
+        }
+        return kept, None if own("global_batch") else self._batch()
+
+    def _micro_batches(self, run: TrainingRun) -> Variable:
+        """Samples of a micro-batch: few sequences of text, any part of a batch of images or clicks."""
+        known = KNOWN["micro_batch"]
+        if not isinstance(run.model, Operators):
+            return known
+        most = max(known.upper, (1.0 + BATCH_ROOM) * float(run.global_batch_sequences))
+        return replace(known.bounded(1.0, most), box_meaning="one sample to the whole batch")
+
     def _stated(self, continuous: bool) -> Problem:
-        stated = self._fields("sequence_length", "precision", "tokens", "law", "checkpoint_interval_s")
-        batch = self._batch()
+        stated: dict[str, Any] = self._fields(
+            "sequence_length", "precision", "tokens", "law", "checkpoint_interval_s", "trainable_fraction"
+        ) | {"unique_tokens": self.unique_tokens or None}
+        if self._learns and self.trainable_fraction != 1.0:
+            raise UserError(
+                f"{self.name}: laws of loss are of models all of whose weights train: leave trainable_fraction out"
+            )
+        batch: float | None = self._batch()
+        if isinstance(catalog.model_of(self.workload), Operators):
+            stated, batch = self._own_samples(stated)
         run = catalog.training_run(self.workload, **stated, global_batch=batch, batch_ramp=self.batch_ramp or None)
+        batch = float(run.global_batch_sequences)
         cluster = self._machine(continuous, pool=self.pool or None, lines=self.lines or None)
         plan = catalog.plan(
             run,
@@ -169,7 +214,7 @@ class TrainingQuestion(MachineQuestion):
             variables=(
                 KNOWN["chips"],
                 *hardware,
-                *(KNOWN[name] for name in (*pooled, *_PLAN)),
+                *(self._micro_batches(run) if name == "micro_batch" else KNOWN[name] for name in (*pooled, *_PLAN)),
                 *_chosen(("recompute",), self.recompute, usual),
                 *_chosen(tiers, self.offload, usual),
                 *degrees,
@@ -182,7 +227,10 @@ class TrainingQuestion(MachineQuestion):
 
     def _question(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """The question as a sentence."""
-        asked = "as many tokens as it takes" if self._learns else f"{self.tokens:.3g} tokens"
+        tokens = float(catalog.training_run(self.workload, **self._own_samples({"tokens": self.tokens})[0]).tokens) if isinstance(
+            catalog.model_of(self.workload), Operators
+        ) else self.tokens  # fmt: skip
+        asked = "as many tokens as it takes" if self._learns else f"{tokens:.3g} tokens"
         model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
         ramp = self.batch_ramp or catalog.entry_ramp(self.workload)
         asked += "" if ramp in ("", catalog.NO_RAMP) else f", batches {ramp}"

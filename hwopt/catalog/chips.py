@@ -150,10 +150,15 @@ def stack(name: str | Path, architecture: str = "default") -> Stack:
     return built(Stack, entry, **{key: entry.si(f"{key}.{family}") for key, family in families.items()})
 
 
-def default_stack(chip_name: str | Path) -> str:
-    """The software a chip usually runs: the entry's own choice, or its family's.
+def default_stack(chip_name: str | Path, workload: str | Path = "") -> str:
+    """The software a chip usually runs: that of the workload, where its entry names one that runs there; else the chip entry's own
+    choice, or its family's.
 
-    **Arguments:** name or path of a chip. **Returns:** the slug of a stack.
+    **Arguments:** name or path of a chip, and of a workload. **Returns:** the slug of a stack.
     """
     entry = record("chips", chip_name)
+    if workload and not str(workload).lower().endswith(".json"):
+        for named in record("workloads", workload).words("stack"):
+            if architecture(entry) in record("stacks", named).words("runs_on"):
+                return named
     return str(entry.text.get("default_stack") or _DEFAULT_STACKS.get(architecture(entry), "nemo-2024"))

@@ -169,6 +169,12 @@ class Config:
                     stated = short(self.value(key))
                     self.refuse(f"'{key}' = {stated} is not {wanted:g}, which the closed form has no term for")
 
+    def check_keys(self, reads: Iterable[str]) -> None:
+        """Refuses keys that are not among those read and that may change the shape, or are slips of one that is read."""
+        known = tuple(reads)
+        for key, value in self.values.items():
+            self._check_key(key, key, value, known, self.family.harmless)
+
     def _check_key(self, name: str, key: str, value: Any, reads: Iterable[str], also: tuple[str, ...]) -> None:
         if key in reads or key in also or key in harmless():
             return

@@ -19,6 +19,7 @@ from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
 from hwopt.workload.blueprint import Stated
 from hwopt.workload.learning import LossLaw
+from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
@@ -44,6 +45,9 @@ class Entry:
     quantities: dict[str, str]  # key -> SI unit
     required: tuple[str, ...] = ()
     tables: Tables = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # key of a list -> what the entry must state where it has it
 
 
 def _stated(kind: type, of: str) -> list[Quantity]:
@@ -76,6 +80,7 @@ def _entry(
     optional: Mapping[str, str] = MappingProxyType({}),
     tables: Tables | None = None,
     optional_tables: Tables | None = None,
+    alternatives: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Entry:
     """The keys of an entry that states the fields of a module.
 
@@ -89,8 +94,12 @@ def _entry(
         {**keys(kind, of), **numbers, **optional},
         (*texts.split(), *_required(kind, of), *numbers, *(tables or ())),
         lists | (tables or {}) | (optional_tables or {}),
+        dict(alternatives),
     )
 
+
+OPERATORS = "operators"
+"""Key of a workload's list of operators, which stands instead of a transformer's shape."""
 
 CAUSES = ("dies", "stacks", "hosts", "links", "switches", "racks", "cooling", "software")
 """Parts whose failures interrupt a job."""
@@ -150,9 +159,11 @@ ENTRIES: Mapping[str, Entry] = {
     "workloads": _entry(
         "workload",
         Transformer,
-        optional_texts="family parameter_count_reason batch_ramp",
+        optional_texts="family parameter_count_reason batch_ramp sample predicts stack",
         numbers={"sequence_length": "token"},
+        alternatives={OPERATORS: ("hidden", "sequence_length")},
         optional=keys(TrainingRun)
+        | keys(Operators)
         | _by_unit({"1": "year", "token": "context_length", "parameter": "parameters active_parameters"}),
     ),
     "stacks": _entry(

@@ -10,6 +10,7 @@ from hwopt.arguments import check_kinds
 from hwopt.catalog.load import leaf
 from hwopt.errors import UserError, suggest
 from hwopt.plan import OFFLOADED, Plan, stage_layers
+from hwopt.workload.operators import Operators, most_chunks
 from hwopt.workload.ramp import batch_quotients
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import MATRIX_TILE, Transformer, splits_heads, splits_tiles, tensor_degrees
@@ -88,7 +89,10 @@ def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings:
         degrees.get(name, 1)
         for name in ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "shard_groups", "local_steps")
     )
-    check_heads(workload.model, tp)
+    if isinstance(workload.model, Operators):
+        _check_operators(workload.model, tp, pp * chunks, cp, ep)
+    else:
+        check_heads(workload.model, tp)
     dp = degrees.get("dp") or _rest(total, tp * pp * cp)
     expert_tp = degrees.get("expert_tp") or (1 if ep > 1 else tp)
     check_product(total, tp, pp, dp, cp)
@@ -217,6 +221,26 @@ def check_heads(model: Transformer, tp: int) -> None:
         )
 
 
+def _check_operators(model: Operators, tp: int, chunks: int, cp: int, ep: int) -> None:
+    """Refuses what the operators of a table do not allow: each splits batches, not all split anything else."""
+    parts, shards, blocks = (round(float(each)) for each in (model.heads, model.experts, model.layers))
+    if tp > 1 and parts == 1:
+        raise UserError(f"plan: tp={tp}: not all operators of this model can be split among chips; use dp and zero")
+    if parts % tp:
+        near = " or ".join(f"tp={each}" for each in tensor_degrees(model)[-2:])
+        raise UserError(f"plan: tp={tp} does not divide the {parts} parts that all operators split into; try {near}")
+    if chunks > 1 and blocks == 1:
+        raise UserError(
+            "plan: pp > 1: blocks of this model differ in work and size, so that it is no pipeline; use dp and zero"
+        )
+    if cp > 1:
+        raise UserError(f"plan: cp={cp}: only transformers split a sample's tokens among chips; use dp")
+    if ep > 1 and not shards:
+        raise UserError(f"plan: ep={ep}: the model has no tables of look-ups that are spread over chips")
+    if shards and shards % ep:
+        raise UserError(f"plan: ep={ep} does not divide the {shards} parts of the tables")
+
+
 def check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
     """Refuses degrees whose product is not the number of chips."""
     product = tp * pp * dp * cp
@@ -227,21 +251,28 @@ def check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
         )
 
 
-def _check_stages(model: Transformer, pp: int, chunks: int) -> None:
+def _check_stages(model: Transformer | Operators, pp: int, chunks: int) -> None:
     layers = round(float(model.layers))
-    if pp * chunks > layers + 2:  # embedding and head may each fill a chunk
-        raise UserError(
-            f"plan: pp x virtual_stages = {pp} x {chunks} = {pp * chunks} exceeds the {layers} layers, embedding and head"
-        )
+    if pp * chunks > most_chunks(model):
+        what = "layers, embedding and head" if isinstance(model, Transformer) else "blocks"
+        raise UserError(f"plan: pp x virtual_stages = {pp} x {chunks} = {pp * chunks} exceeds the {layers} {what}")
     if chunks > 1 and pp == 1:
         raise UserError(f"plan: virtual_stages={chunks} needs pp > 1: one stage has nothing to interleave")
 
 
-def check_experts(model: Transformer, ep: int, expert_tp: int, ranks: int, words: str, redundant: int = 0) -> None:
+def check_experts(
+    model: Transformer | Operators, ep: int, expert_tp: int, ranks: int, words: str, redundant: int = 0
+) -> None:
     """Refuses expert parallelism that divides neither the experts, `redundant` ones too, nor the `ranks` of a stage, which `words`
     name.
     """
     experts = round(float(model.experts))
+    if isinstance(model, Operators):
+        if ranks % (ep * expert_tp):
+            raise UserError(
+                f"plan: ep={ep} does not divide the {ranks} chips of a stage: tables lie on ep of its replicas"
+            )
+        return
     if ep > 1 and not experts:
         raise UserError(f"plan: ep={ep}, but the model is dense: it has no experts")
     if experts and (experts + redundant) % ep:

@@ -7,8 +7,10 @@ from typing import Literal, NoReturn
 import pydantic
 
 from hwopt.catalog.fields import ENTRIES, NEVER_ZERO, Entry
+from hwopt.catalog.operator_rows import read_operators
 from hwopt.errors import UserError, collected, suggest
 from hwopt.units import COUNTED, MULTIPLIERS, read_amount, to_si
+from hwopt.workload.operator_kinds import Operator
 
 Provenance = Literal["datasheet", "measured", "paper", "estimate", "assumption", "derived"]
 
@@ -43,6 +45,8 @@ class Record(pydantic.BaseModel):
     text: dict[str, str | list[str]]
     quantities: dict[str, Quantity]
     sources: dict[str, str]
+    operators: tuple[Operator, ...] = ()
+    operator_sources: tuple[str, ...] = ()  # full references of these
 
     def si(self, name: str, default: float | None = None) -> float:
         """A quantity in SI units.
@@ -98,28 +102,34 @@ def parse(
     known = {**sources, **cited} | ({OWN: f"stated in {where}, without a source"} if own else {})
     text: dict[str, str | list[str]] = {}
     quantities: dict[str, Quantity] = {}
+    operators: tuple[Operator, ...] = ()
+    of_rows: set[str] = set()
     wrong: list[str] = []
     for key, value in table.items():
         with collected(wrong):
             if key == "sources":
                 continue
-            if key in entry.text:
+            if key in entry.lists:
+                operators = read_operators(value, known, Provenance.__args__, where, own)
+                of_rows = {str(row["source"]) for row in value if "source" in row}  # pyright: ignore
+            elif key in entry.text:
                 text[key] = _text(value, where, key)
             elif key in entry.quantities:
                 quantities[key] = _quantity(value, entry.quantities[key], known, where, key, own)
             elif key in entry.tables:
                 quantities |= _table(value, entry, key, known, where, own)
             else:
-                wanted = {*entry.text, *entry.quantities, *entry.tables}
+                wanted = {*entry.text, *entry.quantities, *entry.tables, *entry.lists}
                 raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
     if "unsupported" not in text:
-        missing = [f"'{name}'" for name in entry.required if name not in table]
+        required = next((names for key, names in entry.lists.items() if key in table), entry.required)
+        missing = [f"'{name}'" for name in required if name not in table]
         base = "" if not own else '; base = "NAME" takes it from an entry of the catalogue'
         wrong += [f"{where}: {', '.join(missing)} {'are' if missing[1:] else 'is'} missing{base}"] if missing else []
     if wrong:
         raise UserError(*wrong)
     title = text.pop("title", slug)
-    used = {quantity.source for quantity in quantities.values()}
+    used = of_rows | {quantity.source for quantity in quantities.values()}
     return Record(
         slug=slug,
         title=title if isinstance(title, str) else slug,
@@ -127,6 +137,8 @@ def parse(
         text=text,
         quantities=quantities,
         sources={name: known[name] for name in sorted(used)},
+        operators=operators,
+        operator_sources=tuple(known[name] for name in sorted(of_rows)),
     )
 
 

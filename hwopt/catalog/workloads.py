@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
+from hwopt.catalog.config_operators import built_of_config, known_layouts
 from hwopt.catalog.huggingface import config_length, read_config, shape_of_config
 from hwopt.catalog.load import built, is_path, leaf, positive, supported
 from hwopt.catalog.schema import Record
@@ -12,6 +13,8 @@ from hwopt.errors import UserError
 from hwopt.quantity import quantities
 from hwopt.types import PRECISIONS
 from hwopt.workload.learning import LossLaw
+from hwopt.workload.operator_kinds import Lookup, operator_table
+from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer, misaligned, total_parameters
 
@@ -25,6 +28,54 @@ def _is_config(name: str | Path) -> bool:
     return is_path(name) and Path(name).suffix.lower() == ".json"
 
 
+def model_of(name: str | Path | Operators) -> Transformer | Operators:
+    """The model of a workload: a transformer's shape, or a table of operators where the entry or the config is of one.
+
+    **Arguments, raises:** as `transformer`; a table made by `hwopt.workload.operator_kinds.operator_table` is itself.
+    """
+    if isinstance(name, Operators):
+        return name
+    if _is_config(name):
+        config = read_config(Path(name))
+        if config.get("model_type") in known_layouts():
+            built_ = built_of_config(config, str(name))
+            return operator_table(built_.operators, **built_.settings)
+        return transformer(name)
+    entry = supported("workloads", name)
+    if not entry.operators:
+        return transformer(name)
+    number = lambda key, usual: entry.si(key, usual)
+    layers, hidden = number("layers", 1.0), positive(entry.si("hidden"), f"{entry.slug}: 'hidden'")
+    for key, least in (("layers", 1.0), ("tensor_parts", 1.0), ("table_shards", 0.0)):
+        value = number(key, least)
+        if value != round(value) or value < least:
+            entry.refuse(f"'{key}' = {value:g} must be an integer of at least {least:g}")
+    _check_words(entry)
+    return operator_table(
+        entry.operators,
+        layers=layers,
+        hidden=hidden,
+        kept_inputs=number("kept_inputs", layers * hidden),
+        heads=number("tensor_parts", 1.0),
+        shards=number("table_shards", 0.0),
+        logits=number("logits", 0.0),
+        table_bytes=number("table_bytes", 4.0),
+        sample=" ".join(entry.words("sample")) or "sequence",
+        language=entry.words("predicts") == ["text"],
+    )
+
+
+def _check_words(entry: Record) -> None:
+    """Refuses a table whose look-ups are spread and that says not over how many parts, and words that nobody knows."""
+    spread = any(isinstance(each, Lookup) and each.spread for each in entry.operators)
+    if spread and not entry.si("table_shards", 0.0):
+        entry.refuse("it has look-ups that are spread: 'table_shards' must say as how many parts at most")
+    if spread and entry.si("tensor_parts", 1.0) > 1.0:
+        entry.refuse("tables are spread over replicas: 'tensor_parts' must be 1 beside them")
+    if (said := entry.words("predicts")) not in ([], ["text"]):
+        entry.refuse(f"'predicts' = {said[0]!r}: text, or leave it out (then no law of loss holds)")
+
+
 def transformer(name: str | Path) -> Transformer:
     """A transformer's shape.
 
@@ -36,7 +87,12 @@ def transformer(name: str | Path) -> Transformer:
     if _is_config(name):
         values = shape_of_config(read_config(Path(name)), str(name))
     else:
-        values = {key: each.si for key, each in supported("workloads", name).quantities.items()}
+        entry = supported("workloads", name)
+        if entry.operators:
+            raise UserError(
+                f"workload '{entry.slug}' is a table of operators, not a transformer: it is trained, not served"
+            )
+        values = {key: each.si for key, each in entry.quantities.items()}
     shape = {field: values.get(field, each.default or 0.0) for field, each in quantities(Transformer).items()}
     _check_shape(shape, str(name))
     shape["misaligned_heads"] = misaligned(shape["qk_dim"], shape["v_dim"])
@@ -68,7 +124,7 @@ def _check_shape(values: dict[str, float], where: str) -> None:
 
 
 def training_run(
-    name: str | Path,
+    name: str | Path | Operators,
     *,
     sequence_length: float | None = None,
     global_batch: float | None = None,
@@ -85,7 +141,7 @@ def training_run(
 ) -> TrainingRun:
     """A training run of a workload.
 
-    **Arguments:** `name` as `transformer` takes it; `sequence_length` in tokens and `global_batch` in sequences, the
+    **Arguments:** `name` as `model_of` takes it; `sequence_length` in tokens and `global_batch` in sequences, the
     entry's by default (else 4 M tokens a step); `precision` of the layers' GEMMs, one of fp32 tf32 bf16 fp16 fp8 mxfp8
     nvfp4 fp4 int8; `tokens` of the run, the published number by default, else 20 a parameter; `unique_tokens` that exist, the
     stock of public text by default; `causal_fraction` of the scores computed; `trainable_fraction` of the weights;
@@ -97,7 +153,8 @@ def training_run(
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
-    shape, entry = transformer(name), _stated(name)
+    shape, entry = model_of(name), _stated(name)
+    _check_length(shape, sequence_length, entry)
     ramp = stated_ramp(entry_ramp(name) if batch_ramp is None else batch_ramp)
     if ramp is not None and ramp.last is not None:
         if batch_ramp is not None and global_batch not in (None, ramp.last):
@@ -145,14 +202,24 @@ def training_run(
     )
 
 
-def entry_ramp(name: str | Path) -> str:
+def _check_length(shape: Transformer | Operators, asked: float | None, entry: Record) -> None:
+    """Refuses another length of a sample that has one: of images and clicks it is no choice."""
+    own = entry.quantities.get("sequence_length")
+    if asked is None or own is None or not isinstance(shape, Operators) or shape.language:
+        return
+    if own.si == 1.0 and asked != 1.0:
+        entry.refuse(f"a sample is one {shape.sample}: it has no sequence_length (1), not {asked:g}")
+
+
+def entry_ramp(name: str | Path | Operators) -> str:
     """The batch ramp that a workload states, as text; empty where it states none."""
     return ", ".join(_stated(name).words("batch_ramp"))
 
 
-def _stated(name: str | Path) -> Record:
-    """What an entry states of its training run; a Hugging Face config states nothing."""
-    if _is_config(name):
+def _stated(name: str | Path | Operators) -> Record:
+    """What an entry states of its training run; a Hugging Face config and a table state nothing."""
+    if isinstance(name, Operators) or _is_config(name):
+        name = "table" if isinstance(name, Operators) else name
         return Record(slug=str(name), title="", kind="workloads", text={}, quantities={}, sources={})
     return supported("workloads", name)
 
@@ -171,8 +238,17 @@ def _share(value: float, name: str) -> float:
     return share
 
 
-def _length_of_config(name: str | Path) -> float:
-    return min(config_length(read_config(Path(name)), str(name)), 8192.0)
+def _length_of_config(name: str | Path | Operators) -> float:
+    if isinstance(name, Operators):
+        raise UserError(
+            "sequence_length: a table of operators does not say how many tokens a sample has (1 for an image)"
+        )
+    config = read_config(Path(name))
+    if config.get("model_type") in known_layouts():
+        length = built_of_config(config, str(name)).length
+        if length is not None:
+            return length
+    return min(config_length(config, str(name)), 8192.0)
 
 
 def loss_law(name: str | Path = "chinchilla-epoch") -> LossLaw:

@@ -46,6 +46,10 @@ RUN = (
          field="sequence_length"),
     Flag("--checkpoint-interval-s", "seconds of work between saves (default: as many as lose least)", POSITIVE, None, TRAINING),
     Flag("--tokens", "tokens of the whole run (default: the workload's)", POSITIVE, None, TRAINING),
+    Flag("--unique-tokens", "tokens that there are: a longer run sees them again, and learns less each time (default: the stock of "
+         "public text)", POSITIVE, None, TRAINING),
+    Flag("--trainable-fraction", "share of the weights that train (adapters such as LoRA: 0.003; default 1: all)", SHARE, None,
+         TRAINING),
     Flag("--batch-ramp", "batches that the run starts with, each until that many of its tokens (or per cent of them): 1024@0.25T,"
          "2048@2.8T,4096; the last is the global batch (default: the workload's ramp; none)",
          Kind("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),

@@ -29,6 +29,7 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
     from hwopt import catalog
     from hwopt.catalog.chips import architecture, slot
     from hwopt.catalog.load import supported
+    from hwopt.workload.operators import Operators
     from hwopt.workload.service import Service
     from hwopt.workload.training import TrainingRun
 
@@ -37,6 +38,10 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
         more = f"; of this workload: {', '.join(others)}" if isinstance(workload, (Service, TrainingRun)) else ""
         raise UserError(f"--export {name}: launch settings of {words}, which this workload is not{more}")
     if name in TRAINERS:
+        if isinstance(workload.model, Operators):
+            raise UserError(
+                f"--export {name}: launch settings of transformers alone, and this workload is a table of operators"
+            )
         return
     from hwopt.report.launch.settings import ENGINES as KNOWN
 

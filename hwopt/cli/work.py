@@ -19,6 +19,7 @@ from hwopt.errors import UserError
 from hwopt.evidence.intervals import Circumstances, Interval, machine_interval
 from hwopt.plan import Disaggregated
 from hwopt.report.service import requests_line, service_document
+from hwopt.workload.operators import Operators
 
 _KINDS = {
     "prices": "prices", "site": "sites", "storage": "storages", "recovery": "recoveries", "pool": "pools", "cooling": "cooling",
@@ -174,9 +175,14 @@ def _training(options: argparse.Namespace) -> Work:
         words = options.plan
         return words and catalog.plan(run, options.chips, sites=options.sites, **catalog.parse_plan(words))
 
+    table = isinstance(run.model, Operators)
+    words = f"\none sample: {run.model.sample}" if table and run.model.sample != "sequence" else ""
     constants = catalog.calibration(options.constants)
     measured = partial(machine_interval, run, options.chip, options.stack, constants)
-    return Work(options, run, plan, None, measured, {}, "")
+    stack = catalog.default_stack(options.chip, options.workload)
+    if (trained := float(run.trainable_fraction)) < 1.0:
+        words += f"\n{100.0 * trained:.3g} % of the weights train; the loss is that of training all of them"
+    return Work(options, run, plan, stack, measured, {}, words)
 
 
 def _serving(options: argparse.Namespace) -> Work:

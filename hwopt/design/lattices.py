@@ -32,10 +32,11 @@ from hwopt.integers.relations import Allowed, Divides, Limit, Lookup, Product, R
 from hwopt.integers.system import Integer, Look, Piece, Role, System, integer
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.plan import stage_layers
+from hwopt.workload.operators import most_chunks
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import cache_copies, tensor_degrees
+from hwopt.workload.transformer import Transformer, cache_copies, tensor_degrees
 
 AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
 
@@ -114,6 +115,11 @@ def contexts(sequence: int) -> list[int]:
     return [1, *(c for c in powers if sequence % (2 * c) == 0 and sequence >= c * LEAST_CONTEXT_TOKENS)]
 
 
+def contexts_of(run: TrainingRun) -> list[int]:
+    """Context parallel degrees of a run: 1 alone where operators are not only attention and what goes token by token."""
+    return contexts(count_of(run.sequence_length)) if isinstance(run.model, Transformer) else [1]
+
+
 _LOOKED_AT_STAGES = tuple(2**k for k in range(8))
 _LOOKED_AT_MICRO_BATCHES = (1, 2)
 _LOOKED_AT_KINDS = ((1, 1, 1, 1, 1), (3, 1, 1, 1, 1), (1, 1, 1, 1, 2), (1, 2, 1, 1, 2))
@@ -127,13 +133,13 @@ def _training_system(ranges: Ranges) -> System:
     of, sites, sequence = ranges.of, count_of(cluster.sites.count), count_of(run.sequence_length)
     experts = max(count_of(run.model.experts), 1)
     layers = None if ranges.frees("layers") else count_of(run.model.layers)
-    most_chunks = layers + 2.0 if layers else Allowed(("layers",), lambda x: x["layers"] + 2.0)
+    chunks = most_chunks(run.model) if layers else Allowed(("layers",), lambda x: x["layers"] + 2.0)
     relations: list[Relation] = [
         Product(("tp", "cp", "pp", "dp"), (), *of("chips"), name="chips", follows="dp"),
         Product(("dp", "micro_batch", "micro_batches"), (), *of("global_batch_sequences"),
                 name="global_batch_sequences", follows="micro_batches"),
         Product(("tp", "groups"), (), *of("scale_up_domain"), name="scale_up_domain", follows="groups"),
-        at_most(("pp", "virtual_stages"), most_chunks),  # embedding and head may fill a chunk each
+        at_most(("pp", "virtual_stages"), chunks),  # embedding and head may fill a chunk each
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
         *whole_rounds(run.ramp),
         Divides(("ep",), ("tp", "cp", "dp"), sites),  # whole sets of experts at each site
@@ -147,7 +153,7 @@ def _training_system(ranges: Ranges) -> System:
     most_batch = of("global_batch_sequences")[1]
     coordinates = (
         integer("tp", of("tp"), among=_tensor_degrees(ranges), role=Role.root, near=3),
-        integer("cp", of("cp"), among=contexts(sequence), role=Role.root, near=1),
+        integer("cp", of("cp"), among=contexts_of(run), role=Role.root, near=1),
         integer("ep", of("ep"), among=divisors(experts), role=Role.root, pseudo_cost=0.05),
         *(integer(name, of(name), role=Role.kind, pseudo_cost=_TOLD_APART[name]) for name in KINDS),
         *shape_integers(ranges),

@@ -25,6 +25,7 @@ from hwopt.catalog.names import data_root
 from hwopt.hardware.calibration import FAMILY, STACK
 from hwopt.optim.solution import Solution
 from hwopt.types import PRECISIONS
+from hwopt.workload.operators import Operators
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
@@ -149,7 +150,9 @@ def _interval(
 @_interval.register
 def _(
     workload: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str, of: Circumstances
-) -> Interval:
+) -> Interval | None:
+    if isinstance(workload.model, Operators):  # its rows are measured, but no widths were fitted to them
+        return None
     widths, applying = (
         calibration.widths(architecture, stack),
         terms(workload, architecture, stack, calibration, without, of),

@@ -1,6 +1,7 @@
 """Memory a chip needs: states by sharding, activations by the published per-layer formula, logits, reserve."""
 
-from typing import NamedTuple
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -12,6 +13,7 @@ from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 
 class Footprint(NamedTuple):
@@ -100,7 +102,24 @@ def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
     return run.global_batch_sequences / (plan.dp * plan.micro_batch)
 
 
-def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tuple[Scalar, Scalar]:
+@singledispatch
+def stage_activations(
+    model: Any, run: TrainingRun, plan: Plan, stack: Stack, weights: Weights
+) -> tuple[Scalar, Scalar]:
+    """Activations that a stage keeps, and its working set, by kind of model."""
+    raise TypeError(f"no memory of a {type(model).__name__}")
+
+
+@singledispatch
+def spread_tables_bytes(model: Any, plan: Plan) -> Scalar | None:
+    """Tables of look-ups on a chip that no replica shares; None of models that have none."""
+    return None
+
+
+@stage_activations.register
+def stage_activation_bytes(
+    w: Transformer, run: TrainingRun, plan: Plan, stack: Stack, weights: Weights
+) -> tuple[Scalar, Scalar]:
     """Activations of the stage that keeps most, and the working set of the layer being recomputed or gathered.
 
     Kept: layers of a stage times micro-batches in flight. On the first stage these are p under 1F1B, `p + (p - 1)/v`
@@ -109,12 +128,11 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: 
     that balances stages by cost leaves the first one full. Full recomputation keeps a layer's input, `2 s b h`. Working:
     one layer's activations when recomputed; the input of a tensor-parallel region and its gradient, whole, with sequence
     parallelism; the gradients of `layers_whole` layers in the weights' format before they are added up (grouped products
-    of routed experts add them up at once), and of a table; weights gathered where they are sharded (`_gathered_bytes`).
+    of routed experts add them up at once), and of a table; weights gathered where they are sharded (`gathered_bytes`).
 
     **Returns:** (kept bytes, working bytes). **Source:** arXiv 2205.05198, section 4.2.3 and table 2; warm-up counts of
     the interleaved schedule: Narayanan et al. 2021 (arXiv 2104.04473).
     """
-    w = run.model
     tokens = work.tokens_per_chip(run, plan)
     around = work.residual_share(plan)
     checkpoint = run.activation_bytes * w.hidden * tokens * around
@@ -129,14 +147,7 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: 
     dense, dense_working = layer(moe=0.0)
     moe, moe_working = layer(moe=1.0)
     layers = (w.dense_layers * dense + w.moe_layers * moe) / w.layers  # one layer, mean of the kinds
-    fullest = plan.fullest_stage * w.layers / plan.pp
-    short = (plan.fullest_stage - 1.0) * w.layers  # layers that the stages together have less than full ones
-    first = fullest - (1.0 - stack.first_stage_full) * _smaller(above_zero(short - 1.0), jnp.ones_like(short))
-    has_chunks = several(plan.virtual_stages)
-    flying = plan.pp + has_chunks * (plan.pp - 1.0) / plan.virtual_stages
-    fewer = 1.0 + has_chunks * (2.0 / plan.virtual_stages - 1.0)
-    of_step = micro_batches(run, plan)
-    kept = layers * hard_maximum(first * _smaller(flying, of_step), fullest * _smaller(flying - fewer, of_step))
+    kept = layers * layers_in_flight(run, plan, stack, w.layers)
     working = larger_layer(w, dense_working, moe_working)
     largest = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
     summed = larger_layer(w, weights.dense_layer, weights.moe_layer)
@@ -145,10 +156,22 @@ def stage_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: 
     pending += stack.table_gradient_bytes * w.vocab * w.hidden / plan.tp * run.trainable_fraction
     layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the layer at work and the next
     streamed = plan.weights_offloaded * layers_bytes
-    return kept, working + whole + pending + streamed + _gathered_bytes(run, plan, stack, weights, layers_bytes)
+    return kept, working + whole + pending + streamed + gathered_bytes(run, plan, stack, weights, layers_bytes)
 
 
-def _gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, layers_bytes: Scalar) -> Scalar:
+def layers_in_flight(run: TrainingRun, plan: Plan, stack: Stack, layers: Scalar) -> Scalar:
+    """Layers of a stage times micro-batches in flight, of the stage that has most; see `stage_activation_bytes`."""
+    fullest = plan.fullest_stage * layers / plan.pp
+    short = (plan.fullest_stage - 1.0) * layers  # layers that the stages together have less than full ones
+    first = fullest - (1.0 - stack.first_stage_full) * _smaller(above_zero(short - 1.0), jnp.ones_like(short))
+    has_chunks = several(plan.virtual_stages)
+    flying = plan.pp + has_chunks * (plan.pp - 1.0) / plan.virtual_stages
+    fewer = 1.0 + has_chunks * (2.0 / plan.virtual_stages - 1.0)
+    of_step = micro_batches(run, plan)
+    return hard_maximum(first * _smaller(flying, of_step), fullest * _smaller(flying - fewer, of_step))
+
+
+def gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, layers_bytes: Scalar) -> Scalar:
     """What a chip holds whole of sharded weights: `layers_whole` layers, or the stage and its gradients in a pipeline.
 
     A pipeline runs many micro-batches through the same stage: resharding after each would gather the stage again every
@@ -208,7 +231,8 @@ def footprint(
     fp32 copy, gradient) live on the last stage, which has a table like the first, may have fewer layers, and holds one
     micro-batch; the larger of the two counts.
     """
-    kept, working = stage_activation_bytes(run, plan, stack, weights)
+    kept, working = stage_activations(run.model, run, plan, stack, weights)
+    tables = spread_tables_bytes(run.model, plan)
     in_flight = _smaller(plan.pp, micro_batches(run, plan))
     activations = (1.0 - plan.activations_offloaded) * kept
     logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * stack.logit_bytes
@@ -217,7 +241,7 @@ def footprint(
     first_stage = states.total_bytes + activations
     last_stage = last_states.total_bytes + activations / in_flight * plan.last_stage / plan.fullest_stage + logits
     inside = Footprint(
-        weights_bytes=states.weights_bytes,
+        weights_bytes=states.weights_bytes if tables is None else states.weights_bytes + tables,
         gradients_bytes=states.gradients_bytes,
         optimizer_bytes=states.optimizer_bytes,
         activations_bytes=activations,

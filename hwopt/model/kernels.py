@@ -5,12 +5,13 @@ from typing import Any
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import work
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.maximum import Maximum, hard_maximum
 from hwopt.model.roofline import KernelTime, gemm_time
 from hwopt.model.serving.forward import pass_gemms
 from hwopt.model.serving.steady_state import steady_pass
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 
 @singledispatch
@@ -21,8 +22,23 @@ def kernels(workload: Any, cluster: Cluster, plan: Any) -> tuple[work.Gemms, Ker
 
 @kernels.register
 def _(workload: TrainingRun, cluster: Cluster, plan: Any) -> tuple[work.Gemms, KernelTime]:
+    return training_kernels(workload.model, workload, cluster, plan, hard_maximum)
+
+
+@singledispatch
+def training_kernels(
+    model: Any, workload: TrainingRun, cluster: Cluster, plan: Any, maximum: Maximum
+) -> tuple[work.Gemms, KernelTime]:
+    """GEMMs of a micro-batch forward, by kind of model."""
+    raise TypeError(f"no kernels of a {type(model).__name__}")
+
+
+@training_kernels.register
+def _(
+    model: Transformer, workload: TrainingRun, cluster: Cluster, plan: Any, maximum: Maximum
+) -> tuple[work.Gemms, KernelTime]:
     table = work.gemms(work.flow(workload, plan), plan)
-    return table, gemm_time(table, workload, cluster.chip, cluster.stack, hard_maximum)
+    return table, gemm_time(table, workload, cluster.chip, cluster.stack, maximum)
 
 
 @kernels.register

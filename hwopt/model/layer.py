@@ -165,11 +165,13 @@ def direction(
     maximum: Maximum,
     collectives: Array | float = 0.0,
     ep_overlap: Array | None = None,
+    layers: Array | None = None,
 ) -> Exposed:
     """One direction of one layer, from its kernels and its communication (tensor, context, expert).
 
     Each communication hides under what is there before it, so that no work hides two at once. The host enqueues the layer and
-    its `collectives` meanwhile. `ep_overlap`: share of the work that hides exchanges with experts, the stack's by default.
+    its `collectives` meanwhile. `ep_overlap`: share of the work that hides exchanges with experts, the stack's by default; `layers`
+    that the host enqueues as long as, one by default.
     """
     stack = cluster.stack
 
@@ -185,7 +187,8 @@ def direction(
     inner = everything.total_s + tp + cp
     ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap if ep_overlap is None else ep_overlap)
     device = inner + ep
-    enqueued = (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s + collectives * stack.host_collective_s
+    enqueued = (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s
+    enqueued = (enqueued if layers is None else layers * enqueued) + collectives * stack.host_collective_s
     before = maximum(device, enqueued)
     gather, gather_hidden = beside(before, gather_s, stack.dp_overlap)
     host = everything.launch_s + (before - device)

@@ -1,5 +1,6 @@
 """Weights that one chip holds, after sharding over tensor, pipeline and expert parallel ranks."""
 
+from functools import singledispatch
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -48,6 +49,7 @@ class Weights(NamedTuple):
         return self._replace(stage=self.last, stage_experts=self.last_experts)
 
 
+@singledispatch
 def chip_weights(shape: Transformer, plan: Plan) -> Weights:
     """Weights on one chip: layers over t, experts over e and t_e, stages over p; norms and routers are replicated.
 
@@ -98,6 +100,7 @@ def expert_replicas(plan: Plan) -> Scalar:
     return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)
 
 
+@singledispatch
 def splits(shape: Transformer, plan: Plan, copies: Scalar | float = 1.0) -> dict[str, tuple[Scalar, Scalar | float]]:
     """What a plan splits and copies, by margin: the most that a model allows, and what the plan takes of it.
 

@@ -124,13 +124,18 @@ def gemm_time(
     stack: Stack,
     maximum: Maximum,
     weight_element: Scalar | None = None,
+    *,
+    in_experts: np.ndarray = IN_EXPERTS,
+    inner_read: Array | None = None,
 ) -> KernelTime:
     """Time of each GEMM of the table, forward; backward each gradient costs the same products.
 
     `max(2 m n k / (peak eff) (1 + r g/m)(1 + g/n)(1 + g/k), bytes / HBM) + casts / HBM + launch + start`, bytes the larger of
     the compulsory ones and those of blocking in SRAM; casts to a low format are kernels of their own.
 
-    **Arguments:** `weight_element`: bytes of a stored weight of products in the low format, where it is another than theirs.
+    **Arguments:** `weight_element`: bytes of a stored weight of products in the low format, where it is another than theirs;
+    `in_experts`: 1 for products that run grouped by expert; `inner_read`: elements of a row that are read from memory, where they
+    are not all k.
 
     **Returns:** s, shape (gemm,); zero for GEMMs the model lacks.
     """
@@ -139,17 +144,18 @@ def gemm_time(
     m, n, k, n_launched = (jnp.where(present, x, 1.0) for x in (table.m, table.n, table.k, table.n_launched))
     # What a kernel takes to start and to drain is a time: the faster the chip, the larger the product it equals.
     half = stack.gemm_half_size * (bf16_rate(chip) * (1.0 / HALF_SIZE_RATE)) ** (1.0 / 3.0)
-    rows = half * ((1.0 - IN_EXPERTS) * stack.gemm_row_share + IN_EXPERTS * stack.expert_row_share)
+    rows = half * ((1.0 - in_experts) * stack.gemm_row_share + in_experts * stack.expert_row_share)
     shape_loss = (1.0 + rows / m) * (1.0 + half / n_launched) * (1.0 + half / k)
     low_s, wide_s = seconds_per_flop(chip, run)
     per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * wide_s
-    grouped = 1.0 + IN_EXPERTS * (1.0 / stack.expert_gemm_factor - 1.0)
+    grouped = 1.0 + in_experts * (1.0 / stack.expert_gemm_factor - 1.0)
     compute = 2.0 * m * n * k * table.count * per_flop * (1.0 / stack.gemm_efficiency_factor) * grouped * shape_loss
 
     low_bytes = gemm_bytes_per_element(run)
     element = table.low_precision * low_bytes + (1.0 - table.low_precision) * 2.0
     weight = element if weight_element is None else table.low_precision * (weight_element - low_bytes) + element
-    compulsory = m * k * element + k * n * weight + m * n * 2.0
+    read = k if inner_read is None else inner_read
+    compulsory = m * read * element + k * n * weight + m * n * 2.0
     blocked = m * n * k * sram_traffic_factor(chip, element)
     casts = table.low_precision * _cast_bytes(m, n, k, low_bytes, stack)
     memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)

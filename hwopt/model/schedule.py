@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -19,6 +20,7 @@ from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, st
 from hwopt.plan import Plan
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 
 class Breakdown(NamedTuple):
@@ -69,6 +71,24 @@ def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> 
     one = jnp.ones_like(plan.tp)
     tp = 2.0 * collectives.all_reduce_s(cluster.network, block, plan.tp, one, stack.collective_launch_s)
     return Exposed.of(settled(cluster.chip, products, beside=passes).plus(passes), tp_comm_s=tp)
+
+
+@singledispatch
+def stage_times(
+    model: Any, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, maximum: Maximum
+) -> tuple[Exposed, Exposed]:
+    """A mean stage's micro-batch, forward and backward, and what the last stage has beside, by kind of model."""
+    raise TypeError(f"no time of a {type(model).__name__}")
+
+
+@stage_times.register
+def _(
+    model: Transformer, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, maximum: Maximum
+) -> tuple[Exposed, Exposed]:
+    table = gemm_time(work.gemms(work.flow(run, plan), plan), run, cluster.chip, cluster.stack, maximum)
+    layers = jnp.stack([model.dense_layers, model.moe_layers]) / plan.pp
+    stage = all_layers(layers, lambda moe: layer_time(run, cluster, plan, weights, table, moe, maximum))
+    return stage, _head(run, cluster, plan, table)
 
 
 def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
@@ -182,11 +202,8 @@ def step_time(
     **Source:** bubble: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.
     """
     stack = cluster.stack
-    table = gemm_time(work.gemms(work.flow(run, plan), plan), run, cluster.chip, stack, maximum)
-    layers = jnp.stack([run.model.dense_layers, run.model.moe_layers]) / plan.pp
     level = stack.level
-    stage = all_layers(layers, lambda moe: layer_time(run, cluster, plan, weights, table, moe, maximum)).scaled(level)
-    head = _head(run, cluster, plan, table).scaled(level)
+    stage, head = (each.scaled(level) for each in stage_times(run.model, run, cluster, plan, weights, maximum))
     m = micro_batches(run, plan)
     stage_s, head_s = stage.total_s, head.total_s
     slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)

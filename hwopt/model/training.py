@@ -7,6 +7,8 @@ from hwopt.model import cost, learning, machine, power, ramp, sites, work
 from hwopt.model.footprint import Footprint, Offloaded, footprint
 from hwopt.model.machine import Lifted, LiftedMargins
 from hwopt.model.maximum import Maximum
+from hwopt.model.operators import footprint as _tables  # noqa: F401 (registers what tables of operators are)
+from hwopt.model.operators import time as _times  # noqa: F401
 from hwopt.model.pace import asked_core_share
 from hwopt.model.parameters import chip_weights, splits
 from hwopt.model.reliability import failures
@@ -15,6 +17,7 @@ from hwopt.model.roofline import fastest_seconds_per_flop
 from hwopt.model.schedule import StepTime, step_time
 from hwopt.plan import Plan
 from hwopt.types import Scalar
+from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import active_parameters, total_parameters
 
@@ -97,11 +100,18 @@ def training_report(
         run_cost_usd=usd_per_s * run_time,
         run_energy_j=average_w * run_time,
         run_carbon_kg=kg_per_s * run_time,
-        loss=learning.loss_apart(run.law, equivalent, useful_tokens, sites.replicas_apart(cluster, plan)),
+        loss=_loss(run, equivalent, useful_tokens, sites.replicas_apart(cluster, plan)),
         stages=ramp.stages(run, steps, common["mfu"]),
     )
     keeps_up = always if given is None else jnp.log(lost.interval_s / lost.drain_s)
     return report, LiftedMargins(it.heat_margin, enough, keeps_up)
+
+
+def _loss(run: TrainingRun, equivalent: Scalar, useful_tokens: Scalar, apart: Scalar) -> Scalar:
+    """The loss that the run's law promises; not a number for models that predict no text, of which there is no law."""
+    if isinstance(run.model, Operators) and not run.model.language:
+        return jnp.full_like(useful_tokens, jnp.nan)
+    return learning.loss_apart(run.law, equivalent, useful_tokens, apart)
 
 
 def _learnt_fraction(run: TrainingRun) -> Scalar:

@@ -1,6 +1,7 @@
 """Work of one micro-batch on one chip: a table of GEMMs, the attention core, and memory-bound passes."""
 
-from typing import NamedTuple
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -244,8 +245,19 @@ def step_model_flops(run: TrainingRun) -> Scalar:
     `tokens (2 (1 + 1 + trainable) P_matrix + 3 x 2 x span a (d + d_v) L)`. The embedding look-up does not multiply, a
     tied head does. Attention counts the causal half (`causal_fraction`) once forward and twice backward.
     """
+    return model_flops(run.model, run)
+
+
+@singledispatch
+def model_flops(model: Any, run: TrainingRun) -> Scalar:
+    """FLOPs that a step of a kind of model needs."""
+    raise TypeError(f"no FLOPs of a {type(model).__name__}")
+
+
+@model_flops.register
+def _(model: Transformer, run: TrainingRun) -> Scalar:
     attention = 3.0 * _step_attention_flops(run, run.causal_fraction)
-    return batch_tokens(run) * (2.0 * (2.0 + run.trainable_fraction) * matrix_parameters(run.model) + attention)
+    return batch_tokens(run) * (2.0 * (2.0 + run.trainable_fraction) * matrix_parameters(model) + attention)
 
 
 def matrix_parameters(w: Transformer) -> Scalar:
@@ -256,7 +268,17 @@ def matrix_parameters(w: Transformer) -> Scalar:
 
 def recompute_flops(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
     """FLOPs a step repeats, over all chips: layers (but for the last product, if so), or attention cores, forward."""
-    w = run.model
+    return repeated_flops(run.model, run, plan, stack)
+
+
+@singledispatch
+def repeated_flops(model: Any, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
+    """FLOPs that a step of a kind of model repeats."""
+    raise TypeError(f"no FLOPs of a {type(model).__name__}")
+
+
+@repeated_flops.register
+def _(w: Transformer, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
     layers = matrix_parameters(w) - w.vocab * w.hidden
     attention = _step_attention_flops(run, executed_causal_fraction(run, stack))
     last = w.hidden * (w.dense_layers * w.ffn + w.moe_layers * w.expert_ffn * (w.experts_per_token + w.shared_experts))

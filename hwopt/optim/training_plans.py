@@ -7,7 +7,7 @@ from operator import itemgetter
 import numpy as np
 
 from hwopt.catalog.load import leaf
-from hwopt.design.lattices import contexts
+from hwopt.design.lattices import contexts_of
 from hwopt.design.variables import count_of
 from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.errors import UserError, suggest
@@ -18,6 +18,7 @@ from hwopt.integers.relations import Divides, Product, Relation, When, at_least,
 from hwopt.integers.system import System, integer
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable
 from hwopt.plan import OFFLOADED, Plan, stage_layers
+from hwopt.workload.operators import Operators, most_chunks
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees
 
@@ -48,7 +49,7 @@ def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[st
         Divides((), ("dp",), sites),
         Divides(("expert_tp",), ("tp",)) if experts else equal(("expert_tp",), ("tp",)),
         Divides(("ep", "expert_tp"), ("tp", "cp", "dp"), sites),
-        at_most(("pp", "virtual_stages"), layers + 2.0),
+        at_most(("pp", "virtual_stages"), most_chunks(run.model)),
         When("virtual_stages", 2, at_least(("pp",), 2.0)),
         *whole_rounds(run.ramp),
         When("pp", 2, at_most(("zero",), 1.0)),
@@ -57,7 +58,7 @@ def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[st
         relations.append(When("zero", 2, at_least(("dp", "cp"), 2.0)))
     coordinates = (
         integer("tp", (1, chips), among=tensor_degrees(run.model)),
-        integer("cp", (1, chips), among=contexts(count_of(run.sequence_length))),
+        integer("cp", (1, chips), among=contexts_of(run)),
         integer("pp", (1, layers + 2)),
         integer("dp", (1, chips)),
         integer("ep", (1, max(experts, 1)), among=divisors(max(experts, 1))),
@@ -141,13 +142,18 @@ def scope(run: TrainingRun, cluster: Cluster, plans: int, held: Collection[str] 
     pooled = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
     free = [name.removesuffix("_offloaded") for name in OFFLOADED if pooled and name not in held]
     layers, chips, batch = (count_of(x) for x in (run.model.layers, cluster.chips, run.global_batch_sequences))
-    degrees, experts = contexts(count_of(run.sequence_length)), count_of(run.model.experts)
+    degrees, experts = contexts_of(run), count_of(run.model.experts)
+    heads, table = count_of(run.model.heads), isinstance(run.model, Operators)
+    split = f"the {heads} {'parts that all operators split into' if table else 'heads'}"
     words = [
-        f"global over {plans:,} plans: every tp x pp x dp x cp = {chips:,} chips with tp dividing the {count_of(run.model.heads)} "
-        f"heads, cp in {{{', '.join(map(str, degrees))}}} and dp x micro-batch x micro-batches = {batch:,} sequences",
-        f"every ep that divides the {experts} experts and expert_tp that divides tp" if experts else "",
-        f"every number of chunks a stage within the {layers} layers, embedding and head (interleaving where micro-batches "
-        "are a multiple of pp)",
+        f"global over {plans:,} plans: every tp x pp x dp x cp = {chips:,} chips with tp dividing {split}, "
+        f"cp in {{{', '.join(map(str, degrees))}}} and dp x micro-batch x micro-batches = {batch:,} sequences",
+        f"tables of look-ups on every ep chips that divide {experts}" if experts and table else "",
+        f"every ep that divides the {experts} experts and expert_tp that divides tp" if experts and not table else "",
+        f"every number of chunks a stage within the {layers} {'blocks' if table else 'layers, embedding and head'} (interleaving "
+        "where micro-batches are a multiple of pp)"
+        if layers > 1
+        else "",
         "recompute none, selective or full",
         "ZeRO-1, and ZeRO-2 and ZeRO-3 where pp = 1",
         f"{', '.join(free)} in HBM or in the pool" if free else "",

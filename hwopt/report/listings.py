@@ -1,11 +1,13 @@
 """The catalogue as lists and cards: every number with its unit, kind and source."""
 
+from dataclasses import fields
 from typing import Any
 
 from hwopt import catalog
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.errors import UserError, suggest
 from hwopt.units import pretty
+from hwopt.workload.operator_kinds import Operator
 
 
 def kinds() -> tuple[dict[str, Any], str]:
@@ -28,6 +30,8 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
     """One entry: text, then a row a number."""
     quantities = {name: _quantity(q, record.citation(name)) for name, q in record.quantities.items()}
     document = {"slug": record.slug, "title": record.title, "text": dict(record.text), "quantities": quantities}
+    operators = [_operator(each) for each in record.operators]
+    document |= {"operators": operators} if operators else {}
     lines = [f"{record.title}  ({record.kind} {record.slug})"]
     lines += [f"  {name}: {_words(value)}" for name, value in record.text.items() if value and name != "title"]
     lines.append("")
@@ -35,7 +39,24 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
     for name, q in record.quantities.items():
         spread = f" [{q.low:g} .. {q.high:g}]" if q.low is not None and q.high is not None else ""
         lines.append(f"  {name:<{width}}  {pretty(q.value, '', 6)} {q.unit}{spread}  {q.kind}: {record.citation(name)}")
+    if operators:
+        said = (
+            ", ".join(f"{key} {_number(value)}" for key, value in each.items() if key != "op") for each in operators
+        )
+        lines += ["", "operators of a sample (rows: how often in one; else once a token)"]
+        lines += [f"  {each['op']:<12} {words}" for each, words in zip(operators, said, strict=True)]
+        lines += [f"  from {source}" for source in record.operator_sources]
     return document, "\n".join(lines)
+
+
+def _operator(operator: Operator) -> dict[str, Any]:
+    """What is said of an operator, without what is as usual."""
+    own = {each.name: (getattr(operator, each.name), each.default) for each in fields(operator)}
+    return {"op": operator.op} | {name: value for name, (value, usual) in own.items() if value != usual}
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.12g}" if isinstance(value, float) else str(value)
 
 
 def _quantity(q: Quantity, source: str) -> dict[str, Any]:

@@ -65,6 +65,11 @@ def estimate_screen(report: Report, plan: Any, title: str, around: Interval | No
     return "\n".join(lines)
 
 
+def _loss_words(report: TrainingReport) -> str:
+    loss = float(report.loss)
+    return "no law of its loss" if math.isnan(loss) else f"loss {loss:.4f}"
+
+
 @singledispatch
 def _run(report: Any) -> tuple[list[str], list[str]]:
     """How fast a training run is, and what it comes to; a service says so among its conditions, and has no end."""
@@ -77,7 +82,7 @@ def _(report: TrainingReport) -> tuple[list[str], list[str]]:
     step, time = (pretty(float(seconds), "s") for seconds in (report.step_time_s, report.run_time_s))
     cost, carbon = pretty(float(report.run_cost_usd), "USD"), float(report.run_carbon_kg) / 1e3
     pace = [fact("step time", step), fact("throughput", f"{rate}, {each:,.0f} token/s a chip")]
-    return pace, [fact("whole run", f"{time}, {cost}, {carbon:,.0f} t CO2e, loss {float(report.loss):.4f}")]
+    return pace, [fact("whole run", f"{time}, {cost}, {carbon:,.0f} t CO2e, {_loss_words(report)}")]
 
 
 def chip_lines(solution: Solution) -> list[str]:

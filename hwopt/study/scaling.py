@@ -20,6 +20,7 @@ from hwopt.model.report import TrainingReport, over_words
 from hwopt.optim.plan_search import best_plan
 from hwopt.optim.plan_table import PlanSearch
 from hwopt.study.chip_time import chip_time
+from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 
 MOST_SIZES = 64
@@ -206,6 +207,10 @@ def scale(
     sizes = _checked(chips)
     metric_of(objective, workload)
     _check_shares(least_saving, most_dearer)
+    if weak and isinstance(workload.model, Operators) and not workload.model.language:
+        raise UserError(
+            "weak: time and money are counted to one loss, and no law tells it of a model that predicts no text"
+        )
     runs = [_run_on(workload, count, sizes[0]) if weak else workload for count in sizes]
     found = [_answer(cluster_of, *each, objective, common) for each in zip(sizes, runs, strict=True)]
     if all(each.search is None for each in found):

@@ -1,18 +1,19 @@
 """A training run: what is asked of the cluster."""
 
+from typing import Any
+
 import equinox as eqx
 
 from hwopt.quantity import computed, quantity, switch
 from hwopt.types import PerPrecision, Scalar
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.ramp import BatchRamp
-from hwopt.workload.transformer import Transformer
 
 
 class TrainingRun(eqx.Module):
     """A model to train, the batch, the tokens and the number formats."""
 
-    model: Transformer
+    model: Any  # a `Transformer` or `Operators`: what differs is one arm of a `singledispatch` each
     law: LossLaw
     sequence_length: Scalar = quantity("token", "of a sample")
     global_batch_sequences: Scalar = quantity("sequence", "of a step, of the last stage where the batch grows")

@@ -1,5 +1,7 @@
 """The shape of a transformer, and its parameter counts in closed form."""
 
+from functools import singledispatch
+
 import equinox as eqx
 
 from hwopt.quantity import quantity, ratio, switch
@@ -90,6 +92,7 @@ def splits_tiles(shape: Transformer, tp: int) -> bool:
     return inner % MATRIX_TILE != 0 or inner % (tp * MATRIX_TILE) == 0
 
 
+@singledispatch
 def tensor_degrees(shape: Transformer) -> list[int]:
     """Tensor-parallel degrees that a model's heads and tiles allow, ascending."""
     heads = round(float(shape.heads))
@@ -134,6 +137,7 @@ def head_parameters(shape: Transformer) -> Scalar:
     return (1.0 - shape.tied_embeddings) * shape.vocab * shape.hidden
 
 
+@singledispatch
 def total_parameters(shape: Transformer) -> Scalar:
     """All parameters, closed form (two norms a layer and one at the end; biases left out: below 0.1 %)."""
     s = shape
@@ -145,6 +149,7 @@ def total_parameters(shape: Transformer) -> Scalar:
     return embedding_parameters(s) + head_parameters(s) + attention + dense + routed + shared + norms
 
 
+@singledispatch
 def active_parameters(shape: Transformer) -> Scalar:
     """Parameters one token meets: routed experts count `experts_per_token` of `experts`."""
     s = shape

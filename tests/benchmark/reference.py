@@ -45,6 +45,7 @@ TABLE = (
     Result("reference/design_sensitivity.txt", "python -m tests.benchmark.design_sensitivity"),
     Result("reference/loss_under_budget.txt", "hwopt optimize loss_under_budget"),
     Result("reference/scaling.txt", "python -m tests.benchmark.scaling"),
+    Result("reference/operators.txt", "python -m tests.benchmark.operators"),
     Result("reference/chips.txt", "python -m tests.validation.test_chips"),
     Result("reference/cooling.txt", "python -m tests.validation.test_cooling"),
     Result("reference/rents.txt", "python -m tests.validation.test_rents"),

@@ -18,7 +18,6 @@ from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
 from hwopt.jaxprs.kept import Traced, traced
 from hwopt.plan import Plan
-from hwopt.workload.transformer import Transformer
 
 CHUNK = 512
 """Cases that one call of the model takes, so that what it works out on the way stays small."""
@@ -68,7 +67,7 @@ class Kind:
     unsupported: Callable[[Any], str]  # what was measured, where that cannot be scored; else ""
     completed: Callable[[Any, list[str]], Any]  # the row with degrees and batch filled in, and what was assumed
     usual_stack: Callable[[Any, str, str], str]  # of a row on an accelerator of an architecture
-    inputs: Callable[[Any, Transformer, str, str, str, list[str]], tuple]  # workload, machine, plan, `full_if_too_big`
+    inputs: Callable[[Any, Any, str, str, str, list[str]], tuple]  # workload, machine, plan, `full_if_too_big`
     predict: Callable[[Sequence[Case]], list[Prediction]]
     openings: Callable[[Any, Case], list[Opening]]  # of a row, with the case that habits alone make of it
 
@@ -108,9 +107,7 @@ def join(row: Measured, kind: Kind, constants: Constants) -> Case:
     return replace(case, alternatives=tuple(alternatives))
 
 
-def _case(
-    row: Measured, shape: Transformer, accelerator: str, kind: Kind, constants: Constants, assumed: list[str]
-) -> Case:
+def _case(row: Measured, shape: Any, accelerator: str, kind: Kind, constants: Constants, assumed: list[str]) -> Case:
     """A row as habits fill it; names of what they fill are added to `assumed`."""
     family = architecture(catalog.record("chips", accelerator))
     row = kind.completed(row, assumed)
@@ -141,6 +138,14 @@ def stacked(trees: Sequence) -> Any:
 
 def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> list[dict[str, float]]:
     """A model's values for each of many inputs of one form, in NumPy and float64, compiled by nobody."""
+    forms = [_form(each) for each in inputs]
+    if len(set(forms)) > 1:  # tables of operators are of as many forms as they have rows
+        answers: list[dict[str, float]] = [{} for _ in inputs]
+        for form in dict.fromkeys(forms):
+            own = [i for i, each in enumerate(forms) if each == form]
+            for i, answer in zip(own, evaluate(model, [inputs[i] for i in own]), strict=True):
+                answers[i] = answer
+        return answers
     answers = []
     for start in range(0, len(inputs), CHUNK):
         part = inputs[start : start + CHUNK]
@@ -150,6 +155,12 @@ def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> list[dict[st
         values = {name: value.tolist() for name, value in line(columns, len(part)).items()}
         answers += [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
     return answers
+
+
+def _form(inputs: tuple) -> tuple:
+    """Structure and shapes of inputs."""
+    leaves, structure = jax.tree.flatten(inputs)
+    return structure, tuple(np.shape(leaf) for leaf in leaves)
 
 
 @cache

@@ -1,7 +1,7 @@
 """From a row to a transformer's shape: the row's columns first, the catalogue for what they leave open."""
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,10 +33,11 @@ _FAMILIES = {
 
 
 _published = cache(catalog.transformer)
+_table = cache(catalog.model_of)
 
 
-def shape(row: Measured, assumed: list[str]) -> Transformer:
-    """The model of a row.
+def shape(row: Measured, assumed: list[str]) -> Any:
+    """The model of a row: a transformer, or the table of operators that the catalogue's entry of its name is.
 
     Look-up order: the row's own columns; the catalogue's entry for head sizes, gating, tying, expert and
     latent-attention layout; the variant (head size, gated or plain MLP; gated with a tied head) whose closed-form
@@ -48,9 +49,11 @@ def shape(row: Measured, assumed: list[str]) -> Transformer:
     **Raises:** `Skip` for hybrids and for shapes that nobody states.
     """
     slug = row.workload or entry("workloads", row.model_name)
-    unsupported = slug is not None and "unsupported" in catalog.record("workloads", slug).text
-    if unsupported or row.model_kind == "hybrid":
+    held = None if slug is None else catalog.record("workloads", slug)
+    if (held is not None and "unsupported" in held.text) or row.model_kind == "hybrid":
         raise Skip(Reason.HYBRID, row.model_name)
+    if held is not None and held.operators:
+        return _table(held.slug)
     if slug is not None and _same(row, _published(slug)):
         return _overlaid(row, _published(slug))
     if missing := [name for name in ("layers", "hidden", "ffn", "heads") if getattr(row, name) is None]:

@@ -11,7 +11,7 @@ def screen(result: dict) -> str:
     origin = (
         f"{len(inferred)} inferred from the file's text; python -m hwopt.evidence.collected_text writes them into it"
     )
-    held = "none: these constants were not calibrated"
+    held = "none: these constants were not calibrated, or not to such models"
     if coverage is not None:
         held = f"{100 * coverage:.0f} % of measured values inside, meant to be 80"
     lines = [

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,9 +29,11 @@ from hwopt.model import work
 from hwopt.model.estimate import estimate
 from hwopt.model.footprint import Footprint
 from hwopt.model.maximum import several
+from hwopt.model.report import TrainingReport
 from hwopt.plan import Plan, stage_layers, stage_layers_by_cost
 from hwopt.types import PRECISIONS
 from hwopt.units import to_si
+from hwopt.workload.operators import Operators, most_chunks
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer, attention_parameters, dense_mlp_parameters
 
@@ -92,7 +94,7 @@ def _usual_micro_batch(each: float, row: MeasuredRun, assumed: list[str]) -> flo
 
 
 def _inputs(
-    row: MeasuredRun, shape: Transformer, accelerator: str, architecture: str, stack: str, assumed: list[str]
+    row: MeasuredRun, shape: Any, accelerator: str, architecture: str, stack: str, assumed: list[str]
 ) -> tuple[TrainingRun, Machine, Plan, bool]:
     if row.gpus_per_node is None:
         assumed.append("gpus_per_node")
@@ -113,7 +115,7 @@ def _inputs(
 _law = cache(catalog.loss_law)
 
 
-def _workload(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> TrainingRun:
+def _workload(row: MeasuredRun, shape: Any, assumed: list[str]) -> TrainingRun:
     if row.number_format is None:
         assumed.append("precision")
     name = slot(row.number_format or "bf16")
@@ -140,16 +142,16 @@ def _workload(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> Train
     )
 
 
-def _plan(row: MeasuredRun, shape: Transformer, stack: str, assumed: list[str]) -> tuple[Plan, bool]:
+def _plan(row: MeasuredRun, shape: Any, stack: str, assumed: list[str]) -> tuple[Plan, bool]:
     """The plan, and whether recomputation is turned on where memory is short."""
     habit, layers = habits(stack), int(shape.layers)
     # Interleaved: as many chunks as there are layers; the embedding and the head stand for one each.
     usual = max((layers + 2) // row.pp, 1) if row.interleaved else 1
     vpp = 1 if row.pp == 1 else row.vpp or usual
     assumed += ["vpp"] if row.pp > 1 and row.vpp is None else []
-    if row.pp * vpp > layers + 2:
+    if row.pp * vpp > most_chunks(shape):
         raise _inconsistent(f"{row.pp} stages x {vpp} chunks for {layers} layers")
-    if habit.stages == "cost" and vpp == 1:
+    if habit.stages == "cost" and vpp == 1 and isinstance(shape, Transformer):
         attention, mlp = attention_parameters(shape), dense_mlp_parameters(shape)
         head = float(shape.vocab * shape.hidden / (attention + mlp))
         fullest, last, filled = stage_layers_by_cost(layers, row.pp, head)
@@ -183,7 +185,7 @@ def _plan(row: MeasuredRun, shape: Transformer, stack: str, assumed: list[str]) 
     return Plan(**{key: leaf(value) for key, value in values.items()}), may_be_full
 
 
-def _expert_tp(row: MeasuredRun, shape: Transformer, assumed: list[str]) -> int:
+def _expert_tp(row: MeasuredRun, shape: Any, assumed: list[str]) -> int:
     """Tensor parallel degree inside experts."""
     if not float(shape.experts):
         return 1
@@ -208,13 +210,28 @@ Step = dict[str, float]
 
 def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
     report = estimate(workload, cluster, plan)
-    memory = cast(Footprint, report.memory)
     tokens, shape = workload.global_batch_sequences * workload.sequence_length, workload.model
+    if isinstance(shape, Operators):
+        return _common(report, cluster, plan) | {
+            "products": work.model_flops(shape, workload),
+            "attention_full": jnp.zeros_like(report.step_time_s),  # counted with the products, as far as tokens meet
+            "repeated": work.repeated_flops(shape, workload, plan, cluster.stack),
+        }
     matrix = work.matrix_parameters(shape)
     full = work.attention_span(workload, jnp.ones_like(workload.causal_fraction))
     attention = 2.0 * full * shape.heads * (shape.qk_dim + shape.v_dim) * shape.layers
     layers = matrix - shape.vocab * shape.hidden
     partly = (1.0 - plan.recompute_full) * plan.recompute_attention * attention
+    return _common(report, cluster, plan) | {
+        "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
+        "attention_full": tokens * 3.0 * attention,  # over the full score matrix
+        "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
+    }
+
+
+def _common(report: TrainingReport, cluster: Cluster, plan: Plan) -> dict[str, Array]:
+    """What is said of a step of any model."""
+    memory = cast(Footprint, report.memory)
     return {
         "step_s": report.step_time_s,
         "mfu": report.mfu,
@@ -223,9 +240,6 @@ def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Arra
         "memory_reserve_bytes": memory.reserve_bytes,  # of it: context, buffers, fragmentation
         "context_bytes": cluster.stack.memory_reserve_bytes,  # of that: context and buffers
         "last_stage_bytes": several(plan.pp) * memory.logits_bytes,  # what the last stage needs beyond the first
-        "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
-        "attention_full": tokens * 3.0 * attention,  # over the full score matrix
-        "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
         "peak_flops_per_s": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],  # of one chip
         "recompute_full": plan.recompute_full,
     }
@@ -333,6 +347,8 @@ def _mixed(case: Case, parts: Sequence[Case], answers: Sequence[Step]) -> Predic
 
 def _openings(row: MeasuredRun, case: Case) -> list[Opening]:
     """What the row may stand for, none where it leaves nothing open that is weighed."""
+    if isinstance(case.workload.model, Operators):  # how often people run these in which way nobody has counted
+        return []
     if states_no_plan(row):
         own = plans(row)
     else:

@@ -73,7 +73,7 @@ def inputs_of(tree: Any) -> list[Input]:
 
 def _numbers(tree: Any, name: str) -> Iterator[tuple[str, Quantity, Any]]:
     """Leaves of modules within modules, in the order in which JAX has them."""
-    if tree is None:
+    if tree is None or isinstance(tree, str | bool):  # words say no number
         return
     parts = tree._fields if hasattr(tree, "_fields") else [each.name for each in dataclasses.fields(tree)]
     declared = quantities(type(tree)) if dataclasses.is_dataclass(tree) else {}

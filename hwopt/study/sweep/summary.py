@@ -18,6 +18,7 @@ from hwopt.study.sweep.reductions import CELLS, INFEASIBLE, Edges, best_of, cell
 from hwopt.study.sweep.specification import Specification
 from hwopt.study.sweep.store import Summary
 from hwopt.units import label
+from hwopt.workload.operators import Operators
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -202,7 +203,10 @@ def _roofline(design: Design | None) -> Summary:
     bandwidth = float(cluster.chip.hbm_bandwidth_bytes_per_s)
     attainable = bandwidth * float(cluster.chip.hbm_efficiency)
     own = np.flatnonzero((flops > 0) & (seconds > 0) & (traffic_s > 0))
-    names = flags([work.GEMMS[i] for i in own], "GEMMs of a micro-batch forward, or of a pass")
+    table = isinstance(getattr(design.inputs.workload, "model", None), Operators)
+    names = flags(
+        [f"operator {i + 1}" if table else work.GEMMS[i] for i in own], "GEMMs of a micro-batch forward, or of a pass"
+    )
     return {
         "roofline_intensity": ("kernel", flops[own] / (traffic_s[own] * attainable), names | {"units": "FLOP/B"}),
         "roofline_flops_per_s": ("kernel", flops[own] / seconds[own], names | {"units": "FLOP/s"}),

@@ -10,9 +10,9 @@ import numpy as np
 
 
 def fields(tree: Any) -> Any:
-    """A module as plain attributes, its numbers as Python floats, its vectors as arrays."""
+    """A module as plain attributes, its numbers as Python floats, its vectors as arrays, its words as they are."""
     if dataclasses.is_dataclass(tree):
         return SimpleNamespace(**{each.name: fields(getattr(tree, each.name)) for each in dataclasses.fields(tree)})
-    if tree is None:
-        return None
+    if tree is None or isinstance(tree, str):
+        return tree
     return float(tree) if np.ndim(tree) == 0 else np.asarray(tree)

@@ -37,6 +37,8 @@ with jax.enable_x64(True):
     experts = training("deepseek-v3", "h100-sxm", ep=8, pp=4)
     for case in (dense, experts, *map(serving, ("serve", "prefill", "decode"))):
         jax.eval_shape(estimate, *case)
+    clicks = catalog.training_run("dlrm-dcnv2", global_batch=65536)
+    jax.eval_shape(estimate, clicks, catalog.cluster("h100-sxm", 64), catalog.plan(clicks, 64, ep=8))
     jax.eval_shape(lambda case: estimate(*case, temperature=0.1), dense)
     jax.eval_shape(lifted_estimate, *dense, Lifted(*map(jnp.asarray, (340.0, 1e12, 3600.0))))
     jax.eval_shape(jax.grad(lambda cluster: estimate(dense[0], cluster, dense[2]).step_time_s), dense[1])

@@ -1,0 +1,346 @@
+"""What people write down of an operator, and the rows of the table that follow. Fields are keys of a workload's `[[operators]]`."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hwopt.workload.operators import Operators
+
+BATCH_NORM_READS = 2.0
+"""Reads of a batch normalisation forward: statistics first, then the pass; layer norms keep a row in registers and read once."""
+
+SCAN_FLOPS = 9.0
+"""FLOPs a channel and element of state of a selective scan, forward.
+
+**Source:** `flops_selective_scan_ref` of VMamba's code and of Vision Mamba's, both `9 B L D N`; the discretisation, the recurrence
+and the product with C, counted by hand: 1 exp, 3 products for it, 2 for the recurrence, 2 for C, 1 sum.
+"""
+
+STATE_PASSES = 4.0
+"""Passes of a chunk's 32-bit state through memory: written, read and written by the pass between chunks, read.
+
+**Source:** the four kernels of the chunked algorithm, Dao and Gu, arXiv 2405.21060, section 6 and listing 1.
+"""
+
+SCAN_PASSES = 2.5
+"""Time of a chunked scan's traffic over that of the bytes counted here: five kernels with intermediate results between them, which
+reach less of HBM's bandwidth than plain streams. Range 1.5 to 4.
+
+**Source:** one fused kernel is 1.50 to 2.51 times faster than the five on A100 and H100 (PyTorch, Accelerating Mamba2 with Kernel
+Fusion, pytorch.org/blog); they take as long as FlashAttention-2 at 2,048 tokens (Dao and Gu, arXiv 2405.21060, figure 10), which is
+about 4 times what counted bytes take.
+"""
+
+WHOLE, COLUMNS, INNER, CHANNELS, RESIDUAL = "whole", "columns", "inner", "channels", "residual"
+SPLITS = (WHOLE, COLUMNS, INNER, CHANNELS, RESIDUAL)
+"""What tensor parallelism does to an operator."""
+
+_VECTORS = (
+    "count", "per_token", "per_sample", "columns", "inner", "inner_read", "groups", "sequential", "wide", "weights",
+    "attention_width", "attention_heads", "causal", "core_flops", "vector_flops", "streamed", "stored", "kernels", "looked_up",
+    "exchanged", "table_weights", "columns_split", "inner_split", "channels_split", "residual",
+)  # fmt: skip
+
+Row = dict[str, float]
+"""Numbers of a row by the vectors of `Operators`; those that are not named are 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """One operator, `count` of it. `rows` a sample; 0: one a token."""
+
+    op: ClassVar[str]
+
+    count: float = 1.0
+    rows: float = 0.0
+
+    def table_rows(self) -> list[Row]:
+        """Rows of the table."""
+        raise NotImplementedError
+
+    def _row(self, split: str = WHOLE, /, **numbers: float) -> Row:
+        used = {"per_sample": self.rows} if self.rows else {"per_token": 1.0}
+        halves = {f"{name}_split": float(split == name) for name in (COLUMNS, INNER)}
+        whole = {"channels_split": float(split in (COLUMNS, INNER, CHANNELS)), "residual": float(split == RESIDUAL)}
+        return {"count": self.count, "groups": 1.0, **used, **halves, **whole, **numbers}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm(Operator):
+    """A linear layer, `y = x W`: `2 inputs outputs` a row. It keeps its input, unless `kept` says that another does."""
+
+    op: ClassVar[str] = "gemm"
+
+    inputs: float
+    outputs: float
+    split: str = WHOLE
+    wide: float = 0.0
+    kept: float = 1.0
+
+    def table_rows(self) -> list[Row]:
+        return [
+            self._row(
+                self.split, columns=self.outputs, inner=self.inputs, inner_read=self.inputs, wide=self.wide,
+                weights=self.inputs * self.outputs, stored=self.kept * self.inputs,
+                # what columns share is whole on every rank, or split by rows
+                **({"channels_split": 0.0, "residual": 1.0} if self.split == COLUMNS else {}),
+            )
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Operator):
+    """A convolution of `kernel^dims` windows onto `size^dims` outputs: an implicit GEMM of `size^dims` rows a sample.
+
+    A row reads `min(kernel, stride)^dims` inputs of each channel that no other row has read. As many groups as channels
+    (depthwise) leave matrix units nothing to do.
+    """
+
+    op: ClassVar[str] = "convolution"
+
+    inputs: float
+    outputs: float
+    size: float
+    kernel: float = 1.0
+    stride: float = 1.0
+    groups: float = 1.0
+    dims: float = 2.0
+
+    def table_rows(self) -> list[Row]:
+        rows, window = self.size**self.dims, self.kernel**self.dims
+        fresh, each = min(self.kernel, self.stride) ** self.dims, self.inputs / self.groups
+        stored = self.inputs * self.stride**self.dims
+        used = {"count": self.count, "per_token": 0.0, "per_sample": rows, "groups": self.groups}
+        if self.groups == self.inputs > 1.0:
+            own = {
+                "vector_flops": 2.0 * window * self.outputs,
+                "streamed": self.inputs * fresh + self.outputs,
+                "kernels": 1.0,
+            }
+        else:
+            own = {"columns": self.outputs / self.groups, "inner": each * window, "inner_read": each * fresh}
+        return [self._row() | used | own | {"weights": each * window * self.outputs, "stored": stored}]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elementwise(Operator):
+    """Passes over `channels` a row: `reads` and `writes` of each; norms, activations, residual sums, rotations, pooling."""
+
+    op: ClassVar[str] = "elementwise"
+
+    channels: float
+    reads: float = 1.0
+    writes: float = 1.0
+    kept: float = 0.0
+    kernels: float = 1.0
+    weights: float = 0.0
+    split: str = WHOLE
+
+    def table_rows(self) -> list[Row]:
+        streamed = (self.reads + self.writes) * self.channels
+        numbers = {"streamed": streamed, "stored": self.kept * self.channels, "weights": self.weights * self.channels}
+        return [self._row(self.split, kernels=self.kernels, **numbers)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(Operator):
+    """The core of attention, without its projections: scores and weighted values of all tokens of a sample, or those before."""
+
+    op: ClassVar[str] = "attention"
+
+    heads: float
+    width: float
+    kv_heads: float = 0.0  # 0: as many as heads
+    causal: float = 0.0
+    split: str = WHOLE
+
+    def table_rows(self) -> list[Row]:
+        queries, keys = self.heads * self.width, (self.kv_heads or self.heads) * self.width
+        return [
+            self._row(
+                self.split, attention_width=2.0 * queries, attention_heads=self.heads, causal=self.causal,
+                streamed=2.0 * (queries + keys), stored=queries + 2.0 * keys, kernels=1.0,
+            )
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan(Operator):
+    """A state-space layer's scan over the tokens: `channels`, each with a `state`.
+
+    Without heads a selective scan (Mamba), `SCAN_FLOPS` a channel and element of state outside matrix units. With heads in chunks
+    of Q tokens (Mamba-2): `2 Q (g N + H P) + 4 H N P` FLOPs a token of products, H heads of width P in g groups, and the states
+    between chunks.
+
+    **Source:** Gu and Dao, arXiv 2312.00752; Dao and Gu, arXiv 2405.21060, section 6.
+    """
+
+    op: ClassVar[str] = "scan"
+
+    channels: float
+    state: float
+    heads: float = 0.0
+    groups: float = 1.0
+    chunk: float = 256.0
+    split: str = WHOLE
+
+    def table_rows(self) -> list[Row]:
+        inputs = self.channels + 2.0 * self.groups * self.state + (self.heads or self.channels)
+        if not self.heads:
+            own = {"vector_flops": SCAN_FLOPS * self.channels * self.state, "streamed": inputs + self.channels}
+        else:
+            products = 2.0 * self.chunk * (self.groups * self.state + self.channels) + 4.0 * self.channels * self.state
+            states = 2.0 * STATE_PASSES * self.channels * self.state / self.chunk  # 32 bit, of elements of 16
+            own = {"core_flops": products, "streamed": SCAN_PASSES * (inputs + self.channels + states)}
+        return [self._row(self.split, stored=inputs, kernels=5.0 if self.heads else 1.0, **own)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrence(Operator):
+    """A recurrent layer of `gates` (4: LSTM, 3: GRU): products with all inputs at once, then one step after the other.
+
+    A kernel a step with as many rows as the micro-batch has samples; gates and states are kept.
+    """
+
+    op: ClassVar[str] = "recurrence"
+
+    inputs: float
+    hidden: float
+    gates: float = 4.0
+
+    def table_rows(self) -> list[Row]:
+        inside = self.gates * self.hidden
+        passes = {"streamed": 2.0 * inside + 3.0 * self.hidden, "stored": inside + 2.0 * self.hidden, "kernels": 1.0}
+        return [
+            *Gemm(count=self.count, rows=self.rows, inputs=self.inputs, outputs=inside).table_rows(),
+            self._row(
+                columns=inside, inner=self.hidden, inner_read=self.hidden, weights=inside * self.hidden, sequential=1.0, **passes
+            ),
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup(Operator):
+    """Rows of `width` of a table of `entries`, `pooled` of them added up. Tables that may be `spread` over chips lie on one each,
+    are updated where they are read, and send what they found to the chip that asked for it; others are copies.
+    """
+
+    op: ClassVar[str] = "lookup"
+
+    entries: float
+    width: float
+    pooled: float = 1.0
+    spread: float = 0.0
+    split: str = WHOLE
+
+    def table_rows(self) -> list[Row]:
+        if not self.spread:
+            return [
+                self._row(
+                    self.split, weights=self.entries * self.width, streamed=2.0 * self.width * self.pooled, kernels=1.0
+                )
+            ]
+        table = {
+            "table_weights": self.entries * self.width,
+            "looked_up": self.pooled * self.width,
+            "exchanged": self.width,
+        }
+        return [self._row(stored=self.width, kernels=1.0, **table)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fft(Operator):
+    """Fourier transforms of `points` of each of `channels`, a sample: `5 n log2 n` FLOPs each outside matrix units, 32-bit complex
+    numbers read and written once.
+    """
+
+    op: ClassVar[str] = "fft"
+
+    points: float
+    channels: float = 1.0
+
+    def table_rows(self) -> list[Row]:
+        each = self.points * self.channels
+        numbers = {"vector_flops": 5.0 * each * math.log2(self.points), "streamed": 8.0 * each, "kernels": 1.0}
+        return [self._row() | {"per_token": 0.0, "per_sample": self.rows or 1.0} | numbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts(Operator):
+    """A linear layer of which a token meets `chosen` of `experts`, by one kernel of all groups. Every replica holds all of them."""
+
+    op: ClassVar[str] = "experts"
+
+    inputs: float
+    outputs: float
+    experts: float
+    chosen: float
+
+    def table_rows(self) -> list[Row]:
+        numbers = {"columns": self.outputs, "inner": self.inputs, "inner_read": self.inputs, "groups": self.experts}
+        weights = self.experts * self.inputs * self.outputs
+        used = {"per_token": self.chosen / self.experts, "stored": self.experts * self.inputs}  # of each group
+        return [self._row(weights=weights, **numbers) | used]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product(Operator):
+    """Products of activations with each other, no weights: `flops` a row, `reads` and `writes` elements; pairs of embeddings."""
+
+    op: ClassVar[str] = "product"
+
+    flops: float
+    reads: float
+    writes: float = 0.0
+
+    def table_rows(self) -> list[Row]:
+        return [self._row(core_flops=self.flops, streamed=self.reads + self.writes, stored=self.reads, kernels=1.0)]
+
+
+KINDS: dict[str, type[Operator]] = {
+    each.op: each
+    for each in (Gemm, Convolution, Elementwise, Attention, Scan, Recurrence, Lookup, Experts, Fft, Product)
+}
+"""Operators by what a workload's file calls them."""
+
+TEXTS = ("split",)
+"""Fields that are words."""
+
+MAY_BE_ZERO = ("rows", "kept", "reads", "writes", "kernels", "weights", "wide", "causal", "kv_heads", "heads", "spread")
+"""Numbers that may be 0; all others are above."""
+
+
+def required(kind: type[Operator]) -> list[str]:
+    """Fields that an operator cannot leave open."""
+    return [each.name for each in fields(kind) if each.default is MISSING]
+
+
+def operator_table(
+    operators: Iterable[Operator],
+    *,
+    layers: float,
+    hidden: float,
+    kept_inputs: float,
+    heads: float = 1.0,
+    shards: float = 0.0,
+    logits: float = 0.0,
+    table_bytes: float = 4.0,
+    sample: str = "sequence",
+    language: bool = False,
+) -> Operators:
+    """A table of operators.
+
+    **Arguments:** the `operators`; blocks, elements a token between them, elements a token that are inputs of blocks; `heads`:
+    parts that tensor parallelism may split all of them into; `shards` that tables may be spread as; `logits` a token; bytes a
+    weight of tables; what a `sample` is called; whether the model predicts text (`language`), so that laws of loss hold.
+    """
+    rows = [row for each in operators for row in each.table_rows()]
+    leaf: Any = lambda value: np.asarray(value, np.float64)
+    vectors = {name: leaf([row.get(name, 0.0) for row in rows]) for name in _VECTORS}
+    return Operators(
+        layers=leaf(layers), hidden=leaf(hidden), heads=leaf(heads), experts=leaf(shards), vocab=leaf(logits),
+        kept_inputs=leaf(kept_inputs), table_bytes=leaf(table_bytes), sample=sample, language=language, **vectors,
+    )  # fmt: skip
