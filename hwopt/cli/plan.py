@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE, DISAGGREGATED, PREFILL, SERVICE, TRAINING
-from hwopt.cli.exports import ENGINES, EXPORT, LOOKED_AT, check_export, show_export
+from hwopt.cli.exports import EXPORT, LOOKED_AT, check_export, held_for, show_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.cli.output import show
@@ -84,7 +84,7 @@ def _limits(options: argparse.Namespace) -> dict[str, float]:
 
 def _top(options: argparse.Namespace) -> int:
     """How many of the next best plans are kept."""
-    return max(options.top, LOOKED_AT) if options.export in ENGINES else options.top
+    return max(options.top, LOOKED_AT) if options.export is not None else options.top
 
 
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -93,13 +93,14 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
     from hwopt.optim.plan_search import best_plan
 
     work = _work(options)
-    common = {} if options.hold is None else catalog.parse_plan(options.hold)
+    stated = {} if options.hold is None else catalog.parse_plan(options.hold)
+    common = {name: number(f"--hold {name}", value, least=0.0) for name, value in stated.items()}
     search = best_plan(
         work.workload,
         work.cluster(options.chips),
         options.objective,
         _top(options),
-        {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
+        {**held_for(options.export), **common},
         limits=_limits(options),
         disaggregate=options.disaggregate,
         layouts=[] if options.layouts == ["none"] else options.layouts,
