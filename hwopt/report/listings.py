@@ -5,7 +5,9 @@ from typing import Any
 from hwopt import catalog
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.errors import UserError, suggest
+from hwopt.quantity import quantities
 from hwopt.units import pretty
+from hwopt.workload.transformer import active_parameters, total_parameters
 
 
 def kinds() -> tuple[dict[str, Any], str]:
@@ -36,6 +38,23 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
         spread = f" [{q.low:g} .. {q.high:g}]" if q.low is not None and q.high is not None else ""
         lines.append(f"  {name:<{width}}  {pretty(q.value, '', 6)} {q.unit}{spread}  {q.kind}: {record.citation(name)}")
     return document, "\n".join(lines)
+
+
+def shape(path: str) -> tuple[dict[str, Any], str]:
+    """What is read of a model's `config.json`: its shape, and the parameters that follow."""
+    model = catalog.transformer(path)
+    fields = {name: (float(getattr(model, name)), each) for name, each in quantities(type(model)).items()}
+    counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
+    lines = [
+        f"{path}, a model of {pretty(counts['parameters'])} parameters, {pretty(counts['active_parameters'])} a token",
+        "",
+    ]
+    width = max(map(len, fields))
+    lines += [
+        f"  {name:<{width}}  {pretty(value, each.unit, 6):>14}  {each.meaning}"
+        for name, (value, each) in fields.items()
+    ]
+    return {"file": path, "shape": {name: value for name, (value, _) in fields.items()}, **counts}, "\n".join(lines)
 
 
 def _quantity(q: Quantity, source: str) -> dict[str, Any]:
