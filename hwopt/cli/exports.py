@@ -45,11 +45,14 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
     if not isinstance(workload, kind):
         more = f"; of this workload: {', '.join(others)}" if isinstance(workload, (Service, TrainingRun)) else ""
         raise UserError(f"--export {name}: launch settings of {words}, which this workload is not{more}")
-    if name in TRAINERS:
-        return
     from hwopt.report.launch.settings import ENGINES as KNOWN
+    from hwopt.report.launch.trainers import TRAINERS as FILES
 
     entry = supported("chips", chip)
+    if name in TRAINERS:
+        if name in FILES:
+            FILES[name].check(f"--export {name}", entry.slug, architecture(entry))
+        return
     catalog.check_precision(chip, precision)
     KNOWN[name].check(f"--export {name}", entry.slug, architecture(entry), slot(precision))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hwopt.errors import UserError
+from hwopt.report.launch.engine import NVIDIA
 from hwopt.report.launch.trainer import Asked, Trainer
 from hwopt.report.megatron import REFUSED, megatron_flags
 
@@ -125,4 +126,5 @@ TRAINER = Trainer(
     start="process_config_with_overrides(recipe(), 'plan.yaml') of megatron.bridge.training.utils.omegaconf_utils",
     write=_write,
     lines=_lines,
+    families=NVIDIA,
 )

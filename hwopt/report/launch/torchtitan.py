@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from hwopt.errors import UserError
+from hwopt.report.launch.engine import NVIDIA
 from hwopt.report.launch.trainer import Asked, Trainer
 from hwopt.report.megatron import chunk_layers
 
@@ -239,4 +240,5 @@ TRAINER = Trainer(
     start="torchrun --nnodes N --nproc_per_node M -m torchtitan.train --job.config_file job.toml",
     write=_write,
     lines=_lines,
+    families=("volta", *NVIDIA, "cdna2", "cdna3", "cdna4"),
 )

@@ -32,7 +32,7 @@ class Trainer:
 
     **Arguments:** `name` of the file; `start`: how it is started with that file; `write`: sections of a run under a plan,
     environment and notes, or `UserError` for what the software cannot be told; `lines`: the sections as lines of the file;
-    `held`: what all plans of a search have alike, since no setting speaks of anything else.
+    `families` of chips that it runs on; `held`: what all plans of a search have alike, since no setting speaks of anything else.
     """
 
     title: str
@@ -41,7 +41,15 @@ class Trainer:
     start: str
     write: Callable[["Asked"], tuple[dict[str, Any], dict[str, str], list[str]]]
     lines: Callable[[Mapping[str, Any]], Iterator[str]]
+    families: tuple[str, ...]
     held: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(OFFLOADED, 0.0))
+
+    def check(self, flag: str, chip: str, family: str) -> None:
+        """Refuses chips that it does not run on."""
+        if family not in self.families:
+            raise UserError(
+                f"{flag}: {self.title} does not run on {chip} ({family}); it runs on {', '.join(self.families)}"
+            )
 
 
 @dataclass(frozen=True)

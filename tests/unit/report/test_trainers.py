@@ -222,3 +222,12 @@ def test_words_of_the_flag_are_the_trainers_and_all_flags_have_keys():
     assert set(nemo.KEYS) | set(nemo._UNSAID) == set(VERIFIED.split())
     assert exports.held_for("megatron") == {} and exports.held_for("vllm") == {}
     assert exports.held_for("nemo") == dict.fromkeys(OFFLOADED, 0.0)
+
+
+def test_chips_that_a_trainer_does_not_run_on_are_refused_before_any_search():
+    run = catalog.training_run("llama3.1-8b")
+    with pytest.raises(UserError, match=r"--export torchtitan: torchtitan does not run on tpu-v5p \(tpu\)"):
+        exports.check_export("torchtitan", run, "tpu-v5p", "bf16")
+    with pytest.raises(UserError, match=r"--export nemo: NeMo.* does not run on mi300x \(cdna3\)"):
+        exports.check_export("nemo", run, "mi300x", "bf16")
+    exports.check_export("torchtitan", run, "mi300x", "bf16")
