@@ -140,7 +140,7 @@ def read_amount(text: str, unit: str) -> float:
 
 def _factor(written: str, unit: str) -> float:
     """What one of a unit as written is, in SI."""
-    wanted, spelled = unit or "1", _SPELLINGS.get(written, written)
+    wanted, spelled = unit or "1", _SPELLINGS.get(written, written).replace("$/", "USD/")
     if spelled in MULTIPLIERS and MULTIPLIERS[spelled][1] == wanted:
         return MULTIPLIERS[spelled][0]
     if wanted in _IN_THOUSANDS:

@@ -176,7 +176,9 @@ def _is_bare(text: str) -> bool:
 
 
 def _plain(value: object, unit: str, at: str) -> object:
-    """A number of a user's own file without kind and source, as a table; anything else as it is."""
+    """A number of a user's own file without kind and source, as a table with them; anything else as it is."""
+    if isinstance(value, Mapping) and {"value", "unit"} <= value.keys() and not _OWN.keys() & value.keys():
+        return {**value, **_OWN}
     if isinstance(value, str):
         if unit not in COUNTED and _is_bare(value):
             raise UserError(f"{at} = '{value}' has no unit: it is in {unit}, or what converts to that")

@@ -1,7 +1,7 @@
 """Launch settings of an answer: the flag, what it is refused for before any search, and what is printed."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hwopt.cli.flags import Flag
@@ -9,7 +9,7 @@ from hwopt.cli.kinds import one_of
 from hwopt.cli.output import show
 from hwopt.errors import UserError
 
-TRAINERS = ("megatron",)
+TRAINERS = ("megatron", "torchtitan", "nemo")
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "dynamo-vllm", "dynamo-sglang", "dynamo-tensorrt-llm")
 """Software that trains, and that serves, whose launch settings can be printed."""
 
@@ -19,7 +19,16 @@ EXPORT = Flag(
 )  # fmt: skip
 
 LOOKED_AT = 50
-"""Plans, best first, of which the first that an engine can be told is printed."""
+"""Plans, best first, of which the first that the software can be told is printed."""
+
+
+def held_for(name: str | None) -> Mapping[str, float]:
+    """What all plans of a search have alike for the settings of some software: nothing, of what can be told of all."""
+    if name not in TRAINERS:
+        return {}
+    from hwopt.report.launch.trainers import TRAINERS as KNOWN
+
+    return KNOWN[name].held if name in KNOWN else {}
 
 
 def check_export(name: str | None, workload: Any, chip: str, precision: str) -> None:
@@ -37,15 +46,18 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
     if not isinstance(workload, kind):
         more = f"; of this workload: {', '.join(others)}" if isinstance(workload, (Service, TrainingRun)) else ""
         raise UserError(f"--export {name}: launch settings of {words}, which this workload is not{more}")
-    if name in TRAINERS:
-        if isinstance(workload.model, Operators):
-            raise UserError(
-                f"--export {name}: launch settings of transformers alone, and this workload is a table of operators"
-            )
-        return
+    if name in TRAINERS and isinstance(workload.model, Operators):
+        raise UserError(
+            f"--export {name}: launch settings of transformers alone, and this workload is a table of operators"
+        )
     from hwopt.report.launch.settings import ENGINES as KNOWN
+    from hwopt.report.launch.trainers import TRAINERS as FILES
 
     entry = supported("chips", chip)
+    if name in TRAINERS:
+        if name in FILES:
+            FILES[name].check(f"--export {name}", entry.slug, architecture(entry))
+        return
     catalog.check_precision(chip, precision)
     KNOWN[name].check(f"--export {name}", entry.slug, architecture(entry), slot(precision))
 
@@ -62,6 +74,17 @@ def show_export(
 
     **Arguments:** `ranked`: candidates; `chips` that they run on, of two groups those of each; `asked`: what was asked, as JSON.
     """
+    from hwopt.report.launch.trainers import TRAINERS as FILES
+
+    if options.export in FILES:
+        from hwopt.report.launch.first import first_told
+        from hwopt.report.launch.trainer import file_text, training_file
+
+        trainer = FILES[options.export]
+        write = lambda each: training_file(options.export, trainer, workload, each.plan)
+        told = first_told(f"--export {options.export}", trainer.title, ranked, write)
+        show(options, lambda: asked() | told._asdict(), lambda: file_text(trainer, told, title))
+        return
     if options.export in TRAINERS:
         from hwopt.report import megatron
 

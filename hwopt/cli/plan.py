@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE, DECODE_CHIP, DISAGGREGATED, PREFILL, SERVICE, TRAINING
-from hwopt.cli.exports import ENGINES, EXPORT, LOOKED_AT, check_export, show_export
+from hwopt.cli.exports import EXPORT, LOOKED_AT, check_export, held_for, show_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.cli.output import show
@@ -82,7 +82,7 @@ def limits(options: argparse.Namespace) -> dict[str, float]:
 
 def top(options: argparse.Namespace) -> int:
     """How many of the next best plans are kept."""
-    return max(options.top, LOOKED_AT) if options.export in ENGINES else options.top
+    return max(options.top, LOOKED_AT) if options.export is not None else options.top
 
 
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -91,13 +91,14 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
     from hwopt.optim.plan_search import best_plan
 
     work = work_asked(options)
-    common = {} if options.hold is None else catalog.parse_plan(options.hold)
+    stated = {} if options.hold is None else catalog.parse_plan(options.hold)
+    common = {name: number(f"--hold {name}", value, least=0.0) for name, value in stated.items()}
     search = best_plan(
         work.workload,
         work.cluster(options.chips),
         options.objective,
         top(options),
-        {name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
+        {**held_for(options.export), **common},
         limits=limits(options),
         disaggregate=options.disaggregate or options.decode_chip is not None,
         layouts=[] if options.layouts == ["none"] else options.layouts,

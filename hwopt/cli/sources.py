@@ -9,7 +9,7 @@ from hwopt.cli.question import asked_objective
 
 CATALOG = (
     Flag("kind", "chips, links, workloads, stacks, cooling, ...; without it, all kinds", TEXT),
-    Flag("name", "an entry, or a file of your own", TEXT),
+    Flag("name", "an entry, or a file of your own: .toml, of workloads a Hugging Face config.json too", TEXT),
 )
 
 
@@ -22,6 +22,8 @@ def catalog(options: argparse.Namespace) -> int:
         document, text = listings.kinds()
     elif options.name is None:
         document, text = listings.entries(options.kind)
+    elif options.kind == "workloads" and options.name.lower().endswith(".json"):
+        document, text = listings.shape(options.name)
     else:
         entry = catalog.record(options.kind, options.name)
         if options.kind == "chips" and "unsupported" not in entry.text:

@@ -20,6 +20,7 @@ from hwopt.model.chip_project import margins as chip_margins
 from hwopt.model.estimate import estimate, margin_names
 from hwopt.model.maximum import pick
 from hwopt.types import Scalar
+from hwopt.units import pretty
 
 CLOCK = "clock"
 """The chip sustains the clock that it asks for: throttling answers `estimate`, but as a design it would be a clock that buys
@@ -55,7 +56,8 @@ class Budget:
     def relaxed_words(self, logarithm: float, percent: str) -> str:
         """The budget and its limit relaxed by a logarithm."""
         limit = self.limit if self.asked is None else self.asked
-        return f"{self.name} from {limit:.6g} to {limit * math.exp(logarithm):.6g} {self.metric.unit} ({percent})"
+        to = pretty(limit * math.exp(logarithm), self.metric.unit, 5)
+        return f"{self.name} from {pretty(limit, self.metric.unit)} to {to} ({percent})"
 
 
 class Values(NamedTuple):

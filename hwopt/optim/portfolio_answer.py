@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwopt.design.portfolio import Portfolio
-from hwopt.optim.solution import Branch, Certificate, DesignValue, Fate, Outcome, Solution
+from hwopt.optim.solution import UNBOUNDED, Branch, Certificate, DesignValue, Fate, Outcome, Solution
 
 _NOT_FEASIBLE = {
     Outcome.infeasible: "Infeasible, proved: no parts of the stated scope hold the budgets of all members.",
-    Outcome.not_found: "Not found: no parts were met that hold the budgets of all members, and none are proved impossible; give "
+    Outcome.not_found: "Stopped: no parts were met that hold the budgets of all members, and none are proved impossible; give "
     "the search more time, or relax a budget.",
 }
 
@@ -83,5 +83,5 @@ class PortfolioSolution:
         if not self.feasible:
             return _NOT_FEASIBLE[self.outcome]
         if gap is None:
-            return "Best found when the search stopped; nothing is proved of others."
+            return UNBOUNDED
         return self.outcome.value.format(gap=f"{100 * gap:.2g} %")

@@ -2,6 +2,7 @@
 
 import enum
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,14 @@ from hwopt.optim.promise import Promise
 
 
 class Outcome(enum.Enum):
-    """How a solve ended, as a sentence that says what to try next; `{gap}` is the proved distance from any better design."""
+    """How a solve ended, as a sentence that says what to try next; `{gap}` is the proved distance from any better design.
+
+    Each sentence begins with its `status`, which screens, JSON and pages have alike.
+    """
 
     proved = "Proved: no design of the stated scope is better by more than {gap}."
     best_found = (
-        "Best found when the search stopped; no design of the stated scope is better by more than {gap}. More time may "
+        "Stopped: the best found so far; no design of the stated scope is better by more than {gap}. More time may "
         "find a better one, or prove that there is none."
     )
     local = "Local: the best of the designs that were tried; nothing is proved of others."
@@ -28,9 +32,18 @@ class Outcome(enum.Enum):
         "budget that it breaks, or widen the variables that stand at their bounds."
     )
     not_found = (
-        "Not found: no design that holds every budget was met, and none is proved impossible. The one shown is the nearest "
+        "Stopped: no design that holds every budget was met, and none is proved impossible. The one shown is the nearest "
         "known; give the search more time, or relax the budget that it breaks."
     )
+
+    @property
+    def status(self) -> str:
+        """The outcome in a word: proved, local, stopped or infeasible."""
+        return re.split(r"\W", self.value)[0].lower()
+
+
+UNBOUNDED = "Stopped: the best found so far; nothing is proved of others."
+"""The same of a search that stopped before any bound."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +190,7 @@ class Solution:
         """The outcome in a sentence."""
         gap = self.certificate.gap
         if self.outcome is Outcome.best_found and gap is None:
-            return "Best found when the search stopped; nothing is proved of others."
+            return UNBOUNDED
         return self.outcome.value.format(gap="-" if gap is None else f"{100 * gap:.2g} %")
 
 

@@ -5,19 +5,24 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.plot.contents import heading, listed, parts, values
+from hwopt.plot.contents import cases, heading, listed, parts, values
 from hwopt.plot.quantities import Quantity, fitted, quantity, set_range, tick_text
 from hwopt.plot.style import NothingToDraw, figure, save
-from hwopt.report.colours import part_colour
+from hwopt.report.colours import CHOICES, part_colour
 
 _LEVELS = np.array([1.15, 1.4, 2.0, 3.0, 6.0, 15.0])
 """Contours, about, as multiples of the least objective on the map as they are smoothed."""
+
+_NAMED = 12
+"""Choices in the legend, at most."""
 
 _BINOMIAL = np.array([1.0, 4.0, 6.0, 4.0, 1.0]) / 16.0
 
 
 def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
     """Each cell's best design: its bottleneck as colour, its objective as contours; cells without a design stay white.
+
+    Of a sweep over several choices (chips, for example) a second map says which of them each cell's best design takes.
 
     **Arguments:** `dataset` of a sweep; `path` of the image to write.
 
@@ -33,8 +38,9 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
     names = [known.get(int(code), f"part {int(code)}") for code in largest]
     least = np.where(filled, objective, np.nan)
     shown = [_axis(dataset, name, at, edges) for at, (name, edges) in enumerate((("x", x), ("y", y)))]
-    metric = quantity(dataset, str(dataset.attrs.get("objective", "objective")), objective)
-    with figure(figsize=(8.6, 5.0)) as (drawn, (axes,)):
+    metric = quantity(dataset, str(dataset.attrs.get("objective", "objective")), np.nanmin(least) * _LEVELS)
+    chosen = cases(dataset, "map_case")
+    with figure(1, 1 + bool(chosen), figsize=(12.6 if chosen else 8.6, 5.0), sharey=True) as (drawn, (axes, *second)):
         from matplotlib.colors import ListedColormap
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
@@ -43,10 +49,11 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
         colours = ListedColormap([part_colour(name) for name in names])
         across, up = shown[0].scaled(x), shown[1].scaled(y)
         axes.pcolormesh(across, up, places, cmap=colours, vmin=-0.5, vmax=largest.size - 0.5, rasterized=True)
-        for axis, edges, each in ((axes.xaxis, across, shown[0]), (axes.yaxis, up, shown[1])):
-            set_range(axis, float(edges[0]), float(edges[-1]))
-            axis.set_label_text(each.label)
-        axes.grid(visible=False)
+        for panel in (axes, *second):
+            for axis, edges, each in ((panel.xaxis, across, shown[0]), (panel.yaxis, up, shown[1])):
+                set_range(axis, float(edges[0]), float(edges[-1]))
+                axis.set_label_text(each.label if panel is axes or axis is panel.xaxis else "")
+            panel.grid(visible=False)
         keys: list[Any] = [
             Patch(color=part_colour(names[at]), label=f"{names[at].removesuffix('_s').replace('_', ' ')}  {share}")
             for at in np.argsort(-counts, kind="stable")
@@ -59,13 +66,36 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
             keys.append(Line2D([], [], color="black", linewidth=1.0, label=f"{metric.label}, smoothed"))
         (star,) = axes.plot([], [], "*", color="white", markeredgecolor="black", markersize=11, linestyle="none")
         star.set_label(f"least {metric.words}: {metric.text(float(np.nanmin(least)))}")
+        for panel in second:
+            _choices(panel, across, up, values(dataset, "map_case"), filled, chosen)
         title = "largest part of the step,\nshare of cells with a design"
         drawn.legend(
             handles=[*keys, star], loc="outside right upper", fontsize=8.5, title=title, title_fontsize=8.5,
             alignment="left",
         )  # fmt: skip
-        axes.set_title(heading(dataset, "what bounds the best design", 60), fontsize=11)
+        axes.set_title(heading(dataset, "what bounds the best design", 60 if not second else 48), fontsize=11)
         save(drawn, path)
+
+
+def _choices(axes: Any, across: np.ndarray, up: np.ndarray, codes: np.ndarray, filled: np.ndarray, words: Any) -> None:
+    """Which choice each cell's best design takes, the most frequent first in the legend below."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    chosen, counts = np.unique(codes[filled], return_counts=True)
+    colours = [CHOICES[at % len(CHOICES)] for at in range(chosen.size)]
+    places = np.ma.masked_where(~filled, np.searchsorted(chosen, codes).clip(0, chosen.size - 1))
+    look: Any = {"cmap": ListedColormap(colours), "vmin": -0.5, "vmax": chosen.size - 0.5}
+    axes.pcolormesh(across, up, places, rasterized=True, **look)
+    keys = [
+        Patch(
+            color=colours[at],
+            label=f"{words.get(int(chosen[at]), chosen[at])}  {_percent(float(counts[at] / filled.sum()))}",
+        )
+        for at in np.argsort(-counts, kind="stable")[:_NAMED]
+    ]
+    axes.legend(handles=keys, loc="upper left", fontsize=8.5, frameon=True, framealpha=0.9)
+    axes.set_title("which choice it takes", fontsize=11)
 
 
 def _edges(dataset: Any, name: str) -> np.ndarray:

@@ -56,6 +56,17 @@ def parts(dataset: Any, name: str) -> dict[int, str]:
     return meanings(dataset, name, "bottleneck", "front_bottleneck", "map_bottleneck", "best_breakdown_s")
 
 
+def cases(dataset: Any, name: str) -> dict[int, str]:
+    """Code -> combination of choices in words, for a variable of cases of a sweep over several; none where it swept one."""
+    known = meanings(dataset, name) if name in dataset else {}
+    return {code: case_words(text) for code, text in known.items()} if len(known) > 1 else {}
+
+
+def case_words(text: str) -> str:
+    """`b200, direct-liquid` of `chip=b200,cooling=direct-liquid`."""
+    return ", ".join(part.partition("=")[2] or part for part in text.split(","))
+
+
 def limits(dataset: Any) -> list[Limit]:
     """The question's budgets; none where it has none or the dataset does not tell."""
     if not all(name in dataset and dataset[name].size for name in ("budget_limit", "best_used")):

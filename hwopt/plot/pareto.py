@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.plot.contents import Limit, best_is_feasible, heading, limits, listed, parts, spread, values
+from hwopt.plot.contents import Limit, best_is_feasible, cases, heading, limits, listed, parts, spread, values
 from hwopt.plot.quantities import Quantity, quantity, set_range
 from hwopt.plot.style import NothingToDraw, figure, plain, save
 from hwopt.report.colours import PALE, PALER, part_colour
@@ -20,20 +20,31 @@ CLOUD = 20_000
 _METRICS = 4
 _REACH = 4.0  # how far beyond the front's ends rows are followed, as a factor
 _LEGEND: Any = {"fontsize": 8.5, "title": "largest part of the step", "title_fontsize": 8.5, "alignment": "left"}
+_MARKS = ("o", "s", "^", "D", "v", "P", "X")
+"""Shapes of points, by the choice that was swept."""
+
 _FAR = 10.0  # how far beyond a budget the front is followed, likewise
 
 
 @dataclass(frozen=True)
 class _Designs:
-    """Designs to draw: SI values by metric, whether all constraints hold, the name of the largest part of the step."""
+    """Designs to draw: SI values by metric, whether all constraints hold, the name of the largest part of the step, and the
+    choice that was swept ("": one case).
+    """
 
     values: dict[str, np.ndarray]
     feasible: np.ndarray
     bottleneck: np.ndarray
+    case: np.ndarray
 
     def only(self, some: np.ndarray) -> _Designs:
         columns = {name: column[some] for name, column in self.values.items()}
-        return _Designs(columns, self.feasible[some], self.bottleneck[some])
+        return _Designs(columns, self.feasible[some], self.bottleneck[some], self.case[some])
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """Choices that occur, the most frequent first, and their marks; choices beyond the marks there are share the last."""
+        return {name: _MARKS[min(at, len(_MARKS) - 1)] for at, name in enumerate(_ranked(self.case))}
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,8 @@ class _Axis:
 def plot_pareto(dataset: Any, path: str | Path) -> None:
     """Front of two metrics, of more of them (four at most) one of each pair; rows behind; budgets as dashed lines.
 
-    Filled points hold every constraint; hollow ones break a budget. A line joins what no other point beats in the two
+    Filled points hold every constraint; hollow ones break a budget; of a sweep over several choices (chips, for example) shapes
+    say which. A line joins what no other point beats in the two
     metrics shown. What lies further than ten times over a budget may lie outside the axes.
 
     **Arguments:** `dataset` of a sweep; `path` of the image to write.
@@ -80,13 +92,14 @@ def plot_pareto(dataset: Any, path: str | Path) -> None:
         inside = [(each.of(front) >= each.low) & (each.of(front) <= each.high) for each in spans]
         seen = np.sum(inside, axis=0) >= 2  # in one panel at least
         title = heading(dataset, f"Pareto front, {_counted(seen)}", 60 * side)
+        legend = _LEGEND | ({"title": f"{_LEGEND['title']};\nchoice"} if front.case.any() else {})
         keys = _keys(panels[0], front.only(seen), cloud, best, best_is_feasible(dataset))
         if side == 1:
             panels[0].set_title(title, fontsize=11)
-            drawn.legend(handles=keys, loc="outside right upper", **_LEGEND)
+            drawn.legend(handles=keys, loc="outside right upper", **legend)
         else:
             drawn.suptitle(title, fontsize=11)
-            panels[side - 1].legend(handles=keys, loc="upper right", **_LEGEND)
+            panels[side - 1].legend(handles=keys, loc="upper right", **legend)
         save(drawn, path)
 
 
@@ -100,7 +113,14 @@ def _front(dataset: Any, names: list[str]) -> _Designs:
     feasible = values(dataset, "front_feasible") if "front_feasible" in dataset else ones
     codes = values(dataset, "front_bottleneck") if "front_bottleneck" in dataset else -ones
     bottleneck = np.array([known.get(int(code), "") for code in codes], dtype=object)
-    return _Designs(columns, feasible > 0, bottleneck).only(drawable)
+    return _Designs(columns, feasible > 0, bottleneck, _cases(dataset, "front_case", ones.size)).only(drawable)
+
+
+def _cases(dataset: Any, name: str, count: int) -> np.ndarray:
+    """The choice of each design in words."""
+    words = cases(dataset, name)
+    codes = values(dataset, name) if words else np.zeros(count)
+    return np.array([words.get(int(code), "") for code in codes], dtype=object)
 
 
 def _cloud(dataset: Any, names: list[str]) -> _Designs | None:
@@ -112,7 +132,7 @@ def _cloud(dataset: Any, names: list[str]) -> _Designs | None:
         return None
     chosen = possible[spread(possible.size, CLOUD)]
     columns = {name: dataset[name].values.ravel()[chosen].astype(float) for name in names}  # of several cases alike
-    return _Designs(columns, dataset["feasible"].values.ravel()[chosen] > 0, np.empty(0))
+    return _Designs(columns, dataset["feasible"].values.ravel()[chosen] > 0, np.empty(0), np.empty(0))
 
 
 def _best(dataset: Any, names: list[str]) -> _Designs | None:
@@ -124,7 +144,8 @@ def _best(dataset: Any, names: list[str]) -> _Designs | None:
         return None
     codes = values(dataset, "best_bottleneck") if "best_bottleneck" in dataset else [-1]
     name = parts(dataset, "best_bottleneck").get(int(codes[0]), "")
-    return _Designs(columns, np.array([best_is_feasible(dataset)]), np.array([name], dtype=object))
+    case = _cases(dataset, "best_case", 1)[:1]
+    return _Designs(columns, np.array([best_is_feasible(dataset)]), np.array([name], dtype=object), case)
 
 
 def _axes(
@@ -170,9 +191,10 @@ def _panel(
     area = 34.0 if x.size <= 100 else 14.0
     for name in _names(front):
         for filled in (False, True):
-            some = (front.bottleneck == name) & (front.feasible == filled)
             look = {"facecolors": part_colour(name) if filled else "white", "edgecolors": part_colour(name)}
-            axes.scatter(x[some], y[some], s=area, linewidths=1.1, zorder=4, **look)
+            for case, mark in front.marks.items():
+                some = (front.bottleneck == name) & (front.feasible == filled) & (front.case == case)
+                axes.scatter(x[some], y[some], s=area, marker=mark, linewidths=1.1, zorder=4, **look)
     if best:
         colour = part_colour(best.bottleneck[0]) if best.bottleneck[0] else "white"
         place = [each.of(best) for each in pair]
@@ -214,7 +236,12 @@ def _counted(seen: np.ndarray) -> str:
 
 def _names(front: _Designs) -> list[str]:
     """Bottlenecks that occur, the most frequent first."""
-    counts = Counter(front.bottleneck.astype(str))
+    return _ranked(front.bottleneck)
+
+
+def _ranked(names: np.ndarray) -> list[str]:
+    """Names that occur, the most frequent first."""
+    counts = Counter(names.astype(str))
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
@@ -227,10 +254,13 @@ def _keys(axes: Any, front: _Designs, cloud: _Designs | None, best: _Designs | N
 
     for name in filter(None, _names(front)):
         add(name.removesuffix("_s").replace("_", " "), color=part_colour(name))
+    for case, mark in front.marks.items() if front.case.any() else ():
+        add(case or "another choice", mark, color="0.35")
     if not front.feasible.all():
         add("over a budget", markerfacecolor="white", markeredgecolor="0.35")
     if best:
-        words = "best design" if feasible else "nearest to the limits"
+        of = f": {best.case[0]}" if best.case[0] else ""
+        words = f"best design{of}" if feasible else f"nearest to the limits{of}"
         add(words, "*", markersize=11, markerfacecolor="white", markeredgecolor="black")
     if cloud and cloud.feasible.any():
         add("other designs that hold all limits", markersize=4, color=PALE)

@@ -1,16 +1,21 @@
 """What the uncertainty of each input is worth: a tornado."""
 
 import math
+import textwrap
 from pathlib import Path
 
 from hwopt.errors import UserError
 from hwopt.plot.style import figure, plain, save
 from hwopt.study.sensitivity import Sensitivity
 from hwopt.study.sensitivity.study import Parameter
-from hwopt.units import pretty
+from hwopt.study.sensitivity.worth import words_of
+from hwopt.units import label, pretty
 
 _LOW, _HIGH = "#1f77b4", "#d62728"
 _UNSTATED_ALPHA = 0.4
+
+_MEANING = 64
+"""Letters of what an input means, at most."""
 
 
 def plot_tornado(answer: Sensitivity, path: str | Path, top: int = 15) -> None:
@@ -28,18 +33,20 @@ def plot_tornado(answer: Sensitivity, path: str | Path, top: int = 15) -> None:
     if not rows:
         raise UserError(f"figure {path}: nothing to draw: {answer.unknown or 'no input moves the optimum'}")
     objective = answer.problem.objective
-    with figure(figsize=(10.0, 1.6 + 0.36 * len(rows))) as (drawn, (axes,)):
+    with figure(figsize=(10.5, 1.6 + 0.44 * len(rows))) as (drawn, (axes,)):
         for place, each in enumerate(rows):
             for (change, holds), colour in zip(_bars(each), (_LOW, _HIGH), strict=True):
                 alpha = 0.9 if each.range.stated else _UNSTATED_ALPHA
                 look = {"color": colour} if holds else {"facecolor": "white", "edgecolor": colour, "hatch": "////"}
                 axes.barh(place, 100 * change, height=0.72, alpha=alpha, linewidth=0.8, **look)
         axes.axvline(0.0, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(rows)), [_label(each) for each in rows], fontsize=8.5)
+        axes.set_yticks(range(len(rows)), [_label(each) for each in rows], fontsize=8)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         value = plain(pretty(answer.objective, objective.unit))
-        axes.set_xlabel(f"change of the best {objective.name}, % of {value}\nintegers and plan fixed")
+        axes.set_xlabel(
+            f"change of the least {label(objective.name, objective.unit)}, % of {value}\nintegers and plan fixed"
+        )
         axes.set_title(f"{answer.problem.name}: which assumption moves the optimum", fontsize=11)
         keys = [
             axes.barh(0, 0, color=_LOW, label="low end"),
@@ -61,6 +68,7 @@ def _bars(each: Parameter) -> list[tuple[float, bool]]:
 
 
 def _label(each: Parameter) -> str:
-    """Name and range of an input."""
+    """An input in words, what it means, and its range: two lines."""
     low, high = (pretty(end, each.input.unit, 3) for end in (each.range.low, each.range.high))
-    return plain(f"{each.input.name.removeprefix('cluster.')}  {low} .. {high}")
+    meaning = textwrap.shorten(each.input.quantity.meaning, _MEANING, placeholder=" ...")
+    return plain("\n".join(filter(None, [f"{words_of(each.input)}, {low} to {high}", meaning])))

@@ -40,6 +40,9 @@ MONEY: Mapping[str, str] = {
 }
 """Part of the cost -> its colour. **Source:** as above, scheme "muted"."""
 
+CHOICES = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
+"""Choices that were swept, such as chips, in the question's order. **Source:** as above, scheme "bright"."""
+
 OTHER = "#DDDDDD"
 """Parts too small to tell apart, and those without a colour of their own."""
 

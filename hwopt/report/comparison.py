@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hwopt.optim.solution import Outcome
 from hwopt.report.budget_prices import PRICED
 from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
 from hwopt.report.parts import number
@@ -60,6 +61,7 @@ def _entry(row: Row) -> dict[str, Any]:
     return {
         "chip": row.chip,
         "outcome": "refused" if solution is None else solution.outcome.name,
+        "status": "refused" if solution is None else solution.outcome.status,
         "message": row.refused or ("" if solution is None else solution.infeasibility or solution.headline),
         "objective": None if known is None else number(known.objective),
         "share_above_best": row.share,
@@ -83,7 +85,7 @@ def comparison_screen(rows: Sequence[Row]) -> str:
     if asked is None:
         return "\n".join(f"{row.chip}: {row.refused}" for row in rows)
     goal, width = asked.problem.objective, max(len(row.chip) for row in rows)
-    lines = [f"{goal.name} of one question on each chip, each proved", ""]
+    lines = [f"{goal.name} of one question on each chip, {_proved(answers)}", ""]
     columns = f"{goal.name:>14}  {'above best':>10}  {'gap':>8}  {'chips':>7}  {'run time':>10}  {'full load':>9}"
     lines.append(f"  {'chip':<{width}}  {columns}  {'a chip':>9}  {'price is':>9}  binds")
     lines += [_line(row, width, goal.unit) for row in answers]
@@ -111,6 +113,12 @@ def _line(row: Row, width: int, unit: str) -> str:
         f"{of('run_time_s', 's'):>10}  {of('peak_power_w', 'W'):>9}  {price:>9}  {price_kind(row):>9}  "
         f"{', '.join(binding(row)) or 'no budget'}"
     )
+
+
+def _proved(answers: Sequence[Row]) -> str:
+    """How many of the answers are proved; one that is not may be beaten by a chip above it."""
+    open_ = [row.chip for row in answers if row.solution is not None and row.solution.outcome is not Outcome.proved]
+    return f"not proved: {', '.join(open_)}" if open_ else "each proved"
 
 
 def _why_not(row: Row) -> str:

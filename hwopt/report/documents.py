@@ -139,6 +139,7 @@ def solution_document(
     return {
         "question": problem.question,
         "outcome": solution.outcome.name,
+        "status": solution.outcome.status,
         "message": solution.headline,
         "feasible": solution.feasible,
         "objective": {"name": goal.name, "value": number(solution.objective), "unit": goal.unit},

@@ -6,8 +6,10 @@ from typing import Any
 from hwopt import catalog
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.errors import UserError, suggest
+from hwopt.quantity import quantities
 from hwopt.units import pretty
 from hwopt.workload.operator_kinds import Operator
+from hwopt.workload.transformer import active_parameters, total_parameters
 
 
 def kinds() -> tuple[dict[str, Any], str]:
@@ -28,8 +30,8 @@ def entries(kind: str) -> tuple[dict[str, Any], str]:
 
 def entry(record: Record) -> tuple[dict[str, Any], str]:
     """One entry: text, then a row a number."""
-    quantities = {name: _quantity(q, record.citation(name)) for name, q in record.quantities.items()}
-    document = {"slug": record.slug, "title": record.title, "text": dict(record.text), "quantities": quantities}
+    stated = {name: _quantity(q, record.citation(name)) for name, q in record.quantities.items()}
+    document = {"slug": record.slug, "title": record.title, "text": dict(record.text), "quantities": stated}
     operators = [_operator(each) for each in record.operators]
     document |= {"operators": operators} if operators else {}
     lines = [f"{record.title}  ({record.kind} {record.slug})"]
@@ -57,6 +59,23 @@ def _operator(operator: Operator) -> dict[str, Any]:
 
 def _number(value: Any) -> str:
     return f"{value:,.12g}" if isinstance(value, float) else str(value)
+
+
+def shape(path: str) -> tuple[dict[str, Any], str]:
+    """What is read of a model's `config.json`: its shape, and the parameters that follow."""
+    model = catalog.transformer(path)
+    numbers = {name: (float(getattr(model, name)), each) for name, each in quantities(type(model)).items()}
+    counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
+    lines = [
+        f"{path}, a model of {pretty(counts['parameters'])} parameters, {pretty(counts['active_parameters'])} a token",
+        "",
+    ]
+    width = max(map(len, numbers))
+    lines += [
+        f"  {name:<{width}}  {pretty(value, each.unit, 6):>14}  {each.meaning}"
+        for name, (value, each) in numbers.items()
+    ]
+    return {"file": path, "shape": {name: value for name, (value, _) in numbers.items()}, **counts}, "\n".join(lines)
 
 
 def _quantity(q: Quantity, source: str) -> dict[str, Any]:

@@ -151,21 +151,31 @@ def _recompute(layers: int, plan: SimpleNamespace) -> dict[str, Value]:
     return {"--recompute-granularity": "selective"} if round(plan.recompute_attention) else {}
 
 
+REFUSED = "cannot be expressed: "
+"""What a note begins with that says what no version can be told."""
+
+
+def _head_notes(w: SimpleNamespace, tp: int) -> list[str]:
+    """What this version, and no later one, refuses."""
+    groups = w.kv_heads
+    if w.kv_rank or not groups % tp:
+        return []
+    return [
+        f"cannot be expressed in {VERSION}: tp = {tp} splits {groups} key-value heads, which must be a multiple of it "
+        f"(later versions take divisors too); nearest: --tensor-model-parallel-size {math.gcd(groups, tp)}"
+    ]
+
+
 def _notes(
     w: SimpleNamespace, plan: SimpleNamespace, flags: dict[str, Any], zero: int, micro_batches: int, precision: str
 ) -> list[str]:
     """What Megatron-LM cannot do, or what the plan does not know."""
-    tp, pp, cp, groups, length = plan.tp, plan.pp, plan.cp, w.kv_heads, flags["--seq-length"]
+    tp, pp, cp, length = plan.tp, plan.pp, plan.cp, flags["--seq-length"]
     notes = []
-    if not w.kv_rank and groups % tp:
-        notes.append(
-            f"cannot be expressed in {VERSION}: tp = {tp} splits {groups} key-value heads, which must be a multiple of it "
-            f"(later versions take divisors too); nearest: --tensor-model-parallel-size {math.gcd(groups, tp)}"
-        )
     widths = {"--ffn-hidden-size": w.ffn, "--hidden-size": w.hidden}
     notes += [f"{name} {width} is no multiple of tp = {tp}: pad it" for name, width in widths.items() if width % tp]
     if cp > 1 and length % (2 * cp):
-        notes.append(f"cannot be expressed: --seq-length {length} must be a multiple of 2 cp = {2 * cp}")
+        notes.append(f"{REFUSED}--seq-length {length} must be a multiple of 2 cp = {2 * cp}")
     if zero > 1 and pp > 1:
         notes.append(
             f"ZeRO-{zero} under a pipeline is Megatron-FSDP's alone, which reduces gradients after every micro-batch; nearest "
@@ -182,11 +192,11 @@ def _notes(
     if w.local_layers_fraction > 0.0:
         notes.append("windowed attention is not set: --window-size and --window-attn-skip-freq are your model's")
     if plan.bubble_fraction != 1.0:
-        notes.append("cannot be expressed: a schedule with a smaller bubble; these settings run 1F1B")
+        notes.append(f"{REFUSED}a schedule with a smaller bubble; these settings run 1F1B")
     if 0.0 < plan.recompute_full < 1.0:
         notes.append("--recompute-num-layers is an integer a chunk: the nearest to the plan's share of layers")
     if precision not in _FORMATS:
-        notes.append(f"cannot be expressed: GEMMs in {precision}; nearest: --bf16")
+        notes.append(f"{REFUSED}GEMMs in {precision}; nearest: --bf16")
     if waiting := [f"{name}={getattr(plan, name):g}" for name in OFFLOADED if getattr(plan, name)]:
         notes.append(f"not set: what waits in the memory pool ({', '.join(waiting)}); without it the plan may not fit")
     if "--swiglu" in flags:
@@ -207,11 +217,8 @@ def _ramp_notes(run: TrainingRun) -> list[str]:
     ]
 
 
-def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
-    """A training run under a concrete plan as Megatron-LM's settings.
-
-    **Arguments:** a plan of integer degrees. **Returns:** arguments, environment, ranks to launch and notes.
-    """
+def megatron_flags(run: TrainingRun, plan: Plan) -> tuple[dict[str, Value], dict[str, str], list[str]]:
+    """Arguments of a training run under a concrete plan, environment, and notes that hold for every version of Megatron-Core."""
     w, split = (SimpleNamespace(**integral(vars(each))) for each in (run.model, plan))
     length, batch = round(float(run.sequence_length)), round(float(run.global_batch_sequences))
     micro_batches = batch // (split.dp * split.micro_batch)
@@ -233,8 +240,19 @@ def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
     }
     ordered = zero <= 1 and (split.tp > 1 or split.cp > 1)
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
-    notes = [*_notes(w, split, flags, zero, micro_batches, precision), *_ramp_notes(run)]
-    return MegatronSettings(flags, environment, split.tp * split.pp * split.dp * split.cp, notes)
+    return flags, environment, [*_notes(w, split, flags, zero, micro_batches, precision), *_ramp_notes(run)]
+
+
+def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
+    """A training run under a concrete plan as Megatron-LM's settings.
+
+    **Arguments:** a plan of integer degrees. **Returns:** arguments, environment, ranks to launch and notes.
+    """
+    flags, environment, notes = megatron_flags(run, plan)
+    w, split = (SimpleNamespace(**integral(vars(each))) for each in (run.model, plan))
+    return MegatronSettings(
+        flags, environment, split.tp * split.pp * split.dp * split.cp, [*_head_notes(w, split.tp), *notes]
+    )
 
 
 def megatron_document(settings: MegatronSettings) -> dict[str, Any]:

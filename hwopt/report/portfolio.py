@@ -131,6 +131,7 @@ def portfolio_document(solution: PortfolioSolution) -> dict[str, Any]:
     return {
         "question": portfolio.question,
         "outcome": solution.outcome.name,
+        "status": solution.outcome.status,
         "message": solution.headline,
         "feasible": solution.feasible,
         "objective": {"name": COST, "value": number(solution.objective), "unit": portfolio.unit},

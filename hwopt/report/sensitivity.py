@@ -14,7 +14,7 @@ from hwopt.report.worth import worth_document, worth_lines
 from hwopt.study.sensitivity import Sensitivity
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sensitivity.study import Parameter
-from hwopt.units import pretty
+from hwopt.units import fitting, pretty
 
 _SHOWN = 1e-4
 """Elasticities below are left out of screens."""
@@ -121,7 +121,9 @@ def _budgets(answer: Sensitivity) -> list[str]:
     lines = heading("Budgets: % of the objective by % of the limit")
     unit = answer.problem.objective.unit
     for each in answer.budgets:
-        saves = f"one more {each.unit} saves {each.shadow_price:.4g} {unit}"
+        factor, shown = fitting(each.unit, [each.limit])  # what people say: days, MW, M$
+        one = {"days": "day", "years": "year"}.get(shown, shown)
+        saves = f"one more {one} saves {pretty(each.shadow_price * factor, unit)}"
         price = saves if -each.elasticity > _SHOWN else "not binding"
         used = f"{100 * each.used / each.limit:.2f} % used, {price}"
         lines.append(_line(each.name, [f"{pretty(each.limit, each.unit):>12}  {each.elasticity:+9.4f}  {used}"]))

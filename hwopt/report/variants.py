@@ -34,7 +34,7 @@ def check_table(flag: str, text: str) -> None:
     **Raises:** `UserError` for Parquet without pyarrow.
     """
     if flag == "--parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise UserError(f"--parquet {text}: takes the package pyarrow: pip install pyarrow, or use --csv")
+        raise UserError(f"--parquet {text}: takes the package pyarrow: pip install 'hwopt[parquet]', or use --csv")
 
 
 def write_table(path: Path, dataset: Any) -> None:

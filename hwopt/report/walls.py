@@ -58,6 +58,7 @@ def _answer(solution: Solution, lifted: tuple[str, ...]) -> dict[str, Any]:
     return {
         "lifted": list(lifted),
         "outcome": solution.outcome.name,
+        "status": solution.outcome.status,
         "objective": number(solution.objective),
         "lower_bound": certificate.lower_bound,
         "gap": certificate.gap,

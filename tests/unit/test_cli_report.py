@@ -47,7 +47,7 @@ def test_an_infeasible_question_has_its_page_with_what_would_mend_it(tmp_path):
     code, out, _ = run(*asked, "--capex-budget-usd", "6e8", "--json", "--report", path)
     page = path.read_text()
     assert code == 1 and json.loads(out)["feasible"] is False
-    assert "No design holds every budget" in page and "Smallest relaxation" in page and "over by" in page
+    assert "Infeasible: no design holds every budget" in page and "Smallest relaxation" in page and "over by" in page
     assert json.loads(out)["infeasibility"] in page
 
 

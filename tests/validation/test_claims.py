@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.validation.claims import CLAIMS
+from tests.validation.claims.amended import TRUE_IF
 from tests.validation.claims.claim import VERDICTS, numbers
-from tests.validation.claims.table import read, row
+from tests.validation.claims.table import HOLDS, read, row
 
 EXPECTED = [f"A{number}" for number in range(1, 82)] + [f"B{number}" for number in range(1, 39)]
 COMMITTED = read((Path(__file__).parents[2] / "results" / "claims.md").read_text(encoding="utf-8"))
@@ -18,6 +19,11 @@ COMMITTED = read((Path(__file__).parents[2] / "results" / "claims.md").read_text
 def test_every_claim_has_one_row():
     assert list(CLAIMS) == EXPECTED == list(COMMITTED)
     assert all(each.verdict in VERDICTS and len(each.arithmetic) > 20 for each in COMMITTED.values())
+
+
+def test_what_does_not_hold_says_what_would_make_it_true():
+    assert {id for id, each in COMMITTED.items() if each.verdict != "holds"} == set(TRUE_IF)
+    assert {id: each.true_if for id, each in COMMITTED.items()} == {id: TRUE_IF.get(id, HOLDS) for id in EXPECTED}
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.catalog.chips import architecture
+from hwopt.errors import suggest
 from hwopt.evidence.columns import Measured, entry
 from hwopt.evidence.validation import models
 from hwopt.evidence.validation.machines import Constants
@@ -89,7 +90,7 @@ def join(row: Measured, kind: Kind, constants: Constants) -> Case:
         raise Skip(Reason.UNSUPPORTED_METRIC, what)
     accelerator = row.chip or entry("chips", row.gpu)
     if accelerator is None:
-        raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}'")
+        raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}': {suggest(row.gpu, catalog.names('chips'))}")
     record = catalog.record("chips", accelerator)
     if "unsupported" in record.text:
         raise Skip(Reason.UNKNOWN_ACCELERATOR, f"'{row.gpu}' has no model yet")

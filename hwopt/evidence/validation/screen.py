@@ -42,8 +42,23 @@ def screen(result: dict) -> str:
     if again := s["superseded"]:
         lines += ["", f"{again} scored rows repeat a run (older release or another metric) and do not count in cells"]
     if s["skipped"]:
-        lines += ["", "skipped", *(f"{count:6}  {reason}" for reason, count in s["skipped_by_reason"].items())]
+        lines += [
+            "",
+            "skipped",
+            *(_skipped(reason, count, result["rows"]) for reason, count in s["skipped_by_reason"].items()),
+        ]
     return "\n".join(lines)
+
+
+_EXAMPLES = 3
+"""Rows that are named of those skipped for one reason."""
+
+
+def _skipped(reason: str, count: int, rows: list[dict]) -> str:
+    """A reason, how many rows it left out, and the first of them that say more."""
+    said = [f"{row['id']}: {row['detail']}" for row in rows if row["reason"] == reason and row["detail"]]
+    more = f", and {len(said) - _EXAMPLES} more" if len(said) > _EXAMPLES else ""
+    return f"{count:6}  {reason}" + (f" ({'; '.join(said[:_EXAMPLES])}{more})" if said else "")
 
 
 def group_lines(summary: dict) -> list[str]:

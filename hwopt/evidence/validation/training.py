@@ -16,6 +16,7 @@ from jaxtyping import Array
 from hwopt import catalog
 from hwopt.catalog import leaf
 from hwopt.catalog.chips import slot
+from hwopt.errors import suggest
 from hwopt.evidence.columns import ATTENTION, TRAINING, MeasuredRun
 from hwopt.evidence.stacks import habits, training_stack
 from hwopt.evidence.validation.degrees import plans, states_no_plan
@@ -39,8 +40,9 @@ from hwopt.workload.transformer import Transformer, attention_parameters, dense_
 
 
 def _unsupported(row: MeasuredRun) -> str:
-    known = row.measured_metric in TRAINING and row.phase.lower() in ("", "train", "training")
-    return "" if known else f"'{row.measured_metric}' {row.phase}".strip()
+    if row.measured_metric not in TRAINING:
+        return f"'{row.measured_metric}': {suggest(row.measured_metric, TRAINING)}"
+    return "" if row.phase.lower() in ("", "train", "training") else f"'{row.measured_metric}' {row.phase}"
 
 
 def completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:

@@ -5,15 +5,14 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hwopt.errors import UserError
 from hwopt.model.report import ServingReport
 from hwopt.model.serving.footprint import CHUNK_TOKENS
 from hwopt.optim.plan_table import Candidate
 from hwopt.plan import Disaggregated, Plan
 from hwopt.report.launch import dynamo, sglang, tensorrt_llm, vllm
 from hwopt.report.launch.engine import Engine, Written
+from hwopt.report.launch.first import first_told
 from hwopt.report.launch.groups import LENGTH_DEVIATIONS, Group, groups_of
-from hwopt.report.plan_words import plan_line
 from hwopt.workload.service import Service
 
 ENGINES: dict[str, Engine] = {
@@ -93,25 +92,8 @@ def launchable(
 
     **Raises:** `UserError` where it can be told of none.
     """
-    refusals = []
-    for place, (plan, report, objective) in enumerate(ranked):
-        try:
-            settings = launch_settings(framework, service, plan, report, families)
-        except UserError as refusal:
-            refusals.append(str(refusal))
-            continue
-        if not place:
-            return settings
-        best = ranked[0]
-        more = f"number {place + 1}, {100 * (objective / best.objective - 1):.2g} % above the best"
-        passed = f"not the best plan but {more}: {plan_line(best.report, best.plan)} cannot be expressed: {refusals[0]}"
-        return settings._replace(notes=[passed, *settings.notes])
-    words = (
-        f"the best {len(ranked)} plans"
-        if len(ranked) > 1
-        else f"the plan {plan_line(ranked[0].report, ranked[0].plan)}"
-    )
-    raise UserError(f"--export {framework}: {ENGINES[framework].title} cannot be told {words}: {refusals[0]}")
+    write = lambda each: launch_settings(framework, service, each.plan, each.report, families)
+    return first_told(f"--export {framework}", ENGINES[framework].title, ranked, write)
 
 
 def _plugins(engine: Engine, families: Sequence[str]) -> list[str]:

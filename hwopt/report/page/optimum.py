@@ -66,13 +66,17 @@ def _answer(solution: Solution) -> Html:
     if not solution.feasible:
         relaxation = solution.infeasibility and p(element("b", "Smallest relaxation: "), solution.infeasibility)
         least = p(f"Shown below is the least violated design ({name} {shown}), not an answer.")
-        return sheet.refusal("No design holds every budget", relaxation, least)
+        shown = "No design holds every budget" if solution.outcome is Outcome.infeasible else "No design was found"
+        return sheet.refusal(
+            f"{solution.outcome.status.capitalize()}: {shown[0].lower()}{shown[1:]}", relaxation, least
+        )
     within = "" if gap is None else f"within {100 * gap:.2g} % of the least possible; "
     binding = [budget_words(each.name) for each in solution.budgets if each.elasticity > budget_prices.PRICED]
     binds = f"what binds: {', '.join(binding)}" if binding else "no budget binds"
-    badge = "local, not proved" if gap is None else "proved"
     plan = pieces.terms(plan_lines(solution.report, solution.plan))
-    return sheet.answer(f"least {name}", shown, badge, gap is not None, within + binds, plan)
+    return sheet.answer(
+        f"least {name}", shown, solution.outcome.status, solution.outcome is Outcome.proved, within + binds, plan
+    )
 
 
 def _tiles(solution: Solution) -> Html:

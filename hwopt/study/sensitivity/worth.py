@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sensitivity.ranges import UNSTATED_K
 from hwopt.study.sensitivity.study import Parameter, Sensitivity
+from hwopt.units import label
 
 TENTH = 0.1
 """By how much a number is better; a temperature by `UNSTATED_K`, a yield by what is left of it."""
@@ -53,6 +55,15 @@ def part_of(each: Input) -> str:
         return "software"
     own = _MODULES.get(each.module, "plan" if each.module.startswith("plan") else each.module)
     return each.quantity.part or _FILES.get(each.quantity.of, own)
+
+
+def words_of(each: Input) -> str:
+    """A number in words a person would use: `prices: server lifetime`, `chip: peak FLOP/s (bf16)`."""
+    field = each.name.rpartition("].")[2].rpartition(".")[2].partition("[")[0]
+    words = re.sub(r" per( m2| chip)? s$", "", label(field, each.unit)).replace("gemm", "GEMM")
+    words = words.replace("usd per", "price per").replace(" usd", " price").replace("hbm", "HBM")
+    of = f" ({each.label.replace('_', '-')})" if each.label else ""
+    return f"{part_of(each)}: {words}{of}"
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,10 @@ def _map(spec: Specification, partials: Arrays, counted: Arrays, edges: Mapping[
     with np.errstate(all="ignore"):
         possible, feasible = outcomes[1:].sum(axis=0) / outcomes.sum(axis=0), outcomes[2] / outcomes.sum(axis=0)
     of_share = lambda words: number(f"share of a cell's plain variants that are {words}")
-    return {
+    # Blocks stand case after case, as many each.
+    case = np.where(np.isfinite(objective), partials["cells"].argmin(axis=0).reshape(CELLS) // spec.blocks_per_case, -1)
+    several = {"map_case": ("map_y map_x", case.astype(np.int8), of_case(spec))} if len(spec.cases) > 1 else {}
+    return several | {
         "map_possible_share": ("map_y map_x", possible, of_share("possible")),
         "map_feasible_share": ("map_y map_x", feasible, of_share("feasible")),
         "map_objective": ("map_y map_x", objective, of_objective),

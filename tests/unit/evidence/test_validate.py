@@ -217,3 +217,15 @@ def test_bars_run_where_they_are_asked_for(tmp_path, capsys):
     assert "reading:" in shown and "runs:" in shown and "0/3" in shown
     validate(path)
     assert capsys.readouterr().err == ""
+
+
+def test_the_screen_names_rows_that_were_skipped_and_what_was_meant(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        "model_name,gpu,num_gpus,measured_metric,measured_value,seq_len,global_batch_sequences,tp,pp\n"
+        "llama2-7b,h100,8,mfu,0.41,4096,128,1,1\nllama2-7b,h100,8,step_time,9.5,4096,128,1,1\n"
+        "llama2-7b,hh100,8,mfu,0.4,4096,128,1,1\n"
+    )
+    text = screen(validate(path))
+    assert "unsupported metric (row-3: 'step_time': did you mean 'step_time_s'" in text
+    assert "unknown accelerator (row-4: 'hh100': did you mean" in text

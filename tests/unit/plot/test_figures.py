@@ -290,3 +290,41 @@ def test_colours_differ_to_colour_blind_readers():
         lab = np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=1)
         apart = np.linalg.norm(lab[:, None] - lab[None], axis=-1)[np.triu_indices(len(lab), 1)]
         assert apart.min() > 15.0  # CIE76; 2.3 is just noticeable
+
+
+# What was swept over several choices.
+
+
+@pytest.fixture
+def of_chips(sweep):
+    """A sweep of three chips: the front takes two of them, the map all."""
+    dataset = sweep(rows=500)
+    flags = {"flag_values": [0, 1, 2], "flag_meanings": "chip=h100-sxm chip=b200 chip=mi300x"}
+    front = np.arange(dataset.sizes["point"], dtype=np.int8) % 2
+    filled = np.isfinite(dataset["map_objective"].values)
+    cells = np.where(filled, np.arange(filled.size).reshape(filled.shape) % 3, -1).astype(np.int8)
+    best = np.zeros(dataset.sizes["rank"], np.int8)
+    return dataset.assign(
+        front_case=("point", front, flags), map_case=(("map_y", "map_x"), cells, flags), best_case=("rank", best, flags)
+    )
+
+
+def test_the_front_says_which_chip_each_point_is(drawn, of_chips):
+    figure = drawn(plot_pareto, of_chips)
+    said = keys(figure)
+    assert {"h100-sxm", "b200"} <= set(said) and "mi300x" not in said
+    assert any(each.endswith(": h100-sxm") for each in said)
+    marks = {tuple(each.get_paths()[0].vertices[0]) for each in figure.axes[0].collections if len(each.get_offsets())}
+    assert len(marks) > 2  # rows behind and two shapes
+
+
+def test_a_second_map_says_which_chip_each_cell_takes(drawn, of_chips, sweep):
+    one, two = drawn(plot_bottleneck_map, sweep(rows=500)), drawn(plot_bottleneck_map, of_chips)
+    assert (len(one.axes), len(two.axes)) == (1, 2)
+    names = [each.get_text() for each in two.axes[1].get_legend().get_texts()]
+    assert sorted(each.split()[0] for each in names) == ["b200", "h100-sxm", "mi300x"]
+    assert "which choice it takes" in texts(two)
+    alone = drawn(
+        plot_bottleneck_map, of_chips.assign(map_case=of_chips["map_case"].assign_attrs(flag_meanings="as-asked"))
+    )
+    assert len(alone.axes) == 1

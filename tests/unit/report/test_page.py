@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import re
 import shlex
 from html.parser import HTMLParser
@@ -11,13 +12,16 @@ import pytest
 
 import hwopt
 from hwopt.design.provenance import Provenance
+from hwopt.optim.solution import Outcome
 from hwopt.report.colours import PARTS, contrast, on_ground
+from hwopt.report.documents import solution_document
 from hwopt.report.page.axis import Axis
 from hwopt.report.page.front import MOST_POINTS
 from hwopt.report.page.markup import element, raw
 from hwopt.report.page.optima import optima_page
 from hwopt.report.page.optimum import optimum_page
 from hwopt.report.page.variants import variants_page
+from hwopt.report.screens import solution_screen
 from hwopt.report.sweep_document import sweep_document
 from hwopt.study.sensitivity import parameters_of
 from hwopt.units import pretty
@@ -29,6 +33,14 @@ SMALL = {
     "cp": (1, 1), "zero": (1, 1),
 }  # fmt: skip
 LIMIT = 500_000
+STATUS = {
+    Outcome.proved: "proved",
+    Outcome.best_found: "stopped",
+    Outcome.local: "local",
+    Outcome.infeasible: "infeasible",
+    Outcome.not_found: "stopped",
+}
+"""What screens, JSON and pages call each outcome."""
 _VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
@@ -190,16 +202,20 @@ def test_an_infeasible_answer_says_what_would_mend_it(answer):
         dataclasses.replace(solution, outcome=outcome, infeasibility=relaxation, budgets=budgets), "hwopt optimize"
     )
     text = "".join(read(page).text)
-    assert "No design holds every budget" in text and relaxation in text and text.count("over by 25 %") == len(budgets)
+    assert (
+        "Infeasible: no design holds every budget" in text
+        and relaxation in text
+        and text.count("over by 25 %") == len(budgets)
+    )
     assert "Sensitivities" not in text and "saves" not in text
 
 
 def test_a_local_answer_does_not_claim_a_proof(answer):
     solution, _ = answer
     proof = dataclasses.replace(solution.certificate, lower_bound=None, gap=None, scope="local: best of 64")
-    page = optimum_page(dataclasses.replace(solution, certificate=proof), "hwopt optimize train_cost --design h100-sxm")
-    text = "".join(read(page).text)
-    assert "local, not proved" in text and "no lower bound" in text
+    local = dataclasses.replace(solution, certificate=proof, outcome=Outcome.local)
+    text = "".join(read(optimum_page(local, "hwopt optimize train_cost --design h100-sxm")).text)
+    assert "no lower bound" in text
     assert "hwopt sweep train_cost --design h100-sxm --report front.html" in text
 
 
@@ -245,3 +261,34 @@ def test_colours_are_seen_on_a_dark_ground():
     for colour in PARTS.values():
         assert contrast(on_ground(colour, "#14181D", 4.0), "#14181D") >= 4.0
     assert contrast("#000000", "#FFFFFF") == pytest.approx(21.0)
+
+
+def test_every_outcome_has_a_word():
+    assert {each: each.status for each in Outcome} == STATUS
+
+
+@pytest.mark.parametrize("outcome", Outcome, ids=lambda each: each.name)
+@pytest.mark.parametrize("gap", [None, 0.47], ids=["no-bound", "bounded"])
+def test_screen_json_and_page_say_the_same_word(answer, outcome, gap):
+    solution, _ = answer
+    known = dataclasses.replace(
+        solution,
+        outcome=outcome,
+        certificate=dataclasses.replace(solution.certificate, gap=gap, lower_bound=gap and 1.0),
+    )
+    word = STATUS[outcome]
+    document = json.loads(json.dumps(solution_document(known)))
+    assert document["status"] == word and document["message"].lower().startswith(word)
+    screen = solution_screen(known).splitlines()
+    assert screen[2] == known.headline and screen[2].lower().startswith(word)
+    page = optimum_page(known, "hwopt optimize")
+    if known.feasible:
+        assert f'class="badge{"" if outcome is Outcome.proved else " open"}">{word}</span>' in page
+    else:
+        assert f'<p class="big">{word.capitalize()}: no design' in page
+
+
+def test_relaxed_budgets_are_in_units_that_people_use():
+    budgets = {each.name: each for each in hwopt.objective("train_cost").problem().budgets}
+    assert budgets["power_budget_w"].relaxed_words(0.6931472, "+100 %") == "power_budget_w from 30 MW to 60 MW (+100 %)"
+    assert budgets["time_budget_s"].relaxed_words(0.0, "+0 %") == "time_budget_s from 90 days to 90 days (+0 %)"

@@ -55,3 +55,16 @@ def test_what_no_table_can_hold_is_refused(swept, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="takes the package pyarrow"):
         check_table("--parquet", "x.parquet")
+
+
+def test_parquet_holds_what_csv_holds(swept, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="takes the extra 'parquet'")
+    write_table(tmp_path / "variants.parquet", with_names(swept))
+    read, frame = parquet.read_table(tmp_path / "variants.parquet"), variants_table(with_names(swept))
+    assert read.column_names == list(frame) and read.num_rows == 6
+    for name in frame:
+        assert read[name].to_pylist() == list(frame[name])
+    assert read["mfu"].type == "double" and read["bottleneck"].to_pylist()[:2] == ["compute", "tp_comm"]
+    assert [each.name for each in tmp_path.iterdir()] == ["variants.parquet"]
+    with pytest.raises(UserError, match="cannot be written"):
+        write_table(tmp_path / "nowhere" / "variants.parquet", with_names(swept))

@@ -9,8 +9,10 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
+from hwopt.model import learning
 from hwopt.model.estimate import estimate as model
 from hwopt.optim.quick_jit import quick_jit
+from hwopt.workload.transformer import total_parameters
 
 
 @functools.cache
@@ -49,6 +51,19 @@ def share(report, *parts: str) -> float:
 def exposed(report) -> float:
     """Communication that nothing hides, over the step."""
     return share(report, "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "sites_comm")
+
+
+def tokens_that_mend(run, one, apart) -> float:
+    """Tokens over those of a run that mend what learning apart costs: replicas that learn apart end higher by one factor,
+    which the same law takes back with tokens.
+
+    **Arguments:** reports of the run at one site and `apart`.
+    """
+    batch = float(run.global_batch_sequences * run.sequence_length)
+    with jax.enable_x64(True):
+        wanted = float(one.loss) ** 2 / float(apart.loss)
+        tokens = learning.tokens_to_loss(run.law, total_parameters(run.model), wanted, batch)
+        return float(tokens / run.tokens)
 
 
 def hidden(report) -> float:

@@ -12,7 +12,7 @@ from hwopt.model.collectives import all_reduce_s
 from tests.cases import replace
 from tests.validation.claims.blueprint import CHIP, CHIPS, CONVERGED_TOKENS, best_on_blueprint, training
 from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either, half_right
-from tests.validation.claims.machines import best, estimate, hidden, share, si
+from tests.validation.claims.machines import best, estimate, hidden, share, si, tokens_that_mend
 from tests.validation.claims.serving_claims import gain
 
 LARGE = 16_384
@@ -152,15 +152,19 @@ def one_site() -> Finding:
 
     near, far, streamed = over("metro"), over("continental"), over("continental-streamed", 100)
     apart = large(100, "continental-streamed")
-    more = float(apart.loss) - float(alone.loss)
+    more, tokens = (
+        float(apart.loss) - float(alone.loss),
+        tokens_that_mend(catalog.training_run("llama3.1-405b"), alone, apart),
+    )
     internet = over("internet", 500)
     fibre, waves, public = (8e-12 * si("lines", name, "bandwidth") for name in ("metro", "continental", "internet"))
     return Finding(
         f"step x {near:.2f} over 50 km, x {far:.2f} over 3,000 km, x {streamed:.2f} with 100 local steps",
         either(min(near, streamed) > HOLDS_WITHIN),
         f"405 B on two sites of 8,192 H100: dark fibre of {fibre:.0f} Tb/s carries synchronous gradients, leased waves of "
-        f"{waves:.0f} Tb/s do not ({far:.2f}) unless steps are local and exchanges streamed (loss + {more:.3f} nats, tested "
-        f"only to 4 B parameters); over {1e3 * public:.0f} Gb/s of internet even 500 local steps make it {internet:.2f}",
+        f"{waves:.0f} Tb/s do not ({far:.2f}) unless steps are local and exchanges streamed (loss + {more:.3f} nats by a fit "
+        f"to 4 B parameters, which by the same law {tokens:.1f} times the tokens mend); over {1e3 * public:.0f} Gb/s of "
+        f"internet even 500 local steps make it {internet:.2f}",
     )
 
 

@@ -12,7 +12,7 @@ from hwopt.model import learning
 from hwopt.model.maximum import expected_maximum_sigmas
 from hwopt.workload.transformer import total_parameters
 from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either
-from tests.validation.claims.machines import best, estimate
+from tests.validation.claims.machines import best, estimate, tokens_that_mend
 from tests.validation.claims.structure_machines import (
     BATCH,
     CHIPS,
@@ -157,12 +157,7 @@ def utilisation() -> Finding:
 def low_communication() -> Finding:
     one, wide = best_of(), best_of(**SITES, lines="continental")
     apart = best_of(**SITES, lines="continental", local_steps=LOCAL_STEPS)
-    run, batch = gpt3(), BATCH * float(gpt3().sequence_length)
-    # Replicas that learn apart end higher by M^r: all of it must be made good by tokens.
-    penalty = float(apart.report.loss / one.report.loss)
-    with jax.enable_x64(True):
-        wanted = float(one.report.loss) / penalty
-        tokens = float(learning.tokens_to_loss(run.law, total_parameters(run.model), wanted, batch) / run.tokens)
+    penalty, tokens = float(apart.report.loss / one.report.loss), tokens_that_mend(gpt3(), one.report, apart.report)
     step, waits = (float(each.report.step_time_s / one.report.step_time_s) for each in (apart, wide))
     return Finding(
         f"{step:.2f} times the step, {tokens:.2f} times the tokens for the same loss",

@@ -6,6 +6,7 @@ import functools
 from typing import NamedTuple
 
 from tests.validation.claims import CLAIMS
+from tests.validation.claims.amended import TRUE_IF
 from tests.validation.claims.claim import VERDICTS
 
 HEAD = """# Claims under audit
@@ -13,10 +14,14 @@ HEAD = """# Claims under audit
 Every numbered claim of five articles on AI clusters, settled by the model: 81 with figures (A), 38 of structure (B). Made by
 `python -m tests.validation.claims --table > results/claims.md`; one row again by `python -m tests.validation.claims A56`.
 A figure *holds* within a factor of 1.15 of the claim and does so *roughly* within 1.6; a statement without degrees holds or fails.
-What no model of a cluster can settle says so. Articles: 000 bottlenecks beyond GPUs; 001 why training slows as hardware
+What no model of a cluster can settle says so; the last column says how a claim would have to be read, or changed, to hold.
+Articles: 000 bottlenecks beyond GPUs; 001 why training slows as hardware
 speeds up; 002 training as a systems problem; 003 the GPU scaling frontier; 004 clusters, memory and interconnect.
 """
-COLUMNS = ("claim", "where", "what it says", "the model's figure", "verdict", "arithmetic")
+COLUMNS = ("claim", "where", "what it says", "the model's figure", "verdict", "arithmetic", "what would make it true")
+
+
+HOLDS = "it holds"
 
 
 class Row(NamedTuple):
@@ -28,13 +33,14 @@ class Row(NamedTuple):
     figure: str
     verdict: str
     arithmetic: str
+    true_if: str
 
 
 @functools.cache
 def row(id: str) -> Row:
     claim = CLAIMS[id]
     found = claim.audit()
-    return Row(id, claim.article, claim.says, found.figure, found.verdict, found.arithmetic)
+    return Row(id, claim.article, claim.says, found.figure, found.verdict, found.arithmetic, TRUE_IF.get(id, HOLDS))
 
 
 def written() -> str:

@@ -64,6 +64,22 @@ def cases():
     return hwopt.sweep(QUESTION, grid=grid, choices={"chip": ["h100-sxm", "b200"]})
 
 
+def test_the_map_says_whose_the_least_of_a_cell_is(cases):
+    """A grid of `chips` and HBM: each filled cell's objective is the least of the possible rows of the case it names."""
+    x, y = str(cases.attrs["map_variables"]).split()
+    objective, possible = cases["run_cost_usd"].values, cases["possible"].values > 0
+    filled = cases["map_case"].values >= 0
+    assert filled.any() and (filled == np.isfinite(cases["map_objective"].values)).all()
+    for row, column in np.argwhere(filled):
+        of = int(cases["map_case"].values[row, column])
+        inside = possible.copy()
+        for name, edges, at in ((x, "map_x_edges", column), (y, "map_y_edges", row)):
+            values, low, high = cases[name].values, *cases[edges].values[at : at + 2].astype(float)
+            inside &= (values >= low * (1 - 1e-6)) & (values <= high * (1 + 1e-6))
+        least = np.where(inside, objective, np.inf).min(axis=1)
+        assert np.argmin(least) == of and np.isclose(least[of], cases["map_objective"].values[row, column], rtol=1e-2)
+
+
 TABLE = {
     "chips": [16384, 16384, 12288, 100],
     "tp": [8, 3, 8, 8],
