@@ -3,6 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from hwopt import catalog
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.errors import UserError, suggest
@@ -63,8 +65,9 @@ def _number(value: Any) -> str:
 
 def shape(path: str) -> tuple[dict[str, Any], str]:
     """What is read of a model's `config.json`: its shape, and the parameters that follow."""
-    model = catalog.transformer(path)
-    numbers = {name: (float(getattr(model, name)), each) for name, each in quantities(type(model)).items()}
+    model = catalog.model_of(path)
+    every = {name: (np.asarray(getattr(model, name)), each) for name, each in quantities(type(model)).items()}
+    numbers = {name: (float(value), each) for name, (value, each) in every.items() if value.ndim == 0}  # of the whole
     counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
     lines = [
         f"{path}, a model of {pretty(counts['parameters'])} parameters, {pretty(counts['active_parameters'])} a token",

@@ -31,6 +31,15 @@ def test_the_shape_of_a_config_is_listed_with_its_parameters(tmp_path, capsys):
     assert "'num_key_value_heads'" in capsys.readouterr().err
 
 
+def test_a_config_that_is_a_table_of_operators_is_listed_too(tmp_path):
+    path = tmp_path / "config.json"
+    shape = {"hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280, "conv_kernel": 4}
+    path.write_text(json.dumps({"model_type": "mamba", "intermediate_size": 5120, "time_step_rank": 160} | shape))
+    document, text = listings.shape(str(path))
+    assert document["shape"]["layers"] == 64 and document["parameters"] == pytest.approx(2.77e9, rel=1e-3)
+    assert "2,768,345,600 parameters" in text
+
+
 def test_a_number_of_ones_own_may_be_a_table_without_kind_and_source(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('base = "b200"\nmemory_capacity = { value = 288, unit = "GB" }\nmemory_bandwidth = "10 TB/s"\n')
