@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hwopt.study.confidence import confident as confident
     from hwopt.study.confidence import regret as regret
     from hwopt.study.frontier import frontier as frontier
+    from hwopt.study.invest import invest as invest
     from hwopt.study.scaling import scale as scale
     from hwopt.study.sensitivity import Sensitivity as Sensitivity
     from hwopt.study.sensitivity import elasticities as elasticities
@@ -60,6 +61,7 @@ _WHERE = {
     "estimate": "hwopt.model.estimate",
     "every_split": "hwopt.optim.plan_search",
     "frontier": "hwopt.study.frontier",
+    "invest": "hwopt.study.invest",
     "objective": "hwopt.registry",
     "optimize": "hwopt.optim.optimize",
     "regret": "hwopt.study.confidence",

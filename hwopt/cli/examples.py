@@ -25,6 +25,8 @@ ANSWERS = {
     "sources": "The references behind exactly the numbers that a design question stands on.",
     "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, what 10 % "
     "of each is worth, and what not knowing it is.",
+    "invest": "What one more of everything is worth to a question's best machine, in $/kWh, % a year, points, per 10 %: at the "
+    "margin, and with machine and plan found anew at both ends.",
     "sweep": "Many variants of a design question: the best, the Pareto front, what bounds and what stops the others. The same "
     "command again goes on where a killed one stopped.",
     "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
@@ -73,6 +75,14 @@ EXAMPLES = {
         ),
         "portfolio": ("hwopt sensitivity portfolio --only assistant --top 20",),
         "": ("hwopt sensitivity {0} --top 20",),
+    },
+    "invest": {
+        "train_cost": (
+            "hwopt invest train_cost --replan 0",
+            "hwopt invest train_cost --power-budget-w 25MW --of hbm_bandwidth_bytes_per_s --report invest.html",
+        ),
+        "portfolio": ("hwopt invest portfolio --only assistant",),
+        "": ("hwopt invest {0} --replan 1",),
     },
     "sweep": {
         "train_cost": (

@@ -7,7 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from hwopt import registry
-from hwopt.cli import check, compare, estimate, measured, optimize, plan, scale, sensitivity, sources, sweep, walls
+from hwopt.cli import (
+    check,
+    compare,
+    estimate,
+    invest,
+    measured,
+    optimize,
+    plan,
+    scale,
+    sensitivity,
+    sources,
+    sweep,
+    walls,
+)
 from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples, filled
 from hwopt.cli.flags import Flag, declare
 from hwopt.cli.kinds import SWITCH, TEXT
@@ -37,6 +50,8 @@ COMMANDS = {
     "sources": Command("The references behind exactly the numbers of a design question.", (), sources.sources, True),
     "sensitivity": Command("Sensitivities of the best cluster: elasticities, shadow prices, ranges.", sensitivity.FLAGS,
                            sensitivity.run, True),
+    "invest": Command("What one more of everything is worth to the best cluster, replanned at both ends.", invest.FLAGS,
+                      invest.run, True),
     "sweep": Command("Many variants of a design question: the best, the front, what binds; resumes by itself.", sweep.FLAGS,
                      sweep.run, True),
     "estimate": Command("Time, memory, power and money of one cluster under one plan.", estimate.FLAGS, estimate.run),

@@ -107,8 +107,8 @@ def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):
             "(serve_cost, serve_latency, train_and_serve), not of train",
         ),
         (
-            ["sensitivity", "--freeze", "chip"],
-            "'--freeze': a flag of optimize, compare, walls and sweep, not of sensitivity",
+            ["sources", "--freeze", "chip"],
+            "'--freeze': a flag of optimize, compare, walls, sensitivity, invest and sweep, not of sources",
         ),
         (
             ["optimize", "--chips", "5"],
