@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwopt.study.comparison import compare as compare
     from hwopt.study.confidence import confident as confident
     from hwopt.study.confidence import regret as regret
+    from hwopt.study.deploy import deploy as deploy
     from hwopt.study.frontier import frontier as frontier
     from hwopt.study.invest import invest as invest
     from hwopt.study.scaling import scale as scale
@@ -57,6 +58,7 @@ _WHERE = {
     "check": "hwopt.study.blueprint",
     "compare": "hwopt.study.comparison",
     "confident": "hwopt.study.confidence",
+    "deploy": "hwopt.study.deploy",
     "elasticities": "hwopt.study.sensitivity",
     "estimate": "hwopt.model.estimate",
     "every_split": "hwopt.optim.plan_search",

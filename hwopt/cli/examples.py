@@ -36,6 +36,8 @@ ANSWERS = {
     "paying, and which part of the step grew there.",
     "check": "Whether what somebody states of a machine and run can be: chips, racks, power, days, memory, utilisation, network, "
     "cost, line by line, with our figure beside, and the smallest change that mends what fails.",
+    "deploy": "Whether to build a hall for a machine, rebuild one for liquid, rent space or rent the machine: what a chip-hour "
+    "costs, from which occupancy owning pays, when each is ready, what power, spares and busbars come to, what would turn it.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
@@ -116,6 +118,13 @@ EXAMPLES = {
         )
     },
     "check": {"": ("hwopt check xai-colossus", "hwopt check too-good --report check.html")},
+    "deploy": {
+        "": (
+            "hwopt deploy --chip gb200 --chips 9216 --ordered 2027-01-15",
+            "hwopt deploy --chip gb200 --chips 1152 --hall --redundancy 2N",
+            "hwopt deploy --chip h100-sxm --chips 1024 --used 0.5 --rent-usd-per-chip-h 2.5 --report deploy.html",
+        )
+    },
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},
     "calibrate": {"": ("hwopt calibrate my_runs.csv --out my_machine.toml",)},
     "catalog": {"": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm")},

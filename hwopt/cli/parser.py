@@ -10,6 +10,7 @@ from hwopt import registry
 from hwopt.cli import (
     check,
     compare,
+    deploy,
     estimate,
     invest,
     measured,
@@ -58,6 +59,7 @@ COMMANDS = {
     "plan": Command("The best integer parallel plan of a cluster, by exhaustion.", plan.FLAGS, plan.run),
     "scale": Command("The best plan on more and more chips, and where adding chips stops paying.", scale.FLAGS, scale.run),
     "check": Command("Whether a stated machine and plan can be, line by line, and what would mend it.", check.FLAGS, check.run),
+    "deploy": Command("Build a hall, rebuild one, rent space or rent the machine: money, dates, power.", deploy.FLAGS, deploy.run),
     "validate": Command("Measured against predicted, every row of a CSV file accounted for.", measured.VALIDATE,
                         measured.validate),
     "calibrate": Command("The model's constants fitted to one's own measured runs.", measured.CALIBRATE, measured.calibrate),
