@@ -65,3 +65,8 @@ def words(each: Input) -> str:
     field = each.name.rpartition(".")[2].partition("[")[0]
     of = f" ({each.label.replace('_', '-')})" if each.label else ""
     return label(field, each.unit) + of
+
+
+def amount(value: float, unit: str, digits: int = 3) -> str:
+    """An amount of an objective: of money a token by the million of them."""
+    return f"{1e6 * value:.{digits}g} $/Mtoken" if unit == "USD/token" else pretty(value, unit, digits)

@@ -5,7 +5,7 @@ from typing import Any
 
 from hwopt.evidence.intervals import Interval
 from hwopt.optim.solution import BudgetUse
-from hwopt.report.customary import one_more, shown, words
+from hwopt.report.customary import amount, one_more, shown, words
 from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
 from hwopt.report.parts import number
 from hwopt.study.invest import Investment, Investments, Replanned
@@ -109,7 +109,7 @@ def row_cells(each: Investment, objective: float, unit: str) -> list[str]:
     factor, more = one_more(of)
     change = _moved(each, factor)
     sign = "-" if change < 0.0 else "+"
-    costs = f"{sign}{pretty(abs(change) * objective, unit, 3)}"
+    costs = f"{sign}{amount(abs(change) * objective, unit)}"
     mark = "~" if each.worth.parameter.kinked else ""
     return [words(of), shown(of), f"+{more}", costs, f"{100 * change:+.2g} %{mark}", percent(each.worth.share)]
 
@@ -121,7 +121,7 @@ def arcs(each: Investment, objective: float, unit: str) -> str:
     of = parameter.input
     saves, costs = between(found.gain), between(found.loss)
     low, high = found.between
-    money = " to ".join(dict.fromkeys(pretty(x * objective, unit, 3) for x in (low, high) if math.isfinite(x)))
+    money = " to ".join(dict.fromkeys(amount(x * objective, unit) for x in (low, high) if math.isfinite(x)))
     kept = (
         "today's plan stays the best"
         if found.better.same and found.worse.same
@@ -146,15 +146,15 @@ def budget_sentence(each: BudgetUse) -> str:
         return f"{name} {limit}: {pretty(each.used, each.unit)} of it used"
     told = []
     for side, verb in zip(sides, ("costs", "saves"), strict=True):
-        amount = abs(side.limit - each.limit)
-        low, high = (x * amount for x in (side.low, side.high))
-        unit = each.shadow_price_unit.partition("/")[0]
+        moved = abs(side.limit - each.limit)
+        low, high = (x * moved for x in (side.low, side.high))
+        unit = each.shadow_price_unit.rpartition("/")[0]
         if side.leaves_no_design:
             told.append(f"{pretty(side.limit, each.unit)} leaves no design")
         elif not side.resolved:
             told.append(f"{pretty(side.limit, each.unit)} {verb} nothing that a proof tells from 0")
         else:
-            ends = dict.fromkeys(pretty(x, unit, 3) for x in (low, high))
+            ends = dict.fromkeys(amount(x, unit) for x in (low, high))
             told.append(f"{pretty(side.limit, each.unit)} {verb} {' to '.join(ends)}")
     return f"{name} {limit}: {'; '.join(told)}"
 
@@ -183,7 +183,7 @@ def invest_screen(answer: Investments, around: Interval | None, top: int) -> str
     if not start.feasible:
         return "\n".join([*lines, wrapped(start.infeasibility or start.headline, "", "")])
     lines += [
-        f"{goal.name} = {pretty(start.objective, goal.unit, 5)} with {float(start.built.cluster.chips):,.0f} chips"
+        f"{goal.name} = {amount(start.objective, goal.unit, 5)} with {float(start.built.cluster.chips):,.0f} chips"
         + (f" ({', '.join(start.chosen.values())})" if start.chosen else "") + f". {start.headline}"
     ]  # fmt: skip
     if answer.unknown:

@@ -15,6 +15,7 @@ from hwopt.convex.reader import NotDGP
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import listed
 from hwopt.errors import UserError, suggest
+from hwopt.optim.branch_and_bound import TOLERANCE
 from hwopt.optim.budget_prices import with_one_sided_prices
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.deadline import Deadline
@@ -150,9 +151,9 @@ def invest(
     rows = [Investment(part_of(each.input), worth_of(each, start.objective)) for each in known]
     rows = sorted((each for each in rows if each.part != ASKED), key=lambda each: -each.worth.share)
     chosen = _named(rows, wanted) if wanted else _leading(rows, top)
-    if top:
-        start = with_one_sided_prices(start, TENTH, deadline)
     done = _replanned(start, chosen, deadline, progress)
+    if top:
+        start = with_one_sided_prices(start, TENTH, deadline, TOLERANCE)
     numbers = tuple(Investment(each.part, each.worth, done.get(each.name)) for each in rows)
     return Investments(start, numbers, unknown, deadline.over and len(done) < len(chosen))
 

@@ -2,11 +2,11 @@
 
 from hwopt.evidence.intervals import Interval
 from hwopt.optim.solution import Outcome
+from hwopt.report.customary import amount
 from hwopt.report.invest import arcs, budget_sentence, certainty, parts, row_cells
 from hwopt.report.page import pieces, sheet
 from hwopt.report.page.markup import Child, element, li, p
 from hwopt.study.invest import Investments
-from hwopt.units import pretty
 
 
 def invest_page(answer: Investments, around: Interval | None, command: str) -> str:
@@ -21,7 +21,7 @@ def invest_page(answer: Investments, around: Interval | None, command: str) -> s
     certain = start.outcome is Outcome.proved
     top = sheet.answer(
         pieces.words(goal.name, goal.unit),
-        pretty(start.objective, goal.unit, 5),
+        amount(start.objective, goal.unit, 5),
         "proved" if certain else "partly proved",
         certain,
         start.headline,
