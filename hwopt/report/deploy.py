@@ -67,7 +67,7 @@ def _option(each: Option, ordered: datetime.date | None) -> dict[str, Any]:
         "usd_per_chip_h": each.usd_per_chip_h,
         "break_even": number(each.break_even),
         "payback_s": number(each.payback_s),
-        "horizon_usd": each.horizon_usd,
+        "horizon_usd": number(each.horizon_usd),
     }
 
 
@@ -89,6 +89,8 @@ def verdict(answer: Deploy) -> str:
     years, asked = answer.horizon_s / YEAR_S, f"{100 * answer.occupancy:.3g} % of the time at work"
     if best.name == RENT:
         other = min((each for each in answer.options if each.name != RENT), key=lambda each: each.horizon_usd)
+        if math.isinf(other.horizon_usd):
+            return f"Rent: nothing else is ready within {years:.3g} years of the order"
         over = other.horizon_usd / best.horizon_usd - 1.0
         return (
             f"Rent: over {years:.3g} years from the order, {asked}, it costs {pretty(best.horizon_usd, 'USD')}; the next, "
@@ -122,7 +124,7 @@ def cells(each: Option, ordered: datetime.date | None) -> list[str]:
         f"{each.usd_per_chip_h:.3g} $",
         occupancy_words(each),
         back,
-        pretty(each.horizon_usd, "USD", 4),
+        pretty(each.horizon_usd, "USD", 4) if math.isfinite(each.horizon_usd) else "not ready",
     ]
 
 

@@ -120,6 +120,7 @@ def arcs(each: Investment, objective: float, unit: str) -> str:
     assert found is not None
     of = parameter.input
     saves, costs = between(found.gain), between(found.loss)
+    step = f"{UNSTATED_K:g} K are" if of.is_temperature else "a tenth is"
     low, high = found.between
     money = " to ".join(dict.fromkeys(amount(x * objective, unit) for x in (low, high) if math.isfinite(x)))
     kept = (
@@ -134,7 +135,7 @@ def arcs(each: Investment, objective: float, unit: str) -> str:
     doubt = ends if parameter.range.stated else "no range is stated of it"
     return (
         f"{words(of)} ({each.part}): {shown(of)} to {shown(of, found.better.factor)} saves {saves}, to "
-        f"{shown(of, found.worse.factor)} costs {costs}: a tenth is worth {money or 'more than any design'}; {kept}; {doubt}"
+        f"{shown(of, found.worse.factor)} costs {costs}: {step} worth {money or 'more than any design'}; {kept}; {doubt}"
     )
 
 

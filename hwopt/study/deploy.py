@@ -44,7 +44,7 @@ class Option:
 
     **Arguments:** `terms`; `ready` at the low and the high end of what is known of lead times, s; `usd_per_chip_h` of useful
     work at the asked occupancy; `break_even`: occupancy from which it costs no more than rent; `payback_s` of its capital at the
-    asked one; `horizon_usd` from the order on, rented until it is ready.
+    asked one; `horizon_usd` from the order on, rented until it is ready, infinite where that is later.
     """
 
     name: str
@@ -269,6 +269,8 @@ class _Asked:
         useful, ready_s = self.occupancy * (1.0 - lost), float(terms.ready_s)
         whole = float(deployment.horizon_usd(terms, rent, used, leaf(self.horizon_s)))
         whole += self.occupancy * lost * rented * max(0.0, self.horizon_s - ready_s)
+        if ready_s >= self.horizon_s and name != RENT:
+            whole = math.inf
         even = back = math.nan
         if name != RENT:
             even = float(deployment.break_even_occupancy(terms, rent, leaf(lost)))

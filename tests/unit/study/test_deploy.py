@@ -183,6 +183,15 @@ def test_screen_document_and_page_say_it(found):
     assert np.isclose(document["energy_usd_per_j"] * 3.6e6, 0.0826 - 14.6 * 12 / 8766 / 0.7)
 
 
+def test_what_is_not_ready_within_the_time_is_no_way_to_the_machine():
+    soon = deploy("h100-sxm", 64, years=0.3)
+    assert soon.options[0].name == soon.best.name == RENT
+    assert all(math.isinf(each.horizon_usd) for each in soon.options if each.name != RENT)
+    screen = deploy_screen(soon, "64 x h100-sxm", None)
+    assert "nothing else is ready within 0.3 years" in screen and "not ready" in screen
+    assert deploy_document(soon, None)["options"][1]["horizon_usd"] is None
+
+
 def test_a_turn_is_the_answer_at_that_end(found):
     turn = next(each for each in found.turns if each.name == "rent")
     rent = 3600.0 * found.rent_usd_per_chip_s
