@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from hwopt.study.comparison import compare as compare
     from hwopt.study.confidence import confident as confident
     from hwopt.study.confidence import regret as regret
+    from hwopt.study.deploy import deploy as deploy
     from hwopt.study.fleet import fleet as fleet
     from hwopt.study.frontier import frontier as frontier
+    from hwopt.study.invest import invest as invest
     from hwopt.study.scaling import scale as scale
     from hwopt.study.sensitivity import Sensitivity as Sensitivity
     from hwopt.study.sensitivity import elasticities as elasticities
@@ -57,11 +59,13 @@ _WHERE = {
     "check": "hwopt.study.blueprint",
     "compare": "hwopt.study.comparison",
     "confident": "hwopt.study.confidence",
+    "deploy": "hwopt.study.deploy",
     "elasticities": "hwopt.study.sensitivity",
     "estimate": "hwopt.model.estimate",
     "every_split": "hwopt.optim.plan_search",
     "fleet": "hwopt.study.fleet",
     "frontier": "hwopt.study.frontier",
+    "invest": "hwopt.study.invest",
     "objective": "hwopt.registry",
     "optimize": "hwopt.optim.optimize",
     "regret": "hwopt.study.confidence",

@@ -168,9 +168,22 @@ print(f"a domain of {domains[0]:.0f} for {domains[1]:.0f}")
 # cold plates carry racks and domains three times as large, at the boost clock. Hollow, if any: no design holds the budgets, the
 # point is the one that comes nearest.
 #
+# ## A hall for it
+#
+# Cold plates need a hall that has water. `hwopt deploy --chip gb300 --chips 16384 --hall` compares what there is: making a hall of
+# air fit for liquid, somebody's hall, a new one, which waits for the grid, and renting the whole machine.
+
+# %%
+ways = hwopt.deploy("gb300", 16384, hall=True).options
+for way in sorted(ways, key=lambda each: each.usd_per_chip_h):
+    months = float(way.terms.ready_s) / (365.25 / 12 * 86400)
+    pays = "" if way.name == "rent" else f", pays from {way.break_even:.0%} of the time at work"
+    print(f"{way.name}: {way.usd_per_chip_h:.2f} $ a useful chip-hour, ready after {months:.3g} months{pays}")
+
+# %% [markdown]
 # ## What this does not show
 #
 # Coolers are a few numbers each (two resistances, coolant temperature, limits of rack and flux, shares of fans and plant, $ a
 # watt), with sources in `hwopt catalog cooling direct-liquid`: no pressure drops, no manifold; loops fail at one rate, whatever
-# the technology. The site is the average of the United States; `site="norway"` or `"singapore"` moves air and PUE. What
-# refitting a hall costs is left out, and so is a plant that fails as a whole.
+# the technology. The site is the average of the United States; `site="norway"` or `"singapore"` moves air and PUE. A plant
+# that fails as a whole is left out.

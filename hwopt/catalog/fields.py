@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipDesign, ChipProject
+from hwopt.hardware.deployment import Deployment
 from hwopt.hardware.export_rule import FIGURES, PARAGRAPHS
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
@@ -198,6 +199,7 @@ ENTRIES: Mapping[str, Entry] = {
         optional_tables={"causes": (CAUSES, "1")},
     ),
     "recoveries": _entry("recovery", Recovery),
+    "deployments": _entry("deployment", Deployment),
     "operations": _entry("operation", Operation, numbers={"latency_tail": "s", "bandwidth_spread": "1"}),
     "laws": _entry("law", LossLaw, numbers={"text_stock": "token"}),
     "processes": _entry("process", Process),
@@ -252,6 +254,7 @@ NEVER_ZERO = frozenset({
     "substrate_yield", "fab_yield", "logic_density", "speed", "dies", "enabled_fraction", "clock", "matrix_per_vector",
     "matrix_transistors", "radix", "rails", "planes", "ports", "hosts", "routers", "global_links", "reticle", "package_limit",
     "usable_edge", "cable_limit", "capacity", "update_bandwidth", "checkpoint_bandwidth", "input_bandwidth",
-    "dimensions", "links", "loop_racks",
+    "dimensions", "links", "loop_racks", "tariff_load_factor", "medium_voltage", "hall_voltage", "bus_voltage",
+    "high_bus_voltage", "bus_density",
 })  # fmt: skip
 """Quantities and tables that the model divides by."""

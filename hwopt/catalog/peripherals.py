@@ -8,6 +8,7 @@ from hwopt.catalog.fields import CAUSES
 from hwopt.catalog.load import built, leaf, positive, supported
 from hwopt.catalog.networks import switches_per_port
 from hwopt.errors import UserError
+from hwopt.hardware.deployment import Deployment
 from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Spot, Storage
 
 USUAL_LINES = "continental"
@@ -105,6 +106,16 @@ def recovery(name: str | Path = "from-storage") -> Recovery:
     **Raises:** `UserError` for an unknown name or a bad file.
     """
     return built(Recovery, supported("recoveries", name))
+
+
+def deployment(name: str | Path = "us-2026") -> Deployment:
+    """A market in which machines are built, housed or rented.
+
+    **Arguments:** `name` of an entry, or the path of a `.toml` of the same form.
+
+    **Raises:** `UserError` for an unknown name or a bad file.
+    """
+    return built(Deployment, supported("deployments", name))
 
 
 def operation(name: str | Path = PRODUCTION) -> Operation:

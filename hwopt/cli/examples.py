@@ -25,6 +25,8 @@ ANSWERS = {
     "sources": "The references behind exactly the numbers that a design question stands on.",
     "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, what 10 % "
     "of each is worth, and what not knowing it is.",
+    "invest": "What one more of everything is worth to a question's best machine, in $/kWh, % a year, points, per 10 %: at the "
+    "margin, and with machine and plan found anew at both ends.",
     "sweep": "Many variants of a design question: the best, the Pareto front, what bounds and what stops the others. The same "
     "command again goes on where a killed one stopped.",
     "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
@@ -36,6 +38,8 @@ ANSWERS = {
     "run, and of each kind what it adds and when it is worth more turned off.",
     "check": "Whether what somebody states of a machine and run can be: chips, racks, power, days, memory, utilisation, network, "
     "cost, line by line, with our figure beside, and the smallest change that mends what fails.",
+    "deploy": "Whether to build a hall for a machine, rebuild one for liquid, rent space or rent the machine: what a chip-hour "
+    "costs, from which occupancy owning pays, when each is ready, what power, spares and busbars come to, what would turn it.",
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
@@ -76,6 +80,14 @@ EXAMPLES = {
         "portfolio": ("hwopt sensitivity portfolio --only assistant --top 20",),
         "": ("hwopt sensitivity {0} --top 20",),
     },
+    "invest": {
+        "train_cost": (
+            "hwopt invest train_cost --replan 0",
+            "hwopt invest train_cost --power-budget-w 25MW --of hbm_bandwidth_bytes_per_s --report invest.html",
+        ),
+        "portfolio": ("hwopt invest portfolio --only assistant",),
+        "": ("hwopt invest {0} --replan 1",),
+    },
     "sweep": {
         "train_cost": (
             "hwopt sweep train_cost --samples 1e6 --out runs/h100_or_b200 --choices 'chip=h100-sxm|b200'",
@@ -115,6 +127,13 @@ EXAMPLES = {
         )
     },
     "check": {"": ("hwopt check xai-colossus", "hwopt check too-good --report check.html")},
+    "deploy": {
+        "": (
+            "hwopt deploy --chip gb200 --chips 9216 --ordered 2027-01-15",
+            "hwopt deploy --chip gb200 --chips 1152 --hall --redundancy 2N",
+            "hwopt deploy --chip h100-sxm --chips 1024 --used 0.5 --rent-usd-per-chip-h 2.5 --report deploy.html",
+        )
+    },
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},
     "calibrate": {"": ("hwopt calibrate my_runs.csv --out my_machine.toml",)},
     "catalog": {"": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm")},

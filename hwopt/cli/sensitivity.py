@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, NAMES, PATH
-from hwopt.cli.optimize import BOUNDS, SECONDS
+from hwopt.cli.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
@@ -16,6 +16,7 @@ FLAGS = (
     FIGURE,
     Flag("--metrics", "numbers of the report to tabulate: step_time_s,mfu,...", NAMES, ()),
     Flag("--top", "how many inputs to list", INTEGER, 12),
+    FREEZE,
     BOUNDS,
     CHOICES,
     SECONDS,
@@ -35,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
     how = {
         "seed": options.seed,
         "progress": is_watched(options),
+        "freeze": options.freeze,
         "bounds": options.bounds,
         "seconds": options.seconds,
     }

@@ -6,12 +6,13 @@ from dataclasses import replace
 from hwopt.cli.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import REPORT, figure_path, page_path
-from hwopt.cli.question import asked_objective
+from hwopt.cli.question import CHOICES, asked_objective, check_choices
 from hwopt.cli.sensitivity import FIGURE
 
 FLAGS = (
     FREEZE,
     BOUNDS,
+    CHOICES,
     replace(SECONDS, meaning="answer by then; budgets whose turn has not come are left out (default: no limit)"),
     replace(FIGURE, meaning="also draw the answers between walls and what they use of every budget to this image file"),
     replace(REPORT, meaning="also write the answer as one page that stands alone: walls, answers, chip time, sources"),
@@ -21,11 +22,17 @@ FLAGS = (
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     figure, path, objective = figure_path(options), page_path(options), asked_objective(options)
+    check_choices(options)
     from hwopt.report.walls import walls_document, walls_screen
     from hwopt.study.walls import walls
 
     answer = walls(
-        objective, seconds=options.seconds, freeze=options.freeze, bounds=options.bounds, progress=is_watched(options)
+        objective,
+        seconds=options.seconds,
+        freeze=options.freeze,
+        bounds=options.bounds,
+        choices=options.choices,
+        progress=is_watched(options),
     )
     if figure is not None and answer.walls:
         from hwopt.plot.walls import plot_walls

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -221,6 +222,17 @@ class Problem:
         tight = self.relaxed(factors)
         pairs = zip(tight.budgets, self.budgets, strict=True)
         return replace(tight, budgets=tuple(replace(each, asked=before.limit) for each, before in pairs))
+
+    def with_numbers(self, factors: Mapping[tuple[int, int], float]) -> Problem:
+        """The same question with numbers of its template times factors, over hardware as it is bought here.
+
+        **Arguments:** `factors` by place: which leaf of the template, and which element of it.
+        """
+        leaves, tree = jax.tree.flatten(self.template)
+        leaves = [np.array(leaf, np.float64) for leaf in leaves]
+        for (leaf, element), factor in factors.items():
+            leaves[leaf].reshape(-1)[element] *= factor
+        return replace(self, template=jax.tree.unflatten(tree, leaves), relaxation=None)
 
     @property
     def sources(self) -> tuple[str, ...]:

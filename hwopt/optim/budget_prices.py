@@ -42,12 +42,13 @@ class _Moved:
 
     question: Question
     points: list[np.ndarray] = field(default_factory=list)
+    tolerance: float = FINE
 
     def ends(self, factors: Sequence[float]) -> _Ends:
         """The question with the limit of each budget times a factor."""
         question, asked = self.question, self.question.problem.relaxed(factors)
         programmes = question.programmes.with_limits(asked)
-        found = search(programmes, tolerance=FINE, designs=self.points, deadline=question.deadline)
+        found = search(programmes, tolerance=self.tolerance, designs=self.points, deadline=question.deadline)
         bound = math.exp(found.proved_bound) if math.isfinite(found.proved_bound) else max(0.0, found.proved_bound)
         if found.point is None:
             return _Ends(math.inf, bound)
@@ -62,7 +63,9 @@ class _Moved:
         return _Ends(math.exp(objective), min(bound, math.exp(objective)))
 
 
-def with_one_sided_prices(solution: Solution, step: float = STEP, deadline: Deadline | None = None) -> Solution:
+def with_one_sided_prices(
+    solution: Solution, step: float = STEP, deadline: Deadline | None = None, tolerance: float = FINE
+) -> Solution:
     """The same answer with the price of each budget on both sides: all integers solved again at `1 - step` and `1 + step` of it.
 
     With U and L the objective and its bound at today's limit, U' and L' at the limit moved by d, a unit is worth between
@@ -72,7 +75,8 @@ def with_one_sided_prices(solution: Solution, step: float = STEP, deadline: Dead
     of the answer is kept.
 
     **Arguments:** `solution`: a proved one, others come back as they are; `deadline`: budgets for which there is no time keep
-    the one price, and a search that it ends leaves a wider interval.
+    the one price, and a search that it ends leaves a wider interval; `tolerance`: relative gap of the searches, which a larger
+    step may be told apart by as well.
     """
     today = solution.certificate.lower_bound
     if today is None or not solution.feasible:
@@ -84,9 +88,9 @@ def with_one_sided_prices(solution: Solution, step: float = STEP, deadline: Dead
         with jax.enable_x64(True):
             lattice = lattice_of(problem)
             question = Question(problem, lattice, ExactModel(problem).prepare(), deadline)
-            moved = _Moved(question, [lattice.point(values_of(solution))])
+            moved = _Moved(question, [lattice.point(values_of(solution))], tolerance)
             here = _Ends(solution.objective, today)
-            if here.value > here.bound * (1.0 + FINE):
+            if here.value > here.bound * (1.0 + 1.5 * tolerance):
                 here = here._replace(bound=max(here.bound, moved.ends([1.0] * len(budgets)).bound))
             for index, budget in enumerate(budgets):
                 sides = tuple(_side(moved, here, budgets, index, sign * step) for sign in (-1.0, 1.0))

@@ -63,6 +63,7 @@ def _answer(solution: Solution, lifted: tuple[str, ...]) -> dict[str, Any]:
         "lower_bound": certificate.lower_bound,
         "gap": certificate.gap,
         "chips": number(solution.built.cluster.chips),
+        "chosen": solution.chosen,
         **{name: number(getattr(report, name)) for name in METRICS if hasattr(report, name)},
         "budgets": [_use(each, each.name in lifted) for each in solution.budgets],
         "chip_time": shares(solution),
@@ -165,7 +166,10 @@ def stage_words(answer: Walls) -> list[str]:
     """What is lifted of each answer."""
     later = [f"{'and ' if place else 'without '}{' and '.join(map(budget_words, each.names))}"
              for place, each in enumerate(answer.walls)]  # fmt: skip
-    return ["as asked", *later]
+    names = ["as asked", *later]
+    if not answer.start.chosen:
+        return names
+    return [f"{name}: {', '.join(each.chosen.values())}" for name, each in zip(names, answer.answers, strict=True)]
 
 
 def _table(answer: Walls) -> list[str]:

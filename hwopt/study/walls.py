@@ -79,6 +79,7 @@ def walls(
     seconds: float = math.inf,
     freeze: Iterable[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
     progress: bool = False,
 ) -> Walls:
     """Which budget of a question binds, how much of it would be enough, and which one binds next.
@@ -89,8 +90,8 @@ def walls(
     if that gains nothing either, none of them binds; if it does, the others are tried alone too, and what then is left binds
     together.
 
-    **Arguments:** `objective`: a question with budgets; `seconds` for all answers together; `freeze`, `bounds`, `progress` as of
-    `optimize`.
+    **Arguments:** `objective`: a question with budgets; `seconds` for all answers together; `freeze`, `bounds`, `choices`,
+    `progress` as of `optimize`: each answer is the best of all combinations of choices.
 
     **Returns:** the answers, and walls between them; none where no design holds the budgets.
 
@@ -103,7 +104,12 @@ def walls(
     if not names:
         raise UserError("walls: the question has no budget, so that none can bind; give it one, such as power_budget_w")
     deadline = Deadline(check_seconds(seconds, "walls"))
-    how = {"freeze": names_of("freeze", freeze), "bounds": boxes_of(bounds or {}), "progress": progress}
+    how = {
+        "freeze": names_of("freeze", freeze),
+        "bounds": boxes_of(bounds or {}),
+        "choices": choices,
+        "progress": progress,
+    }
     ask = lambda asked, near: _answer(asked, near, deadline, how)
     start = ask(objective, None)
     found: list[Wall] = []
@@ -141,7 +147,8 @@ def _next(
 def _answer(asked: Any, near: Solution | None, deadline: Deadline, how: Mapping[str, Any]) -> Solution:
     """The answer of a question, searched from that of one with tighter budgets."""
     designs: Sequence[Any] = []
-    if near is not None and near.certificate.lower_bound is not None and not left_open(asked):
+    several = bool(how["choices"]) or left_open(asked)
+    if near is not None and near.certificate.lower_bound is not None and not several:
         with jax.enable_x64(True):
             designs = [lattice_of(near.problem).point(values_of(near))]
     return optimize(asked, seconds=max(deadline.left, 1e-3), designs=designs, explain=near is None, **how)

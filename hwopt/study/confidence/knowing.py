@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -161,8 +161,7 @@ class _Study:
         if self.deadline.over:
             return None
         rise = self._rises(np.array([z]))[0]
-        moved = replace(self.problem, template=self._template(z), relaxation=None)
-        moved = moved.relaxed(np.exp(rise))
+        moved = self.problem.with_numbers(self._factors(z)).relaxed(np.exp(rise))
         try:
             solution = certified(
                 moved, deadline=self.deadline, progress=self.progress, designs=self.points, explain=False
@@ -178,16 +177,14 @@ class _Study:
         """Of the logarithm of what today's design uses of each budget (scenario, budget)."""
         return self.today.logs(z)[:, 1 : 1 + self.count] - self.today.budgets
 
-    def _template(self, z: tuple[float, ...]) -> object:
-        """The template with numbers moved."""
-        leaves, tree = jax.tree.flatten(self.problem.template)
-        leaves = [np.array(leaf, np.float64) for leaf in leaves]
-        for each, cause, down, up in zip(
-            self.today.inputs, self.today.cause, self.today.down, self.today.up, strict=True
-        ):
-            own = z[cause]
-            leaves[each.leaf].reshape(-1)[each.element] *= math.exp(own * (up if own > 0.0 else down))
-        return jax.tree.unflatten(tree, leaves)
+    def _factors(self, z: tuple[float, ...]) -> dict[tuple[int, int], float]:
+        """Of each number that is moved, by its place."""
+        moves = zip(self.today.inputs, self.today.cause, self.today.down, self.today.up, strict=True)
+        factors: dict[tuple[int, int], float] = {}
+        for each, cause, down, up in moves:
+            move = math.exp(z[cause] * (up if z[cause] > 0.0 else down))
+            factors[each.place] = factors.get(each.place, 1.0) * move
+        return factors
 
     def _table(self, designs: Sequence[Fixed], z: np.ndarray) -> np.ndarray:
         """Objective of each design in each scenario; infinite where it breaks a limit there (design, scenario)."""

@@ -1,7 +1,7 @@
 """Sensitivities of an optimum: to budgets, to assumptions by how far their uncertainty moves it, and how the design follows."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,7 @@ def sensitivity(
     seed: int = 0,
     progress: bool = False,
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    freeze: Iterable[str] = (),
     seconds: float = math.inf,
 ) -> Sensitivity:
     """Elasticities of the optimum of a design question to every number it stands on, and of metrics at its design.
@@ -105,13 +106,15 @@ def sensitivity(
     dies, lanes and units held, its areas and clock free.
 
     **Arguments:** `objective`, or a problem; `metrics` whose elasticities at the design are wanted besides those of the
-    question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile; `bounds` and
-    `seconds` of the search, as of `optimize`.
+    question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile; `bounds`,
+    `freeze` and `seconds` of the search, as of `optimize`; what is frozen stays as the machine of the question has it.
 
-    **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric or a box that is none.
+    **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric, a box that is none, a
+    name that is no variable.
     """
     asked = question_of(objective, "sensitivity")
-    problem = (asked if asked.template.project is not None else asked.continuous).narrowed(boxes_of(bounds or {}))
+    problem = asked if asked.template.project is not None else asked.continuous
+    problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
     check_seconds(seconds)
     workload = problem.template.workload
     more = names_of("metrics", metrics) or default_metrics(workload)

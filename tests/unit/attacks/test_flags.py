@@ -107,12 +107,12 @@ def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):
             "(serve_cost, serve_latency, train_and_serve), not of train",
         ),
         (
-            ["sensitivity", "--freeze", "chip"],
-            "'--freeze': a flag of optimize, compare, walls and sweep, not of sensitivity",
+            ["sources", "--freeze", "chip"],
+            "'--freeze': a flag of optimize, compare, walls, sensitivity, invest and sweep, not of sources",
         ),
         (
             ["optimize", "--chips", "5"],
-            "a flag of compare, estimate, plan and scale, not of optimize; did you mean '--chip'?",
+            "a flag of compare, estimate, plan, scale and deploy, not of optimize; did you mean '--chip'?",
         ),
         (["--json", "catalog"], "write it behind the command it belongs to"),
         (["validate", "runs.csv", "\n"], "' ' is one argument too many"),

@@ -170,5 +170,17 @@ def test_the_command_refuses_what_it_cannot_draw_before_any_search(capsys):
 
     assert main(["walls", "train_time", "--figure", "/nowhere/x.png"]) == 2
     assert "there is no folder" in capsys.readouterr().err
-    assert main(["walls", "train_time", "--choices", "chip=b200"]) == 2
-    assert "not of walls" in capsys.readouterr().err
+    assert main(["walls", "train_time", "--choices", "chip=nonesuch"]) == 2
+    assert "nonesuch" in capsys.readouterr().err
+    assert main(["walls", "train_time", "--chip", "b200", "--choices", "chip=b200|h100-sxm"]) == 2
+    assert "says it already" in capsys.readouterr().err
+
+
+def test_each_answer_is_the_best_of_all_choices(real, monkeypatch):
+    """Choices go to every search, which then starts from no design of one machine."""
+    seen = []
+    monkeypatch.setattr(study, "optimize", lambda asked, **how: seen.append(how) or real.start)
+    walls(QUESTION, choices={"chip": ["h100-sxm", "b200"]})
+    assert len(seen) > 1 and all(
+        how["choices"] == {"chip": ["h100-sxm", "b200"]} and how["designs"] == [] for how in seen
+    )

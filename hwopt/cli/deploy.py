@@ -1,0 +1,86 @@
+"""`hwopt deploy`: build a hall, rebuild one, rent space or rent the machine."""
+
+import argparse
+import datetime
+from typing import Any
+
+from hwopt.cli.cluster_flags import MACHINE
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import INTEGER, POSITIVE, SHARE, SWITCH, TEXT, Kind, one_of
+from hwopt.cli.output import show
+from hwopt.cli.paths import REPORT, page_path
+from hwopt.errors import UserError
+
+
+def _date(flag: str, text: str) -> datetime.date:
+    """A day.
+
+    **Raises:** `UserError` for what is none.
+    """
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"{flag} {text}: a day is written 2027-01-31") from None
+
+
+_SURROUNDINGS = (
+    "--site",
+    "--cooling",
+    "--fabric",
+    "--storage",
+    "--reliability",
+    "--recovery",
+    "--rack-chips",
+    "--prices",
+)
+_OWN = tuple(each for each in MACHINE if each.name in _SURROUNDINGS)
+
+FLAGS = (
+    Flag("--chip", "a name of the catalogue or a .toml file", TEXT, needed=True),
+    Flag("--chips", "accelerators of the machine", INTEGER, needed=True),
+    *_OWN,
+    Flag("--market", "an entry of hwopt catalog deployments or a .toml: tariffs, rents of halls, lead times", TEXT, "us-2026"),
+    Flag("--used", "share of its time that the machine is at work (default 0.8)", SHARE, 0.8),
+    Flag("--years", "from the order on, that costs are counted (default 5)", POSITIVE, 5.0),
+    Flag("--redundancy", "of power and cooling of a hall that is built: N, N+1 or 2N", one_of("N", "N+1", "2N"), "N+1"),
+    Flag("--hall", "there is a hall of air with enough power, which may be made fit for the machine", SWITCH, False),
+    Flag("--rent-usd-per-chip-h", "what a chip-hour costs to rent (default: as the price list rented says)", POSITIVE),
+    Flag("--ordered", "day of the order, 2027-01-31, from which dates are said (default: months)", Kind("DAY", _date)),
+    REPORT,
+)  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    path = page_path(options)
+    from hwopt import catalog
+    from hwopt.report.deploy import deploy_document, deploy_screen
+    from hwopt.study.deploy import deploy
+
+    named: dict[str, Any] = {each.attribute: getattr(options, each.attribute) for each in _OWN}
+    answer = deploy(
+        options.chip,
+        options.chips,
+        market=options.market,
+        hall=options.hall,
+        occupancy=options.used,
+        years=options.years,
+        redundancy=options.redundancy,
+        rent_usd_per_chip_h=options.rent_usd_per_chip_h,
+        **{name: value for name, value in named.items() if value is not None},
+    )
+    title = f"{options.chips:,} x {options.chip}, site {options.site}, prices {options.prices}, market {options.market}"
+    if path is not None:
+        from hwopt.report.page.deploy import deploy_page
+        from hwopt.report.page.files import write
+
+        records = [catalog.record("deployments", options.market), catalog.record("sites", options.site),
+                   catalog.record("prices", options.prices), catalog.record("chips", options.chip)]  # fmt: skip
+        write(path, deploy_page(answer, title, options.ordered, options.command_line, catalog.sources_of(*records)))
+    asked = {"chip": options.chip, "site": options.site, "prices": options.prices, "market": options.market}
+    show(
+        options,
+        lambda: asked | deploy_document(answer, options.ordered),
+        lambda: deploy_screen(answer, title, options.ordered),
+    )
+    return 0

@@ -1,0 +1,241 @@
+"""Build, colocate or rent, as one screen and as JSON."""
+
+import datetime
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hwopt.hardware.deployment import Deployment
+from hwopt.model.deployment import energised_s, energy_usd_per_j
+from hwopt.quantity import quantities
+from hwopt.report.layout import MODEL_ONLY, heading, wrapped
+from hwopt.report.parts import number
+from hwopt.study.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, Deploy, Option
+from hwopt.units import MULTIPLIERS, label, pretty
+
+_WORDS = {
+    BUILD: "build a hall",
+    RETROFIT: "make a hall of air fit for liquid",
+    HALL: "use the hall that is there",
+    COLOCATE: "own machine, rented space",
+    RENT: "rent the machine",
+}
+_MONTH_S = MULTIPLIERS["month"][0]
+_KW_MONTH = MULTIPLIERS["USD/(kW.month)"][0]
+
+
+def deploy_document(answer: Deploy, ordered: datetime.date | None) -> dict[str, Any]:
+    """An answer of `deploy`. Money in USD, times in seconds; `break_even` is a share of time."""
+    return {
+        "chips": number(answer.cluster.chips),
+        "occupancy": answer.occupancy,
+        "horizon_s": answer.horizon_s,
+        "rent_usd_per_chip_h": 3600.0 * answer.rent_usd_per_chip_s,
+        "rent_stated": answer.rent_stated,
+        "redundancy": answer.redundancy,
+        "best": answer.best.name,
+        "verdict": verdict(answer),
+        "options": [_option(each, ordered) for each in answer.options],
+        "redundancies": {
+            name: {"price_over_one_spare": float(each.price), "outages_per_year": float(each.failures_per_s) * YEAR_S,
+                   "lost": float(each.lost), "usd_per_chip_h": cost}
+            for name, (each, cost) in answer.spares.items()
+        },
+        "turns": [{"number": each.name, "at_low": each.low, "at_high": each.high} for each in answer.turns],
+        "feed": {
+            "meter_w": answer.feed.meter_w, "it_w": answer.feed.it_w, "rack_w": answer.feed.rack_w,
+            "medium_a": answer.feed.medium_a, "hall_a": answer.feed.hall_a,
+            "busbar": {name: number(value) for name, value in answer.feed.bus._asdict().items()},
+            "high_busbar": {name: number(value) for name, value in answer.feed.high_bus._asdict().items()},
+            "high_bus_saves_usd_per_year": answer.feed.high_saves_usd_per_year,
+        },
+        "energy_usd_per_j": number(energy_usd_per_j(answer.cluster, answer.market)),
+        "demand_usd_per_w_s": number(answer.market.demand_usd_per_w_s),
+    }  # fmt: skip
+
+
+def _option(each: Option, ordered: datetime.date | None) -> dict[str, Any]:
+    date = ready_date(each, ordered)
+    return {
+        "name": each.name,
+        "capital_usd": number(each.terms.capital_usd),
+        "standing_usd_per_s": number(each.terms.standing_usd_per_s),
+        "running_usd_per_s": number(each.terms.running_usd_per_s),
+        "ready_s": number(each.terms.ready_s),
+        "ready_range_s": list(each.ready),
+        "ready_date": None if date is None else date.isoformat(),
+        "usd_per_chip_h": each.usd_per_chip_h,
+        "break_even": number(each.break_even),
+        "payback_s": number(each.payback_s),
+        "horizon_usd": number(each.horizon_usd),
+    }
+
+
+def ready_date(each: Option, ordered: datetime.date | None) -> datetime.date | None:
+    """When an option works; None where nobody says when it is ordered."""
+    return None if ordered is None else ordered + datetime.timedelta(seconds=float(each.terms.ready_s))
+
+
+def months(seconds: float) -> str:
+    """A lead time as people say it."""
+    if seconds < 2 * 86400.0:
+        return pretty(seconds, "s", 2)
+    return f"{seconds / _MONTH_S:.3g} months" if seconds >= 1.5 * _MONTH_S else f"{seconds / 86400.0:.2g} days"
+
+
+def verdict(answer: Deploy) -> str:
+    """What to do, in a sentence."""
+    best, rent = answer.best, answer.option(RENT)
+    years, asked = answer.horizon_s / YEAR_S, f"{100 * answer.occupancy:.3g} % of the time at work"
+    if best.name == RENT:
+        other = min((each for each in answer.options if each.name != RENT), key=lambda each: each.horizon_usd)
+        if math.isinf(other.horizon_usd):
+            return f"Rent: nothing else is ready within {years:.3g} years of the order"
+        over = other.horizon_usd / best.horizon_usd - 1.0
+        return (
+            f"Rent: over {years:.3g} years from the order, {asked}, it costs {pretty(best.horizon_usd, 'USD')}; the next, "
+            f"{_WORDS[other.name]}, {100 * over:.2g} % more"
+        )
+    saved = 1.0 - best.horizon_usd / rent.horizon_usd
+    return (
+        f"{_WORDS[best.name].capitalize()}: over {years:.3g} years from the order, {asked}, it costs "
+        f"{pretty(best.horizon_usd, 'USD')}, {100 * saved:.2g} % less than renting all the time; rented until it is ready"
+    )
+
+
+def occupancy_words(each: Option) -> str:
+    """From which occupancy an option pays."""
+    if math.isnan(each.break_even):
+        return "-"
+    return f"{100 * each.break_even:.0f} %" if each.break_even <= 1.0 else "never"
+
+
+def cells(each: Option, ordered: datetime.date | None) -> list[str]:
+    """An option in a table."""
+    ready, date = float(each.terms.ready_s), ready_date(each, ordered)
+    back = (
+        "-" if math.isnan(each.payback_s) else "never" if math.isinf(each.payback_s) else pretty(each.payback_s, "s", 3)
+    )
+    return [
+        each.name,
+        f"{months(ready)}{f', {date:%B %Y}' if date else ''}",
+        f"{months(each.ready[0])} to {months(each.ready[1])}",
+        pretty(float(each.terms.capital_usd), "USD", 4) if float(each.terms.capital_usd) else "-",
+        f"{each.usd_per_chip_h:.3g} $",
+        occupancy_words(each),
+        back,
+        pretty(each.horizon_usd, "USD", 4) if math.isfinite(each.horizon_usd) else "not ready",
+    ]
+
+
+HEADS = ("", "ready after", "between", "capital", "chip-hour", "pays from", "paid back", "whole time")
+
+
+def energised(answer: Deploy) -> str:
+    """What a new hall waits for."""
+    market = answer.market
+    waits = {
+        "grid connection": market.grid_s, "transformers": market.transformer_s, "switchgear": market.switchgear_s,
+        "generators": market.generators_s, "construction": market.construction_s,
+    }  # fmt: skip
+    order = sorted(waits.items(), key=lambda each: -float(each[1]))
+    told = ", ".join(f"{name} {months(float(value))}" for name, value in order)
+    return (
+        f"A new hall has power {months(float(energised_s(market)))} after the order: {told}, side by side, then tests of "
+        f"{months(float(market.commissioning_s))}; servers take {months(float(market.chips_s))}"
+    )
+
+
+def power_bill(answer: Deploy) -> str:
+    """What power costs."""
+    market, own = answer.market, answer.cluster
+    energy = float(energy_usd_per_j(own, market)) * 3.6e6
+    mean = float(own.facility.electricity_usd_per_j) * 3.6e6
+    demand = float(market.demand_usd_per_w_s)
+    of_all = demand * answer.feed.meter_w * YEAR_S
+    floor = 100 * float(market.demand_floor)
+    return (
+        f"Power: the site's mean {mean:.3g} $/kWh is {energy:.3g} $/kWh of energy and {demand / _KW_MONTH:.3g} $ a kW of the "
+        f"highest draw and month, at least {floor:.0f} % of the contract: {pretty(answer.feed.meter_w, 'W')} cost "
+        f"{pretty(of_all, 'USD')} a year whatever is done"
+    )
+
+
+def spares(answer: Deploy) -> list[str]:
+    """Levels of redundancy, a sentence each."""
+    said = []
+    for name, (each, cost) in answer.spares.items():
+        outages = float(each.failures_per_s) * YEAR_S
+        asked = " (asked)" if name == answer.redundancy else ""
+        said.append(
+            f"{name}: a building at {float(each.price):.2f} of the price of one with a spare, {outages:.2g} outages a year, "
+            f"{100 * float(each.lost):.2g} % of the time lost: {cost:.4g} $ a useful chip-hour{asked}"
+        )
+    return said
+
+
+def feed(answer: Deploy) -> str:
+    """From the grid to the rack."""
+    of, market = answer.feed, answer.market
+    efficiency = 100 * float(answer.cluster.facility.distribution_efficiency)
+    bars = " and ".join(
+        f"{float(bar.amperes):,.0f} A and {float(bar.copper_kg):.2g} kg of copper at {float(volts):.0f} V"
+        for bar, volts in ((of.bus, market.bus_volts), (of.high_bus, market.high_bus_volts))
+    )
+    medium, hall = float(market.medium_volts) / 1e3, float(market.hall_volts)
+    return (
+        f"Feed: {pretty(of.meter_w, 'W')} at the meter on the hottest day for {pretty(of.it_w, 'W')} of IT ({efficiency:.3g} % "
+        f"from meter to rack, without cooling), {of.medium_a:,.0f} A a phase at {medium:.3g} kV; a rack of "
+        f"{pretty(of.rack_w, 'W', 3)} takes {of.hall_a:,.0f} A a phase at {hall:.0f} V, and on its busbar {bars}; fewer "
+        f"conversions would save {pretty(of.high_saves_usd_per_year, 'USD', 3)} a year of energy"
+    )
+
+
+def turning(answer: Deploy) -> str:
+    """What would turn the answer."""
+    if not answer.turns:
+        return "No number of the market turns the answer within what is known of it, nor does half or twice the rent."
+    said = [f"{_name(each.name)} (low: {each.low}, high: {each.high})" for each in answer.turns]
+    return (
+        f"Which is cheapest turns with {', '.join(said)}; each alone at the end of its range, rent halved and doubled."
+    )
+
+
+def _name(name: str) -> str:
+    declared = quantities(Deployment)
+    return label(name, declared[name].unit) if name in declared else name
+
+
+def scope(answer: Deploy) -> str:
+    """What is in it and what is not."""
+    rent = 3600.0 * answer.rent_usd_per_chip_s
+    whose = (
+        "as stated"
+        if answer.rent_stated
+        else "what it costs a landlord and his margin, --rent-usd-per-chip-h says otherwise"
+    )
+    return (
+        f"Rent {rent:.3g} $ a chip-hour ({whose}), paid while work is done. Own machines are written off, with interest and "
+        f"upkeep, as in every other answer; what outages leave undone is rented. Not in it: land, taxes, resale, moving of data; "
+        f"{MODEL_ONLY}."
+    )
+
+
+def deploy_screen(answer: Deploy, title: str, ordered: datetime.date | None) -> str:
+    """One screen for `deploy`."""
+    rows = [cells(each, ordered) for each in answer.options]
+    lines = [title, "", wrapped(f"{verdict(answer)}.", "", ""), *heading("Ways to the machine"), *table(rows)]
+    lines += heading("When, with what power")
+    lines += [wrapped(f"{each}.", "  ", "    ") for each in (energised(answer), power_bill(answer), feed(answer))]
+    lines += heading("Spare power and cooling of what is built")
+    lines += [wrapped(each, "  ", "    ") for each in spares(answer)]
+    return "\n".join([*lines, "", wrapped(turning(answer), "", ""), wrapped(scope(answer), "", "")])
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need to be."""
+    wide = [max(len(row[column]) for row in [HEADS, *rows]) for column in range(len(HEADS))]
+    shown = lambda row: (
+        "  " + f"{row[0]:<{wide[0]}}" + "".join(f"  {x:>{w}}" for x, w in zip(row[1:], wide[1:], strict=True))
+    )
+    return [shown(HEADS), *map(shown, rows)]

@@ -1,0 +1,227 @@
+"""What one more of everything is worth, as one screen and as JSON."""
+
+import math
+from typing import Any
+
+from hwopt.evidence.intervals import Interval
+from hwopt.optim.solution import BudgetUse
+from hwopt.report.customary import amount, one_more, shown, words
+from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
+from hwopt.report.parts import number
+from hwopt.study.invest import Investment, Investments, Replanned
+from hwopt.study.sensitivity.ranges import UNSTATED_K
+from hwopt.units import pretty
+
+SHOWN = 5e-5
+"""Share of the objective below which a tenth of a number is not listed."""
+
+
+def invest_document(answer: Investments, around: Interval | None) -> dict[str, Any]:
+    """An answer of `invest`. Shares are of the objective; `between` holds with everything replanned."""
+    start = answer.start
+    goal = start.problem.objective
+    return {
+        "question": start.problem.question,
+        "objective": {"name": goal.name, "value": number(start.objective), "unit": goal.unit},
+        "feasible": start.feasible,
+        "message": start.infeasibility or start.headline,
+        "lower_bound": start.certificate.lower_bound,
+        "chosen": start.chosen,
+        "step_time_factors": None if around is None else list(around.times(1.0)),
+        "numbers": [_number(each, start.objective) for each in answer.numbers],
+        "budgets": [_budget(each) for each in start.budgets],
+        "unknown": answer.unknown,
+        "complete": not answer.over,
+    }
+
+
+def _number(each: Investment, objective: float) -> dict[str, Any]:
+    parameter = each.worth.parameter
+    factor, unit = one_more(parameter.input)
+    found = each.replanned
+    return {
+        "name": each.name,
+        "words": words(parameter.input),
+        "part": each.part,
+        "value": parameter.input.value,
+        "unit": parameter.input.unit,
+        "shown": shown(parameter.input),
+        "elasticity": number(each.elasticity),
+        "one_more": {"words": unit, "factor": factor, "share": _moved(each, factor), "change": objective * _moved(each, factor)},
+        "tenth_better": {"factor": each.worth.factor, "share": each.worth.share, "saves": each.worth.saves},
+        "replanned": None if found is None else _replanned(found),
+        "known": {"kind": parameter.range.kind or None, "low": parameter.range.low, "high": parameter.range.high,
+                  "stated": parameter.range.stated, "source": parameter.range.source or None},
+    }  # fmt: skip
+
+
+def _replanned(found: Replanned) -> dict[str, Any]:
+    end = lambda each: {
+        "factor": each.factor,
+        "objective": number(each.objective),
+        "lower_bound": number(each.bound),
+        "same_plan": each.same,
+        "proved": each.proved,
+    }
+    return {
+        "between": [number(each) for each in found.between],
+        "saves": [number(each) for each in found.gain],
+        "costs": [number(each) for each in found.loss],
+        "better": end(found.better),
+        "worse": end(found.worse),
+    }
+
+
+def _budget(each: BudgetUse) -> dict[str, Any]:
+    sides = each.one_sided or ()
+    return {
+        "name": each.name,
+        "used": each.used,
+        "limit": each.limit,
+        "unit": each.unit,
+        "price": number(each.shadow_price),
+        "price_unit": each.shadow_price_unit,
+        "sides": [{"limit": side.limit, "low": number(side.low), "high": number(side.high)} for side in sides],
+    }
+
+
+def _moved(each: Investment, factor: float) -> float:
+    """Relative change of the objective, by the power law of the elasticity."""
+    return math.expm1(each.elasticity * math.log(factor))
+
+
+def percent(share: float) -> str:
+    """A share as people say it."""
+    return "no design" if math.isinf(share) else f"{100 * share:.2g} %"
+
+
+def between(ends: tuple[float, float]) -> str:
+    """An interval of shares; one number where its ends print alike."""
+    low, high = ("0" if each <= 0.0 else percent(each).removesuffix(" %") for each in ends)
+    if high == "no design":
+        return "no design is left" if low == high else f"{low} % or more"
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def row_cells(each: Investment, objective: float, unit: str) -> list[str]:
+    """A number in a table: name, now, one more, what that changes, what a tenth better saves."""
+    of = each.worth.parameter.input
+    factor, more = one_more(of)
+    change = _moved(each, factor)
+    sign = "-" if change < 0.0 else "+"
+    costs = f"{sign}{amount(abs(change) * objective, unit)}"
+    mark = "~" if each.worth.parameter.kinked else ""
+    return [words(of), shown(of), f"+{more}", costs, f"{100 * change:+.2g} %{mark}", percent(each.worth.share)]
+
+
+def arcs(each: Investment, objective: float, unit: str) -> str:
+    """A replanned number in a sentence."""
+    found, parameter = each.replanned, each.worth.parameter
+    assert found is not None
+    of = parameter.input
+    saves, costs = between(found.gain), between(found.loss)
+    step = f"{UNSTATED_K:g} K are" if of.is_temperature else "a tenth is"
+    low, high = found.between
+    money = " to ".join(dict.fromkeys(amount(x * objective, unit) for x in (low, high) if math.isfinite(x)))
+    kept = (
+        "today's plan stays the best"
+        if found.better.same and found.worse.same
+        else "another plan or size is best there"
+    )
+    known = f"{parameter.range.kind}, " if parameter.range.kind else ""
+    ends = (
+        f"known as {known}{shown(of, parameter.range.low / of.value)} to {shown(of, parameter.range.high / of.value)}"
+    )
+    doubt = ends if parameter.range.stated else "no range is stated of it"
+    return (
+        f"{words(of)} ({each.part}): {shown(of)} to {shown(of, found.better.factor)} saves {saves}, to "
+        f"{shown(of, found.worse.factor)} costs {costs}: {step} worth {money or 'more than any design'}; {kept}; {doubt}"
+    )
+
+
+def budget_sentence(each: BudgetUse) -> str:
+    """What a budget is worth a tenth tighter and looser."""
+    name, limit = budget_words(each.name), pretty(each.limit, each.unit)
+    sides = each.one_sided
+    if sides is None:
+        return f"{name} {limit}: {pretty(each.used, each.unit)} of it used"
+    told = []
+    for side, verb in zip(sides, ("costs", "saves"), strict=True):
+        moved = abs(side.limit - each.limit)
+        low, high = (x * moved for x in (side.low, side.high))
+        unit = each.shadow_price_unit.rpartition("/")[0]
+        if side.leaves_no_design:
+            told.append(f"{pretty(side.limit, each.unit)} leaves no design")
+        elif not side.resolved:
+            told.append(f"{pretty(side.limit, each.unit)} {verb} nothing that a proof tells from 0")
+        else:
+            ends = dict.fromkeys(amount(x, unit) for x in (low, high))
+            told.append(f"{pretty(side.limit, each.unit)} {verb} {' to '.join(ends)}")
+    return f"{name} {limit}: {'; '.join(told)}"
+
+
+def certainty(answer: Investments, around: Interval | None) -> str:
+    """How sure all of it is."""
+    start = answer.start
+    goal, mode = start.problem.objective, start.problem.provenance.mode
+    off = ""
+    if around is not None:
+        low, high = (100.0 * (each - 1.0) for each in around.times(1.0))
+        off = f"Four times in five a step takes {low:+.0f} % to {high:+.0f} % of what is said; amounts of {goal.name} follow. "
+    proofs = (
+        "intervals hold what proofs leave open"
+        if answer.replanned
+        else "marginal values hold with today's integers and plan"
+    )
+    late = " Time was over before all were replanned." if answer.over else ""
+    return f"{off}{proofs[0].upper()}{proofs[1:]}; {MODEL_ONLY}; constants: {mode}.{late}"
+
+
+def invest_screen(answer: Investments, around: Interval | None, top: int) -> str:
+    """One screen for `invest`. **Arguments:** `top`: rows of each part."""
+    start = answer.start
+    goal, lines = start.problem.objective, [start.problem.question, ""]
+    if not start.feasible:
+        return "\n".join([*lines, wrapped(start.infeasibility or start.headline, "", "")])
+    lines += [
+        f"{goal.name} = {amount(start.objective, goal.unit, 5)} with {float(start.built.cluster.chips):,.0f} chips"
+        + (f" ({', '.join(start.chosen.values())})" if start.chosen else "") + f". {start.headline}"
+    ]  # fmt: skip
+    if answer.unknown:
+        lines.append(wrapped(f"What numbers are worth is not known: {answer.unknown}"))
+    if answer.replanned:
+        lines += heading("Replanned: the best machine and plan found anew with a number 10 % better, and 10 % worse")
+        lines += [wrapped(arcs(each, start.objective, goal.unit), "  ", "    ") for each in answer.replanned]
+    if start.budgets:
+        lines += heading(
+            "Budgets, 10 % tighter and 10 % looser, replanned" if start.budgets[0].one_sided else "Budgets"
+        )
+        lines += [wrapped(budget_sentence(each), "  ", "    ") for each in start.budgets]
+    lines += _table(answer, top)
+    return "\n".join([*lines, "", wrapped(certainty(answer, around), "", "")])
+
+
+def parts(answer: Investments) -> dict[str, list[Investment]]:
+    """Numbers worth a line, by part, the most valuable first."""
+    found: dict[str, list[Investment]] = {}
+    for each in answer.numbers:
+        if each.worth.share >= SHOWN:
+            found.setdefault(each.part, []).append(each)
+    return found
+
+
+def _table(answer: Investments, top: int) -> list[str]:
+    goal, found = answer.start.problem.objective, parts(answer)
+    if not found:
+        return []
+    lines = heading(
+        f"One more unit of each (machine and plan held): what it changes of {goal.name}; what 10 % better saves"
+    )
+    for part, rows in found.items():
+        lines.append(f"  {part}")
+        for each in rows[:top]:
+            name, now, more, change, share, tenth = row_cells(each, answer.start.objective, goal.unit)
+            lines.append(f"    {name:<38} {now:>18} {more:>16} {change:>12} {share:>9}   {tenth:>8}")
+        if len(rows) > top:
+            lines.append(f"    and {len(rows) - top} more, with --top {len(rows)} or --json")
+    return [*lines, f"  10 % of a temperature: {UNSTATED_K:g} K; ~: another value to the other side"]
