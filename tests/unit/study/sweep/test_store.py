@@ -34,7 +34,7 @@ BOUNDS = {  # little to search, so that a sweep begins soon
     "tp": (4.0, 16.0), "chips": (8192.0, 32768.0), "pp": (8.0, 16.0), "virtual_stages": (1.0, 8.0), "micro_batch": (1.0, 1.0),
     "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
-SAMPLES, BLOCK = 100_000, 8_192
+SAMPLES, BLOCK = 200_000, 32_768
 BLOCKS = -(-SAMPLES // BLOCK)
 ASKED = {
     "samples": SAMPLES,
@@ -164,7 +164,7 @@ def test_a_finished_store_is_returned_as_it_is(whole):
 
 def test_killed_and_resumed(whole, tmp_path):
     folder = tmp_path / "killed"
-    done = killed(folder, 6)
+    done = killed(folder, 3)
     assert 0 < done < BLOCKS
     refused(rf"unfinished \({done} of {BLOCKS} blocks\)", opened, folder)
     sweep(folder)
@@ -184,9 +184,9 @@ def test_killed_ten_times(whole, tmp_path):
 def test_resumed_over_what_was_half_written(whole, tmp_path):
     folder = tmp_path / "cut"
     cut(whole, folder)
-    (folder / "run_cost_usd" / "c" / "7.0123abc.partial").write_bytes(b"half")
+    (folder / "run_cost_usd" / "c" / "6.0123abc.partial").write_bytes(b"half")
     (folder / "zarr.0123.partial").write_bytes(b"half")
-    (folder / "mfu" / "c" / "9").write_bytes(b"half")  # of a block that is not done
+    (folder / "mfu" / "c" / "6").write_bytes(b"half")  # of a block that is not done
     sweep(folder)
     assert_identical(whole, folder)
 
