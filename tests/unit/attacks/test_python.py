@@ -118,7 +118,7 @@ def test_a_traced_temperature_passes():
         ((None, None, None), "estimate: workload must be a TrainingRun .* as hwopt.catalog.training_run .* makes it"),
         (("llama3.1-8b", "h100-sxm", "tp=8"), "not 'llama3.1-8b'"),
         ((CLUSTER, RUN, PLAN), "workload must be .* not hwopt.hardware.cluster.Cluster"),
-        ((RUN, PLAN, CLUSTER), "cluster must be a Cluster, as hwopt.catalog.cluster makes it"),
+        ((RUN, PLAN, CLUSTER), "cluster must be a Cluster or ClusterPair or Fleet, as hwopt.catalog.cluster or"),
         ((RUN, CLUSTER, {"tp": 8}), "plan must be a Plan .* as hwopt.catalog.plan makes it, not {'tp': 8}"),
         ((RUN, CLUSTER, jax.tree.map(str, PLAN)), "plan.tp = '8.0' must be a real number"),
     ],
