@@ -81,8 +81,9 @@ def test_none_feasible_is_exit_1_and_the_looser_budgets_named_are_enough():
 
 
 def test_the_default_question_has_feasible_designs():
-    """Nearly none of the whole space is feasible: a sweep of it finds some all the same, and says both."""
-    code, out, err = run("train_cost", "--samples", "65536", "--no-rows")
+    """Nearly none of the space is feasible: a sweep of it finds some all the same, and says both."""
+    plan = "tp=4:4,cp=8:8,pp=8:8,zero=1:1,recompute=1:1"
+    code, out, err = run("train_cost", "--samples", "65536", "--no-rows", "--bounds", plan)
     assert code == 0 and err == ""
     share = re.search(r"feasible (\S+) % \(standard error", " ".join(out.split()))
     assert "Best: variant" in out and share is not None and 0.0 < float(share[1]) < 1e-4
