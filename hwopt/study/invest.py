@@ -165,7 +165,9 @@ def _known_names(objective: Any, wanted: Sequence[str], choices: Mapping[str, Se
     names = [each.name for each in template_inputs(objective.problem())]
     for name in wanted:
         if not any(_is_named(each, name) for each in names):
-            raise UserError(f"invest: '{name}' is no number of this question: {suggest(name, dict.fromkeys(map(_last, names)))}")
+            raise UserError(
+                f"invest: '{name}' is no number of this question: {suggest(name, dict.fromkeys(map(_last, names)))}"
+            )
 
 
 def _last(name: str) -> str:

@@ -176,6 +176,32 @@ def jitter() -> list[str]:
     return lines
 
 
+def predictability() -> list[str]:
+    """What a fabric's unevenness costs a run, in money, each fabric with its own price and bandwidth."""
+    asked = catalog.training_run(WORKLOAD, global_batch=12288, sequence_length=LENGTH, tokens=TOKENS)
+    plan = dict(tp=8, pp=4, virtual_stages=24)
+    production = catalog.record("operations", "production")
+    kinds = (
+        dict(latency_tail_s=0.0, bandwidth_spread=0.0),
+        {name: production.si(key) for name, key in (("latency_tail_s", "latency_tail"), ("bandwidth_spread",) * 2)},
+        dict(latency_tail_s=3e-5, bandwidth_spread=0.35),
+    )
+    lines = [
+        "| fabric | scale-out a chip | run, even | as production runs | spread 0.35, tails 30 us | worth paying for evenness, a chip |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name in catalog.names("fabrics"):
+        clusters = [catalog.cluster("h100-sxm", 24576, fabric=name, **kind) for kind in kinds]
+        even, *others = (estimated(each, plan, asked) for each in clusters)
+        costs = [float(each.run_cost_usd) for each in (even, *others)]
+        more = [f"{pretty(cost, 'USD', 4)} ({100 * (cost / costs[0] - 1):+.1f} %)" for cost in costs[1:]]
+        # A run pays for capital by its time: of the least even fabric's, what would make an even one cost as much.
+        worth = (costs[2] / costs[0] - 1.0) * float(even.capex_usd) / float(clusters[0].chips)
+        rate = pretty(float(clusters[0].network.bandwidth_bytes_per_s[1]), "B/s", 3)
+        lines.append(f"| {name} | {rate} | {pretty(costs[0], 'USD', 4)} | {more[0]} | {more[1]} | {worth:,.0f} $ |")
+    return lines
+
+
 def domains() -> list[str]:
     """The cheapest design with each size of the scale-up domain, and the one the optimiser takes."""
     lines = [
@@ -275,6 +301,7 @@ def opt() -> list[str]:
 SECTIONS = (
     ("Machines and fabrics", table),
     ("Predictable beats peak", jitter),
+    ("The price of predictability", predictability),
     ("How large a scale-up domain", domains),
     ("A torus against a fat tree", torus_and_tree),
     ("One large site or three small ones", sites),
@@ -284,6 +311,9 @@ SECTIONS = (
 NOTES = {
     "Predictable beats peak": "GPT-3 175B, 12,288 sequences a step, tp=8 pp=4 with 24 chunks, H100. Spread: relative standard "
     "deviation of what links deliver; tails: mean of the exponential tail of a step's latency.",
+    "The price of predictability": "The same run on 24,576 H100, by fabric. Production's spread and tails are estimates (0.1 and "
+    "5 us: `hwopt catalog operations production`); the last column is what evenness may add to a chip's share of the capital "
+    "before the least even fabric is as cheap, money being spent in proportion to capital.",
     "How large a scale-up domain": "The default question with 10 % more power and capital, H100 as sold but for the domain, "
     "which is held, then free.",
     "A torus against a fat tree": "6,144 TPU v4. Link prices are estimates; Jouppi et al. 2023 put the optical network below "
