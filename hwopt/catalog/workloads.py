@@ -44,10 +44,9 @@ def model_of(name: str | Path | Operators) -> Transformer | Operators:
     entry = supported("workloads", name)
     if not entry.operators:
         return transformer(name)
-    number = lambda key, usual: entry.si(key, usual)
-    layers, hidden = number("layers", 1.0), positive(entry.si("hidden"), f"{entry.slug}: 'hidden'")
+    layers, hidden = entry.si("layers", 1.0), positive(entry.si("hidden"), f"{entry.slug}: 'hidden'")
     for key, least in (("layers", 1.0), ("tensor_parts", 1.0), ("table_shards", 0.0)):
-        value = number(key, least)
+        value = entry.si(key, least)
         if value != round(value) or value < least:
             entry.refuse(f"'{key}' = {value:g} must be an integer of at least {least:g}")
     _check_words(entry)
@@ -55,11 +54,11 @@ def model_of(name: str | Path | Operators) -> Transformer | Operators:
         entry.operators,
         layers=layers,
         hidden=hidden,
-        kept_inputs=number("kept_inputs", layers * hidden),
-        heads=number("tensor_parts", 1.0),
-        shards=number("table_shards", 0.0),
-        logits=number("logits", 0.0),
-        table_bytes=number("table_bytes", 4.0),
+        kept_inputs=entry.si("kept_inputs", layers * hidden),
+        heads=entry.si("tensor_parts", 1.0),
+        shards=entry.si("table_shards", 0.0),
+        logits=entry.si("logits", 0.0),
+        table_bytes=entry.si("table_bytes", 4.0),
         sample=" ".join(entry.words("sample")) or "sequence",
         language=entry.words("predicts") == ["text"],
     )

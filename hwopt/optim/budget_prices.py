@@ -90,7 +90,9 @@ def with_one_sided_prices(
             question = Question(problem, lattice, ExactModel(problem).prepare(), deadline)
             moved = _Moved(question, [lattice.point(values_of(solution))], tolerance)
             here = _Ends(solution.objective, today)
-            if here.value > here.bound * (1.0 + 1.5 * tolerance):
+            if here.value > here.bound * (
+                1.0 + 1.01 * tolerance
+            ):  # a search ends within its tolerance, but for rounding
                 here = here._replace(bound=max(here.bound, moved.ends([1.0] * len(budgets)).bound))
             for index, budget in enumerate(budgets):
                 sides = tuple(_side(moved, here, budgets, index, sign * step) for sign in (-1.0, 1.0))

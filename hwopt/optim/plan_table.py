@@ -154,11 +154,11 @@ def _modelled(workload: Any, cluster: AnyCluster, plans: Any, part: Callable[[An
 @lru_cache(maxsize=REMEMBERED)
 def _of_cluster(tree: Any, shapes: tuple, numbers: bytes, part: Callable[[Any], Any]) -> Traced:
     """The model of plans of one cluster: what no plan changes is worked out."""
-    return model_of(tree, shapes).only(part).known(np.frombuffer(numbers).tolist())
+    return traced_model(tree, shapes).only(part).known(np.frombuffer(numbers).tolist())
 
 
 @lru_cache(maxsize=REMEMBERED)
-def model_of(tree: Any, shapes: tuple) -> Traced:
+def traced_model(tree: Any, shapes: tuple) -> Traced:
     """The model of inputs of one form, of the last few of this process."""
     return traced(estimate, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes]))
 

@@ -24,7 +24,7 @@ from hwopt.model.fleet import FleetReport, share_of
 from hwopt.model.report import TrainingReport
 from hwopt.model.roofline import fastest_peak
 from hwopt.optim.plan_search import best_plan
-from hwopt.optim.plan_table import model_of
+from hwopt.optim.plan_table import traced_model
 from hwopt.plan import FleetPlan, Plan
 from hwopt.workload.training import TrainingRun
 
@@ -254,7 +254,7 @@ def _steps_s(run: TrainingRun, cluster: Cluster, plans: Sequence[Plan], shares: 
     known = [np.asarray(each, np.float64) for each in jax.tree.leaves((run, cluster))]
     varied = eqx.tree_at(lambda r: r.global_batch_sequences, run, np.full((), np.nan))
     shapes = (*(each.shape for each in known), *[()] * len(jax.tree.leaves(rows)))
-    model = model_of(jax.tree.structure((run, cluster, rows)), shapes)
+    model = traced_model(jax.tree.structure((run, cluster, rows)), shapes)
     step_s = model.only(lambda report: (report.step_time_s, report.feasible))
     numbers = [x for each in jax.tree.leaves((varied, cluster)) for x in np.asarray(each, np.float64).ravel()]
     columns = [shares.astype(float) if np.isnan(each) else np.full(1, each) for each in numbers]
@@ -313,14 +313,14 @@ def _worth(name: str, on: FleetReport, without: Answer, place: int) -> Worth:
     saved, more = float(off.run_time_s - on.run_time_s), float(on.run_energy_j - off.run_energy_j)
     standing = sum(map(float, on.standing_usd_per_s))
     price = float(on.electricity_usd_per_j[place])
+    faster = float(on.tokens_per_s * on.goodput / (off.tokens_per_s * off.goodput)) - 1.0
     if saved <= 0.0:
-        return Worth(name, without, float(on.tokens_per_s * on.goodput / (off.tokens_per_s * off.goodput)) - 1.0, saved, more,
-                     0.0, math.inf, math.inf)  # fmt: skip
+        return Worth(name, without, faster, saved, more, 0.0, math.inf, math.inf)
     dearer = float(on.run_cost_usd - off.run_cost_usd)
     return Worth(
         name,
         without,
-        faster=float(on.tokens_per_s * on.goodput / (off.tokens_per_s * off.goodput)) - 1.0,
+        faster=faster,
         saved_s=saved,
         more_j=more,
         most_usd_per_j=math.inf if more <= 0.0 else saved * standing / more,

@@ -14,6 +14,7 @@ from hwopt.arguments import boxes_of, check_question, check_seconds, names_of
 from hwopt.convex.reader import NotDGP
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import listed
+from hwopt.design.problem import Problem
 from hwopt.errors import UserError, suggest
 from hwopt.optim.branch_and_bound import TOLERANCE
 from hwopt.optim.budget_prices import with_one_sided_prices
@@ -139,13 +140,15 @@ def invest(
     if not isinstance(top, int) or not 0 <= top <= MOST_REPLANNED:
         raise UserError(f"invest: top = {top} must be a count from 0 to {MOST_REPLANNED}")
     deadline, wanted = Deadline(check_seconds(seconds, "invest")), names_of("of", of)
-    _known_names(objective, wanted, choices)
+    if not choices:
+        _known_names(objective.problem(), wanted)
     start = optimize(
         objective, seconds=max(deadline.left, 1e-3), freeze=names_of("freeze", freeze), bounds=boxes_of(bounds or {}),
         choices=choices, progress=progress,
     )  # fmt: skip
     if not start.feasible:
         return Investments(start, (), "", False)
+    _known_names(start.problem, wanted)  # of several machines each has its own
     parameters, unknown = parameters_of(start, deadline)
     known = [each for each in parameters if math.isfinite(each.elasticity)]
     rows = [Investment(part_of(each.input), worth_of(each, start.objective)) for each in known]
@@ -158,11 +161,11 @@ def invest(
     return Investments(start, numbers, unknown, deadline.over and len(done) < len(chosen))
 
 
-def _known_names(objective: Any, wanted: Sequence[str], choices: Mapping[str, Sequence[str]] | None) -> None:
-    """Refuses names of no number of the question, before any search; of several machines each has its own."""
-    if not wanted or choices:
+def _known_names(problem: Problem, wanted: Sequence[str]) -> None:
+    """Refuses names of no number of the question."""
+    if not wanted:
         return
-    names = [each.name for each in template_inputs(objective.problem())]
+    names = [each.name for each in template_inputs(problem)]
     for name in wanted:
         if not any(_is_named(each, name) for each in names):
             raise UserError(
