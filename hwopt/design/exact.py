@@ -104,6 +104,17 @@ class ExactModel:
             numbers[firsts[leaf] + element] = symbol
         return straight_line(outputs, ends[-1]).of(general.line.of(StraightLine(free, (), (*numbers, *variables))))
 
+    def judge(self, places: Sequence[int] = ()) -> Traced:
+        """Objectives and constraints of designs, no more.
+
+        **Arguments:** `places` of numbers of the template, among all of them (`flat_numbers`), that are inputs too, before the
+        variables.
+        """
+        numbers: list[float | None] = list(np.concatenate(self._numbers))
+        for place in places:
+            numbers[place] = None
+        return self._general.known(numbers).only(lambda exact: (exact.objective, exact.constraints))
+
     def designs(self, columns: Sequence[np.ndarray]) -> Exact:
         """Some designs. **Arguments:** a column for each of the problem's variables, SI."""
         return self._traced(columns, len(columns[0]))

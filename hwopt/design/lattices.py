@@ -29,7 +29,7 @@ from hwopt.design.variables import SERVE, Ranges, Variable, count_of
 from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relations import Allowed, Divides, Limit, Lookup, Product, Relation, When, at_least, at_most
-from hwopt.integers.system import Integer, Look, Piece, Role, System, integer
+from hwopt.integers.system import Integer, Piece, Role, System, integer
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.plan import stage_layers
 from hwopt.workload.operators import most_chunks
@@ -68,10 +68,9 @@ def lattice_of(problem: Problem) -> System:
 
 def _both(first: System, second: System) -> System:
     """The points of two systems at once."""
-    looks = tuple({**one, **other} for one in first.looks for other in second.looks)
     return System(
         first.coordinates + second.coordinates, first.relations + second.relations,
-        first.lookups + second.lookups, looks, first.pieces + second.pieces,
+        first.lookups + second.lookups, first.pieces + second.pieces,
     )  # fmt: skip
 
 
@@ -120,13 +119,6 @@ def contexts_of(run: TrainingRun) -> list[int]:
     return contexts(count_of(run.sequence_length)) if isinstance(run.model, Transformer) else [1]
 
 
-_LOOKED_AT_STAGES = tuple(2**k for k in range(8))
-_LOOKED_AT_MICRO_BATCHES = (1, 2)
-_LOOKED_AT_KINDS = ((1, 1, 1, 1, 1), (3, 1, 1, 1, 1), (1, 1, 1, 1, 2), (1, 2, 1, 1, 2))
-"""Of `KINDS`: nothing recomputed, sharded further or offloaded; layers recomputed whole; activations offloaded; and gradients
-sharded besides, which no pipeline does."""
-
-
 def _training_system(ranges: Ranges) -> System:
     """The integers of a training run on a machine."""
     run, cluster, _, _ = ranges.template
@@ -159,10 +151,10 @@ def _training_system(ranges: Ranges) -> System:
         *shape_integers(ranges),
         integer("pp", of("pp"), pseudo_cost=0.02, stepped=True, near=8),
         integer("micro_batch", of("micro_batch"), pseudo_cost=0.01, stepped=True, near=2),
-        integer("dp", (1, of("chips")[1]), role=Role.count, pseudo_cost=0.08, reach=(1, 3), fills=True),
-        integer("micro_batches", (1, most_batch), role=Role.count, pseudo_cost=0.06, reach=(0, 2), near=2),
+        integer("dp", (1, of("chips")[1]), pseudo_cost=0.08, fills=True),
+        integer("micro_batches", (1, most_batch), pseudo_cost=0.06, near=2),
         integer("virtual_stages", of("virtual_stages"), pseudo_cost=0.005, stepped=True, near=3),
-        integer("groups", (1, max(1.0, of("scale_up_domain")[1])), pseudo_cost=0.15, sided=True, near=2),
+        integer("groups", (1, max(1.0, of("scale_up_domain")[1])), pseudo_cost=0.15, near=2),
         *machine_integers(ranges),
     )
     stages = ("pp", "virtual_stages") if layers else ("layers", "pp", "virtual_stages")
@@ -171,7 +163,7 @@ def _training_system(ranges: Ranges) -> System:
     coordinates += tuple(Integer(each.name, 1, len(each.edges) - 1, role=Role.root) for each in pieces)
     coordinates += tuple(piece_integer(each) for each in sizes)
     pieces += sizes
-    return System(coordinates, tuple(relations), (lookup,), _looks(of, layers), pieces)
+    return System(coordinates, tuple(relations), (lookup,), pieces)
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
@@ -199,22 +191,6 @@ def _pieces(ranges: Ranges) -> tuple[Piece, ...]:
         return ()
     (low, high), unique = ranges.of("tokens"), float(ranges.template.workload.unique_tokens)
     return (Piece("tokens", (low, unique, high)),) if low < unique < high else ()
-
-
-def _looks(of: Any, layers: int | None) -> tuple[Look, ...]:
-    """Common plans: stages in powers of two or with layers and tables spread evenly, chunks one or as many as fit, small
-    micro-batches. Of layers that are free one chunk a stage.
-    """
-    most = int(of("virtual_stages")[1]) if layers else 1
-    layers = layers or 0
-    even = (stages for stages in divisors(layers + 2) if stages <= _LOOKED_AT_STAGES[-1])
-    return tuple(
-        {"pp": stages, "virtual_stages": chunks, "micro_batch": size} | dict(zip(KINDS, kinds, strict=True))
-        for stages in sorted({*_LOOKED_AT_STAGES, *even})
-        for chunks in dict.fromkeys((1, min(most, max(1, (layers + 2) // stages)) if stages > 1 else 1))
-        for size in _LOOKED_AT_MICRO_BATCHES
-        for kinds in _LOOKED_AT_KINDS
-    )
 
 
 _TRAINING_WORDS = {
@@ -248,7 +224,7 @@ def _training_fixed(ranges: Ranges) -> list[str]:
     return words
 
 
-_SEQUENCES = {"role": Role.count, "pseudo_cost": 0.3, "near": 2}
+_SEQUENCES = {"pseudo_cost": 0.3, "near": 2}
 """Of a replica they are many; prompts that share a pass are few."""
 
 
@@ -272,7 +248,7 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             integer(g + "ep", of(group + "ep"), among=_spread_degrees(ranges, group, experts), role=Role.root, near=2),
             integer(g + "pp", of(group + "pp")),
             integer(g + "batch", of(group + "batch"), **batches),
-            integer(g + "replicas", of(group + "replicas"), role=Role.count, pseudo_cost=cost, near=2),
+            integer(g + "replicas", of(group + "replicas"), pseudo_cost=cost, near=2),
         ]
         relations += [
             at_most((g + "pp",), layers + 2.0 if float(ranges.template.cluster.stack.pipelined) else 1.0),
@@ -293,16 +269,14 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             relations.append(When(g + "cache_split", 2, Divides((g + "cache_split",), (g + "tp",), constant=shared)))
     if not p:  # the domain, racks and chips of two machines are those of the one that trains
         domain = of("scale_up_domain")
-        coordinates += [integer("groups", (1, max(1.0, domain[1])), sided=True, near=2), *machine_integers(ranges)]
+        coordinates += [integer("groups", (1, max(1.0, domain[1])), near=2), *machine_integers(ranges)]
         relations.append(Product(("tp", "groups"), (), *domain, name="scale_up_domain", follows="groups"))
         relations += machine_relations(ranges)
         pieces = size_pieces(ranges) + (clock_pieces(ranges) if tails else ())
         coordinates += [piece_integer(each) for each in pieces]
     for group in groups:  # the chips of two machines fill servers; racks are full where the machine is one's own
         relations += whole_racks(ranges, tuple(p + group + name for name in ("tp", "pp", "replicas")), racks=not p)
-    first = {p + "prefill_pp": 1, p + "prefill_batch": 1} if "prefill_" in groups else {}
-    looks = tuple({p + "pp": count, **first} for count in ((1,) if p else (1, 2, 4, 8)))
-    return System(tuple(coordinates), tuple(relations), tuple(lookups), looks, pieces)
+    return System(tuple(coordinates), tuple(relations), tuple(lookups), pieces)
 
 
 def _held(ranges: Ranges, experts: int, ep: str) -> Limit:

@@ -28,22 +28,18 @@ def machine_integers(ranges: Ranges) -> tuple[Integer, ...]:
     """What a rack, a server and a package count."""
     of = ranges.of
     package = tuple(
-        integer(name, of(name), rounding=1, late=True, sided=True, sloped=True) for name in ("hbm_stacks", "dies")
+        integer(name, of(name), rounding=1, sloped=True) for name in ("hbm_stacks", "dies")
     )  # memory and reticle still do
     if _chooses_units(ranges):
         least, most = (share * _units(ranges) for share in of("enabled_fraction"))
-        package += (
-            integer(_ENABLED, (least, most), near=2, pseudo_cost=_PSEUDO_COST, late=True, sided=True, sloped=True),
-        )
+        package += (integer(_ENABLED, (least, most), near=2, pseudo_cost=_PSEUDO_COST, sloped=True),)
     if not ranges.in_parts:
-        return (integer("chips_per_rack", of("chips_per_rack"), sided=True, rounding=-1), *package)
-    racks = integer("chips_per_rack", of("chips_per_rack"), among=_rack_sizes(ranges), sided=True, rounding=-1,
+        return (integer("chips_per_rack", of("chips_per_rack"), rounding=-1), *package)
+    racks = integer("chips_per_rack", of("chips_per_rack"), among=_rack_sizes(ranges), rounding=-1,
                     pseudo_cost=_PSEUDO_COST, near=3)  # fmt: skip
-    nics = integer(
-        "nics_per_server", of("nics_per_server"), among=_NICS, sided=True, sloped=True, pseudo_cost=_PSEUDO_COST
-    )
+    nics = integer("nics_per_server", of("nics_per_server"), among=_NICS, sloped=True, pseudo_cost=_PSEUDO_COST)
     lanes = (
-        (integer("scale_up_lanes", of("scale_up_lanes"), sided=True, sloped=True, pseudo_cost=_PSEUDO_COST),)
+        (integer("scale_up_lanes", of("scale_up_lanes"), sloped=True, pseudo_cost=_PSEUDO_COST),)
         if ranges.frees("scale_up_lanes")
         else ()
     )
@@ -130,7 +126,7 @@ def clock_pieces(ranges: Ranges) -> tuple[Piece, ...]:
 
 def piece_integer(piece: Piece) -> Integer:
     """The coordinate of a size in pieces."""
-    return Integer(piece.name, 1, len(piece.edges) - 1, pseudo_cost=_PSEUDO_COST, late=True)
+    return Integer(piece.name, 1, len(piece.edges) - 1, pseudo_cost=_PSEUDO_COST)
 
 
 def whole_racks(ranges: Ranges, chips: Sequence[str], multiple: int = 1, racks: bool = True) -> list[Relation]:

@@ -23,8 +23,7 @@ class Role(enum.Enum):
 
     root = "every value of it has boxes of its own from the start"
     kind = "values stand for kinds, without an order: boxes are split along it before all else"
-    shape = "branched on, and rounded to an integer nearby in a dive"
-    count = "has many values: a dive branches on it last"
+    shape = "branched on"
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,9 @@ class Integer:
 
     **Arguments:** `among`: the only values it may have, ascending, within `lower` and `upper`; None: all between;
     `pseudo_cost`: what a bound is expected to gain per factor of e by which the coordinate narrows (its values become fewer,
-    where it is `stepped`), before a search has seen any; `reach`: of a count, how many steps below and above a relaxed value
-    are tried; `fills`: of a count, whether the most that is allowed is tried too; `sided`: of a shape, whether both integers
-    beside a relaxed value are tried; `stepped`: of a shape, whether bounds say little until it is a point; `late`: of a shape,
-    whether a dive rounds it when the rest of the shape is known; `near`, `rounding`: how many values next to a wanted one are
-    tried where nothing is bounded, and whether only those above (1) or below (-1); `sloped`: whether programmes of boxes trade
+    where it is `stepped`), before a search has seen any; `stepped`: whether bounds say little until it is a point; `near`,
+    `rounding`: how many values next to a wanted one are tried where nothing is bounded, and whether only those above (1) or below
+    (-1); `fills`: whether the most that is allowed is tried there too; `sloped`: whether programmes of boxes trade
     it for other things, as they do what is continuous, also where all that stands beside it is known by its range: it stays
     wide until the rest is a point.
     """
@@ -48,11 +45,8 @@ class Integer:
     among: Sequence[int] | None = None
     role: Role = Role.shape
     pseudo_cost: float = 0.1
-    reach: tuple[int, int] = (0, 1)
-    fills: bool = False
-    sided: bool = False
     stepped: bool = False
-    late: bool = False
+    fills: bool = False
     near: int = 1
     rounding: int = 0
     sloped: bool = False
@@ -95,22 +89,17 @@ class Piece:
         return np.searchsorted(self.edges[1:-1], np.asarray(value), side="left") + 1.0
 
 
-Look = Mapping[str, int]
-"""Values of some coordinates: a part of the points where good ones are expected."""
-
-
 @dataclass(frozen=True)
 class System:
     """Coordinates and relations. What is valid is declared here and nowhere else.
 
-    **Arguments:** `coordinates` in the order in which points are completed; `lookups`: numbers that follow; `looks`: where a
-    search looks first; `pieces` of continuous variables.
+    **Arguments:** `coordinates` in the order in which points are completed; `lookups`: numbers that follow; `pieces`
+    of continuous variables.
     """
 
     coordinates: tuple[Integer, ...]
     relations: tuple[Relation, ...]
     lookups: tuple[Lookup, ...] = ()
-    looks: tuple[Look, ...] = ()
     pieces: tuple[Piece, ...] = ()
 
     def __post_init__(self) -> None:
@@ -142,21 +131,6 @@ class System:
     def lookup_ranges(self) -> dict[tuple, np.ndarray]:
         """Ranges of look-ups over boxes met before: the same few corners come back in every batch."""
         return {}
-
-    @cached_property
-    def counts(self) -> tuple[str, ...]:
-        """Coordinates with many values."""
-        return tuple(each.name for each in self.coordinates if each.role is Role.count)
-
-    @cached_property
-    def late(self) -> tuple[int, ...]:
-        """Columns of the late coordinates that are free."""
-        return tuple(c for c, each in enumerate(self.coordinates) if each.late and each.ends[0] < each.ends[1])
-
-    @cached_property
-    def plans_are_open(self) -> bool:
-        """Whether steps of a schedule are free: beside one plan there are sizes and counts alone."""
-        return any(each.stepped and each.ends[0] < each.ends[1] for each in self.coordinates)
 
     @cached_property
     def quantities(self) -> dict[str, Product]:
@@ -191,21 +165,6 @@ class System:
     def values_of(each: Integer) -> Sequence[int]:
         """All values that a coordinate may have by itself."""
         return each.values if each.values is not None else range(each.lower, each.upper + 1)
-
-    def looked_at(self, within: Boxes) -> Boxes:
-        """Parts of boxes in which good points are expected; the boxes themselves where nothing is declared."""
-        parts = []
-        for look in self.looks:
-            low, high = within.low.copy(), within.high.copy()
-            for name, value in look.items():
-                low[:, self.at[name]] = np.maximum(low[:, self.at[name]], value)
-                high[:, self.at[name]] = np.minimum(high[:, self.at[name]], value)
-            parts.append(Boxes(low, high))
-        if not parts or not len(within):
-            return within
-        every = joined(parts)
-        low, high = np.unique(np.stack([every.low, every.high], axis=1), axis=0).transpose(1, 0, 2)
-        return self.propagate(Boxes(low, high))[0]
 
     @cached_property
     def _free(self) -> list[str]:

@@ -9,25 +9,37 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
+from hwopt.optim.bounding import Bounded
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.dives import CANDIDATES, around, best_of_kinds, climb, dive, leaves, look, plunge, plunge_beside
+from hwopt.optim.evolution import GENERATIONS, PATIENCE, Evolution
+from hwopt.optim.judges import judge_of
 from hwopt.optim.programmes import Programmes
 
 TOLERANCE = 9e-5
 """Relative gap at which a box is discarded: what the answer may be above the optimum."""
 
 FAR = 1e-3
-"""Distance of the best design from the bound, as a logarithm, above which dives are made often. Losses of good and bad designs lie
-within a per cent: with 0.01 the best loss after 60,000 programmes was 1.9083, so it is 1.9069; other questions end as they did."""
+"""Distance of the best design from the bound, as a logarithm, above which an evolution goes on often: losses of good and bad
+designs lie within a per cent."""
 
 OFTEN = 4
-"""Rounds between such dives: a search that ends without a good design has bounded boxes in vain."""
+"""Rounds between such evolutions: a search that ends without a good design has bounded boxes in vain."""
+
+AGAIN, AGAIN_PATIENCE = 30, 10
+"""Generations of an evolution that goes on, at most, and without anything better."""
+
+ANEW = 60
+"""Generations of another one beside it."""
+
+CANDIDATES, SOLVED = 48, 16
+"""Boxes whose relaxed points an evolution takes in, and designs of it that are solved."""
 
 MOST_BOXES = 60_000
 """Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
@@ -106,22 +118,17 @@ def search_all(
 
 def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True) -> Iterator[SearchResult]:
     """The rounds of a search, each when it is over: boxes bounded, what may hold something better split. The first looks at
-    `designs` alone. **Arguments:** whether good designs are looked for before anything is bounded.
+    `designs` alone. **Arguments:** whether good designs are looked for as soon as the first boxes are bounded.
     """
     result, lattice = work.result, work.lattice
-    plunges = bool(lattice.late) and lattice.plans_are_open
+    evolution: Evolution | None = None
     queue: Open | None = None
-    initial = lattice.initial_boxes()
-    boxes = _spread(work, initial)
+    boxes = _spread(work, lattice.initial_boxes())
     result.open_boxes = len(boxes)
     inherited = np.full(len(boxes), -np.inf)
     split: Split | None = None
     leaves(work, designs)
     yield result
-    if looks:
-        look(work, initial)
-        if not plunges:
-            climb(work)
     while len(boxes):
         known = work.bound(boxes)
         lower = np.maximum(known.lower, inherited)
@@ -134,20 +141,14 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
         alive = np.flatnonzero(np.isfinite(lower) & ~boxes.points)
         found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
-        work.note_open(queue.boxes, queue.bounds)
-        far = work.cutoff - result.open_bound > FAR and result.rounds % OFTEN == 0
-        if far or result.rounds & (result.rounds - 1) == 0:  # 1, 2, 4, 8, ...
-            best = alive[best_of_kinds(lattice, boxes[alive], lower[alive])[:CANDIDATES]]
-            relaxed = work.relaxed(boxes, known)
-            near = lattice.propagate(around(lattice, boxes[best], relaxed[best], 1.5))[0]
-            if plunges:
-                plunge(work, near)
-                plunge_beside(work)
-            else:
-                dive(work, near)
-                climb(work)
         queue = _worth_work(work, queue)
         yield result
+        far = work.cutoff - result.open_bound > FAR and result.rounds % OFTEN == 0
+        doubled = result.rounds & (result.rounds - 1) == 0  # 1, 2, 4, 8, ...
+        if (far or doubled) and len(queue) and (looks or result.rounds > 1):
+            if evolution is None:
+                evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
+            evolve(work, evolution, boxes, known, anew=doubled and work.cutoff - result.open_bound > FAR)
         queue = _worth_work(work, queue)  # others may have found something better meanwhile
         order = np.argsort(queue.bounds, kind="stable")
         now, queue = queue.of(order[:ROUND]), queue.of(order[ROUND:])
@@ -158,6 +159,41 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
         rows = np.concatenate([rows[~points][split.parents], rows[points]])
         inherited = now.bounds[rows]
     result.open_boxes, result.complete = 0, True
+
+
+def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, anew: bool) -> None:
+    """An evolution begins, or goes on, with what is next to relaxed points of the best boxes and the best design known.
+
+    **Arguments:** `known` of `boxes`, which were just bounded; `anew`: whether another one's, of other random designs, join
+    it: where one ends is chance.
+    """
+    result, names, y = work.result, known.programme.names, known.answers.y
+    if result.point is not None:
+        design = {name: np.array([value]) for name, value in result.design.items()}
+        evolution.join_near(Boxes.of_points(result.point[None]), result.point[None].astype(float), design)
+    best = np.argsort(np.where(boxes.points, np.inf, known.lower), kind="stable")[:CANDIDATES]
+    best = best[np.isfinite(known.lower[best]) & ~boxes.points[best]]
+    sizes = {name: np.exp(y[best, column]) for column, name in enumerate(names) if name}
+    evolution.join_near(boxes[best], work.relaxed(boxes, known)[best], sizes)
+    over = lambda: work.deadline.over
+    if not evolution.generations:
+        evolution.seeded().run(GENERATIONS, PATIENCE, over)
+    else:
+        if anew:
+            other = replace(evolution, seed=evolution.generations).seeded().run(ANEW, PATIENCE, over)
+            evolution.join(other.points, other.sizes)
+        evolution.run(AGAIN, AGAIN_PATIENCE, over)
+    leaves(work, evolution.best(SOLVED))
+
+
+def leaves(work: Search, points: Sequence[np.ndarray] | np.ndarray) -> None:
+    """Solve integer designs that no evolution has met; points that are none are left out."""
+    if not len(points):
+        return
+    table = np.unique(np.asarray(points, np.int64), axis=0)
+    boxes = work.fresh(Boxes.of_points(table[work.lattice.valid(table)]))
+    if len(boxes):
+        work.bound(boxes)
 
 
 def _worth_work(work: Search, queue: Open) -> Open:

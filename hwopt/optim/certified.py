@@ -12,7 +12,6 @@ from tqdm.auto import tqdm
 from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme
 from hwopt.convex.interior_point import Answers, Status
-from hwopt.convex.signomial import Algebra, Signomial
 from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.problem import Problem
@@ -24,7 +23,7 @@ from hwopt.optim.bounding import bounded
 from hwopt.optim.branch_and_bound import MOST_BOXES, search
 from hwopt.optim.branching import SearchResult
 from hwopt.optim.deadline import Deadline, by_deadline
-from hwopt.optim.programmes import Programmes
+from hwopt.optim.programmes import Elastic, Programmes
 from hwopt.optim.rounding import first_look
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
 
@@ -276,11 +275,7 @@ def _alone(question: Question, names: list[str]) -> list[str]:
 
 def _minimal_relaxation(question: Question, names: list[str]) -> SearchResult:
     """The least factor by which some budgets must be exceeded."""
-
-    def elastic(algebra: Algebra) -> tuple[Signomial, dict[str, Signomial]]:
-        factor = algebra.variable("elastic factor", 1.0, MOST_ELASTIC)
-        return factor, dict.fromkeys(names, factor)
-
+    elastic = Elastic(tuple(names), MOST_ELASTIC)
     return search(
         Programmes(question.problem, question.lattice, elastic), tolerance=RELAXATION_TOLERANCE,
         most_boxes=RELAXATION_BOXES, deadline=question.deadline,

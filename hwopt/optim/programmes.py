@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +18,18 @@ from hwopt.integers.relaxation import Ends, ends_of
 from hwopt.integers.system import System
 from hwopt.optim.canonicalize import canonicalize, free_values
 
-Elastic = Callable[[Algebra], tuple[Signomial, dict[str, Signomial]]]
-"""What is minimised in place of the objective, and by what each budget (by name) may be exceeded."""
+
+@dataclass(frozen=True)
+class Elastic:
+    """What is minimised in place of the objective: the factor by which some `budgets`, by name, are exceeded, `most` at most."""
+
+    budgets: tuple[str, ...]
+    most: float
+
+    def __call__(self, algebra: Algebra) -> tuple[Signomial, dict[str, Signomial]]:
+        factor = algebra.variable("elastic factor", 1.0, self.most)
+        return factor, dict.fromkeys(self.budgets, factor)
+
 
 RECORDINGS = 4
 """Recordings of boxes, and of points: the first few batches of points may each need a form of its own."""
