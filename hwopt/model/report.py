@@ -15,9 +15,10 @@ from hwopt.model.ramp import Stages
 from hwopt.model.reliability import Interruptions
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
-from hwopt.quantity import Quantity, field_of, quantities
+from hwopt.quantity import Quantity, computed, field_of, quantities
 from hwopt.types import Scalar
 from hwopt.units import pretty
+from hwopt.workload.transformer import TOKEN
 
 _CONCRETE = (jax.Array, np.ndarray, np.generic)
 
@@ -252,6 +253,8 @@ class TrainingReport(Report):
     run_energy_j: Scalar = output("J", "energy at the meter over the run")
     run_carbon_kg: Scalar = output("kg", "carbon of the run, embodied share included")
     loss: Scalar = output("nat", "loss after the run")  # a token, by the run's loss law
+    tokens_per_unit: Scalar = computed("token", "of one unit of work")
+    unit_of_work: str = eqx.field(static=True, default=TOKEN)  # of a text a token, else a sample: an image, a click
     stages: Stages | None = None  # where the batch grows
 
 

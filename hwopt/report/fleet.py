@@ -10,6 +10,7 @@ from hwopt.report.layout import fact, heading, wrapped
 from hwopt.report.machine import interval_words
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
+from hwopt.report.token_prices import million_words, rate_words, unit_of_work
 from hwopt.study.fleet import Answer, FleetStudy, Worth, group_rows, scope
 from hwopt.units import pretty
 
@@ -87,12 +88,12 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
     shared = f", of which {moved} to reduce over the groups; {ideal} if shares were not whole sequences"
     chips, tons = float(report.chips), float(report.run_carbon_kg) / 1e3
     mean, peak = pretty(float(report.power_w), "W"), pretty(float(report.peak_power_w), "W")
-    million = f"{1e6 * float(report.cost_per_token_usd):.4g} $ a million tokens"
+    unit, tokens = unit_of_work(report)
     lines += [
         fact("step time", f"{step}{shared if len(whole.groups) > 1 else ''}"),
         fact(
             "throughput",
-            f"{pretty(float(report.tokens_per_s), 'token/s')}, {float(report.tokens_per_s) / chips:,.0f} token/s a chip, "
+            f"{rate_words(report, report.tokens_per_s)}, {float(report.tokens_per_s) / tokens / chips:,.0f} {unit}/s a chip, "
             f"MFU {100 * float(report.mfu):.1f} % of all peaks",
         ),
         fact("power", f"{mean} on average at the meter, {peak} at full load on the design day"),
@@ -101,7 +102,7 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
             f"one in {pretty(float(report.mean_time_between_failures_s), 's')}, any of which stops all; "
             f"{100 * float(report.goodput):.1f} % of the time useful",
         ),
-        fact("money", f"{pretty(float(report.capex_usd), 'USD')} to build; {million}"),
+        fact("money", f"{pretty(float(report.capex_usd), 'USD')} to build; {million_words(report)}"),
         fact(
             "whole run",
             f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}, {tons:,.0f} t CO2e, "
