@@ -80,7 +80,7 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
     whole, report = study.whole, study.whole.report
     lines = [title]
     if not whole.feasible:
-        lines += ["", "This fleet does not fit:", *(f"  - {words}" for words in _violations(whole))]
+        lines += ["", "This fleet does not fit:", *(f"  - {words}" for words in violation_words(whole))]
         return "\n".join([*lines, *_groups(whole)])
     step, ideal, moved = (
         pretty(float(seconds), "s") for seconds in (report.step_time_s, report.ideal_step_time_s, report.exchange_s)
@@ -119,7 +119,7 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
     return "\n".join(lines)
 
 
-def _violations(whole: Answer) -> list[str]:
+def violation_words(whole: Answer) -> list[str]:
     """Violated constraints with their amounts, those of a group by its name."""
     words = []
     for name, over in whole.report.violations().items():
@@ -129,34 +129,46 @@ def _violations(whole: Answer) -> list[str]:
     return words
 
 
+def group_cells(whole: Answer) -> list[list[str]]:
+    """A group as text: chips, sequences, its own step, what it waits, MFU, memory."""
+    total = sum(map(float, whole.plan.sequences))
+    cells = []
+    for group, _, sequences, own, waits in group_rows(whole):
+        filled = float(own.memory_per_chip_bytes / own.memory_capacity_bytes)
+        cells.append([
+            f"{float(group.cluster.chips):,.0f} {group.name}", f"{sequences:,.0f} ({100 * sequences / total:.1f} %)",
+            pretty(float(own.step_time_s), "s"), f"{100 * waits:.1f} %", f"{100 * float(own.mfu):.1f} %", f"{100 * filled:.0f} %",
+        ])  # fmt: skip
+    return cells
+
+
 def _groups(whole: Answer) -> list[str]:
     """A line a group, and its plan."""
     lines = [*heading("Shares of the batch")]
     lines.append(f"  {'chips':<24}{'sequences':>16}{'own step':>11}{'waits':>9}{'MFU':>9}{'memory':>9}")
-    total = sum(map(float, whole.plan.sequences))
-    for group, plan, sequences, own, waits in group_rows(whole):
-        filled = float(own.memory_per_chip_bytes / own.memory_capacity_bytes)
-        share = f"{sequences:,.0f} ({100 * sequences / total:.1f} %)"
-        name = f"{float(group.cluster.chips):,.0f} {group.name}"
-        row = f"  {name:<24}{share:>16}{pretty(float(own.step_time_s), 's'):>11}{100 * waits:>7.1f} %"
-        lines += [f"{row}{100 * float(own.mfu):>7.1f} %{100 * filled:>7.0f} %", f"{'':4}{plan_line(own, plan)}"]
+    for (_, plan, _, own, _), (name, share, step, waits, mfu, filled) in zip(
+        group_rows(whole), group_cells(whole), strict=True
+    ):
+        lines += [f"  {name:<24}{share:>16}{step:>11}{waits:>9}{mfu:>9}{filled:>9}", f"{'':4}{plan_line(own, plan)}"]
     return lines
 
 
 def _worth_lines(whole: Answer, place: int, each: Worth) -> list[str]:
-    """What a group adds, in sentences."""
+    """What a group adds, in lines of a screen."""
+    first, *others = worth_words(whole, place, each)
+    return [wrapped(first, later="    "), *(wrapped(words, "    ", "      ") for words in others)]
+
+
+def worth_words(whole: Answer, place: int, each: Worth) -> list[str]:
+    """What a group adds, in sentences: the run with and without it, then owned, then rented."""
     group = whole.groups[place]
     if each.without is None:
-        return [
-            wrapped(
-                f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch.", later="    "
-            )
-        ]
+        return [f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch."]
     chips = float(group.cluster.chips) / float(whole.report.chips)
     peak = float(whole.report.groups[place].peak_power_w / whole.report.peak_power_w)
     if each.saved_s <= 0.0:
         slower = f"{100 * -each.faster:.3g} % slower" if each.faster < 0.0 else "no faster"
-        return [wrapped(f"{group.name}: turn it off: with it the run is {slower} than without.", later="    ")]
+        return [f"{group.name}: turn it off: with it the run is {slower} than without."]
     days, kwh = each.saved_s / _S_PER_DAY, each.more_j / _J_PER_KWH
     energy = f"takes {kwh:,.4g} kWh more" if kwh > 0.0 else f"takes {-kwh:,.4g} kWh less"
     now = _J_PER_KWH * float(whole.report.electricity_usd_per_j[place])
@@ -172,11 +184,8 @@ def _worth_lines(whole: Answer, place: int, each: Worth) -> list[str]:
     else:
         rented = "it makes the run cheaper, too"
     return [
-        wrapped(
-            f"{group.name}: {100 * each.faster:.3g} % faster with it, by {100 * chips:.3g} % of the chips and {100 * peak:.3g} % "
-            f"of the power; the run ends {days:,.3g} days sooner and {energy}.",
-            later="    ",
-        ),
-        wrapped(f"owned, its capital spent anyway: worth running {owned}", "    ", "      "),
-        wrapped(f"rented, or of as much use elsewhere: {rented}", "    ", "      "),
+        f"{group.name}: {100 * each.faster:.3g} % faster with it, by {100 * chips:.3g} % of the chips and {100 * peak:.3g} % "
+        f"of the power; the run ends {days:,.3g} days sooner and {energy}.",
+        f"owned, its capital spent anyway: worth running {owned}",
+        f"rented, or of as much use elsewhere: {rented}",
     ]
