@@ -115,18 +115,20 @@ class ServingMargins(Margins):
     )
 
 
+def _of_a_run(name: str) -> Any:
+    """A margin that means what it means of a run on one kind of chips."""
+    return field_of(quantities(TrainingMargins)[name])
+
+
 class FleetMargins(eqx.Module):
     """Those of several kinds of chips that train together, besides those of each group."""
 
     whole_batch: Scalar = margin(
         "shares that are not the batch", "splits a batch {over} off the run's over its groups", equality=True
     )
-    failures: Scalar = margin(
-        "failures: the run does not get ahead",
-        "takes {over} more than twenty times its useful time: failures leave it no way ahead",
-    )
-    stored: Scalar = margin("checkpoints beyond storage", "writes checkpoints {over} larger than storage holds two of")
-    saves: Scalar = margin("saves faster than storage", "saves {over} more often than storage takes its checkpoints")
+    failures: Scalar = _of_a_run("failures")
+    stored: Scalar = _of_a_run("stored")
+    saves: Scalar = _of_a_run("saves")
 
 
 class Report(eqx.Module):

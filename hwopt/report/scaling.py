@@ -116,7 +116,7 @@ def scaling_screen(answer: Scaling, title: str, around: Around, constants: str =
 
 def table(answer: Scaling, around: Around | None = None) -> list[str]:
     """A line for each size that trains. **Arguments:** `around` as of the document; without any there is no column for them."""
-    around = around or {}
+    around = around if around and any(around.values()) else {}  # nothing is known of models that nobody measured
     within = f"{'four in five':>17}  " if around else ""
     batch = f"{'batch':>9}  {'tokens':>6}  " if answer.weak else ""
     unit, _ = unit_of_work(answer.trained[0].run)
