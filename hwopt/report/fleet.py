@@ -30,6 +30,7 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
         "feasible": whole.feasible,
         "violations": report.violations(),
         **_metrics(report),
+        **dict(zip(("unit_of_work", "tokens_per_unit"), unit_of_work(report), strict=True)),
         "low": {"step_time_s": low},
         "high": {"step_time_s": high},
         "constants": constants,
