@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hwopt.study.confidence import confident as confident
     from hwopt.study.confidence import regret as regret
     from hwopt.study.deploy import deploy as deploy
+    from hwopt.study.fabrics import fabrics as fabrics
     from hwopt.study.fleet import fleet as fleet
     from hwopt.study.frontier import frontier as frontier
     from hwopt.study.invest import invest as invest
@@ -63,6 +64,7 @@ _WHERE = {
     "elasticities": "hwopt.study.sensitivity",
     "estimate": "hwopt.model.estimate",
     "every_split": "hwopt.optim.plan_search",
+    "fabrics": "hwopt.study.fabrics",
     "fleet": "hwopt.study.fleet",
     "frontier": "hwopt.study.frontier",
     "invest": "hwopt.study.invest",

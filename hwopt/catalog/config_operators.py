@@ -187,6 +187,7 @@ def _vit(read: Config) -> Built:
     settings = {
         "layers": layers, "hidden": hidden, "kept_inputs": layers * hidden, "heads": read.number(["num_attention_heads"]),
         "logits": classes / tokens, "sample": f"image of {image:g} x {image:g} pixels, {tokens:g} tokens",
+        "unit_of_work": "image",
     }  # fmt: skip
     norm = Elementwise(channels=hidden, kept=1.0, weights=1.0)
     return Built([embedding, positions, *_encoder_blocks(read, layers, hidden), norm, head], settings, tokens)
@@ -280,6 +281,7 @@ def resnet(depths: list[float], widths: list[float], stem: float, colours: float
         "kept_inputs": kept,
         "logits": classes,
         "sample": "image of 224 x 224 pixels",
+        "unit_of_work": "image",
     }
     return Built(operators, settings, 1.0)
 

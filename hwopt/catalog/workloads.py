@@ -16,7 +16,7 @@ from hwopt.workload.learning import LossLaw
 from hwopt.workload.operator_kinds import Lookup, operator_table
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import Transformer, misaligned, total_parameters
+from hwopt.workload.transformer import TOKEN, Transformer, misaligned, total_parameters
 
 TOKEN_NUMBER_BYTES = 4.0
 """What a text run reads a token: its number, 32 bit (by the format of token files)."""
@@ -60,6 +60,7 @@ def model_of(name: str | Path | Operators) -> Transformer | Operators:
         logits=entry.si("logits", 0.0),
         table_bytes=entry.si("table_bytes", 4.0),
         sample=" ".join(entry.words("sample")) or "sequence",
+        unit_of_work=" ".join(entry.words("unit_of_work")) or TOKEN,
         language=entry.words("predicts") == ["text"],
     )
 

@@ -36,6 +36,8 @@ ANSWERS = {
     "paying, and which part of the step grew there.",
     "fleet": "How chips of several generations train one model together: the fastest shares of the batch, each with its plan, the "
     "run, and of each kind what it adds and when it is worth more turned off.",
+    "fabrics": "What a run costs on one fabric and another with even links, as in production and with the least even ones, and "
+    "what evenness is worth a chip; or the same by how many chips a rack has, with the failures that density brings.",
     "check": "Whether what somebody states of a machine and run can be: chips, racks, power, days, memory, utilisation, network, "
     "cost, line by line, with our figure beside, and the smallest change that mends what fails.",
     "deploy": "Whether to build a hall for a machine, rebuild one for liquid, rent space or rent the machine: what a chip-hour "
@@ -124,6 +126,12 @@ EXAMPLES = {
         "": (
             "hwopt fleet --workload llama3-70b --groups h100-sxm:512,a100-80:512",
             "hwopt fleet --workload llama3.1-8b --groups b200:64,h100-sxm:128,a100-80:128 --global-batch 1024",
+        )
+    },
+    "fabrics": {
+        "": (
+            "hwopt fabrics --workload gpt3-175b --chip h100-sxm --chips 1536 --global-batch 1536",
+            "hwopt fabrics --workload gpt3-175b --chip h100-sxm --chips 1536 --racks 8,16,32 --recovery hot-spares",
         )
     },
     "check": {"": ("hwopt check xai-colossus", "hwopt check too-good --report check.html")},

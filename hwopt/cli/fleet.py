@@ -9,6 +9,8 @@ from hwopt.cli.cluster_flags import CLUSTER, MACHINE, RUN, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, PATH, TEXT, Kind, integer
 from hwopt.cli.output import show
+from hwopt.cli.paths import REPORT, figure_path, page_path
+from hwopt.cli.sensitivity import FIGURE
 from hwopt.errors import UserError, suggest
 
 _OTHERS = ("--mode", "--chips", "--chip", "--sites", "--lines", "--batch-ramp")
@@ -34,15 +36,22 @@ FLAGS = (
     Flag("--local-steps", "steps between exchanges of sites", INTEGER, 1),
     *(replace(each, modes=None, needed=False) for each in CLUSTER
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
+    replace(FIGURE, meaning="also draw shares and waits of the groups to this image file"),
+    replace(REPORT, meaning="also write the answer as one page that stands alone: shares, plans, what each group adds, sources"),
 )  # fmt: skip
 
 _OF_GROUP = {each.attribute: each for each in MACHINE if each.modes is None}
-_OF_RUN = {each.attribute: each for each in FLAGS if each.name.startswith("--") and each.name != "--groups"}
+_OF_RUN = {
+    each.attribute: each
+    for each in FLAGS
+    if each.name.startswith("--") and each.name not in ("--groups", "--figure", "--report")
+}
 _KEYS = ("chip", "chips", "plan", *_OF_GROUP)
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
+    figure, path = figure_path(options), page_path(options)
     groups = _stated(options)
     if options.workload is None:
         raise UserError("--workload is needed: hwopt fleet --workload llama3-70b --groups h100-sxm:512,a100-80:512")
@@ -63,6 +72,16 @@ def run(options: argparse.Namespace) -> int:
         "precision": options.precision,
         "chips": {e["chip"]: e["chips"] for e in groups},
     }
+    if figure is not None:
+        from hwopt.plot.fleet import plot_fleet
+
+        plot_fleet(study, figure, title)
+    if path is not None:
+        from hwopt.report.page.files import write
+        from hwopt.report.page.fleet import fleet_page
+
+        sources = tuple(dict.fromkeys(source for each in works for source in each.sources))
+        write(path, fleet_page(study, title, around, options.constants, options.command_line, sources))
     show(
         options,
         lambda: asked | fleet_document(study, around, options.constants),

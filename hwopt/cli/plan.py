@@ -1,17 +1,18 @@
 """`hwopt plan`: the best integer plan of a cluster, by exhaustion; 1 where none fits and holds the limits."""
 
 import argparse
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE, DECODE_CHIP, DISAGGREGATED, PREFILL, SERVICE, TRAINING
-from hwopt.cli.exports import EXPORT, LOOKED_AT, check_export, held_for, show_export
+from hwopt.cli.exports import EXPORT, held_for, show_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.cli.output import show
+from hwopt.cli.plan_asked import limits, top, work_asked
 from hwopt.cli.question import CHOICES
+from hwopt.cli.splits import show_splits
 from hwopt.errors import UserError
 
 FLAGS = (
@@ -39,24 +40,16 @@ FLAGS = (
          modes=DISAGGREGATED),
 )  # fmt: skip
 
-_LIMITS = {
-    f"{flag}{level}_limit_s": f"{metric}{level}_s"
-    for flag, metric in (("ttft", "time_to_first_token"), ("tpot", "time_per_output_token"))
-    for level in ("", "_p95", "_p99")
-}
-
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     if options.splits:
-        from hwopt.cli.splits import show_splits
-
-        return show_splits(options)
+        return show_splits(options, FLAGS)
     if options.choices:
         from hwopt.cli.cluster_choices import best_of_clusters
 
         asked, work, search, rows = best_of_clusters(
-            options, lambda each: work_asked(each).cluster(each.chips), searched
+            options, lambda each: work_asked(each, FLAGS).cluster(each.chips), searched
         )
         return _show(asked, work, search, rows)
     if options.chip is None:
@@ -64,33 +57,12 @@ def run(options: argparse.Namespace) -> int:
     return _show(options, *searched(options))
 
 
-def work_asked(options: argparse.Namespace) -> Any:
-    """The `Work` of the flags."""
-    from hwopt.cli.work import work_of
-
-    work = work_of(options, FLAGS)
-    for chip in work.chips:
-        check_export(options.export, work.workload, chip, options.precision)
-    return work
-
-
-def limits(options: argparse.Namespace) -> dict[str, float]:
-    """Limits that are asked for, by metric."""
-    stated = {metric: getattr(options, name) for name, metric in _LIMITS.items()}
-    return {metric: limit for metric, limit in stated.items() if limit is not None and math.isfinite(limit)}
-
-
-def top(options: argparse.Namespace) -> int:
-    """How many of the next best plans are kept."""
-    return max(options.top, LOOKED_AT) if options.export is not None else options.top
-
-
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
     """The `Work` of the flags, and the `PlanSearch` of its best plan."""
     from hwopt import catalog
     from hwopt.optim.plan_search import best_plan
 
-    work = work_asked(options)
+    work = work_asked(options, FLAGS)
     stated = {} if options.hold is None else catalog.parse_plan(options.hold)
     common = {name: number(f"--hold {name}", value, least=0.0) for name, value in stated.items()}
     search = best_plan(

@@ -2,11 +2,13 @@
 
 import argparse
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from hwopt.cli.exports import show_export
+from hwopt.cli.flags import Flag
 from hwopt.cli.output import show
-from hwopt.cli.plan import limits, top, work_asked
+from hwopt.cli.plan_asked import limits, top, work_asked
 from hwopt.design.choices import named_values
 from hwopt.errors import UserError, suggest
 
@@ -17,13 +19,13 @@ MOST_PAIRS = 64
 """Pairs of chips that are ranked: seconds each."""
 
 
-def show_splits(options: argparse.Namespace) -> int:
-    """Print every way to share the chips, ranked; the exit code."""
+def show_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> int:
+    """Print every way to share the chips, ranked; the exit code. **Arguments:** `flags` of the command."""
     from hwopt.optim.plan_search import ranked_ways
     from hwopt.report.plans import plan_screen
     from hwopt.report.splits import splits_document, splits_lines
 
-    works, ways = _asked(options)
+    works, ways = _asked(options, flags)
     first = next(iter(works.values()))
     search, splits = ranked_ways(first.workload, ways, options.objective, top(options), limits(options))
     work = works[splits[0].way] if search.feasible else first
@@ -43,7 +45,7 @@ def show_splits(options: argparse.Namespace) -> int:
     return 0 if search.feasible else 1
 
 
-def _asked(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+def _asked(options: argparse.Namespace, flags: Sequence[Flag]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Works and ways by name: together on each chip that is named, then apart on each pair of them."""
     from hwopt.optim.plan_search import Way
 
@@ -54,13 +56,13 @@ def _asked(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]
     ways: dict[str, Way] = {}
     named: list[str] = [*prompts, *(answers or [])]
     for chip in dict.fromkeys(named):
-        work = works[f"{chip} together"] = _on(options, chip, None)
+        work = works[f"{chip} together"] = _on(options, flags, chip, None)
         ways[f"{chip} together"] = Way(work.cluster(options.chips), apart=False)
     pairs = [(chip, other) for chip in prompts for other in answers or [chip]]
     if len(pairs) > MOST_PAIRS:
         raise UserError(f"--splits: {len(pairs):,} pairs of chips are more than {MOST_PAIRS}: name fewer")
     for chip, other in pairs:
-        work = works[f"{chip} apart {other}"] = _on(options, chip, other)
+        work = works[f"{chip} apart {other}"] = _on(options, flags, chip, other)
         ways[f"{chip} apart {other}"] = Way(work.cluster(options.chips), apart=True)
     return works, ways
 
@@ -85,7 +87,7 @@ def _candidates(options: argparse.Namespace) -> tuple[list[str], list[str] | Non
     return prompts, answers
 
 
-def _on(options: argparse.Namespace, chip: str, decode_chip: str | None) -> Any:
+def _on(options: argparse.Namespace, flags: Sequence[Flag], chip: str, decode_chip: str | None) -> Any:
     asked = copy.copy(options)
     asked.chip, asked.decode_chip = chip, decode_chip
-    return work_asked(asked)
+    return work_asked(asked, flags)

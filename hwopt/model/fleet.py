@@ -6,6 +6,7 @@ chips alone (`training`); all wait for the slowest, and then reduce gradients ov
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,14 +18,19 @@ from hwopt.model import collectives, cost, learning, machine, power, reliability
 from hwopt.model.cost import Spending
 from hwopt.model.machine import Machine, added
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum
-from hwopt.model.report import FEASIBILITY_TOLERANCE, FleetMargins, TrainingReport, output, violations
+from hwopt.model.report import FEASIBILITY_TOLERANCE, FleetMargins, TrainingReport, output, outputs, violations
 from hwopt.model.roofline import fastest_peak
 from hwopt.model.training import training_report
 from hwopt.plan import FleetPlan, Plan
-from hwopt.quantity import quantities
+from hwopt.quantity import field_of, quantities
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import active_parameters, total_parameters
+
+
+def _of_a_run(name: str) -> Any:
+    """A field that means what it means of a run on one kind of chips."""
+    return field_of(outputs(TrainingReport)[name])
 
 
 class FleetReport(eqx.Module):
@@ -36,28 +42,28 @@ class FleetReport(eqx.Module):
     electricity_usd_per_j: tuple[Scalar, ...]
     margins: FleetMargins
     feasible: Scalar
-    step_time_s: Scalar = output("s", "the time of one step", paced=True)
+    step_time_s: Scalar = _of_a_run("step_time_s")
     exchange_s: Scalar = output("s", "reducing gradients over the groups", paced=True)
     ideal_step_time_s: Scalar = output(
         "s", "the step of shares in proportion to speed, not in whole sequences", paced=True
     )
-    tokens_per_s: Scalar = output("token/s", "tokens a second", paced=True)
-    mfu: Scalar = output("", "model FLOPs over what the peaks of their formats allow", paced=True)
+    tokens_per_s: Scalar = _of_a_run("tokens_per_s")
+    mfu: Scalar = _of_a_run("mfu")
     chips: Scalar = output("chip", "chips of all groups", standing=True)
-    power_w: Scalar = output("W", "average power at the meter")
-    peak_power_w: Scalar = output("W", "power at the meter on the design day, every chip at full load", standing=True)
-    capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True)
-    goodput: Scalar = output("", "share of time that failures leave")
-    mean_time_between_failures_s: Scalar = output("s", "time between failures")
-    checkpoint_interval_s: Scalar = output("s", "time between checkpoints")
-    energy_per_token_j: Scalar = output("J/token", "energy of one token")
-    carbon_per_token_kg: Scalar = output("kg/token", "carbon of one token")
-    cost_per_token_usd: Scalar = output("USD/token", "cost of one token", paced=True)
-    run_time_s: Scalar = output("s", "the time of the whole run", paced=True)
-    run_cost_usd: Scalar = output("USD", "the cost of owning the cluster while the run lasts", paced=True)
-    run_energy_j: Scalar = output("J", "energy at the meter over the run")
-    run_carbon_kg: Scalar = output("kg", "carbon of the run, embodied share included")
-    loss: Scalar = output("nat", "loss after the run")
+    power_w: Scalar = _of_a_run("power_w")
+    peak_power_w: Scalar = _of_a_run("peak_power_w")
+    capex_usd: Scalar = _of_a_run("capex_usd")
+    goodput: Scalar = _of_a_run("goodput")
+    mean_time_between_failures_s: Scalar = _of_a_run("mean_time_between_failures_s")
+    checkpoint_interval_s: Scalar = _of_a_run("checkpoint_interval_s")
+    energy_per_token_j: Scalar = _of_a_run("energy_per_token_j")
+    carbon_per_token_kg: Scalar = _of_a_run("carbon_per_token_kg")
+    cost_per_token_usd: Scalar = _of_a_run("cost_per_token_usd")
+    run_time_s: Scalar = _of_a_run("run_time_s")
+    run_cost_usd: Scalar = _of_a_run("run_cost_usd")
+    run_energy_j: Scalar = _of_a_run("run_energy_j")
+    run_carbon_kg: Scalar = _of_a_run("run_carbon_kg")
+    loss: Scalar = _of_a_run("loss")
 
     def violations(self) -> dict[str, float]:
         """Violated constraints of a concrete report, those of a group by its number: name -> how far over the limit."""

@@ -15,9 +15,10 @@ from hwopt.model.ramp import Stages
 from hwopt.model.reliability import Interruptions
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
-from hwopt.quantity import Quantity, field_of, quantities
+from hwopt.quantity import Quantity, computed, field_of, quantities
 from hwopt.types import Scalar
 from hwopt.units import pretty
+from hwopt.workload.transformer import TOKEN
 
 _CONCRETE = (jax.Array, np.ndarray, np.generic)
 
@@ -114,18 +115,20 @@ class ServingMargins(Margins):
     )
 
 
+def _of_a_run(name: str) -> Any:
+    """A margin that means what it means of a run on one kind of chips."""
+    return field_of(quantities(TrainingMargins)[name])
+
+
 class FleetMargins(eqx.Module):
     """Those of several kinds of chips that train together, besides those of each group."""
 
     whole_batch: Scalar = margin(
         "shares that are not the batch", "splits a batch {over} off the run's over its groups", equality=True
     )
-    failures: Scalar = margin(
-        "failures: the run does not get ahead",
-        "takes {over} more than twenty times its useful time: failures leave it no way ahead",
-    )
-    stored: Scalar = margin("checkpoints beyond storage", "writes checkpoints {over} larger than storage holds two of")
-    saves: Scalar = margin("saves faster than storage", "saves {over} more often than storage takes its checkpoints")
+    failures: Scalar = _of_a_run("failures")
+    stored: Scalar = _of_a_run("stored")
+    saves: Scalar = _of_a_run("saves")
 
 
 class Report(eqx.Module):
@@ -252,6 +255,8 @@ class TrainingReport(Report):
     run_energy_j: Scalar = output("J", "energy at the meter over the run")
     run_carbon_kg: Scalar = output("kg", "carbon of the run, embodied share included")
     loss: Scalar = output("nat", "loss after the run")  # a token, by the run's loss law
+    tokens_per_unit: Scalar = computed("token", "of one unit of work")
+    unit_of_work: str = eqx.field(static=True, default=TOKEN)  # of a text a token, else a sample: an image, a click
     stages: Stages | None = None  # where the batch grows
 
 

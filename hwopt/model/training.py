@@ -101,6 +101,8 @@ def training_report(
         run_energy_j=average_w * run_time,
         run_carbon_kg=kg_per_s * run_time,
         loss=_loss(run, equivalent, useful_tokens, sites.replicas_apart(cluster, plan)),
+        tokens_per_unit=run.tokens_per_unit,
+        unit_of_work=run.model.unit_of_work,
         stages=ramp.stages(run, steps, common["mfu"]),
     )
     keeps_up = always if given is None else jnp.log(lost.interval_s / lost.drain_s)

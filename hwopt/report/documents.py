@@ -17,7 +17,7 @@ from hwopt.report.plan_words import plan_document
 from hwopt.report.promise_words import promise_document
 from hwopt.report.ramp_words import stage_rows
 from hwopt.report.regret_words import regret_document
-from hwopt.report.token_prices import price_document
+from hwopt.report.token_prices import price_document, unit_of_work
 from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.types import PRECISIONS
@@ -43,6 +43,7 @@ def report_document(report: Any, around: Interval | None = None, constants: str 
         **_interval(report, around),
         "constants": str(constants) or None,
         "mfu_convention": report.mfu_convention,
+        **dict(zip(("unit_of_work", "tokens_per_unit"), unit_of_work(report), strict=True)),
         **_stages(report, fits),
         **_groups(report, fits),
     }

@@ -10,6 +10,7 @@ from hwopt.report.layout import fact, heading, wrapped
 from hwopt.report.machine import interval_words
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
+from hwopt.report.token_prices import million_words, rate_words, unit_of_work
 from hwopt.study.fleet import Answer, FleetStudy, Worth, group_rows, scope
 from hwopt.units import pretty
 
@@ -29,6 +30,7 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
         "feasible": whole.feasible,
         "violations": report.violations(),
         **_metrics(report),
+        **dict(zip(("unit_of_work", "tokens_per_unit"), unit_of_work(report), strict=True)),
         "low": {"step_time_s": low},
         "high": {"step_time_s": high},
         "constants": constants,
@@ -79,7 +81,7 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
     whole, report = study.whole, study.whole.report
     lines = [title]
     if not whole.feasible:
-        lines += ["", "This fleet does not fit:", *(f"  - {words}" for words in _violations(whole))]
+        lines += ["", "This fleet does not fit:", *(f"  - {words}" for words in violation_words(whole))]
         return "\n".join([*lines, *_groups(whole)])
     step, ideal, moved = (
         pretty(float(seconds), "s") for seconds in (report.step_time_s, report.ideal_step_time_s, report.exchange_s)
@@ -87,12 +89,12 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
     shared = f", of which {moved} to reduce over the groups; {ideal} if shares were not whole sequences"
     chips, tons = float(report.chips), float(report.run_carbon_kg) / 1e3
     mean, peak = pretty(float(report.power_w), "W"), pretty(float(report.peak_power_w), "W")
-    million = f"{1e6 * float(report.cost_per_token_usd):.4g} $ a million tokens"
+    unit, tokens = unit_of_work(report)
     lines += [
         fact("step time", f"{step}{shared if len(whole.groups) > 1 else ''}"),
         fact(
             "throughput",
-            f"{pretty(float(report.tokens_per_s), 'token/s')}, {float(report.tokens_per_s) / chips:,.0f} token/s a chip, "
+            f"{rate_words(report, report.tokens_per_s)}, {float(report.tokens_per_s) / tokens / chips:,.0f} {unit}/s a chip, "
             f"MFU {100 * float(report.mfu):.1f} % of all peaks",
         ),
         fact("power", f"{mean} on average at the meter, {peak} at full load on the design day"),
@@ -101,7 +103,7 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
             f"one in {pretty(float(report.mean_time_between_failures_s), 's')}, any of which stops all; "
             f"{100 * float(report.goodput):.1f} % of the time useful",
         ),
-        fact("money", f"{pretty(float(report.capex_usd), 'USD')} to build; {million}"),
+        fact("money", f"{pretty(float(report.capex_usd), 'USD')} to build; {million_words(report)}"),
         fact(
             "whole run",
             f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}, {tons:,.0f} t CO2e, "
@@ -118,7 +120,7 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
     return "\n".join(lines)
 
 
-def _violations(whole: Answer) -> list[str]:
+def violation_words(whole: Answer) -> list[str]:
     """Violated constraints with their amounts, those of a group by its name."""
     words = []
     for name, over in whole.report.violations().items():
@@ -128,34 +130,46 @@ def _violations(whole: Answer) -> list[str]:
     return words
 
 
+def group_cells(whole: Answer) -> list[list[str]]:
+    """A group as text: chips, sequences, its own step, what it waits, MFU, memory."""
+    total = sum(map(float, whole.plan.sequences))
+    cells = []
+    for group, _, sequences, own, waits in group_rows(whole):
+        filled = float(own.memory_per_chip_bytes / own.memory_capacity_bytes)
+        cells.append([
+            f"{float(group.cluster.chips):,.0f} {group.name}", f"{sequences:,.0f} ({100 * sequences / total:.1f} %)",
+            pretty(float(own.step_time_s), "s"), f"{100 * waits:.1f} %", f"{100 * float(own.mfu):.1f} %", f"{100 * filled:.0f} %",
+        ])  # fmt: skip
+    return cells
+
+
 def _groups(whole: Answer) -> list[str]:
     """A line a group, and its plan."""
     lines = [*heading("Shares of the batch")]
     lines.append(f"  {'chips':<24}{'sequences':>16}{'own step':>11}{'waits':>9}{'MFU':>9}{'memory':>9}")
-    total = sum(map(float, whole.plan.sequences))
-    for group, plan, sequences, own, waits in group_rows(whole):
-        filled = float(own.memory_per_chip_bytes / own.memory_capacity_bytes)
-        share = f"{sequences:,.0f} ({100 * sequences / total:.1f} %)"
-        name = f"{float(group.cluster.chips):,.0f} {group.name}"
-        row = f"  {name:<24}{share:>16}{pretty(float(own.step_time_s), 's'):>11}{100 * waits:>7.1f} %"
-        lines += [f"{row}{100 * float(own.mfu):>7.1f} %{100 * filled:>7.0f} %", f"{'':4}{plan_line(own, plan)}"]
+    for (_, plan, _, own, _), (name, share, step, waits, mfu, filled) in zip(
+        group_rows(whole), group_cells(whole), strict=True
+    ):
+        lines += [f"  {name:<24}{share:>16}{step:>11}{waits:>9}{mfu:>9}{filled:>9}", f"{'':4}{plan_line(own, plan)}"]
     return lines
 
 
 def _worth_lines(whole: Answer, place: int, each: Worth) -> list[str]:
-    """What a group adds, in sentences."""
+    """What a group adds, in lines of a screen."""
+    first, *others = worth_words(whole, place, each)
+    return [wrapped(first, later="    "), *(wrapped(words, "    ", "      ") for words in others)]
+
+
+def worth_words(whole: Answer, place: int, each: Worth) -> list[str]:
+    """What a group adds, in sentences: the run with and without it, then owned, then rented."""
     group = whole.groups[place]
     if each.without is None:
-        return [
-            wrapped(
-                f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch.", later="    "
-            )
-        ]
+        return [f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch."]
     chips = float(group.cluster.chips) / float(whole.report.chips)
     peak = float(whole.report.groups[place].peak_power_w / whole.report.peak_power_w)
     if each.saved_s <= 0.0:
         slower = f"{100 * -each.faster:.3g} % slower" if each.faster < 0.0 else "no faster"
-        return [wrapped(f"{group.name}: turn it off: with it the run is {slower} than without.", later="    ")]
+        return [f"{group.name}: turn it off: with it the run is {slower} than without."]
     days, kwh = each.saved_s / _S_PER_DAY, each.more_j / _J_PER_KWH
     energy = f"takes {kwh:,.4g} kWh more" if kwh > 0.0 else f"takes {-kwh:,.4g} kWh less"
     now = _J_PER_KWH * float(whole.report.electricity_usd_per_j[place])
@@ -171,11 +185,8 @@ def _worth_lines(whole: Answer, place: int, each: Worth) -> list[str]:
     else:
         rented = "it makes the run cheaper, too"
     return [
-        wrapped(
-            f"{group.name}: {100 * each.faster:.3g} % faster with it, by {100 * chips:.3g} % of the chips and {100 * peak:.3g} % "
-            f"of the power; the run ends {days:,.3g} days sooner and {energy}.",
-            later="    ",
-        ),
-        wrapped(f"owned, its capital spent anyway: worth running {owned}", "    ", "      "),
-        wrapped(f"rented, or of as much use elsewhere: {rented}", "    ", "      "),
+        f"{group.name}: {100 * each.faster:.3g} % faster with it, by {100 * chips:.3g} % of the chips and {100 * peak:.3g} % "
+        f"of the power; the run ends {days:,.3g} days sooner and {energy}.",
+        f"owned, its capital spent anyway: worth running {owned}",
+        f"rented, or of as much use elsewhere: {rented}",
     ]

@@ -8,6 +8,7 @@ from hwopt.report.layout import MODEL_ONLY, heading, wrapped
 from hwopt.report.parts import number, numbers
 from hwopt.report.plan_words import plan_document, plan_line
 from hwopt.report.scaling_words import ends, headline, remedy, rule, sooner, why
+from hwopt.report.token_prices import unit_of_work
 from hwopt.study.scaling import Growth, Scaling, Size
 from hwopt.units import pretty
 
@@ -115,11 +116,12 @@ def scaling_screen(answer: Scaling, title: str, around: Around, constants: str =
 
 def table(answer: Scaling, around: Around | None = None) -> list[str]:
     """A line for each size that trains. **Arguments:** `around` as of the document; without any there is no column for them."""
-    around = around or {}
+    around = around if around and any(around.values()) else {}  # nothing is known of models that nobody measured
     within = f"{'four in five':>17}  " if around else ""
     batch = f"{'batch':>9}  {'tokens':>6}  " if answer.weak else ""
+    unit, _ = unit_of_work(answer.trained[0].run)
     lines = [
-        f"  {'chips':>9}  {batch}{'step':>8}  {within}{'MFU':>6}  {'goodput':>7}  {'run':>10}  {'cost':>8}  {'$/Mtoken':>8}  "
+        f"  {'chips':>9}  {batch}{'step':>8}  {within}{'MFU':>6}  {'goodput':>7}  {'run':>10}  {'cost':>8}  {f'$/M{unit}':>8}  "
         f"{'speed-up':>8}  {'effic.':>6}  {'saved':>6}  {'dearer':>7}"
     ]
     grown = {each.after.chips: each for each in answer.growths}
@@ -132,7 +134,7 @@ def _line(size: Size, answer: Scaling, around: Around, growth: Growth | None) ->
     ends = "" if own is None else "{} .. {}".format(*(pretty(end, "s", 3) for end in own.times(step)))
     within = f"{ends:>17}  " if around else ""
     batch = f"{float(size.run.global_batch_sequences):>9,.0f}  {size.tokens_needed:>5.2f}x  " if answer.weak else ""
-    per_million = 1e6 * size.cost_usd / float(size.run.tokens)
+    per_million = 1e6 * size.cost_usd / float(size.run.tokens) * unit_of_work(size.run)[1]
     doubling = "" if growth is None else f"  {100 * growth.saved:>4.1f} %  {100 * growth.dearer:>+5.1f} %"
     return (
         f"  {size.chips:>9,}  {batch}{pretty(step, 's', 3):>8}  {within}{100 * float(report.mfu):>4.1f} %  "

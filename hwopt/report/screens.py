@@ -28,7 +28,7 @@ from hwopt.report.parts_words import price_words as price_of_parts
 from hwopt.report.plan_words import plan_lines
 from hwopt.report.promise_words import promise_lines
 from hwopt.report.regret_words import regret_lines
-from hwopt.report.token_prices import PER, tokens_counted
+from hwopt.report.token_prices import million_words, rate_words, unit_of_work
 from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
@@ -48,14 +48,15 @@ def estimate_screen(report: Report, plan: Any, title: str, around: Interval | No
     pace, whole = _run(report)
     capital = float(report.capex_usd)
     money = pretty(capital, "USD") + " to build" if capital else "rented"
-    million = f"{PER * float(report.cost_per_token_usd):.4g} $ a million {tokens_counted(report)}"
+    unit, tokens = unit_of_work(report)
+    one = "an" if unit[0] in "aeiou" else "a"
     lines += [
         *pace,
         *fact_lines(conditions(report)),
-        fact("energy", f"{pretty(float(report.energy_per_token_j), 'J')} a token"),
+        fact("energy", f"{pretty(float(report.energy_per_token_j) * tokens, 'J')} {one} {unit}"),
         fact(
             "money",
-            f"{money}; {million}; {chip_hour(report)}",
+            f"{money}; {million_words(report)}; {chip_hour(report)}",
         ),
         *whole,
         *([fact("constants", interval_words(report, around, constants))] if constants else []),
@@ -78,10 +79,11 @@ def _run(report: Any) -> tuple[list[str], list[str]]:
 
 @_run.register
 def _(report: TrainingReport) -> tuple[list[str], list[str]]:
-    rate, each = pretty(float(report.tokens_per_s), "token/s"), float(report.tokens_per_s_per_chip)
+    unit, tokens = unit_of_work(report)
+    rate, each = rate_words(report, report.tokens_per_s), float(report.tokens_per_s_per_chip) / tokens
     step, time = (pretty(float(seconds), "s") for seconds in (report.step_time_s, report.run_time_s))
     cost, carbon = pretty(float(report.run_cost_usd), "USD"), float(report.run_carbon_kg) / 1e3
-    pace = [fact("step time", step), fact("throughput", f"{rate}, {each:,.0f} token/s a chip")]
+    pace = [fact("step time", step), fact("throughput", f"{rate}, {each:,.0f} {unit}/s a chip")]
     return pace, [fact("whole run", f"{time}, {cost}, {carbon:,.0f} t CO2e, {_loss_words(report)}")]
 
 

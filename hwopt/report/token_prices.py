@@ -1,20 +1,60 @@
-"""What input and output tokens of a service cost, by the million, as people who run services say it."""
+"""What tokens are called, made and cost: those of a service by prompts and answers, those of a run by its own unit of work.
+
+Reports, documents and objectives count tokens; screens say images or samples where the workload does (`unit_of_work`).
+"""
 
 import math
 from functools import singledispatch
 from typing import Any
 
-from hwopt.model.report import Report, ServingReport
+from hwopt.model.fleet import FleetReport
+from hwopt.model.report import Report, ServingReport, TrainingReport
 from hwopt.report.parts import number
+from hwopt.units import pretty
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import TOKEN
 
 PER = 1e6
 """Tokens that a price is of."""
 
 
 @singledispatch
+def unit_of_work(of: Any) -> tuple[str, float]:
+    """What a report or a run counts its work in on screens, and how many tokens one of it is."""
+    return TOKEN, 1.0
+
+
+@unit_of_work.register
+def _(of: TrainingReport) -> tuple[str, float]:
+    return of.unit_of_work, float(of.tokens_per_unit)
+
+
+@unit_of_work.register
+def _(of: FleetReport) -> tuple[str, float]:
+    return unit_of_work(of.groups[0])
+
+
+@unit_of_work.register
+def _(of: TrainingRun) -> tuple[str, float]:
+    return of.model.unit_of_work, float(of.tokens_per_unit)
+
+
+def rate_words(report: Any, tokens_per_s: Any) -> str:
+    """A rate of tokens in words: `1.2 Mtoken/s`, `3,120 image/s`."""
+    unit, tokens = unit_of_work(report)
+    return pretty(float(tokens_per_s), "token/s") if unit == TOKEN else f"{float(tokens_per_s) / tokens:,.0f} {unit}/s"
+
+
+def million_words(report: Any) -> str:
+    """What a million tokens cost, in words: `1.3 $ a million tokens`, `2 $ a million images`."""
+    _, tokens = unit_of_work(report)
+    return f"{PER * float(report.cost_per_token_usd) * tokens:.4g} $ a million {tokens_counted(report)}"
+
+
+@singledispatch
 def tokens_counted(report: Any) -> str:
-    """Which tokens a report counts in its rate and cost, in words."""
-    return "tokens"
+    """What a report counts in its rate and cost, in words."""
+    return f"{unit_of_work(report)[0]}s"
 
 
 @tokens_counted.register

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hwopt.workload.operators import Operators
+from hwopt.workload.transformer import TOKEN
 
 BATCH_NORM_READS = 2.0
 """Reads of a batch normalisation forward: statistics first, then the pass; layer norms keep a row in registers and read once."""
@@ -329,18 +330,21 @@ def operator_table(
     logits: float = 0.0,
     table_bytes: float = 4.0,
     sample: str = "sequence",
+    unit_of_work: str = TOKEN,
     language: bool = False,
 ) -> Operators:
     """A table of operators.
 
     **Arguments:** the `operators`; blocks, elements a token between them, elements a token that are inputs of blocks; `heads`:
     parts that tensor parallelism may split all of them into; `shards` that tables may be spread as; `logits` a token; bytes a
-    weight of tables; what a `sample` is called; whether the model predicts text (`language`), so that laws of loss hold.
+    weight of tables; what a `sample` is called; the `unit_of_work` that rates and costs are said by, a token or what one sample is
+    (`image`); whether the model predicts text (`language`), so that laws of loss hold.
     """
     rows = [row for each in operators for row in each.table_rows()]
     leaf: Any = lambda value: np.asarray(value, np.float64)
     vectors = {name: leaf([row.get(name, 0.0) for row in rows]) for name in _VECTORS}
     return Operators(
         layers=leaf(layers), hidden=leaf(hidden), heads=leaf(heads), experts=leaf(shards), vocab=leaf(logits),
-        kept_inputs=leaf(kept_inputs), table_bytes=leaf(table_bytes), sample=sample, language=language, **vectors,
+        kept_inputs=leaf(kept_inputs), table_bytes=leaf(table_bytes), sample=sample, unit_of_work=unit_of_work,
+        language=language, **vectors,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar
-from hwopt.workload.transformer import Transformer, active_parameters, tensor_degrees, total_parameters
+from hwopt.workload.transformer import TOKEN, Transformer, active_parameters, tensor_degrees, total_parameters
 
 PerOperator = Float[Array, "operator"]
 """A number for each operator of a table."""
@@ -73,6 +73,7 @@ class Operators(eqx.Module):
     residual: PerOperator = _each("1: sequence parallelism splits rows")
 
     sample: str = eqx.field(static=True, default="sequence")
+    unit_of_work: str = eqx.field(static=True, default=TOKEN)  # that rates and costs are said by; others are a sample
     language: bool = eqx.field(static=True, default=False)  # whether laws of loss, which are of text, hold
 
     @property

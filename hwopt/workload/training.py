@@ -3,11 +3,13 @@
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 
 from hwopt.quantity import computed, quantity, switch
 from hwopt.types import PerPrecision, Scalar
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.ramp import BatchRamp
+from hwopt.workload.transformer import TOKEN
 
 
 class TrainingRun(eqx.Module):
@@ -34,3 +36,9 @@ class TrainingRun(eqx.Module):
     checkpoint_interval_s: Scalar = switch("seconds of work between saves; 0: as many as lose least", key="")
     routing_imbalance: Scalar = computed("", "tokens of the busiest expert rank over the mean, >= 1")
     ramp: BatchRamp | None = None  # stages before the last
+
+    @property
+    def tokens_per_unit(self) -> Scalar:
+        """Tokens of what the run counts its work in: 1, or those of a sample where that is an image, a click."""
+        whole = self.model.unit_of_work != TOKEN
+        return self.sequence_length if whole else jnp.ones_like(self.sequence_length)

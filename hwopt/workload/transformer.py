@@ -7,6 +7,9 @@ import equinox as eqx
 from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar, numpy_or_jax
 
+TOKEN = "token"
+"""The unit of work of models of text; any other is one sample, of as many tokens as a sequence has."""
+
 
 class Transformer(eqx.Module):
     """A decoder-only transformer: dense or MoE, multi-head, grouped-query or latent attention.
@@ -51,6 +54,11 @@ class Transformer(eqx.Module):
         default=0.0,
         most=1.0,
     )
+
+    @property
+    def unit_of_work(self) -> str:
+        """What rates and costs are said by."""
+        return TOKEN
 
     @property
     def dense_layers(self) -> Scalar:

@@ -23,6 +23,8 @@ from hwopt.model.report import TrainingReport
 from hwopt.optim.plan_search import best_plan
 from hwopt.optim.plan_table import Candidate
 from hwopt.report.plan_words import plan_line
+from hwopt.study.fabrics import Machine as Case
+from hwopt.study.fabrics import levels
 from hwopt.units import pretty
 from tests.validation.claims.runs import opt_175b, opt_communication
 
@@ -179,27 +181,31 @@ def jitter() -> list[str]:
 def predictability() -> list[str]:
     """What a fabric's unevenness costs a run, in money, each fabric with its own price and bandwidth."""
     asked = catalog.training_run(WORKLOAD, global_batch=12288, sequence_length=LENGTH, tokens=TOKENS)
-    plan = dict(tp=8, pp=4, virtual_stages=24)
-    production = catalog.record("operations", "production")
-    kinds = (
-        dict(latency_tail_s=0.0, bandwidth_spread=0.0),
-        dict(latency_tail_s=production.si("latency_tail"), bandwidth_spread=production.si("bandwidth_spread")),
-        dict(latency_tail_s=3e-5, bandwidth_spread=0.35),
+    plan = catalog.plan(asked, 24576, tp=8, pp=4, virtual_stages=24)
+
+    def machine(name: str) -> Case:
+        at = lambda spread, tail_s: catalog.cluster(
+            "h100-sxm", 24576, fabric=name, bandwidth_spread=spread, latency_tail_s=tail_s
+        )
+        return Case(name, at)
+
+    answer = hwopt.fabrics(
+        asked, [machine(name) for name in catalog.names("fabrics")], levels(spread=0.35, tail_s=3e-5), lambda _: plan
     )
     lines = [
         "| fabric | scale-out a chip | run, even | as production runs | spread 0.35, tails 30 us "
         "| worth paying for evenness, a chip |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for name in catalog.names("fabrics"):
-        clusters = [catalog.cluster("h100-sxm", 24576, fabric=name, **kind) for kind in kinds]
-        even, *others = (estimated(each, plan, asked) for each in clusters)
-        costs = [float(each.run_cost_usd) for each in (even, *others)]
-        more = [f"{pretty(cost, 'USD', 4)} ({100 * (cost / costs[0] - 1):+.1f} %)" for cost in costs[1:]]
-        # A run pays for capital by its time: of the least even fabric's, what would make an even one cost as much.
-        worth = (costs[2] / costs[0] - 1.0) * float(even.capex_usd) / float(clusters[0].chips)
-        rate = pretty(float(clusters[0].network.bandwidth_bytes_per_s[1]), "B/s", 3)
-        lines.append(f"| {name} | {rate} | {pretty(costs[0], 'USD', 4)} | {more[0]} | {more[1]} | {worth:,.0f} $ |")
+    for each in answer.cases:
+        assert each.cluster is not None
+        rate = pretty(float(each.cluster.network.bandwidth_bytes_per_s[1]), "B/s", 3)
+        more = [
+            f"{pretty(cost, 'USD', 4)} ({100 * by:+.1f} %)"
+            for cost, by in zip(each.costs_usd[1:], each.dearer[1:], strict=True)
+        ]
+        even, worth = pretty(each.costs_usd[0], "USD", 4), each.worth_usd_per_chip[-1]
+        lines.append(f"| {each.name} | {rate} | {even} | {more[0]} | {more[1]} | {worth:,.0f} $ |")
     return lines
 
 

@@ -107,3 +107,13 @@ def test_what_is_no_size_is_refused(text, words):
 def test_bad_input_is_one_line_and_code_2(arguments, words, capsys):
     code, out, err = said(capsys, *arguments)
     assert code == 2 and out == "" and words in err and err.count("\n") == 1
+
+
+def test_images_are_counted_as_images_and_what_nobody_measured_has_no_column(capsys):
+    code = main(["scale", "--workload", "vit-b-16", "--chip", "h100-sxm", "--chips", "8:16", "--json"])
+    first = json.loads(capsys.readouterr().out)["sizes"][0]
+    assert main(["scale", "--workload", "vit-b-16", "--chip", "h100-sxm", "--chips", "8:16"]) == code == 0
+    out = capsys.readouterr().out
+    assert "$/Mimage" in out and "$/Mtoken" not in out and "four in five" not in out
+    row = next(line for line in out.splitlines() if line.split()[:1] == ["8"])
+    assert f"{1e6 * 197.0 * first['cost_per_token_usd']:.4g}" in row and first["step_time_interval_s"] is None

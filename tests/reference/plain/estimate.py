@@ -129,6 +129,7 @@ def estimate(run, cluster, plan) -> dict[str, float]:
         "run_energy_j": watts["average"] * run_time,
         "run_carbon_kg": kilograms * run_time,
         "loss": apart(run.law, cluster.sites, plan) * of_run,
+        "tokens_per_unit": 1.0,  # of text
         "silicon_area_m2": chip.silicon_area_m2,
         "total_processing_performance": tpp(chip),
         "performance_density_per_m2": tpp(chip) / chip.logic_area_m2,

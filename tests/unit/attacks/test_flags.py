@@ -112,7 +112,7 @@ def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):
         ),
         (
             ["optimize", "--chips", "5"],
-            "a flag of compare, estimate, plan, scale and deploy, not of optimize; did you mean '--chip'?",
+            "a flag of compare, estimate, plan, scale, fabrics and deploy, not of optimize; did you mean '--chip'?",
         ),
         (["--json", "catalog"], "write it behind the command it belongs to"),
         (["validate", "runs.csv", "\n"], "' ' is one argument too many"),

@@ -56,7 +56,11 @@ def test_a_config_is_the_entry_of_the_catalogue(name, tmp_path):
     for field, value in vars(entry).items():
         if isinstance(value, np.ndarray):
             assert getattr(own, field) == pytest.approx(value, rel=1e-12), field
-    assert own.language == entry.language and len(known_layouts()) == len(CONFIGS)
+    assert (
+        own.language == entry.language
+        and own.unit_of_work == entry.unit_of_work
+        and len(known_layouts()) == len(CONFIGS)
+    )
     if name in ("resnet-50", "vit-b-16", "bert-large"):  # a config of images knows how long a sample is
         length = {"resnet-50": 1.0, "vit-b-16": 197.0, "bert-large": 512.0}[name]
         assert float(catalog.training_run(written(tmp_path, CONFIGS[name])).sequence_length) == length

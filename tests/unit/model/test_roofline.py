@@ -10,6 +10,7 @@ from hwopt import catalog
 from hwopt.model.maximum import hard_maximum
 from hwopt.model.roofline import HALF_SIZE_RATE, gemm_time
 from hwopt.model.work import GEMMS, Gemms
+from hwopt.types import PRECISIONS
 from tests.cases import replace
 
 CHIP, STACK = catalog.chip("a100-80"), catalog.stack("megatron-2023")
@@ -45,6 +46,20 @@ def test_a_faster_chip_needs_larger_products(faster):
     assert gemm(m=half, chip=other, gemm_half_size=100.0)[0] == pytest.approx(2.0 * half * ideal, rel=1e-6)
     slower_clock = replace(other, clock_ratio=1.0 / faster)
     assert gemm(m=100.0, chip=slower_clock, gemm_half_size=100.0) == gemm(m=100.0, gemm_half_size=100.0)
+
+
+def test_32_bit_fills_a_chip_by_its_own_rate():
+    """V100: an eighth of the 16-bit rate, half the half size; formats of matrix units keep that of 16 bit."""
+    chip = catalog.chip("v100")
+    rates = chip.peak_flops_per_s
+    for precision, rate in (("fp32", rates[PRECISIONS.index("fp32")]), ("fp16", rates[PRECISIONS.index("bf16")])):
+        half = 100.0 * (float(rate) / HALF_SIZE_RATE) ** (1.0 / 3.0)
+        ideal = gemm(chip=chip, precision=precision, gemm_half_size=0.0)[0] / LARGE
+        slow = gemm(m=half, chip=chip, precision=precision, gemm_half_size=100.0)[0]
+        assert slow == pytest.approx(2.0 * half * ideal, rel=1e-6), precision
+    assert gemm(m=100.0, precision="tf32", gemm_half_size=100.0)[0] == pytest.approx(
+        gemm(m=100.0, gemm_half_size=100.0)[0] * gemm(precision="tf32")[0] / gemm()[0], rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", GEMMS)

@@ -69,7 +69,13 @@ def test_the_command(capsys, tmp_path):
         f'[[groups]]\nchip = "h100-sxm"\nchips = 8\nplan = "{plan},recompute=full"\n'
         f'[[groups]]\nchip = "a100-80"\nchips = 8\nplan = "{plan},recompute=full,zero=3"\nstack = "megatron-2023"\n'
     )
-    code, out, _ = run(capsys, "fleet", str(file), "--global-batch", "64")
+    page, figure = tmp_path / "fleet.html", tmp_path / "fleet.png"
+    both = ("--report", str(page), "--figure", str(figure))
+    code, out, _ = run(capsys, "fleet", str(file), "--global-batch", "64", *both)
+    text = page.read_text(encoding="utf-8")
+    for words in ("8 h100-sxm", "8 a100-80", "worth running", "Sources behind these numbers", "zero=3"):
+        assert words in text, words
+    assert figure.stat().st_size > 10_000
     assert code == 0 and "64 sequences a step" in out and out.count("recompute=full") == 2 and "zero=3" in out
     assert "What each group adds" in out and "$/kWh" in out and "not proved worse" in " ".join(out.split())
 

@@ -1,0 +1,94 @@
+"""`hwopt fabrics`: the price of predictability, by fabric or by density of racks; 1 where no machine trains the run."""
+
+import argparse
+import copy
+from dataclasses import replace
+from typing import Any
+
+from hwopt.cli.cluster_flags import CLUSTER, TRAINING
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import NAMES, NOT_NEGATIVE, SETTINGS, integer
+from hwopt.cli.output import show
+from hwopt.cli.paths import REPORT, figure_path, page_path
+from hwopt.cli.sensitivity import FIGURE
+from hwopt.errors import UserError
+
+_OTHERS = ("--mode", "--latency-tail-s", "--bandwidth-spread", "--rack-chips")
+
+FLAGS = (
+    *(replace(each, modes=None) for each in CLUSTER
+      if each.modes in (None, TRAINING) and each.name not in _OTHERS),
+    Flag("--fabrics", "names of the catalogue or .toml files, side by side (default: all of the catalogue)", NAMES),
+    Flag("--racks", "chips in a rack instead, side by side: 8,32,72: what density costs, with the failures that come along", NAMES),
+    Flag("--spread", "relative spread of the least even links (default: the upper end of the operation's range)", NOT_NEGATIVE),
+    Flag("--tail-s", "mean of their latencies' tail, s (default: likewise)", NOT_NEGATIVE),
+    Flag("--plan", "of all machines: tp=8,pp=16,... (default: the cheapest of each in production)", SETTINGS),
+    replace(FIGURE, meaning="also draw the cost of the run by machine and unevenness to this image file"),
+    replace(REPORT, meaning="also write the answer as one page that stands alone: costs, plans, sources"),
+)  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code."""
+    figure, path = figure_path(options), page_path(options)
+    if options.racks is not None and options.fabrics is not None:
+        raise UserError("--racks and --fabrics: name one of them; with --racks, --fabric is that of all")
+    if options.racks is None and options.fabric is not None:
+        raise UserError(
+            f"--fabric {options.fabric}: write --fabrics {options.fabric}, or --racks to vary the density on it"
+        )
+    from hwopt import catalog
+    from hwopt.cli.work import work_of
+    from hwopt.evidence.intervals import Circumstances
+    from hwopt.report.fabrics import fabrics_document, fabrics_screen
+    from hwopt.study.fabrics import fabrics, levels
+
+    asked = copy.copy(options)
+    asked.mode = TRAINING.names[0]
+    vars(asked).update(latency_tail_s=None, bandwidth_spread=None, rack_chips=None)
+    work = work_of(asked, ())
+    words = None if options.plan is None else catalog.parse_plan(options.plan)
+    held = None
+    if words is not None:
+        plan = catalog.plan(work.workload, options.chips, sites=options.sites, **words)
+        held = lambda cluster: plan
+    uneven = levels(options.operation or "production", options.spread, options.tail_s)
+    answer = fabrics(work.workload, _machines(options, work), uneven, held)
+    around = {
+        each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in answer.trained
+    }
+    title = f"{options.workload} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
+    if figure is not None:
+        from hwopt.plot.fabrics import plot_fabrics
+
+        plot_fabrics(answer, figure, title)
+    if path is not None:
+        from hwopt.report.page.fabrics import fabrics_page
+        from hwopt.report.page.files import write
+
+        write(path, fabrics_page(answer, title, around, options.command_line, work.sources))
+    show(
+        options,
+        lambda: work.document | fabrics_document(answer, around, options.constants),
+        lambda: fabrics_screen(answer, title, around, options.constants),
+    )
+    return 0 if answer.trained else 1
+
+
+def _machines(options: argparse.Namespace, work: Any) -> list[Any]:
+    """The machines side by side: by fabric, or by chips in a rack."""
+    from hwopt import catalog
+    from hwopt.study.fabrics import Machine
+
+    def of(name: str, **changes: Any) -> Machine:
+        def cluster(spread: float, tail_s: float) -> Any:
+            varied = copy.copy(work.options)
+            vars(varied).update(changes, bandwidth_spread=spread, latency_tail_s=tail_s)
+            return replace(work, options=varied).cluster(options.chips)
+
+        return Machine(name, cluster)
+
+    if options.racks is None:
+        return [of(name, fabric=name) for name in options.fabrics or catalog.names("fabrics")]
+    counts = [integer().read("--racks", each) for each in options.racks]
+    return [of(f"racks of {count:,}", rack_chips=count) for count in counts]
