@@ -50,6 +50,7 @@ _CHOICES = CHOICES | {
     "output_scv": "the same of answers' tokens",
     "routing": "of requests to replicas: random or least-loaded",
     "peak_over_mean": "requests of the busiest hour over the day's mean; percentiles are of that hour",
+    "day_curve": "a file of the requests of each hour, whose busiest says peak_over_mean: 24 rows of hour,requests (.csv, .toml)",
     "capacity_in_use": "most of what the machine can answer that arrives on average, 1: no headroom",
 }
 
@@ -85,6 +86,7 @@ class ServingQuestion(MachineQuestion):
     routing: str = "random"
     peak_over_mean: float = 1.0
     capacity_in_use: float = 1.0
+    day_curve: str = ""
     ttft_budget_s: float = NO_LIMIT
     tpot_budget_s: float = NO_LIMIT
     request_budget_s: float = NO_LIMIT
@@ -133,7 +135,7 @@ class ServingQuestion(MachineQuestion):
         stated |= self._fields(
             "load", "drafted_tokens", "acceptance", "arrival_scv", "input_scv", "output_scv", "routing"
         )
-        stated |= self._fields("peak_over_mean", "capacity_in_use")
+        stated |= self._fields("peak_over_mean", "capacity_in_use", "day_curve")
         return catalog.service(self.workload, weights=self.weights or None, kv=self.kv or None, **stated)
 
     def _variables(self, template: Design, continuous: bool) -> tuple[Variable, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hwopt.arguments import number_of
+from hwopt.catalog import day_curves
 from hwopt.catalog.chips import architecture, default_stack, slot
 from hwopt.catalog.load import LARGEST, leaf, positive, supported
 from hwopt.catalog.plans import (
@@ -95,6 +96,7 @@ def service(
     routing: str = "random",
     peak_over_mean: float = 1.0,
     capacity_in_use: float = 1.0,
+    day_curve: str = "",
 ) -> Service:
     """An inference service of a model.
 
@@ -104,10 +106,17 @@ def service(
     arrive, 0: as many as the machine answers; `load` of chips for prompts alone; `drafted_tokens` a step, their
     `acceptance`, and a draft's time over the model's; `routing_imbalance` busiest expert rank over mean; squared coefficients of
     variation of times between requests, of prompts' and answers' tokens; `routing` to replicas (`ROUTINGS`); `peak_over_mean`,
-    the busiest hour's requests over the day's mean; `capacity_in_use`, most of what the machine can answer that arrives on average.
+    the busiest hour's requests over the day's mean; `capacity_in_use`, most of what the machine can answer that arrives on average;
+    `day_curve`, a file of the requests of each hour, which says `peak_over_mean`.
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
+    if day_curve:
+        if peak_over_mean != 1.0:
+            raise UserError(
+                f"peak_over_mean = {peak_over_mean:g}: the busiest hour of day_curve says it; leave one out"
+            )
+        peak_over_mean = max(day_curves.day_curve(day_curve))
     if not isinstance(mode, str) or mode not in MODES:
         raise UserError(f"mode '{mode}': {suggest(mode, MODES)}")
     place, bytes_each = slot(precision), _stored(precision)

@@ -78,6 +78,8 @@ REQUESTS = (
     Flag("--routing", "of requests to replicas: random (default) or least-loaded", TEXT, None, SERVICE),
     Flag("--peak-over-mean", "requests of the busiest hour over the day's mean (default 1); percentiles are of that hour",
          POSITIVE, None, SERVICE),
+    Flag("--day-curve", "24 hourly counts of requests, a .csv (hour,requests) or a .toml (requests = [...]), for --peak-over-mean",
+         TEXT, None, SERVICE),
     Flag("--capacity-in-use", "most of what the machine can answer that arrives on average (default 1: no headroom)", SHARE, None,
          SERVICE),
 )  # fmt: skip

@@ -30,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.jaxprs.kept import estimated
     from hwopt.model.estimate import estimate
     from hwopt.optim.plan_search import best_plan
+    from hwopt.report.day import day_document, day_lines
     from hwopt.report.documents import report_document
     from hwopt.report.plan_words import plan_document
     from hwopt.report.screens import estimate_screen
@@ -41,14 +42,33 @@ def run(options: argparse.Namespace) -> int:
     else:
         report = estimated(estimate, work.workload, cluster, plan)
     spot = _spot(options, work, cluster, plan, report)
+    day = _day(options, work, cluster, plan, report)
     around = work.interval(report, plan), options.constants
     plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
     show(
         options,
-        lambda: work.document | plan_and_report() | {"bill": _bill(work, cluster, plan)} | spot_document(spot),
-        lambda: "\n".join([estimate_screen(report, plan, work.title, *around), *spot_lines(spot, report)]),
+        lambda: (
+            work.document
+            | plan_and_report()
+            | {"bill": _bill(work, cluster, plan)}
+            | spot_document(spot)
+            | day_document(day)
+        ),
+        lambda: "\n".join(
+            [estimate_screen(report, plan, work.title, *around), *spot_lines(spot, report), *day_lines(day)]
+        ),
     )
     return 0 if bool(report.feasible) else 1
+
+
+def _day(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
+    """The machine over a day of requests; None where none is asked for, and for a plan that does not fit."""
+    if options.day_curve is None or not bool(report.feasible):
+        return None
+    from hwopt.catalog.day_curves import day_curve
+    from hwopt.study.day import over_the_day
+
+    return over_the_day(work.workload, cluster, plan, day_curve(options.day_curve))
 
 
 def _spot(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:

@@ -1,4 +1,8 @@
-"""Plans of two groups of chips that can be part of a best pair: those that no other plan on as many chips is as good as."""
+"""Plans of two groups of chips that can be part of a best pair: those that no other plan on as many chips is as good as.
+
+Which plan is better for percentiles no few measures of a group tell: where these are limited, all pairs are taken of plans that
+answer the requests and hold the limits by themselves.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -26,6 +30,18 @@ _DEGREES = ("tp", "pp", "ep", "expert_tp")
 
 _FIRST, _OUTPUT = "time_to_first_token_s", "time_per_output_token_s"
 
+_PERCENTILES = {
+    True: tuple(f"time_to_first_token_{level}_s" for level in ("p95", "p99")),
+    False: tuple(f"time_per_output_token_{level}_s" for level in ("p95", "p99")),
+}
+"""By whether a group has the prompts: percentiles that a pair's are no less than, at the same requests a second."""
+
+MOST_PAIRS = 2_000_000
+"""Pairs that are evaluated at most where percentiles are limited: two minutes."""
+
+_LEEWAY = 1.01
+"""On a group's own percentiles: alone it makes the first token, too, which of two groups the other one makes."""
+
 _RATES = ("cost_per_token_usd", "energy_per_token_j", "carbon_per_token_kg")
 _SEES_FIRST = (_FIRST, "request_time_s")
 _SEES_OUTPUT = (_OUTPUT, "step_time_s", "request_time_s")
@@ -40,13 +56,14 @@ the queue waits; between two tokens."""
 
 
 def _measures(service: Service, cluster: Cluster, plans: Plan) -> tuple[Array, ...]:
-    """`RATES` of plans of one phase."""
+    """`RATES` of plans of one phase, and `_PERCENTILES`."""
     report = reports(service, cluster, plans)
     between = 1.0 / report.capacity_requests_per_s
     idle_w = cluster.chips * report.pue * power.idle_it_w(cluster, operating_point(cluster.chip, cluster.cooling))
     paced = report.step_time_s / plans.pp
     active_j = (report.power_w - idle_w) / report.requests_per_s
-    return between, active_j, report.time_to_first_token_s, paced, report.time_per_output_token_s
+    own = between, active_j, report.time_to_first_token_s, paced, report.time_per_output_token_s
+    return (*own, *(getattr(report, name) for names in _PERCENTILES.values() for name in names))
 
 
 def pair_table(prefill: PlanTable, decode: PlanTable, rows: np.ndarray) -> PlanTable:
@@ -70,8 +87,11 @@ def splits(chips: int) -> list[int]:
     return list(range(part, chips, part))
 
 
-def pair_scope(service: Service, cluster: AnyCluster, pairs: int, evaluated: int) -> str:
-    """Which pairs of plans the search covers, in a sentence."""
+def pair_scope(service: Service, cluster: AnyCluster, pairs: int, evaluated: int, all_: bool = False) -> str:
+    """Which pairs of plans the search covers, in a sentence. **Arguments:** `all_`: whether they are of `holding_pairs`."""
+    left_out = "does not fit, or misses the requests or a limit by itself" if all_ else (
+        "is no better in anything that counts than another plan on as many chips"
+    )  # fmt: skip
     total, kinds = count_of(cluster.chips), cluster.groups
     answers, prompts = ([*degree_words(service, each)] for each in (kinds[0], kinds[-1]))
     words = [
@@ -82,8 +102,7 @@ def pair_scope(service: Service, cluster: AnyCluster, pairs: int, evaluated: int
             if answers == prompts
             else [f"of answers: {', '.join(answers)}", f"of prompts: {', '.join(prompts)}"]
         ),
-        f"{evaluated:,} pairs were evaluated whole: of the others one group is no better in anything that counts than "
-        "another plan on as many chips",
+        f"{evaluated:,} pairs were evaluated whole: of the others one group {left_out}",
     ]
     return "; ".join(words)
 
@@ -123,7 +142,17 @@ class Group:
         chips = {"instance_chips": 1.0 * instance[index], "fewer_chips": -1.0 * replica[index]}
         if "cache_split" in plans.columns:  # ranks that hold less receive less
             chips["whole_cache"] = -1.0 * plans["cache_split"][index]
-        return dict(zip(RATES, rates, strict=True)) | chips
+        names = (*RATES, *_PERCENTILES[True], *_PERCENTILES[False])
+        return dict(zip(names, rates, strict=True)) | chips
+
+    def holding(self, limits: Mapping[str, float]) -> np.ndarray:
+        """Rows that fit, answer the requests that are stated, and hold limits of percentiles by themselves."""
+        if not self.measures or not (asked := float(self.own.requests_per_s)):
+            return self.fitting
+        holds = self.measures["request_interval_s"] <= float(self.own.most_load) / asked * (1.0 + 1e-9)
+        for name in set(_PERCENTILES[self.prefills]) & set(limits):
+            holds &= self.measures[name] <= _LEEWAY * limits[name]
+        return self.fitting[holds]
 
     def contenders(self, split: int, names: list[str], most: float) -> np.ndarray:
         """Rows of one split that fit and that no other one is as good as in the measures named.
@@ -165,6 +194,25 @@ def contending_pairs(
             raise UserError(
                 f"more than {MOST_PLANS:,} pairs of plans contend for {objective}: ask for fewer chips, or set limits of latency"
             )
+    return pair_table(prefill.plans, decode.plans, np.concatenate(pairs, axis=1))
+
+
+def holding_pairs(prefill: Group, decode: Group, limits: Mapping[str, float]) -> PlanTable:
+    """All pairs of the same split of plans that hold limits of percentiles by themselves.
+
+    **Raises:** `UserError` where there are more than `MOST_PAIRS`.
+    """
+    pairs, count = [np.zeros((2, 0), int)], 0
+    rows = [group.holding(limits) for group in (prefill, decode)]
+    for split in range(int(prefill.split[-1]) + 1):
+        some = [own[group.split[own] == split] for group, own in zip((prefill, decode), rows, strict=True)]
+        count += len(some[0]) * len(some[1])
+        if count > MOST_PAIRS:
+            raise UserError(
+                f"more than {MOST_PAIRS:,} pairs of plans may hold the percentiles: ask for fewer chips, "
+                "state the requests a second, or set tighter limits"
+            )
+        pairs.append(np.stack([grid.ravel() for grid in np.meshgrid(*some, indexing="ij")]))
     return pair_table(prefill.plans, decode.plans, np.concatenate(pairs, axis=1))
 
 

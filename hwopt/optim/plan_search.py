@@ -18,7 +18,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import AnyCluster, Cluster, ClusterPair
 from hwopt.model.report import ServingReport, outputs
 from hwopt.optim import serving_plans, training_plans
-from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, pair_scope, roomiest_pair
+from hwopt.optim.plan_pairs import MONOTONE, Group, contending_pairs, holding_pairs, pair_scope, roomiest_pair
 from hwopt.optim.plan_pairs import splits as splits_of
 from hwopt.optim.plan_table import (
     Candidate,
@@ -63,7 +63,8 @@ def best_plan(
 
     Every plan's memory first, then the objective of those that fit; ties go to the faster plan, then to the plainer one.
     Two groups of chips: for each split of the chips, plans of a group are left out that another one on as many chips is at
-    least as good as in all that the objective and the limits see of them; of the others all pairs are evaluated.
+    least as good as in all that the objective and the limits see of them; of the others all pairs are evaluated. Where percentiles
+    are limited only plans are left out that miss a limit by themselves.
 
     **Arguments:** `objective`: a metric, the lower the better (step time for training, cost a token for a service);
     `alternatives`: how many other degrees or schedules to keep, each with its best recomputation and sharding, or batch;
@@ -132,7 +133,7 @@ def _(
         if not all(float(getattr(workload, phase)) for phase in outputs(ServingReport)[name].phases):
             raise UserError(f"metric '{name}': a machine in mode {mode} has none")
     if disaggregate:
-        _check_pairs(workload, limits, goal)
+        _check_pairs(workload, goal)
         with jax.enable_x64(True):
             return _best_pair(workload, cluster, goal, limits, alternatives)
     plans = serving_plans.serving_plans(workload, cluster, batch=batch)
@@ -144,17 +145,12 @@ def _mode(service: Service) -> str:
     return "prefill" if not float(service.decodes) else "serve" if float(service.prefills) else "decode"
 
 
-def _check_pairs(service: Service, limits: Mapping[str, float], goal: Metric) -> None:
+def _check_pairs(service: Service, goal: Metric) -> None:
     """Refuses what pairs of plans cannot be searched for."""
     if goal.name not in MONOTONE:
         raise UserError(f"'{goal.name}' is no objective of two groups of chips: {suggest(goal.name, MONOTONE)}")
     if (mode := _mode(service)) != "serve":
         raise UserError(f"disaggregate: two groups share both phases; mode {mode} is one of them alone")
-    if beyond := sorted(set(limits) & set(LIMITS) - set(MEANS)):
-        raise UserError(
-            f"limit {beyond[0]}: pairs of plans are left out by their means, which says nothing of percentiles; "
-            "limit the means, or ask one group of chips"
-        )
 
 
 def _between_requests(report: Any) -> Array:
@@ -242,8 +238,10 @@ def _pairs(
     prefill, decode = Group(service, cluster, prefills=True), Group(service, cluster, prefills=False)
     examined = int(np.dot(np.bincount(prefill.split), np.bincount(decode.split)))
 
-    def ranked(pairs: PlanTable, fitting: np.ndarray) -> tuple[PlanSearch, list[Split]]:
-        words = pair_scope(service, cluster, examined, len(fitting))
+    percentiles = bool(set(limits) - set(MEANS))
+
+    def ranked(pairs: PlanTable, fitting: np.ndarray, all_: bool = False) -> tuple[PlanSearch, list[Split]]:
+        words = pair_scope(service, cluster, examined, len(fitting), all_)
         ranking = _Ranking(goal, pairs, service, cluster, _between_requests, limits)
         ordered = ranking.ordered(fitting)
         apart = prefill.split[pairs["prefill"][ordered[0]]]
@@ -255,9 +253,13 @@ def _pairs(
     closest = None
     # Without those that miss a limit by themselves; where that leaves none that holds all limits, with them.
     for within in [True, False] if limits else [False]:
-        pairs = contending_pairs(prefill, decode, goal.name, limits, within)
+        all_ = within and percentiles
+        if all_:
+            pairs = holding_pairs(prefill, decode, limits)
+        else:
+            pairs = contending_pairs(prefill, decode, goal.name, limits, within)
         if pairs.count:
-            closest = ranked(pairs, np.arange(pairs.count))
+            closest = ranked(pairs, np.arange(pairs.count), all_)
             if closest[0].feasible:
                 return closest
     return closest or ranked(roomiest_pair(prefill, decode), np.zeros(0, int))
@@ -302,7 +304,7 @@ def ranked_ways(
     if not isinstance(service, Service):
         raise UserError("every_split: only a service has prompts and answers to split, not a training run")
     goal = metric_of(objective or "cost_per_token_usd", service)
-    _check_pairs(service, limits or {}, goal)
+    _check_pairs(service, goal)
     searches: dict[str, PlanSearch] = {}
     splits: list[Split] = []
     for name, (machine, apart) in ways.items():

@@ -1,6 +1,6 @@
 """Whether prompts and answers should have chips of their own: every way to share them, ranked, as a table and as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hwopt.evidence.intervals import Interval
@@ -60,13 +60,14 @@ def splits_document(
     """The better way as an answer of `plan`, and every way, the best first. **Arguments:** `more` of `plan_search_document`."""
     return plan_search_document(search, **more) | {
         "answer": answer(search, splits, chips),
-        "splits": [_row(each, splits[0], chips or {}) for each in splits],
+        "splits": [_row(each, splits[0], chips or {}, search.limits) for each in splits],
     }
 
 
-def _row(each: Split, best: Split, chips: Chips) -> dict[str, Any]:
+def _row(each: Split, best: Split, chips: Chips, limits: Collection[str]) -> dict[str, Any]:
     report, fits, named = each.best.report, each.fits, chips.get(each.way, ())
-    measures = {name: number(getattr(report, name)) if fits else None for name in _MEASURES}
+    names = (*_MEASURES, *(name for name in limits if name not in _MEASURES))
+    measures = {name: number(getattr(report, name)) if fits else None for name in names}
     return {
         "way": "disaggregated" if each.best.plan.disaggregated else "colocated",
         **({"chip": named[0], "decode_chip": named[-1]} if named else {}),
@@ -100,10 +101,12 @@ def splits_lines(
     first = {each.way: each for each in reversed(splits)}  # of each way its best, which comes last here
     rows = [each for each in splits if not several or each is first[each.way]]
     width = max(17, *(len(_name(each, chips)) for each in rows[:MOST_SHOWN]))
-    names = ("prefill + decode", "$ per million", "token/s", "first", "next")
+    shown = _latencies(search.limits)
+    first_, next_ = (name.split("_")[-2] if name.endswith(("p95_s", "p99_s")) else "" for name in shown)
+    names = ("prefill + decode", "$ per million", "token/s", f"first {first_}".strip(), f"next {next_}".strip())
     lines.append(f"  {names[0]:<{width}}{names[1]:>14}{names[2]:>10}{names[3]:>11}{names[4]:>11}")
     lines.append(f"  {'chips':<{width}}{'output tokens':>14}{'a chip':>10}{'token':>11}{'tokens':>11}")
-    lines += [_line(each, splits[0], chips, width) for each in rows[:MOST_SHOWN]]
+    lines += [_line(each, splits[0], chips, width, shown) for each in rows[:MOST_SHOWN]]
     if (more := len(rows) - MOST_SHOWN) > 0:
         lines.append(f"  and {more} more, none of them better; all with --json")
     if several:
@@ -111,12 +114,21 @@ def splits_lines(
     return lines
 
 
-def _line(each: Split, best: Split, chips: Chips, width: int) -> str:
+def _latencies(limits: Collection[str]) -> tuple[str, str]:
+    """Metrics shown of first and next tokens: the highest percentile that is limited, else the mean."""
+    found = []
+    for name in ("time_to_first_token", "time_per_output_token"):
+        asked = (f"{name}_{level}_s" for level in ("p99", "p95"))
+        found.append(next((each for each in asked if each in limits), f"{name}_s"))
+    return found[0], found[1]
+
+
+def _line(each: Split, best: Split, chips: Chips, width: int, shown: tuple[str, str]) -> str:
     report = each.best.report
     if not each.fits:
         return f"  {_name(each, chips):<{width}}  does not fit"
     price, rate = PER * float(report.cost_per_token_usd), float(report.tokens_per_s_per_chip)
-    first, later = (pretty(float(x), "s", 3) for x in (report.time_to_first_token_s, report.time_per_output_token_s))
+    first, later = (pretty(float(getattr(report, name)), "s", 3) for name in shown)
     over = "" if each is best else f"+{100 * _excess(each, best):.3g} %"
     said = (
         over

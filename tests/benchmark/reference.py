@@ -39,6 +39,7 @@ TABLE = (
         "reference/locked.txt", "python -m tests.benchmark.release", writes_itself=True, measured=True
     ),  # once a release
     Result("reference/serving_accuracy.txt", "python -m tests.benchmark.serving_accuracy"),
+    Result("reference/percentiles.txt", "python -m tests.benchmark.percentiles"),
     Result("reference/own_runs.txt", "python -m tests.benchmark.own_runs", writes_itself=True),
     Result("reference/train_cost.txt", "hwopt optimize"),
     Result("reference/designed_chip.txt", "hwopt optimize --design h100-sxm --prices at-cost --workload llama3.1-70b"),

@@ -348,7 +348,6 @@ def test_nothing_fits(capsys):
             ["optimize", "serve_cost", "--split", "disaggregated", "--decode-chip", "h200"],
             "a flag of estimate and plan",
         ),
-        ([*PLAN, "--splits", "--ttft-p99-limit-s", "1"], "nothing of percentiles"),
         (["plan", *MACHINE, "--mode", "decode", "--splits"], "--splits is a flag"),
         (["optimize", "serve_cost", "--export", "megatron"], "launch settings of training"),
         (["optimize", "train_cost", "--export", "sglang"], "of this workload: megatron"),

@@ -9,29 +9,22 @@ fewest, as good as one queue for the slots of all.
 What delays a first token: the pass under way and the pass of one's own prompt, longer by other prompts that came meanwhile (a queue
 with gated service and, as every pass decodes, vacations), or, before that, a wait for one of the b slots.
 
-All is in closed form, of powers, exponentials and a few maxima. In which ranges it was held against an event simulation, and by how
-much it misses: `tests/unit/model/test_queueing.py`.
+All is in closed form, of powers, exponentials and a few maxima, but for four of Newton's steps (`slots`). How far it is from an
+event simulation: `results/reference/percentiles.txt`.
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum
+from hwopt.model.maximum import above_zero, hard_maximum
 from hwopt.types import Scalar
 
 LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 """Percentiles that are known, by name."""
 
-_NORMAL = {0.5: 0.0, 0.95: 1.6448536269514722, 0.99: 2.3263478740408408}
+NORMAL = {0.5: 0.0, 0.95: 1.6448536269514722, 0.99: 2.3263478740408408}
 """Quantiles of the standard normal distribution."""
-
-
-_AT_0 = 0.3989422804014327
-"""Density of the standard normal distribution at 0."""
-
-_TINY = 1e-18
-"""Keeps roots off 0, where they have no slope."""
 
 
 class Requests(NamedTuple):
@@ -76,13 +69,20 @@ def decay(load: Scalar, arrivals: Scalar, service: Scalar) -> Scalar:
 
     `u = (1 - 2 rho + sqrt(1 - 4 rho (1 - rho) (c_a - 1) / (c_a + 1))) / 2 x (c_a + 1) / (c_a + c_s)`: the root of GI/M for
     balanced hyperexponential arrivals, of a quadratic, times Kingman's ratio where services are not exponential. Written as a
-    fraction whose parts do not cancel. Exact for GI/M; tends to `2 (1 - rho) / (c_a + c_s)` at load 1.
+    fraction whose parts do not cancel; for steadier arrivals, a gamma distribution, with a step of Newton's on
+    `1 - u = (1 + c_a u / rho)^(-1 / c_a)` from there. Exact for GI/M with bursts; tends to `2 (1 - rho) / (c_a + c_s)` at load 1.
 
     **Source:** Kleinrock, Queueing Systems 1, section 6.4 (GI/M/m); Kingman, Proc. Camb. Phil. Soc. 57, 1961; Allen,
     Probability, Statistics and Queueing Theory, section 5.3 (Cunneen).
     """
     root = jnp.sqrt(1.0 - 4.0 * load * (1.0 - load) * (arrivals - 1.0) / (arrivals + 1.0))
-    return 4.0 * load * (1.0 - load) / ((root + 2.0 * load - 1.0) * (arrivals + service))
+    exponential = 4.0 * load * (1.0 - load) / ((root + 2.0 * load - 1.0) * (arrivals + 1.0))
+    steady = jnp.where(arrivals < 1.0, jnp.where(arrivals > 0.02, arrivals, 0.02), 1.0)
+    between = 1.0 + steady * exponential / load
+    none = between ** (-1.0 / steady)
+    step = (1.0 - exponential - none) / (none / (load * between) - 1.0)
+    exponential = exponential - jnp.where(arrivals < 1.0, step, 0.0)
+    return exponential * (arrivals + 1.0) / (arrivals + service)
 
 
 def normal_below(x: Scalar) -> Scalar:
@@ -104,7 +104,7 @@ def quantile(time: Spread, level: float, floor_s: Scalar) -> Scalar:
     if level == 0.5:
         above = time.mean_s - floor_s
         return floor_s + above * above / jnp.sqrt(above * above + time.variance)
-    z, sd = _NORMAL[level], jnp.sqrt(time.variance)
+    z, sd = NORMAL[level], jnp.sqrt(time.variance)
     skew = time.third / (time.variance * sd)
     e = z / 6.0 - skew / 36.0
     return time.mean_s + 2.0 * sd * e * (3.0 + 3.0 * skew * e + skew * skew * e * e)
@@ -113,6 +113,7 @@ def quantile(time: Spread, level: float, floor_s: Scalar) -> Scalar:
 class Passes(NamedTuple):
     """Passes of a stream at its load."""
 
+    load: Scalar  # rho
     mean_s: Scalar  # C
     full_s: Scalar
     prompt_s: Scalar
@@ -121,6 +122,7 @@ class Passes(NamedTuple):
     follows: Scalar  # g, share of a pass that grows with the requests
     sequences: Scalar  # n, of all streams that share their slots
     slots: Scalar  # N, likewise
+    slots_each: Scalar  # b, of one stream
     answer_passes: Scalar  # l
     answer_s: Scalar  # l T / N, between two answers that end where all slots are taken
     arrivals: Scalar  # c_a of what comes to these slots
@@ -132,7 +134,8 @@ def passes(requests: Requests, stream: Stream) -> Passes:
     """A pass grows with its sequences, and these are as many as come while one stays: `C = 1 / ((1 - rho) / alpha + rho / T)`.
 
     Where all slots are taken an answer that ends costs a prompt, a time that its length has no part in: `c_s = (1 - f)^2 c_o +
-    f^2 c_p`, f the share of prompts in a full pass.
+    f^2 c_p`, f the share of prompts in a full pass. What one stream sees of arrivals that go to the one with the fewest lies
+    between what comes at random, and in turn (c_a / k); half of each is our own.
     """
     together = jnp.where(requests.least_loaded > 0.0, stream.streams, 1.0)
     slots = together * stream.slots
@@ -140,7 +143,9 @@ def passes(requests: Requests, stream: Stream) -> Passes:
     per_s = stream.load * stream.slots / (stream.passes * stream.full_s)
     of_full = stream.slots / stream.passes * stream.prompt_s / stream.full_s
     rest = 1.0 - of_full
+    at_random, in_turn = thinned(requests, stream.streams), requests.arrivals / stream.streams
     return Passes(
+        load=stream.load,
         mean_s=mean_s,
         full_s=stream.full_s,
         prompt_s=stream.prompt_s,
@@ -149,24 +154,27 @@ def passes(requests: Requests, stream: Stream) -> Passes:
         follows=stream.load * (1.0 - stream.empty_s / stream.full_s),
         sequences=stream.load * slots * mean_s / stream.full_s,
         slots=slots,
+        slots_each=stream.slots,
         answer_passes=stream.passes,
         answer_s=stream.passes * stream.full_s / slots,
         arrivals=thinned(requests, stream.streams / together),
-        stream_arrivals=thinned(requests, stream.streams),
+        stream_arrivals=jnp.where(requests.least_loaded > 0.0, 0.5 * (at_random + in_turn), at_random),
         service=rest * rest * requests.answers + of_full * of_full * requests.prompts,
     )
 
 
 def companions_per_s(at: Passes) -> Scalar:
-    """Prompts that come with one, a second: more than come on average where they come in bursts.
+    """Prompts that come with one, a second: more than come on average where they come in bursts, less where they come steadily.
 
     Requests to expect within t of one are more than `lambda t` by `(c - 1) / 2 (1 - exp(-2 lambda t / (c + 1)))`, exact for
-    balanced hyperexponential renewals (Cox, Renewal Theory, section 4.3). Of what that adds within a pass, as a share of time,
+    balanced hyperexponential renewals (Cox, Renewal Theory, section 4.3); steady ones, c below 1, forget one another by
+    `exp(-2 lambda t)`. Of what that adds within a pass, as a share of time,
     counts `(1 - phi)^2 / ((1 - phi)^2 + 4 added^2)`: a burst ends before its queue is that of a machine as busy for ever (our
     own; leaves at least three quarters of the time that prompts leave).
     """
     c, pass_s = at.stream_arrivals, at.mean_s
-    more = 0.5 * (c - 1.0) * (1.0 - jnp.exp(-2.0 * at.per_s * pass_s / (c + 1.0))) / pass_s
+    forgotten = jnp.where(c > 1.0, 2.0 / (c + 1.0), 2.0)
+    more = 0.5 * (c - 1.0) * (1.0 - jnp.exp(-forgotten * at.per_s * pass_s)) / pass_s
     added, left = at.prompt_s * more, 1.0 - at.prompt_s * at.per_s
     return at.per_s + more * left * left / (left * left + 4.0 * added * added)
 
@@ -201,40 +209,17 @@ def own_pass(requests: Requests, at: Passes, own_s: Scalar) -> Spread:
     )  # fmt: skip
 
 
-def _peakedness(requests: Requests, at: Passes) -> Scalar:
-    """Variance of the number of sequences over that with Poisson arrivals and exponential answers."""
-    left = 1.0 - at.per_s * at.prompt_s
-    return (at.arrivals / left + left * requests.answers) / (1.0 + requests.answers)
+def departures(requests: Requests, load: Scalar, replicas: Scalar) -> Scalar:
+    """c_a that the next queue sees of prompts that leave k replicas, `(c_a + c_d) / 2`.
 
+    `c_d = 1 + (1 - rho^2) (c_a - 1) + rho^2 (c_p - 1) / sqrt(k)` is that between two departures; over longer times bursts are those
+    of the arrivals. Half of each is our own.
 
-def slot_wait_s(requests: Requests, at: Passes, load: Scalar, level: float) -> Scalar:
-    """A quantile of the wait for a slot: 0 up to the share that needs not wait, then exponential, `S / u log(P / (1 - p))`.
-
-    Sequences in a machine that is not full are a birth and death process, births over deaths `(a + g n) / n`: a negative binomial
-    distribution, here by its mean, variance and skewness (Edgeworth); beyond N a geometric one.
-    Bursts and answers of one length widen it by the peakedness `z = (c_a / (1 - phi) + (1 - phi) c_o) / (1 + c_o)`: a prompt holds
-    up answers under way, so that arrivals move the number by more than themselves; requests in bursts find `(c_a - 1) / 2`
-    sequences more than there are on average (GI/M at infinity). The chance to wait is `h / (h + body)`, `h` the density at N over
-    u, where prompts count as answers do.
-
-    **Source:** Halfin, Whitt, Operations Research 29 (3), 1981; Whitt, Management Science 50 (10), 2004 (peakedness).
+    **Source:** Whitt, The Queueing Network Analyzer, Bell System Technical Journal 62 (9), 1983, equation 39.
     """
-    g, n = at.follows, at.sequences
-    peakedness = _peakedness(requests, at)
-    births = n * (1.0 - g) + g
-    sd, skew = jnp.sqrt(peakedness * births) / (1.0 - g), (1.0 + g) / jnp.sqrt(births)
-    mean = n + g / (1.0 - g) + 0.5 * (at.arrivals - 1.0)
-    x, below = (at.slots - mean) / sd, (at.slots - 0.5 - mean) / sd
-    # The series in the skewness holds for small ones, and above the mean.
-    skew = jnp.where(skew < 1.0, skew, 1.0)
-    over, upper = above_zero(x), above_zero(below)
-    density = _AT_0 * jnp.exp(-0.5 * x * x) * (1.0 + skew / 6.0 * (over * over * over - 3.0 * over))
-    bent = skew / 6.0 * (upper * upper - 1.0) * _AT_0 * jnp.exp(-0.5 * upper * upper)
-    body = normal_below(below) * (1.0 - bent / normal_below(upper))
-    cut = decay(load, at.arrivals, at.service)
-    h = density / (sd * decay(load, at.arrivals, requests.answers))
-    waits = h / (h + body)
-    return at.answer_s / cut * jnp.log(hard_maximum(waits / (1.0 - level), jnp.ones_like(waits)))
+    square = load * load
+    more = (1.0 - square) * (requests.arrivals - 1.0) + square * (requests.prompts - 1.0) / jnp.sqrt(replicas)
+    return 0.5 * (1.0 + more + requests.arrivals)
 
 
 def prompt_queue(requests: Requests, load: Scalar, each_s: Scalar, replicas: Scalar) -> Spread:
@@ -251,6 +236,9 @@ def prompt_queue(requests: Requests, load: Scalar, each_s: Scalar, replicas: Sca
     cut = decay(load, arrivals, jnp.ones_like(load))
     spread = (arrivals - 1.0 + 2.0 * requests.prompts) / (arrivals + 1.0)
     spread = hard_maximum(spread, -0.3 + 0.0 * spread)
+    bursts = above_zero(arrivals - 1.0)
+    crowd = (1.0 - load) * bursts * (1.0 / (arrivals + 4.0 * requests.prompts) - 1.0 / (arrivals + 4.0))
+    unit = unit * jnp.exp(-crowd)
     ahead = (1.0 - cut) / cut
     first, cube = 0.5 * (1.0 + spread) * unit, unit * (1.0 + spread) * (1.0 + 2.0 * spread)
     second, third = unit * cube / 3.0, unit * unit * cube * (1.0 + 3.0 * spread) / 4.0
@@ -260,34 +248,3 @@ def prompt_queue(requests: Requests, load: Scalar, each_s: Scalar, replicas: Sca
     mean, square = fewer * one, fewer * (two + one * one)
     cubed = fewer * (three + 3.0 * two * one + one * one * one)
     return Spread(mean, square - mean * mean, cubed - 3.0 * mean * square + 2.0 * mean * mean * mean)
-
-
-def token_s(requests: Requests, at: Passes, level: float) -> Scalar:
-    """A quantile of the time between tokens of a request, the mean over its answer: `(last - first) / (tokens - 1)`.
-
-    The mean of passes that answers see: sequences that come with one, `g (1 + 2 / (3 - g) (c_a - 1)) / n` more, and no pass beyond
-    a full one. Around it, in quadrature: how many sequences there are, averaged over an answer, which leaves `3 / (4 - g)` of the
-    variance (both: correlation that falls as exp(-(1 - g) t) over an answer's time); and prompts that hit short answers, of lengths
-    as frequent near 0 as exponential ones: those hit before o tokens are `c_o (phi o + m o^2 / 2) / l` of all.
-
-    **Source:** the definition, MLPerf Inference and vLLM's benchmarks; the form is our own.
-    """
-    g, n, bursts = at.follows, at.sequences, at.arrivals - 1.0
-    mean = at.mean_s * (1.0 + g * (1.0 + 2.0 / (3.0 - g) * bursts) / n)
-    mean = jnp.where(at.full_s < mean, at.full_s, mean)
-    if level == 0.5:
-        return mean
-    peakedness = _peakedness(requests, at)
-    wide = mean * (_NORMAL[level] * g) * jnp.sqrt(peakedness * 3.0 / ((4.0 - g) * n * (1.0 - g)))
-    room = above_zero(at.full_s - mean)
-    wide = jnp.where(room < wide, room, wide)
-    rate, missed = companions_per_s(at), requests.answers / (2.0 * at.answer_passes * (1.0 - level))
-    soon, each = rate * (at.prompt_s + at.decoding_s), rate * at.mean_s
-    hit = missed * soon + jnp.sqrt(missed * missed * soon * soon + missed * each + _TINY)
-    hit = hit * at.prompt_s * jnp.sqrt(1.0 + requests.prompts)
-    return mean + jnp.sqrt(wide * wide + hit * hit + _TINY * mean * mean)
-
-
-def first_token_s(own: Spread, slot_wait: Scalar, level: float, floor_s: Scalar, maximum: Maximum) -> Scalar:
-    """A quantile of the time to the first token: of those who find a slot, or the wait for one and the median of the rest."""
-    return maximum(quantile(own, level, floor_s), quantile(own, 0.5, floor_s) + slot_wait)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from hwopt.jaxprs.monotone import EITHER, FALLS, FIXED, RISES, Monotone
 from hwopt.model.maximum import Maximum, hard_maximum
-from hwopt.model.serving import queueing
+from hwopt.model.serving import queueing, slots, token_times
 from hwopt.model.serving.steady_state import SteadyState
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
@@ -77,21 +77,25 @@ def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
     at = group.passing(requests)
     own = queueing.own_pass(requests, at, at.decoding_s + at.prompt_s)
     floor = at.decoding_s + at.prompt_s / (1.0 + 4.0 * requests.prompts)
-    return queueing.first_token_s(own, queueing.slot_wait_s(requests, at, group.load, level), level, floor, maximum)
+    wait, after = slots.slot_wait(requests, at, group.load), slots.after_wait(requests, at)
+    return slots.first_token_s(own, after, wait, level, floor, maximum)
 
 
 def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
     """First token where prompts have chips of their own, but for moving keys and values: of a `_Group`, `Requests`, `_Prompts`."""
     group, requests, prompts = _Group(*numbers[:7]), queueing.Requests(*numbers[7:11]), _Prompts(*numbers[11:])
-    wait = queueing.slot_wait_s(requests, group.passing(requests), group.load, level)
+    coming = requests._replace(arrivals=queueing.departures(requests, prompts.load, prompts.replicas))
+    at = group.passing(coming)
+    wait = slots.slot_wait(coming, at, group.load)
     alone, floor = prompts.alone(requests)
-    return queueing.first_token_s(alone, wait, level, floor, maximum)
+    after = alone._replace(mean_s=alone.mean_s + slots.elsewhere_s(at))
+    return slots.first_token_s(alone, after, wait, level, floor, maximum)
 
 
 def _next(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
     """Time between passes of a sequence: of a `_Group` and `queueing.Requests`."""
     requests = queueing.Requests(*numbers[7:])
-    return queueing.token_s(requests, _Group(*numbers[:7]).passing(requests), level)
+    return token_times.token_s(requests, _Group(*numbers[:7]).passing(requests), level)
 
 
 MOST_LOAD = 1.0 - 1e-6
@@ -102,7 +106,7 @@ _ENDLESS_S = 1e9
 
 _OF_GROUP = (RISES, EITHER, EITHER, RISES, FALLS, FIXED, EITHER)
 _OF_REQUESTS = (FIXED, FIXED, FIXED, FIXED)
-_OF_PROMPTS = (RISES, RISES, RISES, EITHER, FALLS)
+_OF_PROMPTS = (EITHER, RISES, RISES, EITHER, EITHER)
 _WAYS = {
     _first_beside: (*_OF_GROUP, *_OF_REQUESTS),
     _first_apart: (*_OF_GROUP, *_OF_REQUESTS, *_OF_PROMPTS),

@@ -14,11 +14,11 @@ def cut(rho: float, ca: float, cs: float) -> float:
     b, c = 2.0 * rho - 1.0, -2.0 * rho * (1.0 - rho) / (ca + 1.0)
     disc = math.sqrt(max(b * b - 4.0 * c, 0.0))
     u = (disc - b) / 2.0 if b < 0 else -2.0 * c / (b + disc)
+    if ca < 1.0:  # gamma times between arrivals: one step of Newton's
+        shape = max(ca, 0.02)
+        laplace = (1.0 + shape * u / rho) ** (-1.0 / shape)
+        u -= (1.0 - u - laplace) / (laplace / (rho + shape * u) - 1.0)
     return u * (ca + 1.0) / (ca + cs)
-
-
-def bell(x: float) -> float:
-    return math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
 def below(x: float) -> float:
@@ -46,14 +46,16 @@ def sequences(asked, full, empty, prompt, rate, slots, passes, streams) -> dict[
         "load": load, "cycle": cycle, "full": full, "prompt": prompt, "each": each, "passes": passes,
         "phi": each * prompt, "decoding": cycle * (1.0 - each * prompt), "g": load * (1.0 - empty / full),
         "n": together * each * passes * cycle, "slots": together * slots,
-        "ca": 1.0 + (ca - 1.0) * together / streams, "ca_stream": 1.0 + (ca - 1.0) / streams,
+        "ca": 1.0 + (ca - 1.0) * together / streams, "slots_each": slots, "of_full": of_full,
+        "ca_stream": (1.0 + (ca - 1.0) / streams + ca / streams) / 2 if pooled else 1.0 + (ca - 1.0) / streams,
         "cs": (1.0 - of_full) ** 2 * co + of_full**2 * cp, "cp": cp, "co": co,
     }  # fmt: skip
 
 
 def with_companions(s: dict) -> float:
     c = s["ca_stream"]
-    more = (c - 1.0) / 2.0 * (1.0 - math.exp(-2.0 * s["each"] * s["cycle"] / (c + 1.0))) / s["cycle"]
+    rate = 2.0 / (c + 1.0) if c > 1.0 else 2.0
+    more = (c - 1.0) / 2.0 * (1.0 - math.exp(-rate * s["each"] * s["cycle"])) / s["cycle"]
     added, left = s["prompt"] * more, 1.0 - s["phi"]
     return s["each"] + more / (1.0 + 4.0 * (added / left) ** 2)
 
@@ -76,36 +78,102 @@ def own(s: dict) -> tuple[float, float, float]:
 
 
 def peakedness(s: dict) -> float:
-    return (s["ca"] / (1 - s["phi"]) + (1 - s["phi"]) * s["co"]) / (1 + s["co"])
+    phi = s["phi"]
+    return ((s["ca"] + phi**2 * s["cp"]) / (1 - phi) + (1 - phi) * s["co"]) / (1 + s["co"])
 
 
-def slot_wait(s: dict, level: float) -> float:
-    g, n = s["g"], s["n"]
-    births = n * (1 - g) + g
-    sd, skew = math.sqrt(peakedness(s) * births) / (1 - g), min((1 + g) / math.sqrt(births), 1.0)
-    mean = n + g / (1 - g) + (s["ca"] - 1) / 2
-    x, half = (s["slots"] - mean) / sd, (s["slots"] - 0.5 - mean) / sd
-    up, upper = max(x, 0.0), max(half, 0.0)
-    density = bell(x) * (1 + skew / 6 * (up**3 - 3 * up)) / sd
-    body = below(half) * (1 - skew / 6 * (upper**2 - 1) * bell(upper) / below(upper))
-    h = density / cut(s["load"], s["ca"], s["co"])
-    waits = h / (h + body) if h + body > 0 else math.nan
-    if not waits > 1 - level:
-        return 0.0
+def normal_tail(z: float) -> tuple[float, float]:
+    """Chance to be above z, and the density."""
+    z = min(max(z, -9.0), 9.0)
+    over = below(-z)
+    return over, over * (1.0 - over) * (1.5976 + 3.0 * 0.07056 * z**2)
+
+
+def gamma_tail(mean: float, variance: float, third: float, t: float) -> tuple[float, float]:
+    sd = math.sqrt(variance)
+    skew = max(third / sd**3, 1e-3)
+    y = max(1.0 + skew / 2.0 * (t - mean) / sd, 1e-3)
+    over, density = normal_tail(6.0 / skew * (y ** (1 / 3) - 1.0) + skew / 6.0)
+    return over, density / (sd * y ** (2 / 3))
+
+
+def lognormal_tail(mean: float, variance: float, floor: float, t: float) -> tuple[float, float]:
+    above = mean - floor
+    width = math.log(1.0 + variance / above**2)
+    rest = max(t - floor, 1e-3 * above)
+    over, density = normal_tail((math.log(rest / above) + width / 2.0) / math.sqrt(width))
+    return over, density / (math.sqrt(width) * rest)
+
+
+def slot_wait(s: dict) -> tuple[float, float]:
+    """Share that waits, and the mean of their waits."""
+    g, n, left = s["g"], s["n"], 1 - s["phi"]
+    wide = peakedness(s) / (1 - g)
+    mean = n + g / (1 - g) + (s["ca"] - 1) / 2 / left
+    number = (mean, wide * n, (2 * wide - 1) * wide * n)
+    density, body = gamma_tail(*number, s["slots"])[1], 1.0 - gamma_tail(*number, s["slots"] - 0.5)[0]
+    edge = (0.87 if s["prompt"] > 0 else 1.0) / left * ((1 + s["ca"]) / 2) ** (1 / 3)
+    h = edge * density / cut(s["load"], s["ca"], 1.0)
     each = s["passes"] * s["full"] / s["slots"]
-    return each / cut(s["load"], s["ca"], s["cs"]) * math.log(waits / (1 - level))
+    return h / (h + body), each / cut(s["load"], s["ca"], s["cs"])
+
+
+def elsewhere(s: dict) -> float:
+    return 0.5 * (s["slots"] / s["slots_each"] - 1) * s["passes"] * s["full"] / s["slots"]
+
+
+def after_wait(s: dict) -> tuple[float, float, float]:
+    gamma, cp, others = s["prompt"], s["cp"], s["slots_each"] / s["passes"]
+    mean = 1.5 * s["full"] + gamma + elsewhere(s)
+    third = gamma**3 * (2 * cp**2 + others * (1 + cp) * (1 + 2 * cp))
+    return mean, gamma**2 * (cp + others * (1 + cp)), third
+
+
+def first_token(found, floor: float, after, wait: tuple[float, float], level: float, z: float) -> float:
+    share, each = wait
+    waited = (after[0] + each, after[1] + each**2, after[2] + 2 * each**3)
+    t = quantile(*found, z, floor)
+    if share > 1 - level:
+        t = max(t, after[0] + each * math.log(share / (1 - level)))
+    least, most = t, t + after[0] - each * math.log(1 - level)
+    for _ in range(4):
+        one = lognormal_tail(*found[:2], floor, t) if z == 0.0 else gamma_tail(*found, t)
+        two = gamma_tail(*waited, t)
+        over, density = ((1 - share) * a + share * b for a, b in zip(one, two, strict=True))
+        t = min(max(t + over / density * math.log(over / (1 - level)), least), most)
+    return t
+
+
+def hit(s: dict, level: float) -> float:
+    co = max(s["co"], 0.05)
+    a, rate = 1 / co, with_companions(s)
+    stirling = math.exp(a) / (math.sqrt(2 * math.pi * a) * (1 + 1 / (12 * a)))
+    soon, each = rate * (s["prompt"] + s["decoding"]), rate * s["cycle"]
+    none = stirling * (0.5 / s["passes"]) ** a * (soon + each * a / (2 * (a + 1)))
+    short = stirling / (1 - level + none)
+    at_once = (short * soon + 1e-18) ** co / s["passes"]
+    later = ((short * each * a / (a + 1) + 1e-18) ** co / s["passes"]) ** (1 / (1 + co))
+    x = at_once / 2 + math.sqrt(at_once**2 / 4 + later**2)
+    seen = 2 * s["each"] * s["cycle"] / ((s["ca_stream"] + 1) * x)
+    even = 1 + max(s["ca_stream"] - 1, 0.0) * (1 + math.expm1(-seen) / seen)
+    return x * s["prompt"] * (even + s["cp"]) ** (min(a, 2.0) / 2)
 
 
 def token(s: dict, level: float, z: float) -> float:
     g, n = s["g"], s["n"]
-    mean = min(s["cycle"] * (1 + g * (1 + 2 / (3 - g) * (s["ca"] - 1)) / n), s["full"])
+    bursts = (s["ca"] - 1) / (1 - s["phi"]) ** 2
+    mean = min(s["cycle"] * (1 + g * (1 + 2 / (3 - g) * bursts) / n), s["full"])
+    amid = s["cycle"] if s["prompt"] == 0.0 else 0.0
+    mean += amid / 2 / s["passes"]
     if z == 0.0:
         return mean
     wide = min(mean * z * g * math.sqrt(peakedness(s) * 3 / ((4 - g) * n * (1 - g))), max(s["full"] - mean, 0.0))
-    rate, missed = with_companions(s), s["co"] / (2 * s["passes"] * (1 - level))
-    soon = missed * rate * (s["prompt"] + s["decoding"])
-    hit = (soon + math.sqrt(soon**2 + missed * rate * s["cycle"] + 1e-18)) * s["prompt"] * math.sqrt(1 + s["cp"])
-    return mean + math.sqrt(wide**2 + hit**2 + 1e-18 * mean**2)
+    if amid:
+        co = max(s["co"], 0.05)
+        short = math.exp(1 / co) / (math.sqrt(2 * math.pi / co) * (1 + co / 12)) * (1 - slot_wait(s)[0])
+        none = short * (0.5 / s["passes"]) ** (1 / co)
+        amid *= (short / ((1 / co + 1) * (1 - level + none))) ** co / s["passes"]
+    return mean + math.sqrt(wide**2 + (hit(s, level) + amid) ** 2 + 1e-18 * mean**2)
 
 
 def prompts_alone(asked, period: float, latency: float, rate: float, prompts: float, replicas: float):
@@ -121,7 +189,8 @@ def prompts_alone(asked, period: float, latency: float, rate: float, prompts: fl
     for n in (1, 2, 3):
         power *= unit * (1 + (n - 1) * spread) if n > 1 else unit
         moments.append(power * (1 + n * spread) / (n + 1))
-    x1, x2, x3 = moments
+    crowd = (1 - load) * max(arrivals - 1, 0.0) * (1 / (arrivals + 4 * cp) - 1 / (arrivals + 4))
+    x1, x2, x3 = (each * math.exp(-n * crowd) for n, each in enumerate(moments, 1))
     cumulants = ahead * x1, ahead * x2 + (ahead * x1) ** 2, ahead * x3 + 3 * ahead**2 * x1 * x2 + 2 * (ahead * x1) ** 3
     raw = (
         cumulants[0],
@@ -159,8 +228,15 @@ def percentiles(service, plan, state: dict) -> dict[str, float]:
             parts = alone if two else (*own(s), s["decoding"] + added / (1 + 4 * asked[1]))
             if two or service.decodes:
                 mean, variance, third, floor = parts
-                waited = quantile(mean, variance, third, 0.0, floor) + slot_wait(s, level)
-                first = max(quantile(mean, variance, third, z, floor), waited) + state["transfer"]
+                found_, after, came = (mean, variance, third), after_wait(s), s
+                if two:
+                    k = prefill.dp
+                    left = (1 - queued**2) * (asked[0] - 1) + queued**2 * (asked[1] - 1) / math.sqrt(k)
+                    seen = ((1 + left + asked[0]) / 2, *asked[1:])
+                    came = sequences(seen, full, empty, added, rate, decode.micro_batch, passes, streams)
+                    after = (mean + elsewhere(came), variance, third)
+                first = first_token(found_, floor, after, slot_wait(came), level, z)
+                first += state["transfer"]
         if not (two or service.decodes) and alone is not None:
             mean, variance, third, floor = alone
             first = quantile(mean, variance, third, z, floor)

@@ -108,3 +108,75 @@ def apart(
             taken[i] = ends - comes[i]
             heapq.heappush(free, ends)
     return taken[count // 10 :]
+
+
+def decoding(server: Server, comes: np.ndarray, passes: np.ndarray, streams: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """When sequences that come have a slot, and when they end; each goes to the stream with the fewest."""
+    count, times, lengths = len(comes), comes.tolist(), passes.tolist()
+    waiting, joining = [deque() for _ in range(streams)], [[] for _ in range(streams)]
+    running: list[list] = [[] for _ in range(streams)]  # (pass that ends it, sequence)
+    number, idle, held = [0] * streams, [True] * streams, [0] * streams
+    slot, last, events = np.zeros(count), np.zeros(count), []
+
+    def begin(s: int, now: float) -> None:
+        for each in joining[s]:
+            heapq.heappush(running[s], (number[s] + lengths[each], each))
+        joining[s].clear()
+        idle[s] = not running[s]
+        if running[s]:
+            heapq.heappush(events, (now + server.empty_s + server.each_s * len(running[s]), s))
+
+    next_ = 0
+    while next_ < count or events:
+        if events and (next_ >= count or events[0][0] <= times[next_]):
+            now, s = heapq.heappop(events)
+            number[s] += 1
+            while running[s] and running[s][0][0] <= number[s]:
+                last[heapq.heappop(running[s])[1]] = now
+                held[s] -= 1
+                if waiting[s]:
+                    joining[s].append(waiting[s].popleft())
+                    slot[joining[s][-1]] = now
+            begin(s, now)
+        else:
+            s = min(range(streams), key=lambda j: (held[j], (j - next_) % streams))
+            held[s] += 1
+            if held[s] <= server.slots:
+                slot[next_] = times[next_]
+                joining[s].append(next_)
+            else:
+                waiting[s].append(next_)
+            if idle[s]:
+                begin(s, times[next_])
+            next_ += 1
+    return slot, last
+
+
+def two_groups(
+    server: Server, load: float, prompt_load: float, scvs, replicas: int = 1, streams: int = 1,
+    transfer_s: float = 0.0, count: int = 40_000, seed: int = 0,
+):  # fmt: skip
+    """Times to the first token and between tokens where `replicas` process prompts and `streams` answer.
+
+    A prompt is processed alone, by the replica that is free first; its keys and values move for `transfer_s`; the first token is
+    out once its sequence has a slot.
+
+    **Arguments:** `load` of the streams, `prompt_load` of the replicas, by which the time of a prompt is set.
+    """
+    rng = np.random.default_rng(seed)
+    server = server._replace(prompt_s=0.0)
+    left = server.tokens - 1
+    rate = load * streams * server.slots / (left * server.full_s)
+    comes = arrivals(rng, rate, scvs[0], count)
+    lasts = gammas(rng, prompt_load * replicas / rate, scvs[1], count)
+    rounded = np.round(gammas(rng, left, scvs[2], count)).astype(int)
+    some, passes = rounded > 0, np.maximum(1, rounded)
+    free, ends = [0.0] * replicas, np.empty(count)
+    for i, (at, time) in enumerate(zip(comes.tolist(), lasts.tolist(), strict=True)):
+        ends[i] = max(at, heapq.heappop(free)) + time
+        heapq.heappush(free, ends[i])
+    order = np.argsort(ends, kind="stable")
+    slot, last = np.empty(count), np.empty(count)
+    slot[order], last[order] = decoding(server, ends[order] + transfer_s, passes[order], streams)
+    kept = slice(count // 10, count - count // 50)
+    return (slot - comes)[kept], ((last - slot) / passes)[kept][some[kept]]

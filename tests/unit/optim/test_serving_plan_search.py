@@ -10,8 +10,9 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
-from hwopt.optim.plan_pairs import splits
+from hwopt.optim.plan_pairs import Group, pair_table, splits
 from hwopt.optim.plan_search import fitting_chips
+from hwopt.optim.plan_table import reports as plan_reports
 from hwopt.optim.serving_plans import ladder
 from hwopt.plan import Disaggregated, laid_out_as
 from hwopt.report.plan_words import plan_document
@@ -220,6 +221,33 @@ def test_two_groups_against_every_pair():
     worst = np.maximum(every[FIRST] / hard[FIRST], every[OUTPUT] / hard[OUTPUT]).min()
     assert not search.feasible
     assert math.isclose(max(search.missed.values()), float(worst) - 1.0, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("level", ["p95", "p99"])
+def test_two_groups_under_percentiles_against_every_pair(level):
+    """No pair that holds the limits is left out by what its groups do alone; without requests a second none is left out at all."""
+    workload, machine = (
+        service("llama3.1-8b", requests_per_s=3.0, arrival_scv=2.0, input_tokens=2048, output_tokens=512),
+        cluster(2),
+    )
+    names = [f"{name[:-2]}_{level}_s" for name in (FIRST, OUTPUT)]
+    with jax.enable_x64(True):
+        groups = Group(workload, machine, True), Group(workload, machine, False)
+        rows = np.stack([each.ravel() for each in np.meshgrid(*(group.fitting for group in groups), indexing="ij")])
+        found = plan_reports(
+            workload, machine, pair_table(groups[0].plans, groups[1].plans, rows).at(np.arange(rows.shape[1]))
+        )
+    fits = found.feasible > 0
+    limits = {name: float(np.quantile(getattr(found, name)[fits], 0.4)) for name in names}
+    holds = fits & np.all([getattr(found, name) <= limit for name, limit in limits.items()], axis=0)
+    assert 0 < holds.sum() < fits.sum()
+    search = hwopt.best_plan(workload, machine, disaggregate=True, alternatives=0, limits=limits)
+    assert search.feasible and search.fitting == holds.sum()
+    assert math.isclose(search.best.objective, float(found.cost_per_token_usd[holds].min()), rel_tol=1e-9)
+    assert 0 < len(groups[1].holding(limits)) < len(groups[1].fitting)
+    hard = {name: 0.3 * float(getattr(found, name)[fits].min()) for name in names}
+    search = hwopt.best_plan(workload, machine, disaggregate=True, alternatives=0, limits=hard)
+    assert not search.feasible and set(search.missed) == set(names)
 
 
 def test_two_kinds_of_chips_against_every_pair():

@@ -1,0 +1,66 @@
+"""A day of requests, as people measure it: 24 hourly counts in a `.toml` (`requests = [...]`) or a `.csv` (`hour,requests`)."""
+
+import csv
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from hwopt.errors import UserError
+
+HOURS = 24
+
+EXAMPLE = "24 rows of hour,requests in a .csv, or requests = [24 numbers] in a .toml"
+
+
+def day_curve(path: str) -> tuple[float, ...]:
+    """Requests of each hour of a day over the mean hour's; counts or rates, in any unit.
+
+    **Raises:** `UserError` where there is no such file, and where it does not hold 24 numbers, none negative and one above 0.
+    """
+    file = Path(path)
+    if file.suffix.lower() not in (".csv", ".toml"):
+        raise UserError(f"day_curve '{path}': write {EXAMPLE}")
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"day_curve '{path}': cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    hours = _of_csv(path, text) if file.suffix.lower() == ".csv" else _of_toml(path, text)
+    if len(hours) != HOURS:
+        raise UserError(f"day_curve '{path}': {len(hours)} hours, a day has {HOURS}: write {EXAMPLE}")
+    for hour, value in enumerate(hours):
+        if not (math.isfinite(value) and value >= 0.0):
+            raise UserError(f"day_curve '{path}': {value:g} requests in hour {hour}: must be a number from 0")
+    mean = sum(hours) / HOURS
+    if mean == 0.0:
+        raise UserError(f"day_curve '{path}': no hour has any request")
+    return tuple(value / mean for value in hours)
+
+
+def _of_toml(path: str, text: str) -> list[float]:
+    try:
+        stated = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"day_curve '{path}': {error}") from None
+    if set(stated) != {"requests"} or not isinstance(stated["requests"], list):
+        raise UserError(f"day_curve '{path}': has {', '.join(sorted(stated)) or 'nothing'}: write {EXAMPLE}")
+    return [_number(path, hour, value) for hour, value in enumerate(stated["requests"])]
+
+
+def _of_csv(path: str, text: str) -> list[float]:
+    rows = [row for row in csv.reader(text.splitlines()) if row]
+    if not rows or [name.strip() for name in rows[0]] != ["hour", "requests"]:
+        raise UserError(f"day_curve '{path}': begins with {','.join(rows[0]) if rows else 'nothing'}: write {EXAMPLE}")
+    for place, row in enumerate(rows[1:]):
+        if len(row) != 2 or row[0].strip() != str(place):
+            raise UserError(
+                f"day_curve '{path}': row '{','.join(row)}' where hour {place} was to come: write {EXAMPLE}"
+            )
+    return [_number(path, hour, row[1]) for hour, row in enumerate(rows[1:])]
+
+
+def _number(path: str, hour: int, value: Any) -> float:
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"day_curve '{path}': '{value}' in hour {hour} is no number") from None
