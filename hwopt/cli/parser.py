@@ -18,6 +18,7 @@ from hwopt.cli import (
     optimize,
     plan,
     scale,
+    schema,
     sensitivity,
     sources,
     sweep,
@@ -68,6 +69,7 @@ COMMANDS = {
     "calibrate": Command("The model's constants fitted to one's own measured runs.", measured.CALIBRATE, measured.calibrate),
     "catalog": Command("Chips, links, workloads and all else the model stands on, with sources.", sources.CATALOG,
                        sources.catalog),
+    "schema": Command("The JSON Schema of what a command prints with --json.", schema.FLAGS, schema.schema),
 }  # fmt: skip
 
 _FLAGS = {spelling: flag for command in COMMANDS.values() for spelling, flag in command.spellings.items()}
