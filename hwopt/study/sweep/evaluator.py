@@ -14,7 +14,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from hwopt.jaxprs import sound
 from hwopt.jaxprs.cheaper import cheaper
+from hwopt.jaxprs.compiler import known
 from hwopt.jaxprs.straight_line import StraightLine
 from hwopt.study.sweep.focused import Focused
 from hwopt.study.sweep.program import JUDGED, Elasticities, Program
@@ -67,7 +69,7 @@ def in_order(calls: Iterable[Callable[[], T]], devices: Sequence[Any]) -> Genera
 
 def options_of(platform: str) -> dict[str, Any] | None:
     """How programs over columns are compiled."""
-    return CPU_OPTIONS if platform == "cpu" else None
+    return known(CPU_OPTIONS) if platform == "cpu" else None
 
 
 def tile_of(platform: str) -> int:
@@ -97,6 +99,7 @@ class Evaluator:
         elasticities: Elasticities | None = None,
         devices: tuple[Any, ...] = (),
     ):
+        sound.check()
         self.program, self.sampler, self.tile, self.dtype = program, sampler, tile, dtype
         self.elasticities = elasticities
         self.devices = devices = devices or tuple(jax.local_devices())
