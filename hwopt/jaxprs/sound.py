@@ -12,13 +12,13 @@ import hashlib
 import os
 import tempfile
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 
 from hwopt.errors import UserError
@@ -26,6 +26,8 @@ from hwopt.folders import cache_folder
 
 ROWS = 40_000
 """More than the 32,768 above which releases are known to be wrong."""
+
+_JAXLIB = version("jaxlib")
 
 _TOLERANCE = 1e-4
 """Relative, of float32 against float64: a hundred times what sums of rounded products are off by."""
@@ -69,7 +71,7 @@ def faults(jitted: Any = None) -> list[str]:
 def _stamp() -> Path:
     """A file that says that this check passed with these releases, on this backend."""
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
-    return cache_folder() / f"sound-{own}-jax-{jax.__version__}-{jaxlib.__version__}-{jax.default_backend()}"
+    return cache_folder() / f"sound-{own}-jax-{jax.__version__}-{_JAXLIB}-{jax.default_backend()}"
 
 
 @cache
@@ -85,7 +87,7 @@ def check() -> None:
         wrong = faults()
     if wrong:
         raise UserError(
-            f"jax {jax.__version__} with jaxlib {jaxlib.__version__} computes wrong on {jax.default_backend()} "
+            f"jax {jax.__version__} with jaxlib {_JAXLIB} computes wrong on {jax.default_backend()} "
             f"({', '.join(wrong)}, "
             f"over {ROWS:,} rows): no sweep is run with it; install another release, such as pip install 'jax=={_TRUSTED}'"
         )
