@@ -1,7 +1,6 @@
 """Errors for people: what was wrong, where it stands, what was probably meant."""
 
 import contextlib
-import warnings
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher, get_close_matches
 
@@ -18,11 +17,6 @@ class UserError(ValueError):
     def __init__(self, message: str, *others: str):
         self.lines = tuple(" ".join(each.split()) for each in (message, *others))
         super().__init__("; ".join(self.lines))
-
-
-def deprecated(old: str, new: str, gone_in: str) -> None:
-    """Warn whoever calls the caller that a name goes. **Arguments:** what to write instead; the release without the old one."""
-    warnings.warn(f"{old} goes in hwopt {gone_in}: write {new}", DeprecationWarning, stacklevel=3)
 
 
 @contextlib.contextmanager
