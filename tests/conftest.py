@@ -32,6 +32,24 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = before
 
 
+@pytest.fixture(scope="session", autouse=True)
+def every_json_follows_its_schema():
+    """Whatever a test has a command print as JSON has the keys and kinds that its schema names, and no others."""
+    from hwopt.cli import output
+    from tests.schemas import check
+
+    signed = output.signed
+
+    def checked(command, document):
+        answer = signed(command, document)
+        check(command, answer)
+        return answer
+
+    output.signed = checked
+    yield
+    output.signed = signed
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     durations.longest_first(items)

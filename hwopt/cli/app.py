@@ -19,6 +19,7 @@ from hwopt.cli import output
 from hwopt.cli.output import say
 from hwopt.cli.parser import DEFAULT_OBJECTIVE, build_parser, objective_of
 from hwopt.errors import UserError
+from hwopt.folders import cache_folder
 
 _SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
 """Signals that end a command, and what it says then."""
@@ -153,8 +154,7 @@ def _use_compilation_cache() -> None:
         processor += next((line for line in lines if line.startswith(("flags", "Features"))), "")
     machine = hashlib.sha256(processor.encode()).hexdigest()[:12]
     try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = base / "hwopt" / f"jax-{jax.__version__}-{machine}"
+        folder = cache_folder() / f"jax-{jax.__version__}-{machine}"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return

@@ -45,6 +45,8 @@ ANSWERS = {
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
+    "schema": "What a command prints with --json, as a JSON Schema (2020-12) with a version that rises when a key goes or changes.",
+    "completion": "What a shell completes behind hwopt: commands, flags with their meaning, design questions, files.",
 }
 
 EXAMPLES = {
@@ -145,6 +147,8 @@ EXAMPLES = {
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},
     "calibrate": {"": ("hwopt calibrate my_runs.csv --out my_machine.toml",)},
     "catalog": {"": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm")},
+    "schema": {"": ("hwopt schema", "hwopt schema optimize")},
+    "completion": {"": ("hwopt completion bash", "hwopt completion fish")},
 }
 """Command -> design question -> lines; "" stands for any other question, and for commands without one."""
 

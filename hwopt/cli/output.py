@@ -32,9 +32,19 @@ def say(text: str) -> None:
         raise UserError(f"cannot write standard output: {failure.strerror or failure}") from None
 
 
+def signed(command: str, document: dict[str, Any]) -> dict[str, Any]:
+    """An answer with the name of the schema that it follows."""
+    from hwopt.report.schema.identity import identity
+
+    return {"schema": identity(command)} | document
+
+
 def show(options: argparse.Namespace, document: Callable[[], Any], screen: Callable[[], str]) -> None:
-    """An answer as strict JSON where that is asked for, else as a screen of text."""
-    say(json.dumps(document(), indent=2, allow_nan=False) if options.json else screen())
+    """An answer as strict JSON where that is asked for, with the name of its schema, else as a screen of text."""
+    if options.json:
+        say(json.dumps(signed(options.command, document()), indent=2, allow_nan=False))
+    else:
+        say(screen())
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from hwopt import registry
 from hwopt.cli import (
     check,
     compare,
+    completion,
     deploy,
     estimate,
     fabrics,
@@ -19,6 +20,7 @@ from hwopt.cli import (
     optimize,
     plan,
     scale,
+    schema,
     sensitivity,
     sources,
     sweep,
@@ -71,6 +73,8 @@ COMMANDS = {
     "calibrate": Command("The model's constants fitted to one's own measured runs.", measured.CALIBRATE, measured.calibrate),
     "catalog": Command("Chips, links, workloads and all else the model stands on, with sources.", sources.CATALOG,
                        sources.catalog),
+    "schema": Command("The JSON Schema of what a command prints with --json.", schema.FLAGS, schema.schema),
+    "completion": Command("What bash, zsh or fish complete behind hwopt.", completion.FLAGS, completion.completion),
 }  # fmt: skip
 
 _FLAGS = {spelling: flag for command in COMMANDS.values() for spelling, flag in command.spellings.items()}

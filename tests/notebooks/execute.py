@@ -12,15 +12,19 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 SECONDS = 1800.0
 """A cell's, at most, on a busy machine."""
 
+_JAXLIB = tuple(map(int, version("jaxlib").split(".")[:2]))
+
 _QUIET = {
     "JAX_PLATFORMS": "cpu",  # committed numbers are those of a processor that everyone has
-    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",  # compiles the model in half the time
+    # compiles the model in half the time, where there is a choice: a process that is told an unknown flag ends
+    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false" if _JAXLIB < (0, 12) else "",
     "PYTHONWARNINGS": "ignore",
     "TF_CPP_MIN_LOG_LEVEL": "3",  # cached kernels log pages of processor features
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",

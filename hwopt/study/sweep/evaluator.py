@@ -1,5 +1,6 @@
 """Tiles of variants on all devices of a process: points, model, judgement and elasticities, in one compiled program."""
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -14,7 +15,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from hwopt.errors import UserError
+from hwopt.jaxprs import sound
 from hwopt.jaxprs.cheaper import cheaper
+from hwopt.jaxprs.compiler import known
 from hwopt.jaxprs.straight_line import StraightLine
 from hwopt.study.sweep.focused import Focused
 from hwopt.study.sweep.program import JUDGED, Elasticities, Program
@@ -28,6 +32,9 @@ until loops are made, so that they end where `jaxprs/loops.py` says: twice the s
 
 TILE = {"cpu": 1 << 15, "gpu": 1 << 20, "tpu": 1 << 17}
 """Variants of a tile by backend; twice as many are a sixth quicker on an H200, and take half again as long to compile."""
+
+LEAST_TILE = 1 << 12
+"""Variants of the smallest tile: points are drawn in groups, and fewer keep no accelerator busy."""
 
 CHUNK = {"cpu": 1 << 12}
 """Variants of a tile that are evaluated together, by backend, all of them by default: columns between the model's loops, a
@@ -67,12 +74,42 @@ def in_order(calls: Iterable[Callable[[], T]], devices: Sequence[Any]) -> Genera
 
 def options_of(platform: str) -> dict[str, Any] | None:
     """How programs over columns are compiled."""
-    return CPU_OPTIONS if platform == "cpu" else None
+    return known(CPU_OPTIONS) if platform == "cpu" else None
 
 
-def tile_of(platform: str) -> int:
-    """Variants that a device evaluates at a time."""
-    return TILE.get(platform, TILE["gpu"])
+COLUMNS = 512
+"""Columns of 4 bytes that a variant takes on an accelerator at the most, inputs, outputs and those between loops: a question has
+about a hundred; the rest is room for slopes, for tiles that wait (`AHEAD`) and for what is counted of them."""
+
+SHARE = 0.5
+"""Of a device's memory that tiles may take: others use it too."""
+
+
+def memory_of(device: Any) -> float:
+    """Bytes that a device lets programs have, infinite where it does not say: processors do not."""
+    said = device.memory_stats() if hasattr(device, "memory_stats") else None
+    limit = (said or {}).get("bytes_limit")
+    return float(limit) if limit else math.inf
+
+
+def tile_of(platform: str, memory_bytes: float = math.inf, width_bytes: int = 4) -> int:
+    """Variants that a device evaluates at a time: as many as are quick, halved until all that a tile takes fits its memory.
+
+    `tile * COLUMNS * width (2 + AHEAD) <= SHARE * memory`, for the two threads' tiles and those that wait.
+
+    **Arguments:** `memory_bytes` of the device; `width_bytes` of a number: 4, or 8 of float64.
+
+    **Raises:** `UserError` where not even the least tile fits.
+    """
+    tile, each = TILE.get(platform, TILE["gpu"]), COLUMNS * width_bytes * (2 + AHEAD)
+    while tile * each > SHARE * memory_bytes:
+        tile //= 2
+        if tile < LEAST_TILE:
+            raise UserError(
+                f"sweep: {LEAST_TILE:,} variants take {LEAST_TILE * each / 1e6:,.0f} MB, more than {100 * SHARE:.0f} % of the "
+                f"{memory_bytes / 1e6:,.0f} MB that the {platform} lets programs have; JAX_PLATFORMS=cpu sweeps on the processor"
+            )
+    return tile
 
 
 def chunk_of(platform: str, tile: int) -> int:
@@ -97,6 +134,7 @@ class Evaluator:
         elasticities: Elasticities | None = None,
         devices: tuple[Any, ...] = (),
     ):
+        sound.check()
         self.program, self.sampler, self.tile, self.dtype = program, sampler, tile, dtype
         self.elasticities = elasticities
         self.devices = devices = devices or tuple(jax.local_devices())

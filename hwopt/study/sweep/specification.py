@@ -24,7 +24,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.model.estimate import report_type
 from hwopt.model.report import ServingReport, TrainingReport
 from hwopt.study.sensitivity.inputs import Input, template_inputs
-from hwopt.study.sweep.evaluator import chunk_of, tile_of
+from hwopt.study.sweep.evaluator import chunk_of, memory_of, tile_of
 from hwopt.study.sweep.focused import GROUP, Focused, turns_of
 from hwopt.study.sweep.levels import Levels
 from hwopt.study.sweep.program import Program
@@ -178,7 +178,8 @@ class Specification:
             None if sampling is None else _one_of("sampling", sampling, SAMPLINGS), spaces[0]
         )
         self.platform = jax.default_backend()
-        self.tile = tile_of(self.platform)
+        memory_bytes = min(map(memory_of, jax.local_devices()))
+        self.tile = tile_of(self.platform, memory_bytes, np.dtype(dtype).itemsize)
         self.chunk = chunk_of(self.platform, self.tile)
         reduced = REDUCED_BLOCK.get(self.platform, REDUCED_BLOCK["gpu"])
         usual = min(BLOCK if self.rows else reduced, self.samples)

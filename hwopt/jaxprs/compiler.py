@@ -1,0 +1,23 @@
+"""Options of the compiler, as far as the jaxlib in use has them."""
+
+from functools import cache
+from typing import Any
+
+import jax
+
+
+@cache
+def _has(name: str, value: Any) -> bool:
+    """Whether an option exists; one that does not is refused when a program is compiled, so a small one is."""
+    try:
+        jax.jit(lambda x: x).lower(0.0).compile({name: value})
+    except Exception:  # of a kind that is not public
+        return False
+    return True
+
+
+def known(options: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The options that there are: they come and go with releases (jaxlib 0.12 has no `xla_cpu_use_fusion_emitters`), and change
+    no result.
+    """
+    return options and {name: value for name, value in options.items() if _has(name, value)}

@@ -1,0 +1,103 @@
+"""Whether the jax in use computes right what hwopt has it compute, over as many rows as sweeps have.
+
+jax 0.10.2 to 0.12.0.1 return wrong numbers on CPU for a product with a constant matrix whose entries are all one number (ones,
+say), where what it gives is used by element and there are more than about 32,765 rows. hwopt has no such product
+(`tests/unit/test_jax_is_not_broken.py` looks), and asks the operations that it does have before a sweep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hwopt.errors import UserError
+from hwopt.folders import cache_folder
+
+ROWS = 40_000
+"""More than the 32,768 above which releases are known to be wrong."""
+
+_JAXLIB = version("jaxlib")
+
+_TOLERANCE = 1e-4
+"""Relative, of float32 against float64: a hundred times what sums of rounded products are off by."""
+
+_WEIGHTS = np.array([0.5, 1.0, 2.0, 4.0])
+_SAME = np.ones(4)
+
+
+def _operations(x: Any, xp: ModuleType) -> dict[str, Any]:
+    """Results of columns (number, row), in NumPy or JAX: scalar operations, short axes, choices, look-ups, sums over rows."""
+    a, b, c, d = x
+    table = xp.asarray(_WEIGHTS, x.dtype)
+    stacked = xp.stack([a, b, c, d], -1)
+    place = xp.clip(xp.floor(2.0 * a), 0, 3).astype("int32")
+    return {
+        "scalar operations": xp.exp(-a) * xp.log(1.0 + b) / xp.sqrt(c)
+        + xp.power(d, a)
+        - xp.tanh(b)
+        + xp.log1p(xp.expm1(a)),
+        "choices": xp.where(a > b, xp.maximum(c, d), xp.minimum(c, d)) + xp.ceil(4.0 * a),
+        "sums over a short axis": xp.sum(stacked * table, -1) * a,
+        "sums of one weight": xp.sum(stacked * xp.asarray(_SAME, x.dtype), -1) * a,
+        "products and largest of a short axis": xp.prod(stacked, -1) + xp.max(stacked, -1),
+        "sums that run on": xp.cumsum(stacked, -1)[..., -1] * b,
+        "look-ups": table[place] * c,
+        "sums over rows": xp.sum(stacked * d[:, None], 0) / ROWS,
+        "counts over rows": xp.sum(a > b) / ROWS + xp.min(c) + 1.0 * xp.argmax(d) / ROWS,
+    }
+
+
+def faults(jitted: Any = None) -> list[str]:
+    """Names of operations that the jax in use gets wrong. **Arguments:** `jitted`: other results to judge, in tests."""
+    x = np.random.default_rng(0).uniform(0.5, 1.5, (4, ROWS)).astype(np.float32)
+    exact = _operations(x.astype(np.float64), np)
+    if jitted is None:
+        jitted = jax.jit(lambda x: _operations(x, jnp))(x)
+    wrong = lambda name: not np.allclose(np.asarray(jitted[name], np.float64), exact[name], rtol=_TOLERANCE)
+    return [name for name in exact if wrong(name)]
+
+
+def _stamp() -> Path:
+    """A file that says that this check passed with these releases, on this backend."""
+    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+    return cache_folder() / f"sound-{own}-jax-{jax.__version__}-{_JAXLIB}-{jax.default_backend()}"
+
+
+@cache
+def check() -> None:
+    """Refuse a jax that computes wrong, once for each release and backend; what passed is kept in the cache folder.
+
+    **Raises:** `UserError` with what is wrong and what to install.
+    """
+    with contextlib.suppress(OSError, RuntimeError):
+        if _stamp().exists():
+            return
+    with jax.enable_x64(False):
+        wrong = faults()
+    if wrong:
+        raise UserError(
+            f"jax {jax.__version__} with jaxlib {_JAXLIB} computes wrong on {jax.default_backend()} "
+            f"({', '.join(wrong)}, "
+            f"over {ROWS:,} rows): no sweep is run with it; install another release, such as pip install 'jax=={_TRUSTED}'"
+        )
+    with contextlib.suppress(OSError, RuntimeError):
+        path = _stamp()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".")
+        os.close(handle)
+        os.replace(beside, path)
+
+
+_TRUSTED = "0.10.1"
+"""A release with which all of hwopt's tests passed."""

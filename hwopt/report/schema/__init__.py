@@ -1,0 +1,1 @@
+"""JSON Schemas of what commands print with `--json`: numbers from their declarations, objects from this folder."""

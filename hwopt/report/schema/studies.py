@@ -1,0 +1,229 @@
+"""Schemas of what is asked about given machines, of sweeps, measured runs and the catalogue."""
+
+from __future__ import annotations
+
+from hwopt.evidence.validation.score import CellErrors
+from hwopt.model.deployment import Busbar
+from hwopt.model.fleet import FleetReport
+from hwopt.model.report import outputs
+from hwopt.model.schedule import Breakdown
+from hwopt.report.fleet import _OF_GROUP as OF_GROUP
+from hwopt.report.scaling import METRICS as OF_SIZES
+from hwopt.report.schema.kinds import (
+    ANY,
+    INTEGER,
+    NUMBER,
+    TEXT,
+    YES_OR_NO,
+    Schema,
+    by_name,
+    declared,
+    either,
+    fields_of,
+    listed,
+    maybe,
+    pair,
+    record,
+    said,
+    shared,
+    word,
+)
+from hwopt.report.schema.machines import FEASIBLE, SERVING, SPOT, TRAINING, every_output
+from hwopt.report.service import _ASKED as OF_SERVICE
+from hwopt.report.splits import _MEASURES as OF_SPLITS
+
+_NUMBERS = by_name(maybe(NUMBER))
+_FILES = {"out": said(maybe(TEXT), "folder of the store"), "figures": listed(TEXT)}
+
+_ASKED = {"workload": TEXT, "chip": TEXT, "chips": INTEGER, "precision": TEXT}
+_ALSO = {"decode_chip": TEXT, "mode": word("serve", "prefill", "decode"), **dict.fromkeys(OF_SERVICE, maybe(NUMBER))}
+"""What is asked of a service besides; nothing of a training run."""
+
+
+def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:
+    """What was asked, a plan and its report, of either work; and more keys."""
+    kinds = (TRAINING, "training_plan", {}), (SERVING, "serving_plan", _ALSO)
+    return either(*(
+        record(_ASKED | {"plan": shared(plan)} | keys | own, asked | sometimes | optional)
+        for (keys, sometimes), plan, asked in kinds
+    ))  # fmt: skip
+
+
+ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT})
+
+_ALTERNATIVE = record({
+    "plan": shared("plan"), "objective": maybe(NUMBER), "excess": said(maybe(NUMBER), "share above the best"),
+    **dict.fromkeys(("step_time_s", "mfu", "memory_per_chip_bytes"), maybe(NUMBER)), "bottleneck": TEXT, "binding": by_name(NUMBER),
+}, {name: every_output()[name] for name in
+    ("tokens_per_s_per_chip", "time_to_first_token_s", "time_per_output_token_s", "users", "cost_per_token_usd")})  # fmt: skip
+_SPLIT = record({
+    "way": word("colocated", "disaggregated"), "feasible": YES_OR_NO, "missed": by_name(NUMBER), "objective": maybe(NUMBER),
+    "excess": maybe(NUMBER), **{name: every_output()[name] for name in OF_SPLITS}, "plan": shared("serving_plan"),
+}, {"chip": TEXT, "decode_chip": TEXT, "usd_per_million_input_tokens": maybe(NUMBER),
+"usd_per_million_output_tokens": maybe(NUMBER)})  # fmt: skip
+_SEARCHED = _machine({
+    "objective": shared("goal"), "certificate": shared("bound"),
+    "alternatives": said(listed(_ALTERNATIVE), "the next best plans"),
+    "examined": said(INTEGER, "plans looked at"), "fitting": said(INTEGER, "plans that fit"),
+    "fitting_chips": said(maybe(INTEGER), "chips on which some plan fits, where none does on these"),
+}, {
+    "choices": shared("choices"), "answer": TEXT, "splits": listed(_SPLIT),
+    "limits": listed(record({"name": TEXT, "limit": NUMBER, "value": maybe(NUMBER), "over": maybe(NUMBER)})),
+})  # fmt: skip
+_EXPORTED = _ASKED | {"framework": TEXT, "version": TEXT, "notes": listed(TEXT)}
+_LAUNCH = either(
+    record(_EXPORTED | {"arguments": by_name(ANY), "environment": by_name(TEXT), "world_size": INTEGER}),
+    record(_EXPORTED | {"title": TEXT, "world_size": INTEGER, "environment": by_name(TEXT), "file": by_name(ANY)}),
+    record(_EXPORTED | {"title": TEXT, "groups": listed(record({
+        "role": TEXT, "instances": INTEGER, "chips_per_instance": INTEGER, "command": TEXT, "arguments": by_name(ANY),
+        "config": by_name(ANY),
+    }))}, _ALSO),
+)  # fmt: skip
+PLAN = either(*_SEARCHED["anyOf"], *_LAUNCH["anyOf"])
+
+_GROWTH = record({
+    "from_chips": INTEGER, "to_chips": INTEGER,
+    **dict.fromkeys(("saved_by_a_doubling", "dearer_by_a_doubling", "usd_per_second_saved"), maybe(NUMBER)), "pays": YES_OR_NO,
+    "causes": by_name(NUMBER), "why": TEXT,
+})  # fmt: skip
+SCALE = record(_ASKED | {"chips": listed(INTEGER)} | {
+    "objective": TEXT, "scaling": word("weak", "strong"), "rule": TEXT, "feasible": FEASIBLE, "headline": TEXT,
+    "least_saving": NUMBER, "most_dearer": NUMBER, "sooner": maybe(TEXT), "knee": maybe(_GROWTH),
+    "cheapest": maybe(INTEGER), "soonest": maybe(INTEGER),
+    "sizes": listed(record({
+        "chips": INTEGER, "feasible": YES_OR_NO, "reason": maybe(TEXT), "violations": by_name(NUMBER),
+        "global_batch_sequences": maybe(NUMBER), "tokens_needed": maybe(NUMBER), "plan": maybe(shared("training_plan")),
+        **{name: every_output()[name] for name in OF_SIZES}, "step_time_interval_s": maybe(pair(NUMBER)),
+        **dict.fromkeys(("run_time_s", "run_cost_usd", "speedup", "efficiency"), maybe(NUMBER)),
+        "breakdown": maybe(record(fields_of(Breakdown))), "chip_time_s_per_token": maybe(by_name(NUMBER)),
+        "certificate": maybe(shared("bound")), "examined": maybe(INTEGER), "fitting": maybe(INTEGER),
+    })),
+    "growths": listed(_GROWTH), "constants": maybe(TEXT),
+})  # fmt: skip
+
+_FLEET = declared(FleetReport, outputs(FleetReport))
+_STEP = record({"step_time_s": maybe(NUMBER)})
+FLEET = record({
+    "feasible": FEASIBLE, "violations": by_name(NUMBER), **_FLEET, "low": _STEP, "high": _STEP, "constants": TEXT,
+    "groups": listed(record({
+        "chip": TEXT, "chips": maybe(NUMBER), "sequences": NUMBER, "share": NUMBER, "waits": NUMBER,
+        **{name: every_output()[name] for name in OF_GROUP}, "standing_usd_per_s": maybe(NUMBER), "plan": shared("training_plan"),
+    })),
+    "worth": listed(record({
+        "chip": TEXT,
+        **dict.fromkeys(("faster", "saved_s", "more_j", "most_usd_per_j", "owned_usd_per_s", "rented_usd_per_s"), maybe(NUMBER)),
+        "without": maybe(record(_FLEET)),
+    })),
+    "scope": TEXT,
+}, {"workload": TEXT, "precision": TEXT, "site": TEXT})  # fmt: skip
+
+_REPAIR = record({"number": TEXT, "unit": TEXT, "from": ANY, "to": ANY, "words": TEXT})
+CHECK = record({
+    "title": TEXT, "holds": said(YES_OR_NO, "whether no line fails; exit code 1 where it is false"), "counts": by_name(INTEGER),
+    "lines": listed(record({
+        "name": TEXT, "claim": TEXT, "verdict": TEXT, "unit": TEXT, "stated": maybe(NUMBER), "ours": maybe(NUMBER),
+        "low": maybe(NUMBER), "high": maybe(NUMBER), "must_be": TEXT, "off": maybe(NUMBER), "why": TEXT,
+        "by": word("model", "arithmetic"), "repairs": listed(_REPAIR),
+    })),
+    "joint_repair": maybe(record({"changes": listed(_REPAIR), "tried": INTEGER})), "taken": listed(ANY), "sources": listed(TEXT),
+})  # fmt: skip
+
+DEPLOY = record({
+    "chip": TEXT, "site": TEXT, "prices": TEXT, "market": TEXT, "chips": maybe(NUMBER), "occupancy": NUMBER, "horizon_s": NUMBER,
+    "rent_usd_per_chip_h": NUMBER, "rent_stated": YES_OR_NO, "redundancy": TEXT, "best": TEXT, "verdict": TEXT,
+    "options": listed(record({
+        "name": TEXT,
+        **dict.fromkeys(("capital_usd", "standing_usd_per_s", "running_usd_per_s", "ready_s", "usd_per_chip_h", "break_even",
+                         "payback_s", "horizon_usd"), maybe(NUMBER)),
+        "ready_range_s": pair(NUMBER), "ready_date": maybe(said(TEXT, "a day, YYYY-MM-DD")),
+    })),
+    "redundancies": by_name(record(dict.fromkeys(("price_over_one_spare", "outages_per_year", "lost", "usd_per_chip_h"), NUMBER))),
+    "turns": listed(record({"number": TEXT, "at_low": TEXT, "at_high": TEXT})),
+    "feed": record({
+        **dict.fromkeys(("meter_w", "it_w", "rack_w", "medium_a", "hall_a", "high_bus_saves_usd_per_year"), NUMBER),
+        "busbar": record(fields_of(Busbar)), "high_busbar": record(fields_of(Busbar)),
+    }),
+    "energy_usd_per_j": maybe(NUMBER), "demand_usd_per_w_s": maybe(NUMBER),
+})  # fmt: skip
+
+_QUANTITIES = by_name(record({"value": maybe(NUMBER), "unit": TEXT}, {"lower": maybe(NUMBER), "upper": maybe(NUMBER)}))
+_SHARES = by_name(NUMBER)
+SWEEP = either(
+    record({
+        "question": TEXT, "objective": shared("goal"), "samples": INTEGER, "cases": listed(TEXT), "method": TEXT, "seed": INTEGER,
+        "dtype": TEXT, "evaluated": INTEGER, "possible": INTEGER, "feasible_count": INTEGER, "nonfinite": INTEGER, "sampling": TEXT,
+        "sampling_note": TEXT,
+        **dict.fromkeys(("possible_share", "possible_share_error", "feasible_share", "feasible_share_error"), maybe(NUMBER)),
+        "feasible": FEASIBLE,
+        "best": listed(record({
+            "variant": INTEGER, "case": TEXT, "possible": YES_OR_NO, "feasible": YES_OR_NO, "violation": maybe(NUMBER),
+            "objective": maybe(NUMBER), "design": _QUANTITIES, "metrics": _QUANTITIES, "bottleneck": TEXT, "binding": TEXT,
+            "budgets": listed(record({"name": TEXT, "used": maybe(NUMBER), "limit": maybe(NUMBER), "unit": TEXT})),
+        })),
+        "optimum": maybe(record({
+            "objective": maybe(NUMBER), "lower_bound": maybe(NUMBER), "certified": YES_OR_NO, "best_above": maybe(NUMBER),
+        })),
+        "by_case": maybe(listed(record({
+            "case": TEXT, "evaluated": INTEGER, "possible": INTEGER, "feasible_count": INTEGER, "objective": maybe(NUMBER),
+        }))),
+        "front": listed(record({
+            "variant": INTEGER, "case": TEXT, "feasible": YES_OR_NO, "bottleneck": TEXT, "metrics": _QUANTITIES,
+            "design": _QUANTITIES,
+        })),
+        "bottlenecks": _SHARES, "stops": record(dict.fromkeys(("impossible", "over_budget", "feasible"), _SHARES)),
+        "elasticities": maybe(by_name(record(dict.fromkeys(("median", "low", "high"), maybe(NUMBER))))), **_FILES,
+    }),
+    record({
+        "question": TEXT, "objective": shared("goal"), "budgets": by_name(TEXT), "feasible": FEASIBLE,
+        "points": listed({
+            "type": "object", "required": ["budgets", "feasible", "certified", "objective"],
+            "properties": {"budgets": by_name(NUMBER), "feasible": YES_OR_NO, "certified": YES_OR_NO, "objective": maybe(NUMBER),
+                           "choice": TEXT},
+            "additionalProperties": maybe(NUMBER),
+        }),
+        **_FILES,
+    }),
+)  # fmt: skip
+
+_ERRORS = {name: maybe(NUMBER) for name in CellErrors._fields if name != "rows"} | dict.fromkeys(
+    ("baseline_abs_error", "baseline_mean_abs_error"), maybe(NUMBER)
+)
+_ROW = {"id": ANY, "line": INTEGER, "metric": TEXT, "unit": maybe(TEXT), "measured": maybe(NUMBER),
+        **dict.fromkeys(("predicted", "error", "low", "high"), maybe(NUMBER))}  # fmt: skip
+VALIDATE = either(
+    record({
+        "rows": listed(either(
+            record(_ROW | {"status": word("skipped"), "reason": TEXT, "detail": ANY}),
+            record(_ROW | {
+                "status": word("scored"), "reason": maybe(TEXT), "counts": YES_OR_NO, "left_out": maybe(TEXT), "cell": listed(TEXT),
+                "accelerator": TEXT, "chips": maybe(NUMBER), "stack": TEXT, "held_out": YES_OR_NO, "assumed": listed(TEXT),
+                **dict.fromkeys(("spread", "step_time_s", "memory_per_chip_bytes"), maybe(NUMBER)), "fits": YES_OR_NO,
+            }),
+        )),
+        "summary": record({
+            "constants": TEXT, "columns": TEXT, "inferred": listed(TEXT), "rows": INTEGER, "scored": INTEGER, "skipped": INTEGER,
+            "superseded": INTEGER, **_ERRORS, "interval_coverage": maybe(NUMBER), "skipped_by_reason": by_name(INTEGER),
+            "release_spread": record({"configurations": INTEGER, "median": maybe(NUMBER), "p90": maybe(NUMBER)}),
+            "baseline_utilisation": by_name(NUMBER), "by_source": by_name(record({"rows": INTEGER, **_ERRORS})),
+            "by_group": by_name(by_name(record(fields_of(CellErrors) | {"interval_coverage": maybe(NUMBER)}))),
+        }),
+    }),
+    record({"columns": listed(TEXT), "essential": listed(TEXT)}),
+)  # fmt: skip
+
+_FITTED = record(dict.fromkeys(("cells", "median_abs_error", "mean_abs_error", "time_bias"), maybe(NUMBER)))
+CALIBRATE = record({
+    "runs": INTEGER, "before": _FITTED, "after": _FITTED, "held_out": maybe(_FITTED), "moved": ANY, "learned": by_name(ANY),
+    "next": listed(by_name(ANY)), "notes": listed(TEXT), "warnings": listed(TEXT), "constants": TEXT, "out": maybe(TEXT),
+})  # fmt: skip
+
+_STATED = record(
+    {"value": NUMBER, "unit": TEXT, "kind": TEXT, "source": TEXT}, {"low": NUMBER, "high": NUMBER, "note": TEXT}
+)
+CATALOG = either(
+    record({"kinds": by_name(INTEGER)}),
+    record({"kind": TEXT, "entries": by_name(TEXT)}),
+    record({"slug": TEXT, "title": TEXT, "text": by_name(ANY), "quantities": by_name(_STATED)},
+    {"operators": listed(by_name(ANY))}),
+    record({"file": TEXT, "shape": by_name(NUMBER), "parameters": NUMBER, "active_parameters": NUMBER}),
+)  # fmt: skip

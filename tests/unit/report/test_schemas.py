@@ -1,0 +1,133 @@
+"""The schemas of `--json`: committed as they are declared, true of what commands print (`tests/conftest.py` holds all to them)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import hwopt
+from hwopt.cli import main
+from hwopt.cli.parser import COMMANDS as KNOWN
+from hwopt.model.report import ServingReport, TrainingReport, outputs
+from hwopt.report.schema.commands import COMMANDS, schema_of
+from hwopt.report.schema.files import FOLDER, text_of
+from hwopt.report.schema.identity import identity
+from hwopt.report.schema.kinds import closed, references
+from tests.schemas import check
+
+
+def test_every_command_that_answers_has_a_schema():
+    assert set(COMMANDS) == set(KNOWN) - NO_ANSWER
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(COMMANDS)
+
+
+NO_ANSWER = {"schema", "completion"}
+"""Commands that print text for programs, and no answer."""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_committed_schemas_are_the_declared_ones(command):
+    assert (FOLDER / f"{command}.json").read_text(encoding="utf-8") == text_of(command), (
+        "python -m hwopt.report.schema writes them; a key that went or changed needs a new VERSION (CONTRIBUTING.md)"
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_schemas_are_schemas_and_refer_to_what_they_have(command):
+    schema = schema_of(command)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert references(schema) == set(schema["$defs"])
+    assert schema["$id"] == identity(command) and schema["$id"].startswith("urn:hwopt:")
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TrainingReport, "training_report"), (ServingReport, "serving_report")])
+def test_numbers_of_a_report_are_described_as_they_are_declared(kind, name):
+    described = schema_of("optimize")["$defs"][name]["properties"]
+    for key, each in outputs(kind).items():
+        assert described[key]["description"] == each.meaning and described[key].get("x-unit", "") == each.unit
+
+
+def test_a_closed_schema_refuses_what_the_open_one_takes():
+    answer = {"schema": identity("sources"), "question": "which", "sources": [], "more": 1}
+    schema = schema_of("sources")
+    jsonschema.validate(answer, schema)
+    with pytest.raises(jsonschema.ValidationError, match="more"):
+        jsonschema.validate(answer, closed(schema))
+    for missing in ("question", "schema"):
+        with pytest.raises(jsonschema.ValidationError, match=missing):
+            jsonschema.validate({key: x for key, x in answer.items() if key != missing}, schema)
+    with pytest.raises(AssertionError, match="sources/0"):
+        check("sources", {"schema": identity("sources"), "question": "", "sources": [1]})
+
+
+SMALL = "--workload llama3.1-8b --chip h100-sxm --chips 8"
+CHEAP = {
+    "catalog": 0,
+    "catalog chips": 0,
+    "catalog chips h100-sxm": 0,
+    "catalog workloads resnet-50": 0,
+    "sources": 0,
+    f"estimate {SMALL} --plan tp=2,dp=4": 0,
+    f"estimate {SMALL} --plan tp=2,dp=4 --spot every=1d,return=30min,discount=60%": 0,
+    f"estimate {SMALL} --mode serve --plan tp=8,batch=32": 0,
+    "estimate --workload llama3.1-405b --chip h100-sxm --chips 8 --plan tp=8": 1,
+    "deploy --chip gb200 --chips 1152 --ordered 2027-01-15": 0,
+    "check too-good": 1,
+    "validate RUNS": 0,
+    "validate --columns": 0,
+    f"plan {SMALL}": 0,
+    f"plan {SMALL} --export torchtitan": 0,
+}
+LONG = {
+    f"plan {SMALL} --mode serve --splits": 0,
+    f"plan {SMALL} --mode serve --export vllm": 0,
+    f"plan {SMALL} --choices 'chip=h100-sxm|b200'".replace(" --chip h100-sxm", ""): 0,
+    "scale --workload llama3.1-8b --chip h100-sxm --chips 64:256": 0,
+    "fleet --workload llama3.1-8b --groups h100-sxm:64,a100-80:64": 0,
+    "calibrate RUNS --out OUT": 0,
+    "compare --workload llama3.1-8b --tokens 1e12 --chips h100-sxm,b200 --seconds 20": 0,
+    "optimize --workload llama3.1-8b --tokens 1e12 --seconds 20": 0,
+    "optimize --workload llama3.1-8b --tokens 1e12 --seconds 20 --choices 'chip=h100-sxm|b200' --alternatives": 0,
+    "optimize --power-budget-w 1e5 --seconds 20": 1,
+    "walls --workload llama3.1-8b --tokens 1e12 --seconds 20": 0,
+    "invest --workload llama3.1-8b --tokens 1e12 --seconds 20 --replan 1": 0,
+    "sensitivity --workload llama3.1-8b --tokens 1e12 --seconds 20": 0,
+    "sweep --workload llama3.1-8b --tokens 1e12 --samples 65536": 0,
+    "sweep --workload llama3.1-8b --tokens 1e12 --frontier power_budget_w=1e6:2e6:2": 0,
+}
+"""Commands and their exit codes. RUNS: measured runs; OUT: a file."""
+
+
+def _answers(command, code, tmp_path, capsys):
+    lines = (Path(hwopt.__file__).parent / "data/runs/train.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "runs.csv").write_text("".join(lines[:13]))
+    known = {"RUNS": str(tmp_path / "runs.csv"), "OUT": str(tmp_path / "mine.toml")}
+    words = [known.get(word, word) for word in shlex.split(command)]
+    assert main([*words, "--json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == identity(words[0])
+    check(words[0], answer)
+
+
+@pytest.mark.parametrize("command", CHEAP)
+def test_answers_follow_their_schemas(command, tmp_path, capsys):
+    _answers(command, CHEAP[command], tmp_path, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", LONG)
+def test_answers_that_take_longer_follow_their_schemas(command, tmp_path, capsys):
+    _answers(command, LONG[command], tmp_path, capsys)
+
+
+def test_a_schema_is_printed_as_it_is_committed(capsys):
+    assert main(["schema", "estimate"]) == 0
+    assert capsys.readouterr().out == (FOLDER / "estimate.json").read_text(encoding="utf-8")
+    assert main(["schema", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {command: identity(command) for command in sorted(COMMANDS)}
+    assert main(["schema", "optimise"]) == 2
+    assert "did you mean 'optimize'?" in capsys.readouterr().err

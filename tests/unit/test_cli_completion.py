@@ -1,0 +1,56 @@
+"""What shells complete: the files are read by the shells that are there, bash at least is asked for words."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from hwopt.cli import main
+from hwopt.cli.parser import COMMANDS
+from hwopt.registry import names
+
+
+def printed(shell, capsys):
+    assert main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_flag_stands_in_the_file_and_the_shell_reads_it(shell, capsys, tmp_path):
+    text = printed(shell, capsys)
+    for name, command in COMMANDS.items():
+        assert name in text
+        for spelling in command.spellings:
+            assert not spelling.startswith("--") or (spelling[2:] if shell == "fish" else spelling) in text
+    assert all(name in text for name in names()) and "power-budget-w" in text
+    if (program := shutil.which(shell)) is not None:
+        (tmp_path / "file").write_text(text)
+        done = subprocess.run([program, "-n", str(tmp_path / "file")], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def completed(text, *words):
+    """What bash offers for the last of some words."""
+    places = " ".join(f"'{word}'" for word in words)
+    script = (
+        f"{text}\nCOMP_WORDS=(hwopt {places}); COMP_CWORD={len(words)}; _hwopt; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_flags_and_questions(capsys):
+    text = printed("bash", capsys)
+    assert completed(text, "opt") == ["optimize"]
+    assert completed(text, "optimize", "--power-b") == ["--power-budget-w"]
+    assert completed(text, "optimize", "train_t") == ["train_time"]
+    assert completed(text, "estimate", "--chi") == ["--chip", "--chips"]
+    assert "--power-budget-w" not in completed(text, "estimate", "--p")
+
+
+def test_other_shells_are_refused_with_those_there_are(capsys):
+    assert main(["completion", "powershell"]) == 2
+    assert "bash" in capsys.readouterr().err
