@@ -17,7 +17,7 @@ from typing import NoReturn
 from hwopt import leftovers
 from hwopt.cli import output
 from hwopt.cli.output import say
-from hwopt.cli.parser import DEFAULT_OBJECTIVE, build_parser, objective_of
+from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, objective_of
 from hwopt.errors import UserError
 
 _SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _use_compilation_cache()
         return options.run(options)
     except UserError as error:
-        return _fail(2, *error.lines)
+        return _fail(2, *_with_page(error.lines, arguments))
     except BrokenPipeError:  # the reader has left; so do we
         return 0
     except KeyboardInterrupt as stop:
@@ -74,6 +74,14 @@ def entry() -> NoReturn:
         words = "there is not enough memory for this" if exhausted else f"{type(error).__name__}: {error}"
         code = _fail(3, f"{words} (HWOPT_TRACEBACK=1 shows where)")
     _end(int(code or 0))
+
+
+def _with_page(lines: Sequence[str], arguments: Sequence[str]) -> Sequence[str]:
+    """What is wrong, with the page of the guide on the command; what says already where to look stays as it is."""
+    command = arguments[0] if arguments else ""
+    if command not in COMMANDS or "hwopt docs" in lines[-1] or "--help)" in lines[-1]:
+        return lines
+    return [*lines[:-1], f"{lines[-1]} (see hwopt docs {command})"]
 
 
 def _fail(code: int, *messages: str) -> int:

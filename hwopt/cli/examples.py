@@ -43,6 +43,8 @@ ANSWERS = {
     "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
+    "docs": "How a command is used, what the model calculates and from which source, how an answer is proved: pages of the "
+    "guide, which are here without a network.",
 }
 
 EXAMPLES = {
@@ -137,6 +139,7 @@ EXAMPLES = {
     "validate": {"": ("hwopt validate my_runs.csv --figure accuracy.png",)},
     "calibrate": {"": ("hwopt calibrate my_runs.csv --out my_machine.toml",)},
     "catalog": {"": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm")},
+    "docs": {"": ("hwopt docs", "hwopt docs optimize", "hwopt docs collectives")},
 }
 """Command -> design question -> lines; "" stands for any other question, and for commands without one."""
 

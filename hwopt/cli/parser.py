@@ -11,6 +11,7 @@ from hwopt.cli import (
     check,
     compare,
     deploy,
+    docs,
     estimate,
     fleet,
     invest,
@@ -68,6 +69,7 @@ COMMANDS = {
     "calibrate": Command("The model's constants fitted to one's own measured runs.", measured.CALIBRATE, measured.calibrate),
     "catalog": Command("Chips, links, workloads and all else the model stands on, with sources.", sources.CATALOG,
                        sources.catalog),
+    "docs": Command("The guide, page by page, in the terminal.", docs.DOCS, docs.docs),
 }  # fmt: skip
 
 _FLAGS = {spelling: flag for command in COMMANDS.values() for spelling, flag in command.spellings.items()}
