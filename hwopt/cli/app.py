@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _use_compilation_cache()
         return options.run(options)
     except UserError as error:
-        return _fail(2, *_with_page(error.lines, arguments))
+        return _fail(2, *_with_page(error, arguments))
     except BrokenPipeError:  # the reader has left; so do we
         return 0
     except KeyboardInterrupt as stop:
@@ -76,12 +76,17 @@ def entry() -> NoReturn:
     _end(int(code or 0))
 
 
-def _with_page(lines: Sequence[str], arguments: Sequence[str]) -> Sequence[str]:
-    """What is wrong, with the page of the guide on the command; what says already where to look stays as it is."""
+def _with_page(error: UserError, arguments: Sequence[str]) -> Sequence[str]:
+    """What is wrong, with the page of the guide on the command.
+
+    What says already where to look stays as it is, and what the machine refuses (a full disk, a file that is not there): no
+    page explains it.
+    """
+    *others, last = error.lines
     command = arguments[0] if arguments else ""
-    if command not in COMMANDS or "hwopt docs" in lines[-1] or "--help)" in lines[-1]:
-        return lines
-    return [*lines[:-1], f"{lines[-1]} (see hwopt docs {command})"]
+    if command not in COMMANDS or isinstance(error.__context__, OSError) or "hwopt docs" in last or "--help)" in last:
+        return error.lines
+    return [*others, f"{last} (see hwopt docs {command})"]
 
 
 def _fail(code: int, *messages: str) -> int:
