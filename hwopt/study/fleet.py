@@ -121,8 +121,8 @@ def scope(study: FleetStudy) -> str:
     low, high = (f"{100 * each:g} %" for each in NEAR)
     return (
         f"examined: for each kind of chips the {LIKELY_PLANS} best plans at the share that its speed suggests, at every share in "
-        f"whole micro-batches from {low} to {high} of that one; the shares with the shortest step of these are exact; no other "
-        "plan was proved worse"
+        f"whole micro-batches from {low} to {high} of that one; the shares with the shortest step of these are exact; other "
+        "plans were not proved worse"
     )
 
 
