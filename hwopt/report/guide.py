@@ -19,8 +19,14 @@ _MARKER = re.compile(r"^<!-- (\w+)(?:: (.*?))? -->$", re.MULTILINE)
 
 _ELSEWHERE = {
     "flags": "Flags and exit codes: `hwopt {0} --help`.",
+    "json": "`--json` prints one object with, among others: {0}.",
     "questions": "Questions and their fields: `hwopt optimize QUESTION --help`.",
     "numbers": "Numbers with their sources: `hwopt catalog {0}`.",
+    "outputs": "Numbers with their units: `python -m pydoc {0}`.",
+    "margins": "Margins: `python -m pydoc {0}`.",
+    "result": "The file `{0}` of the repository.",
+    "csv": "The file `{0}` of the repository.",
+    "source": "The file `{0}` of the repository.",
     "inputs": "Fields with their units: `python -m pydoc {0}`.",
     "module": "Formulas with their sources: `python -m pydoc {0}`.",
     "reference": "Names with their types: `python -m pydoc {0}`.",
@@ -90,5 +96,7 @@ def address(topic: str) -> str | None:
 
 
 def _elsewhere(found: re.Match[str]) -> str:
-    word, arguments = found.group(1), (found.group(2) or "").split(":")[0].split(",")[0]
+    word, arguments = found.group(1), found.group(2) or ""
+    if word != "json":
+        arguments = arguments.split(":")[0].split(",")[0]
     return _ELSEWHERE.get(word, "").format(arguments)

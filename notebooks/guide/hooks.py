@@ -17,6 +17,9 @@ MARKERS: dict[str, Callable[[str], str]] = {
     "numbers": numbers.chosen,
     "inputs": numbers.inputs,
     "reference": api.reference,
+    "json": lambda keys: (
+        f"`--json` prints one object with, among others: {', '.join(f'`{each.strip()}`' for each in keys.split(','))}.\n"
+    ),
     "outputs": numbers.outputs,
     "margins": numbers.margins,
     "csv": lambda path: studies.csv_table(ROOT / path),
