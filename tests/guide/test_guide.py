@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -24,6 +25,16 @@ sys.path.insert(0, str(GUIDE))
 
 from writing import api, numbers, studies  # noqa: E402
 from writing.examples import examples, json_keys, pages, python_output, write_files  # noqa: E402
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-sync",
+]
 
 EXAMPLES = [each for page in pages() for each in examples(page)]
 LINES = [
@@ -181,16 +192,24 @@ def test_pages_name_no_address_that_does_not_exist():
         assert all("example.org" in each for each in addresses), f"{named(page)}: {addresses}"
 
 
-@pytest.mark.slow
-def test_the_site_builds_strictly_and_loads_nothing_from_outside(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built strictly."""
     pytest.importorskip("mkdocs", reason="no mkdocs: pip install 'hwopt[docs]'")
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
-    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
-    build(load_config(str(GUIDE / "mkdocs.yml"), strict=True, site_dir=str(tmp_path)))
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        build(load_config(str(GUIDE / "mkdocs.yml"), strict=True, site_dir=str(folder)))
+    return folder
+
+
+@pytest.mark.slow
+def test_links_of_the_built_site_lead_somewhere_and_none_is_loaded_from_outside(site):
     sites = [
-        path for path in tmp_path.rglob("*.html") if path.name != "404.html"
+        path for path in site.rglob("*.html") if path.name != "404.html"
     ]  # which a server shows, by paths of its own
     assert len(sites) > 100
     anchors = {path: set(re.findall(r'\bid="([^"]+)"', path.read_text(encoding="utf-8"))) for path in sites}
@@ -206,6 +225,25 @@ def test_the_site_builds_strictly_and_loads_nothing_from_outside(tmp_path, monke
                 assert place.exists(), f"{path.name}: {target}"
                 if anchor and place in anchors and not anchor.startswith("__"):
                     assert anchor in anchors[place], f"{path.name}: {target}"
+
+
+@pytest.mark.slow
+def test_the_site_is_searched_from_its_folder(site, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'hwopt[browser]'")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    with playwright.sync_playwright() as driver:
+        context = driver.chromium.launch_persistent_context(tmp_path, executable_path=program, args=FLAGS)
+        page, outside, faults = context.new_page(), [], []
+        page.on("request", lambda each: outside.append(each.url) if each.url.startswith("http") else None)
+        page.on("pageerror", lambda each: faults.append(str(each)))
+        page.goto((site / "index.html").as_uri())
+        page.click("input.md-search__input")
+        page.keyboard.type("dragonfly", delay=30)
+        page.locator(".md-search-result__item", has_text="Collectives and topologies").wait_for(timeout=20_000)
+        context.close()
+    assert not outside and not faults
 
 
 @pytest.mark.parametrize("topic", sorted(guide.topics()))
