@@ -1,6 +1,9 @@
 """`hwopt docs`: pages of the guide in the terminal, without a network."""
 
 import argparse
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import TEXT
@@ -15,11 +18,17 @@ def docs(options: argparse.Namespace) -> int:
 
     if options.topic is None:
         titles = {topic: guide.title(path) for topic, path in guide.topics().items()}
-        width = max(map(len, titles))
-        lines = ["The guide: hwopt docs TOPIC", *(f"  {topic:<{width}}  {title}" for topic, title in titles.items())]
-        show(options, lambda: {"topics": titles}, lambda: "\n".join(lines))
+        show(options, lambda: {"topics": titles}, lambda: _list(titles, guide.topics()))
         return 0
     page = guide.text(options.topic)
     document = {"topic": options.topic, "title": guide.title(guide.topics()[options.topic]), "text": page}
     show(options, lambda: document, lambda: page)
     return 0
+
+
+def _list(titles: Mapping[str, str], paths: Mapping[str, Path]) -> str:
+    """Topics with their titles, a blank line between folders of pages."""
+    width, lines = max(map(len, titles)), ["The guide: hwopt docs TOPIC"]
+    for _, section in groupby(titles, key=lambda topic: paths[topic].parent):
+        lines += ["", *(f"  {topic:<{width}}  {titles[topic]}" for topic in section)]
+    return "\n".join(lines)

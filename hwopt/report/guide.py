@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hwopt.errors import UserError, suggest
 
-_SECTIONS = ("commands", "tutorial", "", "physics", "maintain", "api")
+_SECTIONS = ("", "tutorial", "commands", "physics", "maintain", "api")
 """Folders of pages, in the order in which a topic is looked for."""
 
 _MARKER = re.compile(r"^<!-- (\w+)(?:: (.*?))? -->$", re.MULTILINE)
@@ -52,7 +52,7 @@ def topics() -> dict[str, Path]:
     """Pages by topic, the name that is typed: that of the file, with its folder where another is called the same."""
     by_topic: dict[str, Path] = {}
     for section in _SECTIONS:
-        for path in sorted((folder() / section).glob("*.md")):
+        for path in sorted((folder() / section).glob("*.md"), key=lambda each: (each.stem != "index", each.stem)):
             name = (section or "start") if path.stem == "index" else path.stem
             by_topic[f"{section}/{name}" if name in by_topic else name] = path
     return by_topic
