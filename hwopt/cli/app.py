@@ -17,7 +17,7 @@ from typing import NoReturn
 from hwopt import leftovers
 from hwopt.cli import output
 from hwopt.cli.output import say
-from hwopt.cli.parser import DEFAULT_OBJECTIVE, build_parser, objective_of
+from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, objective_of
 from hwopt.errors import UserError
 from hwopt.folders import cache_folder
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _use_compilation_cache()
         return options.run(options)
     except UserError as error:
-        return _fail(2, *error.lines)
+        return _fail(2, *_with_page(error, arguments))
     except BrokenPipeError:  # the reader has left; so do we
         return 0
     except KeyboardInterrupt as stop:
@@ -75,6 +75,19 @@ def entry() -> NoReturn:
         words = "there is not enough memory for this" if exhausted else f"{type(error).__name__}: {error}"
         code = _fail(3, f"{words} (HWOPT_TRACEBACK=1 shows where)")
     _end(int(code or 0))
+
+
+def _with_page(error: UserError, arguments: Sequence[str]) -> Sequence[str]:
+    """What is wrong, with the page of the guide on the command.
+
+    What says already where to look stays as it is, and what the machine refuses (a full disk, a file that is not there): no
+    page explains it.
+    """
+    *others, last = error.lines
+    command = arguments[0] if arguments else ""
+    if command not in COMMANDS or isinstance(error.__context__, OSError) or "hwopt docs" in last or "--help)" in last:
+        return error.lines
+    return [*others, f"{last} (see hwopt docs {command})"]
 
 
 def _fail(code: int, *messages: str) -> int:

@@ -1,6 +1,7 @@
 """`hwopt check`: whether a stated machine and plan can be, line by line; 1 where a line fails."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from hwopt.cli.flags import Flag
@@ -16,7 +17,7 @@ FLAGS = (
         PATH,
         needed=True,
     ),
-    REPORT,
+    replace(REPORT, meaning="also write the answer as one page that stands alone: lines, repairs, what was assumed"),
 )
 
 

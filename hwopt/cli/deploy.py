@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+from dataclasses import replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import MACHINE
@@ -46,7 +47,7 @@ FLAGS = (
     Flag("--hall", "there is a hall of air with enough power, which may be made fit for the machine", SWITCH, False),
     Flag("--rent-usd-per-chip-h", "what a chip-hour costs to rent (default: as the price list rented says)", POSITIVE),
     Flag("--ordered", "day of the order, 2027-01-31, from which dates are said (default: months)", Kind("DAY", _date)),
-    REPORT,
+    replace(REPORT, meaning="also write the answer as one page that stands alone: ways, dates, power, what would turn it, sources"),
 )  # fmt: skip
 
 

@@ -47,6 +47,8 @@ ANSWERS = {
     "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
     "schema": "What a command prints with --json, as a JSON Schema (2020-12) with a version that rises when a key goes or changes.",
     "completion": "What a shell completes behind hwopt: commands, flags with their meaning, design questions, files.",
+    "docs": "How a command is used, what the model calculates and from which source, how an answer is proved: pages of the "
+    "guide, which are here without a network.",
 }
 
 EXAMPLES = {
@@ -149,6 +151,7 @@ EXAMPLES = {
     "catalog": {"": ("hwopt catalog", "hwopt catalog chips", "hwopt catalog chips h100-sxm")},
     "schema": {"": ("hwopt schema", "hwopt schema optimize")},
     "completion": {"": ("hwopt completion bash", "hwopt completion fish")},
+    "docs": {"": ("hwopt docs", "hwopt docs optimize", "hwopt docs collectives")},
 }
 """Command -> design question -> lines; "" stands for any other question, and for commands without one."""
 

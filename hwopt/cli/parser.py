@@ -12,6 +12,7 @@ from hwopt.cli import (
     compare,
     completion,
     deploy,
+    docs,
     estimate,
     fabrics,
     fleet,
@@ -75,6 +76,7 @@ COMMANDS = {
                        sources.catalog),
     "schema": Command("The JSON Schema of what a command prints with --json.", schema.FLAGS, schema.schema),
     "completion": Command("What bash, zsh or fish complete behind hwopt.", completion.FLAGS, completion.completion),
+    "docs": Command("The guide, page by page, in the terminal.", docs.DOCS, docs.docs),
 }  # fmt: skip
 
 _FLAGS = {spelling: flag for command in COMMANDS.values() for spelling, flag in command.spellings.items()}

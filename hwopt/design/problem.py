@@ -82,7 +82,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Problem:
-    """Minimise `objective` over `variables`, budgets and the plan's own constraints holding.
+    """Minimise `objective` over `variables`, subject to `budgets` and the plan's own constraints.
 
     **Arguments:** `template`: what the variables are put into; `provenance`: where the template's numbers come from;
     `relaxation`: the same question over continuous hardware, where this one buys whole parts.
@@ -116,7 +116,7 @@ class Problem:
 
     @property
     def continuous(self) -> Problem:
-        """The question over hardware of any size: what elasticities and sweeps speak of."""
+        """The question over hardware of any size: the one that elasticities and sweeps refer to."""
         return self.relaxation or self
 
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:

@@ -45,7 +45,7 @@ def load(path: str | Path) -> Table:
 
     **Arguments:** `path` of a UTF-8 CSV whose first line names the columns; the essential ones must be among them.
 
-    **Raises:** `UserError` for a path that is none, a file that is no CSV, is empty, holds a header alone or lacks columns.
+    **Raises:** `UserError` for a path that is not a file, a file that is not CSV, is empty, holds a header alone or lacks columns.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise UserError(f"a file of measured runs is named by its path, not by {path!r}")

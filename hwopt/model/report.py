@@ -281,7 +281,7 @@ class GroupReport(eqx.Module):
 
 
 class ServingReport(Report):
-    """What a service adds. A machine of one phase, or of one group of chips, has no number for what it does not do."""
+    """What a service adds. A machine of one phase, or of one group of chips, has NaN for what it does not do."""
 
     mfu_convention: ClassVar[str] = (
         "2 FLOP a weight and token, attention over the tokens before it; what is drafted in vain counts in hfu only"

@@ -1,4 +1,4 @@
-"""Chip design: from areas, memory, links and a clock to a `Chip`. MODEL.md, section 6.
+"""Chip design: from areas, memory, links and a clock to a `Chip`.
 
 With `dies` and the 0/1 constant `stacked` fixed, every area is a posynomial of the design (log-log convex), and the peak a
 monomial at fixed specialisation. Marked where it is not so.

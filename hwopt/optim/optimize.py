@@ -65,14 +65,14 @@ def optimize(
     explain: bool = True,
     choices: Mapping[str, Sequence[str]] | None = None,
 ) -> Solution | PortfolioSolution:
-    """The best design a question has, buildable in whole parts.
+    """The best design for a question, in whole parts that can be bought.
 
     **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
     split and discarded until the best design is proved (`hwopt.optim.certified`). Questions that have no such form, because
     they branch on other integers or hold terms that are no geometric programme, are solved locally over hardware of any size, and
     say so. Its budgets hold with the numbers as stated: `hwopt.confident` asks that they do with a probability.
 
-    **Relaxed:** the same over hardware of any size: fractions of a stack, a lane, a NIC. What elasticities speak of.
+    **Relaxed:** the same over hardware of any size: fractions of a stack, a lane, a NIC. Elasticities refer to it.
 
     **Local:** hardware of any size and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
     around the best start are re-optimised, and the exact model has the last word (`hwopt.optim.relaxed`).

@@ -279,7 +279,7 @@ def every_split(
     alternatives: int = ALTERNATIVES,
     limits: Mapping[str, float] | None = None,
 ) -> tuple[PlanSearch, list[Split]]:
-    """Prompts beside answers on the same chips, and every split of the chips between them, each with its best plan.
+    """Prefill and decode on the same chips, and every split of the chips between them, each with its best plan.
 
     **Arguments:** as of `best_plan`; of two kinds of chips both phases on each kind alone, and every split between them.
 

@@ -103,7 +103,7 @@ def interval(line: Line) -> str:
 
 
 def summary(check: Check) -> str:
-    """What became of the lines, in a sentence."""
+    """The verdicts on all lines, in a sentence."""
     words = {
         Verdict.holds: ("holds", "hold"),
         Verdict.fails: ("fails", "fail"),

@@ -42,7 +42,7 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
     width = max(map(len, record.quantities), default=0)
     for name, q in record.quantities.items():
         spread = f" [{q.low:g} .. {q.high:g}]" if q.low is not None and q.high is not None else ""
-        lines.append(f"  {name:<{width}}  {pretty(q.value, '', 6)} {q.unit}{spread}  {q.kind}: {record.citation(name)}")
+        lines.append(f"  {name:<{width}}  {stated_words(name, q)}{spread}  {q.kind}: {record.citation(name)}")
     if operators:
         said = (
             ", ".join(f"{key} {_number(value)}" for key, value in each.items() if key != "op") for each in operators
@@ -51,6 +51,13 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
         lines += [f"  {each['op']:<12} {words}" for each, words in zip(operators, said, strict=True)]
         lines += [f"  from {source}" for source in record.operator_sources]
     return document, "\n".join(lines)
+
+
+def stated_words(name: str, q: Quantity) -> str:
+    """A number as its file states it: a year without a comma, a ratio or a count without a unit."""
+    return (
+        f"{q.value:.0f}" if name == "year" else f"{pretty(q.value, '', 6)} {q.unit if q.unit != '1' else ''}".rstrip()
+    )
 
 
 def _operator(operator: Operator) -> dict[str, Any]:

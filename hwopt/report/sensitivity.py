@@ -28,7 +28,7 @@ Rows: TypeAlias = Iterable[tuple[str, Iterable[float]]]
 
 
 def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
-    """An answer of `sensitivity`. Elasticities are percent by percent; `effect` is the optimum's relative change at the ends
+    """An answer of `sensitivity`. Elasticities are per cent per per cent; `effect` is the optimum's relative change at the ends
     of the range, null where no hardware holds the budgets there with these integers.
     """
     problem, optimum, metrics = answer.problem, answer.optimum, answer.elasticities.metrics

@@ -67,7 +67,7 @@ def compare(
     **Arguments:** `objective`: a question about a machine; `chips` of the catalogue, `["*"]` for all; `seconds` for all of them
     together; `freeze`, `bounds`, `progress` as of `optimize`.
 
-    **Returns:** a row for each chip, the best first; those that hold no design or cannot be asked behind.
+    **Returns:** a row for each chip, the best first; chips without a feasible design, and those that cannot be asked, last.
 
     **Raises:** `UserError` for an unknown chip, and for a question that names none.
     """

@@ -119,7 +119,7 @@ def deploy(
     redundancy: str = "N+1",
     rent_usd_per_chip_h: float | None = None,
     prices: str = "default",
-    **surroundings: Any,
+    **peripherals: Any,
 ) -> Deploy:
     """Whether to build a hall, rebuild one, rent space or rent the machine.
 
@@ -128,14 +128,14 @@ def deploy(
 
     **Arguments:** `chip` of the catalogue or a file, and how many; the `market`: an entry of `deployments`, a file, or numbers,
     which have no ranges then; whether there is a `hall` of air with enough power, which costs what makes it fit for the machine;
-    `cluster` in place of the one that `catalog.cluster` makes of `chip`, `prices` and `surroundings`; `redundancy` N, N+1 or 2N of
+    `cluster` in place of the one that `catalog.cluster` makes of `chip`, `prices` and `peripherals`; `redundancy` N, N+1 or 2N of
     what is built; `rent_usd_per_chip_h`, else what the machine costs a landlord by the list `rented`.
 
-    **Raises:** `UserError` for shares and times that are none, and for unknown names.
+    **Raises:** `UserError` for invalid shares and times, and for unknown names.
     """
     occupancy = _share("occupancy", occupancy)
     horizon_s = catalog.positive(years, "years", most=100.0) * YEAR_S
-    own = cluster if cluster is not None else catalog.cluster(chip, chips, prices=prices, **surroundings)
+    own = cluster if cluster is not None else catalog.cluster(chip, chips, prices=prices, **peripherals)
     if not isinstance(market, str | Path | Deployment):
         raise UserError(f"market = {market!r}: name an entry of the catalogue's deployments or a .toml file")
     place = market if isinstance(market, Deployment) else catalog.deployment(market)

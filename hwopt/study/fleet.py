@@ -96,8 +96,8 @@ def fleet(
 ) -> FleetStudy:
     """Plans and shares that make a step of several kinds of chips least, and what each group adds to the others.
 
-    Of each group the `LIKELY_PLANS` best plans are looked at, at every share of whole micro-batches near that of its speed; of
-    these the shares that add up to the batch with the least longest step are found exactly.
+    Of each group the `LIKELY_PLANS` best plans are examined, at every share in whole micro-batches near that of its speed; among
+    these, the shares that add up to the batch and make the slowest group fastest are exact.
 
     **Arguments:** `lines` of the catalogue, where each group is a site of its own; `local_steps` between their exchanges.
 
@@ -120,9 +120,9 @@ def scope(study: FleetStudy) -> str:
         return "the best plan of one kind of chips, every valid one examined"
     low, high = (f"{100 * each:g} %" for each in NEAR)
     return (
-        f"of each kind of chips the {LIKELY_PLANS} best plans at the share that its speed suggests, with micro-batches up to "
-        f"theirs, at every share of whole ones from {low} to {high} of it; of these the least longest step, exactly; others were "
-        "not proved worse"
+        f"examined: for each kind of chips the {LIKELY_PLANS} best plans at the share that its speed suggests, at every share in "
+        f"whole micro-batches from {low} to {high} of that one; the shares with the shortest step of these are exact; other "
+        "plans were not proved worse"
     )
 
 

@@ -80,7 +80,7 @@ def frontier(
     `gap`; `feasible`; `certified`: the bound is proved, or that no design holds; `shadow_price_<budget>` and `used_<budget>`
     for all budgets of the question; the design's variables, and the usual metrics of sweeps. NaN where no design holds.
 
-    **Raises:** `UserError` for what cannot be meant, a folder that holds something else, or a disk that fails.
+    **Raises:** `UserError` for contradictory arguments, a folder that holds something else, or a disk that fails.
     """
     if choices:
         return _of_choices(

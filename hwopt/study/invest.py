@@ -132,7 +132,7 @@ def invest(
     how they end: `hbm_bandwidth_bytes_per_s`; `seconds` for everything; else as of `optimize`. Of several choices those of the
     answer are kept.
 
-    **Raises:** `UserError` for a list of questions, a `top` that is no count, and a name of no number.
+    **Raises:** `UserError` for a list of questions, a `top` that is not a count, and an unknown number.
     """
     check_question(objective, "invest")
     if listed(objective) is not None:

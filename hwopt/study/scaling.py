@@ -199,7 +199,7 @@ def scale(
     `least_saving`: share of the time that twice the chips must save to pay; `most_dearer`: share by which they may make the run
     dearer; `common` as of `best_plan`.
 
-    **Raises:** `UserError` for sizes that are none, for weak scaling whose batch is not whole or grows during the run, and where
+    **Raises:** `UserError` for invalid sizes, for weak scaling whose batch is not whole or grows during the run, and where
     no size can be asked for.
     """
     if not isinstance(workload, TrainingRun):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
+PAGES = CHECKOUT / "notebooks" / "guide" / "pages"
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +63,7 @@ def test_wheel_holds_every_file_of_both_packages(wheel):
         for package in ("hwopt", "objectives")
         for path in (CHECKOUT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
-    }
+    } | {f"hwopt/data/guide/{path.relative_to(PAGES).as_posix()}" for path in PAGES.rglob("*.md")}
     assert wanted <= held
     stray = {name for name in held - wanted if ".dist-info/" not in name}
     assert not stray
@@ -78,6 +79,11 @@ def test_packages_come_from_the_wheel(installed, elsewhere):
 def test_command_line_reads_its_data_from_another_folder(installed, elsewhere):
     text = run(installed.with_name("hwopt"), "catalog", "chips", "h100-sxm", cwd=elsewhere)
     assert "h100-sxm" in text.lower()
+
+
+def test_pages_of_the_guide_are_read_from_the_wheel(installed, elsewhere):
+    text = run(installed.with_name("hwopt"), "docs", "collectives", cwd=elsewhere)
+    assert text.startswith("# Collectives and topologies\n") and "<!--" not in text
 
 
 def test_estimate_prints_one_json_object(installed, elsewhere):

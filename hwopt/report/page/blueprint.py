@@ -20,7 +20,7 @@ def blueprint_page(check: Check, command: str) -> str:
     )
     return sheet.page(
         "hwopt check",
-        "check",
+        "",
         check.blueprint.title,
         top,
         [_lines(check), _repairs(check), _joint(check), _taken(check)],

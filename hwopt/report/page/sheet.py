@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
+from hwopt.report import guide
 from hwopt.report.colours import MONEY, OTHER, OVER, PALE, PARTS, WITHIN, on_ground
 from hwopt.report.page.markup import Child, Html, div, element, li, p, raw, span
 
@@ -49,6 +50,7 @@ def page(
             code(command, "command"),
             note=f"The same command makes the same page again, byte for byte (hwopt {__version__}).",
         ),
+        _how_to_read(kind.split()[1]),
         section(
             f"Sources behind these numbers ({len(sources)})",
             element("ol", map(li, sources)),
@@ -57,6 +59,15 @@ def page(
     )
     body = element("body", main, element("script", raw(_resource("points.js"))))
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _how_to_read(topic: str) -> Html:
+    """Where it is written what the page says: a link where the installation names a site, the command that prints it anyway."""
+    where = guide.address(topic)
+    link = p(element("a", f"hwopt {topic} in the guide", href=where)) if where else None
+    return section(
+        "How to read this page", code(guide.see(topic), "guide"), link, note="In a terminal, without a network."
+    )
 
 
 def section(title: str, *children: Child, note: str = "", wide: bool = True) -> Html:

@@ -46,7 +46,7 @@ class Joint:
 
 @dataclass(frozen=True)
 class Check:
-    """What became of a blueprint.
+    """The verdict on a blueprint.
 
     **Arguments:** `lines`, those that fail with their repairs; `joint`: None where one repair or none mends all, or where none was
     found; `judged`: what the model says of the machine, or why it says nothing; `taken`: what was assumed.

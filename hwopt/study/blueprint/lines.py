@@ -10,7 +10,7 @@ from hwopt.study.blueprint.statement import QUANTITIES
 
 
 class Verdict(Enum):
-    """What became of a line."""
+    """The verdict on a line."""
 
     holds = "holds"
     fails = "fails"

@@ -147,7 +147,7 @@ def _deviations(each: Input, records: Mapping[str, Record]) -> tuple[float, floa
 def named(names: Mapping[str, float], problem: Problem, around: Interval | None) -> tuple[Cause, ...]:
     """Causes by name, each with a share by which it may be off.
 
-    **Raises:** `UserError` for a name that no cause of the question has, and for a share that is none.
+    **Raises:** `UserError` for a cause that the question does not have, and for an invalid share.
     """
     known = {each.name: each for each in _all(problem, around)}
     chosen = []

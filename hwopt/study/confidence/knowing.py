@@ -94,7 +94,7 @@ def regret(
     **Arguments:** `solution` of `optimize`; `vary`: cause -> share by which it may be off, a range of 1 + share to each side that
     holds four in five; `deadline` by which it ends, with fewer scenarios solved.
 
-    **Raises:** `UserError` for an unknown cause, a share that is none, more than `MOST` of them, an answer that breaks its
+    **Raises:** `UserError` for an unknown cause, an invalid share, more than `MOST` of them, an answer that breaks its
     budgets or has no proof.
     """
     deadline, problem = deadline or Deadline(), solution.problem

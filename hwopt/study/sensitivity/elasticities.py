@@ -72,7 +72,7 @@ def elasticities(
 
     **Raises:** `UserError` for an unknown metric.
 
-    **Units:** percent by percent.
+    **Units:** per cent per per cent.
     """
     check_kinds("elasticities", {"workload": workload, "cluster": cluster, "plan": plan}, KINDS)
     metrics = default_metrics(workload) if metrics is None else names_of("metrics", metrics)

@@ -109,8 +109,8 @@ def sensitivity(
     question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile; `bounds`,
     `freeze` and `seconds` of the search, as of `optimize`; what is frozen stays as the machine of the question has it.
 
-    **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric, a box that is none, a
-    name that is no variable.
+    **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric, an invalid box, an
+    unknown variable.
     """
     asked = question_of(objective, "sensitivity")
     problem = asked if asked.template.project is not None else asked.continuous

@@ -81,7 +81,7 @@ def sweep(
 
     **Returns:** an `xarray.Dataset` with units and long names; its attributes hold configuration, versions and seed.
 
-    **Raises:** `UserError` for what cannot be meant, a folder that holds something else, or a disk that fails.
+    **Raises:** `UserError` for contradictory arguments, a folder that holds something else, or a disk that fails.
     """
     spec = Specification(
         objective, samples, method=method, sampling=sampling, seed=seed, grid=grid, table=table, choices=choices,

@@ -1,0 +1,34 @@
+"""`hwopt docs`: pages of the guide in the terminal, without a network."""
+
+import argparse
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import TEXT
+from hwopt.cli.output import show
+
+DOCS = (Flag("topic", "a page: a command, a theme of the physics, or what the list without a topic names", TEXT),)
+
+
+def docs(options: argparse.Namespace) -> int:
+    """The list of pages, or one."""
+    from hwopt.report import guide
+
+    if options.topic is None:
+        titles = {topic: guide.title(path) for topic, path in guide.topics().items()}
+        show(options, lambda: {"topics": titles}, lambda: _list(titles, guide.topics()))
+        return 0
+    page = guide.text(options.topic)
+    document = {"topic": options.topic, "title": guide.title(guide.topics()[options.topic]), "text": page}
+    show(options, lambda: document, lambda: page)
+    return 0
+
+
+def _list(titles: Mapping[str, str], paths: Mapping[str, Path]) -> str:
+    """Topics with their titles, a blank line between folders of pages."""
+    width, lines = max(map(len, titles)), ["The guide: hwopt docs TOPIC"]
+    for _, section in groupby(titles, key=lambda topic: paths[topic].parent):
+        lines += ["", *(f"  {topic:<{width}}  {titles[topic]}" for topic in section)]
+    return "\n".join(lines)

@@ -1,0 +1,102 @@
+"""The guide: its pages by topic, as `hwopt docs` prints them, and how screens, pages and errors name one.
+
+Pages ship as the Markdown they are written in, so that they are read without a network. What the site makes of code and data,
+a line `<!-- word: arguments -->` stands for; here it says which command prints the same.
+"""
+
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
+from importlib.resources import files
+from pathlib import Path
+
+from hwopt.errors import UserError, suggest
+
+_SECTIONS = ("", "tutorial", "commands", "physics", "maintain", "api")
+"""Folders of pages, in the order in which a topic is looked for."""
+
+_MARKER = re.compile(r"^<!-- (\w+)(?:: (.*?))? -->$", re.MULTILINE)
+
+_ELSEWHERE = {
+    "flags": "Flags and exit codes: `hwopt {0} --help`.",
+    "json": "`--json` prints one object with, among others: {0}.",
+    "questions": "Questions and their fields: `hwopt optimize QUESTION --help`.",
+    "numbers": "Numbers with their sources: `hwopt catalog {0}`.",
+    "outputs": "Numbers with their units: `python -m pydoc {0}`.",
+    "margins": "Margins: `python -m pydoc {0}`.",
+    "result": "The file `{0}` of the repository.",
+    "csv": "The file `{0}` of the repository.",
+    "source": "The file `{0}` of the repository.",
+    "inputs": "Fields with their units: `python -m pydoc {0}`.",
+    "module": "Formulas with their sources: `python -m pydoc {0}`.",
+    "reference": "Names with their types: `python -m pydoc {0}`.",
+}
+"""Word of a marker -> what stands there in a terminal; others are left out."""
+
+
+@cache
+def folder() -> Path:
+    """Where pages lie: with the data of an installed package, or in the checkout that it runs from.
+
+    **Raises:** `UserError` where they are not there.
+    """
+    package = Path(str(files("hwopt")))
+    for place in (package / "data" / "guide", package.parent / "notebooks" / "guide" / "pages"):
+        if (place / "index.md").is_file():
+            return place
+    raise UserError(f"the guide is not there: neither {package / 'data' / 'guide'} nor a checkout beside it has it")
+
+
+@cache
+def topics() -> dict[str, Path]:
+    """Pages by topic, the name that is typed: that of the file, with its folder where another is called the same."""
+    by_topic: dict[str, Path] = {}
+    for section in _SECTIONS:
+        for path in sorted((folder() / section).glob("*.md"), key=lambda each: (each.stem != "index", each.stem)):
+            name = (section or "start") if path.stem == "index" else path.stem
+            by_topic[f"{section}/{name}" if name in by_topic else name] = path
+    return by_topic
+
+
+def title(path: Path) -> str:
+    """The heading of a page."""
+    return path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
+def text(topic: str) -> str:
+    """A page.
+
+    **Raises:** `UserError` for a topic that there is not.
+    """
+    if topic not in topics():
+        raise UserError(f"unknown topic '{topic}': {suggest(topic, topics())} (hwopt docs lists all)")
+    page = topics()[topic].read_text(encoding="utf-8")
+    return re.sub(r"\n{3,}", "\n\n", _MARKER.sub(_elsewhere, page)).rstrip()
+
+
+def see(topic: str) -> str:
+    """The command that prints a page."""
+    return f"hwopt docs {topic}"
+
+
+def address(topic: str) -> str | None:
+    """The page on the site that this installation names; None where it names none.
+
+    Who serves the site states it as `[project.urls]`, `Documentation`, in `pyproject.toml` before building the wheel.
+    """
+    try:
+        urls = metadata("hwopt").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return None
+    stated = dict(each.split(", ", 1) for each in urls if ", " in each)
+    if "Documentation" not in stated or topic not in topics():
+        return None
+    page = topics()[topic].relative_to(folder()).with_suffix(".html").as_posix()
+    return f"{stated['Documentation'].rstrip('/')}/{page}"
+
+
+def _elsewhere(found: re.Match[str]) -> str:
+    word, arguments = found.group(1), found.group(2) or ""
+    if word != "json":
+        arguments = arguments.split(":")[0].split(",")[0]
+    return _ELSEWHERE.get(word, "").format(arguments)
