@@ -19,12 +19,14 @@ COMMANDS: dict[str, Schema] = {
     "estimate": studies.ESTIMATE,
     "plan": studies.PLAN,
     "scale": studies.SCALE,
+    "fabrics": studies.FABRICS,
     "fleet": studies.FLEET,
     "check": studies.CHECK,
     "deploy": studies.DEPLOY,
     "validate": studies.VALIDATE,
     "calibrate": studies.CALIBRATE,
     "catalog": studies.CATALOG,
+    "docs": studies.DOCS,
 }
 
 _DEFINITIONS = machines.DEFINITIONS | answers.DEFINITIONS

@@ -43,6 +43,11 @@ def every_output() -> dict[str, Schema]:
     return {name: each for kind in kinds for name, each in declared(kind, outputs(kind)).items()}
 
 
+COUNTED = {
+    "unit_of_work": said(TEXT, "what screens count the work in: token, image, sample"),
+    "tokens_per_unit": said(NUMBER, "tokens of one", "token"),
+}
+
 Keys = tuple[dict[str, Schema], dict[str, Schema]]
 
 
@@ -65,6 +70,7 @@ def _report(kind: type[Report], parts: type, further: dict[str, Schema], sometim
         "high": said(maybe(by_name(NUMBER)), "upper ends of 80 % intervals"),
         "constants": said(maybe(TEXT), "where the model's constants are from"),
         "mfu_convention": said(TEXT, "what counts as the model's FLOPs"),
+        **COUNTED,
     }, sometimes
 
 

@@ -7,6 +7,7 @@ from hwopt.model.deployment import Busbar
 from hwopt.model.fleet import FleetReport
 from hwopt.model.report import outputs
 from hwopt.model.schedule import Breakdown
+from hwopt.report.fabrics import METRICS as OF_FABRICS
 from hwopt.report.fleet import _OF_GROUP as OF_GROUP
 from hwopt.report.scaling import METRICS as OF_SIZES
 from hwopt.report.schema.kinds import (
@@ -28,9 +29,10 @@ from hwopt.report.schema.kinds import (
     shared,
     word,
 )
-from hwopt.report.schema.machines import FEASIBLE, SERVING, SPOT, TRAINING, every_output
+from hwopt.report.schema.machines import COUNTED, FEASIBLE, SERVING, SPOT, TRAINING, every_output
 from hwopt.report.service import _ASKED as OF_SERVICE
 from hwopt.report.splits import _MEASURES as OF_SPLITS
+from hwopt.study.day import Hour
 
 _NUMBERS = by_name(maybe(NUMBER))
 _FILES = {"out": said(maybe(TEXT), "folder of the store"), "figures": listed(TEXT)}
@@ -49,7 +51,13 @@ def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:
     ))  # fmt: skip
 
 
-ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT})
+_DAY = said(record({
+    "requests": NUMBER, "energy_j": said(maybe(NUMBER), "at the meter", "J"), "usd": said(maybe(NUMBER), "of the day", "USD"),
+    "idle_j": said(maybe(NUMBER), "what the machine would take with no request all day", "J"),
+    "overloaded_hours": said(INTEGER, "hours in which more comes than is answered"), "hours": listed(record(fields_of(Hour))),
+}), "24 hours, where a curve of them is given")  # fmt: skip
+
+ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT, "day": _DAY})
 
 _ALTERNATIVE = record({
     "plan": shared("plan"), "objective": maybe(NUMBER), "excess": said(maybe(NUMBER), "share above the best"),
@@ -104,7 +112,7 @@ SCALE = record(_ASKED | {"chips": listed(INTEGER)} | {
 _FLEET = declared(FleetReport, outputs(FleetReport))
 _STEP = record({"step_time_s": maybe(NUMBER)})
 FLEET = record({
-    "feasible": FEASIBLE, "violations": by_name(NUMBER), **_FLEET, "low": _STEP, "high": _STEP, "constants": TEXT,
+    "feasible": FEASIBLE, "violations": by_name(NUMBER), **_FLEET, **COUNTED, "low": _STEP, "high": _STEP, "constants": TEXT,
     "groups": listed(record({
         "chip": TEXT, "chips": maybe(NUMBER), "sequences": NUMBER, "share": NUMBER, "waits": NUMBER,
         **{name: every_output()[name] for name in OF_GROUP}, "standing_usd_per_s": maybe(NUMBER), "plan": shared("training_plan"),
@@ -116,6 +124,31 @@ FLEET = record({
     })),
     "scope": TEXT,
 }, {"workload": TEXT, "precision": TEXT, "site": TEXT})  # fmt: skip
+
+_LEVEL = {
+    "spread": said(NUMBER, "relative standard deviation of bandwidth"),
+    "tail_s": said(NUMBER, "mean tail of latency", "s"),
+}
+FABRICS = record(_ASKED | {
+    "feasible": FEASIBLE, "headline": TEXT, "rule": TEXT, "levels": listed(record({"name": TEXT} | _LEVEL)),
+    "cheapest": said(maybe(by_name(TEXT)), "the cheapest machine at each level"),
+    "machines": listed(record({
+        "name": TEXT, "feasible": YES_OR_NO, "reason": maybe(TEXT),
+        "scale_out_bytes_per_s": said(maybe(NUMBER), "of a chip and direction", "B/s"),
+        "plan": maybe(shared("training_plan")), "step_time_interval_s": maybe(pair(NUMBER)),
+        "levels": maybe(listed(record({
+            "level": TEXT, "dearer": said(maybe(NUMBER), "cost of the run over that with even links, less 1"),
+            "worth_usd_per_chip": said(maybe(NUMBER), "what evenness may add to a chip's share of the capital", "USD"),
+            **{name: every_output()[name] for name in OF_FABRICS},
+        }))),
+    })),
+    "constants": maybe(TEXT),
+})  # fmt: skip
+
+DOCS = either(
+    record({"topics": said(by_name(TEXT), "title of each page, by topic")}),
+    record({"topic": TEXT, "title": TEXT, "text": said(TEXT, "the page, in Markdown")}),
+)
 
 _REPAIR = record({"number": TEXT, "unit": TEXT, "from": ANY, "to": ANY, "words": TEXT})
 CHECK = record({
