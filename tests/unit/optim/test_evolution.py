@@ -1,0 +1,169 @@
+"""Evolution: what it draws are points of the lattice, what it judges is the exact model, where it ends is near the optimum."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.design.exact import ExactModel
+from hwopt.design.lattices import lattice_of
+from hwopt.design.variables import Variable
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.relations import Divides, Product
+from hwopt.integers.system import Integer, Piece, Role, System
+from hwopt.optim import evolution
+from hwopt.optim.choices import grouped
+from hwopt.optim.evolution import Evolution
+from hwopt.optim.judges import judge_of
+from hwopt.optim.programmes import CHOICE, Elastic, Programmes
+
+EDGES = tuple(np.geomspace(1.0, 100.0, 9))
+SYSTEM = System(
+    (
+        Integer("t", 1, 8, among=(1, 2, 4, 8), role=Role.root),
+        Integer("kind", 1, 3, role=Role.kind),
+        Integer("p", 1, 12, stepped=True),
+        Integer("racks", 1, 40),
+        Integer("d", 1, 1000),
+        Integer("size_piece", 1, len(EDGES) - 1),
+    ),
+    (Product(("t", "p", "d"), (), 1, 4096, name="chips", follows="d"), Divides(("racks",), ("d",))),
+    pieces=(Piece("size", EDGES),),
+)
+
+
+def variable(name: str, low: float, high: float, whole: bool = True) -> Variable:
+    return dataclasses.replace(TEMPLATE, name=name, lower=low, upper=high, integer=whole)
+
+
+TEMPLATE = hwopt.objective("train_cost").problem().variables[0]
+VARIABLES = (variable("chips", 1, 4096), variable("size", 1.0, 100.0, whole=False))
+
+
+def judge(columns):
+    """A dear optimum in a corner: work of 1,000 over chips and size, kinds that cost, sizes that cost more."""
+    time = 1000.0 / (columns["chips"] ** 0.9 * columns["size"] ** 0.5) * (1.0 + 0.1 * columns["p"] / columns["t"])
+    cost = columns["chips"] * (1.0 + 0.02 * columns["size"]) + 3.0 * columns["racks"] + 7.0 * columns["kind"]
+    return np.log(cost), np.stack([np.log(time / 3.0), np.log(columns["size"] / 60.0)], axis=1)
+
+
+def optimum() -> float:
+    """The best of all points, the size on a fine grid."""
+    every = itertools.product(*(SYSTEM.values_of(each) for each in SYSTEM.coordinates[:4]))
+    best = np.inf
+    size = np.geomspace(1.0, 60.0, 2000)
+    for t, kind, p, racks in every:
+        if kind > 1 or racks > 1:  # which cost, and do nothing
+            continue
+        d = np.arange(1, 4096 // (t * p) + 1)[:1000, None]
+        columns = {
+            "t": t,
+            "kind": kind,
+            "p": p,
+            "racks": racks,
+            "chips": t * p * d + 0.0 * size,
+            "size": size + 0.0 * d,
+        }
+        objective, used = judge(columns)
+        best = min(best, objective[(used <= 0.0).all(axis=1)].min(initial=np.inf))
+    return best
+
+
+def test_it_ends_near_the_best_of_all_points():
+    for seed in range(3):
+        found = Evolution(SYSTEM, VARIABLES, judge, seed).seeded().run()
+        assert found.excess[0] <= 1e-6
+        assert optimum() - 1e-3 <= found.merit[0] <= optimum() + 5e-3
+
+
+def test_all_that_it_holds_are_points_with_sizes_in_their_pieces():
+    found = Evolution(SYSTEM, VARIABLES, judge).seeded().run(10)
+    assert 0 < len(found.points) <= evolution.KEPT and SYSTEM.valid(found.points).all()
+    assert len(np.unique(found.points, axis=0)) == len(found.points)
+    edges, piece, size = np.asarray(EDGES), found.points[:, SYSTEM.at["size_piece"]], found.sizes[:, 0]
+    assert (edges[piece - 1] <= size).all() and (size <= edges[piece]).all()
+    objective, used = judge(found.columns(found.points, found.sizes))
+    np.testing.assert_allclose(found.excess, np.maximum(used, 0.0).sum(axis=1))
+    np.testing.assert_allclose(found.merit, objective + found.weight * found.excess)
+    assert (np.diff(found.merit) >= 0.0).all()
+
+
+def test_the_same_seed_finds_the_same():
+    one, same, other = (Evolution(SYSTEM, VARIABLES, judge, seed).seeded().run(5) for seed in (0, 0, 1))
+    assert np.array_equal(one.points, same.points) and np.array_equal(one.sizes, same.sizes)
+    assert not np.array_equal(one.points, other.points)
+
+
+def test_each_choice_of_kinds_keeps_its_best(monkeypatch):
+    monkeypatch.setattr(evolution, "KEPT", 40)
+    found = Evolution(SYSTEM, VARIABLES, judge).seeded().run(20)
+    kinds = {tuple(each) for each in found.points[:, [SYSTEM.at[name] for name in ("t", "kind", "p")]].tolist()}
+    assert len(kinds) == 40  # of 144, where the best choice alone has far more than 40 good designs
+
+
+def test_what_is_wanted_in_a_box_stays_in_it():
+    low, high = np.array([[2, 1, 3, 4, 1, 1]]), np.array([[2, 1, 3, 8, 400, 8]])
+    found = Evolution(SYSTEM, VARIABLES, judge)
+    found.join_near(Boxes(low, high), np.array([[2.0, 1.0, 3.0, 5.2, 37.0, 1.0]]), {"size": np.array([10.0])})
+    (point,) = found.points
+    assert (low <= point).all() and (point <= high).all()
+    assert point[3] == 5 and point[4] % 5 == 0 and found.sizes[0, 0] == 10.0
+
+
+def test_nothing_comes_of_limits_that_nobody_can_judge():
+    nothing = lambda columns: (np.zeros(len(columns["chips"])), np.full((len(columns["chips"]), 1), np.inf))
+    found = Evolution(SYSTEM, VARIABLES, nothing).seeded().run(3)
+    assert not len(found.points) and not len(found.best(4))
+
+
+@pytest.fixture(scope="module")
+def question():
+    problem = hwopt.objective("train_cost").problem()
+    return problem, lattice_of(problem)
+
+
+def some(problem, lattice):
+    found = Evolution(lattice, problem.variables, judge_of(Programmes(problem, lattice))).seeded()
+    return found.columns(found.points[:50], found.sizes[:50])
+
+
+def test_designs_are_judged_by_the_exact_model(question):
+    problem, lattice = question
+    columns = some(problem, lattice)
+    objective, used = judge_of(Programmes(problem, lattice))(columns)
+    exact = ExactModel(problem).designs([columns[each.name] for each in problem.variables])
+    np.testing.assert_allclose(objective, exact.objective, rtol=1e-12)
+    np.testing.assert_allclose(used, exact.constraints, rtol=1e-9, atol=1e-12)
+
+
+def test_an_elastic_question_is_judged_by_what_its_budgets_give(question):
+    problem, lattice = question
+    columns, names = some(problem, lattice), [each.name for each in problem.budgets]
+    _, used = judge_of(Programmes(problem, lattice))(columns)
+    factor, left = judge_of(Programmes(problem, lattice, Elastic(tuple(names[:2]), 100.0)))(columns)
+    np.testing.assert_allclose(factor, np.maximum(used[:, :2].max(axis=1), 0.0))
+    np.testing.assert_allclose(left, used[:, 2:])
+
+
+def test_a_tilt_is_taken_off(question):
+    problem, lattice = question
+    columns = some(problem, lattice)
+    plain, _ = judge_of(Programmes(problem, lattice))(columns)
+    tilted, _ = judge_of(Programmes(problem, lattice).tilted({"chips": 0.3}))(columns)
+    np.testing.assert_allclose(tilted, plain - 0.3 * np.log(columns["chips"]))
+
+
+def test_several_machines_are_judged_each_by_its_own_numbers():
+    problems = {
+        i: hwopt.objective("train_cost", prices=prices).problem() for i, prices in enumerate(("default", "on-premise"))
+    }
+    (group,) = grouped(problems)
+    columns = dict(some(problems[0], lattice_of(problems[0])))
+    judged = judge_of(group.programmes)
+    for number, problem in problems.items():
+        columns[CHOICE] = np.full(50, number + 1.0)
+        objective, _ = judged(columns)
+        alone = ExactModel(problem).designs([columns[each.name] for each in problem.variables])
+        np.testing.assert_allclose(objective, alone.objective, rtol=1e-12)
