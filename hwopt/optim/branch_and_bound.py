@@ -142,13 +142,16 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
         found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
         queue = _worth_work(work, queue)
-        yield result
-        far = work.cutoff - result.open_bound > FAR and result.rounds % OFTEN == 0
-        doubled = result.rounds & (result.rounds - 1) == 0  # 1, 2, 4, 8, ...
-        if (far or doubled) and len(queue) and (looks or result.rounds > 1):
+        far, doubled = (
+            work.cutoff - result.open_bound > FAR,
+            result.rounds & (result.rounds - 1) == 0,
+        )  # 1, 2, 4, 8, ...
+        if len(queue) and (doubled or (far and result.rounds % OFTEN == 0)) and (looks or result.rounds > 1):
             if evolution is None:
                 evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
-            evolve(work, evolution, boxes, known, anew=doubled and work.cutoff - result.open_bound > FAR)
+            evolve(work, evolution, boxes, known, anew=doubled and far)
+            queue = _worth_work(work, queue)
+        yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile
         order = np.argsort(queue.bounds, kind="stable")
         now, queue = queue.of(order[:ROUND]), queue.of(order[ROUND:])

@@ -276,7 +276,7 @@ class Search:
         return boxes, np.arange(len(boxes))
 
     def fresh(self, boxes: Boxes) -> Boxes:
-        """Those that no dive has met."""
+        """Those that were not met before."""
         marks = [low.tobytes() + high.tobytes() for low, high in zip(boxes.low, boxes.high, strict=True)]
         new = [i for i, mark in enumerate(marks) if mark not in self.seen and not self.seen.add(mark)]
         return boxes[np.asarray(new, int)]

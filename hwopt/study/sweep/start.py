@@ -21,7 +21,7 @@ TOLERANCE = 0.005
 """Gap at which the search ends: half of what a sweep's best may be above the optimum."""
 
 VARIANTS_A_BOX = 32
-"""Variants for which one box is bounded, about: a search of few ends with its first dive, two or three thousand boxes."""
+"""Variants for which one box is bounded, about: a search of few ends with its first evolution."""
 
 NEAR = 1.05
 """How far continuous values of a design's neighbours are from its own, as a ratio."""
