@@ -8,7 +8,7 @@ from typing import Any
 
 from hwopt.errors import UserError
 
-HOURS = 24
+HOURS = 24  # of a day
 
 EXAMPLE = "24 rows of hour,requests in a .csv, or requests = [24 numbers] in a .toml"
 

@@ -189,7 +189,9 @@ def test_links_between_pages_lead_somewhere():
 def test_pages_name_no_address_that_does_not_exist():
     for page in pages():
         addresses = re.findall(r"https?://[^\s\"')>]+", page.read_text(encoding="utf-8"))
-        assert all("example.org" in each or "json-schema.org" in each for each in addresses), f"{named(page)}: {addresses}"
+        assert all("example.org" in each or "json-schema.org" in each for each in addresses), (
+            f"{named(page)}: {addresses}"
+        )
 
 
 @pytest.fixture(scope="module")

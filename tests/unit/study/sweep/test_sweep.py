@@ -432,7 +432,7 @@ def test_level_ranges():
 
 def test_blocks_are_whole_tiles(monkeypatch):
     """Also where a device's tile is larger than a block with rows would be."""
-    monkeypatch.setattr("hwopt.study.sweep.specification.tile_of", lambda platform: TILE["gpu"])
+    monkeypatch.setattr("hwopt.study.sweep.specification.tile_of", lambda *_: TILE["gpu"])
     for asked in ({}, {"rows": False}, {"block": 1}):
         assert Specification(QUESTION, 1 << 21, **asked).block % TILE["gpu"] == 0
 
