@@ -84,6 +84,7 @@ def test_commands_print_what_stands_below_them(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "page", [page for page in pages() if any("slow" in x.marks for x in examples(page))], ids=named
 )
@@ -126,6 +127,7 @@ def test_json_has_the_keys_that_a_page_names(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", [page for page in WITH_KEYS if page not in WITH_RUNS], ids=named)
 def test_json_of_slow_commands_has_the_keys_that_a_page_names(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
