@@ -1,7 +1,7 @@
 """Evolution: good designs by the exact model alone, long before bounds say where they are.
 
 A population of integer designs and sizes changes a few numbers at a time, at random, and keeps the best of every choice of roots,
-kinds and schedule: a thousand designs are judged in the time of one convex programme. Nothing is proved by it: designs that are
+kinds and schedule: hundreds of designs are judged in the time of one convex programme. Nothing is proved by it: designs that are
 found are solved as points by their programmes, and bounds are held against them.
 """
 
@@ -32,7 +32,7 @@ CHILDREN = 4000
 """Designs tried in a generation: enough that the judge's three thousand operations take their time on numbers, not on calls."""
 
 KEPT = 800
-"""Designs of a population: with 100, four of five runs for a drawn chip ended at the first schedule that was good."""
+"""Designs of a population: with 96, both runs tried for a drawn chip on 3 nm ended 7 % above the best known, with 800 neither."""
 
 GENERATIONS, PATIENCE = 150, 25
 """Generations at most, and how many without anything better an evolution goes on."""
@@ -53,8 +53,8 @@ _TRADED, _RATIOS = 0.15, (2.0, 2.0, 1.5, 3.0, 4.0 / 3.0)
 """Share of children in which three coordinates are multiplied or divided by one ratio, and ratios."""
 
 _AMONG_OWN, _AMONG_KINDS = 1.0, 0.5
-"""Powers by which a design is picked less often as a parent: of its rank among those of its own kind, and of its kind's rank. Where
-rank among all alone counted, services ended 10 to 30 % above the best in half of the runs."""
+"""Powers by which a design is picked less often as a parent: of its rank among those of its own kind, and of its kind's rank.
+Chosen, as what stands below and above, by a few runs of two drawn questions: where an evolution ends is chance all the same."""
 
 _FEW = 4
 """Values of a coordinate of which any may follow any."""

@@ -19,7 +19,7 @@ _FAR = 9.0
 """Standard deviations beyond which a tail is none, in single precision too."""
 
 _EDGE = 0.87
-"""Chosen on half of the cases of `results/reference/percentiles.txt`."""
+"""No source: chosen by eye on the cases of `results/reference/percentiles.txt` that say so; those drawn at random had no part."""
 
 
 def tail(time: Spread, t: Scalar) -> tuple[Scalar, Scalar]:
