@@ -23,6 +23,11 @@ class Bounded(NamedTuple):
     lower: np.ndarray  # (box,) bounds of the objective's logarithm, checked by the certificate
     slopes: np.ndarray  # (box, variable): see `certificate.sloped_bound`
 
+    def values(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Where the programmes of some boxes put the variables that have names (row,)."""
+        names = self.programme.names
+        return {name: np.exp(self.answers.y[rows, column]) for column, name in enumerate(names) if name}
+
 
 def bounded(
     programmes: Programmes, boxes: Boxes, cutoff: float = math.inf, tolerance: float = 1e-7, loose: float = 0.0

@@ -38,8 +38,8 @@ AGAIN, AGAIN_PATIENCE = 30, 10
 ANEW = 60
 """Generations of another one beside it."""
 
-CANDIDATES, SOLVED = 48, 16
-"""Boxes whose relaxed points an evolution takes in, and designs of it that are solved."""
+CANDIDATES, FAMILIES, SOLVED = 48, 128, 16
+"""Boxes whose relaxed points an evolution takes in, choices of its own that it bounds for theirs, and designs that are solved."""
 
 MOST_BOXES = 60_000
 """Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
@@ -167,36 +167,45 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
 def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, anew: bool) -> None:
     """An evolution begins, or goes on, with what is next to relaxed points of the best boxes and the best design known.
 
-    **Arguments:** `known` of `boxes`, which were just bounded; `anew`: whether another one's, of other random designs, join
-    it: where one ends is chance.
+    **Arguments:** `known` of `boxes`, which were just bounded; `anew`: whether another one's, of other random designs, join it,
+    where one ends being chance, and what is next to relaxed points of its own best choices of kinds: their sizes and numbers are
+    far from best where only one of many designs is of each.
     """
-    result, names, y = work.result, known.programme.names, known.answers.y
+    result, over = work.result, lambda: work.deadline.over
     if result.point is not None:
-        design = {name: np.array([value]) for name, value in result.design.items()}
-        evolution.join_near(Boxes.of_points(result.point[None]), result.point[None].astype(float), design)
+        evolution.join_at(result.point[None], {name: np.array([value]) for name, value in result.design.items()})
     best = np.argsort(np.where(boxes.points, np.inf, known.lower), kind="stable")[:CANDIDATES]
-    best = best[np.isfinite(known.lower[best]) & ~boxes.points[best]]
-    sizes = {name: np.exp(y[best, column]) for column, name in enumerate(names) if name}
-    evolution.join_near(boxes[best], work.relaxed(boxes, known)[best], sizes)
-    over = lambda: work.deadline.over
+    take_in(work, evolution, boxes, known, best[np.isfinite(known.lower[best]) & ~boxes.points[best]])
     if not evolution.generations:
         evolution.seeded().run(GENERATIONS, PATIENCE, over)
-    else:
-        if anew:
-            other = replace(evolution, seed=evolution.generations).seeded().run(ANEW, PATIENCE, over)
-            evolution.join(other.points, other.sizes)
-        evolution.run(AGAIN, AGAIN_PATIENCE, over)
+    elif anew:
+        other = replace(evolution, seed=evolution.generations).seeded().run(ANEW, PATIENCE, over)
+        evolution.join(other.points, other.sizes)
+    families = work.fresh(evolution.families(FAMILIES)) if anew else boxes[:0]
+    if len(families):
+        inside = work.bound(families)
+        take_in(work, evolution, families, inside, np.flatnonzero(np.isfinite(inside.lower)))
+    evolution.run(AGAIN, AGAIN_PATIENCE, over)
     leaves(work, evolution.best(SOLVED))
 
 
-def leaves(work: Search, points: Sequence[np.ndarray] | np.ndarray) -> None:
-    """Solve integer designs that no evolution has met; points that are none are left out."""
-    if not len(points):
+def take_in(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, rows: np.ndarray) -> None:
+    """Designs next to the relaxed points of some boxes join an evolution, with sizes from there and from their own programmes."""
+    if not len(rows):
         return
-    table = np.unique(np.asarray(points, np.int64), axis=0)
+    relaxed = work.relaxed(boxes, known)[rows]
+    points, found = evolution.led_back(boxes.low[rows], boxes.high[rows], relaxed)
+    evolution.join_at(points, known.values(rows[found]))
+    solved, own = leaves(work, points)
+    if own is not None:
+        evolution.join_at(solved.low, own.values(np.arange(len(solved))))
+
+
+def leaves(work: Search, points: Sequence[np.ndarray] | np.ndarray) -> tuple[Boxes, Bounded | None]:
+    """Solve integer designs that were not met before. **Returns:** those, and their programmes; None where there is none."""
+    table = np.unique(np.asarray(points, np.int64).reshape(-1, len(work.lattice.names)), axis=0)
     boxes = work.fresh(Boxes.of_points(table[work.lattice.valid(table)]))
-    if len(boxes):
-        work.bound(boxes)
+    return boxes, work.bound(boxes) if len(boxes) else None
 
 
 def _worth_work(work: Search, queue: Open) -> Open:

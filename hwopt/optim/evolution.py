@@ -50,11 +50,15 @@ _MATED = 0.3
 """Share of children that take what is new in them from another design."""
 
 _TRADED, _RATIOS = 0.15, (2.0, 2.0, 1.5, 3.0, 4.0 / 3.0)
-"""Share of children in which three coordinates are multiplied or divided by one ratio, and ratios."""
+"""Share of children in which three coordinates or sizes are multiplied or divided by one ratio, and ratios."""
 
 _AMONG_OWN, _AMONG_KINDS = 1.0, 0.5
 """Powers by which a design is picked less often as a parent: of its rank among those of its own kind, and of its kind's rank.
 Chosen, as what stands below and above, by a few runs of two drawn questions: where an evolution ends is chance all the same."""
+
+_MOVED, _MOVES = 0.4, (0.03, 0.1, 0.3, 1.0)
+"""Share of children whose sizes move as from one design of the population to another, and powers of that ratio: 0 and 0.7 were
+tried besides, on one question of five sizes. **Source:** the step of Storn and Price, J. Global Optim. 11 (1997) 341."""
 
 _FEW = 4
 """Values of a coordinate of which any may follow any."""
@@ -128,11 +132,19 @@ class Evolution:
         order = np.argsort(self.merit + (self.excess > math.sqrt(FEASIBILITY_TOLERANCE)), kind="stable")
         return self.points[order[:count]]
 
+    def families(self, count: int) -> Boxes:
+        """Boxes of all designs of the best choices of roots, kinds and schedule, each one its best design's."""
+        kinds = self.points[:, self._kinds]
+        first = np.sort(_first_of_each(_marks(kinds)))[:count]  # the best come first
+        low, high = (np.array([[each.ends[end] for each in self.lattice.coordinates]] * len(first)) for end in (0, 1))
+        low[:, self._kinds] = high[:, self._kinds] = kinds[first]
+        return self.lattice.propagate(Boxes(low, high))[0]
+
     def seeded(self) -> Evolution:
         """The same with random designs besides."""
         low, high = (np.array([[each.ends[end] for each in self.lattice.coordinates]] * SEEDS) for end in (0, 1))
         wanted = low * np.exp(self.rng.random(low.shape) * np.log((high + 1.0) / np.maximum(low, 1)))
-        points, _ = self._led_back(low, high, wanted)
+        points, _ = self.led_back(low, high, wanted)
         low_size, high_size = self._ranges
         low_size = np.maximum(low_size, 1e-6 * high_size)
         sizes = np.exp(self.rng.uniform(np.log(low_size), np.log(high_size), (len(points), len(self.continuous))))
@@ -140,16 +152,17 @@ class Evolution:
         return self
 
     def join_near(self, boxes: Boxes, wanted: np.ndarray, values: Columns) -> None:
-        """Take in points of boxes near wanted ones (box, coordinate), where there are any.
+        """Take in points of boxes near wanted ones (box, coordinate), where there are any, with `values` (box,) as of `join_at`."""
+        points, rows = self.led_back(boxes.low, boxes.high, wanted)
+        self.join_at(points, {name: value[rows] for name, value in values.items()})
 
-        **Arguments:** `values` of continuous variables (box,) by name: those that are missing stand in the middle.
-        """
-        points, rows = self._led_back(boxes.low, boxes.high, wanted)
+    def join_at(self, points: np.ndarray, values: Columns) -> None:
+        """Take in designs. **Arguments:** `values` of continuous variables by name: those that are missing stand in the middle."""
         low, high = self._ranges
-        sizes = np.repeat(np.sqrt(low * high)[None], len(rows), axis=0)
+        sizes = np.repeat(np.sqrt(low * high)[None], len(points), axis=0)
         for place, each in enumerate(self.continuous):
             if each.name in values:
-                sizes[:, place] = np.clip(values[each.name][rows], low[place], high[place])
+                sizes[:, place] = np.clip(values[each.name], low[place], high[place])
         self.join(points, sizes)
 
     def run(
@@ -241,23 +254,40 @@ class Evolution:
             rows = np.flatnonzero(chosen[:, len(free) + place])
             value = sizes[rows, place] * np.exp(rng.normal(size=len(rows)) * rng.choice(_SIZE_STEPS, len(rows)))
             sizes[rows, place] = np.clip(np.where(mated[rows], self.sizes[mates[rows], place], value), low, high)
-        self._trade(points, changed)
+        self._move(sizes)
+        self._trade(points, sizes, changed)
         self._follow(old, points, changed)
         self._place(points, sizes)
         return points, sizes
 
-    def _trade(self, points: np.ndarray, changed: np.ndarray) -> None:
-        """In some children three coordinates are multiplied or divided by one ratio: products of them have limits."""
+    def _move(self, sizes: np.ndarray) -> None:
+        """In some children all sizes move as from one design to another: along what budgets leave, where designs lie."""
+        rng, rows = self.rng, np.flatnonzero(self.rng.random(len(sizes)) < _MOVED)
+        if not len(rows) or not self.continuous:
+            return
+        one, other = rng.integers(len(self.merit), size=(2, len(rows)))
+        by = rng.choice(_MOVES, len(rows))[:, None]
+        low, high = self._ranges
+        sizes[rows] = np.clip(sizes[rows] * (self.sizes[one] / self.sizes[other]) ** by, low, high)
+
+    def _trade(self, points: np.ndarray, sizes: np.ndarray, changed: np.ndarray) -> None:
+        """In some children three numbers are multiplied or divided by one ratio: products of them have limits."""
         rng, rows = self.rng, np.flatnonzero(self.rng.random(len(points)) < _TRADED)
-        if not len(rows) or not self._numbers:
+        numbers = len(self._numbers)
+        if not len(rows) or not numbers + len(self.continuous):
             return
         ratios = rng.choice(_RATIOS, len(rows))
+        ends = np.array([each.ends for each in self.lattice.coordinates], float)
+        low, high = self._ranges
         for _ in range(3):
-            columns = rng.choice(self._numbers, len(rows))
-            value = points[rows, columns] * ratios ** rng.choice((-1, 1), len(rows))
-            ends = np.array([each.ends for each in self.lattice.coordinates], float)[columns]
-            points[rows, columns] = np.clip(np.round(value), ends[:, 0], ends[:, 1])
-            changed[rows, columns] = True
+            which = rng.integers(numbers + len(self.continuous), size=len(rows))
+            by, whole = ratios ** rng.choice((-1, 1), len(rows)), which < numbers
+            some, columns = rows[whole], np.asarray(self._numbers, int)[which[whole]]
+            value = np.round(points[some, columns] * by[whole])
+            points[some, columns] = np.clip(value, ends[columns, 0], ends[columns, 1])
+            changed[some, columns] = True
+            some, places = rows[~whole], which[~whole] - numbers
+            sizes[some, places] = np.clip(sizes[some, places] * by[~whole], low[places], high[places])
 
     def _follow(self, old: np.ndarray, points: np.ndarray, changed: np.ndarray) -> None:
         """What follows from a product, such as replicas from chips, keeps the product about what it was."""
@@ -273,7 +303,7 @@ class Evolution:
         for piece, size, edges in self._pieces:
             points[:, piece] = np.searchsorted(edges[1:-1], sizes[:, size], side="left") + 1
 
-    def _led_back(self, low: np.ndarray, high: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def led_back(self, low: np.ndarray, high: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Points of the lattice within boxes, each coordinate in its order near what is wanted, and the boxes' numbers."""
         lattice, rows, low, high = self.lattice, np.arange(len(low)), low.copy(), high.copy()
         for column, each in enumerate(lattice.coordinates):
