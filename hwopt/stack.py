@@ -32,9 +32,15 @@ class Stack(eqx.Module):
     )
     gemm_efficiency_factor: Scalar = ratio("the stack's GEMMs over the chip's best measured ones")
     expert_gemm_factor: Scalar = ratio("grouped GEMMs of experts over plain ones of the same shape", default=0.9)
+    expert_unpacking: Scalar = ratio(
+        "grouped GEMMs of experts whose weights are narrower than products over those that unpack none", default=1.0
+    )
     expert_row_share: Scalar = ratio("the same of grouped GEMMs of experts", default=1.0)
     routing_passes: Scalar = ratio(
         "HBM passes over the fused minimum in permuting tokens to experts and back", default=1.5
+    )
+    expert_start_s: Scalar = quantity(
+        "s", "in which routing, sorting and adding up of a layer's experts start, of a pass that serves", default=0.0
     )
     elementwise_passes: Scalar = ratio(
         "HBM passes over the fused minimum in norms, residuals, activations (1: all fused)"
@@ -67,6 +73,11 @@ class Stack(eqx.Module):
     dispatch_bytes_share: Scalar = ratio(
         "bytes of tokens on their way to experts over those on their way back (0.5: 8 bit there, 16 back)", default=1.0
     )
+    tokens_gathered: Scalar = switch(
+        "1: a pass that serves brings all tokens to all ranks of experts and adds up what comes of them, 0: an all-to-all",
+        default=0.0,
+    )
+    gathered_launch_s: Scalar = quantity("s", "software latency of each of these two collectives", default=0.0)
     tp_overlap: Scalar = ratio("share of the work that can hide tensor parallelism")
     cp_overlap: Scalar = ratio("the same of context parallelism")
     ep_overlap: Scalar = ratio("the same of expert parallelism")
@@ -105,6 +116,10 @@ class Stack(eqx.Module):
     )
     host_sequence_s: Scalar = quantity(
         "s", "host time a pass and sequence, beside the device: scheduling, sampling, texts", default=0.0
+    )
+    passes_graphed: Scalar = switch(
+        "1: of passes that serve the host enqueues only those with prompts layer by layer, others as a graph, 0: all",
+        default=0.0,
     )
     logarithmic_passes: Scalar = switch(
         "1: all-gathers and reduce-scatters may take logarithmic algorithms, 0: rings only", default=0.0

@@ -41,6 +41,9 @@ class Chip(eqx.Module):
         key="host_bandwidth",
         default=0.0,
     )
+    host_slowness: Scalar = ratio(
+        "time of one thread's work for a pass on its host, over that on a server with x86 processors", default=1.0
+    )
     silicon_area_m2: Scalar = quantity("m2", "of the compute dies", key="die_area")
     logic_area_m2: Scalar = computed("m2", "of all dies but memory: compute dies and those below them")
     heat_area_m2: Scalar = quantity(

@@ -86,13 +86,15 @@ class Monotone:
         """Its largest value over boxes. **Arguments:** as of `least`."""
         return self._at(np.maximum, FALLS, ends)
 
-    def _at(self, better: Callable, rises: int, ends: tuple[Any, ...]) -> np.ndarray:
+    def _at(self, better: np.ufunc, rises: int, ends: tuple[Any, ...]) -> np.ndarray:
+        """Over corners, all in one evaluation, which takes hardly longer than that of a few."""
         count = len(self.ways)
+        ends = tuple(np.asarray(each, np.float64) for each in ends)
         sides_of = {rises: (0,), -rises: (1,), EITHER: (0, 1), FIXED: (0,)}
-        choices = [sides_of[way] for way in self.ways]
-        found = None
-        for sides in product(*choices):
-            value = self.on_numbers(*(ends[i + side * count] for i, side in enumerate(sides)))
-            found = value if found is None else better(found, value)
-        assert found is not None
-        return found
+        one = [np.array_equal(low, high) for low, high in zip(ends[:count], ends[count:], strict=True)]
+        choices = [(0,) if same else sides_of[way] for way, same in zip(self.ways, one, strict=True)]
+        corners = list(product(*choices))
+        shape = np.broadcast_shapes(*(each.shape for each in ends))
+        whole = [np.broadcast_to(each, shape) for each in ends]
+        arguments = [np.stack([whole[i + corner[i] * count] for corner in corners]) for i in range(count)]
+        return better.reduce(self.on_numbers(*arguments), axis=0)

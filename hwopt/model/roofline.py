@@ -96,6 +96,10 @@ def wide_rate(chip: Chip, run: TrainingRun | Service) -> Scalar:
     return chip.clock_ratio / _wide(run, 1.0 / chip.peak_flops_per_s)
 
 
+_UNPACKED_BYTES = 0.9
+"""By which stored weights are narrower than what multiplies them where kernels unpack them: 4 or 8 bit before 16. Units multiply
+4 by 8 bit, and mixtures of formats are apart by less."""
+
 _EQUAL = 1e-6
 """Relative difference of two rates up to which they are one: rounding of float32."""
 
@@ -159,10 +163,14 @@ def gemm_time(
     shape_loss = (1.0 + rows / m) * (1.0 + half / n_launched) * (1.0 + half / k)
     low_s, wide_s = seconds_per_flop(chip, run)
     per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * wide_s
-    grouped = 1.0 + in_experts * (1.0 / stack.expert_gemm_factor - 1.0)
+    low_bytes = gemm_bytes_per_element(run)
+    grouped = stack.expert_gemm_factor
+    if weight_element is not None:
+        unpacked = table.low_precision * jnp.where(low_bytes - weight_element > _UNPACKED_BYTES, 1.0, 0.0)
+        grouped = grouped * (1.0 - unpacked * (1.0 - stack.expert_unpacking))
+    grouped = 1.0 + in_experts * (1.0 / grouped - 1.0)
     compute = 2.0 * m * n * k * table.count * per_flop * (1.0 / stack.gemm_efficiency_factor) * grouped * shape_loss
 
-    low_bytes = gemm_bytes_per_element(run)
     element = table.low_precision * low_bytes + (1.0 - table.low_precision) * 2.0
     weight = element if weight_element is None else table.low_precision * (weight_element - low_bytes) + element
     read = k if inner_read is None else inner_read

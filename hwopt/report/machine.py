@@ -172,8 +172,8 @@ def _latencies(report: ServingReport) -> list[Fact]:
     first, each = float(report.time_to_first_token_s), float(report.time_per_output_token_s)
     moved, facts = float(report.kv_transfer_s), []
     if not math.isnan(first):
-        moving = f", {pretty(moved, 's', 3)} of it to move keys and values" if moved > 0.0 else ""
-        facts.append(Fact("first token", f"{pretty(first, 's')} after the request{moving}"))
+        planned = f", in full batches at the planned load, {pretty(moved, 's', 3)} of it to move keys and values"
+        facts.append(Fact("first token", f"{pretty(first, 's')} after the request{planned if moved > 0.0 else ''}"))
     if not math.isnan(each):
         least = float(report.floor_time_s) * each / float(report.step_time_s)
         floor = f"{pretty(least, 's')} ({each / least:.2f} times the floor)"

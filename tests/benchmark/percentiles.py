@@ -102,7 +102,7 @@ def in_closed_form(case: Case) -> np.ndarray:
     numbers = [s.full_s, s.empty_s, s.prompt_s, rate, s.slots, s.tokens - 1.0, k, *case.scvs, 1.0]
     if two:
         prompt_s = case.prompt_load * case.replicas / rate
-        numbers += [prompt_s, prompt_s, rate, 1.0, case.replicas]
+        numbers += [prompt_s, prompt_s, 1.0, case.replicas]
     return np.ravel(in_numpy(_closed(two))([np.array([float(each)]) for each in numbers]))
 
 

@@ -19,16 +19,14 @@ from hwopt.evidence.stacks import habits
 from hwopt.evidence.validation.join import Case, Kind, Prediction, evaluate, require
 from hwopt.evidence.validation.machines import Machine
 from hwopt.evidence.validation.reasons import Reason, Skip
+from hwopt.evidence.validation.routing import busiest_rank
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
+from hwopt.model.serving import cache
 from hwopt.plan import Plan
 from hwopt.types import PRECISION_BYTES, PRECISIONS
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer
-
-_ROUTING_IMBALANCE = 1.3
-"""Tokens of the busiest expert rank over the mean where experts are spread (assumption, 1.1 to 2: requests of random tokens,
-and no replicated experts)."""
 
 MOST_SEQUENCES = 2048
 """Sequences that an engine runs at once on a replica, at most (the default of TensorRT-LLM's `max_batch_size`)."""
@@ -112,7 +110,7 @@ def _service(row: MeasuredService, shape: Transformer, accelerator: str, assumed
         model=shape,
         gemm_precision=share,
         weight_bytes=leaf((1.0 - stored) * float(base.weight_bytes) + stored * 2.0),
-        routing_imbalance=leaf(_ROUTING_IMBALANCE if spread else 1.0),
+        routing_imbalance=leaf(busiest_rank(float(shape.experts), row.ep) if spread else 1.0),
     )
 
 
@@ -216,11 +214,8 @@ def _batches(case: Case) -> list[float]:
 
 def _full_length(service: Service) -> float:
     """Tokens kept of a sequence at its end over the mean of its life: engines reserve the whole length."""
-    model = service.model
-    window, local = float(model.window_tokens), float(model.local_layers_fraction)
-    kept = lambda tokens: (1.0 - local) * tokens + local * min(tokens, window or tokens)
-    whole, mean = float(service.input_tokens + service.output_tokens), float(service.mean_context)
-    return kept(whole) / kept(mean)
+    kept = lambda tokens: float(cache.layer_mean(service.model, tokens))
+    return kept(service.input_tokens + service.output_tokens) / kept(service.mean_context)
 
 
 def _whole_waves(requests: float, batch: float) -> float:

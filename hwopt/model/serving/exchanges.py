@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import collectives, work
 from hwopt.model.layer import all_reduces_s, dispatch_s
-from hwopt.model.maximum import above_zero
+from hwopt.model.maximum import above_zero, several
 from hwopt.model.parameters import Weights
 from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
@@ -22,8 +22,8 @@ def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prom
 
     All-reduces of the activations after attention and after the MLP, once for both in parallel layers; outputs of experts and
     shared experts are added up before. Where experts are spread, shared experts have their own, and experts that tensor ranks
-    share too. Dispatch and combine as in training; kernels that send one copy a domain are for `prompts`, the share of tokens
-    that are new ones of prompts: those of low latency send each copy on its own.
+    share too. Dispatch and combine as in training, or all tokens at all ranks (`gathered_s`); kernels that send one copy a
+    domain are for `prompts`, the share of tokens that are new ones of prompts: those of low latency send each copy on its own.
     """
     w = flow.model
     around, within = all_reduces_s(flow, cluster, plan, w.experts_per_token / plan.tp * plan.expert_tp)
@@ -31,7 +31,25 @@ def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prom
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
     mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
     tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
-    return tp, dispatch_s(flow, cluster, plan, moe, prompts)
+    gathered = cluster.stack.tokens_gathered
+    there = (1.0 - gathered) * dispatch_s(flow, cluster, plan, moe, prompts)
+    return tp, there + gathered * moe * gathered_s(flow, cluster, plan)
+
+
+def gathered_s(flow: work.Flow, cluster: Cluster, plan: Plan) -> Scalar:
+    """An all-gather of the tokens of all ranks that experts are spread over, and a reduce-scatter of what comes of them.
+
+    `e tokens h / t` elements each, whatever k is: less than an all-to-all of k copies where `k > e - 1`, e - 1 times that of one
+    copy. On the way there in the format of the dispatch (`Stack.dispatch_bytes_share`).
+
+    **Source:** NVIDIA, TensorRT LLM tech blog 18, One-Sided AlltoAll over NVLink, 2026: background.
+    """
+    stack, ranks = cluster.stack, plan.ep
+    whole = ranks * (flow.tokens / plan.tp) * flow.model.hidden * flow.activation_bytes
+    sizes = jnp.stack([whole * stack.dispatch_bytes_share, whole])
+    groups, strides = jnp.stack([ranks, ranks]), jnp.stack([plan.expert_tp, plan.expert_tp])
+    passes = collectives.ring_passes_s(cluster.network, sizes, groups, strides, stack)
+    return jnp.sum(passes) + 2.0 * several(ranks) * (stack.gathered_launch_s - stack.collective_launch_s)
 
 
 def spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:

@@ -187,13 +187,18 @@ def _layers(
         spread, parts = spread + exchanges.split_s(service, cluster, plan, batch), 1.0 + two
         overlap = (1.0 - two) * overlap + two * cluster.stack.two_batch_overlap
 
+    eager = 1.0 - cluster.stack.passes_graphed * jnp.where(batch.prompts > 0.0, 0.0, 1.0)
+    enqueued = eager * cluster.chip.host_slowness
+
     def layer(moe: Scalar) -> Exposed:
-        kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
+        kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
+        launch = kernels.passes.launch_s + moe * cluster.stack.expert_start_s
+        kernels = kernels._replace(passes=kernels.passes._replace(launch_s=launch)).settled(cluster.chip)
         tp, ep = exchanges.exchanges_s(flow, cluster, plan, moe, batch.prompt_tokens / batch.rows)
         comm = tp + spread, jnp.zeros_like(tp), ep
         gather = exchanges.gather_s(service, cluster, plan, weights, moe)
         gather = gather if plan.layout is None else gather / parts  # once for both halves
-        return direction(cluster, kernels, comm, gather, moe, maximum, ep_overlap=overlap)
+        return direction(cluster, kernels, comm, gather, moe, maximum, ep_overlap=overlap, layers=enqueued)
 
     return all_layers(jnp.stack([w.dense_layers, w.moe_layers]), layer)
 
@@ -223,8 +228,9 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     stage = layers.total_s / plan.pp
     slowest = maximum(stage * plan.fullest_stage, stage * plan.last_stage + head.total_s) + send
     period = maximum(latency, several(plan.pp) * plan.pp * slowest)
-    host_s = batch.sequences * stack.host_sequence_s
-    overhead_s = stack.step_overhead_s + maximum(period, plan.pp * host_s) - period
+    host_s = batch.sequences * stack.host_sequence_s * cluster.chip.host_slowness
+    between_s = stack.step_overhead_s * cluster.chip.host_slowness
+    overhead_s = between_s + maximum(period, plan.pp * host_s) - period
     jitter = period * jitter_fraction(stack.jitter_sigma, chips_of_stage)
     breakdown = Breakdown.of(
         mean,
@@ -234,7 +240,7 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
         jitter_s=jitter,
     )
     return PassTime(
-        latency_s=maximum(latency, host_s) + jitter + stack.step_overhead_s,
+        latency_s=maximum(latency, host_s) + jitter + between_s,
         period_s=period + jitter + overhead_s,
         breakdown=breakdown,
         hidden_s=mean.hidden_s,

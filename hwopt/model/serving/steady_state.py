@@ -259,7 +259,9 @@ def steady_state(service: Service, clusters: Sequence[Cluster], plan: Any, maxim
 
     Time to first token: colocated half a pass of waiting and the pass that holds the prompt; disaggregated the queue, the
     pass, and moving keys and values. A queue of arrivals at random for one replica at load rho waits `rho / (2 (1 - rho))`
-    passes (M/D/1; less where replicas share a queue, or where there are more chips for prompts than are needed).
+    passes (M/D/1; less where replicas share a queue, or where there are more chips for prompts than are needed). That is what
+    chips for prompts are planned by, of full batches at `load`: percentiles (`tails`) are of the batches and loads that there are,
+    so that p99 may be below it.
 
     **Arguments:** `clusters`: one, or that of the chips for answers and that of those for prompts.
 

@@ -44,15 +44,15 @@ class _Group(NamedTuple):
 class _Prompts(NamedTuple):
     """Chips for prompts alone."""
 
-    pass_s: Scalar  # between two passes of a replica
-    latency_s: Scalar  # of one
     rate: Scalar  # requests a second
+    apart_s: Scalar  # between two passes of a replica, over the prompts of one
+    each_s: Scalar  # that a pass takes, over its prompts
     prompts: Scalar  # in a pass
     replicas: Scalar
 
     @property
     def load(self) -> Scalar:
-        return self.rate * self.pass_s / (self.prompts * self.replicas)
+        return self.rate * self.apart_s / self.replicas
 
     def alone(self, requests: queueing.Requests) -> tuple[queueing.Spread, Scalar]:
         """Queue and pass of a prompt, and what hardly any takes less than.
@@ -60,8 +60,8 @@ class _Prompts(NamedTuple):
         A pass is taken to last in proportion to its prompts, and to hold as many as the load fills it with: those behind one in its
         pass, half of them on average, hold it up.
         """
-        queue = queueing.prompt_queue(requests, self.load, self.pass_s / self.prompts, self.replicas)
-        each_s, varied = self.latency_s / self.prompts, requests.prompts
+        queue = queueing.prompt_queue(requests, self.load, self.apart_s, self.replicas)
+        each_s, varied = self.each_s, requests.prompts
         behind_s = self.load * (self.prompts - 1.0) * each_s
         spread = queueing.Spread(
             mean_s=queue.mean_s + each_s + 0.5 * behind_s,
@@ -82,8 +82,11 @@ def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
 
 
 def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
-    """First token where prompts have chips of their own, but for moving keys and values: of a `_Group`, `Requests`, `_Prompts`."""
-    group, requests, prompts = _Group(*numbers[:7]), queueing.Requests(*numbers[7:11]), _Prompts(*numbers[11:])
+    """First token where prompts have chips of their own, but for moving keys and values: of a `_Group`, `Requests`, and `_Prompts`
+    but for their rate, which is the group's.
+    """
+    group, requests = _Group(*numbers[:7]), queueing.Requests(*numbers[7:11])
+    prompts = _Prompts(group.rate, *numbers[11:])
     coming = requests._replace(arrivals=queueing.departures(requests, prompts.load, prompts.replicas))
     at = group.passing(coming)
     wait = slots.slot_wait(coming, at, group.load)
@@ -106,7 +109,7 @@ _ENDLESS_S = 1e9
 
 _OF_GROUP = (RISES, EITHER, EITHER, RISES, FALLS, FIXED, EITHER)
 _OF_REQUESTS = (FIXED, FIXED, FIXED, FIXED)
-_OF_PROMPTS = (EITHER, RISES, RISES, EITHER, EITHER)
+_OF_PROMPTS = (EITHER, RISES, EITHER, EITHER)
 _WAYS = {
     _first_beside: (*_OF_GROUP, *_OF_REQUESTS),
     _first_apart: (*_OF_GROUP, *_OF_REQUESTS, *_OF_PROMPTS),
@@ -118,15 +121,10 @@ _WAYS = {
 def _slower(*numbers: Scalar) -> tuple[Scalar, ...]:
     """The same at half their load where more comes than is answered: numbers that are not used, and not NaN."""
     group = _Group(*numbers[:7])
-    load = group.load
-    group = group._replace(rate=jnp.where(load < MOST_LOAD, group.rate, 0.5 * group.rate / load))
-    if len(numbers) == 11:
-        return (*group, *numbers[7:])
-    prompts = _Prompts(*numbers[11:])
-    prompts = prompts._replace(
-        rate=jnp.where(prompts.load < MOST_LOAD, prompts.rate, 0.5 * prompts.rate / prompts.load)
-    )
-    return (*group, *numbers[7:11], *prompts)
+    loads = [group.load] if len(numbers) == 11 else [group.load, _Prompts(group.rate, *numbers[11:]).load]
+    for load in loads:
+        group = group._replace(rate=jnp.where(load < MOST_LOAD, group.rate, 0.5 * group.rate / load))
+    return (*group, *numbers[7:])
 
 
 def _alone(level: float, prompts: _Prompts, requests: queueing.Requests) -> Scalar:
@@ -145,7 +143,7 @@ def _ended(function: Callable[..., Scalar], level: float) -> Callable[..., Scala
         group = _Group(*numbers[:7])
         ends = (group.load < MOST_LOAD) & (group.rate * group.prompt_s < group.streams)
         if len(numbers) > 11:
-            ends = ends & (_Prompts(*numbers[11:]).load < MOST_LOAD)
+            ends = ends & (_Prompts(group.rate, *numbers[11:]).load < MOST_LOAD)
         value = function(level, hard_maximum, *_slower(*numbers))
         return jnp.where(ends & (value < _ENDLESS_S), value, _ENDLESS_S)
 
@@ -182,10 +180,11 @@ def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, pro
         passes=state.answer_passes + (1.0 - state.decodes),
         streams=own.dp * own.pp,
     )
+    each = 1.0 / other.micro_batch
     prompts = _Prompts(
-        pass_s=state.first.period_s / other.pp,
-        latency_s=state.first.latency_s,
         rate=rate,
+        apart_s=each * state.first.period_s / other.pp,
+        each_s=each * state.first.latency_s,
         prompts=other.micro_batch,
         replicas=other.dp,
     )
@@ -200,7 +199,7 @@ def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, pro
     found = {}
     for name, level in queueing.LEVELS.items():
         if two:
-            first = percentile(_first_apart, level, *group, *requests, *prompts) + state.kv_transfer_s
+            first = percentile(_first_apart, level, *group, *requests, *prompts[1:]) + state.kv_transfer_s
             first = first if proved else jnp.where(ends, first, none)
         else:
             first = percentile(_first_beside, level, *group, *requests)

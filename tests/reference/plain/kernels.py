@@ -108,6 +108,8 @@ def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
     if shape.of_experts:
         compute /= stack.expert_gemm_factor
     weight = element if shape.weight is None else shape.weight
+    if shape.of_experts and shape.low and element - weight > 0.9:  # 4 or 8 bit are made 16 on the way
+        compute /= stack.expert_unpacking
     compulsory = inner * (element * rows + weight * columns) + 2.0 * rows * columns
     blocked = 2.0 * rows * columns * inner * element / math.sqrt(cluster.chip.sram_bytes / (3.0 * element))
     traffic_s = max(compulsory, blocked) * count * byte_s

@@ -174,7 +174,16 @@ def exchanges(flow, cluster, plan, moe: bool, of_prompts: float) -> dict[str, fl
     # Experts that are not spread add up with the shared ones before the sum over ranks.
     away = min(plan.ep - 1.0, 1.0)
     tp = once + (1.0 - away) * once + away * spread
-    return {"tp": tp, "cp": 0.0, "ep": layer_communication(flow, cluster, plan, moe, of_prompts)["ep"]}
+    if cluster.stack.tokens_gathered == 0:
+        return {"tp": tp, "cp": 0.0, "ep": layer_communication(flow, cluster, plan, moe, of_prompts)["ep"]}
+    everywhere, stack = plan.ep * size / plan.tp, cluster.stack
+    there = ring_pass(cluster, everywhere * stack.dispatch_bytes_share, plan.ep, plan.expert_tp)
+    back = ring_pass(cluster, everywhere, plan.ep, plan.expert_tp)
+    return {
+        "tp": tp,
+        "cp": 0.0,
+        "ep": there + back + 2.0 * away * (stack.gathered_launch_s - stack.collective_launch_s),
+    }
 
 
 def queries_there_and_back(service, cluster, plan, batch: Batch) -> float:
@@ -235,8 +244,12 @@ def part_of_layer(service, cluster, plan, batch: Batch, moe: bool, weights_s: fl
     comm = exchanges(flow, cluster, one, moe, batch.prompts * batch.new / batch.rows())
     comm["tp"] += queries_there_and_back(service, cluster, plan, batch)
     comm["tp"] += partial_attention(service, cluster, plan, batch)
-    host = stack.host_moe_layer_s if moe else stack.host_layer_s
+    host = cluster.chip.host_slowness * (stack.host_moe_layer_s if moe else stack.host_layer_s)
+    if stack.passes_graphed == 1 and batch.prompts == 0:
+        host = 0.0
     core, elementwise = attention(service, cluster, plan, batch), passes(flow, cluster, one, moe)
+    if moe:
+        elementwise = add(elementwise, (0.0, 0.0, stack.expert_start_s, 0.0))
     keeps = paces(cluster.chip, others, core, experts, elementwise)
     return direction(stack, keeps, host, others, core, experts, elementwise, comm, weights_s, of_experts)
 
@@ -295,13 +308,14 @@ def one_pass(service, cluster, plan, batch: Batch) -> dict:
     parts = {name: seconds[name] + of_head[name] for name in BREAKDOWN}
     parts["pp_comm_s"] = plan.pp * one_send
     parts["pp_imbalance_s"] = pace - latency
-    host = batch.sequences * stack.host_sequence_s  # beside the device, of each micro-batch
-    parts["jitter_s"], parts["overhead_s"] = late, float(stack.step_overhead_s + max(plan.pp * host - pace, 0.0))
+    slow = cluster.chip.host_slowness
+    host = slow * batch.sequences * stack.host_sequence_s  # beside the device, of each micro-batch
+    parts["jitter_s"], parts["overhead_s"] = late, float(slow * stack.step_overhead_s + max(plan.pp * host - pace, 0.0))
     arithmetic, core = (seconds[name] + of_head[name] for name in ARITHMETIC)
     return {
         "parts": parts,
         "period": sum(parts.values()),
-        "latency": max(latency, host) + late + stack.step_overhead_s,
+        "latency": max(latency, host) + late + slow * stack.step_overhead_s,
         "hidden": seconds["hidden_s"],
         "busy": (parts["compute_s"] + parts["memory_bound_s"]) / plan.pp,
         "hbm": (seconds["hbm_s"] + of_head["hbm_s"]) / plan.pp,

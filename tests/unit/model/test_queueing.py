@@ -72,7 +72,7 @@ def _alone(numbers):
 
 
 def alone(prompt_s: float, load: float, scvs, servers: float = 1.0, together: float = 1.0) -> np.ndarray:
-    numbers = (prompt_s, prompt_s, load * servers / prompt_s, 1.0, servers, *scvs, 1.0, together)
+    numbers = (load * servers / prompt_s, prompt_s, prompt_s, 1.0, servers, *scvs, 1.0, together)
     return np.ravel(in_numpy(_alone)([np.array([float(each)]) for each in numbers]))
 
 
@@ -158,7 +158,7 @@ def _drawn(rng, count: int, wide: float, two: bool) -> tuple[list, list]:
     period = latency * rng.uniform(0.3, 1.0, count)
     replicas = np.maximum(1.0, np.round(rate * period / (batch * rng.uniform(0.02, 1.02, count))))
     points = [full, empty, prompt, rate, slots, passes, streams, *asked]
-    points += [period, latency, rate, batch, replicas] if two else []
+    points += [period / batch, latency / batch, batch, replicas] if two else []
     fixed = {5, 7, 8, 9, 10}
     low = [x * np.exp(-wide * (i not in fixed) * rng.uniform(size=count)) for i, x in enumerate(points)]
     high = [x * np.exp(wide * (i not in fixed) * rng.uniform(size=count)) for i, x in enumerate(points)]
