@@ -14,7 +14,10 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import Divides, Product
 from hwopt.integers.system import Integer, Piece, Role, System
 from hwopt.optim import evolution
+from hwopt.optim.branch_and_bound import take_in
+from hwopt.optim.branching import Search
 from hwopt.optim.choices import grouped
+from hwopt.optim.deadline import Deadline
 from hwopt.optim.evolution import Evolution
 from hwopt.optim.judges import judge_of
 from hwopt.optim.programmes import CHOICE, Elastic, Programmes
@@ -110,6 +113,46 @@ def test_what_is_wanted_in_a_box_stays_in_it():
     (point,) = found.points
     assert (low <= point).all() and (point <= high).all()
     assert point[3] == 5 and point[4] % 5 == 0 and found.sizes[0, 0] == 10.0
+
+
+def test_families_hold_their_best_designs_and_all_of_the_same_kinds():
+    held = Evolution(SYSTEM, VARIABLES, judge).seeded().run(10)
+    boxes, kinds = held.families(7), [SYSTEM.at[name] for name in ("t", "kind", "p")]
+    first = list(dict.fromkeys(map(tuple, held.points[:, kinds])))[:7]
+    assert [tuple(row) for row in boxes.low[:, kinds]] == first and (boxes.low[:, kinds] == boxes.high[:, kinds]).all()
+    for number, family in enumerate(first):
+        own = held.points[(held.points[:, kinds] == family).all(axis=1)]
+        assert len(own) and (own >= boxes.low[number]).all() and (own <= boxes.high[number]).all()
+
+
+def test_children_move_and_trade_sizes_within_their_ends():
+    held = Evolution(SYSTEM, VARIABLES, judge).seeded()
+    sizes, points = held.sizes[:400].copy(), held.points[:400].astype(float)
+    held._move(sizes)
+    moved = (sizes != held.sizes[:400]).any(axis=1).mean()
+    assert 0.2 < moved < 0.6 and (sizes >= 1.0).all() and (sizes <= 100.0).all()
+    changed, before = np.zeros(points.shape, bool), points.copy()
+    held._trade(points, sizes, changed)
+    kept = [SYSTEM.at["t"], SYSTEM.at["p"]]
+    assert changed.any() and not changed[:, SYSTEM.at["kind"]].any() and (sizes >= 1.0).all() and (sizes <= 100.0).all()
+    assert (points[~changed] == before[~changed]).all() and (points[:, kept] >= 1).all()
+
+
+def test_designs_next_to_relaxed_points_join_with_the_sizes_of_their_own_programmes():
+    """A drawn chip's sizes, left in the middle, break limits; its programmes put them where the exact model takes them."""
+    problem = hwopt.objective("train_time").problem().continuous
+    programmes = Programmes(problem, lattice_of(problem))
+    work = Search(programmes, 5e-3, Deadline(), exact=[ExactModel(problem)])
+    held = Evolution(programmes.lattice, problem.variables, judge_of(programmes)).seeded().run(5)
+    families = held.families(16)
+    known = work.bound(families)
+    held.points, held.sizes, held.merit, held.excess = (
+        each[:0] for each in (held.points, held.sizes, held.merit, held.excess)
+    )
+    take_in(work, held, families, known, np.flatnonzero(np.isfinite(known.lower)))
+    assert len(held.best(16)) and held.excess[0] < 1e-6
+    assert held.merit[0] == pytest.approx(work.result.value, rel=1e-3)
+    assert take_in(work, held, families, known, np.zeros(0, int)) is None
 
 
 def test_nothing_comes_of_limits_that_nobody_can_judge():
