@@ -113,8 +113,10 @@ _FLEET = declared(FleetReport, outputs(FleetReport))
 _STEP = record({"step_time_s": maybe(NUMBER)})
 FLEET = record({
     "feasible": FEASIBLE, "violations": by_name(NUMBER), **_FLEET, **COUNTED, "low": _STEP, "high": _STEP, "constants": TEXT,
+    "layout": said(TEXT, "what groups split: data (sequences) or pipeline (layers)"),
+    "other_layout": maybe(record({"layout": TEXT, "feasible": FEASIBLE, "step_time_s": maybe(NUMBER)})),
     "groups": listed(record({
-        "chip": TEXT, "chips": maybe(NUMBER), "sequences": NUMBER, "share": NUMBER, "waits": NUMBER,
+        "chip": TEXT, "chips": maybe(NUMBER), "sequences": maybe(NUMBER), "layers": maybe(NUMBER), "share": NUMBER, "waits": NUMBER,
         **{name: every_output()[name] for name in OF_GROUP}, "standing_usd_per_s": maybe(NUMBER), "plan": shared("training_plan"),
     })),
     "worth": listed(record({
