@@ -32,6 +32,7 @@ from hwopt.report.schema.kinds import (
 from hwopt.report.schema.machines import COUNTED, FEASIBLE, SERVING, SPOT, TRAINING, every_output
 from hwopt.report.service import _ASKED as OF_SERVICE
 from hwopt.report.splits import _MEASURES as OF_SPLITS
+from hwopt.study.backup import Backup
 from hwopt.study.day import Hour
 
 _NUMBERS = by_name(maybe(NUMBER))
@@ -57,7 +58,13 @@ _DAY = said(record({
     "overloaded_hours": said(INTEGER, "hours in which more comes than is answered"), "hours": listed(record(fields_of(Hour))),
 }), "24 hours, where a curve of them is given")  # fmt: skip
 
-ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT, "day": _DAY})
+_BACKUP = said(record({
+    **dict.fromkeys(("asked", "best", "all"), record(fields_of(Backup))),
+    "sigma": said(NUMBER, "standard deviation of a chip's step"),
+    "least_sigma": said(maybe(NUMBER), "the one from which leaving one replica out pays"),
+}), "steps without the slowest replicas, where asked")  # fmt: skip
+
+ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT, "backup": _BACKUP, "day": _DAY})
 
 _ALTERNATIVE = record({
     "plan": shared("plan"), "objective": maybe(NUMBER), "excess": said(maybe(NUMBER), "share above the best"),
