@@ -192,7 +192,8 @@ _QUANTITIES = by_name(record({"value": maybe(NUMBER), "unit": TEXT}, {"lower": m
 _SHARES = by_name(NUMBER)
 SWEEP = either(
     record({
-        "question": TEXT, "objective": shared("goal"), "samples": INTEGER, "cases": listed(TEXT), "method": TEXT, "seed": INTEGER,
+        "question": TEXT, "objective": shared("goal"), **COUNTED, "samples": INTEGER, "cases": listed(TEXT), "method": TEXT,
+        "seed": INTEGER,
         "dtype": TEXT, "evaluated": INTEGER, "possible": INTEGER, "feasible_count": INTEGER, "nonfinite": INTEGER, "sampling": TEXT,
         "sampling_note": TEXT,
         **dict.fromkeys(("possible_share", "possible_share_error", "feasible_share", "feasible_share_error"), maybe(NUMBER)),
