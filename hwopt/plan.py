@@ -115,6 +115,21 @@ class FleetPlan(eqx.Module):
         return False
 
 
+class FleetPipeline(eqx.Module):
+    """Stages of one pipeline on groups of chips, in order: the plan of each, `pp` its own stages, and the layers that it takes.
+
+    All groups have as many replicas and the same micro-batches; tensor parallelism and recomputation are a group's own.
+    """
+
+    groups: tuple[Plan, ...]
+    layers: tuple[Scalar, ...]
+
+    @property
+    def disaggregated(self) -> bool:
+        """Whether prompts and answers have chips of their own."""
+        return False
+
+
 def laid_out_as(plan: Plan, other: Plan, experts: Scalar) -> Plan:
     """A plan with a layout, a plain one for so many `experts`, where the other one has any: both are of one form then."""
     if plan.layout is not None or other.layout is None:

@@ -227,14 +227,19 @@ class TrainingQuestion(MachineQuestion):
 
     def _question(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """The question as a sentence."""
-        tokens = float(catalog.training_run(self.workload, **self._own_samples({"tokens": self.tokens})[0]).tokens) if isinstance(
-            catalog.model_of(self.workload), Operators
-        ) else self.tokens  # fmt: skip
-        asked = "as many tokens as it takes" if self._learns else f"{tokens:.3g} tokens"
+        aim = self.aim
+        if self._learns:
+            asked = "as many tokens as it takes"
+        elif isinstance(catalog.model_of(self.workload), Operators):
+            run = catalog.training_run(self.workload, **self._own_samples({"tokens": self.tokens})[0])
+            unit = f"{run.model.unit_of_work}s"
+            asked, aim = f"{float(run.tokens / run.tokens_per_unit):.3g} {unit}", aim.replace("tokens", unit)
+        else:
+            asked = f"{self.tokens:.3g} tokens"
         model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
         ramp = self.batch_ramp or catalog.entry_ramp(self.workload)
         asked += "" if ramp in ("", catalog.NO_RAMP) else f", batches {ramp}"
-        return f"{self.aim}: {model}, {asked}, {self._within(budgets, continuous)}"
+        return f"{aim}: {model}, {asked}, {self._within(budgets, continuous)}"
 
     def _records(self) -> dict[str, catalog.Record]:
         """The entries of any machine, and those of what only training uses."""

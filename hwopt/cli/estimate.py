@@ -5,9 +5,15 @@ from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, SETTINGS, SPOT
+from hwopt.cli.kinds import INTEGER, SETTINGS, SPOT, Kind, integer
 from hwopt.cli.output import show
 from hwopt.errors import UserError
+
+
+def _replicas(flag: str, text: str) -> int | str:
+    """A number of replicas, or the best one."""
+    return text if text == "best" else integer(least=0).read(flag, text)
+
 
 FLAGS = (
     *CLUSTER,
@@ -19,6 +25,8 @@ FLAGS = (
     DECODE_CHIP,
     Flag("--spot", "chips that may be taken away: mean time until a group is (every), until it is back (return), discount, chips "
          "of a group (default: a server): every=10h,return=30min,discount=0.6,chips=8", SPOT, modes=TRAINING),
+    Flag("--backup-replicas", "steps that leave out the gradients of the slowest replicas: how many, or best",
+         Kind("N|best", _replicas), modes=TRAINING),
 )  # fmt: skip
 
 
@@ -30,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.jaxprs.kept import estimated
     from hwopt.model.estimate import estimate
     from hwopt.optim.plan_search import best_plan
+    from hwopt.report.backup import backup_document, backup_lines
     from hwopt.report.day import day_document, day_lines
     from hwopt.report.documents import report_document
     from hwopt.report.plan_words import plan_document
@@ -42,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         report = estimated(estimate, work.workload, cluster, plan)
     spot = _spot(options, work, cluster, plan, report)
+    left_out = _backup(options, work, cluster, plan, report)
     day = _day(options, work, cluster, plan, report)
     around = work.interval(report, plan), options.constants
     plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
@@ -52,10 +62,16 @@ def run(options: argparse.Namespace) -> int:
             | plan_and_report()
             | {"bill": _bill(work, cluster, plan)}
             | spot_document(spot)
+            | backup_document(left_out)
             | day_document(day)
         ),
         lambda: "\n".join(
-            [estimate_screen(report, plan, work.title, *around), *spot_lines(spot, report), *day_lines(day)]
+            [
+                estimate_screen(report, plan, work.title, *around),
+                *spot_lines(spot, report),
+                *backup_lines(left_out),
+                *day_lines(day),
+            ]
         ),
     )
     return 0 if bool(report.feasible) else 1
@@ -87,6 +103,16 @@ def _spot(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, repor
     if float(cluster.sites.count) > 1.0:
         raise UserError("--spot: chips of several sites come and go by their sites: ask about one site")
     return estimated(spot_report, work.workload, cluster, plan, chips, report) if bool(report.feasible) else None
+
+
+def _backup(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
+    """The run without its slowest replicas; None where none is asked for, and for a plan that does not fit."""
+    if options.backup_replicas is None:
+        return None
+    from hwopt.study.backup import backup
+
+    asked = None if options.backup_replicas == "best" else options.backup_replicas
+    return backup(work.workload, cluster, plan, report, asked) if bool(report.feasible) else None
 
 
 def _bill(work: Any, cluster: Any, plan: Any) -> list[dict[str, Any]]:

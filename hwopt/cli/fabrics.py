@@ -20,6 +20,7 @@ FLAGS = (
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
     Flag("--fabrics", "names of the catalogue or .toml files, side by side (default: all of the catalogue)", NAMES),
     Flag("--racks", "chips in a rack instead, side by side: 8,32,72: what density costs, with the failures that come along", NAMES),
+    Flag("--domains", "chips in a scale-up domain instead, side by side: 8,72: what a larger one saves, even and uneven", NAMES),
     Flag("--spread", "relative spread of the least even links (default: the upper end of the operation's range)", NOT_NEGATIVE),
     Flag("--tail-s", "mean of their latencies' tail, s (default: likewise)", NOT_NEGATIVE),
     Flag("--plan", "of all machines: tp=8,pp=16,... (default: the cheapest of each in production)", SETTINGS),
@@ -31,9 +32,13 @@ FLAGS = (
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     figure, path = figure_path(options), page_path(options)
-    if options.racks is not None and options.fabrics is not None:
-        raise UserError("--racks and --fabrics: name one of them; with --racks, --fabric is that of all")
-    if options.racks is None and options.fabric is not None:
+    varied = [flag for flag in ("racks", "domains", "fabrics") if getattr(options, flag) is not None]
+    if len(varied) > 1:
+        one, other = varied[:2]
+        raise UserError(f"--{one} and --{other}: name one of them; with --{one}, --fabric is that of all")
+    if options.domains is not None and options.domain is not None:
+        raise UserError(f"--domains and --domain {options.domain}: name one of them")
+    if options.racks is None and options.domains is None and options.fabric is not None:
         raise UserError(
             f"--fabric {options.fabric}: write --fabrics {options.fabric}, or --racks to vary the density on it"
         )
@@ -58,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in answer.trained
     }
     title = f"{options.workload} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
-    if figure is not None:
+    if figure is not None and answer.trained:  # else the screen says why there is nothing to draw
         from hwopt.plot.fabrics import plot_fabrics
 
         plot_fabrics(answer, figure, title)
@@ -88,6 +93,9 @@ def _machines(options: argparse.Namespace, work: Any) -> list[Any]:
 
         return Machine(name, cluster)
 
+    if options.domains is not None:
+        sizes = [integer().read("--domains", each) for each in options.domains]
+        return [of(f"domains of {size:,}", domain=size) for size in sizes]
     if options.racks is None:
         return [of(name, fabric=name) for name in options.fabrics or catalog.names("fabrics")]
     counts = [integer().read("--racks", each) for each in options.racks]

@@ -7,7 +7,7 @@ from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, MACHINE, RUN, TRAINING
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, PATH, TEXT, Kind, integer
+from hwopt.cli.kinds import INTEGER, PATH, TEXT, Kind, integer, one_of
 from hwopt.cli.output import show
 from hwopt.cli.paths import REPORT, figure_path, page_path
 from hwopt.cli.sensitivity import FIGURE
@@ -34,6 +34,8 @@ FLAGS = (
     Flag("--groups", "chips of each kind: h100-sxm:1024,a100-80:2048", Kind("CHIP:CHIPS", _groups)),
     Flag("--lines", "WAN links, where each group is a site of its own: continental, ... (default: all in one place)", TEXT),
     Flag("--local-steps", "steps between exchanges of sites", INTEGER, 1),
+    Flag("--layout", "what groups split: data (sequences), pipeline (layers of one pipeline), best of both",
+         one_of("best", "data", "pipeline"), "best"),
     *(replace(each, modes=None, needed=False) for each in CLUSTER
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
     replace(FIGURE, meaning="also draw shares and waits of the groups to this image file"),
@@ -61,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     works = [_work(options, each) for each in groups]
     first = works[0].workload
     stated = [_group(work, each) for work, each in zip(works, groups, strict=True)]
-    study = fleet(first, stated, options.lines, options.local_steps)
+    study = fleet(first, stated, options.lines, options.local_steps, options.layout)
     around = _interval(works, study)
     counted = [f"{each['chips']:,} {each['chip']}" for each in groups]
     batch = f"{float(first.global_batch_sequences):,.0f} sequences a step"

@@ -29,6 +29,7 @@ from hwopt.workload.operators import Operators
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import total_parameters
 
 COVERAGE = 0.8
 """Share of measurements that an interval is meant to hold."""
@@ -140,6 +141,27 @@ def interval(
     return _interval(workload, architecture, stack, calibration, without, of)
 
 
+@cache
+def _table_widths() -> Mapping[str, Any]:
+    return read_toml(Path(str(data_root() / "calibrations" / "operators.toml")))
+
+
+def _of_a_table(model: Operators, without: str) -> float:
+    """Half width of a table of operators: of one that was measured, by its number of weights, or of one that was not.
+
+    Three sources speak of all such models, so that a model nobody measured has the width of the one predicted worst.
+    """
+    table = _table_widths()
+    own = float(total_parameters(model))
+    measured = any(abs(own / each - 1.0) < 1e-6 for each in table["parameters"].values())
+    return table["left_out"].get(without, table["half_widths"])["measured" if measured else "other"]
+
+
+def measured_tables() -> tuple[str, ...]:
+    """Operator tables of the catalogue that were measured."""
+    return tuple(_table_widths()["parameters"])
+
+
 @singledispatch
 def _interval(
     workload: Any, architecture: str, stack: str, calibration: Calibration, without: str, of: Circumstances
@@ -151,8 +173,8 @@ def _interval(
 def _(
     workload: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str, of: Circumstances
 ) -> Interval | None:
-    if isinstance(workload.model, Operators):  # its rows are measured, but no widths were fitted to them
-        return None
+    if isinstance(workload.model, Operators):
+        return Interval(_of_a_table(workload.model, without))
     widths, applying = (
         calibration.widths(architecture, stack),
         terms(workload, architecture, stack, calibration, without, of),

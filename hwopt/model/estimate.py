@@ -11,16 +11,18 @@ from hwopt.arguments import checked
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import AnyCluster, Cluster, ClusterPair, Fleet
 from hwopt.model.fleet import FleetReport, fleet_report
+from hwopt.model.fleet_pipeline import pipeline_report
 from hwopt.model.machine import Lifted, LiftedMargins
 from hwopt.model.maximum import Maximum, choose, hard_maximum
 from hwopt.model.report import AnyReport, ServingReport, TrainingReport, TrainServeReport
 from hwopt.model.serving.estimate import serving_report
 from hwopt.model.training import training_report
-from hwopt.plan import Disaggregated, FleetPlan, Plan, TrainServePlan
+from hwopt.plan import Disaggregated, FleetPipeline, FleetPlan, Plan, TrainServePlan
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 REPORTS = {TrainingRun: TrainingReport, Service: ServingReport, TrainServe: TrainServeReport}
 """What `estimate` returns, by the kind of workload."""
@@ -28,7 +30,7 @@ REPORTS = {TrainingRun: TrainingReport, Service: ServingReport, TrainServe: Trai
 KINDS = {
     "workload": tuple(REPORTS),
     "cluster": (Cluster, ClusterPair, Fleet),
-    "plan": (Plan, Disaggregated, TrainServePlan, FleetPlan),
+    "plan": (Plan, Disaggregated, TrainServePlan, FleetPlan, FleetPipeline),
 }
 """Classes of the inputs, in their order."""
 
@@ -41,7 +43,7 @@ def estimate(
 ) -> TrainingReport: ...
 @overload
 def estimate(
-    workload: TrainingRun, cluster: Fleet, plan: FleetPlan, *, temperature: Temperature = None
+    workload: TrainingRun, cluster: Fleet, plan: FleetPlan | FleetPipeline, *, temperature: Temperature = None
 ) -> FleetReport: ...
 @overload
 def estimate(
@@ -68,7 +70,7 @@ def estimate(workload, cluster, plan, *, temperature=None):
       clock it asks for, or at the lower one at which the run draws what its power cap and cooling allow. A `ClusterPair` has
       chips of one kind for prompts and of another for answers, a `Fleet` groups that train together.
     - `plan`: degrees of parallelism; may be fractional (the relaxed model). For a service also two plans, `Disaggregated`; for a
-      fleet a `FleetPlan`.
+      fleet a `FleetPlan`, or a `FleetPipeline` whose stages lie on the groups.
     - `temperature`: None for the exact model (hard maxima, the one whose numbers are reported); a small positive number
       for its smooth twin, an upper bound within a factor `2^temperature` a maximum.
 
@@ -80,6 +82,8 @@ def estimate(workload, cluster, plan, *, temperature=None):
     _check_groups(workload, cluster, plan)
     workload, cluster, plan = _floating((workload, cluster, plan))
     if isinstance(cluster, Fleet):
+        if isinstance(plan, FleetPipeline):
+            return pipeline_report(workload, cluster, plan, choose(temperature))
         return fleet_report(workload, cluster, plan, choose(temperature))
     return _report(workload, cluster, plan, choose(temperature), None)[0]
 
@@ -116,15 +120,21 @@ def _check_groups(workload: Any, cluster: Any, plan: Any) -> None:
     if isinstance(cluster, ClusterPair) and not (isinstance(workload, Service) and isinstance(plan, Disaggregated)):
         words = "a ClusterPair has chips for prompts and others for answers: pass a Service and a Disaggregated plan"
         raise UserError(f"estimate: {words}, {given}")
-    if not isinstance(cluster, Fleet) and not isinstance(plan, FleetPlan):
+    fleets = FleetPlan, FleetPipeline
+    if not isinstance(cluster, Fleet) and not isinstance(plan, fleets):
         return
-    if not (isinstance(cluster, Fleet) and isinstance(plan, FleetPlan) and isinstance(workload, TrainingRun)):
-        raise UserError(f"estimate: groups of a Fleet train by a FleetPlan: pass a TrainingRun and both, {given}")
-    counts = len(cluster.groups), len(plan.groups), len(plan.sequences)
+    if not (isinstance(cluster, Fleet) and isinstance(plan, fleets) and isinstance(workload, TrainingRun)):
+        raise UserError(
+            f"estimate: groups of a Fleet train by a FleetPlan or a FleetPipeline: pass a TrainingRun and both, {given}"
+        )
+    shares = len(plan.layers if isinstance(plan, FleetPipeline) else plan.sequences)
+    counts = len(cluster.groups), len(plan.groups), shares
     if len(set(counts)) > 1 or not counts[0]:
         raise UserError("estimate: {} groups of chips, {} plans, {} shares: pass as many of each".format(*counts))
     if workload.ramp is not None:
         raise UserError("estimate: a fleet shares one batch: leave out the batch ramp")
+    if isinstance(plan, FleetPipeline) and (cluster.lines is not None or not isinstance(workload.model, Transformer)):
+        raise UserError("estimate: stages of a pipeline on several kinds of chips: of a transformer, all at one site")
 
 
 @singledispatch

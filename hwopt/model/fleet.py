@@ -18,7 +18,15 @@ from hwopt.model import collectives, cost, learning, machine, power, reliability
 from hwopt.model.cost import Spending
 from hwopt.model.machine import Machine, added
 from hwopt.model.maximum import Maximum, above_zero, hard_maximum
-from hwopt.model.report import FEASIBILITY_TOLERANCE, FleetMargins, TrainingReport, output, outputs, violations
+from hwopt.model.report import (
+    FEASIBILITY_TOLERANCE,
+    FleetMargins,
+    StageReport,
+    TrainingReport,
+    output,
+    outputs,
+    violations,
+)
 from hwopt.model.roofline import fastest_peak
 from hwopt.model.training import training_report
 from hwopt.plan import FleetPlan, Plan
@@ -36,16 +44,18 @@ def _of_a_run(name: str) -> Any:
 class FleetReport(eqx.Module):
     """Metrics of several kinds of chips that train one model together, and of each group with its share of the batch."""
 
-    groups: tuple[TrainingReport, ...]  # each alone with its share
+    groups: tuple[TrainingReport | StageReport, ...]  # each alone with its share; or its stages of one pipeline
     waits: tuple[Scalar, ...]  # share of the step that a group waits for the slowest
     standing_usd_per_s: tuple[Scalar, ...]  # cost of a group whatever it does
     electricity_usd_per_j: tuple[Scalar, ...]
     margins: FleetMargins
     feasible: Scalar
     step_time_s: Scalar = _of_a_run("step_time_s")
-    exchange_s: Scalar = output("s", "reducing gradients over the groups", paced=True)
+    exchange_s: Scalar = output(
+        "s", "what lies between groups: reducing gradients over them, or activations from one to the next", paced=True
+    )
     ideal_step_time_s: Scalar = output(
-        "s", "the step of shares in proportion to speed, not in whole sequences", paced=True
+        "s", "the step of shares in proportion to speed, not in whole sequences or layers", paced=True
     )
     tokens_per_s: Scalar = _of_a_run("tokens_per_s")
     mfu: Scalar = _of_a_run("mfu")
@@ -122,7 +132,42 @@ def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maxim
         lines_s, hidden_s = sites.exchange_s(run, joined, plans[0]), fleet.lines.overlap * slowest
         exchange, apart = above_zero(lines_s - hidden_s), sites.replicas_apart(joined, plans[0])
     step = slowest + exchange
-    powers_w = [_drawn_w(it, each, step) for it, each in zip(its, alone, strict=True)]
+    speeds = [sequences / seconds for sequences, seconds in zip(plan.sequences, times, strict=True)]
+    return totals(
+        run,
+        its,
+        alone,
+        [_drawn_w(it, each, step) for it, each in zip(its, alone, strict=True)],
+        maximum,
+        step_s=step,
+        exchange_s=exchange,
+        ideal_s=run.global_batch_sequences / added(speeds) + exchange,
+        waits=[above_zero(1.0 - (seconds + exchange) / step) for seconds in times],
+        apart=jnp.asarray(apart, step.dtype),
+        whole_batch=-jnp.abs(jnp.log(added(plan.sequences) / run.global_batch_sequences)),
+    )
+
+
+def totals(
+    run: TrainingRun,
+    its: Sequence[Machine],
+    groups: Sequence[TrainingReport | StageReport],
+    powers_w: Sequence[Scalar],
+    maximum: Maximum,
+    *,
+    step_s: Scalar,
+    exchange_s: Scalar,
+    ideal_s: Scalar,
+    waits: Sequence[Scalar],
+    apart: Scalar,
+    **margins: Scalar,
+) -> FleetReport:
+    """A run whose step is known: sums of power, money and failures over its groups.
+
+    **Arguments:** `powers_w` that groups draw over a step; replicas `apart` as `sites.replicas_apart` counts them; `margins` of
+    the way the step is split, those not named being held.
+    """
+    clusters = [it.cluster for it in its]
     spendings = [cost.spending(it.cluster, it.capital, w) for it, w in zip(its, powers_w, strict=True)]
     spending = Spending(*map(added, zip(*spendings, strict=True)))
     parameters = total_parameters(run.model)
@@ -131,31 +176,29 @@ def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maxim
     power_w, usd_per_s, batch_tokens = added(powers_w), added(spending), work.batch_tokens(run)
     carbon = [cost.carbon_parts(it.cluster, it.fed_w, it.hot_spares, w) for it, w in zip(its, powers_w, strict=True)]
     kg_per_s = added([added([*each.values()]) for each in carbon])
-    tokens_per_s = batch_tokens / step
+    tokens_per_s = batch_tokens / step_s
     useful_per_s = tokens_per_s * lost.goodput
     run_time = run.tokens / useful_per_s
-    chips = added([it.cluster.chips for it in its])
-    peak = added([it.cluster.chips * fastest_peak(it.cluster.chip, run) for it in its])
-    speeds = [sequences / seconds for sequences, seconds in zip(plan.sequences, times, strict=True)]
-    margins = FleetMargins(
-        whole_batch=-jnp.abs(jnp.log(added(plan.sequences) / run.global_batch_sequences)), **lost.margins
-    )
-    holds = jnp.stack([getattr(margins, name) >= -FEASIBILITY_TOLERANCE for name in vars(margins)])
+    chips = added([each.chips for each in clusters])
+    peak = added([each.chips * fastest_peak(each.chip, run) for each in clusters])
+    splits = ("whole_batch", "whole_model", "replicas_alike")
+    held = FleetMargins(**{name: jnp.zeros_like(step_s) for name in splits} | margins, **lost.margins)
+    holds = jnp.stack([getattr(held, name) >= -FEASIBILITY_TOLERANCE for name in vars(held)])
     return FleetReport(
-        groups=tuple(alone),
-        waits=tuple(above_zero(1.0 - (seconds + exchange) / step) for seconds in times),
+        groups=tuple(groups),
+        waits=tuple(waits),
         standing_usd_per_s=tuple(each.standing for each in spendings),
-        electricity_usd_per_j=tuple(cost.electricity_usd_per_j(it.cluster) for it in its),
-        margins=margins,
-        feasible=jnp.all(holds).astype(step.dtype) * reduce(jnp.multiply, [each.feasible for each in alone]),
-        step_time_s=step,
-        exchange_s=exchange,
-        ideal_step_time_s=run.global_batch_sequences / added(speeds) + exchange,
+        electricity_usd_per_j=tuple(cost.electricity_usd_per_j(each) for each in clusters),
+        margins=held,
+        feasible=jnp.all(holds).astype(step_s.dtype) * reduce(jnp.multiply, [each.feasible for each in groups]),
+        step_time_s=step_s,
+        exchange_s=exchange_s,
+        ideal_step_time_s=ideal_s,
         tokens_per_s=tokens_per_s,
-        mfu=work.step_model_flops(run) / peak / step,
+        mfu=work.step_model_flops(run) / peak / step_s,
         chips=chips,
         power_w=power_w,
-        peak_power_w=added([each.peak_power_w for each in alone]),
+        peak_power_w=added([each.peak_power_w for each in groups]),
         capex_usd=added([cost.capex_usd(it.cluster, it.capital) for it in its]),
         goodput=lost.goodput,
         mean_time_between_failures_s=lost.mtbf_s,
@@ -167,7 +210,7 @@ def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maxim
         run_cost_usd=usd_per_s * run_time,
         run_energy_j=power_w * run_time,
         run_carbon_kg=kg_per_s * run_time,
-        loss=_loss(run, batch_tokens, jnp.asarray(apart, step.dtype)),
+        loss=_loss(run, batch_tokens, apart),
     )
 
 

@@ -126,6 +126,12 @@ class FleetMargins(eqx.Module):
     whole_batch: Scalar = margin(
         "shares that are not the batch", "splits a batch {over} off the run's over its groups", equality=True
     )
+    whole_model: Scalar = margin(
+        "layers that are not the model's", "splits layers {over} off the model's over its groups", equality=True
+    )
+    replicas_alike: Scalar = margin(
+        "replicas that differ between stages", "has {over} more replicas on some stages than on others", equality=True
+    )
     failures: Scalar = _of_a_run("failures")
     stored: Scalar = _of_a_run("stored")
     saves: Scalar = _of_a_run("saves")
@@ -370,6 +376,28 @@ class TrainServeReport(eqx.Module):
 
 
 AnyReport = TrainingReport | ServingReport | TrainServeReport
+
+
+class StageReport(eqx.Module):
+    """What a group of chips does that holds some stages of a pipeline, other groups the others."""
+
+    margins: TrainingMargins
+    feasible: Scalar
+    memory: Footprint
+    layers: Scalar
+    stages: Scalar
+    step_time_s: Scalar  # in which its fullest stage works on all micro-batches, sends included
+    mfu: Scalar  # of its own layers, over the whole step
+    memory_per_chip_bytes: Scalar
+    memory_capacity_bytes: Scalar
+    power_w: Scalar
+    peak_power_w: Scalar
+    capex_usd: Scalar
+    clock_ratio: Scalar
+
+    def margins_by_name(self) -> dict[str, Scalar]:
+        """All that makes these stages infeasible."""
+        return {name: getattr(self.margins, name) for name in quantities(TrainingMargins)}
 
 
 def outputs(kind: type) -> dict[str, Output]:

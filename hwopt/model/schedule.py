@@ -165,7 +165,7 @@ def input_s(run: TrainingRun, cluster: Cluster) -> Scalar:
     return data / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)
 
 
-def _last_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
+def hidden_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
     """Micro-batches beside which gradients are reduced and weights gathered.
 
     A stage without chunks has all its gradients with its last micro-batch. Interleaved, a chunk's are complete while the
@@ -218,7 +218,7 @@ def step_time(
     sync = level * gradient_sync_s(run, cluster, plan, weights)
     # Beside the last micro-batches with their sends: no work hides two communications at once. Written as the larger of two
     # sums over all m micro-batches, not as what is added to them, so that solvers see no difference of times.
-    last = _last_micro_batches(plan, m)
+    last = hidden_micro_batches(plan, m)
     hides = stack.dp_overlap * last
     with_sync = maximum(m * with_sends + stack.communication_slowdown * sync, above_zero(m - hides) * with_sends + sync)
     dp_exposed = with_sync - m * with_sends

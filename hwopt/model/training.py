@@ -66,7 +66,7 @@ def training_report(
     usd_per_s = sum(spending)
     kg_per_s = sum(cost.carbon_parts(cluster, it.fed_w, it.hot_spares, average_w).values())
     run_time = run.tokens / useful_tokens_per_s
-    plan_margins = _plan_margins(run, cluster, plan, memory.total_bytes, outside.total_bytes, given is not None)
+    plan_holds = plan_margins(run, cluster, plan, memory.total_bytes, outside.total_bytes, given is not None)
     common = machine.outputs(
         [it],
         run,
@@ -79,7 +79,7 @@ def training_report(
         memory=memory,
         memory_capacity_bytes=cluster.chip.hbm_capacity_bytes,
         breakdown=steps.last.breakdown,
-        margins=TrainingMargins(**machine.margins([it]), **plan_margins, **lost.margins),
+        margins=TrainingMargins(**machine.margins([it]), **plan_holds, **lost.margins),
     )
     report = TrainingReport(
         **common,
@@ -126,7 +126,7 @@ _NO_SHARE = 1e-30
 """Share of a pool that stands for none, whose logarithm a gradient can be taken of."""
 
 
-def _plan_margins(
+def plan_margins(
     run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scalar, pool_bytes: Scalar, lifted: bool
 ) -> dict[str, Scalar]:
     """Logarithmic margins of what makes a plan one.

@@ -6,7 +6,7 @@ import numpy as np
 
 from hwopt.plot.style import figure, plain, save
 from hwopt.report.colours import PALE, WITHIN
-from hwopt.study.fleet import FleetStudy, group_rows
+from hwopt.study.fleet import PIPELINE, FleetStudy, group_rows
 
 
 def plot_fleet(study: FleetStudy, path: str | Path, title: str) -> None:
@@ -18,7 +18,7 @@ def plot_fleet(study: FleetStudy, path: str | Path, title: str) -> None:
     names = [f"{float(group.cluster.chips):,.0f}\n{group.name}" for group, *_ in rows]
     of = {
         "chips": [float(group.cluster.chips) for group, *_ in rows],
-        "sequences": [sequences for _, _, sequences, _, _ in rows],
+        ("layers" if study.whole.layout == PIPELINE else "sequences"): [share for _, _, share, _, _ in rows],
         "power at full load": [float(own.peak_power_w) for *_, own, _ in rows],
     }
     places, width = np.arange(len(rows)), 0.8 / len(of)
@@ -30,7 +30,7 @@ def plot_fleet(study: FleetStudy, path: str | Path, title: str) -> None:
         above.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
         step = float(whole.step_time_s)
         own = np.array([100.0 * (1.0 - waits) for *_, waits in rows])
-        below.bar(places, own, width=0.5, color=WITHIN, label="its own step and the exchange")
+        below.bar(places, own, width=0.5, color=WITHIN, label="its own work and the exchange")
         below.bar(places, 100.0 - own, width=0.5, bottom=own, color=PALE, label="waits for the slowest")
         below.set(ylabel="share of the step (%)", ylim=(0, 100), xlabel=plain(f"a step of all: {step:.4g} s"))
         below.grid(axis="x", visible=False)

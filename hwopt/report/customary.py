@@ -1,5 +1,6 @@
 """Numbers in the units and words of those who decide: $/kWh, % a year, degC, and what one more unit of each is."""
 
+from hwopt.report.token_prices import TOKENS, Work, counted
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.units import MULTIPLIERS, ZERO_CELSIUS_K, label, pretty
 
@@ -67,6 +68,7 @@ def words(each: Input) -> str:
     return label(field, each.unit) + of
 
 
-def amount(value: float, unit: str, digits: int = 3) -> str:
-    """An amount of an objective: of money a token by the million of them."""
-    return f"{1e6 * value:.{digits}g} $/Mtoken" if unit == "USD/token" else pretty(value, unit, digits)
+def amount(value: float, unit: str, digits: int = 3, work: Work = TOKENS) -> str:
+    """An amount of an objective: of money a token, or another unit of `work`, by the million of them."""
+    own, said = counted(value, unit, work)
+    return f"{1e6 * own:.{digits}g} $/M{work[0]}" if unit == "USD/token" else pretty(own, said, digits)

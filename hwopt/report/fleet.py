@@ -11,7 +11,7 @@ from hwopt.report.machine import interval_words
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
 from hwopt.report.token_prices import million_words, rate_words, unit_of_work
-from hwopt.study.fleet import Answer, FleetStudy, Worth, group_rows, scope
+from hwopt.study.fleet import DATA, PIPELINE, Answer, FleetStudy, Worth, group_rows, scope
 from hwopt.units import pretty
 
 _J_PER_KWH, _S_PER_DAY = 3.6e6, 86400.0
@@ -34,10 +34,33 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
         "low": {"step_time_s": low},
         "high": {"step_time_s": high},
         "constants": constants,
+        "layout": whole.layout,
+        "other_layout": _other(study),
         "groups": [_group(whole, place) for place in range(len(whole.groups))],
         "worth": [_worth(each) for each in study.worths],
         "scope": scope(study),
     }
+
+
+def _other(study: FleetStudy) -> dict[str, Any] | None:
+    """The slower layout, where both were looked at."""
+    if study.other is None:
+        return None
+    fits, seconds = study.other.feasible, number(study.other.report.step_time_s)
+    return {"layout": study.other.layout, "feasible": fits, "step_time_s": seconds if fits else None}
+
+
+def other_words(study: FleetStudy) -> str | None:
+    """What the other layout would take, in words; None where it was not asked for."""
+    names = {PIPELINE: "layers shared by stages of one pipeline", DATA: "the batch shared out"}
+    if study.other is None:
+        other = names[DATA if study.whole.layout == PIPELINE else PIPELINE]
+        return f"{other}: {study.failed}" if study.failed else None
+    other, step = study.other, float(study.whole.report.step_time_s)
+    if not other.feasible:
+        return f"{names[other.layout]}: does not fit"
+    seconds = float(other.report.step_time_s)
+    return f"{names[other.layout]}: {pretty(seconds, 's')}, {100 * (seconds / step - 1.0):.3g} % slower"
 
 
 def _metrics(report: FleetReport) -> dict[str, float | None]:
@@ -49,12 +72,14 @@ def _metrics(report: FleetReport) -> dict[str, float | None]:
 
 
 def _group(whole: Answer, place: int) -> dict[str, Any]:
-    group, plan, sequences, own, waits = group_rows(whole)[place]
+    group, plan, share, own, waits = group_rows(whole)[place]
+    staged = whole.layout == PIPELINE
     return {
         "chip": group.name,
         "chips": number(group.cluster.chips),
-        "sequences": sequences,
-        "share": sequences / sum(map(float, whole.plan.sequences)),
+        "sequences": None if staged else share,
+        "layers": share if staged else None,
+        "share": share / sum(whole.shares),
         "waits": waits,
         **{name: number(getattr(own, name)) for name in _OF_GROUP},
         "standing_usd_per_s": number(whole.report.standing_usd_per_s[place]),
@@ -86,12 +111,16 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
     step, ideal, moved = (
         pretty(float(seconds), "s") for seconds in (report.step_time_s, report.ideal_step_time_s, report.exchange_s)
     )
-    shared = f", of which {moved} to reduce over the groups; {ideal} if shares were not whole sequences"
+    if whole.layout == PIPELINE:
+        shared = f", of which {moved} by links between the groups; {ideal} if shares were not whole layers"
+    else:
+        shared = f", of which {moved} to reduce over the groups; {ideal} if shares were not whole sequences"
     chips, tons = float(report.chips), float(report.run_carbon_kg) / 1e3
     mean, peak = pretty(float(report.power_w), "W"), pretty(float(report.peak_power_w), "W")
     unit, tokens = unit_of_work(report)
     lines += [
         fact("step time", f"{step}{shared if len(whole.groups) > 1 else ''}"),
+        *([fact("other layout", words)] if (words := other_words(study)) else []),
         fact(
             "throughput",
             f"{rate_words(report, report.tokens_per_s)}, {float(report.tokens_per_s) / tokens / chips:,.0f} {unit}/s a chip, "
@@ -130,14 +159,24 @@ def violation_words(whole: Answer) -> list[str]:
     return words
 
 
+def heads(whole: Answer) -> tuple[str, ...]:
+    """Heads of `group_cells`."""
+    return "chips", "layers" if whole.layout == PIPELINE else "sequences", "own step", "waits", "MFU", "memory"
+
+
+def shares_title(whole: Answer) -> str:
+    """What the groups share."""
+    return "Stages of the pipeline, first to last" if whole.layout == PIPELINE else "Shares of the batch"
+
+
 def group_cells(whole: Answer) -> list[list[str]]:
-    """A group as text: chips, sequences, its own step, what it waits, MFU, memory."""
-    total = sum(map(float, whole.plan.sequences))
+    """A group as text: chips, sequences or layers, its own step, what it waits, MFU, memory."""
+    total = sum(whole.shares)
     cells = []
-    for group, _, sequences, own, waits in group_rows(whole):
+    for group, _, share, own, waits in group_rows(whole):
         filled = float(own.memory_per_chip_bytes / own.memory_capacity_bytes)
         cells.append([
-            f"{float(group.cluster.chips):,.0f} {group.name}", f"{sequences:,.0f} ({100 * sequences / total:.1f} %)",
+            f"{float(group.cluster.chips):,.0f} {group.name}", f"{share:,.0f} ({100 * share / total:.1f} %)",
             pretty(float(own.step_time_s), "s"), f"{100 * waits:.1f} %", f"{100 * float(own.mfu):.1f} %", f"{100 * filled:.0f} %",
         ])  # fmt: skip
     return cells
@@ -145,12 +184,12 @@ def group_cells(whole: Answer) -> list[list[str]]:
 
 def _groups(whole: Answer) -> list[str]:
     """A line a group, and its plan."""
-    lines = [*heading("Shares of the batch")]
-    lines.append(f"  {'chips':<24}{'sequences':>16}{'own step':>11}{'waits':>9}{'MFU':>9}{'memory':>9}")
-    for (_, plan, _, own, _), (name, share, step, waits, mfu, filled) in zip(
-        group_rows(whole), group_cells(whole), strict=True
-    ):
-        lines += [f"  {name:<24}{share:>16}{step:>11}{waits:>9}{mfu:>9}{filled:>9}", f"{'':4}{plan_line(own, plan)}"]
+    lines = [*heading(shares_title(whole))]
+    cells = [list(heads(whole)), *group_cells(whole)]
+    plans = [None, *(plan_line(own, plan) for _, plan, _, own, _ in group_rows(whole))]
+    for (name, share, step, waits, mfu, filled), plan in zip(cells, plans, strict=True):
+        lines.append(f"  {name:<24}{share:>16}{step:>11}{waits:>9}{mfu:>9}{filled:>9}")
+        lines += [f"{'':4}{plan}"] if plan else []
     return lines
 
 

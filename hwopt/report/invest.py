@@ -8,6 +8,7 @@ from hwopt.optim.solution import BudgetUse
 from hwopt.report.customary import amount, one_more, shown, words
 from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
 from hwopt.report.parts import number
+from hwopt.report.token_prices import TOKENS, Work, unit_of_work
 from hwopt.study.invest import Investment, Investments, Replanned
 from hwopt.study.sensitivity.ranges import UNSTATED_K
 from hwopt.units import pretty
@@ -103,18 +104,18 @@ def between(ends: tuple[float, float]) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def row_cells(each: Investment, objective: float, unit: str) -> list[str]:
+def row_cells(each: Investment, objective: float, unit: str, work: Work = TOKENS) -> list[str]:
     """A number in a table: name, now, one more, what that changes, what a tenth better saves."""
     of = each.worth.parameter.input
     factor, more = one_more(of)
     change = _moved(each, factor)
     sign = "-" if change < 0.0 else "+"
-    costs = f"{sign}{amount(abs(change) * objective, unit)}"
+    costs = f"{sign}{amount(abs(change) * objective, unit, work=work)}"
     mark = "~" if each.worth.parameter.kinked else ""
     return [words(of), shown(of), f"+{more}", costs, f"{100 * change:+.2g} %{mark}", percent(each.worth.share)]
 
 
-def arcs(each: Investment, objective: float, unit: str) -> str:
+def arcs(each: Investment, objective: float, unit: str, work: Work = TOKENS) -> str:
     """A replanned number in a sentence."""
     found, parameter = each.replanned, each.worth.parameter
     assert found is not None
@@ -122,7 +123,7 @@ def arcs(each: Investment, objective: float, unit: str) -> str:
     saves, costs = between(found.gain), between(found.loss)
     step = f"{UNSTATED_K:g} K are" if of.is_temperature else "a tenth is"
     low, high = found.between
-    money = " to ".join(dict.fromkeys(amount(x * objective, unit) for x in (low, high) if math.isfinite(x)))
+    money = " to ".join(dict.fromkeys(amount(x * objective, unit, work=work) for x in (low, high) if math.isfinite(x)))
     kept = (
         "today's plan stays the best"
         if found.better.same and found.worse.same
@@ -139,7 +140,7 @@ def arcs(each: Investment, objective: float, unit: str) -> str:
     )
 
 
-def budget_sentence(each: BudgetUse) -> str:
+def budget_sentence(each: BudgetUse, work: Work = TOKENS) -> str:
     """What a budget is worth a tenth tighter and looser."""
     name, limit = budget_words(each.name), pretty(each.limit, each.unit)
     sides = each.one_sided
@@ -155,7 +156,7 @@ def budget_sentence(each: BudgetUse) -> str:
         elif not side.resolved:
             told.append(f"{pretty(side.limit, each.unit)} {verb} nothing that a proof tells from 0")
         else:
-            ends = dict.fromkeys(amount(x, unit) for x in (low, high))
+            ends = dict.fromkeys(amount(x, unit, work=work) for x in (low, high))
             told.append(f"{pretty(side.limit, each.unit)} {verb} {' to '.join(ends)}")
     return f"{name} {limit}: {'; '.join(told)}"
 
@@ -183,20 +184,21 @@ def invest_screen(answer: Investments, around: Interval | None, top: int) -> str
     goal, lines = start.problem.objective, [start.problem.question, ""]
     if not start.feasible:
         return "\n".join([*lines, wrapped(start.infeasibility or start.headline, "", "")])
+    work = unit_of_work(start.report)
     lines += [
-        f"{goal.name} = {amount(start.objective, goal.unit, 5)} with {float(start.built.cluster.chips):,.0f} chips"
+        f"{goal.name} = {amount(start.objective, goal.unit, 5, work)} with {float(start.built.cluster.chips):,.0f} chips"
         + (f" ({', '.join(start.chosen.values())})" if start.chosen else "") + f". {start.headline}"
     ]  # fmt: skip
     if answer.unknown:
         lines.append(wrapped(f"What numbers are worth is not known: {answer.unknown}"))
     if answer.replanned:
         lines += heading("Replanned: the best machine and plan found anew with a number 10 % better, and 10 % worse")
-        lines += [wrapped(arcs(each, start.objective, goal.unit), "  ", "    ") for each in answer.replanned]
+        lines += [wrapped(arcs(each, start.objective, goal.unit, work), "  ", "    ") for each in answer.replanned]
     if start.budgets:
         lines += heading(
             "Budgets, 10 % tighter and 10 % looser, replanned" if start.budgets[0].one_sided else "Budgets"
         )
-        lines += [wrapped(budget_sentence(each), "  ", "    ") for each in start.budgets]
+        lines += [wrapped(budget_sentence(each, work), "  ", "    ") for each in start.budgets]
     lines += _table(answer, top)
     return "\n".join([*lines, "", wrapped(certainty(answer, around), "", "")])
 
@@ -211,7 +213,7 @@ def parts(answer: Investments) -> dict[str, list[Investment]]:
 
 
 def _table(answer: Investments, top: int) -> list[str]:
-    goal, found = answer.start.problem.objective, parts(answer)
+    goal, found, work = answer.start.problem.objective, parts(answer), unit_of_work(answer.start.report)
     if not found:
         return []
     lines = heading(
@@ -220,7 +222,7 @@ def _table(answer: Investments, top: int) -> list[str]:
     for part, rows in found.items():
         lines.append(f"  {part}")
         for each in rows[:top]:
-            name, now, more, change, share, tenth = row_cells(each, answer.start.objective, goal.unit)
+            name, now, more, change, share, tenth = row_cells(each, answer.start.objective, goal.unit, work)
             lines.append(f"    {name:<38} {now:>18} {more:>16} {change:>12} {share:>9}   {tenth:>8}")
         if len(rows) > top:
             lines.append(f"    and {len(rows) - top} more, with --top {len(rows)} or --json")

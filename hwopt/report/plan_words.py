@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
+from hwopt.model.report import ServingReport, StageReport, TrainingReport, TrainServeReport
 from hwopt.plan import OFFLOADED, Plan
 
 _OF_SERVING = {"tp": "tp", "pp": "pp", "dp": "dp", "ep": "ep", "expert_tp": "expert_tp", "batch": "micro_batch"}
@@ -43,6 +43,7 @@ def integral(values: Mapping[str, Any]) -> dict[str, float | int]:
     return {name: int(value) if value.is_integer() else value for name, value in numbers.items()}
 
 
+@plan_document.register(StageReport)
 @plan_document.register
 def _(report: TrainingReport, plan: Plan) -> dict[str, Any]:
     return integral(vars(plan))
@@ -73,6 +74,7 @@ def _serving_document(plan: Plan) -> dict[str, Any]:
     return integral({name: getattr(plan, field) for name, field in _OF_SERVING.items()}) | layouts
 
 
+@plan_lines.register(StageReport)
 @plan_lines.register
 def _(report: TrainingReport, plan: Plan) -> list[tuple[str, str]]:
     values = plan_document(report, plan)

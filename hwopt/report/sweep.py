@@ -11,6 +11,7 @@ from hwopt.design.variables import KNOWN
 from hwopt.model.report import declared_margins
 from hwopt.report.layout import bar, budget_line, design_line, heading, kind_line, listed, store_lines, wrapped
 from hwopt.report.sweep_document import Document, sweep_document
+from hwopt.report.token_prices import TOKENS, Work, counted
 from hwopt.units import label, pretty
 
 _METHODS = {
@@ -111,7 +112,9 @@ def percent(share: float) -> str:
 def ranked_cases(document: Document) -> list[tuple[str, str, str, str]]:
     """Cases with their least objective, the share of possible variants and how many are feasible; the best first."""
     ranked = sorted(document["by_case"] or [], key=lambda each: (each["objective"] is None, each["objective"] or 0.0))
-    least = lambda value: "none feasible" if value is None else shown("", value, document["objective"]["unit"])
+    least = lambda value: (
+        "none feasible" if value is None else shown("", value, document["objective"]["unit"], work_of(document))
+    )
     possible = lambda each: percent(each["possible"] / each["evaluated"])
     return [(each["case"], least(each["objective"]), possible(each), f"{each['feasible_count']:,}") for each in ranked]
 
@@ -138,12 +141,13 @@ def _best_lines(document: Document) -> list[str]:
     else:
         lines = ["", wrapped("No variant holds every limit." + broken(best), "")]
         lines += heading(f"Nearest to the limits: variant {best['variant']:,}{of_case}")
-    lines.append(f"  {objective['name']} = {pretty(best['objective'], objective['unit'], 6)}")
+    said = lambda value: pretty(*counted(value, objective["unit"], work_of(document)), 6)
+    lines.append(f"  {objective['name']} = {said(best['objective'])}")
     if (optimum := document["optimum"]) is not None:
         lower, above = optimum["lower_bound"], above_words(document)
         lines.append(wrapped(above or known_words(document), "  "))
         if lower is not None:
-            lines.append(f"  proved: no design of the space is below {pretty(lower, objective['unit'], 6)}")
+            lines.append(f"  proved: no design of the space is below {said(lower)}")
     for name, each in best["design"].items():
         words = KNOWN[name].words if name in KNOWN else ()
         if words and each["value"] is not None:
@@ -160,7 +164,7 @@ def _best_lines(document: Document) -> list[str]:
 def other_metrics(document: Document) -> list[tuple[str, str, str]]:
     """Name, unit and value in words of the best variant's metrics besides the objective."""
     return [
-        (name, each["unit"], shown(name, each["value"], each["unit"]))
+        (name, each["unit"], shown(name, each["value"], each["unit"], work_of(document)))
         for name, each in document["best"][0]["metrics"].items()
         if name != document["objective"]["name"] and each["value"] is not None
     ]
@@ -263,7 +267,9 @@ def _front_lines(document: Document) -> list[str]:
     several = len(document["cases"]) > 1
     for place in chosen(len(front), feasible, _LINES):
         each = front[place]
-        metrics = "  ".join(f"{shown(name, x['value'], x['unit']):>11}" for name, x in each["metrics"].items())
+        metrics = "  ".join(
+            f"{shown(name, x['value'], x['unit'], work_of(document)):>11}" for name, x in each["metrics"].items()
+        )
         design = ", ".join(
             f"{name} {pretty(each['design'][name]['value'])}"
             for name in ("chips", "tp", "pp")
@@ -287,13 +293,19 @@ def chosen(count: int, feasible: Sequence[int], most: int) -> list[int]:
     return sorted(some | {others[i] for i in more})
 
 
-def shown(name: str, value: float | None, unit: str) -> str:
-    """A metric as people read it."""
+def work_of(document: Document) -> Work:
+    """What the variants' work is counted in."""
+    return document.get("unit_of_work", TOKENS[0]), document.get("tokens_per_unit", 1.0)
+
+
+def shown(name: str, value: float | None, unit: str, work: Work = TOKENS) -> str:
+    """A metric as people read it. **Arguments:** what the `work` is counted in."""
     if value is not None and unit == "USD/token":
-        return f"{1e6 * value:.4g} $ a million tokens"
+        return f"{1e6 * counted(value, unit, work)[0]:.4g} $ a million {work[0]}s"
     if value is not None and unit == "m2" and value < 1e-2:
         return f"{1e6 * value:.4g} mm2"
-    return pretty(value if value is not None else math.nan, "fraction" if name in _FRACTIONS else unit)
+    own, said = counted(value if value is not None else math.nan, unit, work)
+    return pretty(own, "fraction" if name in _FRACTIONS else said)
 
 
 def _files(document: Document) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.report.parts import number, numbers, shares
+from hwopt.workload.transformer import TOKEN
 
 _SLOPES = 1 << 16
 """Variants whose elasticities are summed up."""
@@ -29,6 +30,8 @@ def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] 
     return {
         "question": attrs["question"],
         "objective": {"name": attrs["objective"], "unit": attrs["objective_unit"]},
+        "unit_of_work": str(attrs.get("unit_of_work", TOKEN)),
+        "tokens_per_unit": float(attrs.get("tokens_per_unit", 1.0)),
         "samples": int(attrs["samples"]),
         "cases": cases,
         "method": attrs["method"],

@@ -39,6 +39,23 @@ def _(of: TrainingRun) -> tuple[str, float]:
     return of.model.unit_of_work, float(of.tokens_per_unit)
 
 
+Work = tuple[str, float]
+"""What work is counted in, and how many tokens one of it is."""
+
+TOKENS: Work = (TOKEN, 1.0)
+
+
+def counted(value: float, unit: str, work: Work) -> tuple[float, str]:
+    """A number by the token as one by what the work is counted in: `USD/token` as `USD/image`, `token/s` as `image/s`."""
+    name, tokens = work
+    over, _, below = unit.partition("/")
+    if name == TOKEN or TOKEN not in (over, below):
+        return value, unit
+    return (
+        (value * tokens, f"{over}/{name}") if below == TOKEN else (value / tokens, f"{name}/{below}" if below else name)
+    )
+
+
 def rate_words(report: Any, tokens_per_s: Any) -> str:
     """A rate of tokens in words: `1.2 Mtoken/s`, `3,120 image/s`."""
     unit, tokens = unit_of_work(report)

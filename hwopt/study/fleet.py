@@ -15,18 +15,20 @@ import numpy as np
 from hwopt import catalog
 from hwopt.catalog.load import leaf
 from hwopt.design.variables import count_of
-from hwopt.errors import UserError
+from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster, Fleet
 from hwopt.hardware.peripherals import Sites
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.model.fleet import FleetReport, share_of
-from hwopt.model.report import TrainingReport
+from hwopt.model.report import StageReport, TrainingReport
 from hwopt.model.roofline import fastest_peak
 from hwopt.optim.plan_search import best_plan
 from hwopt.optim.plan_table import traced_model
-from hwopt.plan import FleetPlan, Plan
+from hwopt.plan import FleetPipeline, FleetPlan, Plan
+from hwopt.study.fleet_pipeline import EXACT, MICRO_BATCHES, fastest_pipeline
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
 
 MOST_GROUPS = 8
 """Groups of chips: searches of a second or two each, and without each."""
@@ -36,6 +38,10 @@ LIKELY_PLANS = 12
 
 NEAR = (0.5, 1.6)
 """Shares that are tried, over those that speeds suggest."""
+
+DATA, PIPELINE, BEST = "data", "pipeline", "best"
+LAYOUTS = (BEST, DATA, PIPELINE)
+"""What groups split: sequences, or layers; or the faster of both."""
 
 _ROUNDS = 2
 """Searches for plans: at shares by peak arithmetic, then by the speeds found."""
@@ -54,9 +60,19 @@ class Group:
 class Answer:
     """The fastest shares and plans of a fleet, and what became of the run."""
 
-    groups: tuple[Group, ...]
-    plan: FleetPlan
+    groups: tuple[Group, ...]  # in the order of the pipeline, where there is one
+    plan: FleetPlan | FleetPipeline
     report: FleetReport
+
+    @property
+    def layout(self) -> str:
+        """What groups split: sequences or layers."""
+        return PIPELINE if isinstance(self.plan, FleetPipeline) else DATA
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Sequences of each group, or layers."""
+        return tuple(map(float, self.plan.layers if isinstance(self.plan, FleetPipeline) else self.plan.sequences))
 
     @property
     def feasible(self) -> bool:
@@ -89,19 +105,28 @@ class FleetStudy:
     run: TrainingRun
     whole: Answer
     worths: tuple[Worth, ...]
+    other: Answer | None = None  # of the slower layout, where both were looked at
+    failed: str = ""  # why the other layout has no answer
 
 
 def fleet(
-    run: TrainingRun, groups: Sequence[Group], lines: str | Path | None = None, local_steps: int = 1
+    run: TrainingRun,
+    groups: Sequence[Group],
+    lines: str | Path | None = None,
+    local_steps: int = 1,
+    layout: str = BEST,
 ) -> FleetStudy:
     """Plans and shares that make a step of several kinds of chips least, and what each group adds to the others.
 
-    Of each group the `LIKELY_PLANS` best plans are examined, at every share in whole micro-batches near that of its speed; among
-    these, the shares that add up to the batch and make the slowest group fastest are exact.
+    Where groups split the batch: of each the `LIKELY_PLANS` best plans are examined, at every share in whole micro-batches near
+    that of its speed; among these, the shares that add up to the batch and make the slowest group fastest are exact. Where they
+    split the layers: `fleet_pipeline`.
 
-    **Arguments:** `lines` of the catalogue, where each group is a site of its own; `local_steps` between their exchanges.
+    **Arguments:** `lines` of the catalogue, where each group is a site of its own; `local_steps` between their exchanges;
+    `layout`: `data` splits the batch, `pipeline` the layers, `best` takes the faster (data between sites, and of what is no
+    transformer).
 
-    **Raises:** `UserError` for no group or too many, several sites, a batch ramp, and groups that cannot share the batch.
+    **Raises:** `UserError` for no group or too many, several sites, a batch ramp, and groups that can share neither.
     """
     _check(run, groups)
     if local_steps < 1 or (local_steps > 1 and lines is None):
@@ -110,14 +135,79 @@ def fleet(
         )
     if lines is not None and len(groups) == 1:
         raise UserError(f"lines = '{lines}' join sites, and there is one group: name another, or leave them out")
-    whole = fastest(run, groups, _Between(lines, local_steps))
-    return FleetStudy(run, whole, tuple(_worths(run, whole, _Between(lines, local_steps))))
+    between = _Between(lines, local_steps)
+    whole, other, failed = _laid_out(run, groups, between, layout)
+    return FleetStudy(run, whole, tuple(_worths(run, whole, between)), other, failed)
+
+
+def _laid_out(
+    run: TrainingRun, groups: Sequence[Group], between: _Between, layout: str
+) -> tuple[Answer, Answer | None, str]:
+    """The asked layout, or the faster of both and the other one, or why there is no other."""
+    if layout not in LAYOUTS:
+        raise UserError(f"layout = '{layout}': {suggest(layout, LAYOUTS)}")
+    why = _no_pipeline(run, groups, between)
+    if layout == PIPELINE and why:
+        raise UserError(f"layout = 'pipeline': {why}")
+    if layout == DATA or why:
+        return fastest(run, groups, between), None, ""
+    try:
+        staged = pipeline(run, groups)
+    except UserError as error:
+        if layout == PIPELINE:
+            raise
+        return fastest(run, groups, between), None, str(error)
+    if layout == PIPELINE:
+        return staged, None, ""
+    try:
+        shared_out = fastest(run, groups, between)
+    except UserError as error:
+        return staged, None, str(error)
+    slow = lambda each: (not each.feasible, float(each.report.step_time_s))
+    first, second = sorted((shared_out, staged), key=slow)
+    return first, second, ""
+
+
+def _no_pipeline(run: TrainingRun, groups: Sequence[Group], between: _Between) -> str:
+    """Why groups have no stages of one pipeline; empty where they may."""
+    if len(groups) == 1:
+        return "stages lie on several kinds of chips, and there is one: name another (--groups)"
+    if not isinstance(run.model, Transformer):
+        return "blocks of this model differ, so that it is no pipeline: split the batch (data)"
+    if between.lines is not None:
+        return "stages of a pipeline stand at one site: leave out the lines, or split the batch (data)"
+    if any(each.plan is not None for each in groups):
+        return "plans of groups are stated, and a pipeline finds its own: leave them out, or split the batch (data)"
+    return ""
+
+
+def pipeline(run: TrainingRun, groups: Sequence[Group]) -> Answer:
+    """The fastest pipeline whose stages lie on all groups, or the one closest to fitting. **Raises:** `UserError` without any."""
+    found = fastest_pipeline(run, [each.cluster for each in groups])
+    if found is None:
+        names = " and ".join(f"{count_of(each.cluster.chips):,} {each.name}" for each in groups)
+        words = "with as many replicas on each kind, stages of a layer or more and memory for their layers"
+        raise UserError(
+            f"no pipeline over {names} {words}: try other counts of chips or another batch (--global-batch)"
+        )
+    order, plan = found
+    ordered = tuple(groups[i] for i in order)
+    report = estimated(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
+    return Answer(ordered, plan, report)
 
 
 def scope(study: FleetStudy) -> str:
     """Which plans and shares were looked at, in a sentence."""
     if len(study.whole.groups) == 1:
         return "the best plan of one kind of chips, every valid one examined"
+    if study.whole.layout == PIPELINE:
+        sizes = ", ".join(map(str, MICRO_BATCHES))
+        return (
+            "examined: every order of kinds (as named for more than three), tensor parallelism within a domain, as many "
+            f"replicas on each kind, micro-batches of {sizes}, three ways to recompute, no interleaving; the {EXACT} with the "
+            "least step in fractions of layers had their layers shared out, the slowest stage being least; other plans were "
+            "not proved worse"
+        )
     low, high = (f"{100 * each:g} %" for each in NEAR)
     return (
         f"examined: for each kind of chips the {LIKELY_PLANS} best plans at the share that its speed suggests, at every share in "
@@ -294,7 +384,8 @@ def _worths(run: TrainingRun, whole: Answer, between: _Between) -> Iterator[Wort
     for place, group in enumerate(whole.groups):
         others = [each for each in whole.groups if each is not group]
         try:
-            without = fastest(run, others, between)
+            staged = whole.layout == PIPELINE and len(others) > 1
+            without = pipeline(run, others) if staged else fastest(run, others, between)
         except UserError:
             without = None
         if without is None or not without.feasible:
@@ -329,9 +420,7 @@ def _worth(name: str, on: FleetReport, without: Answer, place: int) -> Worth:
     )
 
 
-def group_rows(answer: Answer) -> list[tuple[Group, Plan, float, TrainingReport, float]]:
-    """Each group with its plan, its sequences, its report alone and the share of the step that it waits."""
-    rows = zip(
-        answer.groups, answer.plan.groups, answer.plan.sequences, answer.report.groups, answer.report.waits, strict=True
-    )
-    return [(group, plan, float(share), report, float(waits)) for group, plan, share, report, waits in rows]
+def group_rows(answer: Answer) -> list[tuple[Group, Plan, float, TrainingReport | StageReport, float]]:
+    """Each group with its plan, its sequences or layers, its report and the share of the step that it waits."""
+    rows = zip(answer.groups, answer.plan.groups, answer.shares, answer.report.groups, answer.report.waits, strict=True)
+    return [(group, plan, share, report, float(waits)) for group, plan, share, report, waits in rows]

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import csv
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from hwopt import catalog
 from hwopt.catalog.names import find
+from hwopt.evidence.intervals import COVERAGE
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
+from hwopt.workload.transformer import total_parameters
 
 TABLE = files("hwopt") / "data" / "runs" / "operators.csv"
 
@@ -81,9 +85,63 @@ def _medians(found: list[Compared]) -> Iterator[str]:
     yield f"{'of groups':<36}{len(middles):>4} groups median {100 * math.expm1(median(middles)):6.1f} %"
 
 
+def widths(found: list[Compared], without: str = "") -> dict[str, float]:
+    """Half widths, in the logarithm, that hold four in five: of models that were measured, and of others.
+
+    Cells (source, model, chip) count equally, each by the root mean square of its errors. A measured model meets another cell:
+    the conformal quantile of the cells, the `ceil(0.8 (n + 1))`-th of n. Another model meets a new one: that quantile of the
+    models' own, the worst of seven. **Arguments:** a source `without` which.
+    """
+    cells: dict[tuple[str, str, str], list[float]] = {}
+    for each in found:
+        row = each.row
+        if row["quality"] != "B" and row["source"] != without:
+            cells.setdefault((row["source"], row["model_name"], row["gpu"]), []).append(math.log1p(each.error))
+    sizes = {cell: math.sqrt(sum(x * x for x in errors) / len(errors)) for cell, errors in cells.items()}
+    models: dict[str, list[float]] = {}
+    for (_, model, _), size in sizes.items():
+        models.setdefault(model, []).append(size)
+    return {"measured": _quantile([*sizes.values()]), "other": _quantile([sum(x) / len(x) for x in models.values()])}
+
+
+def _quantile(values: list[float]) -> float:
+    place = min(math.ceil(COVERAGE * (len(values) + 1)), len(values))
+    return sorted(values)[place - 1]
+
+
+def widths_text(found: list[Compared]) -> str:
+    """The data file `calibrations/operators.toml`."""
+    models = sorted({each.row["model_name"] for each in found})
+    sources = sorted({each.row["source"] for each in found})
+    counted = [each for each in found if each.row["quality"] != "B"]
+    lines = [
+        f'title = "half widths of predictions of operator tables, {len(counted)} measured rows of {len(sources)} sources"',
+        'note = "conformal over cells for models that were measured, over models for others: the worst of so few; made by '
+        'python -m tests.benchmark.operators --widths"',
+        "",
+        "[half_widths]",
+        *(f"{name} = {value:.4f}" for name, value in widths(found).items()),
+        "",
+        "[parameters]",
+        *(f'"{name}" = {float(total_parameters(catalog.model_of(name))):.0f}' for name in models),
+    ]
+    for source in sources:
+        lines += [
+            "",
+            f'[left_out."{source}"]',
+            *(f"{key} = {value:.4f}" for key, value in widths(found, source).items()),
+        ]
+    return "\n".join([*lines, ""])
+
+
 def main() -> None:
-    """Prints every row, then medians."""
+    """Prints every row, then medians; with `--widths`, writes what intervals are made of."""
     found = [compared(row) for row in rows()]
+    if "--widths" in sys.argv[1:]:
+        Path(str(files("hwopt") / "data" / "calibrations" / "operators.toml")).write_text(
+            widths_text(found), encoding="utf-8"
+        )
+        return
     print("Samples a second (Nemotron-H, GNMT: tokens), predicted and measured; * a constant was chosen on it")
     print(
         f"{'model':<20}{'chip':<16}{'chips':>6} {'format':<6}{'software':<20}{'measured':>13}{'predicted':>13}{'error':>9}  memory"

@@ -93,3 +93,26 @@ def test_a_search_for_plans_holds_what_it_is_told(capsys):
     for wrong in ("tp=8", "optimizer_offloaded=2", "local_steps=0", "local_steps=1.5"):
         assert main([*asked, "--hold", wrong]) == 2
         assert wrong.split("=")[0] in capsys.readouterr().err
+
+
+def test_domains_side_by_side_and_nothing_to_draw(capsys, tmp_path):
+    figure = tmp_path / "fabrics.png"
+    asked = [
+        "fabrics",
+        "--workload",
+        "llama3.1-8b",
+        "--chip",
+        "h100-sxm",
+        "--global-batch",
+        "64",
+        "--figure",
+        str(figure),
+    ]
+    assert main([*asked, "--chips", "16", "--domains", "4,8", "--plan", "tp=4"]) == 0
+    out = capsys.readouterr().out
+    assert "domains of 4" in out and "domains of 8" in out and figure.exists()
+    figure.unlink()
+    large = [each if each != "llama3.1-8b" else "llama3.1-405b" for each in asked]
+    assert main([*large, "--chips", "8", "--fabrics", "ndr-rail"]) == 1
+    captured = capsys.readouterr()
+    assert not figure.exists() and "more" in captured.out and captured.err == ""

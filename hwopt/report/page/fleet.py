@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hwopt.evidence.intervals import Interval
-from hwopt.report.fleet import group_cells, violation_words, worth_words
+from hwopt.report.fleet import group_cells, heads, other_words, shares_title, violation_words, worth_words
 from hwopt.report.layout import MODEL_ONLY
 from hwopt.report.machine import interval_words
 from hwopt.report.page import pieces, sheet
@@ -12,8 +12,6 @@ from hwopt.report.plan_words import plan_line
 from hwopt.report.token_prices import million_words, rate_words
 from hwopt.study.fleet import FleetStudy, group_rows, scope
 from hwopt.units import pretty
-
-HEADS = ("chips", "sequences", "own step", "waits", "MFU", "memory")
 
 
 def fleet_page(
@@ -35,22 +33,25 @@ def fleet_page(
         ("useful time", pretty(float(report.goodput), "fraction", 3)),
         ("money", million_words(report)),
     ]
+    words = other_words(study)
+    other = [("Other layout", words)] if words else []
+    terms = [("Searched", scope(study)), *other, ("Of what", MODEL_ONLY)]
     sections = [
         sheet.section("At a glance", pieces.tiles(tiles)),
         _groups(study),
         _worths(study),
-        sheet.section("How good is it", pieces.terms([("Searched", scope(study)), ("Of what", MODEL_ONLY)])),
+        sheet.section("How good is it", pieces.terms(terms)),
     ]
     return sheet.page("hwopt fleet", "", title, top, sections, command, sources)
 
 
 def _groups(study: FleetStudy) -> Html:
     rows = group_rows(study.whole)
-    table = pieces.table("groups", HEADS, group_cells(study.whole), "lrrrrr")
+    table = pieces.table("groups", heads(study.whole), group_cells(study.whole), "lrrrrr")
     plans = pieces.table(
         "plans", ("chips", "plan"), [[group.name, plan_line(own, plan)] for group, plan, _, own, _ in rows]
     )
-    return sheet.section("Shares of the batch", table, plans)
+    return sheet.section(shares_title(study.whole), table, plans)
 
 
 def _worths(study: FleetStudy) -> Html | None:

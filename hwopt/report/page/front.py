@@ -11,6 +11,7 @@ from hwopt.report.page.markup import Child, Html, element
 from hwopt.report.page.pieces import words
 from hwopt.report.page.points import Limit, Point, chart
 from hwopt.report.sweep_document import Document, budgets_of
+from hwopt.report.token_prices import Work
 from hwopt.units import pretty
 
 MOST_POINTS = 400
@@ -42,7 +43,8 @@ def front_section(dataset: Any, document: Document) -> Html | None:
     moving = [name for name in few[0]["design"] if len({each["design"][name]["value"] for each in few}) > 1]
     heads = (*(["case"] if several else []), "largest part", "budgets", *said, *_said_names(few[0]["design"], moving))
     align = "l" * (2 + several) + "r" * (len(names) + len(moving))
-    table = pieces.table("designs on the front", heads, [_row(each, several, moving) for each in few], align)
+    rows = [_row(each, several, moving, sweep.work_of(document)) for each in few]
+    table = pieces.table("designs on the front", heads, rows, align)
     return sheet.section(
         "Pareto front", *charts, element("h3", f"{len(few)} designs along the front"), table, note=note
     )
@@ -81,13 +83,14 @@ def _chart(dataset: Any, document: Document, pair: tuple[str, str], front: list[
         for metric in pair
     )
     points = [
-        _point(each, pair, _said(each, several))
+        _point(each, pair, _said(each, several, sweep.work_of(document)))
         for each in front
         if not (best and document["feasible"] and (each["case"], each["variant"]) == (best["case"], best["variant"]))
     ]
     if best and document["feasible"]:
         shown = {name: best["metrics"][name] for name in metrics if name in best["metrics"]}
-        points.append(_point(best, pair, f"best design\n{_said(best | {'metrics': shown}, several)}", best=True))
+        said = _said(best | {"metrics": shown}, several, sweep.work_of(document))
+        points.append(_point(best, pair, f"best design\n{said}", best=True))
     parts = dict.fromkeys(each["bottleneck"] for each in front)
     keys = [(pieces.part_shade(part), part.replace("_", " ")) for part in parts]
     return chart(f"Pareto front of {across.words} and {up.words}", (across, up), points, limits, keys, caption)
@@ -106,10 +109,11 @@ def _point(each: Document, pair: tuple[str, str], said: str, best: bool = False)
     return Point(x, y, pieces.part_shade(each["bottleneck"]), each["feasible"], said, best)
 
 
-def _said(each: Document, several: bool) -> str:
+def _said(each: Document, several: bool, work: Work) -> str:
     """What a point says: metrics, what bounds it, its design."""
     lines = [
-        f"{words(name, x['unit'])} {sweep.shown(name, x['value'], x['unit'])}" for name, x in each["metrics"].items()
+        f"{words(name, x['unit'])} {sweep.shown(name, x['value'], x['unit'], work)}"
+        for name, x in each["metrics"].items()
     ]
     budgets = "holds every budget" if each["feasible"] else "over a budget"
     lines.append(f"{budgets}; largest part of a step: {each['bottleneck'].replace('_', ' ')}")
@@ -118,8 +122,8 @@ def _said(each: Document, several: bool) -> str:
     return "\n".join([*lines, *([each["case"]] if several else []), ", ".join(variables)])
 
 
-def _row(each: Document, several: bool, names: Sequence[str]) -> list[Child]:
-    metrics = [sweep.shown(name, x["value"], x["unit"]) for name, x in each["metrics"].items()]
+def _row(each: Document, several: bool, names: Sequence[str], work: Work) -> list[Child]:
+    metrics = [sweep.shown(name, x["value"], x["unit"], work) for name, x in each["metrics"].items()]
     design = [pieces.amount(each["design"][name]["value"], each["design"][name]["unit"], 3) for name in names]
     budgets, part = "hold" if each["feasible"] else "over", pieces.part_named(each["bottleneck"])
     return [*([each["case"]] if several else []), part, budgets, *metrics, *design]

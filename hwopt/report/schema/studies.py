@@ -32,6 +32,7 @@ from hwopt.report.schema.kinds import (
 from hwopt.report.schema.machines import COUNTED, FEASIBLE, SERVING, SPOT, TRAINING, every_output
 from hwopt.report.service import _ASKED as OF_SERVICE
 from hwopt.report.splits import _MEASURES as OF_SPLITS
+from hwopt.study.backup import Backup
 from hwopt.study.day import Hour
 
 _NUMBERS = by_name(maybe(NUMBER))
@@ -57,7 +58,13 @@ _DAY = said(record({
     "overloaded_hours": said(INTEGER, "hours in which more comes than is answered"), "hours": listed(record(fields_of(Hour))),
 }), "24 hours, where a curve of them is given")  # fmt: skip
 
-ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT, "day": _DAY})
+_BACKUP = said(record({
+    **dict.fromkeys(("asked", "best", "all"), record(fields_of(Backup))),
+    "sigma": said(NUMBER, "standard deviation of a chip's step"),
+    "least_sigma": said(maybe(NUMBER), "the one from which leaving one replica out pays"),
+}), "steps without the slowest replicas, where asked")  # fmt: skip
+
+ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT, "backup": _BACKUP, "day": _DAY})
 
 _ALTERNATIVE = record({
     "plan": shared("plan"), "objective": maybe(NUMBER), "excess": said(maybe(NUMBER), "share above the best"),
@@ -113,8 +120,10 @@ _FLEET = declared(FleetReport, outputs(FleetReport))
 _STEP = record({"step_time_s": maybe(NUMBER)})
 FLEET = record({
     "feasible": FEASIBLE, "violations": by_name(NUMBER), **_FLEET, **COUNTED, "low": _STEP, "high": _STEP, "constants": TEXT,
+    "layout": said(TEXT, "what groups split: data (sequences) or pipeline (layers)"),
+    "other_layout": maybe(record({"layout": TEXT, "feasible": FEASIBLE, "step_time_s": maybe(NUMBER)})),
     "groups": listed(record({
-        "chip": TEXT, "chips": maybe(NUMBER), "sequences": NUMBER, "share": NUMBER, "waits": NUMBER,
+        "chip": TEXT, "chips": maybe(NUMBER), "sequences": maybe(NUMBER), "layers": maybe(NUMBER), "share": NUMBER, "waits": NUMBER,
         **{name: every_output()[name] for name in OF_GROUP}, "standing_usd_per_s": maybe(NUMBER), "plan": shared("training_plan"),
     })),
     "worth": listed(record({
@@ -183,7 +192,8 @@ _QUANTITIES = by_name(record({"value": maybe(NUMBER), "unit": TEXT}, {"lower": m
 _SHARES = by_name(NUMBER)
 SWEEP = either(
     record({
-        "question": TEXT, "objective": shared("goal"), "samples": INTEGER, "cases": listed(TEXT), "method": TEXT, "seed": INTEGER,
+        "question": TEXT, "objective": shared("goal"), **COUNTED, "samples": INTEGER, "cases": listed(TEXT), "method": TEXT,
+        "seed": INTEGER,
         "dtype": TEXT, "evaluated": INTEGER, "possible": INTEGER, "feasible_count": INTEGER, "nonfinite": INTEGER, "sampling": TEXT,
         "sampling_note": TEXT,
         **dict.fromkeys(("possible_share", "possible_share_error", "feasible_share", "feasible_share_error"), maybe(NUMBER)),

@@ -8,6 +8,8 @@ from hwopt.design.variables import Variable
 from hwopt.study.sweep.program import PARTS
 from hwopt.study.sweep.specification import Specification, canonical
 from hwopt.units import label
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import TOKEN
 
 
 def number(long_name: str, unit: str = "") -> dict[str, Any]:
@@ -45,6 +47,13 @@ def of_case(spec: Specification) -> dict[str, Any]:
     return flags([case.name for case in spec.cases], "combination of choices")
 
 
+def _counted(workload: Any) -> dict[str, Any]:
+    """What screens count the work in, where that is no token."""
+    if not isinstance(workload, TrainingRun) or workload.model.unit_of_work == TOKEN:
+        return {}
+    return {"unit_of_work": workload.model.unit_of_work, "tokens_per_unit": float(workload.tokens_per_unit)}
+
+
 def of_root(spec: Specification, document: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Attributes of a dataset: the question, the configuration behind every number, and `more`."""
     problem = spec.problem
@@ -53,6 +62,7 @@ def of_root(spec: Specification, document: Mapping[str, Any], **more: Any) -> di
         "question": problem.question,
         "objective": problem.objective.name,
         "objective_unit": problem.objective.unit,
+        **_counted(problem.template.workload),
         "metrics": " ".join(each.name for each in spec.metrics),
         "variables": " ".join(spec.variables),
         "configuration": canonical(document),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from hwopt import catalog
 from hwopt.catalog.config_operators import known_layouts
 from hwopt.errors import UserError
+from hwopt.model import work
+from hwopt.model.operators import work as _work  # noqa: F401 (registers what tables of operators are)
 from hwopt.workload.operator_kinds import (
     KINDS,
     Convolution,
@@ -185,3 +188,13 @@ def test_rows_by_hand():
                            layers=1, hidden=4, kept_inputs=4, shards=8)  # fmt: skip
     assert float(total_parameters(table)) == 408 and float(active_parameters(table)) == 20
     assert all(kind.op == name for name, kind in KINDS.items())
+
+
+def test_a_spectral_model_counts_as_published():
+    """GFNet-S: 25 M weights and 4.5 G multiply-adds an image (table of raoyongming/GFNet); transforms are outside matrix units."""
+    run = catalog.training_run("gfnet-s")
+    assert round(float(total_parameters(run.model)) / 1e6) == 25
+    images = float(run.global_batch_sequences)
+    assert round(float(work.step_model_flops(run)) / images / 6e9, 1) == 4.5  # forward and backward, two FLOPs each
+    (transforms,) = Fft(points=196, channels=192, rows=1, count=38).table_rows()
+    assert transforms["vector_flops"] == pytest.approx(5.0 * 196 * 192 * math.log2(196))

@@ -2,12 +2,16 @@
 
 import pytest
 
+import hwopt
 from hwopt import catalog
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
+from hwopt.report import sweep
+from hwopt.report.customary import amount
 from hwopt.report.documents import report_document
 from hwopt.report.screens import estimate_screen
-from hwopt.report.token_prices import unit_of_work
+from hwopt.report.token_prices import TOKENS, counted, unit_of_work
+from hwopt.study.sweep.attributes import _counted
 from hwopt.units import pretty
 
 
@@ -30,3 +34,28 @@ def test_work_is_counted_in_what_the_workload_says(name, unit, tokens):
         assert f"J {article} {unit}\n" in screen and ("token/s" in screen) == (unit == "token")
     document = report_document(report)
     assert (document["unit_of_work"], document["tokens_per_unit"]) == (unit, tokens)
+
+
+def test_amounts_of_objectives_are_counted_so_too():
+    work = ("image", 197.0)
+    assert counted(2.0, "USD/token", work) == (394.0, "USD/image") and counted(394.0, "token/s", work) == (
+        2.0,
+        "image/s",
+    )
+    assert counted(3.0, "USD", work) == (3.0, "USD") and counted(2.0, "USD/token", TOKENS) == (2.0, "USD/token")
+    assert amount(2e-6, "USD/token", 3, work) == "394 $/Mimage" and amount(2e-6, "USD/token") == "2 $/Mtoken"
+    assert sweep.shown("cost_per_token_usd", 2e-6, "USD/token", work) == "394 $ a million images"
+
+
+def test_questions_and_sweeps_say_images():
+    problem = hwopt.objective("tokens_per_dollar", workload="vit-b-16").problem()
+    assert problem.question.startswith("Most images a dollar: vit-b-16, ") and "token" not in problem.question
+    assert _counted(problem.template.workload) == {"unit_of_work": "image", "tokens_per_unit": 197.0}
+    assert _counted(catalog.training_run("llama3.1-8b")) == {}
+    document = {
+        "unit_of_work": "image",
+        "tokens_per_unit": 197.0,
+        "objective": {"name": "cost_per_token_usd", "unit": "USD/token"},
+    }
+    case = {"case": "a", "objective": 2e-6, "possible": 1, "evaluated": 2, "feasible_count": 1}
+    assert sweep.ranked_cases(document | {"by_case": [case]})[0][1] == "394 $ a million images"

@@ -1,0 +1,284 @@
+"""Stages of one pipeline on several kinds of chips: which plans there are, how layers are shared out, the fastest of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from hwopt.catalog.load import leaf
+from hwopt.design.variables import count_of
+from hwopt.hardware.cluster import Cluster, Fleet
+from hwopt.integers.enumeration import divisors
+from hwopt.jaxprs.kept import Traced, traced
+from hwopt.model import machine
+from hwopt.model.estimate import estimate
+from hwopt.model.fleet_pipeline import Place, at_work, stages
+from hwopt.model.maximum import hard_maximum
+from hwopt.plan import FleetPipeline, Plan
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import tensor_degrees
+
+MICRO_BATCHES = (1, 2, 4, 8)
+"""Sequences of a micro-batch that are tried."""
+
+ORDERED = 3
+"""Groups up to which every order along the pipeline is tried; more stand as they are named."""
+
+EXACT = 256
+"""Pipelines that the whole model looks at: those with the least bound."""
+
+_RECOMPUTED = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0))
+"""Shares of layers and of attention cores that are recomputed: none, selective, full."""
+
+
+class Candidate(NamedTuple):
+    """A pipeline without its layers: groups in order, their stages and plans but for what layers decide."""
+
+    order: tuple[int, ...]
+    dp: int
+    micro_batch: int
+    tp: tuple[int, ...]
+    ep: tuple[int, ...]
+    recompute: tuple[int, ...]
+    pp: tuple[int, ...]
+
+
+def share_out(
+    layers: int, counts: Sequence[int], layer_s: Sequence[float], extra_s: Sequence[float], most: Sequence[int]
+) -> list[int] | None:
+    """Layers of each kind of stage with the least slowest stage: exact.
+
+    Each stage has a layer at least; each other layer goes to the stage that is done soonest with it, which is the best one since
+    times grow with layers.
+
+    **Arguments:** of each kind of stage how many there are, seconds a layer, seconds beside, and the `most` layers of one.
+    **Returns:** layers of all stages of each kind; None where they do not hold the model.
+    """
+    taken = list(counts)
+    left = layers - sum(taken)
+    if left < 0 or any(each < 1 for each in most):
+        return None
+    for _ in range(left):
+        done = [
+            extra + seconds * (have // count + 1) if have // count < limit else math.inf
+            for have, count, seconds, extra, limit in zip(taken, counts, layer_s, extra_s, most, strict=True)
+        ]
+        soonest = min(done)
+        if math.isinf(soonest):
+            return None
+        taken[done.index(soonest)] += 1
+    return taken
+
+
+def candidates(run: TrainingRun, clusters: Sequence[Cluster]) -> Iterator[Candidate]:
+    """Pipelines of whole stages on all chips of each group, with as many replicas: `N_g = t_g p_g d`, `d b` divides the batch."""
+    chips = [count_of(each.chips) for each in clusters]
+    batch, layers = count_of(run.global_batch_sequences), count_of(run.model.layers)
+    experts = count_of(run.model.experts)
+    domains = [count_of(each.network.size[0]) for each in clusters]
+    degrees = [
+        [t for t in tensor_degrees(run.model) if t <= domain and t & (t - 1) == 0 and count % t == 0]
+        for domain, count in zip(domains, chips, strict=True)
+    ]
+    recomputed: list[tuple[int, ...]] = [(each,) * len(chips) for each in range(len(_RECOMPUTED))]
+    if len(chips) == 2:
+        recomputed = list(itertools.product(range(len(_RECOMPUTED)), repeat=2))
+    orders = itertools.permutations(range(len(chips))) if len(chips) <= ORDERED else [tuple(range(len(chips)))]
+    for order in orders:
+        kinds = [degrees[i] for i in order] if len(chips) <= ORDERED else [sorted(set.intersection(*map(set, degrees)))]
+        for tp in itertools.product(*kinds):
+            tp = tp if len(tp) == len(chips) else tp * len(chips)
+            for dp in divisors(batch):
+                if any(chips[i] % (t * dp) for i, t in zip(order, tp, strict=True)):
+                    continue
+                pp = tuple(chips[i] // (t * dp) for i, t in zip(order, tp, strict=True))
+                if sum(pp) > layers:
+                    continue
+                ep = tuple(math.gcd(t * dp, experts) if experts else 1 for t in tp)
+                for size, recompute in itertools.product(MICRO_BATCHES, recomputed):
+                    if batch % (dp * size) == 0:
+                        yield Candidate(order, dp, size, tp, ep, recompute, pp)
+
+
+def _plans(found: Sequence[Candidate], at: Any, fullest: Any, last: Any) -> Plan:
+    """Plans of a group of each candidate as columns. **Arguments:** `at` which place in the order; layers of the fullest and of
+    the last stage over the mean.
+    """
+    of = lambda name: np.array([getattr(each, name)[place] for each, place in zip(found, at, strict=True)], float)
+    full, attention = np.array(_RECOMPUTED)[of("recompute").astype(int)].T
+    tp, ep = of("tp"), of("ep")
+    columns = {
+        "tp": tp, "pp": of("pp"), "dp": np.array([each.dp for each in found], float), "ep": ep,
+        "expert_tp": np.where(ep > 1, 1.0, tp), "micro_batch": np.array([each.micro_batch for each in found], float),
+        "fullest_stage": fullest, "last_stage": last, "sequence_parallel": tp > 1, "recompute_full": full,
+        "recompute_attention": attention,
+        **dict.fromkeys(("cp", "virtual_stages", "optimizer_sharded", "shard_groups", "bubble_fraction", "local_steps"), 1.0),
+    }  # fmt: skip
+    names = (name for name in Plan.__dataclass_fields__ if name != "layout")
+    filled: dict[str, Any] = {
+        name: np.broadcast_to(np.asarray(columns.get(name, 0.0), float), tp.shape) for name in names
+    }
+    return Plan(**filled)
+
+
+def _one_group(run: TrainingRun, cluster: Cluster, plan: Plan, place: Place) -> dict[str, Any]:
+    """What sharing out needs of a group of stages."""
+    it = machine.machine(cluster, None)
+    found = stages(run, cluster, at_work(it, place), plan, place, hard_maximum)
+    return {
+        "mean_s": found.mean_s, "head_s": found.head_s, "send_s": found.send_s, "link_s": found.link_s,
+        "end_s": found.sync_s + found.optimizer_s, "bytes": found.memory.total_bytes,
+    }  # fmt: skip
+
+
+class _Groups(NamedTuple):
+    """Of each group of each candidate, (candidate, group): seconds, and layers that a stage has room for."""
+
+    layer_s: np.ndarray
+    head_s: np.ndarray
+    sends_s: np.ndarray
+    most: np.ndarray
+
+
+def _looked_at(run: TrainingRun, clusters: Sequence[Cluster], found: Sequence[Candidate]) -> _Groups:
+    """Seconds a layer and room of the groups of candidates, by stages of one layer and of two."""
+    groups, rows = len(clusters), {}
+    whole = sum(count_of(each.chips) for each in clusters)
+    pp = np.array([each.pp for each in found], float)
+    row, last = np.arange(len(found)), groups - 1
+    for number in range(groups):
+        mine = np.array([each.order.index(number) for each in found])
+        onwards = np.cumsum(pp[:, ::-1], axis=1)[:, ::-1][row, mine]
+        plans = _plans(found, mine, 1.0, 1.0)
+        for layers in (1.0, 2.0):
+            ends, final = ((mine == 0) | (mine == last)).astype(float), (mine == last).astype(float)
+            where: tuple[Any, ...] = (
+                np.full(len(row), float(whole)),
+                layers * pp[row, mine],
+                onwards,
+                pp.sum(axis=1),
+                ends,
+                final,
+            )
+            rows[number, layers] = _columns(_one_group, (run, clusters[number]), (plans, Place(*where)))
+    at = np.array([[each.order[place] for place in range(groups)] for each in found])
+    each = np.arange(len(found))[:, None]
+    take = lambda name, layers=1.0: np.stack([rows[number, layers][name] for number in range(groups)], axis=1)[each, at]
+    room = np.array([float(cluster.chip.hbm_capacity_bytes) for cluster in clusters])[at]
+    one, two = take("bytes"), take("bytes", 2.0)
+    most = np.floor(np.maximum((room - (2.0 * one - two)) / np.maximum(two - one, 1.0), 0.0) * (1.0 + 1e-9))
+    send, link = take("send_s"), take("link_s")
+    between = np.maximum(link[:, :-1], link[:, 1:])
+    before = np.concatenate([send[:, :1], between], axis=1)
+    after = np.concatenate([between, send[:, -1:]], axis=1)
+    several = np.array([each.pp for each in found]) > 1
+    sends = np.where(several, send + np.maximum(before, after), before + after)
+    return _Groups(take("mean_s"), take("head_s"), sends, most)
+
+
+def _columns(function: Any, known: tuple, rows: tuple) -> Any:
+    """A function of numbers that are the same and of columns, in NumPy. **Returns:** leaves (row, ...)."""
+    same = [np.asarray(each, np.float64) for each in jax.tree.leaves(known)]
+    varied = jax.tree.leaves(rows)
+    shapes = (*(each.shape for each in same), *[()] * len(varied))
+    numbers = [float(x) for each in same for x in each.ravel()]
+    model = _form(function, jax.tree.structure((*known, *rows)), shapes)
+    return model([*(np.full(1, x) for x in numbers), *varied], len(varied[0]))
+
+
+@lru_cache(maxsize=4)
+def _form(function: Any, tree: Any, shapes: tuple) -> Traced:
+    return traced(function, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes]))
+
+
+def _outcome(run: TrainingRun, fleet: Fleet, plan: FleetPipeline) -> Any:
+    report = estimate(run, fleet, plan)
+    return report.step_time_s, report.feasible
+
+
+def _pipeline(run: TrainingRun, found: Candidate, groups: _Groups, row: int) -> FleetPipeline | None:
+    """A candidate with its layers; None where its memory does not hold the model."""
+    last = len(found.pp) - 1
+    # The stage with the head is a kind of its own.
+    counts = [*found.pp[:last], found.pp[last] - 1, 1]
+    layer, extra = list(groups.layer_s[row]), list(groups.sends_s[row])
+    head = extra[last] + groups.head_s[row][last]
+    most = [int(min(each, 1e6)) for each in groups.most[row]]
+    used = [i for i, count in enumerate(counts) if count]
+    shared = share_out(
+        count_of(run.model.layers),
+        [counts[i] for i in used],
+        [[*layer, layer[last]][i] for i in used],
+        [[*extra, head][i] for i in used],
+        [[*most, most[last]][i] for i in used],
+    )
+    if shared is None:
+        return None
+    taken = dict(zip(used, shared, strict=True))
+    plans, layers = [], []
+    for place, pp in enumerate(found.pp):
+        whole = taken.get(place, 0) + (taken[last + 1] if place == last else 0)
+        mean, count = whole / pp, counts[place]
+        fullest = math.ceil(taken[place] / count) if count else 0
+        final = taken[last + 1] if place == last else math.floor(taken[place] / count)
+        column = _plans([found], [place], max(fullest, final) / mean, final / mean)
+        plans.append(jax.tree.map(lambda leaf: leaf[0], column))
+        layers.append(leaf(whole))
+    return FleetPipeline(tuple(plans), tuple(layers))
+
+
+def _bounds(run: TrainingRun, found: Sequence[Candidate], groups: _Groups) -> np.ndarray:
+    """Step of each candidate, were layers no integers and memory no matter, s: pace of all micro-batches, and the fill."""
+    pp = np.array([each.pp for each in found], float)
+    pieces = count_of(run.global_batch_sequences) / np.array([each.dp * each.micro_batch for each in found])
+    rates = pp / groups.layer_s
+    last = groups.head_s[:, -1] / groups.layer_s[:, -1]
+    pace = (count_of(run.model.layers) + (rates * groups.sends_s).sum(axis=1) + last) / rates.sum(axis=1)
+    full = np.maximum(pace, (groups.layer_s + groups.sends_s).max(axis=1))
+    return (pieces + pp.sum(axis=1) - 1.0) * full
+
+
+def fastest_pipeline(run: TrainingRun, clusters: Sequence[Cluster]) -> tuple[tuple[int, ...], FleetPipeline] | None:
+    """The fastest pipeline over groups of chips.
+
+    All `candidates` are ranked by a step in fractions of layers; the `EXACT` with the least that hold the model have their layers
+    shared out, and the whole model evaluates them.
+
+    **Returns:** the order of groups and the plan in that order, the one with most room where none holds the model; None where
+    there is none.
+    """
+    found = list(candidates(run, clusters))
+    if not found:
+        return None
+    groups = _looked_at(run, clusters, found)
+    pp = np.array([each.pp for each in found])
+    holds = ((pp * groups.most).sum(axis=1) >= count_of(run.model.layers)) & (groups.most >= 1).all(axis=1)
+    rank = np.argsort(np.where(holds, _bounds(run, found, groups), np.inf), kind="stable")[: int(holds.sum())]
+    made: list[tuple[Candidate, FleetPipeline]] = []
+    for row in rank:
+        plan = _pipeline(run, found[row], groups, row)
+        if plan is not None:
+            made.append((found[row], plan))
+        if len(made) == EXACT:
+            break
+    best: tuple[float, tuple[int, ...], FleetPipeline] | None = None
+    for order in {each.order for each, _ in made}:
+        mine = [plan for each, plan in made if each.order == order]
+        stacked = jax.tree.map(lambda *leaves: np.array(leaves, float), *mine)
+        step, fits = _columns(_outcome, (run, Fleet(tuple(clusters[i] for i in order))), (stacked,))
+        seconds = np.where(fits > 0, step, np.inf)
+        at = int(np.argmin(seconds))
+        if np.isfinite(seconds[at]) and (best is None or seconds[at] < best[0]):
+            best = float(seconds[at]), order, mine[at]
+    if best is not None:
+        return best[1:]
+    roomiest = int(np.argmax((pp * np.minimum(groups.most, 1e6)).sum(axis=1)))
+    plan = _pipeline(run, found[roomiest], groups._replace(most=np.full_like(groups.most, 1e6)), roomiest)
+    assert plan is not None  # stages are no more than layers
+    return found[roomiest].order, plan
