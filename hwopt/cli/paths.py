@@ -13,7 +13,7 @@ from hwopt.errors import UserError
 
 REPORT = Flag(
     "--report",
-    "also write the answer as one page that stands alone: design, budgets, front, proof, sources",
+    "also write the answer as one self-contained HTML page: design, budgets, front, proof, sources",
     PATH._replace(metavar="FILE.html"),
 )
 

@@ -88,7 +88,7 @@ def _metric_of(dataset: Any, used: np.ndarray) -> str:
 
 
 def best_is_feasible(dataset: Any) -> bool:
-    """Whether the designs of the dim `rank` hold every constraint."""
+    """Whether the designs of the dim `rank` satisfy every constraint."""
     return dataset.attrs.get("best_are", "feasible") == "feasible"
 
 

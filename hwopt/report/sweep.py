@@ -51,7 +51,7 @@ def _evaluated(document: Document) -> list[str]:
     cases, count = len(document["cases"]), document["evaluated"]
     of_cases = f" in {cases} cases of {document['samples']:,}" if cases > 1 else ""
     rows = {
-        "possible": (document["possible"], "all but budgets holds"),
+        "possible": (document["possible"], "all limits but budgets hold"),
         "feasible": (document["feasible_count"], "budgets hold too"),
         **({"not finite": (document["nonfinite"], "counted as impossible")} if document["nonfinite"] else {}),
     }
@@ -136,7 +136,7 @@ def _best_lines(document: Document) -> list[str]:
     if document["feasible"]:
         lines = heading(f"Best: variant {best['variant']:,}{of_case}")
     else:
-        lines = ["", wrapped("No variant holds every limit." + broken(best), "")]
+        lines = ["", wrapped("No variant satisfies every limit." + broken(best), "")]
         lines += heading(f"Nearest to the limits: variant {best['variant']:,}{of_case}")
     lines.append(f"  {objective['name']} = {pretty(best['objective'], objective['unit'], 6)}")
     if (optimum := document["optimum"]) is not None:
@@ -182,7 +182,7 @@ def broken(best: Document) -> str:
 
 
 def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
-    """What to try where no variant holds every limit. **Arguments:** name of the question and its fields."""
+    """What to try where no variant satisfies every limit. **Arguments:** name of the question and its fields."""
     near = document["best"][0] if document["best"] and document["best"][0]["possible"] else None
     tries = []
     if near:

@@ -192,8 +192,8 @@ class _Grid:
             goal.name: of_metric(goal),
             "lower_bound": number(f"lower bound of {label(goal.name, goal.unit)}", unit),
             "gap": number("relative distance from the lower bound"),
-            "feasible": number("a design that holds all constraints was found"),
-            "certified": number("the bound is proved, or that no design holds all constraints"),
+            "feasible": number("a design that satisfies all constraints was found"),
+            "certified": number("the bound is proved, or that no design satisfies all constraints"),
         }
         for each in self.loosest.budgets:
             metric, words = each.metric, label(each.name, each.metric.unit)

@@ -62,7 +62,7 @@ def sweep(
       rounded to the nearest design that can be built; `table`: a CSV file or columns by variable, designs as they are.
       Variables that neither names stay as the question's machine has them.
     - `sampling`: "importance" draws a quarter of the variants from the whole space and the others from nested boxes of it around
-      the best design that the certified search met: within half a per cent of the optimum where there are a million variants;
+      the best design that the certified search found: within half a per cent of the optimum where there are a million variants;
       with fewer it ends sooner, after about one box for 32 variants. The attribute `optima` has that design and its bound; `weight`
       of each variant is how many of the plain space it stands for, by which shares, counts and histograms are taken. "plain" draws
       all from the whole space. By default the first, where there are 65,536 variants or more of one question, drawn by Sobol's
