@@ -104,7 +104,7 @@ def test_the_point_is_the_answers(found):
     report = estimated(estimate, *found.built.inputs)
     assert float(report.run_cost_usd) == pytest.approx(found.objective, rel=1e-5) and bool(report.feasible)
     text = sensitivity_screen(found)
-    assert "held as answered" in text and "Proved: by hand." in text.replace("\n", " ")
+    assert "fixed as answered" in text and "Proved: by hand." in text.replace("\n", " ")
     assert "How the best design answers" not in text and " nan" not in text
 
 
