@@ -31,7 +31,8 @@ _VARIANTS = Modes(("variants",), "variants")
 FLAGS = (
     Flag("--samples", f"variants of each case: 1e6, 1_000_000 (default {DEFAULT_SAMPLES:_}; a grid or table has its own)",
          INTEGER, modes=_VARIANTS),
-    Flag("--out", "folder of the store, resumed when it is there; figures go beside it. Default: nothing is kept", PATH),
+    Flag("--out", "folder of the store, or a URL (s3://bucket/runs/first), resumed when it is there; figures go "
+         "beside it. Default: nothing is kept", PATH),
     Flag("--method", "sobol (default: a scrambled Sobol sequence) or lhs (a Latin hypercube)", TEXT, modes=_VARIANTS),
     Flag("--sampling", "importance (default where it can be: most variants near good designs, with weights) or plain", TEXT,
          modes=_VARIANTS),

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 _BEFORE = {"xla_disable_hlo_passes": (0, 12)}
-"""Option -> the jaxlib from which it is left out: 0.12 has it, but emits no loop whose barriers stay (UNIMPLEMENTED: opt-barrier)."""
+"""Option -> the jaxlib from which it is left out: 0.12 emits no loop whose barriers stay (UNIMPLEMENTED: opt-barrier)."""
 
 
 @cache
