@@ -192,7 +192,7 @@ def feed(answer: Deploy) -> str:
 
 
 def turning(answer: Deploy) -> str:
-    """What would turn the answer."""
+    """What would change the answer."""
     if not answer.turns:
         return "No number of the market changes the answer anywhere in its range, nor does half or twice the rent."
     said = [f"{_name(each.name)} (low: {each.low}, high: {each.high})" for each in answer.turns]

@@ -28,7 +28,7 @@ def optima_page(dataset: Any, command: str, out: str | None = None, figures: tup
         document["question"],
         sheet.answer(
             f"least {words(goal['name'], goal['unit'])} over {', '.join(map(budget_words, budgets))}",
-            " to ".join(ends) or "No design holds any level of the budgets",
+            " to ".join(ends) or "No design satisfies any level of the budgets",
             "proved" if certified == count else "partly proved",
             certified == count,
             f"{certified} of {count} points certified, {len(feasible)} of them feasible",

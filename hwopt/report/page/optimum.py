@@ -155,7 +155,7 @@ def _choices(solution: Solution) -> Html | None:
     table = pieces.table("the choices", ("combination", "what is proved of it"), rows)
     note = "One search bounded them all, against one best design."
     if solution.promise is not None:
-        note += " Those whose bound is below the answer were asked with the promise."
+        note += " Those whose bound is below the answer were searched with the promise."
     return sheet.section("Choices", table, note=note)
 
 
