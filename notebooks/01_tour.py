@@ -158,7 +158,7 @@ print(
 #
 # ## Sweep
 #
-# The optimum is one point. A sweep evaluates many designs of the same question by the same model, over hardware of any size,
+# The optimum is one point. A sweep evaluates many designs of the same question by the same model, over continuous hardware,
 # where stacks and lanes need not be whole, nor anything be offloaded for want of memory; its dataset holds the Pareto front among
 # them. The optimum there is proved too (`regime="relaxed"`), and here every variable moves up to a quarter around it. Grey designs
 # break some budget, be it one that has no axis; the star is the best that holds all.
@@ -177,12 +177,12 @@ Image(drawn)
 
 # %%
 possible, feasible = (int((made[name] == 1).sum()) for name in ("possible", "feasible"))
-print(f"{made.possible.size:,} designs: {possible:,} fit and run, {feasible:,} hold every budget")
+print(f"{made.possible.size:,} designs: {possible:,} fit and run, {feasible:,} satisfy every budget")
 if feasible:
     cheapest = float(made.run_cost_usd.where(made.feasible == 1).min())
     print(
         f"the cheapest of them costs {cheapest / 1e6:.2f} M$, {cheapest / loose.objective - 1:.1%} more than the optimum "
-        f"of {loose.objective / 1e6:.2f} M$; whole parts, offloading free, cost {answer.objective / loose.objective - 1:.0%} more"
+        f"of {loose.objective / 1e6:.2f} M$; whole units, offloading free, cost {answer.objective / loose.objective - 1:.0%} more"
     )
 
 # %% [markdown]

@@ -45,7 +45,7 @@ DAY = 86400.0
 # %% [markdown]
 # ## The design
 #
-# Over hardware of any size (`regime="relaxed"`): what elasticities and frontiers speak of, proved as whole parts are.
+# Over continuous hardware (`regime="relaxed"`): what elasticities and frontiers speak of, proved as whole units are.
 
 # %%
 question = hwopt.objective("train_time", chip="b200", power_budget_w=50e6, capex_budget_usd=2e9)
@@ -91,7 +91,7 @@ print(f"{'MW':>5}{'days':>9}{'gap':>9}{'power':>8}{'capital':>9}{'chips':>9}{'cl
 for at in range(POWERS.size):
     p = made.isel(power_budget_w=at)
     if not p.feasible:
-        print(f"{POWERS[at] / 1e6:5.0f}   no design holds the budgets" + (", proved" if p.certified else ""))
+        print(f"{POWERS[at] / 1e6:5.0f}   no design satisfies the budgets" + (", proved" if p.certified else ""))
         continue
     print(
         f"{POWERS[at] / 1e6:5.0f}{p.run_time_s / DAY:9.2f}{100 * p.gap:8.3f} %{p.used_power_budget_w / POWERS[at]:7.0%}"

@@ -109,9 +109,9 @@ for name, watts in carried.items():
 # Air and a rear door take the same from a chip, and differ in what a rack may hold; two-phase plates carry all that was tried.
 # Immersion in one phase starts warm and moves slowly: it carries racks, not chips.
 #
-# ## The machine designed anew under each
+# ## The machine redesigned under each
 #
-# The cheapest machine for Llama-3.1-405B in 86 days, 27 MW on the design day and 0.85 B$, over hardware of any size, asked under
+# The cheapest machine for Llama-3.1-405B in 86 days, 27 MW on the design day and 0.85 B$, over continuous hardware, asked under
 # each cooling: now chips, clock, HBM, domain, rack and plan answer to it.
 
 # %%
@@ -130,7 +130,7 @@ answers = {
 print(f"{'cooling':<15}clock  degC  W/chip  domain  chips/rack  kW/rack   chips    MW     M$      gap")
 for name, found in answers.items():
     r, made = found.report, {key: each.value for key, each in found.design.items()}
-    gap = f"{found.certificate.gap:8.3%}" if found.feasible else "  no design holds the budgets: nearest shown"
+    gap = f"{found.certificate.gap:8.3%}" if found.feasible else "  no design satisfies the budgets: nearest shown"
     print(
         f"{name:<14}{r.clock_ratio:6.2f}{r.junction_temperature_k - 273.15:6.0f}{r.chip_power_w:8.0f}"
         f"{made['scale_up_domain']:8.0f}{made['chips_per_rack']:12.0f}{r.rack_power_w / 1e3:9.0f}{made['chips']:8,.0f}"
@@ -165,7 +165,7 @@ print(f"a domain of {domains[0]:.0f} for {domains[1]:.0f}")
 
 # %% [markdown]
 # Each technology gets the machine that suits it. On air the domain is one tensor-parallel group and a rack its thirty kilowatts;
-# cold plates carry racks and domains three times as large, at the boost clock. Hollow, if any: no design holds the budgets, the
+# cold plates carry racks and domains three times as large, at the boost clock. Hollow, if any: no design satisfies the budgets, the
 # point is the one that comes nearest.
 #
 # ## A hall for it

@@ -80,7 +80,7 @@ dataset[["run_time_s", "run_cost_usd", "chips", "tp", "feasible", "bottleneck"]]
 # %% [markdown]
 # ## What came out
 #
-# A design is *possible* when it can be built and the plan fits, *feasible* when it holds the budgets too. Codes are explained
+# A design is *possible* when it can be built and the plan fits, *feasible* when it satisfies the budgets too. Codes are explained
 # by their attributes, after the CF conventions.
 
 # %%

@@ -63,25 +63,26 @@ BUDGETS = {
 
 CHOICES = {
     "workload": "a model of the catalogue, a .toml or a Hugging Face config.json",
-    "chip": "its servers, links and software",
-    "design": "a public design from which the chip is drawn anew: areas, stacks, dies, clock",
+    "chip": "chip of the catalogue, with its servers, links and software",
+    "design": "a public design that a parametric chip starts from: areas, stacks, dies, clock",
     "technology": "process that the design is ported to",
     "memory": "stacks by generation, height and speed: of a design, or with --free hbm of a chip that is sold with others",
-    "free": "what is chosen anew: none (the chip as it is sold), or hbm, links, domain, clock, storage, with + between, or all",
+    "free": "what is redesigned: none (the chip as sold), or hbm, links, domain, clock, storage, with + between, or all",
     "stack": "software, an entry of hwopt catalog stacks, else what the chip usually runs",
     "site": "climate, electricity and its carbon, an entry of hwopt catalog sites",
     "prices": "list of prices: default, hyperscale, on-premise, rented, at-cost",
-    "precision": "of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32",
-    "fabric": "topology outside the domain, counted out for 16,384 chips, else the chip's own links",
-    "sites": "places that share the chips equally",
+    "precision": "format of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32",
+    "fabric": "topology outside the scale-up domain, dimensioned for 16,384 chips, else the chip's own links",
+    "sites": "sites that share the chips equally",
     "cooling": "cooling technology, else what the chip's servers are built for",
-    "reliability": "how often a fleet fails",
-    "recovery": "how jobs go on after a failure: from-storage, hot-spares or in-memory",
-    "storage": "of data and checkpoints",
-    "operation": "production, slower by what long runs lose, or benchmark",
-    "export_rule": "that the chip must stay outside of, an entry of hwopt catalog export_rules",
-    "export_case": "how: by which figures it stays below, such as tpp-1600; else the best of all ways",
-    "chip_volume": "chips that pay for a drawn chip's design: a number, or bought (this machine's alone), else as prices say",
+    "reliability": "failure rates of the fleet",
+    "recovery": "how jobs resume after a failure: from-storage, hot-spares or in-memory",
+    "storage": "storage of data and checkpoints",
+    "operation": "production (slower by what long runs lose) or benchmark",
+    "export_rule": "export rule that the chip must not fall under, an entry of hwopt catalog export_rules",
+    "export_case": "figures by which the chip stays outside of the rule, such as tpp-1600; else the best of all ways",
+    "chip_volume": "chips over which the design cost of a parametric chip is spread: a number, or bought (this "
+    "machine's alone), else as the price list says",
     "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
 }
 
@@ -242,7 +243,7 @@ class MachineQuestion:
         return frozenset(FREE if "all" in parts or self.design else parts)
 
     def problem(self) -> Problem:
-        """The question in mathematics, with numbers from the catalogue: in whole parts, and behind it over continuous hardware."""
+        """The question in mathematics, with numbers from the catalogue: in whole units, and behind it over continuous hardware."""
         return replace(self._stated(continuous=False), relaxation=self._stated(continuous=True))
 
     def _stated(self, continuous: bool) -> Problem:

@@ -53,7 +53,7 @@ class TrainAndServe(MachineQuestion):
                 peak power of both         <= power_budget_w
                 and whatever else of `MachineQuestion` is limited; both plans fit
 
-    It is no `portfolio` of two: hardware of any size and drawn chips are continuous parts, of which members of a portfolio share
+    It is no `portfolio` of two: continuous hardware and drawn chips are continuous parts, of which members of a portfolio share
     the clock alone, and sweeps, frontiers, sensitivities and promises take one problem. The same of a chip as sold, in whole
     parts, with recomputation and memory pools to choose, is a `portfolio` with `capex_budget_usd` and `power_budget_w` for both.
 
@@ -85,10 +85,10 @@ class TrainAndServe(MachineQuestion):
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
 
     def problem(self) -> Problem:
-        """The question in mathematics, over hardware of any size: two plans and whole parts at once take a search too long."""
+        """The question in mathematics, over continuous hardware: two plans and whole units at once take a search too long."""
         if self.free != "none":
             raise UserError(
-                f"free = {self.free!r}: {self.name} is asked over hardware of any size, where all of it is free"
+                f"free = {self.free!r}: {self.name} is asked over continuous hardware, where all of it is free"
             )
         return self._stated(continuous=True)
 

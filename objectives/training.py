@@ -25,8 +25,8 @@ BATCH_ROOM = 0.05
 critical batch is known no better than that)."""
 
 BEST, NONE = "best", "none"
-"""Recomputation, or offloading, that the search chooses, and neither. Where neither word is said it is the best in whole parts;
-none over hardware of any size, which has memory to its liking."""
+"""Recomputation, or offloading, that the search chooses, and neither. Where neither word is said it is the best in whole units;
+none over continuous hardware, which has memory to its liking."""
 
 OFFLOADS = ("optimizer", "activations", "weights")
 
@@ -42,20 +42,21 @@ _BUDGETS = {
 
 _CHOICES = CHOICES | {
     "pool": "memory beyond HBM, else what the chip's servers have",
-    "offload": "what waits there: none, or optimizer, activations, weights, with + between; best: what is; default: that in "
-    "whole parts, else none",
-    "lines": "what joins them, else continental",
-    "local_steps": "steps between their exchanges; 1 is synchronous",
+    "offload": "what is offloaded to the pool: none, or optimizer, activations, weights, with + between; best: the search "
+    "chooses, the default in whole units; else none",
+    "lines": "WAN links between sites, else continental",
+    "local_steps": "steps between exchanges of sites; 1 is synchronous",
     "law": "how loss follows from parameters, tokens and batch",
-    "recompute": "activations computed again in the backward pass: none, selective, full; best: what is; default: "
-    "that in whole parts, else none",
+    "recompute": "activations computed again in the backward pass: none, selective, full; best: the "
+    "search chooses, the default in whole units; else none",
     "sequence_length": "tokens a sequence",
-    "checkpoint_interval_s": "seconds of work between saves; 0: as many as lose least",
-    "tokens": "of the whole run, where no loss is asked for",
-    "unique_tokens": "tokens that there are: a longer run sees them again, and learns less each time; 0: the stock of public text",
+    "checkpoint_interval_s": "seconds of work between checkpoints; 0: the interval that loses least",
+    "tokens": "tokens of the whole run, where no loss is asked for",
+    "unique_tokens": "unique tokens available: a longer run repeats them, and learns less from each repetition; 0: the "
+    "stock of public text",
     "trainable_fraction": "share of the weights that train; adapters such as LoRA: 0.003",
     "global_batch": "sequences a step, where no loss is asked for",
-    "batch_ramp": "batches that the run starts with, each until that many of its tokens (where a loss is asked for, per cent of "
+    "batch_ramp": "batch sizes at the start, each up to that many tokens of the run (where a loss is asked for, per cent of "
     "them): 1024@0.25T,2048@2.8T,4096; the last is the global batch; default the workload's ramp, else none",
 }
 

@@ -13,11 +13,11 @@ from hwopt.errors import UserError
 FLAGS = (
     Flag(
         "blueprint",
-        "a .toml of what is stated (hwopt catalog blueprints lists some, whose names do as well)",
+        "a .toml file of what is claimed, or the name of an entry of hwopt catalog blueprints",
         PATH,
         needed=True,
     ),
-    replace(REPORT, meaning="also write the answer as one page that stands alone: lines, repairs, what was assumed"),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: lines, repairs, what was assumed"),
 )
 
 

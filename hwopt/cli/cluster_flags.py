@@ -26,7 +26,7 @@ MACHINE = (
     Flag("--pool", "memory beyond HBM (default: the hosts')", TEXT),
     Flag("--storage", "storage of data", TEXT, "shared-flash"),
     Flag("--reliability", "failures of the fleet", TEXT, "fleet-mean"),
-    Flag("--recovery", "how jobs go on after a failure: from-storage, hot-spares, in-memory, or a .toml", TEXT, "from-storage"),
+    Flag("--recovery", "how jobs resume after a failure: from-storage, hot-spares, in-memory, or a .toml", TEXT, "from-storage"),
     Flag("--operation", "how the machine is run: production (the default), benchmark, or a .toml", TEXT),
     Flag("--prices", "price list: default, hyperscale, on-premise, rented, at-cost", TEXT, "default"),
     Flag("--domain", "chips of the scale-up domain (default: the chip's)", INTEGER),
@@ -44,13 +44,15 @@ RUN = (
     Flag("--global-batch", "sequences a step (default: the workload's)", INTEGER, None, TRAINING),
     Flag("--seq-len", "tokens a sequence (default: the workload's)", INTEGER, None, TRAINING, ("--sequence-length",),
          field="sequence_length"),
-    Flag("--checkpoint-interval-s", "seconds of work between saves (default: as many as lose least)", POSITIVE, None, TRAINING),
+    Flag("--checkpoint-interval-s", "seconds of work between checkpoints (default: the interval that loses least)",
+         POSITIVE, None, TRAINING),
     Flag("--tokens", "tokens of the whole run (default: the workload's)", POSITIVE, None, TRAINING),
-    Flag("--unique-tokens", "tokens that there are: a longer run sees them again, and learns less each time (default: the stock of "
+    Flag("--unique-tokens", "unique tokens available: a longer run repeats them, and learns less from each "
+         "repetition (default: the stock of "
          "public text)", POSITIVE, None, TRAINING),
     Flag("--trainable-fraction", "share of the weights that train (adapters such as LoRA: 0.003; default 1: all)", SHARE, None,
          TRAINING),
-    Flag("--batch-ramp", "batches that the run starts with, each until that many of its tokens (or per cent of them): 1024@0.25T,"
+    Flag("--batch-ramp", "batch sizes at the start, each up to that many tokens of the run (or per cent of them): 1024@0.25T,"
          "2048@2.8T,4096; the last is the global batch (default: the workload's ramp; none)",
          Kind("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),
 )  # fmt: skip
@@ -65,7 +67,8 @@ REQUESTS = (
     Flag("--kv", "format of keys and values (default: 8 bit where GEMMs are narrower than 16, else theirs)", TEXT, None, SERVICE),
     Flag("--cached-fraction", "share of prompt tokens in the prefix cache (default 0)", SHARE, None,
          SERVICE),
-    Flag("--requests-per-s", "requests that arrive, and pay for the machine (default: as many as it answers)", NOT_NEGATIVE, None,
+    Flag("--requests-per-s", "arriving requests, over which the machine's cost is spread (default: as many as it "
+         "can answer)", NOT_NEGATIVE, None,
          SERVICE),
     Flag("--load", "utilisation of chips that only prefill (default 0.7)", SHARE, None, SERVICE),
     Flag("--drafted-tokens", "tokens a step of speculative decoding by a draft model (default 0)", NOT_NEGATIVE, None, SERVICE),
@@ -80,7 +83,8 @@ REQUESTS = (
          POSITIVE, None, SERVICE),
     Flag("--day-curve", "24 hourly counts of requests, a .csv (hour,requests) or a .toml (requests = [...]), for --peak-over-mean",
          TEXT, None, SERVICE),
-    Flag("--capacity-in-use", "most of what the machine can answer that arrives on average (default 1: no headroom)", SHARE, None,
+    Flag("--capacity-in-use", "largest share of the machine's capacity that mean arrivals may take (default 1: no "
+         "headroom)", SHARE, None,
          SERVICE),
 )  # fmt: skip
 """Arguments of `catalog.service`."""

@@ -1,4 +1,4 @@
-"""`hwopt compare`: a design question answered on several chips, side by side; 1 where none of them holds its budgets."""
+"""`hwopt compare`: a design question answered on several chips, side by side; 1 where none of them satisfies its budgets."""
 
 import argparse
 import math
@@ -11,12 +11,12 @@ from hwopt.cli.question import asked_objective
 from hwopt.errors import UserError
 
 FLAGS = (
-    Flag("--chips", "to compare, of the catalogue: h100-sxm,b200,mi300x; * for all", NAMES, needed=True),
+    Flag("--chips", "chips of the catalogue to compare: h100-sxm,b200,mi300x; * for all", NAMES, needed=True),
     FREEZE,
     BOUNDS,
     Flag(
         "--seconds",
-        "answer by then; chips whose turn has not come are left out (default: no limit)",
+        "time limit, s; chips not reached by then are left out (default: no limit)",
         POSITIVE,
         math.inf,
     ),

@@ -41,13 +41,14 @@ FLAGS = (
     Flag("--chips", "accelerators of the machine", INTEGER, needed=True),
     *_OWN,
     Flag("--market", "an entry of hwopt catalog deployments or a .toml: tariffs, rents of halls, lead times", TEXT, "us-2026"),
-    Flag("--used", "share of its time that the machine is at work (default 0.8)", SHARE, 0.8),
-    Flag("--years", "from the order on, that costs are counted (default 5)", POSITIVE, 5.0),
-    Flag("--redundancy", "of power and cooling of a hall that is built: N, N+1 or 2N", one_of("N", "N+1", "2N"), "N+1"),
-    Flag("--hall", "there is a hall of air with enough power, which may be made fit for the machine", SWITCH, False),
+    Flag("--used", "share of the time in which the machine works (default 0.8)", SHARE, 0.8),
+    Flag("--years", "years from the order over which costs are counted (default 5)", POSITIVE, 5.0),
+    Flag("--redundancy", "redundancy of power and cooling of a new hall: N, N+1 or 2N", one_of("N", "N+1", "2N"), "N+1"),
+    Flag("--hall", "an air-cooled hall with enough power exists, and may be retrofitted for the machine", SWITCH, False),
     Flag("--rent-usd-per-chip-h", "what a chip-hour costs to rent (default: as the price list rented says)", POSITIVE),
-    Flag("--ordered", "day of the order, 2027-01-31, from which dates are said (default: months)", Kind("DAY", _date)),
-    replace(REPORT, meaning="also write the answer as one page that stands alone: ways, dates, power, what would turn it, sources"),
+    Flag("--ordered", "date of the order, 2027-01-31, to print dates (default: months)", Kind("DAY", _date)),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: ways, dates, power, what would "
+        "change the answer, sources"),
 )  # fmt: skip
 
 

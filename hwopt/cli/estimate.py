@@ -21,9 +21,9 @@ FLAGS = (
          "batch, redundant_experts, two_batches, cache_split; default: the fastest that fits, of a service the cheapest; "
          "disaggregated, that of decode", SETTINGS),
     Flag("--prefill-plan", "plan of the chips for prefill: tp=4,batch=1", SETTINGS, modes=DISAGGREGATED),
-    Flag("--prefill-chips", "how many of the chips these are", INTEGER, modes=DISAGGREGATED),
+    Flag("--prefill-chips", "how many of the chips are for prefill", INTEGER, modes=DISAGGREGATED),
     DECODE_CHIP,
-    Flag("--spot", "chips that may be taken away: mean time until a group is (every), until it is back (return), discount, chips "
+    Flag("--spot", "preemptible chips: mean time until a group is preempted (every), until it is back (return), discount, chips "
          "of a group (default: a server): every=10h,return=30min,discount=0.6,chips=8", SPOT, modes=TRAINING),
     Flag("--backup-replicas", "steps that leave out the gradients of the slowest replicas: how many, or best",
          Kind("N|best", _replicas), modes=TRAINING),
@@ -88,7 +88,7 @@ def _day(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report
 
 
 def _spot(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
-    """The run on chips that may be taken away; None where none is asked for, and for a plan that does not fit."""
+    """The run on preemptible chips; None where none is asked for, and for a plan that does not fit."""
     if options.spot is None:
         return None
     from hwopt import catalog

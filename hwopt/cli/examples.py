@@ -23,32 +23,34 @@ ANSWERS = {
     "walls": "What binds next as a machine grows: the budget that binds is lifted, then the next, each answer proved; how much of "
     "each would be enough, and what stops the machine where no budget does.",
     "sources": "The references behind exactly the numbers that a design question stands on.",
-    "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, what 10 % "
-    "of each is worth, and what not knowing it is.",
-    "invest": "What one more of everything is worth to a question's best machine, in $/kWh, % a year, points, per 10 %: at the "
-    "margin, and with machine and plan found anew at both ends.",
+    "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, what "
+    "10 % of each is worth, and what its uncertainty costs.",
+    "invest": "What one more unit of each number is worth to a question's best machine, in $/kWh, % a year, points, per 10 %: at "
+    "the margin, and with machine and plan searched again at both ends.",
     "sweep": "Many variants of a design question: the best, the Pareto front, what bounds and what stops the others. The same "
     "command again goes on where a killed one stopped.",
     "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
     "serves.",
     "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
-    "scale": "How a training run goes on more and more chips: the best plan at every size, time, money, where adding chips stops "
+    "scale": "How a training run scales with chips: the best plan at every size, time, money, where adding chips stops "
     "paying, and which part of the step grew there.",
-    "fleet": "How chips of several generations train one model together: the fastest shares of the batch, each with its plan, the "
-    "run, and of each kind what it adds and when it is worth more turned off.",
-    "fabrics": "What a run costs on one fabric and another with even links, as in production and with the least even ones, and "
-    "what evenness is worth a chip; or the same by how many chips a rack has, with the failures that density brings.",
-    "check": "Whether what somebody states of a machine and run can be: chips, racks, power, days, memory, utilisation, network, "
+    "fleet": "How chips of several generations train one model together: the fastest shares of the batch, the plan of each "
+    "kind, the run, what each kind adds, and when it is better switched off.",
+    "fabrics": "What a run costs on each of several fabrics with even links, with links as uneven as in production, and with the "
+    "least even ones, and what evenness is worth per chip; or the same for several rack densities, with their failures.",
+    "check": "Whether a stated machine and run are possible: chips, racks, power, days, memory, utilisation, network, "
     "cost, line by line, with our figure beside, and the smallest change that mends what fails.",
     "deploy": "Whether to build a hall for a machine, rebuild one for liquid, rent space or rent the machine: what a chip-hour "
-    "costs, from which occupancy owning pays, when each is ready, what power, spares and busbars come to, what would turn it.",
-    "validate": "How far the model is off your measured runs: every row of a CSV file scored, or skipped with a reason.",
+    "costs, from which occupancy owning pays, when each is ready, what power, spares and busbars come to, what "
+    "would change the answer.",
+    "validate": "How far the model's predictions are from your measured runs: every row of a CSV file scored, or "
+    "skipped with a reason.",
     "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
-    "catalog": "Chips, links, workloads and all else the model stands on: every number with its unit, kind and source.",
+    "catalog": "Chips, links, workloads and everything else that the model uses: every number with its unit, kind and source.",
     "schema": "What a command prints with --json, as a JSON Schema (2020-12) with a version that rises when a key goes or changes.",
-    "completion": "What a shell completes behind hwopt: commands, flags with their meaning, design questions, files.",
-    "docs": "How a command is used, what the model calculates and from which source, how an answer is proved: pages of the "
-    "guide, which are here without a network.",
+    "completion": "Completion scripts for bash, zsh and fish: commands, flags with their meaning, design questions, files.",
+    "docs": "The guide in the terminal, without a network: how a command is used, what the model calculates and from which "
+    "source, how an answer is proved.",
 }
 
 EXAMPLES = {

@@ -24,8 +24,8 @@ FLAGS = (
     Flag("--spread", "relative spread of the least even links (default: the upper end of the operation's range)", NOT_NEGATIVE),
     Flag("--tail-s", "mean of their latencies' tail, s (default: likewise)", NOT_NEGATIVE),
     Flag("--plan", "of all machines: tp=8,pp=16,... (default: the cheapest of each in production)", SETTINGS),
-    replace(FIGURE, meaning="also draw the cost of the run by machine and unevenness to this image file"),
-    replace(REPORT, meaning="also write the answer as one page that stands alone: costs, plans, sources"),
+    replace(FIGURE, meaning="also plot the cost of the run by machine and unevenness, to this image file"),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: costs, plans, sources"),
 )  # fmt: skip
 
 

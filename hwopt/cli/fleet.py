@@ -38,8 +38,8 @@ FLAGS = (
          one_of("best", "data", "pipeline"), "best"),
     *(replace(each, modes=None, needed=False) for each in CLUSTER
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
-    replace(FIGURE, meaning="also draw shares and waits of the groups to this image file"),
-    replace(REPORT, meaning="also write the answer as one page that stands alone: shares, plans, what each group adds, sources"),
+    replace(FIGURE, meaning="also plot shares and waits of the groups, to this image file"),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: shares, plans, what each group adds, sources"),
 )  # fmt: skip
 
 _OF_GROUP = {each.attribute: each for each in MACHINE if each.modes is None}

@@ -1,4 +1,4 @@
-"""`hwopt invest`: what one more of everything is worth to the best machine of a design question; 1 where none holds its budgets."""
+"""`hwopt invest`: what one more unit of each number is worth to a question's best machine; 1 where none satisfies its budgets."""
 
 import argparse
 from dataclasses import replace
@@ -16,10 +16,11 @@ FLAGS = (
     CHOICES,
     Flag("--replan", "how many numbers to search anew 10 %% better and worse, some 20 s each end, and all budgets; 0: marginal "
          "values alone, at once (default 3)", NATURAL, 3),
-    Flag("--of", "numbers to replan instead, or how their names end: hbm_bandwidth_bytes_per_s,electricity_usd_per_j", NAMES, ()),
+    Flag("--of", "which numbers to replan instead, or endings of their names: "
+         "hbm_bandwidth_bytes_per_s,electricity_usd_per_j", NAMES, ()),
     Flag("--top", "how many numbers of each part to list", INTEGER, 8),
-    replace(SECONDS, meaning="answer by then; numbers whose turn has not come are not replanned (default: no limit)"),
-    replace(REPORT, meaning="also write the answer as one page that stands alone: values, arcs, budgets, sources"),
+    replace(SECONDS, meaning="time limit, s; numbers not reached by then are not replanned (default: no limit)"),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: values, arcs, budgets, sources"),
 )  # fmt: skip
 
 

@@ -10,12 +10,14 @@ from hwopt.cli.paths import figure_path
 from hwopt.errors import UserError
 
 _RUNS = Flag(
-    "file", "CSV of measured runs; hwopt validate --columns says what it may hold, --template begins one", PATH
+    "file",
+    "CSV file of measured runs; hwopt validate --columns lists its columns, --template prints a first line to start from",
+    PATH,
 )
 
 VALIDATE = (
     _RUNS,
-    Flag("--figure", "also draw predicted over measured speed to this image file", PATH),
+    Flag("--figure", "also plot predicted over measured speed, to this image file", PATH),
     CONSTANTS,
     Flag("--columns", "print every column that a file of measured runs may have, with its meaning, and stop", SWITCH, False),
     Flag("--template", "print the first line of such a file, the columns without which no row is scored first, and stop",
@@ -25,7 +27,7 @@ VALIDATE = (
 CALIBRATE = (
     _RUNS,
     Flag("--out", "TOML file to write, which --constants of other commands takes", PATH),
-    Flag("--only", "constants that may move, comma-separated: stack_gemm_efficiency for one scale", NAMES, ()),
+    Flag("--only", "constants to fit, comma-separated: stack_gemm_efficiency for one scale", NAMES, ()),
     CONSTANTS,
 )
 

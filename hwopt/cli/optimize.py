@@ -15,9 +15,11 @@ from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
 from hwopt.errors import UserError
 
 FREEZE = Flag("--freeze", "variables or categories to keep as they are: scale_up_domain,chip,network", NAMES, ())
-BOUNDS = Flag("--bounds", "boxes of one's own in SI units: tp=8:16,chips_per_rack=32:32", BOXES, {})
+BOUNDS = Flag(
+    "--bounds", "search ranges in SI units, in place of the usual ones: tp=8:16,chips_per_rack=32:32", BOXES, {}
+)
 SECONDS = Flag(
-    "--seconds", "answer by then, whatever is under way: the best so far, with an honest gap (default: no limit)", POSITIVE,
+    "--seconds", "time limit, s: the best answer found by then, with its gap (default: no limit)", POSITIVE,
     math.inf,
 )  # fmt: skip
 
@@ -25,13 +27,16 @@ FLAGS = (
     FREEZE,
     BOUNDS,
     CHOICES,
-    Flag("--regime", "certified (proved over whole parts), relaxed (proved over hardware of any size) or local (a quick look); "
+    Flag("--regime", "certified (proved over whole units), relaxed (proved over continuous hardware) or local (a "
+         "quick search, no proof); "
          "default certified", one_of("certified", "relaxed", "local"), "certified"),
     Flag("--confidence", "probability that all budgets hold together when step time, prices, failures and power are off: 0.9",
          CONFIDENCE),
-    Flag("--vary", "what to know better, and by what share it may be off: hbm=30%%,electricity=30%%; regret of today's answer and "
+    Flag("--vary", "numbers to learn more about, and by what share each may be off: hbm=30%%,electricity=30%%; "
+         "regret of today's answer and "
          "the value of knowing each", SHARES, {}),
-    Flag("--alternatives", "the answer as sold, nearest in whole parts to the relaxed one, and redesigned", SWITCH, False),
+    Flag("--alternatives", "three answers side by side: as sold, the relaxed one rounded to whole units, and "
+         "redesigned", SWITCH, False),
     Flag("--one-sided-prices", "what each budget is worth 1 %% down and up, all integers solved again", SWITCH, False),
     SECONDS,
     SEED,
@@ -41,7 +46,7 @@ FLAGS = (
 
 
 _LEAST_S = 1e-3
-"""What is left of a search whose time was over before it began: a first look."""
+"""What is left of a search whose time ran out before it began: a first look."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -114,7 +119,7 @@ def _check_export(options: argparse.Namespace, objective: Any) -> None:
         return
     if options.regime != "certified":
         raise UserError(
-            f"--export {options.export}: launch settings are of whole parts; leave out --regime {options.regime}"
+            f"--export {options.export}: launch settings are of whole units; leave out --regime {options.regime}"
         )
     for name in ("report", "vary", "alternatives", "one_sided_prices"):
         if name in options.given:

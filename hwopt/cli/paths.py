@@ -1,19 +1,24 @@
 """Where commands write: pages, figures and stores, looked at before anything long starts."""
 
 import argparse
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import PATH
 from hwopt.cli.output import show
 from hwopt.errors import UserError
 
+if TYPE_CHECKING:
+    from hwopt.study.sweep.places import Remote
+
 REPORT = Flag(
     "--report",
-    "also write the answer as one page that stands alone: design, budgets, front, proof, sources",
+    "also write the answer as one self-contained HTML page: design, budgets, front, proof, sources",
     PATH._replace(metavar="FILE.html"),
 )
 
@@ -40,6 +45,16 @@ def figure_path(options: argparse.Namespace) -> Path | None:
     return path
 
 
+def _drawn_there(place: "Remote", draw: Callable[[Path], Any]) -> tuple[str, ...]:
+    """Figures in an object store, where they are: drawn in a folder of this machine first."""
+    from hwopt.study.sweep.places import uploaded
+    from hwopt.study.sweep.store import writing
+
+    with tempfile.TemporaryDirectory() as here, writing(place, lambda: "the store is complete, figures are not"):
+        draw(Path(here))
+        return tuple(map(str, uploaded(Path(here), place)))
+
+
 @dataclass(frozen=True)
 class Outputs:
     """Where a study of many designs goes: its store, figures beside it, its page; None for what is not asked for.
@@ -48,18 +63,18 @@ class Outputs:
     """
 
     options: argparse.Namespace
-    folder: Path | None
-    figures: Path | None
+    folder: "Path | Remote | None"
+    figures: "Path | Remote | None"
     page: Path | None
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Outputs":
         """Those that the flags `--out`, `--no-figures` and `--report` name."""
-        from hwopt.arguments import path_of
+        from hwopt.study.sweep.places import place_of
 
         folder = figures = None
         if options.out is not None:
-            folder = path_of("--out", options.out, room=len(_FIGURES))
+            folder = place_of("--out", options.out, room=len(_FIGURES))
             if not folder.name:
                 raise UserError(f"--out '{options.out}': name a folder of its own, such as runs/first")
         if folder is not None and options.figures:
@@ -81,8 +96,11 @@ class Outputs:
         """Figures and page of a study's dataset, then its screen or JSON. Paths are said as the user wrote them."""
         from hwopt.report.page.files import write
 
-        drawn, out = (), None if self.options.out is None else str(Path(self.options.out))
-        if self.figures is not None and out is not None:
+        remote = self.folder is not None and not isinstance(self.folder, Path)
+        drawn, out = (), None if self.options.out is None else str(self.folder if remote else Path(self.options.out))
+        if self.figures is not None and not isinstance(self.figures, Path):
+            drawn = _drawn_there(self.figures, partial(draw, dataset))
+        elif self.figures is not None and out is not None:
             beside = Path(out).parent / self.figures.name
             drawn = tuple(str(beside / path.name) for path in draw(dataset, self.figures))
         if self.page is not None:

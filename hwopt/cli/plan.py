@@ -1,4 +1,4 @@
-"""`hwopt plan`: the best integer plan of a cluster, by exhaustion; 1 where none fits and holds the limits."""
+"""`hwopt plan`: the best integer plan of a cluster, by exhaustion; 1 where none fits and satisfies the limits."""
 
 import argparse
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from hwopt.errors import UserError
 
 FLAGS = (
     *(replace(each, needed=False) if each.name == "--chip" else each for each in CLUSTER),
-    Flag("--objective", "metric to make least: step_time_s (default; run_time_s of a batch ramp), run_cost_usd, ...; of a service "
+    Flag("--objective", "metric to minimise: step_time_s (default; run_time_s of a batch ramp), run_cost_usd, ...; of a service "
          "cost_per_token_usd (default), ...", TEXT),
-    Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
+    Flag("--hold", "values that all plans share: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
          SETTINGS, modes=TRAINING),
     Flag("--top", "how many of the next best plans to list", integer(most=1000), 5),
     EXPORT,
@@ -33,7 +33,8 @@ FLAGS = (
     replace(CHOICES, meaning="flags of the cluster, every combination of their values: chip=h100-sxm|b200,"
             "cooling=air|direct-liquid; * for all of the catalogue; with --splits those of chip and decode_chip"),
     Flag("--batch", "sequences, of prefill prompts, that the machine holds at a time (default: any)", INTEGER, modes=SERVICE),
-    Flag("--layouts", "what plans may have: redundant_experts,two_batches,cache_split, or none (default: what the software has)",
+    Flag("--layouts", "layouts that plans may use: redundant_experts,two_batches,cache_split, or none (default: "
+         "what the software has)",
          NAMES, modes=SERVICE),
     Flag("--disaggregate", "prefill and decode on separate groups of chips", SWITCH, False, modes=DISAGGREGATED),
     Flag("--splits", "prefill and decode together, and on every split of the chips, ranked: should they be apart?", SWITCH, False,

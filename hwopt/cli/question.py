@@ -13,7 +13,7 @@ from hwopt.errors import UserError
 
 DEFAULT_OBJECTIVE = "train_cost"
 
-SEED = Flag("--seed", "seed of the starts", NATURAL, 0)
+SEED = Flag("--seed", "random seed of the starting points", NATURAL, 0)
 
 CHOICES = Flag(
     "--choices", "fields of the question, every combination of their values: chip=h100-sxm|b200,cooling=air|direct-liquid; "

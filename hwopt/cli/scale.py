@@ -16,18 +16,20 @@ _OTHERS = ("--mode", "--chips")
 FLAGS = (
     *(replace(each, modes=None) for each in CLUSTER
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
-    Flag("--chips", "sizes: doubled from one to another, 256:1048576, or a list, 256,512,3072", SIZES, needed=True),
+    Flag("--chips", "numbers of chips: 256:1048576 doubles from the first to the last; or a list, 256,512,3072", SIZES,
+         needed=True),
     Flag("--weak", "the batch grows with the chips, from --global-batch on the smallest size (default: one batch for all)", SWITCH,
          False),
-    Flag("--least-saving", "share of the time that twice the chips must save to pay; half is the most they can (default 0.25)",
+    Flag("--least-saving", "share of the time that doubling the chips must save to pay off; one half is the most "
+         "possible (default 0.25)",
          SHARE, 0.25),
-    Flag("--most-dearer", "share by which twice the chips may make the run dearer (default 0.25)", NOT_NEGATIVE, 0.25),
-    Flag("--objective", "metric that the plan of each size makes least: run_time_s (default), run_cost_usd, ...", TEXT,
+    Flag("--most-dearer", "share by which doubling the chips may raise the cost of the run (default 0.25)", NOT_NEGATIVE, 0.25),
+    Flag("--objective", "metric that the plan of each size minimises: run_time_s (default), run_cost_usd, ...", TEXT,
          "run_time_s"),
-    Flag("--hold", "what all plans have alike: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
+    Flag("--hold", "values that all plans share: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
          SETTINGS),
-    replace(FIGURE, meaning="also draw time, money and where chip time goes over the chips to this image file"),
-    replace(REPORT, meaning="also write the answer as one page that stands alone: knee, sizes, plans, causes, sources"),
+    replace(FIGURE, meaning="also plot time, money and where chip time goes over the number of chips, to this image file"),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: knee, sizes, plans, causes, sources"),
 )  # fmt: skip
 
 

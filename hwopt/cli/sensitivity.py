@@ -1,4 +1,4 @@
-"""`hwopt sensitivity`: how the best cluster of a design question answers to assumptions; 1 where none holds its budgets."""
+"""`hwopt sensitivity`: how the best cluster of a design question answers to assumptions; 1 where none satisfies its budgets."""
 
 import argparse
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
 
-FIGURE = Flag("--figure", "also draw what each input's range is worth to this image file", PATH)
+FIGURE = Flag("--figure", "also plot how far each input's range moves the optimum, to this image file", PATH)
 
 FLAGS = (
     FIGURE,

@@ -1,4 +1,4 @@
-"""`hwopt sweep`: many variants of a design question; 1 where none holds its budgets."""
+"""`hwopt sweep`: many variants of a design question; 1 where none satisfies its budgets."""
 
 import argparse
 from functools import partial
@@ -31,7 +31,8 @@ _VARIANTS = Modes(("variants",), "variants")
 FLAGS = (
     Flag("--samples", f"variants of each case: 1e6, 1_000_000 (default {DEFAULT_SAMPLES:_}; a grid or table has its own)",
          INTEGER, modes=_VARIANTS),
-    Flag("--out", "folder of the store, resumed when it is there; figures go beside it. Default: nothing is kept", PATH),
+    Flag("--out", "folder of the store, or a URL (s3://bucket/runs/first), resumed when it is there; figures go "
+         "beside it. Default: nothing is kept", PATH),
     Flag("--method", "sobol (default: a scrambled Sobol sequence) or lhs (a Latin hypercube)", TEXT, modes=_VARIANTS),
     Flag("--sampling", "importance (default where it can be: most variants near good designs, with weights) or plain", TEXT,
          modes=_VARIANTS),
@@ -47,7 +48,7 @@ FLAGS = (
     Flag("--within", "sample only around the certified optimum, by this ratio to both sides: 1.1 for 10 %%", POSITIVE,
          modes=_VARIANTS),
     Flag("--metrics", "numbers of each variant, in place of the usual ones: step_time_s,mfu,...", NAMES, (), modes=_VARIANTS),
-    Flag("--pareto", "metrics of the front, all made small: run_cost_usd,run_time_s", NAMES, modes=_VARIANTS),
+    Flag("--pareto", "metrics of the front, all minimised: run_cost_usd,run_time_s", NAMES, modes=_VARIANTS),
     Flag("--map", "two variables of the bottleneck map, x,y: chips,hbm_bandwidth_bytes_per_s", NAMES, modes=_VARIANTS),
     Flag("--dtype", "float32 or float64", TEXT, "float32"),
     Flag("--block", "variants written at a time: what a kill loses at most", INTEGER, modes=_VARIANTS),
@@ -59,8 +60,8 @@ FLAGS = (
     Flag("--distributed", "one of several processes (Slurm, Open MPI, Kubernetes, TPU pods)", SWITCH, False,
          modes=_VARIANTS),
     Flag("--coordinator", "host:port of process 0, where --distributed does not find it", TEXT, modes=_VARIANTS),
-    Flag("--processes", "how many processes share the sweep, likewise", INTEGER, modes=_VARIANTS),
-    Flag("--process", "number of this one, from 0, likewise", NATURAL, modes=_VARIANTS),
+    Flag("--processes", "how many processes share the sweep, where --distributed does not find it", INTEGER, modes=_VARIANTS),
+    Flag("--process", "number of this process, from 0, where --distributed does not find it", NATURAL, modes=_VARIANTS),
     Flag("--csv", "also write every variant as a row of this file, units in the names of columns", PATH, modes=_VARIANTS),
     Flag("--parquet", "the same as Parquet, where pyarrow is installed", PATH, modes=_VARIANTS),
     SEED,

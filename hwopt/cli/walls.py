@@ -13,9 +13,13 @@ FLAGS = (
     FREEZE,
     BOUNDS,
     CHOICES,
-    replace(SECONDS, meaning="answer by then; budgets whose turn has not come are left out (default: no limit)"),
-    replace(FIGURE, meaning="also draw the answers between walls and what they use of every budget to this image file"),
-    replace(REPORT, meaning="also write the answer as one page that stands alone: walls, answers, chip time, sources"),
+    replace(SECONDS, meaning="time limit, s; budgets not reached by then are left out (default: no limit)"),
+    replace(
+        FIGURE, meaning="also plot the answers between walls and what they use of every budget, to this image file"
+    ),
+    replace(
+        REPORT, meaning="also write the answer as one self-contained HTML page: walls, answers, chip time, sources"
+    ),
 )
 
 

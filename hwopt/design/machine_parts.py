@@ -1,4 +1,4 @@
-"""The integers of a machine: what it is bought in, where it is bought in whole parts, and what of it is counted in any case.
+"""The integers of a machine: what it is bought in, where it is bought in whole units, and what of it is counted in any case.
 
 In parts: whole servers and full racks; NICs, lanes and stacks by number; domains of whole servers, each within one rack or over
 whole racks.

@@ -85,7 +85,7 @@ class Problem:
     """Minimise `objective` over `variables`, subject to `budgets` and the plan's own constraints.
 
     **Arguments:** `template`: what the variables are put into; `provenance`: where the template's numbers come from;
-    `relaxation`: the same question over continuous hardware, where this one buys whole parts.
+    `relaxation`: the same question over continuous hardware, where this one buys whole units.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Problem:
 
     @property
     def continuous(self) -> Problem:
-        """The question over hardware of any size: the one that elasticities and sweeps refer to."""
+        """The question over continuous hardware: the one that elasticities and sweeps refer to."""
         return self.relaxation or self
 
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
@@ -161,9 +161,9 @@ class Problem:
         """
         if self.relaxation is not None and name in self.relaxation._names:
             raise UserError(
-                f"'{name}' is no variable of '{self.name}' as it is asked: hardware is bought in whole parts ("
+                f"'{name}' is no variable of '{self.name}' as it is asked: hardware is bought in whole units ("
                 f"{', '.join(each.name for each in self.variables if each.category in _BOUGHT)}); --free hbm+links+domain+clock "
-                "redesigns the chip, --regime relaxed takes hardware of any size"
+                "redesigns the chip, --regime relaxed takes continuous hardware"
             )
 
     def frozen(self, names: Iterable[str]) -> Problem:

@@ -320,7 +320,7 @@ class Ranges:
 
     @property
     def in_parts(self) -> bool:
-        """Whether the machine is bought in whole parts: servers, racks, NICs."""
+        """Whether the machine is bought in whole units: servers, racks, NICs."""
         return "nics_per_server" in self.variables
 
     def of(self, name: str) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from jax.extend import core
 
 from hwopt.jaxprs.arrays import MOVES, Unknown, is_known, known_constant, moved, objects, shape_of, taken
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
+from hwopt.jaxprs.written_out import written_out
 
 Origin = tuple[Any, ...]
 """An equation and, innermost first, the calls it is in."""
@@ -241,7 +242,9 @@ def _needed(jaxpr: core.Jaxpr, wanted: tuple[bool, ...]) -> tuple[list[bool], li
 
 
 def _called(equation: Any) -> core.ClosedJaxpr | None:
-    """The function that an equation only calls, if that is what it does."""
+    """The function that an equation only calls, if that is what it does, or the operations that it stands for."""
+    if (form := written_out(equation)) is not None:
+        return form
     if equation.primitive.name in _CALLS:
         for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
             if name in equation.params:

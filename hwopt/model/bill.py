@@ -75,7 +75,7 @@ def bill_lines(cluster: Cluster) -> dict[str, Line]:
         "racks": Line(stands, cluster.rack.price_usd, none),
         "spares": Line(n * prices.spares_fraction, each_usd, none),
         "hot spares": Line(it.hot_spares, each_usd, it_w),
-        "chips of the least order unused": Line(ordered - bought, cost.chip_usd(cluster), none),
+        "chips of the minimum order unused": Line(ordered - bought, cost.chip_usd(cluster), none),
         "redesign of the chip": Line(jnp.ones_like(n), prices.redesign_usd, none),
         "storage, TB": Line(
             n * cluster.storage.capacity_bytes * _PER_TB,

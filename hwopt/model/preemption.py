@@ -1,4 +1,4 @@
-"""A training run on chips that may be taken away: waiting for all of them, or going on with the replicas that are left."""
+"""A training run on preemptible chips: waiting for all of them, or going on with the replicas that are left."""
 
 import equinox as eqx
 import jax.numpy as jnp

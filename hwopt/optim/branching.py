@@ -63,7 +63,7 @@ class SearchResult:
 class Machine:
     """What a search knows of one machine of several. Logarithms."""
 
-    value: float = math.inf  # of its best design that was met
+    value: float = math.inf  # of its best design that was found
     bound: float = math.inf  # least of what was discarded
     open_bound: float = math.inf  # least of what is open
 

@@ -27,7 +27,7 @@ fiftieth of the usual gap costs next to nothing (default question: 1,068 boxes i
 
 
 class _Ends(NamedTuple):
-    """The best objective met under some limits, infinite where none was, and a bound of all."""
+    """The best objective found under some limits, infinite where none was, and a bound of all."""
 
     value: float
     bound: float

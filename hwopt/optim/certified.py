@@ -179,7 +179,7 @@ def best_design(question: Question, problem: Problem, point: np.ndarray) -> Best
 
 
 def judged(question: Question, best: Best) -> Solution:
-    """The best design with its proof: the exact model holds every constraint, and agrees with what was bounded."""
+    """The best design with its proof: the exact model satisfies every constraint, and agrees with what was bounded."""
     result, objective = question.result, float(best.exact.objective)
     agrees = abs(objective - best.objective) <= AGREES
     bound = min(result.proved_bound, objective)
@@ -212,7 +212,7 @@ def cut_short(question: Question) -> Solution:
     if result.point is None:
         best = _nearest(question)
         if best.violation > FEASIBILITY_TOLERANCE:
-            text = "The time was over before a design was found that holds all budgets."
+            text = "Time ran out before a design was found that satisfies all budgets."
             return _unmet(question, best, False, text)
     else:
         y = log_values(question.problem, result.design | question.lattice.design(result.point))
@@ -232,20 +232,24 @@ def _nearest(question: Question) -> Best:
 
 
 def _unmet(question: Question, best: Best, proved: bool, text: str, shown: str = "") -> Solution:
-    """The answer where no design holds the budgets. **Arguments:** `best`: the design `shown`, with what it violates."""
+    """The answer where no design satisfies the budgets. **Arguments:** `best`: the design `shown`, with what it violates."""
     verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"
     proof = Certificate(best.kkt_residual, best.violation, f"{verdict} {question.covered}{shown}")
     return best.solution(question, proof, Outcome.infeasible if proved else Outcome.not_found, text)
 
 
 def infeasible(question: Question, explain: bool) -> Solution:
-    """No design holds the budgets: the smallest relaxations that would make one do, and the design of the common one."""
+    """No design satisfies the budgets: the smallest relaxations that would make one do, and the design of the common one."""
     problem, result = question.problem, question.result
     names = [budget.name for budget in problem.budgets]
     if not result.complete and (nearest := _nearest(question)).violation <= FEASIBILITY_TOLERANCE:
         return _unpriced(question, nearest)
     proved = result.complete and math.isinf(result.bound)
-    text = "No design of the lattice holds all budgets. " if proved else "No design was found that holds all budgets. "
+    text = (
+        "No design of the lattice satisfies all budgets. "
+        if proved
+        else "No design was found that satisfies all budgets. "
+    )
     if not explain or question.deadline.over:
         return _unmet(question, _nearest(question), proved, text.strip())
     common = _minimal_relaxation(question, names)

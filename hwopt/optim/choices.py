@@ -48,7 +48,7 @@ def branches(
 ) -> list[Asked]:
     """The questions of all combinations of choices.
 
-    **Arguments:** as of `optimize`; `relaxed`: over hardware of any size.
+    **Arguments:** as of `optimize`; `relaxed`: over continuous hardware.
 
     **Raises:** `UserError` for a value that no combination takes, though it was named, and for a question that cannot be proved.
     """

@@ -128,7 +128,7 @@ class Evolution:
         return [column for column, each in enumerate(self.lattice.coordinates) if own(each)]
 
     def best(self, count: int) -> np.ndarray:
-        """The best points that hold all limits, or nearly."""
+        """The best points that satisfy all limits, or nearly."""
         order = np.argsort(self.merit + (self.excess > math.sqrt(FEASIBILITY_TOLERANCE)), kind="stable")
         return self.points[order[:count]]
 

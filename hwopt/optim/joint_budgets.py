@@ -2,9 +2,9 @@
 
 Once each member is allotted a share e_i of a budget, with `sum_i e_i <= 1`, members have nothing in common again but their parts,
 and `parts_search` answers. In a box of allotments each may use its upper end: a relaxation, whose bound holds for all allotments of
-the box, and whose list of designs is the best of them wherever it holds the budgets together. Where it does not, what each
+the box, and whose list of designs is the best of them wherever it satisfies the budgets together. Where it does not, what each
 member uses at least, a question of its own, narrows allotments; then the box is split between what members would use, in
-proportion to what is left of the budget beyond that, and that very allotment is tried: its list holds the budgets.
+proportion to what is left of the budget beyond that, and that very allotment is tried: its list satisfies the budgets.
 """
 
 from __future__ import annotations

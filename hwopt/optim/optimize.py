@@ -1,4 +1,4 @@
-"""Optimise a design question: certified over its lattice, in whole parts or relaxed; or locally, from many starts."""
+"""Optimise a design question: certified over its lattice, in whole units or relaxed; or locally, from many starts."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,23 +65,23 @@ def optimize(
     explain: bool = True,
     choices: Mapping[str, Sequence[str]] | None = None,
 ) -> Solution | PortfolioSolution:
-    """The best design for a question, in whole parts that can be bought.
+    """The best design for a question, in whole units that can be bought.
 
     **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
     split and discarded until the best design is proved (`hwopt.optim.certified`). Questions that have no such form, because
-    they branch on other integers or hold terms that are no geometric programme, are solved locally over hardware of any size, and
+    they branch on other integers or hold terms that are no geometric programme, are solved locally over continuous hardware, and
     say so. Its budgets hold with the numbers as stated: `hwopt.confident` asks that they do with a probability.
 
-    **Relaxed:** the same over hardware of any size: fractions of a stack, a lane, a NIC. Elasticities refer to it.
+    **Relaxed:** the same over continuous hardware: fractions of a stack, a lane, a NIC. Elasticities refer to it.
 
-    **Local:** hardware of any size and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
+    **Local:** continuous hardware and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
     around the best start are re-optimised, and the exact model has the last word (`hwopt.optim.relaxed`).
 
     **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
     `regime`: "certified", "relaxed" or "local"; `seconds` after which the best so far is returned with an honest gap, whatever is
     under way; `freeze`: variables or categories of them kept at what the machine has now; `bounds`: boxes of one's own by variable,
     SI; `designs`: integers (`point` of its lattice) that the certified search starts from, such as answers of like questions;
-    `explain`: where it proves that no design holds the budgets, say also by how much they would have to give way; `choices`: field
+    `explain`: where it proves that no design satisfies the budgets, say also by how much to relax them; `choices`: field
     of the question -> values, `["*"]` for all of the catalogue: all combinations are proved together, by one search;
     `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime.
 
@@ -126,7 +126,7 @@ def optimize(
                 return certified(problem, deadline=deadline, progress=progress, designs=designs, explain=explain)
             except NotDGP as reason:
                 why = str(reason)
-        if regime == "certified":  # whole parts are for a search that branches on them
+        if regime == "certified":  # whole units are for a search that branches on them
             problem = problem.continuous
         return optimize_relaxed(
             problem, seed, progress, transformation, f"; not certified: {why}" if why else "", deadline

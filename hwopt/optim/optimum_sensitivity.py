@@ -75,7 +75,7 @@ class OptimumSensitivity:
 
 
 class NoOptimum(UserError):
-    """No design holds every budget: there is nothing to be sensitive."""
+    """No design satisfies every budget: there is nothing to be sensitive."""
 
 
 def point_of(solution: Solution) -> np.ndarray:
@@ -84,7 +84,9 @@ def point_of(solution: Solution) -> np.ndarray:
     **Raises:** `NoOptimum` where the answer breaks a budget.
     """
     if not solution.feasible:
-        raise NoOptimum(f"no design holds every budget, so there is no optimum to examine. {solution.infeasibility}")
+        raise NoOptimum(
+            f"no design satisfies every budget, so there is no optimum to examine. {solution.infeasibility}"
+        )
     return lattice_of(solution.problem).point(values_of(solution))
 
 
@@ -104,7 +106,7 @@ def optimum_sensitivity(
     model uses as powers, which cannot be read together and are solved again one by one where they matter; `start`: values of
     the design's variables, SI.
 
-    **Raises:** `NoOptimum` where no hardware holds the budgets; `NotKnown` where the model is not convex there; `UserError`
+    **Raises:** `NoOptimum` where no hardware satisfies the budgets; `NotKnown` where the model is not convex there; `UserError`
     where the design is no point of the question's lattice.
     """
     near = None if start is None or _is_convex(problem, point) else beside(problem, point, start)
@@ -181,7 +183,7 @@ def optima(problem: Problem, point: np.ndarray, places: Sequence[Place], factors
 
     **Arguments:** `factors` (place, side) on each input.
 
-    **Returns:** (place, side); infinite where no design holds the budgets, NaN where the programme cannot be read there.
+    **Returns:** (place, side); infinite where no design satisfies the budgets, NaN where the programme cannot be read there.
     """
     if not len(places):
         return np.zeros((0, factors.shape[1]))
@@ -204,7 +206,7 @@ def _solved(programme: Programme, holds: bool) -> Answers:
             raise NotKnown(f"the model is not convex in log space there: {each}")
     answers = sharply(programme)
     if not holds or impossible(programme.structure, programme.numbers.take([0]), answers)[0]:
-        raise NoOptimum("no hardware holds the budgets with these integers: there is no optimum to examine")
+        raise NoOptimum("no hardware satisfies the budgets with these integers: there is no optimum to examine")
     if answers.status[0] != Status.solved:
         raise NotKnown(f"the optimum was not found to the last digit (residual {answers.residual[0]:.1g})")
     return answers

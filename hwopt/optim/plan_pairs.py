@@ -1,7 +1,7 @@
 """Plans of two groups of chips that can be part of a best pair: those that no other plan on as many chips is as good as.
 
 Which plan is better for percentiles no few measures of a group tell: where these are limited, all pairs are taken of plans that
-answer the requests and hold the limits by themselves.
+answer the requests and satisfy the limits by themselves.
 """
 
 import dataclasses

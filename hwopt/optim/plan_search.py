@@ -73,7 +73,7 @@ def best_plan(
     plans may have (`hwopt.design.serving_layouts.LAYOUTS`; by default those of the software), and a `batch`: the sequences, or
     prompts, that all replicas and stages together hold at a time (by default any). A `ClusterPair` has two groups.
 
-    **Returns:** a `PlanSearch`. Where no plan fits or holds the limits, `best` is the one that comes closest.
+    **Returns:** a `PlanSearch`. Where no plan fits or satisfies the limits, `best` is the one that comes closest.
 
     **Raises:** `UserError` for an unknown metric or name, for one that the workload does not have, and where no plan is valid.
     """
@@ -159,7 +159,7 @@ def _between_requests(report: Any) -> Array:
 
 @dataclass(frozen=True)
 class _Ranking:
-    """Plans by objective and by how they hold the limits.
+    """Plans by objective and by how they satisfy the limits.
 
     **Arguments:** `pace` of a report, by which ties are broken: the less the better.
     """
@@ -182,7 +182,7 @@ class _Ranking:
         return self.found(self.ordered(fitting), closest, alternatives, examined, scope)
 
     def ordered(self, fitting: np.ndarray) -> tuple[np.ndarray, int]:
-        """Plans by index, the best that hold the limits first, then those closest to holding them; how many hold them."""
+        """Plans by index, the best that satisfy the limits first, then those closest to holding them; how many hold them."""
         if not len(fitting):
             return fitting, 0
         value, pace, fits, worst = in_blocks(self._evaluate, self.plans, fitting, self.workload, self.cluster)
@@ -251,7 +251,7 @@ def _pairs(
         return ranking.found(ordered, 0, alternatives, examined, words), splits
 
     closest = None
-    # Without those that miss a limit by themselves; where that leaves none that holds all limits, with them.
+    # Without those that miss a limit by themselves; where that leaves none that satisfies all limits, with them.
     for within in [True, False] if limits else [False]:
         all_ = within and percentiles
         if all_:
@@ -283,7 +283,7 @@ def every_split(
 
     **Arguments:** as of `best_plan`; of two kinds of chips both phases on each kind alone, and every split between them.
 
-    **Returns:** the search of the better of both ways, and the splits, the best first: those that hold the limits, then others;
+    **Returns:** the search of the better of both ways, and the splits, the best first: those that satisfy the limits, then others;
     chips for which no pair fits, or holds a limit by itself, are left out.
 
     **Raises:** `UserError` as `best_plan`.

@@ -113,7 +113,7 @@ class Split:
 
     @property
     def feasible(self) -> bool:
-        """Whether it fits and holds the limits."""
+        """Whether it fits and satisfies the limits."""
         return self.fits and not self.missed
 
     @property

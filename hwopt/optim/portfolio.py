@@ -230,7 +230,7 @@ def _member(
 def _without_design(
     rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
 ) -> PortfolioSolution:
-    """No list of designs holds all budgets, or none was found: which member is in the way."""
+    """No list of designs satisfies all budgets, or none was found: which member is in the way."""
     portfolio = next(iter(portfolios.values()))
     none = [each for (at, _), each in search.alone.items() if at == 0 and math.isinf(each.bound)]
     proved = search.complete and math.isinf(search.bound)
@@ -239,7 +239,7 @@ def _without_design(
     text += f" within the budgets of all ({limits})" if proved and limits else ""
     if none and len(portfolios) == 1:
         name = none[0].asked.member.name
-        text = f"Member '{name}' has no design of its own that holds its budgets"
+        text = f"Member '{name}' has no design of its own that satisfies its budgets"
         if explain:
             text += f": {certified(none[0].asked.problems[0], deadline=search.deadline).infeasibility}"
     verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"

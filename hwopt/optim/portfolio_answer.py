@@ -8,8 +8,8 @@ from hwopt.design.portfolio import Portfolio
 from hwopt.optim.solution import UNBOUNDED, Branch, Certificate, DesignValue, Fate, Outcome, Solution
 
 _NOT_FEASIBLE = {
-    Outcome.infeasible: "Infeasible, proved: no parts of the stated scope hold the budgets of all members.",
-    Outcome.not_found: "Stopped: no parts were met that hold the budgets of all members, and none are proved impossible; give "
+    Outcome.infeasible: "Infeasible, proved: no parts of the stated scope satisfy the budgets of all members.",
+    Outcome.not_found: "Stopped: no parts were found that satisfy the budgets of all members, and none are proved impossible; give "
     "the search more time, or relax a budget.",
 }
 

@@ -167,7 +167,7 @@ class _Relaxed:
         y, exact = first_look(self.problem, self.model)
         feasible = bool(exact.violation <= FEASIBILITY_TOLERANCE)
         none = np.full(len(self.problem.budgets), math.nan)
-        text = "" if feasible else "The time was over before a design was found that holds all budgets."
+        text = "" if feasible else "Time ran out before a design was found that satisfies all budgets."
         scope = "best of a first look, stopped before a relaxed optimum was known"
         return self.solution(y, none, None, exact, scope, math.nan, feasible, text)
 
@@ -213,7 +213,7 @@ class _Relaxed:
         solved, more = elastic.constraints.max(axis=1) < 1e-3, elastic.y[:, -1]
         if solved[-1] and more[-1] < 1e-3:
             return (
-                "The relaxed model holds every budget; integers of chips, stages and replicas do not. Budgets relaxed by "
+                "The relaxed model satisfies every budget; integers of chips, stages and replicas do not. Budgets relaxed by "
                 "what the design above exceeds them make one do; so may a wider box for the global batch."
             )
         text = f"These budgets conflict: {', '.join(budget.name for budget in budgets)}. "

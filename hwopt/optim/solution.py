@@ -28,11 +28,11 @@ class Outcome(enum.Enum):
     )
     local = "Local: the best of the designs that were tried; nothing is proved of others."
     infeasible = (
-        "Infeasible, proved: no design of the stated scope holds every budget. The one shown is the nearest known; relax the "
+        "Infeasible, proved: no design of the stated scope satisfies every budget. The one shown is the nearest known; relax the "
         "budget that it breaks, or widen the variables that stand at their bounds."
     )
     not_found = (
-        "Stopped: no design that holds every budget was met, and none is proved impossible. The one shown is the nearest "
+        "Stopped: no design that satisfies every budget was found, and none is proved impossible. The one shown is the nearest "
         "known; give the search more time, or relax the budget that it breaks."
     )
 
@@ -68,9 +68,9 @@ class DesignValue:
 class SidePrice:
     """What a unit of a budget is worth on one side of its limit, all integers solved again: no more than proofs allow.
 
-    **Arguments:** `limit` at which the question was solved again; the `objective` of the best design met there, infinite where
+    **Arguments:** `limit` at which the question was solved again; the `objective` of the best design found there, infinite where
     none was, and the `lower_bound` that was proved; `low`, `high`: the price, objective's units per unit of budget, lies
-    between them. Both are infinite where no design holds the limit.
+    between them. Both are infinite where no design satisfies the limit.
     """
 
     limit: float
@@ -124,7 +124,7 @@ class Fate(enum.Enum):
 
     best = "the best"
     beaten = "not better, proved"
-    infeasible = "no design holds the budgets, proved"
+    infeasible = "no design satisfies the budgets, proved"
     open = "open when the search stopped"
     refused = "cannot be asked"
 
@@ -133,7 +133,7 @@ class Fate(enum.Enum):
 class Branch:
     """One combination of choices.
 
-    **Arguments:** `chosen`: (field, value) of each choice; `objective` of its best design that was met, if any, and
+    **Arguments:** `chosen`: (field, value) of each choice; `objective` of its best design that was found, if any, and
     `lower_bound` at which it was left; `refused`: why it states no question.
     """
 
@@ -182,7 +182,7 @@ class Solution:
 
     @property
     def feasible(self) -> bool:
-        """Whether the design holds every budget."""
+        """Whether the design satisfies every budget."""
         return self.outcome in (Outcome.proved, Outcome.best_found, Outcome.local)
 
     @property

@@ -88,7 +88,7 @@ def _metric_of(dataset: Any, used: np.ndarray) -> str:
 
 
 def best_is_feasible(dataset: Any) -> bool:
-    """Whether the designs of the dim `rank` hold every constraint."""
+    """Whether the designs of the dim `rank` satisfy every constraint."""
     return dataset.attrs.get("best_are", "feasible") == "feasible"
 
 
@@ -96,7 +96,7 @@ def best_words(dataset: Any, count: int) -> str:
     """What the designs of the dim `rank` are, for titles."""
     if best_is_feasible(dataset):
         return "the best design" if count == 1 else f"the {count} best designs"
-    return f"the {'design' if count == 1 else f'{count} designs'} nearest to the limits (none holds all)"
+    return f"the {'design' if count == 1 else f'{count} designs'} nearest to the limits (none satisfies all)"
 
 
 def heading(dataset: Any, text: str, width: int = 76) -> str:

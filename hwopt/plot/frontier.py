@@ -60,7 +60,7 @@ def _curve(dataset: Any, name: str, budget: str, path: str | Path) -> None:
                     axes.plot(x[some], y[some], "o", markersize=5, clip_on=False, zorder=4, **look)
             if none.any():
                 look = {"facecolor": "none", "edgecolor": PALE, "hatch": _HATCH, "linewidth": 0.0}
-                axes.axvspan(x[0] - room, x[none].max(), label="no design holds it, proved", **look)
+                axes.axvspan(x[0] - room, x[none].max(), label="no design satisfies it, proved", **look)
         if unknown.any():
             look = {"color": OVER, "clip_on": False, "transform": above.get_xaxis_transform()}
             above.plot(x[unknown], np.zeros(unknown.sum()), "x", label="no design found", **look)
@@ -100,7 +100,7 @@ def _map(dataset: Any, name: str, right: str, upward: str, path: str | Path) -> 
         bar.set_label(goal.label)
         keys = []
         for cells, hatch, colour, label in (
-            (~feasible & proved, _HATCH, "0.55", "no design holds them, proved"),
+            (~feasible & proved, _HATCH, "0.55", "no design satisfies them, proved"),
             (~feasible & ~proved, "xx", OVER, "no design found"),
             (feasible & ~proved, "..", "white", "best design, not certified"),
         ):

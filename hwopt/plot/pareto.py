@@ -64,7 +64,7 @@ class _Axis:
 def plot_pareto(dataset: Any, path: str | Path) -> None:
     """Front of two metrics, of more of them (four at most) one of each pair; rows behind; budgets as dashed lines.
 
-    Filled points hold every constraint; hollow ones break a budget; of a sweep over several choices (chips, for example) shapes
+    Filled points satisfy every constraint; hollow ones break a budget; of a sweep over several choices (chips, for example) shapes
     say which. A line joins what no other point beats in the two
     metrics shown. What lies further than ten times over a budget may lie outside the axes.
 
@@ -263,7 +263,7 @@ def _keys(axes: Any, front: _Designs, cloud: _Designs | None, best: _Designs | N
         words = f"best design{of}" if feasible else f"nearest to the limits{of}"
         add(words, "*", markersize=11, markerfacecolor="white", markeredgecolor="black")
     if cloud and cloud.feasible.any():
-        add("other designs that hold all limits", markersize=4, color=PALE)
+        add("other designs that satisfy all limits", markersize=4, color=PALE)
     if cloud and not cloud.feasible.all():
         add("other designs over a budget", markersize=4, color=PALER)
     return keys

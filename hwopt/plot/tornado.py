@@ -21,7 +21,7 @@ _MEANING = 64
 def plot_tornado(answer: Sensitivity, path: str | Path, top: int = 15) -> None:
     """Relative change of the optimum at the low and the high end of each input's range, the largest on top.
 
-    Pale bars: no range is stated, 10 % to both sides (temperatures 5 K). Hatched: no hardware holds the budgets there with
+    Pale bars: no range is stated, 10 % to both sides (temperatures 5 K). Hatched: no hardware satisfies the budgets there with
     these integers, so the bar is the elasticity's.
 
     **Arguments:** `answer` of `hwopt.sensitivity`; `path` of the image to write; `top`: how many inputs.

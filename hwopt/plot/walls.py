@@ -22,7 +22,7 @@ def plot_walls(answer: Walls, path: str | Path) -> None:
     **Raises:** `NothingToDraw` where no budget binds or no design holds them; `UserError` where the file cannot be written.
     """
     if not answer.walls:
-        raise NothingToDraw("no budget binds" if answer.start.feasible else "no design holds the budgets")
+        raise NothingToDraw("no budget binds" if answer.start.feasible else "no design satisfies the budgets")
     goal, stages = answer.start.problem.objective, answer.answers
     factor, unit = fitting(goal.unit, [each.objective for each in stages])
     places = np.arange(len(stages))

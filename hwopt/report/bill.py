@@ -22,7 +22,7 @@ _PRICED_BY = {
     "hosts": ("prices", "host_usd"), "memory pool": ("pool", "price"),
     "memory": ("prices", "hbm_usd_per_byte"), "racks": ("rack", "price"), "storage, TB": ("storage", "price"),
     "spares": ("prices", "spares_fraction"),
-    "hot spares": ("recovery", "spare_deviations"), "chips of the least order unused": ("prices", "least_order"),
+    "hot spares": ("recovery", "spare_deviations"), "chips of the minimum order unused": ("prices", "least_order"),
     "redesign of the chip": ("prices", "redesign"), "fans and supplies": ("cooling", "fan_fraction"),
     "building, W of IT": ("site", "construction"), "further sites": ("lines", "site_price"),
 }  # fmt: skip
@@ -31,7 +31,7 @@ _PRICED_BY = {
 _ON_DIES = {"HBM stacks": "memory"}
 """Parts of a chip without stacks by other names."""
 
-_WHOLE = ("switches", "spares", "hot spares", "chips of the least order unused")
+_WHOLE = ("switches", "spares", "hot spares", "chips of the minimum order unused")
 """Parts that the model counts in proportion to others, and the last of which is paid for in part; hot spares by the server."""
 
 _NOTHING, _ROUNDING = 1e-12, 1e-9

@@ -139,7 +139,7 @@ def check_screen(check: Check) -> str:
             lines += [f"  {repair_words(each)}" for each in check.joint.changes]
             lines.append(wrapped(f"the least of {check.joint.tried} sets tried, by how far numbers move"))
     if check.taken:
-        lines += heading("Taken as")
+        lines += heading("Assumptions")
         lines += [wrapped(each, "  - ", "    ") for each in check.taken]
     note = check.blueprint.record.text.get("note")
     lines += ["", *([wrapped(f"Note: {note}", "")] if isinstance(note, str) else []), summary(check)]

@@ -31,7 +31,7 @@ def outcome_words(each: Branch, unit: str) -> str:
         return f"cannot be asked: {each.refused}"
     if each.lower_bound is None:
         return each.fate.value
-    met = "" if each.objective is None else f"; best met {pretty(each.objective, unit, 5)}"
+    met = "" if each.objective is None else f"; best found {pretty(each.objective, unit, 5)}"
     return f"{each.fate.value}: none below {pretty(each.lower_bound, unit, 5)}{met}"
 
 

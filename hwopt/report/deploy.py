@@ -15,8 +15,8 @@ from hwopt.units import MULTIPLIERS, label, pretty
 
 _WORDS = {
     BUILD: "build a hall",
-    RETROFIT: "make a hall of air fit for liquid",
-    HALL: "use the hall that is there",
+    RETROFIT: "retrofit an air-cooled hall for liquid",
+    HALL: "use the existing hall",
     COLOCATE: "own machine, rented space",
     RENT: "rent the machine",
 }
@@ -192,12 +192,12 @@ def feed(answer: Deploy) -> str:
 
 
 def turning(answer: Deploy) -> str:
-    """What would turn the answer."""
+    """What would change the answer."""
     if not answer.turns:
-        return "No number of the market turns the answer within what is known of it, nor does half or twice the rent."
+        return "No number of the market changes the answer anywhere in its range, nor does half or twice the rent."
     said = [f"{_name(each.name)} (low: {each.low}, high: {each.high})" for each in answer.turns]
     return (
-        f"Which is cheapest turns with {', '.join(said)}; each alone at the end of its range, rent halved and doubled."
+        f"Which is cheapest depends on {', '.join(said)}; each alone at the end of its range, rent halved and doubled."
     )
 
 

@@ -134,7 +134,7 @@ def solution_document(
     alternatives: Sequence[Alternative] = (),
     regret: Regret | None = None,
 ) -> dict[str, Any]:
-    """An answer of `optimize`, with what its whole parts cost and the `alternatives` to it where these are known."""
+    """An answer of `optimize`, with what buying in whole units costs and the `alternatives` to it where these are known."""
     problem, proof = solution.problem, solution.certificate
     goal = problem.objective
     return {

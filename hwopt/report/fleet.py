@@ -142,7 +142,7 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
         *_groups(whole),
     ]
     if study.worths:
-        lines += heading("What each group adds, and when it is worth more turned off")
+        lines += heading("What each group adds, and when it is better switched off")
         for place, each in enumerate(study.worths):
             lines += _worth_lines(whole, place, each)
     lines += ["", wrapped(scope(study))]

@@ -154,7 +154,7 @@ def budget_sentence(each: BudgetUse, work: Work = TOKENS) -> str:
         if side.leaves_no_design:
             told.append(f"{pretty(side.limit, each.unit)} leaves no design")
         elif not side.resolved:
-            told.append(f"{pretty(side.limit, each.unit)} {verb} nothing that a proof tells from 0")
+            told.append(f"{pretty(side.limit, each.unit)} {verb} nothing that a proof can tell from 0")
         else:
             ends = dict.fromkeys(amount(x, unit, work=work) for x in (low, high))
             told.append(f"{pretty(side.limit, each.unit)} {verb} {' to '.join(ends)}")
@@ -174,7 +174,7 @@ def certainty(answer: Investments, around: Interval | None) -> str:
         if answer.replanned
         else "marginal values hold with today's integers and plan"
     )
-    late = " Time was over before all were replanned." if answer.over else ""
+    late = " Time ran out before all were replanned." if answer.over else ""
     return f"{off}{proofs[0].upper()}{proofs[1:]}; {MODEL_ONLY}; constants: {mode}.{late}"
 
 
@@ -190,9 +190,11 @@ def invest_screen(answer: Investments, around: Interval | None, top: int) -> str
         + (f" ({', '.join(start.chosen.values())})" if start.chosen else "") + f". {start.headline}"
     ]  # fmt: skip
     if answer.unknown:
-        lines.append(wrapped(f"What numbers are worth is not known: {answer.unknown}"))
+        lines.append(wrapped(f"Values of numbers are not known: {answer.unknown}"))
     if answer.replanned:
-        lines += heading("Replanned: the best machine and plan found anew with a number 10 % better, and 10 % worse")
+        lines += heading(
+            "Replanned: the best machine and plan, searched again with a number 10 % better, and 10 % worse"
+        )
         lines += [wrapped(arcs(each, start.objective, goal.unit, work), "  ", "    ") for each in answer.replanned]
     if start.budgets:
         lines += heading(
@@ -217,7 +219,7 @@ def _table(answer: Investments, top: int) -> list[str]:
     if not found:
         return []
     lines = heading(
-        f"One more unit of each (machine and plan held): what it changes of {goal.name}; what 10 % better saves"
+        f"One more unit of each (machine and plan fixed): what it changes of {goal.name}; what 10 % better saves"
     )
     for part, rows in found.items():
         lines.append(f"  {part}")

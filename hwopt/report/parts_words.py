@@ -1,4 +1,4 @@
-"""The price of whole parts, and the ways to answer a question side by side: words and JSON."""
+"""The price of whole units, and the ways to answer a question side by side: words and JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,10 +25,10 @@ PROVED = 1e-3
 
 
 def price_words(price: PartsPrice, unit: str) -> str:
-    """What whole parts cost, in a line."""
-    relaxed, share = pretty(price.relaxed.objective, unit, 6), f"whole parts cost {100 * price.share:.3g} %"
+    """What buying in whole units costs, in a line."""
+    relaxed, share = pretty(price.relaxed.objective, unit, 6), f"buying in whole units costs {100 * price.share:.3g} %"
     if price.gap > PROVED:
-        return f"{share} or more over continuous hardware ({relaxed} met in a short look; --alternatives looks longer)"
+        return f"{share} or more over continuous hardware ({relaxed} found in a short search; --alternatives searches longer)"
     return f"{share} over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
 
 
@@ -48,7 +48,7 @@ def alternative_lines(rows: Sequence[Alternative], unit: str) -> list[str]:
     if not rows:
         return []
     width = max(len(each.name) for each in rows)
-    lines = heading("As sold, nearest in whole parts, redesigned")
+    lines = heading("As sold, nearest in whole units, redesigned")
     for each in rows:
         if each.solution is None:
             lines.append(f"  {each.name:<{width}}  none, or none known in time")

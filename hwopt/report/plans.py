@@ -112,14 +112,14 @@ def plan_screen(
     lines = [estimate_screen(best.report, best.plan, title, around, constants)]
     if not search.feasible:
         fits = bool(best.report.feasible)
-        what = "holds the limits" if fits else "fits"
+        what = "satisfies the limits" if fits else "fits"
         lines += ["", f"None of {search.examined:,} plans {what}; this one comes closest."]
         lines += _missed(search) if fits else _remedies(search, fitting_chips)
         return "\n".join([*lines, "", wrapped(search.scope)])
     if search.alternatives:
         lines += heading(f"The next best by {goal.name}, each with its best {_chosen(best.report)}")
         lines += [_row(each, search) for each in search.alternatives]
-    holding = ", hold the limits" if search.limits else ""
+    holding = ", satisfy the limits" if search.limits else ""
     evaluated = "the pairs evaluated" if best.plan.disaggregated else f"{search.examined:,}"
     least = f"{goal.name} = {pretty(best.objective, goal.unit, 6)} is the least of them: gap 0"
     timed = f"  {search.fitting:,} of {evaluated} fit{holding} and were timed by the exact model; {least}"

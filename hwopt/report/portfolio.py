@@ -119,7 +119,7 @@ def _on_its_parts(each: MemberAnswer, unit: str) -> str:
     """What all members cost in the parts that are best for one of them."""
     least = each.on_its_parts_bound or 0.0
     if each.on_its_parts is not None and math.isfinite(each.on_its_parts):
-        return f"all cost {pretty(each.on_its_parts, unit, 6)} (best met)"
+        return f"all cost {pretty(each.on_its_parts, unit, 6)} (best found)"
     return "another member has no design" if math.isinf(least) else f"all cost {pretty(least, unit, 6)} or more"
 
 

@@ -30,7 +30,7 @@ def promise_lines(solution: Solution) -> list[str]:
     lines.append(
         wrapped(
             "One standard deviation each, down and up; ranges of the catalogue are read as holding four in five, as intervals do. "
-            "A cause's numbers move together, causes apart. Memory is not drawn.",
+            "Numbers with one cause move together; causes are independent. Memory is not drawn.",
             " " * 17,
         )
     )
@@ -77,7 +77,7 @@ def cost_words(solution: Solution) -> str:
     assert solution.promise is not None
     goal, promise, plain = solution.problem.objective, solution.promise, solution.promise.plain
     before = f"{pretty(plain.objective, goal.unit, 6)}"
-    kept = f"holds all budgets in {100 * plain.probability:.1f} %"
+    kept = f"satisfies all budgets in {100 * plain.probability:.1f} %"
     if promise.multiple == 0.0:
         return f"costs nothing: the best design without a promise ({before}) {kept}"
     more = 100 * (solution.objective / plain.objective - 1.0)

@@ -25,7 +25,7 @@ def regret_lines(regret: Regret | None, unit: str) -> list[str]:
     text = (
         f"Worst over {regret.corners} corners, each number at an end of its range, and {regret.nodes} nodes of the expectation, "
         f"which reach further; among {regret.tried} designs: today's, and those proved best in {regret.solves} scenarios. Regret "
-        "is at least that, since others may be better. Ranges hold four in five. Budgets are asked of the numbers as stated."
+        "is at least that, since others may be better. Ranges hold four in five. Budgets are checked with the numbers as stated."
     )
     return [*lines, wrapped(text)]
 

@@ -7,7 +7,7 @@ from hwopt.study.scaling import PRICE, Cause, Growth, Scaling
 from hwopt.units import pretty
 
 CAUSES = {
-    "compute": "smaller and slower products",
+    "compute": "smaller, slower GEMMs",
     RECOMPUTED: "recomputation",
     "memory_bound": "HBM traffic",
     "host": "launches and hosts",

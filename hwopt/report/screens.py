@@ -135,7 +135,7 @@ def bound_of(value: DesignValue) -> str:
 
 
 def residuals(proof: Certificate) -> str:
-    """How well an answer holds its constraints and the conditions of an optimum."""
+    """How well an answer satisfies its constraints and the conditions of an optimum."""
     solved = "" if math.isnan(proof.kkt_residual) else f", KKT residual {proof.kkt_residual:.1e}"
     return f"largest violation {proof.max_violation:.1e}{solved}"
 

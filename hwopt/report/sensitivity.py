@@ -29,7 +29,7 @@ Rows: TypeAlias = Iterable[tuple[str, Iterable[float]]]
 
 def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
     """An answer of `sensitivity`. Elasticities are per cent per per cent; `effect` is the optimum's relative change at the ends
-    of the range, null where no hardware holds the budgets there with these integers.
+    of the range, null where no hardware satisfies the budgets there with these integers.
     """
     problem, optimum, metrics = answer.problem, answer.optimum, answer.elasticities.metrics
     goal, bounds = problem.objective, optimum.bounds if optimum else {}
@@ -90,7 +90,7 @@ def _scope(answer: Sensitivity) -> str:
         return f"Sensitivities of the optimum are not known: {answer.unknown}"
     text = "Integers and plan fixed; hardware re-optimised; exact for small changes."
     if not optimum.convex:
-        text = f"Integers and plan held as answered, sizes at the optimum beside it; exact for small changes. {answer.proof}"
+        text = f"Integers and plan fixed as answered, sizes at the optimum beside it; exact for small changes. {answer.proof}"
     near = optimum.nearly_active
     return f"{text} {near} constraints are about to bind or let go: to one side other numbers hold." if near else text
 
@@ -170,7 +170,7 @@ def _assumptions(answer: Sensitivity, top: int) -> list[str]:
         lines.append("  ~ another elasticity to the other side, or none there; or ends by elasticity alone")
     if any(math.inf in each.effect for each in answer.parameters):
         lines.append(
-            "  no design: these integers of chips and plan hold the budgets there with no hardware; others may"
+            "  no design: these integers of chips and plan satisfy the budgets there with no hardware; others may"
         )
     return lines
 

@@ -41,14 +41,18 @@ def answer(search: PlanSearch, splits: Sequence[Split], chips: Chips | None = No
     """Whether to split, in a sentence. **Arguments:** `chips` as of `splits_lines`."""
     best, goal = splits[0], search.objective
     if not best.feasible:
-        return f"Neither will do: no plan {'holds the limits' if best.fits else 'fits'}, together or apart."
+        return f"Neither will do: no plan {'satisfies the limits' if best.fits else 'fits'}, together or apart."
     apart = best.best.plan.disaggregated
     other = next((each for each in splits if each.feasible and each.best.plan.disaggregated != apart), None)
     value, ways = best.best.objective, ("apart", "together") if apart else ("together", "apart")
     price = f"{PER * value:.4g} $ per million output tokens"
     said = price if goal.unit == "USD/token" else f"{goal.name} {pretty(value, goal.unit, 4)}"
     how = f"{_name(best, chips or {}).removesuffix(' together')}{'' if chips else ' chips'}, {said}"
-    than = f"{ways[1]} {100 * _excess(other, best):.3g} % more at best" if other else f"none {ways[1]} holds the limits"
+    than = (
+        f"{ways[1]} {100 * _excess(other, best):.3g} % more at best"
+        if other
+        else f"none {ways[1]} satisfies the limits"
+    )
     if other and chips:
         than += f" ({_name(other, chips)})"
     return f"{'Yes' if apart else 'No'}: {ways[0]} is better: {how}; {than}."

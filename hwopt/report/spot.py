@@ -1,4 +1,4 @@
-"""A run on chips that may be taken away, beside one on chips that stay, as lines of a screen and as JSON."""
+"""A run on preemptible chips, beside one on chips that stay, as lines of a screen and as JSON."""
 
 import math
 from typing import Any
@@ -28,7 +28,7 @@ def spot_lines(spot: SpotReport | None, report: TrainingReport) -> list[str]:
     best = min((spot.elastic, spot.waiting), key=lambda each: _cost(each))
     words = "worth it" if _cost(best) < float(report.run_cost_usd) else "not worth it: chips that stay are cheaper"
     return [
-        *heading("On chips that may be taken away"),
+        *heading("On preemptible chips"),
         f"  some leave every {often}; {here:.3g} % of them are there on average, all of them {whole:.3g} % of the time: {words}",
         f"  {'':<34}{'useful':>10}{'whole run':>14}{'money':>12}   worth it from a discount of",
         _line("chips that stay", stays),

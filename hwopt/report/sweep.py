@@ -52,7 +52,7 @@ def _evaluated(document: Document) -> list[str]:
     cases, count = len(document["cases"]), document["evaluated"]
     of_cases = f" in {cases} cases of {document['samples']:,}" if cases > 1 else ""
     rows = {
-        "possible": (document["possible"], "all but budgets holds"),
+        "possible": (document["possible"], "all limits but budgets hold"),
         "feasible": (document["feasible_count"], "budgets hold too"),
         **({"not finite": (document["nonfinite"], "counted as impossible")} if document["nonfinite"] else {}),
     }
@@ -139,7 +139,7 @@ def _best_lines(document: Document) -> list[str]:
     if document["feasible"]:
         lines = heading(f"Best: variant {best['variant']:,}{of_case}")
     else:
-        lines = ["", wrapped("No variant holds every limit." + broken(best), "")]
+        lines = ["", wrapped("No variant satisfies every limit." + broken(best), "")]
         lines += heading(f"Nearest to the limits: variant {best['variant']:,}{of_case}")
     said = lambda value: pretty(*counted(value, objective["unit"], work_of(document)), 6)
     lines.append(f"  {objective['name']} = {said(best['objective'])}")
@@ -186,7 +186,7 @@ def broken(best: Document) -> str:
 
 
 def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
-    """What to try where no variant holds every limit. **Arguments:** name of the question and its fields."""
+    """What to try where no variant satisfies every limit. **Arguments:** name of the question and its fields."""
     near = document["best"][0] if document["best"] and document["best"][0]["possible"] else None
     tries = []
     if near:

@@ -14,7 +14,7 @@ _SLOPES = 1 << 16
 """Variants whose elasticities are summed up."""
 
 CERTIFIED = 1e-3
-"""Gap up to which a design that a search met is called the optimum."""
+"""Gap up to which a design that a search found is called the optimum."""
 
 Document = dict[str, Any]
 
@@ -150,7 +150,7 @@ def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
 
 
 def _optimum(dataset: Any) -> Document | None:
-    """The design that a search met and the sweep looked around, and how far above it the best variant is; None without one."""
+    """The design that a search found and the sweep looked around, and how far above it the best variant is; None without one."""
     optima = json.loads(str(dataset.attrs.get("optima", "{}")))
     optimum = optima.get(_named(dataset, "best_case", 0)) if dataset["best_case"].size else None
     if optimum is None or not optimum["feasible"]:

@@ -17,7 +17,7 @@ def best_of(frontiers: Sequence[xarray.Dataset], names: Sequence[str]) -> xarray
     **Arguments:** `names` of the choices that each is of.
 
     **Returns:** a dataset as each of them, of the best at every point; `lower_bound` is the least of all, and `certified` says
-    that all are; `choice`: the name of the best, empty where none holds the budgets.
+    that all are; `choice`: the name of the best, empty where none satisfies the budgets.
     """
     first = frontiers[0]
     goal = str(first.attrs["objective"])

@@ -85,7 +85,7 @@ def compare(
     for name, record, each in zip(names, records, asked, strict=True):
         price = record.quantities.get("price")
         if deadline.over:
-            rows.append(Row(name, None, price, "time was over"))
+            rows.append(Row(name, None, price, "time ran out"))
             continue
         try:
             solution = optimize(each.objective, seconds=deadline.left, freeze=freeze, bounds=bounds, progress=progress)

@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -33,6 +32,7 @@ from hwopt.study.best_of_frontiers import best_of
 from hwopt.study.sweep import Progress
 from hwopt.study.sweep.attributes import number, of_metric, of_root, of_variable
 from hwopt.study.sweep.damage import resumed
+from hwopt.study.sweep.places import Place, place_of
 from hwopt.study.sweep.specification import Specification, canonical, usual_metrics
 from hwopt.study.sweep.store import Store, Summary, writing
 from hwopt.study.sweep.study import stored
@@ -55,7 +55,7 @@ def frontier(
     objective: Any,
     budgets: Mapping[str, Sequence[float]],
     *,
-    out: str | Path | None = None,
+    out: str | Place | None = None,
     seconds: float = math.inf,
     freeze: Iterable[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
@@ -100,7 +100,7 @@ def _of_choices(
     objective: Any,
     budgets: Mapping[str, Sequence[float]],
     choices: Mapping[str, Sequence[str]],
-    out: str | Path | None,
+    out: str | Place | None,
     **same: Any,
 ) -> xarray.Dataset:
     """The best of the frontiers of all combinations of choices."""
@@ -109,7 +109,7 @@ def _of_choices(
     refused = {each.name: refusal(each.objective.problem) for each in asked}
     refuse_strange([(each.chosen, refused[each.name]) for each in asked], choices)
     stated = [each for each in asked if not refused[each.name]]
-    folders = [None if out is None else Path(out) / each.name for each in stated]
+    folders = [None if out is None else place_of("frontier: out", out) / each.name for each in stated]
     frontiers = [frontier(x.objective, budgets, out=folder, **same) for x, folder in zip(stated, folders, strict=True)]
     return best_of(frontiers, [each.name for each in stated])
 
@@ -192,8 +192,8 @@ class _Grid:
             goal.name: of_metric(goal),
             "lower_bound": number(f"lower bound of {label(goal.name, goal.unit)}", unit),
             "gap": number("relative distance from the lower bound"),
-            "feasible": number("a design that holds all constraints was found"),
-            "certified": number("the bound is proved, or that no design holds all constraints"),
+            "feasible": number("a design that satisfies all constraints was found"),
+            "certified": number("the bound is proved, or that no design satisfies all constraints"),
         }
         for each in self.loosest.budgets:
             metric, words = each.metric, label(each.name, each.metric.unit)
@@ -223,7 +223,7 @@ class _Grid:
         """A number of all points (point,), where it can be changed."""
         return numbers[:, list(self.columns).index(name)]
 
-    def store(self, folder: Path | None) -> Store:
+    def store(self, folder: Place | None) -> Store:
         """The store of the frontier, new or as it was left."""
         whole, problem = self.spec.document(), self.loosest
         kept = ("objective", "fields", "bounds", "freeze", "metrics", "platform", "question")

@@ -38,7 +38,7 @@ ASKED = "what is asked"
 
 @dataclass(frozen=True)
 class End:
-    """The question with a number moved, searched anew. **Arguments:** `factor` on it; `objective` of the best design met, infinite
+    """The question with a number moved, searched again. **Arguments:** `factor` on it; `objective` of the best design, infinite
     where none was, and the proved `bound` of all; `same`: whether integers of machine and plan are today's.
     """
 
@@ -97,7 +97,7 @@ class Investments:
     """All numbers of an answer, the most valuable first.
 
     **Arguments:** `start`: the answer, with prices of its budgets on both sides of their limits; `unknown`: why no number has a
-    value, where that is so; `over`: whether time was over before all were replanned.
+    value, where that is so; `over`: whether time ran out before all were replanned.
     """
 
     start: Solution
@@ -124,8 +124,8 @@ def invest(
     """What one more of every number of a question is worth to its best machine.
 
     Each number has a marginal value, `d log F / d log x` of the answer with its integers and plan held (envelope theorem). The
-    most valuable of each part are moved a tenth up and down, temperatures by 5 K, and the whole question is searched anew at both
-    ends, from the designs met so far, so that the value is an interval between two arcs and what proofs leave open. Budgets are
+    most valuable of each part are moved a tenth up and down, temperatures by 5 K, and the whole question is searched again at both
+    ends, from the designs found so far, so that the value is an interval between two arcs and what proofs leave open. Budgets are
     a tenth tighter and looser (`with_one_sided_prices`).
 
     **Arguments:** `top`: how many numbers and, where it is not 0, all budgets to replan; `of`: names of those to replan instead, or
@@ -223,7 +223,7 @@ def _replanned(
 def _end(
     start: Solution, number: Investment, factor: float, points: list[np.ndarray], deadline: Deadline, progress: bool
 ) -> End | None:
-    """The question with a number times a factor, searched from designs met so far; None where time was over before a bound."""
+    """The question with a number times a factor, searched from designs found so far; None where time ran out before a bound."""
     moved = start.problem.with_numbers({number.worth.parameter.input.place: factor})
     try:
         found = certified(moved, deadline=deadline, progress=progress, designs=points, explain=False)

@@ -1,4 +1,4 @@
-"""What whole parts cost: the answer that can be bought beside the one over hardware of any size, and a chip designed anew."""
+"""What buying in whole units costs: the answer that can be bought, the one over continuous hardware, and a redesigned chip."""
 
 import dataclasses
 import math
@@ -15,10 +15,10 @@ from hwopt.optim.solution import Outcome, Solution
 
 @dataclass(frozen=True)
 class PartsPrice:
-    """The best machine that can be bought beside the best known over hardware of any size.
+    """The best machine that can be bought beside the best known over continuous hardware.
 
     **Arguments:** `share`: how much more it costs, of the relaxed objective: at least, where the gap is wide; `gap`: how far above
-    what is proved of hardware of any size `relaxed` is.
+    what is proved of continuous hardware `relaxed` is.
     """
 
     relaxed: Solution
@@ -36,15 +36,15 @@ class Alternative:
 
 
 _ALIKE = ("cp", *KINDS)
-"""What both machines have alike of their plans: hardware of any size has room for more kinds than a search has time for."""
+"""What both machines have alike of their plans: continuous hardware has room for more kinds than a search has time for."""
 
 
 LOOKED_AT = 2_000
-"""Programmes bounded for a short look at hardware of any size: a twelfth of what proves it for the default question."""
+"""Programmes bounded for a short look at continuous hardware: a twelfth of what proves it for the default question."""
 
 
 def parts_price(solution: Solution, deadline: Deadline | None = None, most_boxes: int = LOOKED_AT) -> PartsPrice | None:
-    """What whole parts cost over continuous hardware with a plan of the same kind; None where the question has none, or the answer
+    """What buying in whole units costs, with a plan of the same kind; None where the question has no such price, or the answer
     is not proved.
 
     **Arguments:** `most_boxes` bounded: `MOST_BOXES` of a search for a proof.
@@ -66,7 +66,7 @@ def parts_price(solution: Solution, deadline: Deadline | None = None, most_boxes
 def alternatives(
     objective: Objective, solution: Solution, price: PartsPrice | None, deadline: Deadline
 ) -> list[Alternative]:
-    """The question as sold, in whole parts near the relaxed answer, and with all of chip and domain redesigned.
+    """The question as sold, in whole units near the relaxed answer, and with all of chip and domain redesigned.
 
     **Arguments:** `objective` behind the `solution`; `deadline` by which all of them end.
     """
@@ -77,14 +77,12 @@ def alternatives(
     )
     rows = [
         Alternative("as sold", "chip, memory, links and domain of the catalogue", sold),
-        Alternative("redesigned", "stacks, lanes, domain and clock free, in whole parts", redesigned),
+        Alternative("redesigned", "stacks, lanes, domain and clock free, in whole units", redesigned),
     ]
     if price is not None:
         near = _nearest(dataclasses.replace(asked, free="all").problem(), price.relaxed, deadline)
-        rows.insert(
-            1, Alternative("nearest buildable", "the relaxed answer's hardware in its nearest whole parts", near)
-        )
-        rows.append(Alternative("relaxed", "hardware of any size: nobody can buy it", price.relaxed))
+        rows.insert(1, Alternative("nearest buildable", "the relaxed answer's hardware rounded to whole units", near))
+        rows.append(Alternative("relaxed", "continuous hardware, which nobody can buy", price.relaxed))
     return rows
 
 
@@ -96,7 +94,7 @@ def _answer(objective: Any, like: Solution, deadline: Deadline) -> Solution | No
 
 
 def _nearest(problem: Problem, relaxed: Solution, deadline: Deadline) -> Solution | None:
-    """The best plan on hardware in whole parts next to a relaxed answer's: each part at the integers beside what it had."""
+    """The best plan on hardware in whole units next to a relaxed answer's: each part at the integers beside what it had."""
     values, design = values_of(relaxed), relaxed.built
     boxes = {}
     for each in problem.variables:

@@ -23,7 +23,7 @@ LIFTED = 1e6
 """Times a budget's limit: as much as nobody asks for, and a question of the same form."""
 
 NEAR = 0.9
-"""Share of a budget that an answer uses from which it is tried alone first: whole parts leave some of what binds unused."""
+"""Share of a budget that an answer uses from which it is tried alone first: whole units leave some of what binds unused."""
 
 TOLD_APART = 1e-4
 """Relative difference of two proved objectives from which they differ: the gap of a proof."""
@@ -59,7 +59,7 @@ class Walls:
     """Budgets of one question in the order in which they bind.
 
     **Arguments:** `start`: the answer as asked; `walls` one after the other, all before lifted; `idle`: budgets that cost nothing
-    at any stage; `over`: whether time was over before all were tried.
+    at any stage; `over`: whether time ran out before all were tried.
     """
 
     start: Solution
@@ -93,7 +93,7 @@ def walls(
     **Arguments:** `objective`: a question with budgets; `seconds` for all answers together; `freeze`, `bounds`, `choices`,
     `progress` as of `optimize`: each answer is the best of all combinations of choices.
 
-    **Returns:** the answers, and walls between them; none where no design holds the budgets.
+    **Returns:** the answers, and walls between them; none where no design satisfies the budgets.
 
     **Raises:** `UserError` for a question without budgets, and for a list of questions.
     """

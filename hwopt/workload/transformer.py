@@ -34,8 +34,8 @@ class Transformer(eqx.Module):
     learned_positions: Scalar = ratio("rows of a learned position table, 0: none", default=0.0)
     moe_layers: Scalar = ratio("how many of the layers are MoE", default=0.0)
     experts: Scalar = ratio("routed experts a MoE layer", default=0.0)
-    experts_per_token: Scalar = switch("routed experts that a token meets", default=0.0)
-    shared_experts: Scalar = switch("experts that every token meets", default=0.0)
+    experts_per_token: Scalar = switch("routed experts per token", default=0.0)
+    shared_experts: Scalar = switch("experts that process every token", default=0.0)
     expert_ffn: Scalar = ratio("inner width of an expert", default=0.0)
     local_layers_fraction: Scalar = ratio(
         "share of layers with sliding-window or chunked attention", default=0.0, most=1.0

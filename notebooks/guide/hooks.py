@@ -12,7 +12,7 @@ from writing.markup import fenced
 ROOT = Path(__file__).parents[2]
 
 MARKERS: dict[str, Callable[[str], str]] = {
-    "flags": commands.flags,
+    "flags": lambda name: commands.flags(name) + schema_of(name),
     "questions": lambda _: commands.questions(),
     "numbers": numbers.chosen,
     "inputs": numbers.inputs,
@@ -35,6 +35,16 @@ MARKERS: dict[str, Callable[[str], str]] = {
 _MARKER = re.compile(r"^<!-- (\w+)(?:: (.*?))? -->$", re.MULTILINE)
 
 FIGURES = ("accuracy.png", "bottleneck_map.png", "sensitivity.png", "serving.png")
+
+
+SCHEMAS = ROOT / "hwopt" / "data" / "schemas"
+
+
+def schema_of(name: str) -> str:
+    """A link to the JSON Schema of a command's answer, for commands that have one."""
+    if not (SCHEMAS / f"{name}.json").is_file():
+        return ""
+    return f"\n**JSON Schema** of the answer with `--json`: [{name}.json](../schemas/{name}.json) ([how to read it](schema.md)).\n"
 
 
 def filled(markdown: str) -> str:
@@ -82,6 +92,8 @@ def on_files(files: Any, config: Any) -> Any:
             files.append(File.generated(config, f"studies/{name}", content=content))
     for path, target in studies.results().items():
         files.append(File.generated(config, target, content=studies.result_page(path)))
+    for path in SCHEMAS.glob("*.json"):
+        files.append(File.generated(config, f"schemas/{path.name}", abs_src_path=str(path)))
     for name in ("iframe-worker.js", "site.css"):
         files.append(File.generated(config, f"assets/{name}", abs_src_path=str(Path(__file__).with_name(name))))
     for name in FIGURES:

@@ -224,7 +224,7 @@ def domains() -> list[str]:
         value = {name: each.value for name, each in found.design.items()}
         first = "free: " if size is None else ""
         if found.certificate.gap is None:
-            lines.append(f"| {size} | no design holds the budgets: proved | - | - | - | - | - |")
+            lines.append(f"| {size} | no design satisfies the budgets: proved | - | - | - | - | - |")
             continue
         lines.append(
             f"| {first}{value['scale_up_domain']:.0f} | {found.objective / 1e6:.2f} M$ | {value['chips']:,.0f} | "

@@ -1,7 +1,7 @@
 """Ways to solve one study, all on the same exact model in float64: `hwopt.design.problem.evaluate`, compiled and vmapped.
 
 Every method is told the box, and may ask for the objective and all constraints of any point, and for exact gradients. What
-counts is the best point it evaluated that holds every constraint to `FEASIBILITY_TOLERANCE`. Optuna and pymoo are no
+counts is the best point it evaluated that satisfies every constraint to `FEASIBILITY_TOLERANCE`. Optuna and pymoo are no
 dependencies of this project: `pip install optuna pymoo`.
 """
 

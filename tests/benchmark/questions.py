@@ -117,7 +117,7 @@ HEADLINES = re.compile(r"^\.(exit|feasible|feasible_count|possible|objective\.va
 
 
 MENDS: tuple[Mend, ...] = ()
-"""What a change alters on purpose, named while it is under way; none since machines are bought in whole parts."""
+"""What a change alters on purpose, named while it is under way; none since machines are bought in whole units."""
 
 EXACT = 1e-9
 """Relative difference of numbers that no search stands behind."""

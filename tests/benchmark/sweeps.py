@@ -151,7 +151,7 @@ def focused(samples: int, optimum: float | None = None) -> list[str]:
     ratio, of_cpu = np.median(np.divide(seconds["plain"], seconds["importance"]), axis=0)
     optimum = optimize(specs["plain"].problem).objective if optimum is None else optimum
     lines = [
-        f"{samples:,} variants of {specs['plain'].problem.name}, no rows; certified optimum of hardware of any size {optimum:,.6g}",
+        f"{samples:,} variants of {specs['plain'].problem.name}, no rows; certified optimum of continuous hardware {optimum:,.6g}",
         f"looking for the boxes: {looking:.2f} s, once; both programs compiled and run once: {first:.1f} s",
         f"importance over plain: {ratio:.2f} variants a second, {of_cpu:.2f} a CPU second (median of {3 * REPEATS} by turns; "
         f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})",

@@ -1,6 +1,6 @@
 """How near sweeps of whole questions come to the optimum: `python -m tests.benchmark.sweeps_best`.
 
-Each question is swept as it stands, a million variants, with some seeds. The optimum is that of hardware of any size, proved by
+Each question is swept as it stands, a million variants, with some seeds. The optimum is that of continuous hardware, proved by
 itself to 0.009 %. Writes `results/reference/sweeps_best.txt`.
 """
 
@@ -51,7 +51,7 @@ def line(title: str, fields: dict[str, str]) -> str:
 def main() -> None:
     seeds = " ".join(f"seed {seed:<4}" for seed in SEEDS)
     lines = [
-        f"{SAMPLES:,} variants of each question, hardware of any size; best variant over the proved optimum",
+        f"{SAMPLES:,} variants of each question, continuous hardware; best variant over the proved optimum",
         "",
         f"{'question':36}     {seeds}     its gap   feasible   seconds by seed",
     ]

@@ -1,4 +1,4 @@
-"""What shells complete: the files are read by the shells that are there, bash at least is asked for words."""
+"""What shells complete: the files are read by the shells that are there, and each of these is asked for words."""
 
 from __future__ import annotations
 
@@ -49,6 +49,55 @@ def test_bash_completes_commands_flags_and_questions(capsys):
     assert completed(text, "optimize", "train_t") == ["train_time"]
     assert completed(text, "estimate", "--chi") == ["--chip", "--chips"]
     assert "--power-budget-w" not in completed(text, "estimate", "--p")
+
+
+def shell_or_skip(shell):
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell}")
+    return program
+
+
+def said(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_fish_completes_commands_flags_and_questions(capsys, tmp_path, monkeypatch):
+    program = shell_or_skip("fish")
+    monkeypatch.setenv("HOME", str(tmp_path))  # where fish writes its history
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text(printed("fish", capsys))
+    offered = lambda line: said(program, "--no-config", "-c", f"source file; complete -C '{line}'")
+    assert offered("hwopt opt")[0].split("\t") == ["optimize", COMMANDS["optimize"].summary]
+    assert [each.split("\t")[0] for each in offered("hwopt optimize --power-b")] == ["--power-budget-w"]
+    assert offered("hwopt optimize train_t") == ["train_time"]
+    assert [each.split("\t")[0] for each in offered("hwopt estimate --chi")] == ["--chip", "--chips"]
+    assert not [each for each in offered("hwopt estimate --p") if each.startswith("--power-budget")]
+
+
+def test_zsh_completes_commands_flags_and_questions(capsys, tmp_path):
+    """zsh finds the file in its path; what it hands to its own list, the list being ours here: no terminal is needed."""
+    program = shell_or_skip("zsh")
+    (tmp_path / "_hwopt").write_text(printed("zsh", capsys))
+    found = said(
+        program, "-f", "-c", f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; print $_comps[hwopt]"
+    )
+    assert found == ["_hwopt"]
+
+    def offered(*words):
+        listed = "compdef() { }; _describe() { print -rl -- ${(P)2} }; _files() { print files }"
+        line = " ".join(f"'{word}'" for word in ("hwopt", *words))
+        text = f"{listed}; words=({line}); CURRENT={len(words) + 1}; source {tmp_path}/_hwopt"
+        return [each.partition(":")[0] for each in said(program, "-f", "-c", text)]
+
+    assert set(COMMANDS) == set(offered("opt"))
+    assert {"--power-budget-w", "--regime", "train_time", "files"} <= set(offered("optimize", "--power-b"))
+    assert {"--chip", "--chips"} <= set(offered("estimate", "--chi")) and "--power-budget-w" not in offered(
+        "estimate", ""
+    )
+    assert {"bash", "zsh", "fish"} <= set(offered("completion", ""))
 
 
 def test_other_shells_are_refused_with_those_there_are(capsys):

@@ -47,7 +47,9 @@ def test_an_infeasible_question_has_its_page_with_what_would_mend_it(tmp_path):
     code, out, _ = run(*asked, "--capex-budget-usd", "6e8", "--json", "--report", path)
     page = path.read_text()
     assert code == 1 and json.loads(out)["feasible"] is False
-    assert "Infeasible: no design holds every budget" in page and "Smallest relaxation" in page and "over by" in page
+    assert (
+        "Infeasible: no design satisfies every budget" in page and "Smallest relaxation" in page and "over by" in page
+    )
     assert json.loads(out)["infeasibility"] in page
 
 
@@ -69,7 +71,7 @@ def test_a_sweep_without_a_feasible_variant_has_its_page(tmp_path):
     path = tmp_path / "none.html"
     assert run("sweep", "train_cost", "--samples", "2_000", "--report", path)[0] == 1
     page = path.read_text()
-    assert "No variant holds every limit" in page and "looser budgets" in page and "over by" in page
+    assert "No variant satisfies every limit" in page and "looser budgets" in page and "over by" in page
 
 
 @pytest.mark.parametrize("command", [["optimize"], ["sweep"], ["sweep", "--frontier", "power_budget_w=30e6:60e6:4"]])

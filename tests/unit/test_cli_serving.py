@@ -207,7 +207,7 @@ def test_limits(capsys):
     assert math.isclose(document["violations"]["time_per_output_token_s"], over, rel_tol=1e-9)
     assert [each["over"] is None for each in sorted(document["limits"], key=lambda each: each["name"])] == [False, True]
     code, out, _ = run(capsys, *hard)
-    assert code == 1 and "holds the limits; this one comes closest" in out and "over the limit of 100 us" in out
+    assert code == 1 and "satisfies the limits; this one comes closest" in out and "over the limit of 100 us" in out
 
 
 @pytest.mark.long
@@ -239,7 +239,7 @@ def test_every_split_is_ranked(capsys):
     code, out, _ = run(capsys, *arguments)
     assert code == 0 and document["answer"] in " ".join(out.split()) and "4 together" in out and "1 + 3" in out
     code, document, _ = run_json(capsys, *arguments[:-3], "--tpot-limit-s", "1e-6", "--splits")
-    assert code == 1 and "no plan holds the limits" in document["answer"]
+    assert code == 1 and "no plan satisfies the limits" in document["answer"]
     assert not any(row["feasible"] for row in document["splits"])
 
 
@@ -258,7 +258,7 @@ def test_plan_of_two_groups(capsys):
     code, again, _ = run_json(capsys, *SERVE, "--plan", words["decode"], *apart)
     assert code == 0 and math.isclose(again["cost_per_token_usd"], document["cost_per_token_usd"], rel_tol=1e-9)
     code, out, _ = run(capsys, *PLAN, "--disaggregate", "--tpot-limit-s", "0.02", "--ttft-limit-s", "1")
-    assert code == 0 and "of the pairs evaluated fit, hold the limits" in out
+    assert code == 0 and "of the pairs evaluated fit, satisfy the limits" in out
 
 
 def test_two_kinds_of_chips(capsys):

@@ -71,7 +71,7 @@ def test_none_feasible_is_exit_1_and_the_looser_budgets_named_are_enough():
     question = ["train_cost", *SAMPLES]
     code, out, err = run(*question)
     assert code == 1 and err == ""
-    assert "No variant holds every limit" in out and "Nothing is kept" in out
+    assert "No variant satisfies every limit" in out and "Nothing is kept" in out
     nearest = re.search(r"Nearest to the limits: variant ([\d,]+)", out)
     named = re.search(r"feasible with((?:\s+--[\w-]+\s+\S+)+)", out)
     assert nearest is not None and named is not None

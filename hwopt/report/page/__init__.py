@@ -1,1 +1,1 @@
-"""An answer as one page of HTML that stands alone: nothing is loaded, the same answer makes the same bytes."""
+"""An answer as one self-contained page of HTML: nothing is loaded, the same answer makes the same bytes."""

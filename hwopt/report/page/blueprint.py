@@ -61,4 +61,4 @@ def _joint(check: Check) -> Html | None:
 
 
 def _taken(check: Check) -> Html | None:
-    return sheet.section("Taken as", [p(each) for each in check.taken]) if check.taken else None
+    return sheet.section("Assumptions", [p(each) for each in check.taken]) if check.taken else None

@@ -24,7 +24,7 @@ def deploy_page(answer: Deploy, title: str, ordered: datetime.date | None, comma
             "When, with what power", *(p(f"{each}.") for each in (energised(answer), power_bill(answer), feed(answer)))
         ),
         sheet.section("Spare power and cooling of what is built", element("ul", [li(each) for each in spares(answer)])),
-        sheet.section("What would turn the answer", p(turning(answer))),
+        sheet.section("What would change the answer", p(turning(answer))),
         sheet.section("How good is it", p(scope(answer))),
     ]
     return sheet.page("hwopt deploy", "", title, top, sections, command, sources)

@@ -59,4 +59,4 @@ def _worths(study: FleetStudy) -> Html | None:
     if not study.worths:
         return None
     said = [p(" ".join(worth_words(study.whole, place, each))) for place, each in enumerate(study.worths)]
-    return sheet.section("What each group adds, and when it is worth more turned off", *said)
+    return sheet.section("What each group adds, and when it is better switched off", *said)

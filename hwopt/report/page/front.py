@@ -115,7 +115,7 @@ def _said(each: Document, several: bool, work: Work) -> str:
         f"{words(name, x['unit'])} {sweep.shown(name, x['value'], x['unit'], work)}"
         for name, x in each["metrics"].items()
     ]
-    budgets = "holds every budget" if each["feasible"] else "over a budget"
+    budgets = "satisfies every budget" if each["feasible"] else "over a budget"
     lines.append(f"{budgets}; largest part of a step: {each['bottleneck'].replace('_', ' ')}")
     design = {name: x for name, x in each["design"].items() if x["value"] is not None}
     variables = (f"{words(name, x['unit'])} {pieces.amount(x['value'], x['unit'], 3)}" for name, x in design.items())

@@ -21,14 +21,14 @@ def optima_page(dataset: Any, command: str, out: str | None = None, figures: tup
     certified, count = sum(each["certified"] for each in document["points"]), len(document["points"])
     least = [each["objective"] for each in feasible]
     ends = dict.fromkeys(pretty(end, goal["unit"], 4) for end in (min(least), max(least))) if least else {}
-    proved = "each certified point is within its gap of the least possible, or no design holds its budgets"
+    proved = "each certified point is within its gap of the least possible, or no design satisfies its budgets"
     return sheet.page(
         f"hwopt sweep {name} --frontier",
         name,
         document["question"],
         sheet.answer(
             f"least {words(goal['name'], goal['unit'])} over {', '.join(map(budget_words, budgets))}",
-            " to ".join(ends) or "No design holds any level of the budgets",
+            " to ".join(ends) or "No design satisfies any level of the budgets",
             "proved" if certified == count else "partly proved",
             certified == count,
             f"{certified} of {count} points certified, {len(feasible)} of them feasible",

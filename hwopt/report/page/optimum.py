@@ -66,7 +66,7 @@ def _answer(solution: Solution) -> Html:
     if not solution.feasible:
         relaxation = solution.infeasibility and p(element("b", "Smallest relaxation: "), solution.infeasibility)
         least = p(f"Shown below is the least violated design ({name} {shown}), not an answer.")
-        shown = "No design holds every budget" if solution.outcome is Outcome.infeasible else "No design was found"
+        shown = "No design satisfies every budget" if solution.outcome is Outcome.infeasible else "No design was found"
         return sheet.refusal(
             f"{solution.outcome.status.capitalize()}: {shown[0].lower()}{shown[1:]}", relaxation, least
         )
@@ -155,7 +155,7 @@ def _choices(solution: Solution) -> Html | None:
     table = pieces.table("the choices", ("combination", "what is proved of it"), rows)
     note = "One search bounded them all, against one best design."
     if solution.promise is not None:
-        note += " Those whose bound is below the answer were asked with the promise."
+        note += " Those whose bound is below the answer were searched with the promise."
     return sheet.section("Choices", table, note=note)
 
 

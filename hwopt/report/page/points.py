@@ -13,7 +13,7 @@ _RADIUS = 5
 
 @dataclass(frozen=True)
 class Point:
-    """One design: where it stands (SI), its colour, whether it holds every limit, and what is said of it in lines."""
+    """One design: where it stands (SI), its colour, whether it satisfies every limit, and what is said of it in lines."""
 
     x: float
     y: float

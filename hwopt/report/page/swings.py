@@ -27,7 +27,7 @@ def section_of(parameters: Sequence[Parameter], unknown: str, question: str) -> 
     note = (
         "Assumptions by what their stated range is worth: the optimum at the low and at the high end of each range, and its "
         "elasticity (% of the objective by % of the input); integers and plan fixed, hardware re-optimised. No design: no "
-        f"hardware holds the budgets there with these integers; others may. More of these: hwopt sensitivity {question}."
+        f"hardware satisfies the budgets there with these integers; others may. More of these: hwopt sensitivity {question}."
     )
     heads = ("assumption, value in its range", "effect on the optimum", "at low", "at high", "% by %")
     table = pieces.table(title, heads, [_row(each, longest) for each in rows], "llrrr")

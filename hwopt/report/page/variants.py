@@ -48,7 +48,7 @@ def _answer(document: Document, name: str, fields: dict[str, Any]) -> Html:
     if not document["feasible"]:
         hints = element("ul", map(li, sweep.hints(document, name, fields)), class_="plain")
         broken = sweep.broken(best).strip() or "The nearest one is shown below."
-        return sheet.refusal("No variant holds every limit", p(broken), hints)
+        return sheet.refusal("No variant satisfies every limit", p(broken), hints)
     above = f"{known}; " if (known := sweep.above_words(document)) else ""
     case = f", {best['case']}" if len(document["cases"]) > 1 else ""
     part = best["bottleneck"].replace("_", " ")
@@ -67,7 +67,7 @@ def _tiles(document: Document) -> Html:
     pairs = [
         ("evaluated", f"{document['evaluated']:,}"),
         ("possible but for budgets", sweep.percent(document["possible"] / count)),
-        ("hold every budget", sweep.percent(document["feasible_count"] / count)),
+        ("satisfy every budget", sweep.percent(document["feasible_count"] / count)),
         *(("of the whole space", sweep.percent(document["feasible_share"])) for _ in range(focused)),
         *((words(name, unit), text) for name, unit, text in metrics),
     ]

@@ -72,7 +72,7 @@ SOLUTION = record({
     "certificate": shared("certificate"), "bill": shared("bill"),
     "price_of_parts": said(maybe(record({"share": maybe(NUMBER), "relaxed_objective": maybe(NUMBER),
     "relaxed_gap": maybe(NUMBER)})),
-                           "what whole parts cost over continuous hardware"),
+                           "what buying in whole units costs over continuous hardware"),
     "alternatives": listed(record({
         "name": TEXT, "meaning": TEXT, "objective": maybe(NUMBER), "gap": maybe(NUMBER), "design": maybe(_NUMBERS),
     })),

@@ -104,7 +104,7 @@ def _parameters(name: str, layers: float | None = None) -> float:
 
 
 def flops_per_token(b: Blueprint) -> float:
-    """`6 N` of the parameters that a token meets, as stated or of the run's model; NaN where neither is known."""
+    """`6 N` of the parameters active per token, as stated or of the run's model; NaN where neither is known."""
     for key in ("active_parameters", "parameters"):
         if b.has(key):
             return 6.0 * b[key]

@@ -31,7 +31,7 @@ def confident(
 ) -> Solution:
     """The best design whose budgets all hold with a probability, the numbers behind them being off as `causes` says.
 
-    Limits are tightened until draws of the exact model hold all budgets together, and the answer is proved for these limits
+    Limits are tightened until draws of the exact model satisfy all budgets together, and the answer is proved for these limits
     (`hwopt.study.confidence.search.promised`). Of `choices` the best is answered (`confident_choice`).
 
     **Arguments:** `confidence` from a half to below 1; `seed` of the `draws`; `regime`, "certified" or "relaxed", and the

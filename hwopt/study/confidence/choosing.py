@@ -28,7 +28,7 @@ def confident_choice(
     All are first proved together without a promise. A promise tightens limits, so that no answer of a branch is below its bound
     without one: branches are asked in the order of these bounds until the next is above the best answer.
 
-    **Arguments:** as of `confident`; `relaxed`: over hardware of any size.
+    **Arguments:** as of `confident`; `relaxed`: over continuous hardware.
 
     **Returns:** the best of the answers; its `choices` say what became of each, with the bound without a promise where a branch was
     left at that.

@@ -5,7 +5,7 @@ With C(d, s) the objective of design d in scenario s, and D the designs that are
     regret(d, s) = C(d, s) - min over D of C(., s),        value of knowing = E[C(today, s)] - E[min over D of C(., s)].
 
 D holds today's answer and the proved best of some scenarios, so that regret is at least what is said, and the value of knowing a
-number alone is that of a quadrature whose scenarios are all solved. Budgets are asked of the numbers as stated: in a scenario
+number alone is that of a quadrature whose scenarios are all solved. Budgets are checked with the numbers as stated: in a scenario
 each limit moves with what today's design uses of it, so that today's answer stays possible, and a design that breaks a moved
 limit is none of the scenario's.
 """

@@ -77,7 +77,7 @@ def promised(problem: Problem, asking: Asking, beat: float = math.inf) -> Soluti
 
     Limits are tightened by `exp(-k s)`, s the deviation of what each budget uses to first order, or by what draws of it say where
     it is far from log-normal, and the question with these is proved as any other. k is the least at which draws of the exact
-    model hold all budgets together, found by solving, drawing at the design that comes of it, and solving again.
+    model satisfy all budgets together, found by solving, drawing at the design that comes of it, and solving again.
 
     **Arguments:** `beat`: objective from which an answer is of no use; where no design without a promise is below it, that is
     returned, and its `promise` is None.

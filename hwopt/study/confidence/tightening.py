@@ -48,7 +48,7 @@ def joint(loadings: Float[np.ndarray, "budget cause"], confidence: float) -> flo
 
 
 def needed(rises: Float[np.ndarray, "draw budget"], slack: Float[np.ndarray, " budget"], confidence: float) -> float:
-    """The least multiple at which draws of the exact model hold all budgets with a probability.
+    """The least multiple at which draws of the exact model satisfy all budgets with a probability.
 
     **Arguments:** `rises` of the logarithm of what each budget uses, over its stated value; `slack` that budgets have whatever the
     multiple is, minus infinity for those that the tightened limit binds.

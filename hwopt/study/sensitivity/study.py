@@ -102,14 +102,14 @@ def sensitivity(
 ) -> Sensitivity:
     """Elasticities of the optimum of a design question to every number it stands on, and of metrics at its design.
 
-    Hardware is taken in any size, for whole parts have no slope; a drawn chip is the one that `optimize` answers, its plan, stacks,
+    Hardware is taken in any size, for whole units have no slope; a drawn chip is the one that `optimize` answers, its plan, stacks,
     dies, lanes and units held, its areas and clock free.
 
     **Arguments:** `objective`, or a problem; `metrics` whose elasticities at the design are wanted besides those of the
     question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile; `bounds`,
     `freeze` and `seconds` of the search, as of `optimize`; what is frozen stays as the machine of the question has it.
 
-    **Raises:** `NoOptimum` where no design holds every budget; `UserError` for an unknown metric, an invalid box, an
+    **Raises:** `NoOptimum` where no design satisfies every budget; `UserError` for an unknown metric, an invalid box, an
     unknown variable.
     """
     asked = question_of(objective, "sensitivity")
@@ -122,7 +122,7 @@ def sensitivity(
         metric_of(name, workload)  # refuses unknown ones
     names = dict.fromkeys((problem.objective.name, *(each.metric.name for each in problem.budgets), *more))
     solution = best(problem, seed, progress, seconds=seconds)
-    point, problem = point_of(solution), solution.problem  # a local answer is one of hardware of any size
+    point, problem = point_of(solution), solution.problem  # a local answer is one of continuous hardware
     optimum, parameters, idle, unknown = None, (), (), ""
     try:
         optimum, parameters, idle = _by_inputs(problem, point, values_of(solution))

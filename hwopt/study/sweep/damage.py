@@ -6,21 +6,21 @@ checksums of its finished blocks.
 
 import json
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from hwopt.errors import UserError
+from hwopt.study.sweep import places
+from hwopt.study.sweep.places import Place, Remote
 from hwopt.study.sweep.store import BLOCKS, CHECKSUM, DONE, Store, damaged, is_rows, writing
 
 _OF_A_SUMMARY = ("finished", "best_are")
 """Attributes of a finished store."""
 
 
-def resumed(folder: Path | None, configuration: str, versions: str) -> Store | None:
+def resumed(folder: Place | None, configuration: str, versions: str) -> Store | None:
     """The store of a folder as it was left, without what was damaged of it: finished, or to go on.
 
     **Arguments:** `configuration` and `versions` of the sweep that is asked for.
@@ -33,6 +33,8 @@ def resumed(folder: Path | None, configuration: str, versions: str) -> Store | N
     if folder is None:
         return None
     with writing(folder, lambda: "nothing was changed"):
+        if isinstance(folder, Remote):
+            places.forget_half_made(folder, "zarr.json")
         if folder.exists() and not folder.is_dir():
             raise UserError(f"sweep: {folder} is a file; a sweep and a frontier need a folder")
         if not folder.exists() or not any(folder.iterdir()):
@@ -86,9 +88,7 @@ def _reopened(store: Store) -> Store:
     document.pop("consolidated_metadata", None)
     for name in _OF_A_SUMMARY:
         document["attributes"].pop(name, None)
-    aside = path.with_name("zarr.json.partial")
-    aside.write_text(json.dumps(document, indent=2), encoding="utf-8")
-    os.replace(aside, path)
+    places.put(path, json.dumps(document, indent=2).encode())
     return Store.opened(store.folder)
 
 
@@ -122,7 +122,7 @@ def _is_readable(store: Store, name: str, array: Any, place: Any = ...) -> bool:
         return _read(array, place) is not None
     size = math.prod(array.chunks) * array.dtype.itemsize
     files = [store.file(name, chunk) for chunk in np.ndindex(*array.cdata_shape)]
-    return all(path.stat().st_size == size for path in files if path.exists())
+    return all(found in (size, None) for found in map(places.size_of, files))
 
 
 def _arrays(store: Store) -> list[tuple[str, Any]]:

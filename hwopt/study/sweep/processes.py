@@ -11,6 +11,7 @@ import jax
 
 from hwopt.errors import UserError
 from hwopt.leftovers import pause, removed_behind
+from hwopt.study.sweep.places import Place, Remote
 
 T = TypeVar("T")
 
@@ -67,11 +68,14 @@ def in_turn(prepare: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Holds a folder for one sweep; the lock of a killed process is free.
+def alone(folder: Place) -> Iterator[None]:
+    """Holds a folder for one sweep; the lock of a killed process is free. Object stores have no locks.
 
     **Raises:** `UserError` where another process writes there.
     """
+    if isinstance(folder, Remote):
+        yield
+        return
     path = folder.with_name(f".{folder.name}.lock")
     handles: list[int] = []
     try:

@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ from hwopt.study.sweep.evaluator import Evaluator, in_order
 from hwopt.study.sweep.focused import Focused
 from hwopt.study.sweep.levels import Levels
 from hwopt.study.sweep.pilot import piloted
+from hwopt.study.sweep.places import Place
 from hwopt.study.sweep.program import OUTCOMES, Elasticities
 from hwopt.study.sweep.reductions import BINS, CELLS, Block, Edges, Reduction
 from hwopt.study.sweep.remembered import decided, evaluator_of, kept
@@ -124,7 +124,7 @@ class Run:
         shared = goal, spec.pareto, histograms, x, y, len(spec.constraints), levels, remote
         return [Reduction(tuple(program.space.variables), *shared) for program in spec.programs]
 
-    def store(self, folder: Path | None) -> Store:
+    def store(self, folder: Place | None) -> Store:
         """The store of the sweep, new or as it was left, by whose bins this counts."""
         spec, document = self.spec, self.spec.document()
         if store := resumed(folder, canonical(document), canonical(spec.versions())):

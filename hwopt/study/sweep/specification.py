@@ -399,7 +399,7 @@ def _pareto(metrics: Sequence[str], asked: Sequence[str] | None) -> tuple[str, .
         for name in names_of("pareto", asked):
             _one_of("pareto: metric", name, metrics)
         if len(set(asked)) < len(asked) or len(asked) == 1:
-            raise UserError(f"pareto {','.join(asked)}: two or more different metrics, all made small")
+            raise UserError(f"pareto {','.join(asked)}: two or more different metrics, all minimised")
         return tuple(asked)
     other = next((name for name in _FRONTS if name in metrics[1:]), "")
     return (metrics[0], other) if other else ()

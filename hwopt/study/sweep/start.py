@@ -1,4 +1,4 @@
-"""Where a sweep begins to look: the best design that the certified search meets, as boxes of the unit cube."""
+"""Where a sweep begins to look: the best design that the certified search finds, as boxes of the unit cube."""
 
 import math
 from collections.abc import Mapping

@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import tempfile
-import uuid
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,10 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 from zarr.codecs import BloscCodec
-from zarr.storage import MemoryStore
+from zarr.storage import FsspecStore, MemoryStore
 
 from hwopt.errors import UserError
 from hwopt.leftovers import pause, removed_behind
+from hwopt.study.sweep import places
+from hwopt.study.sweep.places import Place, Remote
 
 BLOCKS, DONE, CHECKSUM = "blocks", "done", "checksum"
 
@@ -39,8 +39,8 @@ _SMALL = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
 """Compression of everything but rows: those are noise to a compressor, which would take a third of the time."""
 
 
-_PIECE = 1 << 16
-"""Bytes of a file that are read at a time."""
+_ROOT = "zarr.json"
+"""The description of a store, or of an array of it."""
 
 NOTHING = "nothing is written yet"
 
@@ -49,17 +49,18 @@ Summary = dict[str, tuple[str, Any, dict[str, Any]]]
 
 
 @contextlib.contextmanager
-def writing(folder: Path | None, kept: Callable[[], str]) -> Iterator[None]:
-    """Failures of a disk as one line that says what is left."""
+def writing(folder: Place | None, kept: Callable[[], str]) -> Iterator[None]:
+    """Failures of a disk or an object store as one line that says what is left."""
     try:
-        yield
+        with places.as_os_errors(folder):
+            yield
     except OSError as error:
         raise UserError(
             f"sweep: {folder} cannot be written ({error.strerror or error}); {kept()}; run the same command again to go on"
         ) from error
 
 
-def check_room(folder: Path | None) -> None:
+def check_room(folder: Place | None) -> None:
     """Refuse a folder that cannot be made, before anything is computed for it.
 
     **Raises:** `UserError` where nothing can be written beside it.
@@ -67,12 +68,10 @@ def check_room(folder: Path | None) -> None:
     if folder is None:
         return
     with writing(folder, lambda: NOTHING):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder.parent):
-            pass
+        places.check_writable(folder)
 
 
-def damaged(folder: Path | None, what: str) -> UserError:
+def damaged(folder: Place | None, what: str) -> UserError:
     """The error of a store that cannot be repaired."""
     return UserError(
         f"sweep: {folder} is damaged ({what}): remove that folder and run the same command again, or choose another --out"
@@ -94,27 +93,35 @@ class Store:
     """An open store. `group` is its root."""
 
     group: zarr.Group
-    folder: Path | None
+    folder: Place | None
     _open: dict[str, Any] = field(default_factory=dict)  # arrays by path: opening one reads its description again
+    _sent: dict[str, memoryview] = field(default_factory=dict)  # bytes of the rows under way by file: not read back
 
     @staticmethod
     def created(
-        folder: Path | None,
+        folder: Place | None,
         attributes: Mapping[str, Any],
         rows: Mapping[str, Column],
         partial: Mapping[str, np.ndarray],
         blocks: int,
     ) -> Store:
-        """A new, empty store; on disk it appears at once or not at all.
+        """A new, empty store; on disk it appears at once or not at all, in an object store its description comes last.
 
         **Arguments:** `folder` (None: in memory), which must not exist or be empty; `rows`: arrays of the root; `partial`:
         an example of what each block leaves.
         """
-        aside = None if folder is None else folder.with_name(f".{folder.name}.new")
+        if isinstance(folder, Remote):
+            with writing(folder, lambda: NOTHING), tempfile.TemporaryDirectory() as here:
+                made = Path(here) / "made"
+                Store.created(made, attributes, rows, partial, blocks)
+                places.published(made, folder, _ROOT)
+            return Store.opened(folder)
+        aside = None if folder is None else places.aside_of(folder)
+        assert not isinstance(aside, Remote)
 
         def remove() -> None:  # also what a killed process left
             if aside is not None:
-                shutil.rmtree(aside, ignore_errors=True)
+                places.removed(aside)
 
         with writing(folder, lambda: NOTHING), removed_behind(remove):
             remove()
@@ -138,13 +145,15 @@ class Store:
         return Store.opened(folder)
 
     @staticmethod
-    def opened(folder: Path) -> Store:
+    def opened(folder: Place) -> Store:
         """A store that is there.
 
         **Raises:** `UserError` where the folder holds something else.
         """
         try:
-            group = zarr.open_group(str(folder), mode="r+", zarr_format=3)
+            remote = isinstance(folder, Remote)
+            target = FsspecStore.from_url(str(folder), storage_options=places.OPTIONS) if remote else str(folder)
+            group = zarr.open_group(target, mode="r+", zarr_format=3)
             _ = group[BLOCKS][DONE]  # pyright: ignore
         except PermissionError as error:
             raise UserError(f"sweep: {folder} cannot be written to ({error.strerror})") from None
@@ -217,17 +226,16 @@ class Store:
             whole = np.full((*values.shape[:-1], array.chunks[-1]), array.fill_value, values.dtype)
             whole[..., : values.shape[-1]] = values
             values = whole
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
-        aside.write_bytes(np.ascontiguousarray(values, array.dtype.newbyteorder("<")).data.cast("B"))
-        os.replace(aside, path)
+        data = np.ascontiguousarray(values, array.dtype.newbyteorder("<")).data.cast("B")
+        places.put(path, data)
+        self._sent[str(path)] = data
 
     @cached_property
     def has_checksums(self) -> bool:
         """Whether blocks and summary have checksums; those of older stores have none."""
         return f"{BLOCKS}/{CHECKSUM}" in self.group
 
-    def files(self, block: int) -> list[Path]:
+    def files(self, block: int) -> list[Place]:
         """The files of a block on disk, but for those that say that it is done; what is all filling has none.
 
         Behind the last block stands the summary: all arrays of the root but rows.
@@ -235,14 +243,17 @@ class Store:
         assert self.folder is not None
         if block == self.blocks:
             own = {BLOCKS, *self.of_blocks}
-            paths = (path for each in self.folder.iterdir() if each.name not in own for path in each.rglob("*"))
-            return sorted(path for path in paths if path.is_file() and path.name != "zarr.json")
+            inside = (each for each in self.folder.iterdir() if each.name not in own and each.is_dir())
+            paths = (path for each in inside for path in each.rglob("*"))
+            return sorted(
+                (path for path in paths if path.is_file() and path.name != _ROOT), key=lambda path: path.parts
+            )
         return [self.of_block(path, block) for path in self.of_blocks]
 
-    def of_block(self, path: str, block: int) -> Path:
+    def of_block(self, path: str, block: int) -> Place:
         """The file of a block's part of an array."""
         array = self.array(path)
-        case, number = divmod(block, array.cdata_shape[-1])  # of rows
+        case, number = divmod(block, max(1, array.cdata_shape[-1]))  # of rows; an array without elements has no file
         places = {"case": case, ROWS: number, "block": block}
         return self.file(path, [places.get(name, 0) for name in array.metadata.dimension_names])
 
@@ -255,26 +266,27 @@ class Store:
 
     def size(self, block: int) -> int:
         """Bytes of a block's files, and one for each file."""
-        return sum(path.stat().st_size + 1 for path in self.files(block) if path.exists())
+        sizes = [places.size_of(path) for path in self.files(block)]
+        return sum(size + 1 for size in sizes if size is not None)
 
     def checksum(self, block: int) -> int:
         """CRC-32 of a block's files, in their order."""
         code = 0
         for path in self.files(block):
-            if not path.exists():
-                code = zlib.crc32(b"no file", code)
-                continue
-            with path.open("rb") as file:
-                while piece := file.read(_PIECE):
+            try:
+                for piece in [self._sent[str(path)]] if str(path) in self._sent else places.pieces(path):
                     code = zlib.crc32(piece, code)
+            except FileNotFoundError:
+                code = zlib.crc32(b"no file", code)
         return code
 
     def seal(self, block: int) -> None:
         """Write what a block's files are to be told from others by."""
         if self.folder is not None and self.has_checksums:
             self.array(f"{BLOCKS}/{CHECKSUM}")[block] = self.size(block), self.checksum(block)
+        self._sent.clear()
 
-    def file(self, path: str, chunk: Sequence[int]) -> Path:
+    def file(self, path: str, chunk: Sequence[int]) -> Place:
         """The file of a chunk of an array."""
         assert self.folder is not None
         return self.folder / path / self.array(path).metadata.encode_chunk_key(tuple(chunk))
@@ -308,8 +320,8 @@ class Store:
         return bool(self.group.attrs.get("finished")) and self.group.metadata.consolidated_metadata is not None
 
     def sweep_up(self) -> None:
-        """Remove what interrupted writers left: files that never got their name."""
-        if self.folder is not None:
+        """Remove what interrupted writers left: files that never got their name; objects have it at once."""
+        if isinstance(self.folder, Path):
             for path in self.folder.rglob("*.partial"):
                 path.unlink(missing_ok=True)
 

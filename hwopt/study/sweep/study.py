@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from hwopt.arguments import path_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.study.sweep import processes
 from hwopt.study.sweep.coordinates import with_names
 from hwopt.study.sweep.damage import damage
+from hwopt.study.sweep.places import Place, place_of
 from hwopt.study.sweep.run import Progress, Run
 from hwopt.study.sweep.specification import Optimum, Specification
 from hwopt.study.sweep.store import Store
@@ -29,7 +29,7 @@ def sweep(
     objective: Any,
     samples: int | None = None,
     *,
-    out: str | Path | None = None,
+    out: str | Place | None = None,
     method: str | None = None,
     sampling: str | None = None,
     seed: int = 0,
@@ -62,7 +62,7 @@ def sweep(
       rounded to the nearest design that can be built; `table`: a CSV file or columns by variable, designs as they are.
       Variables that neither names stay as the question's machine has them.
     - `sampling`: "importance" draws a quarter of the variants from the whole space and the others from nested boxes of it around
-      the best design that the certified search met: within half a per cent of the optimum where there are a million variants;
+      the best design that the certified search found: within half a per cent of the optimum where there are a million variants;
       with fewer it ends sooner, after about one box for 32 variants. The attribute `optima` has that design and its bound; `weight`
       of each variant is how many of the plain space it stands for, by which shares, counts and histograms are taken. "plain" draws
       all from the whole space. By default the first, where there are 65,536 variants or more of one question, drawn by Sobol's
@@ -102,7 +102,7 @@ def sweep(
         return stored(out, run.store, complete)
 
 
-def _optima(out: str | Path | None) -> Callable[[str, Problem], Optimum]:
+def _optima(out: str | Place | None) -> Callable[[str, Problem], Optimum]:
     """Optima of questions with their proof: what the store remembers, else solved for anew.
 
     A store of another question is refused later, by the numbers of its boxes.
@@ -110,7 +110,7 @@ def _optima(out: str | Path | None) -> Callable[[str, Problem], Optimum]:
     known: dict[str, Any] = {}
     if out is not None:
         with contextlib.suppress(UserError, OSError):
-            known = Store.opened(path_of("sweep: out", out)).attribute("optima")
+            known = Store.opened(place_of("sweep: out", out)).attribute("optima")
 
     def optimum(name: str, problem: Problem) -> Optimum:
         if name in known:
@@ -127,7 +127,7 @@ def _optima(out: str | Path | None) -> Callable[[str, Problem], Optimum]:
 
 
 def stored(
-    out: str | Path | None, prepare: Callable[[Path | None], Store], complete: Callable[[Store], None]
+    out: str | Place | None, prepare: Callable[[Place | None], Store], complete: Callable[[Store], None]
 ) -> xarray.Dataset:
     """The dataset of a store, in memory or in a folder that nobody else writes to meanwhile.
 
@@ -137,7 +137,7 @@ def stored(
         store = prepare(None)
         complete(store)
         return _dataset(store)
-    folder = path_of("sweep: out", out, room=len(processes.BESIDE))
+    folder = place_of("sweep: out", out, room=len(processes.BESIDE))
     with processes.alone(folder) if jax.process_index() == 0 else contextlib.nullcontext():
         store = processes.in_turn(lambda: prepare(folder))
         if not store.finished:
@@ -154,12 +154,12 @@ def _dataset(store: Store) -> xarray.Dataset:
     return dataset.load() if store.folder is None else dataset
 
 
-def opened(folder: str | Path) -> xarray.Dataset:
+def opened(folder: str | Place) -> xarray.Dataset:
     """The dataset of a finished sweep; `xarray.open_zarr` does as well.
 
     **Raises:** `UserError` where the folder holds no sweep, or an unfinished one.
     """
-    store = Store.opened(path_of("sweep:", folder))
+    store = Store.opened(place_of("sweep:", folder))
     if not store.finished:
         done = store.done()
         raise UserError(

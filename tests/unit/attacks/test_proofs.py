@@ -159,10 +159,13 @@ def test_no_work_is_begun_when_the_time_is_over():
 
 
 def test_a_proof_stays_where_there_is_no_time_to_explain_it():
-    """Proved infeasible, but the time was over before it was known what would mend it: the proof was lost."""
+    """Proved infeasible, but time ran out before it was known what would mend it: the proof was lost."""
     with jax.enable_x64(True):
         asked = problem("train_cost", {"pp": (1.0, 1.0)}, power_budget_w=1e3)
         question = certified.Question(asked, lattice_of(asked), ExactModel(asked).prepare(), Deadline(0.0))
         question.result.complete = True
         answer = certified.cut_short(question)
-    assert answer.outcome is Outcome.infeasible and "No design of the lattice holds all budgets" in answer.infeasibility
+    assert (
+        answer.outcome is Outcome.infeasible
+        and "No design of the lattice satisfies all budgets" in answer.infeasibility
+    )

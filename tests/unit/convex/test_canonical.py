@@ -330,7 +330,7 @@ GOOD = {
     "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 128, "micro_batches": 16, "groups": 2,
     "chips_per_rack": 25, "hbm_stacks": 1, "dies": 1,
 }  # fmt: skip
-"""A design of the default question that holds its budgets."""
+"""A design of the default question that satisfies its budgets."""
 
 
 def designs_near(lattice: System, random, count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Machines in whole parts: what questions vary, what stays as it is sold, and that every point of a lattice can be bought."""
+"""Machines in whole units: what questions vary, what stays as it is sold, and that every point of a lattice can be bought."""
 
 import numpy as np
 import pytest

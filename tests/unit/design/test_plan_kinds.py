@@ -73,7 +73,7 @@ def test_a_named_kind_is_kept(problem):
 
 
 def test_kinds_are_free_in_whole_parts_and_elsewhere_if_asked():
-    """Memory is free over hardware of any size; what is said is kept. Models with experts are no exception."""
+    """Memory is free over continuous hardware; what is said is kept. Models with experts are no exception."""
     with jax.enable_x64(True):
         usual, best = (hwopt.objective("train_cost", **SMALL, **more).problem() for more in ({}, BEST))
     ends = lambda problem: [lattice_of(problem).by_name[name].ends for name in KINDS]

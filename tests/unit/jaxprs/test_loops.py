@@ -9,7 +9,7 @@ import numpy as np
 from hwopt.jaxprs import loops
 from hwopt.jaxprs.straight_line import Symbol, straight_line
 from hwopt.study.sweep.evaluator import CPU_OPTIONS
-from tests.compiling import THOROUGH
+from tests.compiling import HAS_EMITTERS, THOROUGH
 
 
 def shared(x):
@@ -53,7 +53,9 @@ def test_loops_end_at_columns_and_change_no_number():
         for kept in (False, True)
     }
     operations = {kept: program.cost_analysis()["flops"] / 64 for kept, program in compiled.items()}
-    assert operations[True] == len(line.operations) + 1 and operations[False] > 1.5 * len(line.operations)
+    assert operations[True] == len(line.operations) + 1
+    # What a compiler does that is told nothing: jaxlib 0.12, without the older fusion code, repeats nothing of so small a program.
+    assert operations[False] > 1.5 * len(line.operations) if HAS_EMITTERS else operations[False] >= operations[True]
     for kept, program in compiled.items():
         for found, expected in zip(program(*inputs), line.on_numbers(*inputs), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=str(kept))

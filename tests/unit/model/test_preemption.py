@@ -150,7 +150,7 @@ def test_the_flag(capsys):
     assert document["spot"]["elastic"]["run_cost_usd"] == pytest.approx(float(expected.elastic.run_cost_usd), rel=1e-6)
     assert main(arguments) == 0
     out = capsys.readouterr().out
-    assert "On chips that may be taken away" in out and "waiting until all are back" in out and ": worth it" in out
+    assert "On preemptible chips" in out and "waiting until all are back" in out and ": worth it" in out
     assert main([*ESTIMATE, "--spot", "every=1min,return=10h,discount=10%"]) == 0
     out = capsys.readouterr().out
     assert "gets nowhere" in out and "not worth it" in out

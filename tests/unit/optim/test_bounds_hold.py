@@ -44,7 +44,7 @@ SLOW = [
 
 
 class Case:
-    """A question, some leaves of its lattice that hold its budgets, and their optima."""
+    """A question, some leaves of its lattice that satisfy its budgets, and their optima."""
 
     def __init__(self, name: str, count: int):
         objective, fields, boxes = QUESTIONS[name]

@@ -41,7 +41,7 @@ LIMITED = (
 
 @cache
 def problem_of(name: str) -> Problem:
-    """A question; the default one a little looser, so that many designs hold its budgets."""
+    """A question; the default one a little looser, so that many designs satisfy its budgets."""
     with jax.enable_x64(True):
         kind = type(hwopt.objective(name))
         alike = {field: "none" for field in ("recompute", "offload") if hasattr(kind, field)}
@@ -57,7 +57,7 @@ def with_limits(problem: Problem, limits) -> Problem:
 
 @cache
 def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
-    """Designs of a question's lattice that can hold its budgets."""
+    """Designs of a question's lattice that can satisfy its budgets."""
     problem = problem_of(name)
     lattice = lattice_of(problem)
     points = designs_near(lattice, np.random.default_rng(3), 250)

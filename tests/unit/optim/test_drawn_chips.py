@@ -104,7 +104,7 @@ def test_pieces_hold_their_values():
 
 
 def test_bounds_beside_what_the_relaxation_holds_fixed():
-    """Over hardware of any size nothing is recomputed, unless the question's own box says so."""
+    """Over continuous hardware nothing is recomputed, unless the question's own box says so."""
     problem = hwopt.objective("train_cost").problem()
     held = {each.name: each for each in problem.continuous.variables}["recompute"]
     assert (held.lower, held.upper) == (1.0, 1.0)

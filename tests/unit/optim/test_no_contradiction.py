@@ -167,7 +167,7 @@ def near(problem, lattice, points, y):
 
 
 ROUNDING = 1e-9
-"""Relative violation of a design that holds its constraints."""
+"""Relative violation of a design that satisfies its constraints."""
 
 EXPECTED = {Outcome.proved, Outcome.best_found, Outcome.local, Outcome.infeasible, Outcome.not_found}
 

@@ -138,7 +138,7 @@ def around(solution):
 
 
 SMALL = {"tp": (8, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "scale_up_domain": (16, 16)}
-"""A part of the default question's lattice over hardware of any size."""
+"""A part of the default question's lattice over continuous hardware."""
 
 
 @pytest.mark.long

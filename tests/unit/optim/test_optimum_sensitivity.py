@@ -150,7 +150,7 @@ def test_prices_share_out_the_cost(inputs, found):
 
 def test_a_design_that_breaks_a_budget_has_no_sensitivity():
     tight = hwopt.objective("train_cost", **LARGE_RUN | {"capex_budget_usd": 0.5e9}).problem().continuous
-    with pytest.raises(NoOptimum, match="no hardware holds the budgets"):
+    with pytest.raises(NoOptimum, match="no hardware satisfies the budgets"):
         optimum_sensitivity(tight, point_of(tight), [])
 
 

@@ -120,7 +120,7 @@ def cheapest():
 @pytest.mark.slow
 @pytest.mark.long
 def test_no_random_design_is_better(cheapest):
-    """Of thousands near the optimum none that holds the budgets is below the bound."""
+    """Of thousands near the optimum none that satisfies the budgets is below the bound."""
     problem, solution = cheapest
     rng = np.random.default_rng(1)
     lattice = lattice_of(problem)

@@ -225,7 +225,7 @@ def test_two_groups_against_every_pair():
 
 @pytest.mark.parametrize("level", ["p95", "p99"])
 def test_two_groups_under_percentiles_against_every_pair(level):
-    """No pair that holds the limits is left out by what its groups do alone; without requests a second none is left out at all."""
+    """No pair that satisfies the limits is left out by what its groups do alone; none at all without requests a second."""
     workload, machine = (
         service("llama3.1-8b", requests_per_s=3.0, arrival_scv=2.0, input_tokens=2048, output_tokens=512),
         cluster(2),

@@ -203,7 +203,7 @@ def test_an_infeasible_answer_says_what_would_mend_it(answer):
     )
     text = "".join(read(page).text)
     assert (
-        "Infeasible: no design holds every budget" in text
+        "Infeasible: no design satisfies every budget" in text
         and relaxation in text
         and text.count("over by 25 %") == len(budgets)
     )

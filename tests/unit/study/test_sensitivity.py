@@ -334,7 +334,7 @@ def test_the_command_exits_with_1_where_no_design_holds_the_budgets(monkeypatch,
     document = json.loads(capsys.readouterr().out)
     assert document["feasible"] is False and "They clash." in document["message"]
     assert main(["sensitivity"]) == 1
-    assert "no design holds every budget" in capsys.readouterr().out
+    assert "no design satisfies every budget" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

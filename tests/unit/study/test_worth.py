@@ -99,12 +99,12 @@ def test_a_tenth_is_worth_what_its_elasticity_says(found):
 
 
 def test_the_point_is_the_answers(found):
-    """Integers are those answered; the question is in whole parts, and the screen says what is proved and held."""
+    """Integers are those answered; the question is in whole units, and the screen says what is proved and held."""
     assert float(found.built.project.design.dies) == 3.0 and float(found.built.cluster.chips) == 1200.0
     report = estimated(estimate, *found.built.inputs)
     assert float(report.run_cost_usd) == pytest.approx(found.objective, rel=1e-5) and bool(report.feasible)
     text = sensitivity_screen(found)
-    assert "held as answered" in text and "Proved: by hand." in text.replace("\n", " ")
+    assert "fixed as answered" in text and "Proved: by hand." in text.replace("\n", " ")
     assert "How the best design answers" not in text and " nan" not in text
 
 

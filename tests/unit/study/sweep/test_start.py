@@ -1,4 +1,4 @@
-"""Where sweeps begin to look: boxes of the unit cube around a design that the certified search met."""
+"""Where sweeps begin to look: boxes of the unit cube around a design that the certified search found."""
 
 from __future__ import annotations
 

@@ -1,0 +1,240 @@
+"""Where a store lies: a local folder (`Path`), or a folder of an object store (`Remote`), with what a sweep asks of either.
+
+An object appears whole or not at all, as a file does that is renamed; nothing can be renamed or locked. So a new store is
+written description last, with a mark beside it until then, and two sweeps at one store do not see each other: what they write
+is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from hwopt.arguments import path_of
+from hwopt.errors import UserError, suggest
+
+OPTIONS = {"use_listings_cache": False}
+"""Of file systems: others write to the store, so that no listing may be remembered."""
+
+_NOT_OF_STORES = frozenset({"builtins", "hwopt", "objectives", "jax", "jaxlib", "numpy", "xarray", "zarr", "numcodecs"})
+"""Packages whose errors are not those of an object store; an `OSError` is one already."""
+
+_PIECE = 1 << 20
+"""Bytes that are read at a time."""
+
+
+class Remote:
+    """A folder or an object of a store that fsspec reaches, by the methods of a `Path` that sweeps use.
+
+    **Arguments:** `system`: an fsspec file system; `url` with its scheme.
+    """
+
+    def __init__(self, system: Any, url: str):
+        self.system, self.url = system, url.rstrip("/")
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> Remote:
+        return Remote(self.system, f"{self.url}/{name}")
+
+    @property
+    def key(self) -> str:
+        """The name that the file system knows it by."""
+        return self.system._strip_protocol(self.url)
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What stands between strokes: the order of paths is theirs."""
+        return tuple(self.url.split("/"))
+
+    @property
+    def parent(self) -> Remote:
+        return Remote(self.system, self.url.rpartition("/")[0])
+
+    def with_name(self, name: str) -> Remote:
+        """The same folder's object of another name."""
+        return Remote(self.system, f"{self.url.rpartition('/')[0]}/{name}")
+
+    def exists(self) -> bool:
+        """Whether there is an object of this name, or one below it."""
+        return bool(self.system.exists(self.key))
+
+    def is_dir(self) -> bool:
+        """Whether there is an object below this name."""
+        return bool(self.system.isdir(self.key))
+
+    def is_file(self) -> bool:
+        """Whether there is an object of this name."""
+        return bool(self.system.isfile(self.key))
+
+    def iterdir(self) -> Iterator[Remote]:
+        """What lies in this folder."""
+        own = self.key.rstrip("/")
+        names = (str(each).rstrip("/") for each in self.system.ls(self.key, detail=False))
+        return (self / each.rpartition("/")[2] for each in names if each != own)
+
+    def rglob(self, pattern: str) -> Iterator[Remote]:
+        """All objects below this name; of patterns `*` alone is known."""
+        assert pattern == "*"
+        own = self.key.rstrip("/") + "/"
+        return (self / str(each).removeprefix(own) for each in self.system.find(self.key))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """An object's text."""
+        return self.system.cat_file(self.key).decode(encoding)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove an object."""
+        try:
+            self.system.rm_file(self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+
+Place: TypeAlias = Path | Remote
+
+
+def is_url(place: Any) -> bool:
+    """Whether text names a scheme, as in `s3://bucket/runs`."""
+    return isinstance(place, str) and place.partition("://")[0].isidentifier() and "://" in place
+
+
+def place_of(what: str, place: Any, room: int = 0) -> Place:
+    """Where a store is to lie. **Arguments:** as of `path_of`; or a URL, of which `file://` is a local folder like any other.
+
+    **Raises:** `UserError` as `path_of`, for a scheme that nobody knows, a package that is missing, and a URL without a folder.
+    """
+    if isinstance(place, Remote):
+        return place
+    if not is_url(place):
+        return path_of(what, place, room)
+    scheme, _, rest = place.partition("://")
+    if scheme == "file":
+        if not rest.startswith("/"):
+            raise UserError(f"{what} {place}: write file:///absolute/path, with three strokes")
+        return path_of(what, unquote(rest), room)
+    try:
+        import fsspec
+    except ImportError:
+        raise UserError(f"{what} {place}: object stores take the package fsspec: pip install 'hwopt[stores]'") from None
+    if scheme not in fsspec.available_protocols():
+        raise UserError(f"{what} {place}: unknown scheme '{scheme}': {suggest(scheme, fsspec.available_protocols())}")
+    folder = rest.strip("/")
+    if not folder or (scheme != "memory" and "/" not in folder):
+        raise UserError(f"{what} {place}: name a folder of its own, such as {scheme}://bucket/runs/first")
+    try:
+        system, _ = fsspec.core.url_to_fs(place, **OPTIONS)
+    except ImportError as error:  # of the file system's own package
+        raise UserError(
+            f"{what} {place}: {str(error).rstrip('.')}; pip install 'hwopt[stores]' has that of s3 and gs"
+        ) from None
+    except Exception as error:  # of kinds that each file system has of its own
+        raise UserError(f"{what} {place}: cannot be used ({_said(error)})") from None
+    return Remote(system, place)
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+@contextlib.contextmanager
+def as_os_errors(place: Place | None) -> Iterator[None]:
+    """What packages of object stores raise, in kinds of their own, as the `OSError` of a disk; faults of ours stay faults."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(place, Remote) or type(error).__module__.partition(".")[0] in _NOT_OF_STORES:
+            raise
+        raise OSError(_said(error)) from error
+
+
+def put(place: Place, data: Any) -> None:
+    """Write a file or object, whole or not at all. **Arguments:** `data`: bytes, or what has their buffer."""
+    if isinstance(place, Remote):
+        place.system.pipe_file(place.key, bytes(data))
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    aside = place.with_name(f"{place.name}.{uuid.uuid4().hex}.partial")
+    aside.write_bytes(data)
+    os.replace(aside, place)
+
+
+def size_of(place: Place) -> int | None:
+    """Bytes of a file or object; None where there is none."""
+    try:
+        return int(place.system.size(place.key)) if isinstance(place, Remote) else place.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def pieces(place: Place) -> Iterator[bytes]:
+    """The bytes of a file or object, some at a time."""
+    with place.system.open(place.key, "rb") if isinstance(place, Remote) else place.open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def check_writable(place: Place) -> None:
+    """Write something beside a place that may not exist yet, and remove it.
+
+    **Raises:** `OSError` where that fails.
+    """
+    if isinstance(place, Remote):
+        beside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
+        put(beside, b"")
+        beside.unlink()
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=place.parent):
+        pass
+
+
+def aside_of(place: Place) -> Place:
+    """What stands beside a place while a store is made there: the new folder itself, or an object that says so."""
+    return place.with_name(f".{place.name}.new")
+
+
+def published(made: Path, place: Remote, last: str) -> None:
+    """Copy a folder that was made locally. **Arguments:** `last`: its file by which others know that all is there."""
+    mark = aside_of(place)
+    put(mark, b"")
+    paths = sorted(path for path in made.rglob("*") if path.is_file())
+    for path in sorted(paths, key=lambda each: each == made / last):
+        put(place / path.relative_to(made).as_posix(), path.read_bytes())
+    mark.unlink()  # type: ignore[union-attr]
+
+
+def forget_half_made(place: Remote, last: str) -> None:
+    """Remove what a killed process left of a store that it made: what has a mark beside it."""
+    mark = aside_of(place)
+    if not mark.exists():
+        return
+    if place.exists() and not (place / last).exists():
+        place.system.rm(place.key, recursive=True)
+    mark.unlink(missing_ok=True)
+
+
+def removed(place: Path) -> None:
+    """Remove a local folder, if there is one."""
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def uploaded(folder: Path, place: Remote) -> list[Remote]:
+    """Copy the files of a local folder, without those below it. **Returns:** where they are."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    for path in paths:
+        put(place / path.name, path.read_bytes())
+    return [place / path.name for path in paths]

@@ -1,0 +1,26 @@
+"""What a forge runs every night is what CONTRIBUTING says, on the versions that the package declares."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_nightly_jobs_are_those_of_the_documents():
+    nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text(encoding="utf-8"))
+    steps = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in nightly["jobs"].items()}
+    (long,) = re.findall(r"`(python -m pytest -m long[^`]*)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert steps["long"][-1] == long and steps["versions"][-1] == "python -m pytest"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    matrix = nightly["jobs"]["versions"]["strategy"]["matrix"]["include"]
+    oldest = min(matrix, key=lambda each: tuple(map(int, each["python"].split("."))))
+    assert project["requires-python"] == f">={oldest['python']}"
+    bounds = [each for each in project["dependencies"] if re.match(r"jax(lib)?>", each)]
+    assert [each.replace(">=", "==") + ".0" for each in bounds] == oldest["jax"].split()
+    declared = {each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)}
+    assert declared <= {each["python"] for each in matrix}
