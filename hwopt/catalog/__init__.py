@@ -41,7 +41,7 @@ from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
 from hwopt.catalog.silicon import chip_project, project_records
-from hwopt.catalog.workloads import entry_ramp, loss_law, model_of, training_run, transformer
+from hwopt.catalog.workloads import entry_ramp, loss_law, model_of, training_run, transfer, transformer
 
 __all__ = [
     "BENCHMARK",
@@ -103,6 +103,7 @@ __all__ = [
     "storage",
     "topology",
     "training_run",
+    "transfer",
     "transformer",
     "with_constants",
 ]

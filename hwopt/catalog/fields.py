@@ -22,6 +22,7 @@ from hwopt.workload.blueprint import Stated
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transfer import Transfer
 from hwopt.workload.transformer import Transformer
 
 ARCHITECTURES = (
@@ -202,6 +203,7 @@ ENTRIES: Mapping[str, Entry] = {
     "deployments": _entry("deployment", Deployment),
     "operations": _entry("operation", Operation, numbers={"latency_tail": "s", "bandwidth_spread": "1"}),
     "laws": _entry("law", LossLaw, numbers={"text_stock": "token"}),
+    "transfers": _entry("transfer", Transfer),
     "processes": _entry("process", Process),
     "technologies": _entry(
         "technology",

@@ -16,6 +16,7 @@ from hwopt.workload.learning import LossLaw
 from hwopt.workload.operator_kinds import Lookup, operator_table
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transfer import Transfer
 from hwopt.workload.transformer import TOKEN, Transformer, misaligned, total_parameters
 
 TOKEN_NUMBER_BYTES = 4.0
@@ -249,6 +250,16 @@ def _length_of_config(name: str | Path | Operators) -> float:
         if length is not None:
             return length
     return min(config_length(config, str(name)), 8192.0)
+
+
+def transfer(name: str | Path = "text") -> Transfer:
+    """What pre-training on something else is worth.
+
+    **Arguments:** `name` of an entry (`text`, `text-and-code`), or the path of a `.toml` of the same form.
+
+    **Raises:** `UserError` for an unknown name or a bad file.
+    """
+    return built(Transfer, supported("transfers", name))
 
 
 def loss_law(name: str | Path = "chinchilla-epoch") -> LossLaw:

@@ -27,6 +27,8 @@ FLAGS = (
          "of a group (default: a server): every=10h,return=30min,discount=0.6,chips=8", SPOT, modes=TRAINING),
     Flag("--backup-replicas", "steps that leave out the gradients of the slowest replicas: how many, or best",
          Kind("N|best", _replicas), modes=TRAINING),
+    Flag("--pretrained", "what the model was trained on before this run, which fine-tunes it: text, text-and-code, or a .toml; "
+         "says how much data that is worth", Kind("NAME|FILE", lambda flag, text: text), modes=TRAINING),
 )  # fmt: skip
 
 
@@ -44,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.report.plan_words import plan_document
     from hwopt.report.screens import estimate_screen
     from hwopt.report.spot import spot_document, spot_lines
+    from hwopt.report.transfer import transfer_document, transfer_lines
 
+    worth, before = _transfer(options, work)
     cluster, plan = work.cluster(options.chips), work.plan()
     if plan is None:
         plan, report, _ = best_plan(work.workload, cluster, alternatives=0).best
@@ -64,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
             | spot_document(spot)
             | backup_document(left_out)
             | day_document(day)
+            | transfer_document(worth)
         ),
         lambda: "\n".join(
             [
@@ -71,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
                 *spot_lines(spot, report),
                 *backup_lines(left_out),
                 *day_lines(day),
+                *transfer_lines(worth, before),
             ]
         ),
     )
@@ -113,6 +119,23 @@ def _backup(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, rep
 
     asked = None if options.backup_replicas == "best" else options.backup_replicas
     return backup(work.workload, cluster, plan, report, asked) if bool(report.feasible) else None
+
+
+def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
+    """What pre-training is worth to the run, and what it was on; None where nobody says what that was."""
+    if options.pretrained is None:
+        return None, ""
+    from hwopt import catalog
+    from hwopt.jaxprs.kept import estimated
+    from hwopt.model.transfer import transferred
+    from hwopt.workload.operators import Operators
+
+    law, entry = catalog.transfer(options.pretrained), catalog.record("transfers", options.pretrained)
+    if isinstance(work.workload.model, Operators):
+        raise UserError(
+            "--pretrained: the law of transfer is one of transformers on text, the workload is a table of operators"
+        )
+    return estimated(transferred, work.workload, law), entry.title
 
 
 def _bill(work: Any, cluster: Any, plan: Any) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from hwopt.model.deployment import Busbar
 from hwopt.model.fleet import FleetReport
 from hwopt.model.report import outputs
 from hwopt.model.schedule import Breakdown
+from hwopt.model.transfer import Transferred
 from hwopt.report.fabrics import METRICS as OF_FABRICS
 from hwopt.report.fleet import _OF_GROUP as OF_GROUP
 from hwopt.report.scaling import METRICS as OF_SIZES
@@ -64,7 +65,9 @@ _BACKUP = said(record({
     "least_sigma": said(maybe(NUMBER), "the one from which leaving one replica out pays"),
 }), "steps without the slowest replicas, where asked")  # fmt: skip
 
-ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT, "backup": _BACKUP, "day": _DAY})
+_TRANSFER = said(record(fields_of(Transferred)), "data that pre-training is worth, where asked")
+
+ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT, "backup": _BACKUP, "day": _DAY, "transfer": _TRANSFER})
 
 _ALTERNATIVE = record({
     "plan": shared("plan"), "objective": maybe(NUMBER), "excess": said(maybe(NUMBER), "share above the best"),
