@@ -8,13 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from hwopt.model.schedule import _last_micro_batches
+from hwopt.model.schedule import hidden_micro_batches
 
 
 def last(stages: float, chunks: float, micro_batches: float) -> float:
     plan = SimpleNamespace(pp=np.float64(stages), virtual_stages=np.float64(chunks))
     with jax.enable_x64(True):
-        return float(_last_micro_batches(plan, np.float64(micro_batches)))
+        return float(hidden_micro_batches(plan, np.float64(micro_batches)))
 
 
 @pytest.mark.parametrize("stages", [1, 2, 7.5, 64])
