@@ -28,7 +28,7 @@ FLAGS = (
     Flag("--backup-replicas", "steps that leave out the gradients of the slowest replicas: how many, or best",
          Kind("N|best", _replicas), modes=TRAINING),
     Flag("--pretrained", "what the model was trained on before this run, which fine-tunes it: text, text-and-code, or a .toml; "
-         "says how much data that is worth", Kind("NAME|FILE", lambda flag, text: text), modes=TRAINING),
+         "reports how much fine-tuning data that is worth", Kind("NAME|FILE", lambda flag, text: text), modes=TRAINING),
 )  # fmt: skip
 
 

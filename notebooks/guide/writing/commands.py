@@ -55,9 +55,13 @@ def questions() -> str:
 def _table(flags: list[Flag]) -> str:
     rows = []
     for flag in flags:
-        spelled = " ".join((*(f"`{each}`" for each in (flag.name, *flag.also)), flag.kind.metavar)).strip()
+        names = [
+            f"`{each}`" for each in (flag.name, *flag.also) if each.startswith("-")
+        ]  # a positional has its place, no name
+        spelled = " ".join((*names, flag.kind.metavar)).strip()
         silent = isinstance(flag.default, bool) or not isinstance(flag.default, str | int) or "default" in flag.meaning
         known = "needed" if flag.needed else "" if silent else str(flag.default)
-        said = _DEFAULT.fullmatch(flag.meaning)
-        rows.append((spelled, said["meaning"], said["default"]) if said else (spelled, flag.meaning, known))
+        meaning = flag.meaning.replace("%%", "%")  # as argparse prints it
+        said = _DEFAULT.fullmatch(meaning)
+        rows.append((spelled, said["meaning"], said["default"]) if said else (spelled, meaning, known))
     return table(("flag", "meaning", "default"), rows)
