@@ -70,7 +70,7 @@ class Outputs:
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Outputs":
         """Those that the flags `--out`, `--no-figures` and `--report` name."""
-        from hwopt.study.sweep.places import place_of
+        from hwopt.study.sweep.places import as_os_errors, place_of
 
         folder = figures = None
         if options.out is not None:
@@ -79,7 +79,12 @@ class Outputs:
                 raise UserError(f"--out '{options.out}': name a folder of its own, such as runs/first")
         if folder is not None and options.figures:
             figures = folder.with_name(folder.name + _FIGURES)
-            if figures.exists() and not figures.is_dir():
+            try:
+                with as_os_errors(figures):
+                    in_the_way = figures.exists() and not figures.is_dir()
+            except OSError as error:
+                raise UserError(f"--out {options.out}: cannot be reached ({error})") from None
+            if in_the_way:
                 raise UserError(
                     f"--out {options.out}: figures go to {figures}, which is a file; move it, or add --no-figures"
                 )

@@ -176,6 +176,15 @@ def test_the_command_says_where_store_and_figures_are(system, capsys):
     assert capsys.readouterr().out == "memory://runs/first and memory://runs/first.figures/front.png\n"
 
 
+def test_a_store_that_cannot_be_reached_is_refused_before_work(system, monkeypatch):
+    def unreachable(*_):
+        raise NoRoute("no route to host")
+
+    monkeypatch.setattr(type(system), "exists", unreachable)
+    with pytest.raises(UserError, match=r"--out memory://runs/first: cannot be reached \(no route to host\)"):
+        Outputs.of(Namespace(out="memory://runs/first", figures=True, report=None, json=False))
+
+
 def test_a_sweep_whose_map_is_empty_is_kept(tmp_path):
     """A table that leaves nothing to draw a map of has an array without elements, and no file of it."""
     table = {"chips": [8192.0, 16384.0], "tp": [8.0] * 2, "pp": [16.0] * 2}
