@@ -5,7 +5,7 @@ from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, SETTINGS, SPOT, Kind, integer
+from hwopt.cli.kinds import INTEGER, SETTINGS, SPOT, TEXT, Kind, integer
 from hwopt.cli.output import show
 from hwopt.errors import UserError
 
@@ -28,7 +28,7 @@ FLAGS = (
     Flag("--backup-replicas", "steps that leave out the gradients of the slowest replicas: how many, or best",
          Kind("N|best", _replicas), modes=TRAINING),
     Flag("--pretrained", "what the model was trained on before this run, which fine-tunes it: text, text-and-code, or a .toml; "
-         "reports how much fine-tuning data that is worth", Kind("NAME|FILE", lambda flag, text: text), modes=TRAINING),
+         "reports how much fine-tuning data that is worth", TEXT, modes=TRAINING),
 )  # fmt: skip
 
 

@@ -151,11 +151,6 @@ class Evolution:
         self.join(points, sizes)
         return self
 
-    def join_near(self, boxes: Boxes, wanted: np.ndarray, values: Columns) -> None:
-        """Take in points of boxes near wanted ones (box, coordinate), where there are any, with `values` (box,) as of `join_at`."""
-        points, rows = self.led_back(boxes.low, boxes.high, wanted)
-        self.join_at(points, {name: value[rows] for name, value in values.items()})
-
     def join_at(self, points: np.ndarray, values: Columns) -> None:
         """Take in designs. **Arguments:** `values` of continuous variables by name: those that are missing stand in the middle."""
         low, high = self._ranges

@@ -10,7 +10,6 @@ import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.design.variables import Variable
-from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import Divides, Product
 from hwopt.integers.system import Integer, Piece, Role, System
 from hwopt.optim import evolution
@@ -109,7 +108,8 @@ def test_each_choice_of_kinds_keeps_its_best(monkeypatch):
 def test_what_is_wanted_in_a_box_stays_in_it():
     low, high = np.array([[2, 1, 3, 4, 1, 1]]), np.array([[2, 1, 3, 8, 400, 8]])
     found = Evolution(SYSTEM, VARIABLES, judge)
-    found.join_near(Boxes(low, high), np.array([[2.0, 1.0, 3.0, 5.2, 37.0, 1.0]]), {"size": np.array([10.0])})
+    points, rows = found.led_back(low, high, np.array([[2.0, 1.0, 3.0, 5.2, 37.0, 1.0]]))
+    found.join_at(points, {"size": np.array([10.0])[rows]})
     (point,) = found.points
     assert (low <= point).all() and (point <= high).all()
     assert point[3] == 5 and point[4] % 5 == 0 and found.sizes[0, 0] == 10.0
@@ -133,9 +133,10 @@ def test_children_move_and_trade_sizes_within_their_ends():
     assert 0.2 < moved < 0.6 and (sizes >= 1.0).all() and (sizes <= 100.0).all()
     changed, before = np.zeros(points.shape, bool), points.copy()
     held._trade(points, sizes, changed)
-    kept = [SYSTEM.at["t"], SYSTEM.at["p"]]
+    low, high = np.array([each.ends for each in SYSTEM.coordinates]).T
     assert changed.any() and not changed[:, SYSTEM.at["kind"]].any() and (sizes >= 1.0).all() and (sizes <= 100.0).all()
-    assert (points[~changed] == before[~changed]).all() and (points[:, kept] >= 1).all()
+    assert (points[~changed] == before[~changed]).all() and (points >= low).all() and (points <= high).all()
+    assert (sizes != held.sizes[:400]).any() and (points[changed] != before[changed]).any()
 
 
 def test_designs_next_to_relaxed_points_join_with_the_sizes_of_their_own_programmes():
@@ -152,7 +153,9 @@ def test_designs_next_to_relaxed_points_join_with_the_sizes_of_their_own_program
     take_in(work, held, families, known, np.flatnonzero(np.isfinite(known.lower)))
     assert len(held.best(16)) and held.excess[0] < 1e-6
     assert held.merit[0] == pytest.approx(work.result.value, rel=1e-3)
-    assert take_in(work, held, families, known, np.zeros(0, int)) is None
+    before, boxes = held.points.copy(), work.result.boxes
+    take_in(work, held, families, known, np.zeros(0, int))
+    assert np.array_equal(held.points, before) and work.result.boxes == boxes
 
 
 def test_nothing_comes_of_limits_that_nobody_can_judge():
