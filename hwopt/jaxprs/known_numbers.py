@@ -102,7 +102,7 @@ PLAIN: dict[str, Callable[..., Known]] = {
         "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "cbrt", "square", "abs", "floor", "ceil", "tanh", "sin", "cos",
         "tan")},
     "add": operator.add, "add_any": operator.add, "sub": operator.sub, "div": _divided, "rem": np.fmod,
-    "mul": lambda a, b: a & b if a.dtype == bool else a * b, "max": np.maximum, "min": np.minimum, "neg": np.negative,
+    "mul": operator.mul, "max": np.maximum, "min": np.minimum, "neg": np.negative,
     "atan2": np.arctan2, "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "is_finite": np.isfinite,
     "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
     "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "clamp": lambda low, x, high: np.clip(x, low, high),
