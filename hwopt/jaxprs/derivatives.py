@@ -114,7 +114,7 @@ def pulled_back(line: StraightLine, point: Sequence[float], outputs: Sequence[in
 def _results(line: StraightLine, point: Sequence[float]) -> dict[int, Any]:
     """What every input and operation is at a point, a scalar."""
     symbols = (*line.inputs, *line.operations)
-    columns = StraightLine(line.inputs, line.operations, symbols).on_numbers(*[np.full(1, x) for x in point])
+    columns = line.whole.on_numbers(*[np.full(1, x) for x in point])
     return {id(symbol): column[0] for symbol, column in zip(symbols, columns, strict=True)}
 
 

@@ -58,7 +58,7 @@ FEW = 256
 
 def _divided(a, b):
     """Integers are divided towards 0."""
-    if np.issubdtype(a.dtype, np.floating) or np.issubdtype(b.dtype, np.floating):
+    if a.dtype.kind == "f" or b.dtype.kind == "f":
         return np.true_divide(a, b)
     return np.trunc(np.true_divide(a, b)).astype(np.result_type(a, b))
 
@@ -91,23 +91,31 @@ def _dot(a, b, p):
     return np.einsum(f"z{''.join(names_a)},z{''.join(names_b)}->z{''.join(batch + free_a + free_b)}", a, b)
 
 
-NUMBERS: dict[str, Callable] = {
-    **{name: _simple(getattr(np, name)) for name in (
+def _chosen(which, *cases):
+    if len(cases) != 2:
+        return np.choose(which, cases)
+    return np.where(which.astype(bool), cases[1], cases[0])
+
+
+PLAIN: dict[str, Callable[..., Known]] = {
+    **{name: getattr(np, name) for name in (
         "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "cbrt", "square", "abs", "floor", "ceil", "tanh", "sin", "cos",
         "tan")},
-    **{name: _simple(function) for name, function in {
-        "add": operator.add, "add_any": operator.add, "sub": operator.sub, "div": _divided, "rem": np.fmod,
-        "mul": lambda a, b: a & b if a.dtype == bool else a * b, "max": np.maximum, "min": np.minimum, "neg": np.negative,
-        "atan2": np.arctan2, "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "is_finite": np.isfinite,
-        "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
-        "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "clamp": lambda low, x, high: np.clip(x, low, high),
-        "dies_made": dies_made.on_numbers,
-        "select_n": lambda c, *cases: np.where(c.astype(bool), cases[1], cases[0]) if len(cases) == 2 else np.choose(c, cases),
-    }.items()},
+    "add": operator.add, "add_any": operator.add, "sub": operator.sub, "div": _divided, "rem": np.fmod,
+    "mul": operator.mul, "max": np.maximum, "min": np.minimum, "neg": np.negative,
+    "atan2": np.arctan2, "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "is_finite": np.isfinite,
+    "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
+    "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "clamp": lambda low, x, high: np.clip(x, low, high),
+    "dies_made": dies_made.on_numbers, "select_n": _chosen,
+    **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"), lambda a: a),
+}  # fmt: skip
+"""Operations that are told nothing besides the arrays that they take, of one rank."""
+
+NUMBERS: dict[str, Callable] = {
+    **{name: _simple(function) for name, function in PLAIN.items()},
     **{name: _special(function) for name, function in {
         "logistic": "expit", "erf": "erf", "erfc": "erfc", "lgamma": "gammaln", "digamma": "digamma",
         "polygamma": "polygamma"}.items()},
-    **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"), _simple(lambda a: a)),
     "round": _rounded,
     "integer_pow": lambda a, p: np.power(a, p["y"]),
     "convert_element_type": _converted,

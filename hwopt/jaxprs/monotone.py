@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike
 
 from hwopt.jaxprs.derivatives import RULES, pulled_back
 from hwopt.jaxprs.dies_made import OPERATIONS
-from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
+from hwopt.jaxprs.known_numbers import NUMBERS
 from hwopt.jaxprs.straight_line import straight_line
 
 RISES, FALLS, EITHER, FIXED = 1, -1, 0, 2
@@ -64,15 +64,9 @@ class Monotone:
 
     def on_numbers(self, *arguments: Any) -> np.ndarray:
         """The same in NumPy, arrays of any shapes that go together."""
-        line = self._line
         arrays = np.broadcast_arrays(*(np.asarray(each, np.float64) for each in arguments))
-        shape = arrays[0].shape
-        values: dict[int, Any] = {id(s): each.ravel() for s, each in zip(line.inputs, arrays, strict=True)}
-        value = lambda part: values[id(part)] if id(part) in values else np.asarray(part)[None]
-        with np.errstate(all="ignore"):
-            for symbol in line.operations:
-                values[id(symbol)] = on_numbers(symbol.name, list(map(value, symbol.arguments)), dict(symbol.params))
-            return np.broadcast_to(value(line.outputs[0]), (arrays[0].size,)).reshape(shape)
+        (values,) = self._line.on_numbers(*(each.ravel() for each in arrays))
+        return np.broadcast_to(values, (arrays[0].size,)).reshape(arrays[0].shape)
 
     def slopes(self, *arguments: float) -> np.ndarray:
         """Derivatives by all arguments at a point."""

@@ -25,6 +25,7 @@ from jaxtyping import Array
 
 from hwopt.jaxprs import loops
 from hwopt.jaxprs.arrays import objects
+from hwopt.jaxprs.in_numpy import Steps, steps_of
 from hwopt.jaxprs.interpreter import Interpreter, Origin
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
 
@@ -73,12 +74,13 @@ class StraightLine:
         """The same with functions of one's own for some operations."""
         kind = jnp.result_type(*(columns or (float,)))
 
-        def operation(symbol: Symbol, arguments: list[Any]) -> Array:
-            own = functions.get(symbol.name)
+        results: dict[int, Any] = dict(zip(map(id, self.inputs), columns, strict=True))
+        value = lambda element: results[id(element)] if isinstance(element, Symbol) else _constant(element, kind)
+        for symbol in self.operations:
+            own, arguments = functions.get(symbol.name), [value(each) for each in symbol.arguments]
             result = own(*arguments) if own else _run(symbol, arguments, kind)
-            return jax.lax.optimization_barrier(result) if id(symbol) in self._columns else result
-
-        return self._values(columns, lambda x: _constant(x, kind), operation)
+            results[id(symbol)] = jax.lax.optimization_barrier(result) if id(symbol) in self._columns else result
+        return [value(each) for each in self.outputs]
 
     @cached_property
     def _columns(self) -> frozenset[int]:
@@ -86,15 +88,16 @@ class StraightLine:
 
     def on_numbers(self, *columns: np.ndarray) -> list[np.ndarray]:
         """The same in NumPy and float64, compiled by nobody: for a few columns, and to check the compiled ones."""
+        return self._in_numpy([np.asarray(x, np.float64) for _, x in zip(self.inputs, columns, strict=True)])
 
-        def operation(symbol: Symbol, arguments: list[np.ndarray]) -> np.ndarray:
-            if symbol.name in NUMBERS:
-                return on_numbers(symbol.name, arguments, dict(symbol.params))
-            with jax.enable_x64(True):
-                return np.asarray(_run(symbol, arguments, np.float64))
+    @cached_property
+    def _in_numpy(self) -> Steps:
+        return steps_of(self.inputs, self.operations, self.outputs, _by_jax)
 
-        with np.errstate(all="ignore"):
-            return self._values([np.asarray(x, np.float64) for x in columns], lambda x: np.asarray(x)[None], operation)
+    @cached_property
+    def whole(self) -> StraightLine:
+        """The same returning what every input and every operation is."""
+        return StraightLine(self.inputs, self.operations, (*self.inputs, *self.operations))
 
     def with_known(self, numbers: Sequence[float | None]) -> StraightLine:
         """The same with its first inputs known, but for those that are None, and what follows from them alone worked out."""
@@ -130,17 +133,6 @@ class StraightLine:
         """The same with some of its outputs, and what these need."""
         chosen = tuple(self.outputs[i] for i in outputs)
         return StraightLine(self.inputs, _ordered(chosen), chosen)
-
-    def _values(self, columns: Sequence[Any], constant: Callable, operation: Callable) -> list[Any]:
-        """The outputs, from how a constant is seen and an operation carried out."""
-        results = dict(zip(map(id, self.inputs), columns, strict=True))
-
-        def value(element: Element) -> Any:
-            return results[id(element)] if isinstance(element, Symbol) else constant(element)
-
-        for symbol in self.operations:
-            results[id(symbol)] = operation(symbol, [value(each) for each in symbol.arguments])
-        return [value(each) for each in self.outputs]
 
 
 def straight_line(function: Callable[[Array], Any], count: int) -> StraightLine:
@@ -209,6 +201,14 @@ def _ordered(outputs: Sequence[Element]) -> tuple[Symbol, ...]:
 
 def _constant(value: np.generic, kind: Any) -> Any:
     return np.asarray(value, kind)[()] if np.issubdtype(value.dtype, np.floating) else value
+
+
+def _by_jax(symbol: Symbol) -> Callable[..., np.ndarray]:
+    def run(*arguments: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            return np.asarray(_run(symbol, list(arguments), np.float64))
+
+    return run
 
 
 def _run(symbol: Symbol, arguments: list[Any], kind: Any) -> Array:

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import numpy as np
-import optax
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
 from hwopt.convex.reader import NotDGP
@@ -19,8 +18,10 @@ from hwopt.optim.certified import certified
 from hwopt.optim.choices import branches, certified_choice
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.portfolio import PortfolioSolution, certified_portfolio, rows_of
-from hwopt.optim.relaxed import optimize_relaxed
 from hwopt.optim.solution import Solution
+
+if TYPE_CHECKING:
+    import optax
 
 REGIMES = ("certified", "relaxed", "local")
 
@@ -42,7 +43,7 @@ def optimize(
     *,
     seed: int = ...,
     progress: bool = ...,
-    transformation: optax.GradientTransformation | None = ...,
+    transformation: "optax.GradientTransformation | None" = ...,
     regime: str = ...,
     seconds: float = ...,
     freeze: Iterable[str] = ...,
@@ -56,7 +57,7 @@ def optimize(
     *,
     seed: int = 0,
     progress: bool = False,
-    transformation: optax.GradientTransformation | None = None,
+    transformation: "optax.GradientTransformation | None" = None,
     regime: str = "certified",
     seconds: float = math.inf,
     freeze: Iterable[str] = (),
@@ -128,6 +129,8 @@ def optimize(
                 why = str(reason)
         if regime == "certified":  # whole units are for a search that branches on them
             problem = problem.continuous
+        from hwopt.optim.relaxed import optimize_relaxed  # with optax and SciPy's samplers, which no proof needs
+
         return optimize_relaxed(
             problem, seed, progress, transformation, f"; not certified: {why}" if why else "", deadline
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betainc, log_ndtr
 
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
@@ -53,6 +52,8 @@ def expected_order_sigmas(chips: float, replicas: int, left_out: int) -> float:
 
     **Source:** order statistics of independent samples (David and Nagaraja, Order Statistics, section 2.1; recalled).
     """
+    from scipy.special import betainc, log_ndtr
+
     within = np.exp(chips / replicas * log_ndtr(_GRID))
     below = betainc(float(replicas - left_out), left_out + 1.0, within)
     return float(_GRID[0] + np.trapezoid(1.0 - below, _GRID))

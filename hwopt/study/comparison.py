@@ -9,7 +9,6 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from scipy.optimize import root_scalar
 
 from hwopt import catalog
 from hwopt.arguments import check_question, check_seconds
@@ -144,4 +143,8 @@ def _winning_level(solution: Solution, best: float) -> float | None:
         return None
     now = float(where(design))
     above = lambda share: _value(solution, eqx.tree_at(where, design, np.float64(share * now))) - best
-    return None if above(FASTEST) > 0.0 else float(root_scalar(above, bracket=(FASTEST, 1.0), rtol=1e-9).root)
+    if above(FASTEST) > 0.0:
+        return None
+    from scipy.optimize import root_scalar
+
+    return float(root_scalar(above, bracket=(FASTEST, 1.0), rtol=1e-9).root)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
 
 import hwopt
-from hwopt.optim.solution import Outcome
+from hwopt.optim.solution import Outcome, Solution
 from hwopt.report.documents import solution_document
 from tests.validation.buildable import faults
 
@@ -27,11 +28,18 @@ HELD = {
 CHIPS = ("h100-sxm", "h200", "b200", "gb200", "mi300x", "a100-80", "tpu-v5p")
 
 
-def checked(chip: str, free: str, fields: dict, bounds=None) -> bool:
+def solved(chip: str, free: str, fields: dict, bounds=None) -> Solution:
+    return hwopt.optimize(hwopt.objective("train_cost", chip=chip, free=free, **fields), explain=False, bounds=bounds)
+
+
+@cache
+def default() -> Solution:
+    """The first of `FEW` in its short search."""
+    return solved(*FEW[0], HELD)
+
+
+def checked(solution: Solution, chip: str, free: str, fields: dict) -> bool:
     """Whether a question has an answer; one that has can be bought and is proved."""
-    solution = hwopt.optimize(
-        hwopt.objective("train_cost", chip=chip, free=free, **fields), explain=False, bounds=bounds
-    )
     if not solution.feasible:
         return False
     answer = json.loads(json.dumps(solution_document(solution)))
@@ -42,7 +50,8 @@ def checked(chip: str, free: str, fields: dict, bounds=None) -> bool:
 
 @pytest.mark.parametrize(("chip", "free", "fields"), FEW, ids=[" ".join((chip, free)) for chip, free, _ in FEW])
 def test_an_answer_can_be_bought(chip, free, fields):
-    assert checked(chip, free, fields, HELD)
+    asked = chip, free, fields
+    assert checked(default() if asked == FEW[0] else solved(*asked, HELD), *asked)
 
 
 @pytest.mark.slow
@@ -60,15 +69,16 @@ def test_forty_random_answers_can_be_bought():
             fields["stack"] = "rocm-primus-2025"
         if chip == "tpu-v5p":
             fields["stack"] = "jax-maxtext-tpu"
-        feasible += checked(chip, "hbm" if rng.random() < 0.2 else "none", fields)
+        asked = chip, "hbm" if rng.random() < 0.2 else "none", fields
+        feasible += checked(solved(*asked), *asked)
     print(f"{feasible} of 40 questions have an answer")
     assert feasible >= 20
 
 
 @pytest.fixture(scope="module")
 def answer():
-    solution = hwopt.optimize(hwopt.objective("train_cost"), explain=False, bounds=HELD)
-    return json.dumps(solution_document(solution))
+    assert hwopt.objective("train_cost") == hwopt.objective("train_cost", chip=FEW[0][0], free=FEW[0][1])
+    return json.dumps(solution_document(default()))
 
 
 WRONG = {

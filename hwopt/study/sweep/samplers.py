@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 from numpy.typing import ArrayLike
-from scipy.stats import qmc
 
 from hwopt.errors import UserError
 
@@ -54,6 +53,8 @@ class Sobol(Sampler):
         if count > MOST_SOBOL:
             raise UserError(f"samples {count:,}: a Sobol sequence of 32 bits has {MOST_SOBOL:,} points")
         self.names, self.count = tuple(names), count
+        from scipy.stats import qmc  # half a second
+
         sampler: Any = qmc.Sobol(max(1, len(self.names)), scramble=True, bits=32, rng=np.random.default_rng(seed))
         # Not public in SciPy, which can only step to a point; a test compares the sequences.
         self._directions = sampler._sv.astype(np.uint32)[: len(self.names)]

@@ -81,7 +81,7 @@ def beside(server: Server, load: float, scvs, streams: int = 1, count: int = 40_
                     held[s] -= 1
             begin(s, now)
         else:
-            s = min(range(streams), key=lambda j: (held[j], (j - next_) % streams))
+            s = min(range(streams), key=lambda j: (held[j], (j - next_) % streams)) if streams > 1 else 0
             waiting[s].append(next_)
             held[s] += 1
             if idle[s]:
@@ -102,11 +102,11 @@ def apart(
     where = np.zeros(count, int) if together else rng.integers(0, servers, count)
     taken = np.empty(count)
     for queue in range(1 if together else servers):
-        free = [0.0] * (servers if together else 1)
-        for i in np.flatnonzero(where == queue):
-            ends = max(comes[i], heapq.heappop(free)) + lasts[i]
-            taken[i] = ends - comes[i]
-            heapq.heappush(free, ends)
+        own, free, left = where == queue, [0.0] * (servers if together else 1), []
+        for at, time in zip(comes[own].tolist(), lasts[own].tolist(), strict=True):
+            left.append(max(at, free[0]) + time)
+            heapq.heapreplace(free, left[-1])
+        taken[own] = left - comes[own]
     return taken[count // 10 :]
 
 
@@ -139,7 +139,7 @@ def decoding(server: Server, comes: np.ndarray, passes: np.ndarray, streams: int
                     slot[joining[s][-1]] = now
             begin(s, now)
         else:
-            s = min(range(streams), key=lambda j: (held[j], (j - next_) % streams))
+            s = min(range(streams), key=lambda j: (held[j], (j - next_) % streams)) if streams > 1 else 0
             held[s] += 1
             if held[s] <= server.slots:
                 slot[next_] = times[next_]
@@ -173,8 +173,8 @@ def two_groups(
     some, passes = rounded > 0, np.maximum(1, rounded)
     free, ends = [0.0] * replicas, np.empty(count)
     for i, (at, time) in enumerate(zip(comes.tolist(), lasts.tolist(), strict=True)):
-        ends[i] = max(at, heapq.heappop(free)) + time
-        heapq.heappush(free, ends[i])
+        ends[i] = max(at, free[0]) + time
+        heapq.heapreplace(free, ends[i])
     order = np.argsort(ends, kind="stable")
     slot, last = np.empty(count), np.empty(count)
     slot[order], last[order] = decoding(server, ends[order] + transfer_s, passes[order], streams)
