@@ -104,17 +104,20 @@ class SparseCholesky:
             _as_slice(np.unique(local)), _sum(local), not len(row),
         )  # fmt: skip
 
-    def factor(self, matrix: np.ndarray) -> np.ndarray:
+    def factor(self, matrix: np.ndarray, diagonal: np.ndarray | None = None) -> np.ndarray:
         """Factors L with L Lᵀ = A; NaN where a matrix is not positive definite.
 
-        **Arguments:** `matrix` (entry, matrix), overwritten. **Returns:** (entry, matrix), on the diagonal 1 / L_jj.
+        **Arguments:** `matrix` (entry, matrix), overwritten; `diagonal` (variable, matrix) put in the place of its own.
+        **Returns:** (entry, matrix), on the diagonal 1 / L_jj.
         """
+        if diagonal is not None:
+            matrix[self.diagonal] = diagonal
         for level in self._levels:
-            diagonal = matrix[level.diagonal]
-            np.divide(1.0, np.sqrt(diagonal), out=diagonal)
+            pivots = matrix[level.diagonal]
+            np.divide(1.0, np.sqrt(pivots), out=pivots)
             if not level.empty:
                 below = matrix[level.below]
-                below *= diagonal[level.local]
+                below *= pivots[level.local]
                 products = below.take(level.left, axis=0)
                 products *= below.take(level.right, axis=0)
                 matrix[level.into] -= level.by_entry(products)

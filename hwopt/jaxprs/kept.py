@@ -96,10 +96,21 @@ def traced(function: Callable, *inputs: Any, key: Any = None) -> Traced:
 
 def estimated(function: Callable, *inputs: Any) -> Any:
     """`function(*inputs)` in NumPy and float64, compiled by nobody; leaves are NumPy arrays."""
-    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(inputs)]
-    known = _of_form(function, jax.tree.structure(inputs), tuple(leaf.shape for leaf in leaves))
-    columns = [np.full(1, x) for leaf in leaves for x in leaf.ravel()]
-    return jax.tree.map(lambda leaf: leaf[0], known(columns, 1))
+    return jax.tree.map(lambda leaf: leaf[0], estimated_rows(function, inputs, ()))
+
+
+def estimated_rows(function: Callable, same: tuple, varied: tuple) -> Any:
+    """`function(*same, *varied)` in NumPy and float64 at many points; leaves are NumPy arrays (row, ...).
+
+    **Arguments:** `same`: inputs of all rows; `varied`: inputs whose leaves, numbers to the function, are columns (row,).
+    """
+    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(same)]
+    columns = jax.tree.leaves(varied)
+    shapes = (*(leaf.shape for leaf in leaves), *[()] * len(columns))
+    known = _of_form(function, jax.tree.structure((*same, *varied)), shapes)
+    return known(
+        [*(np.full(1, x) for leaf in leaves for x in leaf.ravel()), *columns], len(columns[0]) if columns else 1
+    )
 
 
 @functools.lru_cache(maxsize=4)

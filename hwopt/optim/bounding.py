@@ -11,6 +11,7 @@ from hwopt.convex import certificate
 from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import impossible
 from hwopt.convex.interior_point import Answers, solve
+from hwopt.convex.on_device import place_of
 from hwopt.integers.boxes import Boxes
 from hwopt.optim.programmes import Programmes
 
@@ -56,7 +57,8 @@ def solved(
     left = np.flatnonzero(holds)
     if len(left):
         goal, enough = (cutoff - programme.constant)[left], np.where(points[left], 0.0, loose)
-        answers.put(left, solve(structure, numbers.take(left), cutoff=goal, tolerance=tolerance, loose=enough))
+        limits = {"cutoff": goal, "tolerance": tolerance, "loose": enough}
+        answers.put(left, solve(structure, numbers.take(left), **limits, device=place_of(structure, len(left))))
     lower, slopes = certificate.sloped_bound(structure, numbers, answers.y, answers.multipliers)
     none = ~holds | impossible(structure, numbers, answers)
     return Bounded(programme, answers, np.where(none, np.inf, lower + programme.constant), slopes)

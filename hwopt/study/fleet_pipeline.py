@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from hwopt.catalog.load import leaf
 from hwopt.design.variables import count_of
 from hwopt.hardware.cluster import Cluster, Fleet
 from hwopt.integers.enumeration import divisors
-from hwopt.jaxprs.kept import Traced, traced
+from hwopt.jaxprs.kept import estimated_rows
 from hwopt.model import machine
 from hwopt.model.estimate import estimate
 from hwopt.model.fleet_pipeline import Place, at_work, stages
@@ -166,7 +165,7 @@ def _looked_at(run: TrainingRun, clusters: Sequence[Cluster], found: Sequence[Ca
                 ends,
                 final,
             )
-            rows[number, layers] = _columns(_one_group, (run, clusters[number]), (plans, Place(*where)))
+            rows[number, layers] = estimated_rows(_one_group, (run, clusters[number]), (plans, Place(*where)))
     at = np.array([[each.order[place] for place in range(groups)] for each in found])
     each = np.arange(len(found))[:, None]
     take = lambda name, layers=1.0: np.stack([rows[number, layers][name] for number in range(groups)], axis=1)[each, at]
@@ -180,21 +179,6 @@ def _looked_at(run: TrainingRun, clusters: Sequence[Cluster], found: Sequence[Ca
     several = np.array([each.pp for each in found]) > 1
     sends = np.where(several, send + np.maximum(before, after), before + after)
     return _Groups(take("mean_s"), take("head_s"), sends, most)
-
-
-def _columns(function: Any, known: tuple, rows: tuple) -> Any:
-    """A function of numbers that are the same and of columns, in NumPy. **Returns:** leaves (row, ...)."""
-    same = [np.asarray(each, np.float64) for each in jax.tree.leaves(known)]
-    varied = jax.tree.leaves(rows)
-    shapes = (*(each.shape for each in same), *[()] * len(varied))
-    numbers = [float(x) for each in same for x in each.ravel()]
-    model = _form(function, jax.tree.structure((*known, *rows)), shapes)
-    return model([*(np.full(1, x) for x in numbers), *varied], len(varied[0]))
-
-
-@lru_cache(maxsize=4)
-def _form(function: Any, tree: Any, shapes: tuple) -> Traced:
-    return traced(function, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes]))
 
 
 def _outcome(run: TrainingRun, fleet: Fleet, plan: FleetPipeline) -> Any:
@@ -271,7 +255,7 @@ def fastest_pipeline(run: TrainingRun, clusters: Sequence[Cluster]) -> tuple[tup
     for order in {each.order for each, _ in made}:
         mine = [plan for each, plan in made if each.order == order]
         stacked = jax.tree.map(lambda *leaves: np.array(leaves, float), *mine)
-        step, fits = _columns(_outcome, (run, Fleet(tuple(clusters[i] for i in order))), (stacked,))
+        step, fits = estimated_rows(_outcome, (run, Fleet(tuple(clusters[i] for i in order))), (stacked,))
         seconds = np.where(fits > 0, step, np.inf)
         at = int(np.argmin(seconds))
         if np.isfinite(seconds[at]) and (best is None or seconds[at] < best[0]):

@@ -62,6 +62,9 @@ TABLE = (
     Result(
         "reference/sweeps_gpu.txt", "python tests/benchmark/sweeps.py", writes_itself=True, measured=True
     ),  # needs a GPU
+    Result(
+        "reference/solver_gpu.txt", "python -m tests.benchmark.solver_devices", writes_itself=True, measured=True
+    ),  # needs a GPU
     Result("reference/sweeps_best.txt", "python -m tests.benchmark.sweeps_best", writes_itself=True, measured=True),
     Result(
         "reference/calculon.txt", "python -m tests.benchmark.calculon", writes_itself=True, measured=True

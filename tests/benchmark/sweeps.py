@@ -32,7 +32,7 @@ from hwopt.study.sweep.specification import Specification
 
 FOLDER = Path(__file__).parents[2] / "results" / "reference"
 
-SIZES = {"cpu": (1_000, 10_000, 100_000, 1_000_000, 10_000_000), "gpu": (1_000_000, 100_000_000, 1_000_000_000)}
+SIZES = {"cpu": (1_000, 10_000, 100_000, 1_000_000, 10_000_000), "gpu": (1_000_000, 1_000_000_000)}
 """Variants, by backend; those of a processor but the last are asked for twice."""
 LARGEST = 100_000_000
 """Variants of a process whose memory is measured."""
@@ -91,8 +91,10 @@ def tiles(spec: Specification) -> tuple[float, float]:
 
 
 def fused_peak() -> float:
-    """Multiply-adds a second of all cores, times two: chains side by side, on columns that stay in cache."""
-    count, depth, chains = 1 << 15, 64, 8
+    """Multiply-adds a second of all cores, times two: chains side by side, on columns that stay in a processor's cache, or are
+    read once for many operations where there are no such columns.
+    """
+    count, depth, chains = 1 << (15 if jax.default_backend() == "cpu" else 24), 64, 8
 
     def chain(x, a, b):
         held = [x + i for i in range(chains)]
@@ -104,20 +106,24 @@ def fused_peak() -> float:
     program = jax.jit(chain, compiler_options=options)
     x = [jnp.full(count, value, jnp.float32) for value in (1.0, 0.999, 0.001)]
     jax.block_until_ready(program(*x))
-    many = 200
+    many = 200 if jax.default_backend() == "cpu" else 20
     seconds = timed(lambda: jax.block_until_ready([program(*x) for _ in range(many)]))
     return 2.0 * depth * chains * count * many / seconds
 
 
 def bandwidth() -> float:
-    """Bytes a second read and written by a pass over columns that no cache holds, in place."""
-    program = jax.jit(lambda x: x + 1.0, donate_argnums=0)
+    """Bytes a second read and written by passes over columns that no cache holds, in place; many in one call, whose own cost is
+    that of a pass on an accelerator.
+    """
+    passes = 50
+    once = lambda _, x: jax.lax.optimization_barrier(x + 1.0)
+    program = jax.jit(lambda x: jax.lax.fori_loop(0, passes, once, x), donate_argnums=0)
     held = [jax.block_until_ready(program(jnp.ones(1 << 26, jnp.float32)))]
 
-    def once():
+    def again():
         held[0] = jax.block_until_ready(program(held[0]))
 
-    return 2.0 * held[0].nbytes / timed(once)
+    return 2.0 * held[0].nbytes * passes / timed(again)
 
 
 def completing(run_: Run) -> tuple[tuple[float, float], Any]:
@@ -242,7 +248,7 @@ def table(quick: bool) -> list[str]:
         "",
         "    variants        forward        with gradients",
     ]
-    starts = {}
+    starts, seconds_of = {}, {}
     for size in sizes:
         cells = []
         for gradients, measured in ((False, end_to_end), (True, tiles)):
@@ -250,6 +256,7 @@ def table(quick: bool) -> list[str]:
             twice = device.platform == "cpu" and size < 1_000_000
             _, again = measured(question(gradients, size)) if twice else (0.0, seconds)
             starts.setdefault(gradients, starting)
+            seconds_of.setdefault(size, seconds)  # forward
             cells.append(f"{size / min(seconds, again):12,.0f}/s")
         lines.append(f"{size:>12,}  " + "   ".join(cells))
         print(lines[-1], flush=True)
@@ -266,15 +273,16 @@ def table(quick: bool) -> list[str]:
         f"a variant: {of['operations']:.0f} scalar operations, {of['flops']:.0f} as compiled (fusions repeat some), "
         f"{of['columns']:.0f} bytes of columns in and out",
     ]
-    if device.platform == "cpu":
-        peak, stream = fused_peak(), bandwidth()
-        _, rest = end_to_end(question(False, sizes[-1]))
-        rate = sizes[-1] / rest
-        lines += [
-            f"this machine: {peak / 1e9:.0f} GFLOP/s of multiply-adds in cache, {stream / 1e9:.1f} GB/s of memory",
-            f"at {rate:,.0f}/s: {of['flops'] * rate / peak:.0%} of that arithmetic as compiled "
-            f"({of['operations'] * rate / peak:.0%} as stated), {of['columns'] * rate / stream:.0%} of that bandwidth",
-        ]
+    peak, stream = fused_peak(), bandwidth()
+    rate = sizes[-1] / (
+        end_to_end(question(False, sizes[-1]))[1] if device.platform == "cpu" else seconds_of[sizes[-1]]
+    )
+    lines += [
+        f"this machine: {peak / 1e9:,.0f} GFLOP/s of multiply-adds{' in cache' * (device.platform == 'cpu')}, "
+        f"{stream / 1e9:,.1f} GB/s of memory",
+        f"at {rate:,.0f}/s: {of['flops'] * rate / peak:.0%} of that arithmetic as compiled "
+        f"({of['operations'] * rate / peak:.0%} as stated), {of['columns'] * rate / stream:.0%} of that bandwidth",
+    ]
     if not quick and device.platform == "cpu":
         small, large = peak_memory(1_000_000), peak_memory(LARGEST)
         lines.append(

@@ -1,0 +1,104 @@
+"""What all programmes of a structure share: which numbers are there, and where they go; in sparse matrices of SciPy."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy import sparse
+
+from hwopt.convex.programme import Structure
+from hwopt.convex.sparse_cholesky import SparseCholesky
+
+STRUCTURES = 64
+"""Structures whose sparsity is remembered."""
+ROOF = 1e4
+"""No multiplier exceeds this times the largest objective weight (or times one): a violation has a price, so that the search
+stays bounded where there is no feasible point."""
+
+
+class Frame:
+    """Exponents, sums and the pattern of the Newton matrix of a structure, as `hwopt.convex.newton` multiplies by them.
+
+    Groups are ordered log-sum-exps first, then those with targets; terms by groups; variables by elimination.
+    """
+
+    xp = np
+    solved = 0
+    """Programmes of the structure so far."""
+
+    def __init__(self, structure: Structure):
+        count, variables = len(structure.target), structure.exponents.shape[1]
+        self.groups = np.argsort(structure.target >= 0, kind="stable")
+        place = np.argsort(self.groups)
+        self.terms = np.argsort(place[structure.group], kind="stable")
+        self.group = place[structure.group][self.terms]
+        self.soft = int((structure.target < 0).sum())
+        self.soft_terms = int((self.group < self.soft).sum())
+        self.present, self.first = np.unique(self.group[: self.soft_terms], return_index=True)
+        self.sums = sparse.csr_array(
+            (np.ones(len(self.group)), (self.group, np.arange(len(self.group)))), (count, len(self.group))
+        )
+
+        touched = (self.sums @ (structure.exponents[self.terms] != 0)) > 0
+        bounded = np.arange(self.soft, count)
+        touched[bounded, structure.target[self.groups[bounded]]] = True
+        terms = np.bincount(self.group, minlength=count)
+        self.straight = ((np.arange(count) < self.soft) & (terms <= 1))[:, None]  # log-sum-exps of one term
+        self.factors = SparseCholesky(touched.T.astype(float) @ touched > 0)
+        self.variables = self.factors.order
+        entry, touched = self.factors.entry, touched[:, self.variables]
+        exponents = structure.exponents[np.ix_(self.terms, self.variables)]
+        self.target = np.argsort(self.variables)[structure.target[self.groups[bounded]]]
+        self.objective = structure.objective[self.variables]
+        self.roof = ROOF * max(1.0, np.abs(self.objective).max(initial=0.0))
+
+        self.exponents = sparse.csr_array(exponents)
+        self.by_variable = sparse.csr_array(exponents.T)
+        self.to_target = sparse.csr_array((np.ones(len(bounded)), (self.target, bounded)), (variables, count))
+        self.from_target = sparse.csr_array(self.to_target.T)
+        # Σ w_i A_i A_iᵀ: numbers of the matrix from weights of the terms.
+        term, row, column = _pairs(exponents != 0)
+        self.squares = sparse.csr_array(
+            (exponents[term, row] * exponents[term, column], (entry[row, column], term)),
+            (self.factors.entries, len(exponents)),
+        )
+        # J of all but straight groups: its numbers from weights of the terms; Jᵀ D J from their products.
+        curved = np.flatnonzero(~self.straight)
+        at, of = np.nonzero(touched[curved])
+        self.slope_group = curved[at]
+        number = np.full(touched.shape, -1)
+        number[self.slope_group, of] = np.arange(len(at))
+        term, variable = np.nonzero(exponents)
+        kept = ~self.straight[self.group[term], 0]
+        term, variable = term[kept], variable[kept]
+        self.slopes = sparse.csr_array(
+            (exponents[term, variable], (number[self.group[term], variable], term)), (len(at), len(exponents))
+        )
+        self.of_targets = np.zeros((len(at), 1))
+        self.of_targets[number[bounded, self.target]] = 1.0
+        group, row, column = _pairs(touched & ~self.straight)
+        into = entry[row, column]
+        sort = np.argsort(into, kind="stable")
+        self.left, self.right = number[group, row][sort], number[group, column][sort]
+        self.outer = sparse.csr_array(
+            (np.ones(len(into)), (into[sort], np.arange(len(into)))), (self.factors.entries, len(into))
+        )
+
+    def largest(self, terms: np.ndarray) -> np.ndarray:
+        """The largest number among each log-sum-exp's terms (group, problem); 0 of those without any and of other groups."""
+        found = np.zeros((len(self.groups), terms.shape[1]))
+        if self.soft_terms:
+            found[self.present] = np.maximum.reduceat(terms[: self.soft_terms], self.first, axis=0)
+        return found
+
+
+def _pairs(present: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of a table, and all pairs (row of a matrix, column not after it) of what is present in each."""
+    row, column = np.nonzero(np.tril(np.ones((present.shape[1],) * 2, bool)))
+    each, pair = np.nonzero(present[:, row] & present[:, column])
+    return each, row[pair], column[pair]
+
+
+frame_of = lru_cache(maxsize=STRUCTURES)(Frame)
+"""The frame of a structure, made once."""

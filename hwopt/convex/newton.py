@@ -1,0 +1,349 @@
+"""Newton's method on many convex programmes of one structure at once: a primal-dual interior point, a column each.
+
+With slacks s, excesses e at the price R, multipliers λ and the box's multipliers l, u, it goes to the zero of
+
+    c + Jᵀλ - l + u,   g(y) + s - e,   s·λ - μ,   e·(R - λ) - μ,   (y - lower)·l - μ,   (upper - y)·u - μ     as μ → 0
+
+from a start that need not be feasible, with Mehrotra's predictor and corrector. With Λ = 1 / (s/λ + e/(R - λ)), its matrix is
+
+    Σ_k λ_k ∇²g_k + Jᵀ Λ J + l / (y - lower) + u / (upper - y)
+
+where a log-sum-exp of weights p has ∇²g = Σ p_i A_i A_iᵀ - ∇g ∇gᵀ, and none of one term has any. Each iteration tests the
+tangent bound of `hwopt.convex.certificate` on the gradient that is there anyway: a programme that cannot beat `cutoff`, or has
+no feasible point at all, is known at once.
+
+Every array is made anew, nothing is written in place but what `factors` may: the same code runs on NumPy's arrays and, traced,
+on those of a device. What differs between them is in the frame: `hwopt.convex.frames` and `hwopt.convex.on_device`.
+
+**Source:** Mehrotra, SIAM J. Optim. 2 (1992) 575; Wright, Primal-Dual Interior-Point Methods (1997); Boyd and Vandenberghe,
+Convex Optimization (2004), 11.7.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from hwopt.convex.answers import Status
+from hwopt.convex.frames import Frame
+from hwopt.convex.programme import Numbers, Structure
+
+BOUNDARY = 0.995
+"""Fraction of the way to the boundary that a step may go."""
+ABSENT = -1e9
+"""Stands for -inf in exponents: its exponential is zero, and zero times it is no NaN."""
+FROZEN_WIDTH = 1e-11
+"""A narrower box holds a constant, not a variable."""
+INSIDE = 0.05
+"""Least distance of a start from each side of the box, as a fraction of its width."""
+SLOWER, FASTER, SLOWEST = 0.3, 2.0, 0.05
+"""Steps shorten by this where the residuals grew, else lengthen again, and are never shorter than this part of a full one:
+far from the solution, Newton's method on log-sum-exp oscillates."""
+APART = 3.0
+"""Largest ratio between the steps of primal and dual."""
+DAMPING = 1e-12
+"""Least addition to the Newton matrix's diagonal: it holds directions still that nothing else does."""
+FLOOR = 0.1
+"""Sum of the complementarity products at which centring stops, as a fraction of the tolerance."""
+ROUNDING = 1e-12
+"""Margin of bounds within the iteration, as a fraction of the sum of absolute values."""
+RUNNING = 0
+"""The status of a programme under way."""
+
+Array = Any
+"""NumPy's, or a device's."""
+
+
+class Tables(Protocol):
+    """What the iteration takes from a frame; `@` multiplies by all matrices."""
+
+    xp: Any
+    soft: int
+    soft_terms: int
+    roof: Any
+    group: Array
+    target: Array
+    straight: Array
+    objective: Array
+    exponents: Array
+    by_variable: Array
+    sums: Array
+    to_target: Array
+    from_target: Array
+    squares: Array
+    slopes: Array
+    of_targets: Array
+    slope_group: Array
+    left: Array
+    right: Array
+    outer: Array
+    factors: Any  # `SparseCholesky`, or what has its `diagonal`, `factor` and `solve`
+
+    def largest(self, terms: Array) -> Array:
+        """The largest of each log-sum-exp's terms; 0 of other groups."""
+        ...
+
+
+class Given(NamedTuple):
+    """Numbers of programmes, a column each, the box moved to [0, width]."""
+
+    constants: Array  # (term, problem)
+    offsets: Array  # (bounded group, problem)
+    cap: Array  # (bounded term, problem): exponentials go on as straight lines from here
+    width: Array  # (variable, problem)
+    there: Array  # (pair, problem) 1, or 0 of groups without terms and of constants
+    pairs: Array  # (problem,) how many are there
+    cutoff: Array  # (problem,)
+    loose: Array  # (problem,) tolerance of what cannot be dropped
+
+
+class State(NamedTuple):
+    """Where programmes are, a column each.
+
+    Complementary pairs (near, far) are (s, λ), (e, R - λ), (y - lower, l), (upper - y, u), in this order; what is not there
+    is one.
+    """
+
+    y: Array  # (variable, problem)
+    slack: Array  # (2 groups, problem) s, e
+    multiplier: Array  # (group, problem) λ
+    at_box: Array  # (2 variables, problem) l, u
+    damping: Array
+    merit: Array
+    pace: Array
+    iteration: Array
+    best_y: Array
+    best_multiplier: Array
+    best_bound: Array
+    best_residual: Array
+
+
+class Judged(NamedTuple):
+    """What is known of programmes where they are, a column each."""
+
+    status: Array
+    values: Array  # (group, problem) g
+    weights: Array  # (term, problem) of terms in the gradients
+    bend: Array  # (term, problem) in the curvatures
+    gradient: Array  # (variable, problem) of the Lagrangian
+
+
+class Done(NamedTuple):
+    """Programmes that are done with, a column each."""
+
+    number: Array  # (problem,) which of all
+    status: Array  # (problem,) of `Status`, or `RUNNING` where the iterations ran out
+    iteration: Array
+    y: Array  # (variable, problem) where the best bound was seen
+    multiplier: Array  # (group, problem)
+    bound: Array
+    residual: Array
+
+
+def done_with(number: Array, status: Array, state: State) -> Done:
+    """What came out of programmes."""
+    best = (state.best_y, state.best_multiplier, state.best_bound, state.best_residual)
+    return Done(number, status, state.iteration, *best)
+
+
+def given_of(structure: Structure, numbers: Numbers, frame: Frame, cutoff: np.ndarray, loose: np.ndarray) -> Given:
+    """All programmes, the box moved to [0, width]."""
+    lower, upper = columns(numbers.lower, frame.variables), columns(numbers.upper, frame.variables)
+    constants = columns(numbers.constants, frame.terms)
+    present = np.isfinite(constants)
+    moved = np.where(present, constants, 0.0) + frame.exponents @ lower
+    offsets = columns(numbers.offsets, frame.groups[frame.soft :])
+    # At a feasible point no exponential of the group exceeds the upper bound of its target less the offset.
+    room = np.log(np.maximum(upper[frame.target] - offsets, 1e-30)) + 0.5
+    alive = (frame.sums @ present.astype(float)) > 0
+    alive[frame.soft :] = True
+    width = upper - lower
+    free = width > FROZEN_WIDTH
+    there = np.concatenate([alive, alive, free, free]).astype(float)
+    return Given(
+        np.where(present, moved, ABSENT), offsets - lower[frame.target], room[frame.group[frame.soft_terms :] - frame.soft],
+        width, there, there.sum(axis=0), cutoff - numbers.lower @ structure.objective, loose,
+    )  # fmt: skip
+
+
+def columns(table: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """A table of problems (problem, number) with a column each, and its numbers in order."""
+    return np.ascontiguousarray(table[:, order].T)
+
+
+def begin(frame: Tables, given: Given, start: Array) -> State:
+    """Fresh states: every product of a pair is one."""
+    xp, groups, count = frame.xp, frame.straight.shape[0], given.width.shape[1]
+    y = xp.clip(start, INSIDE * given.width, (1.0 - INSIDE) * given.width)
+    ones = xp.ones((groups, count))
+    free = given.there[2 * groups :] > 0
+    return State(
+        y, xp.concatenate([ones, ones / frame.roof]), ones,
+        xp.where(free, 1.0 / xp.concatenate([y, given.width - y]), 1.0),
+        xp.zeros(count), xp.full(count, xp.inf), xp.ones(count), xp.zeros(count, int),
+        y, xp.zeros_like(ones), xp.full(count, -xp.inf), xp.full(count, xp.inf),
+    )  # fmt: skip
+
+
+def _values(frame: Tables, given: Given, y: Array) -> tuple[Array, Array, Array]:
+    """Group values g, weights of terms in the gradients, and weights of terms in the curvatures."""
+    xp, soft, terms = frame.xp, frame.soft, frame.soft_terms
+    exponents = frame.exponents @ y
+    exponents += given.constants
+    alive = given.there[: frame.straight.shape[0]]
+    shift = frame.largest(exponents) * alive
+    exponents -= rows(shift, frame.group)
+    beyond = exponents[terms:]
+    above = xp.maximum(beyond - given.cap, 0.0)
+    weights = xp.exp(xp.concatenate([exponents[:terms], beyond - above]))
+    tail = weights[terms:]
+    values = frame.sums @ xp.concatenate([weights[:terms], tail * (1.0 + above)])
+    scale = values[:soft] + (1.0 - alive[:soft])
+    values = xp.concatenate([shift[:soft] + xp.log(scale), values[soft:] + given.offsets - y[frame.target]])
+    shares = weights[:terms] / rows(scale, frame.group[:terms])
+    return (
+        values,
+        xp.concatenate([shares, tail]),
+        xp.concatenate([shares, xp.where(above > 0.0, 0.0, tail)]),
+    )
+
+
+def rows(table: Array, which: Array) -> Array:
+    """Rows of a table."""
+    return table.take(which, axis=0, mode="clip")
+
+
+def _pull(frame: Tables, weights: Array, v: Array) -> Array:
+    """Jᵀ v."""
+    return frame.by_variable @ (weights * rows(v, frame.group)) - frame.to_target @ v
+
+
+def _push(frame: Tables, weights: Array, d: Array) -> Array:
+    """J d."""
+    terms = frame.exponents @ d
+    terms *= weights
+    return frame.sums @ terms - frame.from_target @ d
+
+
+def judged(frame: Tables, given: Given, state: State, tolerance: float) -> tuple[Judged, State]:
+    """How programmes stand where they are, and their states with the best that was seen."""
+    xp, y, multiplier = frame.xp, state.y, state.multiplier
+    values, weights, bend = _values(frame, given, y)
+    of_constraints = _pull(frame, weights, multiplier)
+    gradient = frame.objective[:, None] + of_constraints
+    objective = frame.objective @ y
+    violation = values.max(axis=0, initial=0.0)
+    weighted = multiplier * values
+    total = weighted.sum(axis=0)
+
+    def least(slope: Array) -> Array:  # of a tangent over the box
+        return xp.minimum(-slope * y, slope * (given.width - y)).sum(axis=0)
+
+    size = xp.abs(weighted)
+    mass = size.sum(axis=0) + (xp.abs(of_constraints) * given.width).sum(axis=0)
+    bound = objective + total + least(gradient)
+    farkas = total + least(of_constraints)
+    stationary = xp.abs(y - xp.clip(y - gradient, 0.0, given.width)).max(axis=0, initial=0.0)
+    residual = xp.maximum(xp.maximum(stationary, violation), size.max(axis=0, initial=0.0))
+
+    solved = (objective - bound <= tolerance) & (violation <= tolerance)
+    enough = (objective - bound <= given.loose) & (violation <= given.loose) & (objective + given.loose <= given.cutoff)
+    status = xp.where(solved, int(Status.solved), xp.where(enough, int(Status.open), RUNNING))
+    dropped = bound - 10 * ROUNDING * (mass + xp.abs(objective)) > given.cutoff
+    status = xp.where(dropped, int(Status.dropped), status)
+    status = xp.where(farkas > 1e-9 + 10 * ROUNDING * mass, int(Status.infeasible), status)
+    better = (bound > state.best_bound) | (status != RUNNING)
+    best = state._replace(
+        best_y=xp.where(better, y, state.best_y),
+        best_multiplier=xp.where(better, multiplier, state.best_multiplier),
+        best_bound=xp.where(better, bound, state.best_bound),
+        best_residual=xp.where(better, residual, state.best_residual),
+    )
+    return Judged(status, values, weights, bend, gradient), best
+
+
+def _factored(frame: Tables, given: Given, state: State, now: Judged, ratio: Array, barrier: Array) -> Array:
+    """Cholesky factors of the Newton matrices. **Arguments:** `ratio`: Λ (group, problem); `barrier` (variable, problem)."""
+    xp = frame.xp
+    curvature = xp.where(frame.straight, ratio, state.multiplier)
+    matrix = frame.squares @ (now.bend * rows(curvature, frame.group))
+    slopes = frame.slopes @ now.weights
+    slopes -= frame.of_targets
+    outer = xp.concatenate([ratio[: frame.soft] - state.multiplier[: frame.soft], ratio[frame.soft :]])
+    products = rows(slopes * rows(outer, frame.slope_group), frame.left)
+    products *= rows(slopes, frame.right)
+    matrix += frame.outer @ products
+    diagonal = matrix[frame.factors.diagonal]
+    diagonal += barrier + DAMPING + state.damping * (diagonal + barrier)
+    return frame.factors.factor(matrix, xp.where(_free(given) > 0, diagonal, 1e30))
+
+
+def _free(given: Given) -> Array:
+    """1 of variables, 0 of constants (variable, problem)."""
+    return given.there[given.there.shape[0] - given.width.shape[0] :]
+
+
+def stepped(frame: Tables, given: Given, state: State, now: Judged, tolerance: float) -> State:
+    """One step of Newton's method, predicted and corrected."""
+    xp, groups, variables = frame.xp, frame.straight.shape[0], given.width.shape[0]
+    y, multiplier, there, free = state.y, state.multiplier, given.there, _free(given)
+    fresh = xp.where(state.iteration == 0, xp.maximum(-now.values, 1.0), state.slack[:groups])
+    slack = xp.concatenate([fresh, state.slack[groups:]])
+    fixed = 1.0 - free
+    near = xp.concatenate([slack, y + fixed * (1.0 - y), given.width - y + fixed * (1.0 - given.width + y)])
+    far = xp.concatenate([multiplier, frame.roof - multiplier, state.at_box])
+    of_groups, of_box = slice(2 * groups), slice(2 * groups, None)
+    at_lower, at_upper = state.at_box[:variables], state.at_box[variables:]
+    ratios = near[of_groups] / far[of_groups]
+    ratio = there[:groups] / (ratios[:groups] + ratios[groups:])
+    barriers = far[of_box] / near[of_box]
+    factor = _factored(frame, given, state, now, ratio, barriers[:variables] + barriers[variables:])
+    primal = there[:groups] * (now.values + slack[:groups] - slack[groups:])
+    dual = now.gradient - at_lower + at_upper
+
+    def direction(of: Array) -> tuple[Array, Array]:
+        """Changes of `near` and `far` by which the products of pairs fall by `of`, to first order."""
+        shares = of[of_groups] / far[of_groups]
+        v = ratio * (primal - shares[:groups] + shares[groups:])
+        shares = of[of_box] / near[of_box]
+        right = free * (shares[variables:] - shares[:variables] - dual - _pull(frame, now.weights, v))
+        d = free * frame.factors.solve(factor, right)
+        change = v + ratio * _push(frame, now.weights, d)
+        change, d = xp.concatenate([change, -change]), xp.concatenate([d, -d])
+        by_groups = -(of[of_groups] + near[of_groups] * change) / far[of_groups]
+        by_box = -(of[of_box] + far[of_box] * d) / near[of_box]
+        return xp.concatenate([by_groups, d]), xp.concatenate([change, by_box])
+
+    def reach(x: Array, change: Array) -> Array:
+        """Steps up to which x stays above zero."""
+        return 1.0 / (-change / x).max(axis=0, initial=0.0)
+
+    products = there * near * far
+    mu = products.sum(axis=0) / given.pairs
+    by_near, by_far = direction(products)
+    a, b = xp.minimum(reach(near, by_near), 1.0), xp.minimum(reach(far, by_far), 1.0)
+    ahead = (there * (near + a * by_near) * (far + b * by_far)).sum(axis=0) / given.pairs
+    # Products far below the tolerance spoil the matrix and buy nothing.
+    centre = xp.maximum(xp.clip(ahead / mu, 0.0, 1.0) ** 3 * mu, FLOOR * tolerance / given.pairs)
+    by_near, by_far = direction(products + by_near * by_far - there * centre)
+    merit = xp.abs(free * dual).max(axis=0, initial=0.0) + xp.abs(primal).max(axis=0, initial=0.0) + mu
+    pace = xp.where(merit > state.merit, SLOWER * state.pace, xp.minimum(FASTER * state.pace, 1.0))
+    pace = xp.maximum(pace, SLOWEST)
+    a, b = (pace * xp.minimum(BOUNDARY * reach(*each), 1.0) for each in ((near, by_near), (far, by_far)))
+    a, b = xp.minimum(a, APART * b), xp.minimum(b, APART * a)
+    sound = xp.isfinite(by_near.sum(axis=0) + by_far[:groups].sum(axis=0))
+
+    def moved(x: Array, step: Array, by: Array) -> Array:
+        return xp.where(sound, x + step * by, x)
+
+    return state._replace(
+        y=moved(y, a, by_near[2 * groups : 2 * groups + variables]),
+        slack=moved(slack, a, by_near[of_groups]),
+        multiplier=moved(multiplier, b, by_far[:groups]),
+        at_box=moved(state.at_box, b, by_far[of_box]),
+        damping=xp.where(sound, 0.1 * state.damping, xp.maximum(1e2 * state.damping, 1e-14)),
+        merit=merit,
+        pace=pace,
+        iteration=state.iteration + 1,
+    )

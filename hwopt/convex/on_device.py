@@ -1,0 +1,226 @@
+"""Convex programmes solved on an accelerator: the same iteration, traced once, with a pool of slots that never comes back here.
+
+What is sparse on a processor is dense here: for the few hundred variables and terms of a programme of ours a product of full
+matrices in float64 is what such a device does best. One loop runs until the last programme is done; a slot whose programme is
+done writes the answer where it belongs and takes the next that waits. Programmes do not see one another, so that an answer
+depends on no other, up to the order in which a device adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve
+
+from hwopt.convex.frames import STRUCTURES, Frame, frame_of
+from hwopt.convex.newton import RUNNING, Done, Given, State, begin, done_with, judged, stepped
+from hwopt.convex.programme import Structure
+
+Device: TypeAlias = Any
+"""A device of JAX's, whose own name is a variable to type checkers."""
+
+SLOTS = 4096
+"""Programmes in work at a time, at most."""
+MEMORY = 0.5
+"""Part of the memory that a device says is free which the slots may take."""
+FALLBACK_BYTES = 2e9
+"""The same where a device does not say."""
+LEAST = 1024
+"""Batches are filled up to a power of two of this size or more, so that few sizes are compiled; slots cost little there."""
+FEW = 64
+"""Fewer programmes stay on the processor."""
+AFTER = 10_000
+"""Programmes of a structure after which a search goes on with it on the accelerator, if there is one: compiling takes about as
+long as a processor took for so many."""
+COPIES = 4
+"""Arrays of each kind that are alive at a time."""
+
+
+class DenseCholesky(eqx.Module):
+    """Factors of Newton matrices, full ones; entries are numbered as by `hwopt.convex.sparse_cholesky`."""
+
+    entry: jax.Array  # (variable, variable) the number of each entry, symmetric; one past the last where there is none
+    diagonal: jax.Array  # (variable,) numbers of the entries on the diagonal
+
+    def factor(self, matrix: jax.Array, diagonal: jax.Array) -> jax.Array:
+        """Factors (problem, variable, variable) of matrices (entry, problem); NaN where one is not positive definite."""
+        matrix = matrix.at[self.diagonal].set(diagonal, unique_indices=True)
+        full = jnp.concatenate([matrix, jnp.zeros_like(matrix[:1])]).T[:, self.entry]
+        return jnp.linalg.cholesky(full, symmetrize_input=False)
+
+    def solve(self, factor: jax.Array, right: jax.Array) -> jax.Array:
+        """Solutions (variable, problem)."""
+        return cho_solve((factor, True), right.T[:, :, None])[:, :, 0].T
+
+
+class DeviceFrame(eqx.Module):
+    """A frame with full matrices on a device; a traced argument, so that structures of one shape share a compiled loop."""
+
+    xp = jnp  # not a field
+    soft: int = eqx.field(static=True)
+    soft_terms: int = eqx.field(static=True)
+    roof: jax.Array
+    group: jax.Array
+    target: jax.Array
+    straight: jax.Array
+    objective: jax.Array
+    exponents: jax.Array
+    by_variable: jax.Array
+    sums: jax.Array
+    to_target: jax.Array
+    from_target: jax.Array
+    squares: jax.Array
+    slopes: jax.Array
+    of_targets: jax.Array
+    slope_group: jax.Array
+    left: jax.Array
+    right: jax.Array
+    outer: jax.Array
+    factors: DenseCholesky
+
+    def largest(self, terms: jax.Array) -> jax.Array:
+        """As `Frame.largest`."""
+        groups = self.straight.shape[0]
+        if not self.soft_terms:
+            return jnp.zeros((groups, terms.shape[1]))
+        of = self.group[: self.soft_terms]
+        found = jax.ops.segment_max(terms[: self.soft_terms], of, groups, indices_are_sorted=True)
+        return jnp.where(jnp.isneginf(found), 0.0, found)
+
+
+def _put(frame: Frame, device: Device) -> DeviceFrame:
+    """A frame's tables on a device."""
+    entry = np.where(frame.factors.entry >= 0, frame.factors.entry, frame.factors.entry.T)
+    factors = DenseCholesky(np.where(entry >= 0, entry, frame.factors.entries), frame.factors.diagonal)  # pyright: ignore[reportArgumentType]
+    dense = ("exponents", "by_variable", "sums", "to_target", "from_target", "squares", "slopes", "outer")
+    as_they_are = ("group", "target", "straight", "objective", "of_targets", "slope_group", "left", "right")
+    tables = {name: getattr(frame, name).toarray() for name in dense} | {
+        name: getattr(frame, name) for name in as_they_are
+    }
+    made = DeviceFrame(frame.soft, frame.soft_terms, np.float64(frame.roof), factors=factors, **tables)  # pyright: ignore[reportArgumentType]
+    return jax.device_put(made, device)
+
+
+frame_on = lru_cache(maxsize=STRUCTURES)(_put)
+
+
+def place_of(structure: Structure, count: int) -> Device | None:
+    """Where so many more programmes of a structure are best solved: None is the processor.
+
+    An accelerator must first compile, so that it gets a structure only once the processor has had `AFTER` of its programmes; a
+    few programmes are done here before it has begun.
+    """
+    frame = frame_of(structure)
+    before, frame.solved = frame.solved, frame.solved + count
+    return _accelerator() if before >= AFTER and count >= FEW else None
+
+
+@cache
+def _accelerator() -> Device | None:
+    """The first of the devices that JAX finds where float64 is native; `JAX_PLATFORMS=cpu` leaves none."""
+    found = jax.local_devices()[0]
+    return found if found.platform in ("gpu", "cuda", "rocm") else None
+
+
+def bytes_of_a_slot(frame: Frame) -> int:
+    """Memory that a programme in work takes: its columns, products of slopes, and the Newton matrix with its factor."""
+    variables, groups, terms = len(frame.variables), len(frame.groups), len(frame.group)
+    columns = terms + frame.factors.entries + len(frame.left) + len(frame.slope_group) + 4 * groups + 4 * variables
+    return 8 * COPIES * (columns + variables**2)
+
+
+def slots_for(frame: Frame, count: int, device: Device) -> int:
+    """Programmes in work at a time: a power of two, no more than there are nor than memory allows."""
+    said = device.memory_stats() if device.platform != "cpu" else None
+    free = MEMORY * (said["bytes_limit"] - said["bytes_in_use"]) if said and "bytes_limit" in said else FALLBACK_BYTES
+    fit = max(1, int(free / bytes_of_a_slot(frame)))
+    return min(SLOTS, _filled(count), 1 << (fit.bit_length() - 1))
+
+
+def _filled(count: int) -> int:
+    return max(LEAST, 1 << (count - 1).bit_length())
+
+
+def worked(
+    device: Device,
+    frame: Frame,
+    given: Given,
+    first: np.ndarray,
+    waiting: np.ndarray,
+    tolerance: float,
+    iterations: int,
+) -> Iterator[Done]:
+    """Programmes as they are done with: all at once. **Arguments:** as of the interior point's own."""
+    if not len(waiting):
+        return
+    count = len(waiting)
+    padded = np.concatenate([waiting, np.full(_filled(count) - count, waiting[0])])
+    with jax.enable_x64(True):
+        tables = jax.device_put((Given(*(each.take(padded, axis=-1) for each in given)), first[:, padded]), device)
+        slots = slots_for(frame, count, device)
+        done = jax.device_get(loop(frame_on(frame, device), *tables, count, tolerance, iterations, slots=slots))
+    yield Done(*(each[..., :count] for each in done))._replace(number=waiting)
+
+
+class _Slots(NamedTuple):
+    """The programmes in work, those that wait, and what came out."""
+
+    number: jax.Array  # (slot,) which programme; `count` or more: none
+    ahead: jax.Array  # () the next that waits
+    given: Given
+    state: State
+    idle: jax.Array  # (slot,) to be filled anew
+    answers: Done
+
+
+@partial(jax.jit, static_argnames=("slots", "iterations"))
+def loop(
+    frame: DeviceFrame, given: Given, first: jax.Array, count: int, tolerance: float, iterations: int, slots: int
+) -> Done:
+    """What comes out of all programmes, in their order."""
+    total = given.width.shape[1]
+
+    def filled(now: _Slots) -> _Slots:
+        """Slots whose programmes are done take the next that wait."""
+        places = jnp.cumsum(now.idle) - 1 + now.ahead
+        number = jnp.where(now.idle, jnp.minimum(places, total), now.number)
+        more = _columns(given, number)
+        fresh = begin(frame, more, _columns(first, number))
+        pick = lambda new, old: jnp.where(now.idle, new, old)
+        return now._replace(
+            number=number, ahead=jnp.minimum(now.ahead + now.idle.sum(), total), idle=jnp.zeros_like(now.idle),
+            given=jax.tree.map(pick, more, now.given), state=jax.tree.map(pick, fresh, now.state),
+        )  # fmt: skip
+
+    def written(now: _Slots, status: jax.Array, done: jax.Array) -> _Slots:
+        """Answers of programmes that are done, where they belong; those of an idle slot go nowhere."""
+        at = jnp.where(done & (now.number < count), now.number, total)
+        put = lambda table, new: table.at[..., at].set(new, mode="drop")
+        answers = jax.tree.map(put, now.answers, done_with(now.number, status, now.state))
+        return now._replace(answers=answers, idle=done, number=jnp.where(done, total, now.number))
+
+    def once(now: _Slots) -> _Slots:
+        now = jax.lax.cond(now.idle.any() & (now.ahead < count), filled, lambda same: same, now)
+        verdict, state = judged(frame, now.given, now.state, tolerance)
+        done = (verdict.status != RUNNING) | (state.iteration >= iterations)
+        now = written(now._replace(state=state), verdict.status, done)
+        return now._replace(state=stepped(frame, now.given, state, verdict, tolerance))
+
+    number = jnp.arange(slots)
+    mine = _columns(given, number)
+    state = begin(frame, mine, _columns(first, number))
+    empty = done_with(number, jnp.full(slots, RUNNING), state)
+    answers = jax.tree.map(lambda each: jnp.zeros((*each.shape[:-1], total), each.dtype), empty)
+    begun = _Slots(number, jnp.asarray(slots), mine, state, jnp.zeros(slots, bool), answers)
+    return jax.lax.while_loop(lambda now: (now.number < count).any() | (now.ahead < count), once, begun).answers
+
+
+def _columns(tables: Any, which: jax.Array) -> Any:
+    """Columns of all arrays."""
+    return jax.tree.map(lambda each: each.take(which, axis=-1, mode="clip"), tables)

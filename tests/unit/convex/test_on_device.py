@@ -1,0 +1,99 @@
+"""The compiled interior point against the processor's own: the same iteration, so the same verdicts and bounds."""
+
+import jax
+import numpy as np
+import pytest
+
+from hwopt.convex import certificate, on_device
+from hwopt.convex.answers import Status
+from hwopt.convex.frames import frame_of
+from hwopt.convex.interior_point import solve
+from hwopt.convex.programme import Numbers
+from tests.unit.convex.test_interior_point import programmes
+
+COUNT = 200
+
+
+@pytest.fixture(scope="module")
+def device():
+    """A device of the processor's, with few slots, so that most programmes wait for one."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(on_device, "SLOTS", 16)
+    patch.setattr(on_device, "LEAST", 64)
+    yield jax.devices("cpu")[0]
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Programmes with optima, without a feasible point, with an empty box, and with a group that has no terms."""
+    structure, numbers, _ = programmes(5, problem=COUNT)
+    shift = np.where(np.arange(COUNT) % 3 == 0, 40.0, 0.0)  # no point satisfies the first group
+    constants = numbers.constants + shift[:, None] * (structure.group == 0)
+    constants[1::7, structure.group == 2] = -np.inf
+    lower = numbers.lower.copy()
+    lower[4] = numbers.upper[4] + 1.0
+    return structure, Numbers(constants, numbers.offsets, lower, numbers.upper)
+
+
+def test_verdicts_and_bounds_are_the_processors(device, mixed):
+    structure, numbers = mixed
+    here, there = solve(structure, numbers), solve(structure, numbers, device=device)
+    assert (here.status == there.status).all() and {Status.solved, Status.infeasible} <= set(here.status)
+    best = here.status == Status.solved
+    assert best.sum() > COUNT / 4
+    np.testing.assert_allclose(there.objective[best], here.objective[best], atol=1e-8)
+    bounds = certificate.lower_bound(structure, numbers.take(best), there.y[best], there.multipliers[best])
+    assert (bounds <= here.objective[best]).all() and (here.objective[best] - bounds < 1e-8).all()
+    none = (here.status == Status.infeasible) & (numbers.lower <= numbers.upper).all(axis=1)
+    proofs = certificate.infeasibility(structure, numbers.take(none), there.y[none], there.multipliers[none])
+    assert none.any() and (proofs > 0.0).all()
+
+
+def test_a_programme_does_not_mind_its_neighbours_nor_how_many_they_are(device, mixed):
+    structure, numbers = mixed
+    some = np.array([3, 9, 40, 41, 199])
+    whole, part = (solve(structure, each, device=device) for each in (numbers, numbers.take(some)))
+    assert (whole.status[some] == part.status).all() and (whole.iterations[some] == part.iterations).all()
+    np.testing.assert_allclose(part.y, whole.y[some], atol=1e-8)
+
+
+def test_cutoffs_and_starts_are_heeded(device, mixed):
+    structure, numbers = mixed
+    known = solve(structure, numbers)
+    best = known.status == Status.solved
+    below = np.where(best, known.objective - 0.1, np.inf)
+    dropped = solve(structure, numbers, cutoff=below, start=numbers.upper, device=device)
+    assert (dropped.status[best] == Status.dropped).all() and (dropped.bound[best] > below[best]).all()
+
+
+def test_no_programme_is_an_answer_of_none(device, mixed):
+    structure, numbers = mixed
+    assert len(solve(structure, numbers.take(slice(0, 0)), device=device).status) == 0
+
+
+def test_slots_follow_from_memory(mixed, monkeypatch):
+    frame = frame_of(mixed[0])
+    monkeypatch.setattr(on_device, "SLOTS", 4096)
+    monkeypatch.setattr(on_device, "LEAST", 128)
+
+    class Small:
+        platform = "gpu"
+
+        def memory_stats(self):
+            return {"bytes_limit": 1000 * on_device.bytes_of_a_slot(frame), "bytes_in_use": 0}
+
+    assert on_device.slots_for(frame, 10**6, Small()) == 256  # the power of two below half of 1,000
+    assert on_device.slots_for(frame, 3, Small()) == 128  # batches are filled up
+    monkeypatch.setattr(Small, "memory_stats", lambda self: None)
+    assert on_device.slots_for(frame, 10**6, Small()) == on_device.SLOTS
+
+
+def test_an_accelerator_gets_a_structure_that_had_many_programmes(mixed, monkeypatch):
+    structure = programmes(6)[0]
+    there = object()
+    monkeypatch.setattr(on_device, "_accelerator", lambda: there)
+    assert on_device.place_of(structure, on_device.AFTER - 1) is None
+    assert on_device.place_of(structure, on_device.FEW) is None  # there had been one too few
+    assert on_device.place_of(structure, on_device.FEW - 1) is None  # few are done here meanwhile
+    assert on_device.place_of(structure, on_device.FEW) is there
