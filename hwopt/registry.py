@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import sys
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -50,7 +52,20 @@ def load(name: str) -> type:
 
 
 def _claims() -> dict[str, list[EntryPoint]]:
-    """Entry points by name, without repetition.
+    """Entry points by name, without repetition; read again once the path or a folder on it has changed."""
+    return _read(tuple((place, _changed(place)) for place in sys.path))
+
+
+def _changed(place: str) -> int:
+    try:
+        return Path(place).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _read(_: tuple[tuple[str, int], ...]) -> dict[str, list[EntryPoint]]:
+    """Entry points by name.
 
     A distribution met twice with the same target is one claim: an editable install puts its metadata on the path
     twice as soon as the checkout is on it too.

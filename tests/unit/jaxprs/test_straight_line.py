@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 
@@ -152,6 +153,22 @@ def test_equals_the_mapped_function(function):
         found = columns(line(*jnp.asarray(x.T)), len(x))
     np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(columns(line.on_numbers(*x.T), len(x)), found, rtol=1e-14, atol=1e-14)
+
+
+def test_columns_in_numpy_make_room_for_each_other():
+    """Few are held at a time, inputs stay as they were, a second call says the same, and none may be missing."""
+    line = straight_line(lambda x: functools.reduce(lambda a, b: jnp.sin(a) * b + a, [*x] * 20), COUNT)
+    x = points()
+    first, kept = columns(line.on_numbers(*x.T), len(x)), x.copy()
+    np.testing.assert_array_equal(columns(line.on_numbers(*x.T), len(x)), first)
+    np.testing.assert_array_equal(x, kept)
+    assert line._in_numpy.results <= 3 < 250 < len(line.operations)
+    known = straight_line(lambda x: (x[0], x[0] * 2, 3.0), COUNT).on_numbers(
+        *x.T
+    )  # an input and a constant as they are
+    np.testing.assert_array_equal(columns(known, len(x)), np.stack([x[:, 0], 2 * x[:, 0], np.full(len(x), 3.0)], 1))
+    with pytest.raises(ValueError, match="shorter"):
+        line.on_numbers(*x.T[1:])
 
 
 @pytest.mark.parametrize("function", SMOOTH + COUNTED, ids=name_of)
