@@ -29,7 +29,7 @@ def site(tmp_path_factory) -> Path:
 
 def hwopt(site: Path, *words: str, code: int = 0) -> str:
     environment = os.environ | {"PYTHONPATH": str(site)}
-    command = [sys.executable, "-m", "hwopt.cli", *words]
+    command = [sys.executable, "-m", "hwopt", *words]
     done = subprocess.run(command, cwd=site, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout if code == 0 else done.stderr

@@ -1,4 +1,4 @@
-"""`python -m hwopt.cli` is `hwopt`."""
+"""`python -m hwopt` is `hwopt`."""
 
 from hwopt.cli.app import entry
 
