@@ -94,16 +94,24 @@ def normal_below(x: Scalar) -> Scalar:
 
 
 def quantile(time: Spread, level: float, floor_s: Scalar) -> Scalar:
-    """A quantile of a random time of three cumulants: a gamma distribution's by Wilson and Hilferty; a lognormal one's median.
+    """A quantile of a random time of three cumulants: a gamma distribution's; a lognormal one's median.
 
-    `mean + sd 2 / s ((1 + s e)^3 - 1)`, `e = z / 6 - s / 36`, s the skewness, multiplied out. The median of times with rare long
-    ones is no gamma's: `floor + m^2 / sqrt(m^2 + variance)`, m the mean over the `floor_s` that hardly any is below.
+    The median of times with rare long ones is no gamma's: `floor + m^2 / sqrt(m^2 + variance)`, m the mean over the `floor_s` that
+    hardly any is below.
 
-    **Source:** Wilson, Hilferty, PNAS 17, 1931; Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, ch. 14, 17.
+    **Source:** Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, ch. 14.
     """
     if level == 0.5:
         above = time.mean_s - floor_s
         return floor_s + above * above / jnp.sqrt(above * above + time.variance)
+    return gamma_quantile(time, level)
+
+
+def gamma_quantile(time: Spread, level: float) -> Scalar:
+    """Of a gamma distribution of three cumulants: `mean + sd 2 / s ((1 + s e)^3 - 1)`, `e = z / 6 - s / 36`, s the skewness.
+
+    **Source:** Wilson, Hilferty, PNAS 17, 1931; Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, ch. 17.
+    """
     z, sd = NORMAL[level], jnp.sqrt(time.variance)
     skew = time.third / (time.variance * sd)
     e = z / 6.0 - skew / 36.0

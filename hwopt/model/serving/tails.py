@@ -76,9 +76,8 @@ def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
     group, requests = _Group(*numbers[:7]), queueing.Requests(*numbers[7:])
     at = group.passing(requests)
     own = queueing.own_pass(requests, at, at.decoding_s + at.prompt_s)
-    floor = at.decoding_s + at.prompt_s / (1.0 + 4.0 * requests.prompts)
     wait, after = slots.slot_wait(requests, at, group.load), slots.after_wait(requests, at)
-    return slots.first_token_s(own, after, wait, level, floor, maximum)
+    return slots.first_token_s(own, after, wait, level, maximum)
 
 
 def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
@@ -90,9 +89,8 @@ def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
     coming = requests._replace(arrivals=queueing.departures(requests, prompts.load, prompts.replicas))
     at = group.passing(coming)
     wait = slots.slot_wait(coming, at, group.load)
-    alone, floor = prompts.alone(requests)
-    after = alone._replace(mean_s=alone.mean_s + slots.elsewhere_s(at))
-    return slots.first_token_s(alone, after, wait, level, floor, maximum)
+    alone, _ = prompts.alone(requests)
+    return slots.first_token_s(alone, alone, wait, level, maximum)
 
 
 def _next(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:

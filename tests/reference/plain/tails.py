@@ -28,6 +28,10 @@ def below(x: float) -> float:
 def quantile(mean: float, variance: float, third: float, z: float, floor: float) -> float:
     if z == 0.0:
         return floor + (mean - floor) / math.sqrt(1.0 + variance / (mean - floor) ** 2)
+    return gamma_quantile(mean, variance, third, z)
+
+
+def gamma_quantile(mean: float, variance: float, third: float, z: float) -> float:
     sd = math.sqrt(variance)
     skew = third / sd**3
     e = z / 6.0 - skew / 36.0
@@ -97,14 +101,6 @@ def gamma_tail(mean: float, variance: float, third: float, t: float) -> tuple[fl
     return over, density / (sd * y ** (2 / 3))
 
 
-def lognormal_tail(mean: float, variance: float, floor: float, t: float) -> tuple[float, float]:
-    above = mean - floor
-    width = math.log(1.0 + variance / above**2)
-    rest = max(t - floor, 1e-3 * above)
-    over, density = normal_tail((math.log(rest / above) + width / 2.0) / math.sqrt(width))
-    return over, density / (math.sqrt(width) * rest)
-
-
 def slot_wait(s: dict) -> tuple[float, float]:
     """Share that waits, and the mean of their waits."""
     g, n, left = s["g"], s["n"], 1 - s["phi"]
@@ -112,51 +108,57 @@ def slot_wait(s: dict) -> tuple[float, float]:
     mean = n + g / (1 - g) + (s["ca"] - 1) / 2 / left
     number = (mean, wide * n, (2 * wide - 1) * wide * n)
     density, body = gamma_tail(*number, s["slots"])[1], 1.0 - gamma_tail(*number, s["slots"] - 0.5)[0]
-    edge = (0.87 if s["prompt"] > 0 else 1.0) / left * ((1 + s["ca"]) / 2) ** (1 / 3)
-    h = edge * density / cut(s["load"], s["ca"], 1.0)
-    each = s["passes"] * s["full"] / s["slots"]
-    return h / (h + body), each / cut(s["load"], s["ca"], s["cs"])
-
-
-def elsewhere(s: dict) -> float:
-    return 0.5 * (s["slots"] / s["slots_each"] - 1) * s["passes"] * s["full"] / s["slots"]
+    z, streams = peakedness(s), s["slots"] / s["slots_each"]
+    edge = 0.914 * z**1.11 * left**-0.46 * s["load"] ** -0.33 if s["prompt"] > 0 else z ** (4 / 3)
+    h = edge / ((1 + s["ca"]) / 2) * density / cut(s["load"], s["ca"], 1.0)
+    goes_on = max(1.0 - cut(s["load"], s["ca"], s["cs"]), 1e-18)
+    each = s["passes"] * s["full"] / s["slots_each"]  # between two ends of one stream
+    return h / (h + body), each / (1.0 - goes_on**streams)
 
 
 def after_wait(s: dict) -> tuple[float, float, float]:
     gamma, cp, others = s["prompt"], s["cp"], s["slots_each"] / s["passes"]
-    mean = 1.5 * s["full"] + gamma + elsewhere(s)
+    mean = s["full"] / 2 + gamma
     third = gamma**3 * (2 * cp**2 + others * (1 + cp) * (1 + 2 * cp))
     return mean, gamma**2 * (cp + others * (1 + cp)), third
 
 
-def first_token(found, floor: float, after, wait: tuple[float, float], level: float, z: float) -> float:
+def first_token(found, after, wait: tuple[float, float], level: float, z: float) -> float:
     share, each = wait
     waited = (after[0] + each, after[1] + each**2, after[2] + 2 * each**3)
-    t = quantile(*found, z, floor)
+    t = gamma_quantile(*found, z)
     if share > 1 - level:
         t = max(t, after[0] + each * math.log(share / (1 - level)))
     least, most = t, t + after[0] - each * math.log(1 - level)
     for _ in range(4):
-        one = lognormal_tail(*found[:2], floor, t) if z == 0.0 else gamma_tail(*found, t)
-        two = gamma_tail(*waited, t)
+        one, two = gamma_tail(*found, t), gamma_tail(*waited, t)
         over, density = ((1 - share) * a + share * b for a, b in zip(one, two, strict=True))
         t = min(max(t + over / density * math.log(over / (1 - level)), least), most)
     return t
+
+
+def power_mean(q: float, scv: float) -> float:
+    """Of a gamma variable of mean 1: the sum of log(1 + k c) below q, as an integral and half of its last term."""
+    c = max(scv, 0.02)
+    top = 1 + max(q - 1, 0) * c
+    return math.exp((((math.log(top) - 1) * top + 1) / c + math.log(top) / 2) / q)
 
 
 def hit(s: dict, level: float) -> float:
     co = max(s["co"], 0.05)
     a, rate = 1 / co, with_companions(s)
     stirling = math.exp(a) / (math.sqrt(2 * math.pi * a) * (1 + 1 / (12 * a)))
-    soon, each = rate * (s["prompt"] + s["decoding"]), rate * s["cycle"]
+    soon, each = rate * (s["prompt"] * (1 + rate * s["cycle"]) + s["decoding"]), rate * s["cycle"]
     none = stirling * (0.5 / s["passes"]) ** a * (soon + each * a / (2 * (a + 1)))
     short = stirling / (1 - level + none)
     at_once = (short * soon + 1e-18) ** co / s["passes"]
     later = ((short * each * a / (a + 1) + 1e-18) ** co / s["passes"]) ** (1 / (1 + co))
+    at_once *= power_mean(a, s["cp"])
+    later *= power_mean(a + 1, s["cp"]) / math.sqrt(1 - s["phi"])
     x = at_once / 2 + math.sqrt(at_once**2 / 4 + later**2)
     seen = 2 * s["each"] * s["cycle"] / ((s["ca_stream"] + 1) * x)
     even = 1 + max(s["ca_stream"] - 1, 0.0) * (1 + math.expm1(-seen) / seen)
-    return x * s["prompt"] * (even + s["cp"]) ** (min(a, 2.0) / 2)
+    return x * s["prompt"] * ((even + s["cp"]) / (1 + s["cp"])) ** (min(a, 2.0) / 2)
 
 
 def token(s: dict, level: float, z: float) -> float:
@@ -225,17 +227,17 @@ def percentiles(service, plan, state: dict) -> dict[str, float]:
         if ends:
             s = sequences(asked, full, empty, added, rate, decode.micro_batch, passes, streams)
             next_ = token(s, level, z) / state["gain"]
-            parts = alone if two else (*own(s), s["decoding"] + added / (1 + 4 * asked[1]))
+            parts = alone[:3] if two else own(s)
             if two or service.decodes:
-                mean, variance, third, floor = parts
+                mean, variance, third = parts
                 found_, after, came = (mean, variance, third), after_wait(s), s
                 if two:
                     k = prefill.dp
                     left = (1 - queued**2) * (asked[0] - 1) + queued**2 * (asked[1] - 1) / math.sqrt(k)
                     seen = ((1 + left + asked[0]) / 2, *asked[1:])
                     came = sequences(seen, full, empty, added, rate, decode.micro_batch, passes, streams)
-                    after = (mean + elsewhere(came), variance, third)
-                first = first_token(found_, floor, after, slot_wait(came), level, z)
+                    after = (mean, variance, third)
+                first = first_token(found_, after, slot_wait(came), level, z)
                 first += state["transfer"]
         if not (two or service.decodes) and alone is not None:
             mean, variance, third, floor = alone

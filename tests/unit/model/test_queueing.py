@@ -137,7 +137,8 @@ def test_the_share_that_waits_is_that_of_the_birth_and_death_process():
             group, requests = tails._Group(*numbers), queueing.Requests(1.0, 1.0, 1.0, 1.0)
             at = group.passing(requests)
             share = float(slots.slot_wait(requests, at, load).share)
-            assert share / (1.0 - share) == pytest.approx(slots._EDGE * waits / (1.0 - waits), rel=0.06), (server, load)
+            edge = slots._EDGE * load**slots._LOADED
+            assert share / (1.0 - share) == pytest.approx(edge * waits / (1.0 - waits), rel=0.06), (server, load)
             assert first[2] > first[1] > first[0]
 
 
