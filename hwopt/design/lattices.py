@@ -29,7 +29,7 @@ from hwopt.design.variables import SERVE, Ranges, Variable, count_of
 from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relations import Allowed, Divides, Limit, Lookup, Product, Relation, When, at_least, at_most
-from hwopt.integers.system import Integer, Piece, Role, System, integer
+from hwopt.integers.system import Integer, Kink, Piece, Role, System, integer
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.plan import stage_layers
 from hwopt.workload.operators import most_chunks
@@ -70,7 +70,7 @@ def _both(first: System, second: System) -> System:
     """The points of two systems at once."""
     return System(
         first.coordinates + second.coordinates, first.relations + second.relations,
-        first.lookups + second.lookups, first.pieces + second.pieces,
+        first.lookups + second.lookups, first.pieces + second.pieces, first.kinks + second.kinks,
     )  # fmt: skip
 
 
@@ -163,7 +163,22 @@ def _training_system(ranges: Ranges) -> System:
     coordinates += tuple(Integer(each.name, 1, len(each.edges) - 1, role=Role.root) for each in pieces)
     coordinates += tuple(piece_integer(each) for each in sizes)
     pieces += sizes
-    return System(coordinates, tuple(relations), (lookup,), pieces)
+    return System(
+        coordinates, tuple(relations), (lookup,), pieces, _domain_kinks(ranges, "cp", *(["ep"] if experts > 1 else []))
+    )
+
+
+def _domain_kinks(ranges: Ranges, *ranks: str) -> tuple[Kink, ...]:
+    """Where a domain, `tp` times `groups`, just holds what one level of switches joins, or a group of `ranks`, tensor-parallel
+    ones counted (`ep`) or not (`cp`); and where a rack just holds a domain.
+    """
+    least, most = ranges.of("scale_up_domain")
+    if least == most:
+        return ()
+    level = float(ranges.template.cluster.network.level_chips)
+    held = {"cp": Kink("groups", ("cp",)), "ep": Kink("groups", ("ep",), ("tp",))}
+    racks = (Kink("chips_per_rack", ("tp", "groups")),) if ranges.in_parts else ()
+    return (Kink("groups", (), ("tp",), level, below=True), *(held[name] for name in ranks), *racks)
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
@@ -276,7 +291,8 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
         coordinates += [piece_integer(each) for each in pieces]
     for group in groups:  # the chips of two machines fill servers; racks are full where the machine is one's own
         relations += whole_racks(ranges, tuple(p + group + name for name in ("tp", "pp", "replicas")), racks=not p)
-    return System(tuple(coordinates), tuple(relations), tuple(lookups), pieces)
+    kinks = () if p else _domain_kinks(ranges, *(["ep"] if experts > 1 else []))
+    return System(tuple(coordinates), tuple(relations), tuple(lookups), pieces, kinks)
 
 
 def _held(ranges: Ranges, experts: int, ep: str) -> Limit:

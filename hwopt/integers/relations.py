@@ -230,7 +230,10 @@ def near_integer(value: Any, slip: float, slack: float) -> Any:
 
 @dataclass(frozen=True)
 class Nested(Relation):
-    """Of two products, one divides the other: a rack holds whole domains, or a domain whole racks."""
+    """Of two products, one divides the other: a rack holds whole domains, or a domain whole racks.
+
+    The lesser of two that differ is at most half the other.
+    """
 
     one: tuple[str, ...]
     other: tuple[str, ...]
@@ -240,8 +243,27 @@ class Nested(Relation):
         return (*self.one, *self.other)
 
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
-        """The first and last value between a coordinate's ends at which it holds, where all others are known."""
+        """The first and last value between a coordinate's ends at which it holds, where all others are known; else what follows
+        where its product lies below the other, or above.
+        """
         own, other = (self.one, self.other) if name in self.one else (self.other, self.one)
+        least, most = self._apart(name, own, other, low, high)
+        at_least, at_most = self._known(name, own, other, low, high)
+        return np.maximum(least, at_least), np.minimum(most, at_most)
+
+    @staticmethod
+    def _apart(name: str, own: Sequence[str], other: Sequence[str], low: Columns, high: Columns) -> tuple[Any, Any]:
+        """Half of the other product at most where it is greater anyway, twice that at least where it is less."""
+        rest = [each for each in own if each != name]
+        below = product(high, own) < product(low, other) * (1.0 - SLIP)
+        above = product(low, own) > product(high, other) * (1.0 + SLIP)
+        least = np.where(above, 2.0 * product(low, other) / product(high, rest), 0.0)
+        most = np.where(below, 0.5 * product(high, other) / product(low, rest), math.inf)
+        return least, most
+
+    def _known(
+        self, name: str, own: Sequence[str], other: Sequence[str], low: Columns, high: Columns
+    ) -> tuple[Any, Any]:
         ends = [each for known in self.names for each in (low[known], high[known])]
         table = np.stack(np.broadcast_arrays(*ends), axis=-1).astype(float)
         known = table.reshape(-1, len(self.names), 2)

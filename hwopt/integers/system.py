@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.integers.boxes import Boxes, joined
-from hwopt.integers.relations import LARGEST, SLIP, Columns, Divides, Lookup, Product, Relation, inward
+from hwopt.integers.relations import LARGEST, SLIP, Columns, Divides, Lookup, Product, Relation, inward, product
 
 _PASSES = 4
 """Rounds of propagation at most: after three hardly any bound moves."""
@@ -90,17 +90,36 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Kink:
+    """A value of a coordinate, `coefficient x prod(factors) / prod(over)`, up to which a model has one form and from which on
+    another: what costs nothing on one side of it cannot be told from what does in a box that holds both.
+    """
+
+    name: str
+    factors: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    coefficient: float = 1.0
+    below: bool = False  # whether the value itself is like those below it
+
+    def last(self, columns: Columns) -> Any:
+        """The last value of the lower side."""
+        value = self.coefficient * product(columns, self.factors) / product(columns, self.over)
+        return np.floor(value * (1.0 + SLIP)) if self.below else np.ceil(value * (1.0 - SLIP)) - 1.0
+
+
+@dataclass(frozen=True)
 class System:
     """Coordinates and relations. What is valid is declared here and nowhere else.
 
     **Arguments:** `coordinates` in the order in which points are completed; `lookups`: numbers that follow; `pieces`
-    of continuous variables.
+    of continuous variables; `kinks`: where boxes are split first along a coordinate.
     """
 
     coordinates: tuple[Integer, ...]
     relations: tuple[Relation, ...]
     lookups: tuple[Lookup, ...] = ()
     pieces: tuple[Piece, ...] = ()
+    kinks: tuple[Kink, ...] = ()
 
     def __post_init__(self) -> None:
         for relation in self.relations:
@@ -244,13 +263,19 @@ class System:
         return fits
 
     def split(self, boxes: Boxes, columns: np.ndarray, parts: int = 2) -> tuple[Boxes, np.ndarray]:
-        """Parts of each box along a coordinate, of equal ratio and at least one value each; and the number of each one's box."""
+        """Parts of each box along a coordinate, of equal ratio and at least one value each; and the number of each one's box.
+
+        Two parts meet at a kink where the box holds one: that next to the middle.
+        """
         rows = np.arange(len(boxes))
         low, high = boxes.low[rows, columns], boxes.high[rows, columns]
+        kinks = self._kinks(boxes, columns, np.sqrt(low * (high + 0.5))) if parts == 2 else None
         pieces, first = [], low
         for part in range(1, parts + 1):
             share = part / parts
             last = np.floor(low ** (1.0 - share) * (high + 0.5) ** share).astype(np.int64) if part < parts else high
+            if kinks is not None and part == 1:
+                last = np.where(kinks > 0, kinks, last)
             last = np.clip(np.maximum(last, first), None, high)
             piece = Boxes(boxes.low.copy(), boxes.high.copy())
             piece.low[rows, columns], piece.high[rows, columns] = first, last
@@ -258,6 +283,18 @@ class System:
             first = last + 1  # beyond the end where nothing is left: an empty box, which is left out
         tight, left = self.propagate(joined(pieces))
         return tight, left % len(boxes)
+
+    def _kinks(self, boxes: Boxes, columns: np.ndarray, middle: np.ndarray) -> np.ndarray:
+        """The last value below the kink next to the middle of a coordinate in each box (box,); 0 where there is none."""
+        found, nearest = np.zeros(len(boxes), np.int64), np.full(len(boxes), np.inf)
+        lows, rows = self.columns(boxes.low.astype(float)), np.arange(len(boxes))
+        low, high = boxes.low[rows, columns], boxes.high[rows, columns]
+        for kink in self.kinks:
+            last = np.broadcast_to(kink.last(lows), len(boxes))
+            away = np.abs(np.log((last + 0.5) / middle))
+            here = (columns == self.at[kink.name]) & (last >= low) & (last < high) & (away < nearest)
+            found, nearest = np.where(here, last, found).astype(np.int64), np.where(here, away, nearest)
+        return found
 
     # Points.
 

@@ -18,7 +18,7 @@ from hwopt.integers.completion import broken, completed
 from hwopt.integers.counting import count
 from hwopt.integers.enumeration import divisors, enumerated
 from hwopt.integers.relations import Allowed, Divides, Lookup, Nested, Product, When, at_least, at_most, equal
-from hwopt.integers.system import Integer, Piece, Role, System, integer
+from hwopt.integers.system import Integer, Kink, Piece, Role, System, integer
 from hwopt.optim.branch_and_bound import search
 from hwopt.optim.programmes import Programmes
 from hwopt.study.sweep.space import Space
@@ -61,7 +61,16 @@ def random_system(seed):
     rng = np.random.default_rng(seed)
     own = coordinates(rng)
     names = [each.name for each in own]
-    return System(own, tuple(relation(rng, names) for _ in range(rng.integers(1, 4)))), rng
+    relations = tuple(relation(rng, names) for _ in range(rng.integers(1, 4)))
+    return System(own, relations, kinks=kinks(np.random.default_rng(seed), names)), rng
+
+
+def kinks(rng, names):
+    """Some values at which boxes are split first."""
+    return tuple(
+        Kink(at, (other,), (third,), float(rng.integers(1, 5)), bool(rng.integers(2)))
+        for at, other, third in (rng.permutation(names)[:3] for _ in range(rng.integers(3)))
+    )
 
 
 def brute(system):
@@ -102,6 +111,29 @@ def test_propagation_and_splits_lose_no_point(seed):
     single = boxes[boxes.points]
     kept = system.valid(single.low)
     assert {tuple(row) for row in single.low[kept]} <= {tuple(row) for row in points}
+
+
+@pytest.mark.parametrize(("below", "lower", "upper"), [(True, (1, 9), (10, 64)), (False, (1, 8), (9, 64))])
+def test_boxes_are_split_at_a_kink_before_they_are_halved(below, lower, upper):
+    """`g = 18 / t`: at t = 2 nine, which belongs to the lower side or to the upper one; no kink is left in either part."""
+    pair = (Integer("t", 2, 2), Integer("g", 1, 64))
+    system = System(pair, (), kinks=(Kink("g", (), ("t",), 18.0, below=below),))
+    parts, _ = system.split(system.initial_boxes(), np.array([1]))
+    assert [(int(a), int(b)) for a, b in zip(parts.low[:, 1], parts.high[:, 1], strict=True)] == [lower, upper]
+    plain = replace(system, kinks=())
+    again, _ = system.split(parts, np.array([1, 1]))
+    halves, _ = plain.split(parts, np.array([1, 1]))
+    assert (again.low == halves.low).all() and (again.high == halves.high).all()
+
+
+def test_the_lesser_of_two_nested_numbers_is_at_most_half_the_other():
+    """A rack below every domain of a box, 56 to 64, holds half a domain at most; one above two of the least at least."""
+    system = System((Integer("g", 56, 64), Integer("r", 8, 40)), (Nested(("g",), ("r",)),))
+    boxes, _ = system.propagate(system.initial_boxes())
+    assert (boxes.low.tolist(), boxes.high.tolist()) == ([[56, 8]], [[64, 32]])
+    above = System((Integer("g", 20, 24), Integer("r", 30, 100)), (Nested(("g",), ("r",)),))
+    boxes, _ = above.propagate(above.initial_boxes())
+    assert (boxes.low.tolist(), boxes.high.tolist()) == ([[20, 40]], [[24, 100]])
 
 
 def inside(boxes, points):
