@@ -225,6 +225,10 @@ class Tape:
     def ask(self, number: int, holds: bool) -> None:
         self.asked[number] = holds
 
+    def forget(self) -> None:
+        """Lets go of all nodes, which hold the tape: they take gigabytes, and would wait for a walk for cycles."""
+        self._results.clear()
+
     def number_of(self, value: Any) -> int:
         """The number of an argument; a constant gets one."""
         if type(value) is Recorded:

@@ -204,6 +204,8 @@ class Programmes:
                 self.unrecordable.add(points)
         except NotDGP:  # said where it is read
             pass
+        finally:
+            tape.forget()
         return None
 
 
