@@ -9,7 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from hwopt.convex import certificate
-from hwopt.convex.interior_point import STRUCTURES, Answers, Status, solve
+from hwopt.convex.answers import Answers, Status
+from hwopt.convex.frames import STRUCTURES
+from hwopt.convex.interior_point import solve
 from hwopt.convex.programme import Numbers, Structure
 
 MOST = 60.0

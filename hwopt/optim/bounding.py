@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hwopt.convex import certificate
+from hwopt.convex.answers import Answers
 from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import impossible
-from hwopt.convex.interior_point import Answers, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.on_device import place_of
 from hwopt.integers.boxes import Boxes
 from hwopt.optim.programmes import Programmes

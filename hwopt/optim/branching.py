@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hwopt.convex.answers import Status
 from hwopt.convex.canonical import Programme
-from hwopt.convex.interior_point import Status
 from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP

@@ -10,8 +10,8 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from hwopt.convex import certificate
+from hwopt.convex.answers import Answers, Status
 from hwopt.convex.canonical import Programme
-from hwopt.convex.interior_point import Answers, Status
 from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.problem import Problem

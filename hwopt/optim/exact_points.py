@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hwopt.convex.answers import Status
 from hwopt.convex.canonical import Programme
-from hwopt.convex.interior_point import Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.design.exact import ExactModel, logarithms
 from hwopt.design.variables import Variable
 from hwopt.integers.boxes import Boxes

@@ -9,8 +9,9 @@ from typing import TypeAlias
 import jax
 import numpy as np
 
+from hwopt.convex.answers import Answers, Status
 from hwopt.convex.canonical import Builder, Programme
-from hwopt.convex.interior_point import Answers, Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.reader import NotDGP
 from hwopt.convex.signomial import Algebra
 from hwopt.convex.tangents import Tangents

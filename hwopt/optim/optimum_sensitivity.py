@@ -24,10 +24,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hwopt.convex.answers import Answers, Status
 from hwopt.convex.canonical import Builder, Programme
 from hwopt.convex.certificate import constraints
 from hwopt.convex.feasibility import impossible
-from hwopt.convex.interior_point import Answers, Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.convex.tangents import Tangents
 from hwopt.design.lattices import lattice_of

@@ -24,8 +24,9 @@ import numpy as np
 import hwopt
 from hwopt.arguments import question_of
 from hwopt.convex import certificate, on_device
+from hwopt.convex.answers import Answers, Status
 from hwopt.convex.frames import frame_of
-from hwopt.convex.interior_point import Answers, Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.newton import columns, given_of
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.design.exact import ExactModel

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.convex import certificate
-from hwopt.convex.interior_point import Status
+from hwopt.convex.answers import Status
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import metric

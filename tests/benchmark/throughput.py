@@ -25,9 +25,10 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.convex import certificate
+from hwopt.convex.answers import Answers, Status
 from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import infeasible
-from hwopt.convex.interior_point import Answers, Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.signomial import Algebra, number
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of

@@ -15,8 +15,9 @@ from scipy.optimize import minimize
 
 import hwopt
 from hwopt.convex import certificate
+from hwopt.convex.answers import Status
 from hwopt.convex.canonical import Programme, draft
-from hwopt.convex.interior_point import Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.reader import read
 from hwopt.convex.signomial import ONE, Algebra, number
 from hwopt.design.lattices import lattice_of

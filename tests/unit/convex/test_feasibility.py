@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from hwopt.convex import certificate
+from hwopt.convex.answers import Status
 from hwopt.convex.feasibility import MOST, elastic, infeasible
-from hwopt.convex.interior_point import Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.programme import Numbers, Structure
 
 VARIABLES = 4

@@ -9,7 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 from hwopt.convex import certificate
-from hwopt.convex.interior_point import Status, solve
+from hwopt.convex.answers import Status
+from hwopt.convex.interior_point import solve
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.errors import UserError
 

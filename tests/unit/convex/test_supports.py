@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hwopt.convex.answers import Status
 from hwopt.convex.canonical import draft
-from hwopt.convex.interior_point import Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.signomial import Algebra, Kind, number
 from hwopt.convex.supports import COARSE, FINE, dies_made
 from hwopt.jaxprs.dies_made import on_numbers

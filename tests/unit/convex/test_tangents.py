@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from hwopt.convex.answers import Status
 from hwopt.convex.canonical import draft
-from hwopt.convex.interior_point import Status, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.signomial import Algebra, Kind, number
 from hwopt.convex.tangents import Tangents
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex.interior_point import Status
+from hwopt.convex.answers import Status
 from hwopt.convex.signomial import Algebra, Kind
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of

@@ -15,7 +15,7 @@ import pytest
 from scipy.optimize import differential_evolution, linprog, minimize
 
 import hwopt
-from hwopt.convex.interior_point import Status
+from hwopt.convex.answers import Status
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import METRICS
 from hwopt.design.problem import Form, Problem, evaluate

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex.interior_point import Status
+from hwopt.convex.answers import Status
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
