@@ -9,7 +9,6 @@ from hwopt.cli.exports import show_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.output import show
 from hwopt.cli.plan_asked import limits, top, work_asked
-from hwopt.design.choices import named_values
 from hwopt.errors import UserError, suggest
 
 _GROUPS = ("chip", "decode_chip")
@@ -69,6 +68,8 @@ def _asked(options: argparse.Namespace, flags: Sequence[Flag]) -> tuple[dict[str
 
 def _candidates(options: argparse.Namespace) -> tuple[list[str], list[str] | None]:
     """Chips for prompts, and for answers; none of these where each chip has both groups."""
+    from hwopt.design.choices import named_values
+
     for name in options.choices or {}:
         if name not in _GROUPS:
             raise UserError(

@@ -1,6 +1,8 @@
 """Help that answers: what a command is for, its budgets with units, examples that run as they stand."""
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,9 @@ def test_cheap_examples_run(line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(line)[1:]) == 0
     assert capsys.readouterr().out
+
+
+def test_no_command_loads_jax_before_it_runs():
+    """It would take a second of every help and refusal, and log pages of processor features, which are silenced before it loads."""
+    code = "import sys, hwopt.cli.app; print([each for each in ('jax', 'numpy', 'scipy') if each in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
