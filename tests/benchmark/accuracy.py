@@ -135,7 +135,23 @@ def _release_lines() -> list[str]:
         f"  median {share('median')}, mean {share('mean')}, step times {100 * float(last['bias']):+.1f} %; "
         f"intervals that promise 80 % hold {share('inside_cells')} of cells, {share('inside_rows')} of rows",
         f"  one utilisation a chip, fitted to these very runs: median {share('baseline_median')}, mean {share('baseline_mean')}",
+        calculon_line(last),
     ]
+
+
+def calculon_line(last: dict[str, str]) -> str:
+    """Calculon beside the locked runs that it can express, where the release had a checkout of it.
+
+    **Arguments:** `last` line of the history.
+    """
+    if not last.get("calculon_cells"):
+        return "  Calculon beside them: not run at this release; on open runs see calculon.txt"
+    share = lambda name: f"{100 * float(last[name]):.1f} %"
+    return (
+        f"  Calculon on the {last['calculon_cells']} cells that it can express: median {share('calculon_median')}, "
+        f"mean {share('calculon_mean')}; hwopt there {share('beside_median')}, {share('beside_mean')}, "
+        f"nearer in {last['beside_nearer']}"
+    )
 
 
 def _baseline_lines(observations: Observations) -> list[str]:
