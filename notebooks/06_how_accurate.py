@@ -30,7 +30,7 @@ import hwopt
 from hwopt.evidence.protocol import locked
 from hwopt.plot.accuracy import plot_accuracy
 
-FAST = bool(os.environ.get("HWOPT_FAST"))  # the runs of four sources instead of all
+FAST = bool(os.environ.get("HWOPT_FAST"))  # the runs of a few sources instead of all
 folder = Path(tempfile.mkdtemp())
 published = Path(hwopt.__file__).parent / "data" / "runs" / "train.csv"
 
