@@ -306,6 +306,7 @@ def _network(draw: _Draw) -> Network:
         **_topology(draw, domain),
         level_chips=draw.either(0.3, 1e9, draw.choice(8, 16, 64, 72)),
         level_latency_s=draw.either(0.3, 0.0, draw.log(1e-7, 1e-6)),
+        flat_rings=np.resize([0.0, 0.0, 1.0], draw.n),
         switches_per_port=np.stack(
             [np.zeros(draw.n), (taken := draw.either(0.2, 0.0, draw.log(0.01, 0.1))), taken / 2], 1
         ),

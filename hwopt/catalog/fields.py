@@ -117,7 +117,7 @@ ENTRIES: Mapping[str, Entry] = {
         ),
         optional=_by_unit(
             {
-                "1": "year dies transistors scale_up_efficiency memory_sites",
+                "1": "year dies transistors scale_up_efficiency memory_sites flat_rings",
                 "chip": "server_chips",
                 "Hz": "nominal_clock",
                 "B": "register_file local_sram",

@@ -191,6 +191,7 @@ def network(
         bandwidth_spread=leaf([inner.si("bandwidth_spread", 0.0), spread, spread]),
         level_chips=leaf(inner.si("level_chips", NO_LEVELS)),
         level_latency_s=leaf(inner.si("level_latency", 0.0)),
+        flat_rings=leaf(entry.si("flat_rings", 0.0)),
         switches_per_port=leaf([0.0, *outer.switches_per_port]),
         switch_price_share=leaf([0.0, *outer.switch_price_share]),
         switch_power_share=leaf([0.0, *outer.switch_power_share]),

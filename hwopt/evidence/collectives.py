@@ -48,8 +48,12 @@ SYSTEMS = {
     **{chip: chip for chip in ("h200", "b200", "b300", "gb200", "gb300")},
     "p5": "h100-sxm",
     "p4de": "a100-80",
+    "gb200-racks": "gb200",
 }
 """Systems of the table -> chip in the catalogue."""
+
+NOT_FITTED = ("gb200-racks",)
+"""Systems that no constant is fitted to: 1, 2 and 20 whole racks."""
 
 _SCALE_OUT = {"p5": "efa", "p4de": "efa-p4"}
 """Links between nodes of systems that are measured on several."""

@@ -5,7 +5,9 @@ went wrong on runs of studies that their constants had not seen (`hwopt.evidence
 prediction has in common with those that went further wrong: a low predicted utilisation above all (what keeps arithmetic waiting
 is known less well than arithmetic), experts, 4-bit products, more chips than were measured, chips and software unlike those
 fitted. Families of software, long sequences and small models were tried as terms of their own: with studies left out of the
-widths, too, they made intervals wider and no truer.
+widths, too, they made intervals wider and no truer. So was a vendor unlike those fitted: learned from other vendors, each left
+out whole, it is nothing (four in five runs of TPU lie within 0.10, of Trainium within 0.17, of chips that fits know within 0.19),
+and what Gaudi's fine-tuning scripts lie off, 0.93, follows from no other study.
 """
 
 from __future__ import annotations

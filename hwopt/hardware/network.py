@@ -59,6 +59,9 @@ class Network(eqx.Module):
     level_latency_s: Scalar = quantity(
         "s", "of the two switches and cables more on a way through two levels", default=0.0
     )
+    flat_rings: Scalar = switch(
+        "1 where all-reduces over more than two domains run as one ring through all chips", key="", default=0.0
+    )
     switches_per_port: PerTier = switch(
         "switches, all levels of the tier, that a port of a NIC takes; 0 in the domain and where there are none", key=""
     )

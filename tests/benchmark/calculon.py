@@ -5,7 +5,8 @@
 Calculon (calculon-ai/calculon on GitHub, Apache-2.0) has dense transformers in 16 bit with tensor, pipeline and data parallelism
 on A100 and H100. Runs that it can express: those chips, 16 bit, no experts, no context parallelism, layers that its stages and
 chunks divide, a plan that says all. A gated MLP is given it as a plain one of the same FLOPs, grouped heads as whole ones. Ours are
-predicted by constants that have not seen the study. Writes `results/reference/calculon.txt`.
+predicted by constants that have not seen the study. Writes `results/reference/calculon.txt`. Locked studies are compared by
+`tests.benchmark.release` alone, which asks `beside` where CALCULON names a checkout.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ import numpy as np
 
 from hwopt.evidence.calibration.observations import complete
 from hwopt.evidence.calibration.published import gather
-from hwopt.evidence.validation.score import Scored
+from hwopt.evidence.validation.score import Cell, Scored, cells_of
 from hwopt.workload.training import TrainingRun
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "calculon.txt"
@@ -103,48 +106,88 @@ def step_s(scored: Scored, folder: Path) -> float | None:
     return float(model.get_total_time())
 
 
-def table(folder: Path) -> str:
-    """The whole table as text: errors of step times over cells, of ours and of theirs, bias, and cells in which each is nearer."""
-    evidence = gather()
-    observations = evidence.observations
-    theirs = np.full(len(observations.rows), np.nan)
-    for i, scored in enumerate(observations.rows):
+@dataclass(frozen=True)
+class Beside:
+    """Errors of what was measured over the cells that Calculon can express, ours and its own by cell."""
+
+    rows: int
+    cells: tuple[tuple[Cell, int], ...]  # and how many rows
+    ours: np.ndarray
+    theirs: np.ndarray
+    bias: tuple[float, float]  # of step times, ours and theirs; + is too slow
+
+    @property
+    def nearer(self) -> int:
+        """Cells in which ours is nearer."""
+        return int((self.ours < self.theirs).sum())
+
+
+def checkout() -> Path | None:
+    """The checkout that CALCULON names, on the path of imports; None where it names none."""
+    folder = os.environ.get("CALCULON")
+    if not folder or not (Path(folder) / "systems").is_dir():
+        return None
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return Path(folder)
+
+
+def beside(rows: Sequence[Scored], log_ratio: np.ndarray, folder: Path) -> Beside:
+    """Calculon beside hwopt on those complete runs that it can express, which leave nothing open.
+
+    **Arguments:** `rows`; `log_ratio`: logarithms of our predicted over measured step times; `folder` of its checkout.
+    """
+    theirs = np.full(len(rows), np.nan)
+    for i, scored in enumerate(rows):
         if complete(scored) and not scored.left_out and scored.prediction.spread == 0.0:
-            theirs[i] = np.log(step_s(scored, folder) or np.nan)
-    known = np.isfinite(theirs)
-    cells = {cell: [i for i in members if known[i]] for cell, members in observations.cells.items()}
+            measured_s = scored.prediction.step_s / scored.time_ratio
+            theirs[i] = np.log((step_s(scored, folder) or np.nan) / measured_s)
+    rate = np.array([scored.metric.rate for scored in rows])
+    cells = {cell: [i for i in members if np.isfinite(theirs[i])] for cell, members in cells_of(rows).items()}
     cells = {cell: members for cell, members in cells.items() if members}
-    errors = {"hwopt, study left out": evidence.by_source, "Calculon": theirs}
-    lines = [
-        f"Open runs that Calculon can express: {known.sum()} in {len(cells)} cells. Errors of what was measured, %, over cells",
-        "",
-        f"{'':30}{'median':>9}{'mean':>9}{'time':>9}{'nearer in':>12}",
-    ]
-    of_cells = {
-        name: np.array([np.mean(np.abs(observations.errors(predicted)[m])) for m in cells.values()])
-        for name, predicted in errors.items()
-    }
-    for name, predicted in errors.items():
-        other = next(each for key, each in of_cells.items() if key != name)
-        bias = np.mean([np.mean((predicted - observations.log_measured_s)[m]) for m in cells.values()])
-        each = of_cells[name]
+    mean = lambda of: np.array([np.mean(of[members]) for members in cells.values()])
+    ours, their = (mean(np.abs(np.expm1(np.where(rate, -ratio, ratio)))) for ratio in (log_ratio, theirs))
+    bias = [float(np.expm1(np.mean(mean(ratio)))) if cells else 0.0 for ratio in (log_ratio, theirs)]
+    counted = tuple((cell, len(members)) for cell, members in cells.items())
+    return Beside(sum(n for _, n in counted), counted, ours, their, (bias[0], bias[1]))
+
+
+def lines_of(compared: Beside, ours: str) -> list[str]:
+    """A comparison as text: over cells, then cell by cell."""
+    lines = [f"{'':30}{'median':>9}{'mean':>9}{'time':>9}{'nearer in':>12}"]
+    of = len(compared.cells)
+    each = ((ours, compared.ours, compared.nearer), ("Calculon", compared.theirs, of - compared.nearer))
+    for (name, errors, nearer), bias in zip(each, compared.bias, strict=True):
+        shares = (np.median(errors), np.mean(errors))
         lines.append(
-            f"{name:30}{100 * np.median(each):9.1f}{100 * np.mean(each):9.1f}{100 * np.expm1(bias):+9.1f}"
-            f"{f'{(each < other).sum()} of {len(each)}':>12}"
+            f"{name:30}{100 * shares[0]:9.1f}{100 * shares[1]:9.1f}{100 * bias:+9.1f}{f'{nearer} of {of}':>12}"
         )
     lines += ["", f"{'cell':76}{'rows':>5}{'hwopt':>8}{'Calculon':>10}"]
-    for (cell, members), ours, their in zip(cells.items(), *of_cells.values(), strict=True):
-        lines.append(f"{', '.join(cell)[:75]:76}{len(members):5}{100 * ours:8.1f}{100 * their:10.1f}")
-    return "\n".join(lines) + "\n"
+    for (cell, rows), our, their in zip(compared.cells, compared.ours, compared.theirs, strict=True):
+        lines.append(f"{', '.join(cell)[:75]:76}{rows:5}{100 * our:8.1f}{100 * their:10.1f}")
+    return lines
+
+
+def table(folder: Path) -> str:
+    """The whole table of open runs as text."""
+    evidence = gather()
+    observations = evidence.observations
+    compared = beside(observations.rows, evidence.by_source - observations.log_measured_s, folder)
+    head = f"Open runs that Calculon can express: {compared.rows} in {len(compared.cells)} cells."
+    return (
+        "\n".join(
+            [f"{head} Errors of what was measured, %, over cells", "", *lines_of(compared, "hwopt, study left out")]
+        )
+        + "\n"
+    )
 
 
 def main() -> int:
-    folder = os.environ.get("CALCULON")
-    if not folder or not (Path(folder) / "systems").is_dir():
+    folder = checkout()
+    if folder is None:
         print("set CALCULON to a checkout of calculon-ai/calculon", file=sys.stderr)
         return 2
-    sys.path.insert(0, folder)
-    text = table(Path(folder))
+    text = table(folder)
     OUT.write_text(text, encoding="utf-8")
     print(text, end="")
     return 0

@@ -1,6 +1,7 @@
 """Scores the locked studies with the shipped constants, once a release, and keeps the history. Run from the top of a checkout:
 
     python -m tests.benchmark.release          # scores, appends a line to results/reference/releases.csv, writes locked.txt
+    CALCULON=path python -m tests.benchmark.release  # the same, with Calculon beside the runs that it can express
     python -m tests.benchmark.release --look   # prints the last release's figures, touches nothing
 
 Nothing else reads runs of locked studies (`hwopt.evidence.protocol`) to choose constants, structure or widths. Who changes the
@@ -27,11 +28,24 @@ from hwopt.evidence.protocol import locked
 from hwopt.evidence.validation.score import Scored, cells_of, fit_baseline, mark_repeats
 from hwopt.evidence.validation.validate import score
 from hwopt.hardware.calibration import family_of
+from tests.benchmark import calculon
 
 ROOT = Path(__file__).parents[2]
 HISTORY, TABLE = ROOT / "results" / "reference" / "releases.csv", ROOT / "results" / "reference" / "locked.txt"
 COLUMNS = ("date", "version", "studies")
 """Of the history, before the fields of `Judged`."""
+
+BESIDE = (
+    "calculon_cells",
+    "calculon_rows",
+    "calculon_median",
+    "calculon_mean",
+    "beside_median",
+    "beside_mean",
+    "beside_nearer",
+)
+"""Of the history, after them: Calculon's errors over the cells that it can express, ours there, and in how many ours is nearer;
+empty where a release had no checkout of it."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +117,43 @@ def table(rows: Sequence[Scored]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def beside_calculon(rows: Sequence[Scored]) -> calculon.Beside | None:
+    """Calculon beside ours on the runs that it can express; None without a checkout, or where there are none."""
+    folder = calculon.checkout()
+    if folder is None:
+        return None
+    compared = calculon.beside(rows, np.log([row.time_ratio for row in rows]), folder)
+    return compared if compared.cells else None
+
+
+def beside_lines(compared: calculon.Beside) -> list[str]:
+    """The comparison as text, below the table."""
+    runs = f"{compared.rows} of these runs, in {len(compared.cells)} cells"
+    return ["", f"Beside Calculon, which can express {runs}; errors of what was measured, %", "",
+            *calculon.lines_of(compared, "hwopt")]  # fmt: skip
+
+
+def beside_cells(compared: calculon.Beside | None) -> list[str | int]:
+    """The comparison as cells of the history, in the order of `BESIDE`."""
+    if compared is None:
+        return [""] * len(BESIDE)
+    errors = [f"{of(each):.4f}" for each in (compared.theirs, compared.ours) for of in (np.median, np.mean)]
+    return [len(compared.cells), compared.rows, *errors, compared.nearer]
+
+
+def add_to_history(cells: Sequence[str | int], history: Path) -> None:
+    """Adds a line; lines of older releases, which knew fewer columns, get empty cells for the rest."""
+    names = [*COLUMNS, *Judged.__dataclass_fields__, *BESIDE]
+    before: list[dict[str, str]] = []
+    if history.exists():
+        with history.open(encoding="utf-8", newline="") as file:
+            before = list(csv.DictReader(file))
+    with history.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*before, dict(zip(names, cells, strict=True))])
+
+
 def main(arguments: Sequence[str]) -> int:
     """Prints; returns the exit code."""
     if arguments == ["--look"]:
@@ -114,14 +165,13 @@ def main(arguments: Sequence[str]) -> int:
     from importlib.metadata import version
 
     rows = locked_runs()
-    of, text = judged(rows), table(rows)
+    of, text, compared = judged(rows), table(rows), beside_calculon(rows)
+    if compared is not None:
+        text += "\n".join(beside_lines(compared)) + "\n"
     studies = len({row.row.source for row in rows})
     numbers = [f"{x:.4f}" if isinstance(x, float) else x for x in astuple(of)]
-    cells = [datetime.now(UTC).date().isoformat(), version("hwopt"), studies, *numbers]
-    new = not HISTORY.exists()
-    with HISTORY.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows(([[*COLUMNS, *Judged.__dataclass_fields__]] if new else []) + [cells])
+    day = datetime.now(UTC).date().isoformat()
+    add_to_history([day, version("hwopt"), studies, *numbers, *beside_cells(compared)], HISTORY)
     TABLE.write_text(text, encoding="utf-8")
     print(text)
     return 0

@@ -19,8 +19,8 @@ RUNS = Path(str(data_root() / "runs" / "inference.csv"))
 
 Of = Callable[[Scored], str]
 
-_TOGETHER = (24, 16, 22)
-"""Letters of the names of software, chip and phase in the table of all three."""
+_TOGETHER = {"software": 24, "chip": 16, "phase": 22}
+"""How services are told apart, with letters of the names in the table of all three."""
 
 
 def counting() -> list[Scored]:
@@ -31,7 +31,7 @@ def counting() -> list[Scored]:
 
 
 def _together(row: Scored) -> str:
-    return "".join(f"{of(row):{width}}" for of, width in zip(GROUPS.values(), _TOGETHER, strict=True))
+    return "".join(f"{GROUPS[name](row):{width}}" for name, width in _TOGETHER.items())
 
 
 def _lines(rows: Sequence[Scored], of: Of, over: float = 0.1) -> list[str]:
@@ -62,8 +62,8 @@ def table(rows: Sequence[Scored]) -> str:
         head,
         *_lines(rows, lambda row: "all"),
     ]  # fmt: skip
-    for what, of in GROUPS.items():
-        lines += ["", f"by {what}", *_lines(rows, of)]
+    for what in _TOGETHER:
+        lines += ["", f"by {what}", *_lines(rows, GROUPS[what])]
     lines += ["", "by software, chip and phase", *_lines(rows, _together)]
     lines += ["", "by source", *_lines(rows, lambda row: row.row.source)]
     return "\n".join(lines)

@@ -156,10 +156,16 @@ def _over_cells(cells: Sequence[list[int]], errors: np.ndarray, log_time: np.nda
     return of | {"baseline_abs_error": baseline.median_abs_error, "baseline_mean_abs_error": baseline.mean_abs_error}
 
 
+def _operation(scored: Scored) -> str:
+    """How a training run was run, a benchmark where its row does not say; a service has none."""
+    return (scored.row.operation or "benchmark") if hasattr(scored.row, "operation") else ""
+
+
 GROUPS: dict[str, Callable[[Scored], str]] = {
     "software": lambda scored: scored.stack,
     "chip": lambda scored: scored.accelerator,
     "phase": lambda scored: getattr(scored.row, "phase", ""),
+    "operation": _operation,
 }
 """By what errors are told apart besides sources -> the group of a row; none where that is empty."""
 

@@ -22,6 +22,7 @@ def screen(result: dict) -> str:
         f"{'':38}{'median':>8}{'mean':>8}{'max':>8}{'bias':>8}",
         f"{'error over cells':38}{_percent(s['median_abs_error'])}{_percent(s['mean_abs_error'])}"
         f"{_percent(s['max_abs_error'])}{_percent(s['time_bias'], '+')}",
+        *_operation_lines(s["by_group"].get("operation", {})),
         f"{'one utilisation per accelerator':38}{_percent(s['baseline_abs_error'])}{_percent(s['baseline_mean_abs_error'])}",
     ]
     if spread["configurations"]:
@@ -48,6 +49,17 @@ def screen(result: dict) -> str:
             *(_skipped(reason, count, result["rows"]) for reason, count in s["skipped_by_reason"].items()),
         ]
     return "\n".join(lines)
+
+
+def _operation_lines(groups: dict) -> list[str]:
+    """Benchmarks and production apart, where a file has production: what weeks of a run lose, no benchmark shows."""
+    if "production" not in groups:
+        return []
+    keys = ("median_abs_error", "mean_abs_error", "max_abs_error")
+    return [
+        f"  {name:36}{''.join(_percent(of[key]) for key in keys)}{_percent(of['time_bias'], '+')}   cells: {of['cells']}"
+        for name, of in groups.items()
+    ]
 
 
 _EXAMPLES = 3

@@ -103,6 +103,16 @@ def own_part(network, size: float, group: float) -> float:
     return 0.5 * min(group - 1.0, 1.0) * size / group / rate
 
 
+def around_s(network, size: float, group: float, stride: float) -> float:
+    """Waits of one ring through all chips: it enters every group of a tier, and passes an n-th of the message at a time."""
+    waits, groups = 0.0, 1.0
+    for tier in reversed(tiers(network, group, stride)):
+        chunk_s = tier.reduction * size / group * tier.byte_s()
+        waits += groups * tier.steps(0.0) * (tier.wait() + tier.ramp_s(chunk_s))
+        groups *= tier.members
+    return waits
+
+
 def ring(cluster, size: float, group: float, stride: float, reduced: bool) -> float:
     waits, paces = 0.0, []
     for tier in tiers(cluster.network, group, stride):
@@ -113,6 +123,10 @@ def ring(cluster, size: float, group: float, stride: float, reduced: bool) -> fl
         # of the message, what is still missing when all tiers inside this one are done
         outwards = 1.0 / tier.below - 1.0 / group
         paces.append(traffic * outwards * size * tier.byte_s())
+    if reduced and cluster.network.flat_rings:
+        each = tiers(cluster.network, group, stride)
+        beyond = min(max(each[1].members * each[2].members - 2.0, 0.0), 1.0)
+        waits += beyond * cluster.network.flat_rings * (around_s(cluster.network, size, group, stride) - waits)
     return waits + max(paces)
 
 
@@ -126,15 +140,17 @@ def all_reduce(cluster, size: float, group: float, stride: float) -> float:
 
 
 def all_to_all(cluster, size: float, group: float, stride: float, outer_share: float = 1.0) -> float:
-    """`outer_share` of the bytes are sent where a message leaves the innermost tier."""
+    """`outer_share` of the bytes are sent where a message leaves the innermost tier; tiers send at once."""
+    busy = []
     total = launch(cluster.stack, group) + own_part(cluster.network, size, group)
     for i, tier in enumerate(tiers(cluster.network, group, stride)):
         peers, message = tier.members - 1.0, tier.below / group * size
         if i > 0:
             message *= outer_share
         transfer = message * tier.byte_s() * tier.crossed()
-        total += (0.5 * min(peers, 1.0) + 0.5 * peers) * tier.wait() + peers * (tier.ramp_s(transfer) + transfer)
-    return total
+        total += (0.5 * min(peers, 1.0) + 0.5 * peers) * tier.wait() + peers * tier.ramp_s(transfer)
+        busy.append(peers * transfer)
+    return total + max(busy)
 
 
 def outermost(cluster, group: float, stride: float):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+from dataclasses import replace
 from importlib.resources import files
 
 import jax
@@ -16,6 +17,7 @@ from hwopt.evidence.calibration import calibrate, screen
 from hwopt.evidence.calibration.files import check_writable, write
 from hwopt.evidence.calibration.fit import across, fit, leave_out
 from hwopt.evidence.calibration.observations import Observations
+from hwopt.evidence.calibration.published import without_each
 from hwopt.evidence.calibration.widths import beyond, conformal_quantile, fit_widths, half_widths, weighted_quantile
 from hwopt.evidence.intervals import FLOORS, TERMS
 from hwopt.evidence.validation import validate
@@ -58,6 +60,23 @@ def synthetic(observed):
     kept = observed.log_measured_s
     yield observed
     object.__setattr__(observed, "log_measured_s", kept)
+
+
+def test_shipped_constants_predict_each_study_by_shifts_without_it(observed):
+    """A source's own level, which no file holds, is 0; a study that a file does not name is predicted by the shifts of all."""
+    shipped = catalog.calibration()
+    sources = sorted(set(observed.sources))
+    kept = {name: shifts for name, shifts in shipped.left_out.items() if name == sources[0]}
+    predicted, found = without_each(observed, replace(shipped, left_out=kept))
+    assert sorted(found) == sources
+    for source, shifts in ((sources[0], kept.get(sources[0], shipped.shifts)), (sources[-1], shipped.shifts)):
+        known = dict(zip(shipped.scopes.entries, shifts, strict=True))
+        here = found[source].shifts
+        for entry, value in zip(observed.scopes.entries, here, strict=True):
+            assert value == known.get(entry, 0.0)
+            assert value == 0.0 or not entry[1].startswith("source")
+        own = observed.sources == source
+        np.testing.assert_array_equal(predicted[own], observed.log_predicted_s(here)[own])
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 from hwopt.evidence.validation.join import Prediction
 from hwopt.evidence.validation.reasons import Reason
 from hwopt.evidence.validation.score import GROUPS, Scored, by_group, cell_errors, summary
+from hwopt.evidence.validation.screen import screen
 from tests.evidence_cases import RUN
 
 
@@ -90,6 +91,18 @@ def test_software_and_chips_are_scored_apart():
     assert (of.cells, of.rows, inside) == (1, 2, 0.5) and of.median_abs_error == pytest.approx(0.2)
     assert got["b200"][0].mean_abs_error == pytest.approx(1.0) and got["b200"][1] is None
     assert by_group(rows, GROUPS["phase"]) == {}  # a training run has none
+
+
+def test_benchmarks_and_production_are_scored_apart():
+    rows = [_scored(1.0, 1.1), _scored(1.0, 1.3, operation="production"), _scored(1.0, 1.2, operation="benchmark")]
+    got = summary(rows, [], 3)
+    of = got["by_group"]["operation"]
+    assert of["production"]["cells"] == 1 and of["production"]["mean_abs_error"] == pytest.approx(0.3)
+    assert of["benchmark"]["rows"] == 2 and of["benchmark"]["time_bias"] == pytest.approx((1.1 * 1.2) ** 0.5 - 1.0)
+    text = screen({"summary": got | {"constants": "C", "columns": "", "inferred": []}, "rows": []})
+    assert "  production" in text and "  benchmark" in text and "cells: 1" in text
+    alone = summary(rows[:1], [], 1)
+    assert "benchmark" not in screen({"summary": alone | {"constants": "C", "columns": "", "inferred": []}, "rows": []})
 
 
 def test_a_regression_does_not_count_and_columns_tell_configurations_apart():

@@ -35,6 +35,7 @@ def network(**changed) -> Network:
         "bandwidth_spread": [0.0, 0.0, 0.0],
         "level_chips": 1e9,
         "level_latency_s": 0.0,
+        "flat_rings": 0.0,
         "switches_per_port": [0.0, 3 / 64, 2 / 64],
         "switch_price_share": [0.0, 0.3, 0.5],
         "switch_power_share": [0.0, 0.5, 0.6],
@@ -102,6 +103,51 @@ def test_tiers_of_a_ring_run_at_once():
     assert time("ring_pass_s", size, 16.0) == pytest.approx(inside + own, rel=1e-4)
     slow = network(bandwidth_bytes_per_s=[4e11, 1e10, 1e10])
     assert time("ring_pass_s", size, 16.0, links=slow) == pytest.approx(5 * outside + own, rel=1e-4)
+
+
+def test_tiers_of_an_all_to_all_send_at_once():
+    """16 chips on two domains: 8 of 16 parts leave over 45 GB/s, 7 of 16 stay inside at 320 GB/s, the longer decides."""
+    size = 1e18
+    outside, inside, own = 8 / 16 * size / 4.5e10, 7 / 16 * size / 3.2e11, 0.5 / 16 * size / 3.2e11
+    assert time("all_to_all_s", size, 16.0) == pytest.approx(outside + own, rel=1e-4)
+    fast = network(bandwidth_bytes_per_s=[4e11, 4e12, 4e12])
+    assert time("all_to_all_s", size, 16.0, links=fast) == pytest.approx(inside + own, rel=1e-4)
+
+
+def test_an_all_reduce_over_many_large_domains_is_one_ring():
+    """n - 1 steps a pass over three domains and more, each of an n-th of the message; two domains as everywhere else."""
+    flat = network(flat_rings=1.0, ramp=[0.0, 0.0, 0.0], reduction_factor=[1.0, 1.0, 1.0])
+    nested = network(ramp=[0.0, 0.0, 0.0], reduction_factor=[1.0, 1.0, 1.0])
+    for group in (1.0, 8.0, 16.0):
+        assert time("all_reduce_s", 1e6, group, links=flat) == time("all_reduce_s", 1e6, group, links=nested)
+    # 24 chips in three domains: 7 steps in each, and two between them.
+    assert time("all_reduce_s", 1e-9, 24.0, links=flat) == pytest.approx(2 * (21 * 1e-6 + 2 * 4e-6), rel=1e-6)
+    # 512 in two pods of 32 domains: 64 domains, 31 ways between domains in each pod, one between pods.
+    steps_s = 64 * 7 * 1e-6 + 2 * 31 * 4e-6 + 9e-6
+    assert time("all_reduce_s", 1e-9, 512.0, links=flat) == pytest.approx(2 * steps_s, rel=1e-6)
+    # A step's ramp is that of an n-th of the message.
+    ramped = network(flat_rings=1.0, ramp=[1.0, 0.0, 0.0], reduction_factor=[1.0, 1.0, 1.0])
+    more = time("all_reduce_s", 1e8, 24.0, links=ramped) - time("all_reduce_s", 1e8, 24.0, links=flat)
+    assert more == pytest.approx(2 * 21 * 2 * np.sqrt(1e-6 * 1e8 / 24 / 3.2e11), rel=1e-9)
+    # Between two domains and three it grows in.
+    groups = np.linspace(16.0, 24.0, 81)
+    assert (np.diff([time("all_reduce_s", 1e6, group, links=flat) for group in groups]) > 0.0).all()
+
+
+@pytest.mark.parametrize("group", [1.0, 9.0, 16.0, 20.5, 24.0, 700.0])
+@pytest.mark.parametrize("stride", [1.0, 2.5, 16.0])
+def test_one_ring_equals_the_plain_reference(group, stride):
+    links = network(flat_rings=1.0, tree_step=[2.0, 2.0, 2.0])
+    stack = SimpleNamespace(collective_launch_s=7e-6, logarithmic_passes=0.0)
+    cluster = SimpleNamespace(network=links, stack=stack)
+    for size in (10.0, 1e6, 1e10):
+        expected = plain.all_reduce(cluster, size, group, stride)
+        assert time("all_reduce_s", size, group, stride, 7e-6, links) == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_racks_of_a_catalogue_chip_are_passed_by_one_ring():
+    assert float(catalog.network("gb200").flat_rings) == float(catalog.network("gb300").flat_rings) == 1.0
+    assert float(catalog.network("b200").flat_rings) == float(catalog.network("h100-sxm").flat_rings) == 0.0
 
 
 def test_a_step_is_that_of_the_best_chunks():

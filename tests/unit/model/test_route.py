@@ -35,6 +35,7 @@ def torus(side: int, dimensions: int, bandwidth: float = 6e11, latency: float = 
         "bandwidth_spread": [0.0] * 3,
         "level_chips": 1e9,
         "level_latency_s": 0.0,
+        "flat_rings": 0.0,
         "switches_per_port": [0.0, 3 / 64, 2 / 64],
         "switch_price_share": [0.0, 0.3, 0.5],
         "switch_power_share": [0.0, 0.5, 0.6],
