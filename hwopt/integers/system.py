@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from hwopt.integers.boxes import Boxes, joined
-from hwopt.integers.relations import LARGEST, SLIP, Columns, Divides, Lookup, Product, Relation, inward, product
+from hwopt.integers.relations import (
+    LARGEST,
+    SLIP,
+    Columns,
+    Divides,
+    Lookup,
+    Product,
+    Relation,
+    When,
+    inward,
+    product,
+)
 
 _PASSES = 4
 """Rounds of propagation at most: after three hardly any bound moves."""
@@ -197,6 +208,18 @@ class System:
         free = {name: [r for r in dividing if name in r.dividend] for name in self._free}
         return {name: relations for name, relations in free.items() if relations}
 
+    @cached_property
+    def stepped(self) -> dict[str, list[tuple[Divides, When | None]]]:
+        """What divides a product with a coordinate, and from where on it does: nothing where always."""
+        always = {name: [(each, None) for each in relations] for name, relations in self.divided.items()}
+        later = [
+            (each.then, each) for each in self.relations if isinstance(each, When) and isinstance(each.then, Divides)
+        ]
+        steps = {
+            name: [*always.get(name, []), *(pair for pair in later if name in pair[0].dividend)] for name in self._free
+        }
+        return {name: pairs for name, pairs in steps.items() if pairs}
+
     def propagate(self, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
         """Boxes without corners in which nothing is valid; empty ones left out. And the numbers of those that are left."""
         low, high = boxes.low.astype(float), boxes.high.astype(float)
@@ -208,7 +231,7 @@ class System:
                 for name, relation in pairs:
                     least, most = inward(*relation.bounds(name, lows, highs))
                     lows[name][:], highs[name][:] = np.maximum(lows[name], least), np.minimum(highs[name], most)
-                for name in self.divided:
+                for name in self.stepped:
                     step = self.steps(name, lows, highs)
                     first, last = inward(lows[name], highs[name], step)
                     lows[name][:], highs[name][:] = first * step, last * step
@@ -240,12 +263,12 @@ class System:
     def steps(self, name: str, low: Columns, high: Columns) -> np.ndarray:
         """What a coordinate is a multiple of, where all that decides it is a point; else 1."""
         step = np.ones(np.shape(low[name]), np.int64)
-        for relation in self.divided.get(name, ()):
-            known: Any = True
-            for each in relation.needs:
+        for divides, when in self.stepped.get(name, ()):
+            known: Any = True if when is None else when.in_force(low)
+            for each in divides.needs:
                 known = known & (low[each] == high[each]) if each != name else known
-            safe = {each: np.where(known, low[each], 1.0) for each in relation.needs}
-            step = np.lcm(step, np.where(known, relation.step(name, safe), 1))
+            safe = {each: np.where(known, low[each], 1.0) for each in divides.needs}
+            step = np.lcm(step, np.where(known, divides.step(name, safe), 1))
         return step
 
     def valid(self, points: np.ndarray) -> np.ndarray:

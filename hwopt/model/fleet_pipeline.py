@@ -26,7 +26,7 @@ from hwopt.model.pace import asked_core_share
 from hwopt.model.parameters import Weights, chip_weights, table_parameters
 from hwopt.model.report import FEASIBILITY_TOLERANCE, StageReport, TrainingMargins
 from hwopt.model.roofline import fastest_peak, fastest_seconds_per_flop
-from hwopt.model.schedule import gradient_sync_s, hidden_micro_batches, input_s, optimizer_s, stage_times
+from hwopt.model.schedule import gradient_sync_s, input_s, optimizer_s, plain_micro_batches, stage_times
 from hwopt.model.training import plan_margins
 from hwopt.plan import FleetPipeline, Plan
 from hwopt.types import Scalar
@@ -172,9 +172,9 @@ def _step(
     ends = []
     whole = eqx.tree_at(lambda p: p.pp, first, count)
     for cluster, stage in zip(clusters, each, strict=True):
-        hides = cluster.stack.dp_overlap * hidden_micro_batches(whole, m)
+        left = plain_micro_batches(cluster.stack, whole, m)
         beside = m * pace + cluster.stack.communication_slowdown * stage.sync_s
-        ends.append(maximum(beside, above_zero(m - hides) * pace + stage.sync_s) + stage.optimizer_s)
+        ends.append(maximum(beside, left * pace + stage.sync_s) + stage.optimizer_s)
     fill = added([own.pp * stage.mean_s for own, stage in zip(plan.groups, each, strict=True)])
     fill = first.bubble_fraction * (count - 1.0) / count * fill
     fill = fill + added([2.0 * (own.pp - 1.0) * stage.send_s for own, stage in zip(plan.groups, each, strict=True)])

@@ -18,6 +18,7 @@ from hwopt.model.pace import Pace, settled
 from hwopt.model.parameters import Weights, expert_replicas
 from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, stream_time
 from hwopt.plan import Plan
+from hwopt.stack import Stack
 from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
@@ -176,6 +177,15 @@ def hidden_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
     return 1.0 + several(plan.virtual_stages) * above_zero(fewer - 1.0) - above_zero(1.0 - micro_batches_)
 
 
+def plain_micro_batches(stack: Stack, plan: Plan, micro_batches_: Scalar) -> Scalar:
+    """Micro-batches that have no gradients beside them: `m max(1 - overlap hidden / m, 0)`.
+
+    As a share of m, not as a difference: of a product a bound over a range of m keeps m, of a difference it keeps both ends alone.
+    """
+    hides = stack.dp_overlap * hidden_micro_batches(plan, micro_batches_)
+    return micro_batches_ * above_zero(1.0 - hides / micro_batches_)
+
+
 def production_fraction(operation: Operation, chips: Scalar) -> Scalar:
     """Relative lengthening of a step of a long run: `stall + sigma E[max of N]`; 0 in a benchmark.
 
@@ -218,9 +228,8 @@ def step_time(
     sync = level * gradient_sync_s(run, cluster, plan, weights)
     # Beside the last micro-batches with their sends: no work hides two communications at once. Written as the larger of two
     # sums over all m micro-batches, not as what is added to them, so that solvers see no difference of times.
-    last = hidden_micro_batches(plan, m)
-    hides = stack.dp_overlap * last
-    with_sync = maximum(m * with_sends + stack.communication_slowdown * sync, above_zero(m - hides) * with_sends + sync)
+    left = plain_micro_batches(stack, plan, m)
+    with_sync = maximum(m * with_sends + stack.communication_slowdown * sync, left * with_sends + sync)
     dp_exposed = with_sync - m * with_sends
     optimizer = level * optimizer_s(run, cluster, plan, weights)
 
@@ -253,7 +262,7 @@ def step_time(
     )
     step = joined + stack.step_overhead_s
     beside_sends = hidden(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown)
-    beside_sync = hidden(with_sends, sync, m - above_zero(m - hides), stack.communication_slowdown)
+    beside_sync = hidden(with_sends, sync, m - left, stack.communication_slowdown)
     beside_step = hidden(on_chip, streamed, stack.dp_overlap, zero) + hidden(
         uneven, exchange, cluster.sites.overlap, zero
     )

@@ -236,10 +236,16 @@ class Search:
         return relaxed
 
     def slopes(self, known: Bounded) -> np.ndarray:
-        """How fast bounds rise along the integers (box, coordinate): 0 along those that their programmes do not hold."""
+        """How fast bounds rise along coordinates (box, coordinate), those in pieces along what they are pieces of: 0 along those
+        that their programmes do not hold.
+        """
         slopes = np.zeros((len(known.lower), len(self.lattice.names)))
         coordinates, variables = self._integers(known)
         slopes[:, coordinates] = known.slopes[:, variables]
+        names = known.programme.names
+        for piece in self.lattice.pieces:
+            if piece.variable in names:
+                slopes[:, self.lattice.at[piece.name]] = known.slopes[:, names.index(piece.variable)]
         return slopes
 
     def _integers(self, known: Bounded) -> tuple[list[int], list[int]]:
@@ -279,10 +285,15 @@ class Search:
         boxes, slopes = queue.boxes, queue.slopes
         room = (self.cutoff - queue.lower)[:, None]
         with np.errstate(all="ignore"):
-            most = boxes.low * np.exp(np.where(slopes > 0, room / slopes, np.inf)) * (1.0 + SLIP)
-            least = boxes.high * np.exp(np.where(slopes < 0, room / slopes, -np.inf)) * (1.0 - SLIP)
-        high = np.minimum(boxes.high, np.floor(np.minimum(most, LARGEST))).astype(np.int64)
-        low = np.maximum(boxes.low, np.ceil(np.minimum(least, LARGEST))).astype(np.int64)
+            up = np.exp(np.where(slopes > 0, room / slopes, np.inf)) * (1.0 + SLIP)
+            down = np.exp(np.where(slopes < 0, room / slopes, -np.inf)) * (1.0 - SLIP)
+            high = np.minimum(boxes.high, np.floor(np.minimum(boxes.low * up, LARGEST))).astype(np.int64)
+            low = np.maximum(boxes.low, np.ceil(np.minimum(boxes.high * down, LARGEST))).astype(np.int64)
+            for piece in self.lattice.pieces:
+                at, edges = self.lattice.at[piece.name], np.asarray(piece.edges)
+                least, most = edges[boxes.low[:, at] - 1], edges[boxes.high[:, at]]
+                high[:, at] = np.minimum(boxes.high[:, at], piece.number(np.minimum(least * up[:, at], most)))
+                low[:, at] = np.maximum(boxes.low[:, at], piece.number(np.maximum(most * down[:, at], least)))
         cut = ((low > boxes.low) | (high < boxes.high)).any(axis=1)
         if math.isfinite(self.cutoff) and cut.any():
             self.discard(boxes[np.flatnonzero(cut)], np.full(int(cut.sum()), self.cutoff))

@@ -8,7 +8,7 @@ import numpy as np
 from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
-from hwopt.integers.relations import SLIP, Columns, Divides, When
+from hwopt.integers.relations import SLIP, Columns
 from hwopt.integers.system import Integer, System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 
@@ -86,28 +86,12 @@ def _nearest(lattice: System, relaxed: Mapping[str, float]) -> np.ndarray:
     wanted = {name: float(quantity.ends(ends)[0]) for name, quantity in lattice.quantities.items()} | dict(relaxed)
     columns: dict[str, np.ndarray] = {}
     count = 1
-    late = {name for _, divides in _conditional(lattice) for name in divides.dividend}
+    late = {name for name, pairs in lattice.stepped.items() if any(when for _, when in pairs)}
     for each in sorted(lattice.coordinates, key=lambda c: (c.fills, c.name in late, lattice.at[c.name])):
         rows, values = _values(lattice, each, columns, wanted, count)
         columns = {name: column[rows] for name, column in columns.items()} | {each.name: values}
         count = len(rows)
     return np.stack([columns[name] for name in lattice.names], axis=1).astype(np.int64)
-
-
-def _conditional(lattice: System) -> list[tuple[When, Divides]]:
-    """What divides what only where another coordinate is large: rounds of a schedule are whole where stages take turns."""
-    asked = [each for each in lattice.relations if isinstance(each, When)]
-    return [(each, each.then) for each in asked if isinstance(each.then, Divides)]
-
-
-def _steps(lattice: System, name: str, columns: Columns, lows: Columns, highs: Columns) -> np.ndarray:
-    """What a coordinate is a multiple of beside those that are known."""
-    step = lattice.steps(name, lows, highs)
-    for each, divides in _conditional(lattice):
-        if name in divides.dividend and set(each.names) - {name} <= set(columns):
-            known = dict(columns) | {name: np.ones(len(step))}
-            step = np.lcm(step, np.where(each.in_force(known), np.asarray(divides.step(name, known), np.int64), 1))
-    return step.astype(float)
 
 
 def _values(
@@ -123,7 +107,7 @@ def _values(
     )
     with np.errstate(all="ignore"):
         least, most = (np.broadcast_to(end, count)[:, None] for end in lattice.bounds(each.name, lows, highs))
-        step = _steps(lattice, each.name, columns, lows, highs)[:, None]
+        step = lattice.steps(each.name, lows, highs).astype(float)[:, None]
         first, last = np.ceil(least / step - SLIP), np.floor(most / step + SLIP)
         if each.values is not None:
             step, tried = 1.0, np.array([each.values], float)
