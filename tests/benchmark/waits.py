@@ -10,11 +10,11 @@ tail of how many sequences there are decides, not these constants; the others sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hwopt.model.serving import queueing, slots, tails
 from tests.benchmark.percentiles import Case, counted, drawn_together, numbers_of, requests, seen_together
@@ -37,14 +37,15 @@ class Services(NamedTuple):
     bare: np.ndarray  # (case,) the form's with all constants taken out
     factors: np.ndarray  # (case, 4): 1, log z, log(1 - phi), log(rho)
 
-    def off(self, constants: Sequence[float]) -> np.ndarray:
+    def off(self, constants: ArrayLike) -> np.ndarray:
         """Logarithms of the form's odds over simulated ones."""
         return self.bare + self.factors @ _logs(constants) - self.simulated
 
 
-def _logs(constants: Sequence[float]) -> np.ndarray:
+def _logs(constants: ArrayLike) -> np.ndarray:
     """Constants as they multiply factors: the first by its logarithm."""
-    return np.array([np.log(constants[0]), *constants[1:]])
+    first, *others = np.asarray(constants, float)
+    return np.array([np.log(first), *others])
 
 
 def _form(numbers: list) -> list:
@@ -98,7 +99,10 @@ def table() -> str:
         f"{len(left.simulated)} left out.",
         "",
         f"  {'':16s}{'fitted':>9s}{'s.e.':>9s}{'in the form':>13s}",
-        *(f"  {name:16s}{a:9.3f}{e:9.3f}{b:13.3f}" for name, a, e, b in zip(names, found, errors, COMMITTED, strict=True)),
+        *(
+            f"  {name:16s}{a:9.3f}{e:9.3f}{b:13.3f}"
+            for name, a, e, b in zip(names, found, errors, COMMITTED, strict=True)
+        ),
         "",
         "Odds of waiting beside simulated ones, root mean square and worst, of the logarithm:",
         f"  {'':16s}{'fitted':>9s}{'in the form':>22s}{'worst':>9s}",
