@@ -197,6 +197,11 @@ class System:
         free = {name: [r for r in dividing if name in r.dividend] for name in self._free}
         return {name: relations for name, relations in free.items() if relations}
 
+    @cached_property
+    def _shared(self) -> list[Divides]:
+        """What has a divisor that others have too."""
+        return [each for each in self.relations if isinstance(each, Divides) and each.shared]
+
     def propagate(self, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
         """Boxes without corners in which nothing is valid; empty ones left out. And the numbers of those that are left."""
         low, high = boxes.low.astype(float), boxes.high.astype(float)
@@ -212,6 +217,9 @@ class System:
                     step = self.steps(name, lows, highs)
                     first, last = inward(lows[name], highs[name], step)
                     lows[name][:], highs[name][:] = first * step, last * step
+                for relation in self._shared:
+                    for name in relation.divisor:
+                        lows[name][:], highs[name][:] = relation.inside(name, lows, highs)
                 for each in self.coordinates:
                     if each.values is not None and each.role is not Role.root:
                         self._to_values(each, lows[each.name], highs[each.name])
