@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.convex.recording import as_nodes, somewhere
+from hwopt.jaxprs.monotone import Floor
 
 Key = tuple[tuple[int, float], ...]
 """A monomial: (atom, exponent), ascending by atom. The empty one is 1."""
@@ -166,6 +167,9 @@ class Algebra:
     atoms: list[Atom] = field(default_factory=list)
     origin: Any = None  # equation being read, and the calls it is in
     narrow: set[int] = field(default_factory=set)  # atoms whose ranges are expected to shrink to points
+    floors: dict[int, tuple[Floor, tuple[Signomial, ...]]] = field(
+        default_factory=dict
+    )  # of atoms, with their arguments
     _lifted: dict = field(default_factory=dict, repr=False)
     _monomials: dict = field(default_factory=dict, repr=False)  # their ranges
 

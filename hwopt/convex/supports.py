@@ -67,7 +67,10 @@ def monotone(algebra: Algebra, of: Monotone, arguments: Sequence[Signomial]) -> 
     lows, highs = zip(*map(algebra.range, arguments), strict=True)
     ends = (*(np.maximum(low, 0.0) for low in lows), *(np.minimum(high, _ENDLESS) for high in highs))
     low, high = applied(_end(of, "least"), *ends), applied(_end(of, "most"), *ends)
-    return algebra.hull(np.maximum(low, 0.0), high, arguments)
+    result = algebra.hull(np.maximum(low, 0.0), high, arguments)
+    if of.floor is not None:
+        algebra.floors[len(algebra.atoms) - 1] = of.floor, tuple(arguments)
+    return result
 
 
 @lru_cache(maxsize=64)

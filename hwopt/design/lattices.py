@@ -290,7 +290,8 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
         pieces = size_pieces(ranges) + (clock_pieces(ranges) if tails else ())
         coordinates += [piece_integer(each) for each in pieces]
     for group in groups:  # the chips of two machines fill servers; racks are full where the machine is one's own
-        relations += whole_racks(ranges, tuple(p + group + name for name in ("tp", "pp", "replicas")), racks=not p)
+        chips = tuple(p + group + name for name in ("tp", "pp", "replicas"))
+        relations += whole_racks(ranges, chips, racks=not p, shared=len(groups) > 1)
     kinks = () if p else _domain_kinks(ranges, *(["ep"] if experts > 1 else []))
     return System(tuple(coordinates), tuple(relations), tuple(lookups), pieces, kinks)
 

@@ -135,14 +135,17 @@ def piece_integer(piece: Piece) -> Integer:
     return Integer(piece.name, 1, len(piece.edges) - 1, pseudo_cost=_PSEUDO_COST)
 
 
-def whole_racks(ranges: Ranges, chips: Sequence[str], multiple: int = 1, racks: bool = True) -> list[Relation]:
+def whole_racks(
+    ranges: Ranges, chips: Sequence[str], multiple: int = 1, racks: bool = True, shared: bool = False
+) -> list[Relation]:
     """Full racks of whole servers, where a machine is bought in parts.
 
-    **Arguments:** `chips`: coordinates whose product, times `multiple`, they hold; `racks`: whether racks are full.
+    **Arguments:** `chips`: coordinates whose product, times `multiple`, they hold; `racks`: whether racks are full;
+    `shared`: whether those of other chips are as large.
     """
     if not ranges.in_parts:
         return []
     sites = count_of(ranges.template.cluster.sites.count)
     if racks:  # of whole servers
-        return [Divides(("chips_per_rack",), tuple(chips), constant=sites, multiple=multiple)]
+        return [Divides(("chips_per_rack",), tuple(chips), sites, multiple, shared)]
     return [Divides((), tuple(chips), constant=server_chips(ranges), multiple=multiple)]

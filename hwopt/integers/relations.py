@@ -29,6 +29,9 @@ SLIP = 1e-9
 _QUOTIENT_SLIP, _QUOTIENT_SLACK = 1e-6, 1e-3
 """How far a quotient of columns, single precision too, may be from the integer that it is."""
 
+_INWARD = 8
+"""Steps that an end of a divisor moves at a time: a server's chips."""
+
 LARGEST = 10**15
 """Upper end of a coordinate that nothing limits."""
 
@@ -173,12 +176,17 @@ def equal(factors: Sequence[str], over: Sequence[str]) -> Product:
 
 @dataclass(frozen=True)
 class Divides(Relation):
-    """`constant x prod(divisor)` divides `prod(dividend) x multiple`."""
+    """`constant x prod(divisor)` divides `prod(dividend) x multiple`.
+
+    **Arguments:** `shared`: whether another product has the same divisor, so that few values divide both: a box that knows all else
+    has its ends at such.
+    """
 
     divisor: tuple[str, ...]
     dividend: tuple[str, ...]
     constant: int = 1
     multiple: int = 1
+    shared: bool = False
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -200,6 +208,19 @@ class Divides(Relation):
             raise TypeError("steps of columns that are traced are looked up: completion.step_of")
         divisor, others = (np.asarray(each, float).astype(np.int64) for each in (divisor, others))
         return divisor // np.gcd(divisor, others)
+
+    def inside(self, name: str, low: Columns, high: Columns) -> tuple[np.ndarray, np.ndarray]:
+        """Ends of a factor of the divisor, a few steps inward where they do not divide and all else is known."""
+        least, most = low[name].copy(), high[name].copy()
+        known = reduce(
+            and_, (low[each] == high[each] for each in self.names if each != name), np.ones(least.shape, bool)
+        )
+        others = self.constant * product(low, [each for each in self.divisor if each != name])
+        dividend = self.multiple * product(low, self.dividend)
+        for _ in range(_INWARD):
+            least += known & (least < most) & (np.mod(dividend, others * least) != 0.0)
+            most -= known & (least < most) & (np.mod(dividend, others * most) != 0.0)
+        return least, most
 
     @property
     def plain(self) -> bool:

@@ -220,6 +220,11 @@ class System:
         }
         return {name: pairs for name, pairs in steps.items() if pairs}
 
+    @cached_property
+    def _shared(self) -> list[Divides]:
+        """What has a divisor that others have too."""
+        return [each for each in self.relations if isinstance(each, Divides) and each.shared]
+
     def propagate(self, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
         """Boxes without corners in which nothing is valid; empty ones left out. And the numbers of those that are left."""
         low, high = boxes.low.astype(float), boxes.high.astype(float)
@@ -235,6 +240,9 @@ class System:
                     step = self.steps(name, lows, highs)
                     first, last = inward(lows[name], highs[name], step)
                     lows[name][:], highs[name][:] = first * step, last * step
+                for relation in self._shared:
+                    for name in relation.divisor:
+                        lows[name][:], highs[name][:] = relation.inside(name, lows, highs)
                 for each in self.coordinates:
                     if each.values is not None and each.role is not Role.root:
                         self._to_values(each, lows[each.name], highs[each.name])

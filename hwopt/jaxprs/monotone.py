@@ -4,10 +4,10 @@ Written out as arithmetic such a function may be long, and its range the wider t
 its least value in a box is its value at one corner, whatever its form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,15 +29,25 @@ MONOTONE: dict[str, "Monotone"] = {}
 """All such functions, by the name of their operation."""
 
 
+class Floor(NamedTuple):
+    """A function that another one is nowhere below, of products of powers of that one's arguments.
+
+    It rises in the first two of these products: where both grow, the other function passes a level, which bounds the two together.
+    """
+
+    function: "Monotone"  # of the products
+    products: tuple[Mapping[int, float], ...]  # exponents, by the number of the argument
+
+
 class Monotone:
     """A function of scalars as an operation.
 
     **Arguments:** `name` of the operation; `function` of arrays of one shape, element by element; `ways`: for each argument what
-    the function does as it grows, which nothing here checks.
+    the function does as it grows, which nothing here checks; `floor` of it, where a programme is to know one.
     """
 
-    def __init__(self, name: str, function: Callable[..., Array], ways: tuple[int, ...]):
-        self.name, self.function, self.ways = name, function, ways
+    def __init__(self, name: str, function: Callable[..., Array], ways: tuple[int, ...], floor: Floor | None = None):
+        self.name, self.function, self.ways, self.floor = name, function, ways, floor
         self.primitive = Primitive(name)
         self.primitive.def_impl(jax.jit(function))
         self.primitive.def_abstract_eval(lambda first, *_: first)

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from hwopt.convex import levels
 from hwopt.convex.canonical import Builder, Draft, draft, ratio
 from hwopt.convex.reader import read, read_line
 from hwopt.convex.recording import is_number
@@ -129,6 +130,7 @@ class Canonical:
     objective: Signomial
     constraints: dict[str, Signomial]
     holds: np.ndarray  # (node,) or one for all: whether the constraints that are numbers hold
+    implied: dict[str, Signomial]  # constraints that every design of the others meets (`levels`)
 
     def draft(
         self,
@@ -203,6 +205,7 @@ def canonicalize(
     objective = number(objective) if is_number(objective) else objective
     budgets = {each.name for each in problem.budgets}
     constraints: dict[str, Signomial] = {}
+    implied: dict[str, Signomial] = {}
     holds: Any = np.ones(1, bool)
     for name, value in outputs.items():
         share = _share(value, algebra, is_share=name in budgets)
@@ -212,7 +215,9 @@ def canonicalize(
             holds = holds & (share.constant <= 1.0 + TOLERANCE)
         elif not any(share.same(other) for other in constraints.values()):
             constraints[name] = share
-    return Canonical(algebra, objective, constraints, holds)
+            if name in budgets and name not in (elastic or {}):
+                implied |= levels.rows(algebra, share, name)
+    return Canonical(algebra, objective, constraints, holds, implied)
 
 
 def flat_numbers(template: Any) -> np.ndarray:

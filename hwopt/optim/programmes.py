@@ -176,7 +176,7 @@ class Programmes:
         canonical = canonicalize(self.problem, algebra, values, budgets, limits, varied=varied)
         for name, exponent in self.tilt.items():
             goal = algebra.times(goal or canonical.objective, algebra.power(values[name], -exponent))
-        return canonical.draft(ties, goal), canonical.holds
+        return canonical.draft(ties | canonical.implied, goal), canonical.holds
 
     def _read(self, ends: Ends, count: int) -> tuple[Programme, np.ndarray]:
         draft, holds = self._draft(ends)

@@ -103,15 +103,20 @@ def _closed(two: bool):
     return run
 
 
-def in_closed_form(case: Case) -> np.ndarray:
-    """p50, p95, p99 of first tokens, then between tokens."""
-    s, k, two = case.server, case.streams, case.prompt_load > 0.0
+def numbers_of(case: Case) -> list[np.ndarray]:
+    """What `tails` takes: of a group, of requests, and of prompts that have chips of their own."""
+    s, k = case.server, case.streams
     rate = case.load * k * s.slots / ((s.tokens - 1) * s.full_s)
     numbers = [s.full_s, s.empty_s, s.prompt_s, rate, s.slots, s.tokens - 1.0, k, *case.scvs, 1.0]
-    if two:
+    if case.prompt_load > 0.0:
         prompt_s = case.prompt_load * case.replicas / rate
         numbers += [prompt_s, prompt_s, 1.0, case.replicas]
-    return np.ravel(in_numpy(_closed(two))([np.array([float(each)]) for each in numbers]))
+    return [np.array([float(each)]) for each in numbers]
+
+
+def in_closed_form(case: Case) -> np.ndarray:
+    """p50, p95, p99 of first tokens, then between tokens."""
+    return np.ravel(in_numpy(_closed(case.prompt_load > 0.0))(numbers_of(case)))
 
 
 @cache
@@ -124,19 +129,26 @@ def _library() -> ctypes.CDLL:
         return ctypes.CDLL(str(built))
 
 
-def counted(case: Case, count: int, seed: int) -> np.ndarray:
-    """How many first tokens and times between tokens lie in each bin: (2, bins)."""
+class Counted(NamedTuple):
+    """What a simulation counts."""
+
+    bins: np.ndarray  # (2, bins) first tokens, and times between tokens, in each
+    waits: float  # share of requests that find all slots of their stream taken
+
+
+def counted(case: Case, count: int, seed: int) -> Counted:
+    """A simulation of a case to `count` answers that end, less the first tenth of its requests."""
     s = case.server
     numbers = [s.empty_s, s.each_s, s.prompt_s, s.slots, s.tokens, case.load, *case.scvs]
     numbers = np.array([*numbers, case.streams, case.prompt_load, case.replicas], dtype=float)
-    bins = np.zeros((2, _BINS), dtype=np.int64)
-    pointers = [ctypes.c_void_p(each.ctypes.data) for each in (numbers, bins[0], bins[1])]
+    bins, waits = np.zeros((2, _BINS), dtype=np.int64), np.zeros(2, dtype=np.int64)
+    pointers = [ctypes.c_void_p(each.ctypes.data) for each in (numbers, bins[0], bins[1], waits)]
     done = _library().simulate(
         pointers[0], ctypes.c_int64(count), ctypes.c_int64(count // 10), ctypes.c_uint64(seed), *pointers[1:]
     )
     if done:
         raise RuntimeError(f"{case}: more requests wait, or longer answers, than the simulation has room for")
-    return bins
+    return Counted(bins, waits[1] / waits[0])
 
 
 def _quantiles(bins: np.ndarray, unit: float) -> np.ndarray:
@@ -154,7 +166,7 @@ def simulated(number: int, case: Case) -> tuple[np.ndarray, np.ndarray]:
     """The same by simulation, and its standard errors. **Arguments:** `number` of the case, for its random numbers."""
     s = case.server
     unit = s.empty_s + s.each_s * s.slots if case.prompt_load else s.full_s
-    parts = [counted(case, requests(case), number * 100_003 + part) for part in range(1, PARTS + 1)]
+    parts = [counted(case, requests(case), number * 100_003 + part).bins for part in range(1, PARTS + 1)]
     values = np.array([_quantiles(part, unit) for part in parts])
     return _quantiles(np.sum(parts, axis=0), unit), values.std(axis=0, ddof=1) / np.sqrt(PARTS)
 

@@ -40,6 +40,7 @@ TABLE = (
     ),  # once a release
     Result("reference/serving_accuracy.txt", "python -m tests.benchmark.serving_accuracy"),
     Result("reference/percentiles.txt", "python -m tests.benchmark.percentiles"),
+    Result("reference/waits.txt", "python -m tests.benchmark.waits"),
     Result("reference/own_runs.txt", "python -m tests.benchmark.own_runs", writes_itself=True),
     Result("reference/train_cost.txt", "hwopt optimize"),
     Result("reference/designed_chip.txt", "hwopt optimize --design h100-sxm --prices at-cost --workload llama3.1-70b"),

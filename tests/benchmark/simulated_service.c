@@ -1,6 +1,7 @@
 /* An event simulation of services for `percentiles.py`, which compiles it: as `tests/unit/model/simulated_service.py`, 25 times as fast.
 
-   Times of first tokens and between tokens are counted in bins of 0.2 %, 500 to a factor of e, from exp(-2048 / 500) full passes on. */
+   Times of first tokens and between tokens are counted in bins of 0.2 %, 500 to a factor of e, from exp(-2048 / 500) full passes on;
+   beside them requests that come to a stream, and those of them that find all of its slots taken. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ typedef struct { double come, prompt, first, slot; int passes, next, counted; } 
 
 /* p: empty pass, each sequence, prompt, slots, tokens, load; scv of arrivals, prompts, answers; streams; load of chips for prompts (0:
    prompts beside answers) and their replicas. Of `count` answers that end, requests before `skip` are not counted. */
-int simulate(const double *p, int64_t count, int64_t skip, uint64_t seed, int64_t *first_bins, int64_t *token_bins) {
+int simulate(const double *p, int64_t count, int64_t skip, uint64_t seed, int64_t *first_bins, int64_t *token_bins, int64_t *come_and_wait) {
     double empty = p[0], each = p[1], prompt = p[2];
     int slots = (int)p[3], k = (int)p[9], replicas = (int)p[11], two = p[10] > 0.0;
     double left = p[4] - 1.0, full = empty + each * slots + (two ? 0.0 : prompt * slots / left);
@@ -76,6 +77,7 @@ int simulate(const double *p, int64_t count, int64_t skip, uint64_t seed, int64_
     memset(first_bins, 0, sizeof(int64_t) * BINS); memset(token_bins, 0, sizeof(int64_t) * BINS);
     double arrives = between(&r, rate, p[6]), now = 0.0;
     int64_t come = 0, done = 0;
+    come_and_wait[0] = come_and_wait[1] = 0;
     while (done < count) {
         double t = arrives; int what = 0, which = 0;
         for (int s = 0; s < k; s++) if (due[s] <= t) { t = due[s]; what = 1; which = s; }
@@ -104,6 +106,7 @@ int simulate(const double *p, int64_t count, int64_t skip, uint64_t seed, int64_
             int s = 0, best = 1 << 30, turnof = 1 << 30;
             for (int j = 0; j < k; j++) { int o = (int)(((j - come) % k + k) % k); if (held[j] < best || (held[j] == best && o < turnof)) { best = held[j]; turnof = o; s = j; } }
             held[s]++;
+            if (q[id].counted) { come_and_wait[0]++; come_and_wait[1] += held[s] > slots; }
             if (two && held[s] <= slots) { q[id].slot = now; q[id].next = taken[s]; taken[s] = id; if (q[id].counted) { first_bins[bin(now - q[id].come, full)]++; } }
             else { if (tail[s] >= 0) q[tail[s]].next = id; else head[s] = id; tail[s] = id; }
             if (idle[s]) begin = s;

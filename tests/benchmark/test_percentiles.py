@@ -18,6 +18,6 @@ def test_both_simulations_have_the_same_percentiles(prompt_load):
     scvs = (2.0, 1.0, 0.5)
     case = Case(SERVER, 0.5, scvs, 2, prompt_load, 2)
     unit = SERVER._replace(prompt_s=0.0).full_s if prompt_load else SERVER.full_s
-    ours = _quantiles(counted(case, 400_000, 1), unit)
+    ours = _quantiles(counted(case, 400_000, 1).bins, unit)
     found = two_groups(SERVER, 0.5, 0.5, scvs, 2, 2) if prompt_load else beside(SERVER, 0.5, scvs, 2)
     np.testing.assert_allclose(ours, np.concatenate([np.quantile(each, LEVELS) for each in found]), rtol=0.05)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.jaxprs.monotone import EITHER, FALLS, FIXED, RISES, Monotone
+from hwopt.jaxprs.monotone import EITHER, FALLS, FIXED, RISES, Floor, Monotone
 from hwopt.model.maximum import Maximum, hard_maximum
 from hwopt.model.serving import queueing, slots, token_times
 from hwopt.model.serving.steady_state import SteadyState
@@ -148,8 +148,39 @@ def _ended(function: Callable[..., Scalar], level: float) -> Callable[..., Scala
     return run
 
 
+def _slot_at_once(level: float) -> Callable[..., Scalar]:
+    """First token where prompts have chips of their own and none waits for a slot: nowhere above `_first_apart`, whose quantile is
+    sought from there. Of the load of chips for prompts, `_Prompts` but for what follows from it, and their `Requests`.
+    """
+
+    def run(*numbers: Scalar) -> Scalar:
+        load, each_s, rate, prompts, replicas, arrivals, varied, least_loaded = numbers
+        busy = jnp.where(load < MOST_LOAD, load, 0.5)
+        queue = _Prompts(rate, busy * replicas / rate, each_s, prompts, replicas)
+        alone, _ = queue.alone(queueing.Requests(arrivals, varied, varied, least_loaded))
+        return jnp.where(load < MOST_LOAD, queueing.gamma_quantile(alone, level), _ENDLESS_S)
+
+    return run
+
+
+_PRODUCTS = ({3: 1.0, 11: 1.0, 14: -1.0}, {12: 1.0}, {3: 1.0}, {13: 1.0}, {14: 1.0}, {7: 1.0}, {8: 1.0}, {10: 1.0})
+"""What that is of, of the numbers of `_first_apart`: the load is `rate apart_s / replicas`."""
+
+_OF_PRODUCTS = (RISES, RISES, EITHER, RISES, EITHER, FIXED, FIXED, FIXED)
+
+_FLOORS = {
+    level: Floor(Monotone(f"slot_at_once_{name}", _slot_at_once(level), _OF_PRODUCTS), _PRODUCTS)
+    for name, level in queueing.LEVELS.items()
+    if level > 0.5  # medians, which no question limits, fall as rare long prompts become longer
+}
+
 _PROVED = {
-    (function, level): Monotone(f"{function.__name__[1:]}_{name}", _ended(function, level), ways)
+    (function, level): Monotone(
+        f"{function.__name__[1:]}_{name}",
+        _ended(function, level),
+        ways,
+        _FLOORS.get(level) if function is _first_apart else None,
+    )
     for function, ways in _WAYS.items()
     for name, level in queueing.LEVELS.items()
 }

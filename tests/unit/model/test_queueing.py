@@ -186,6 +186,30 @@ def test_no_design_of_a_box_is_below_what_a_proof_takes_for_its_least(wide):
             assert np.mean((value <= most * (1.0 + 1e-6))[real]) > 0.99, operation.name
 
 
+@pytest.mark.parametrize("wide", [0.0, 0.1, 0.5])
+def test_no_percentile_is_below_its_floor(wide):
+    """What a proof takes for a percentile where none waits for a slot: of every point, and of products in a box."""
+    rng = np.random.default_rng(6)
+    assert [at for at, operation in tails._PROVED.items() if operation.floor] == [
+        (tails._first_apart, p) for p in (0.95, 0.99)
+    ]
+    for operation in (tails._PROVED[tails._first_apart, level] for level in (0.95, 0.99)):
+        x, _ = _drawn(rng, 4_000, 0.0, two=True)
+        floor, products = operation.floor
+        at = [np.prod([x[i] ** power for i, power in each.items()], axis=0) for each in products]
+        value = floor.on_numbers(*at)
+        assert (operation.on_numbers(*x) >= value * (1.0 - 1e-9)).all(), operation.name
+        for _ in range(4):
+            sizes = [
+                wide * (i < 5) * rng.uniform(size=(2, 4_000)) for i in range(len(at))
+            ]  # what requests are is known
+            ends = [each * np.exp(-size[0]) for each, size in zip(at, sizes, strict=True)]
+            above = [each * np.exp(size[1]) for each, size in zip(at, sizes, strict=True)]
+            for i in (3, 4):  # prompts of a pass, and replicas, are one at least
+                ends[i] = np.maximum(ends[i], np.minimum(at[i], 1.0))
+            assert (floor.least(*ends, *above) <= value * (1.0 + 1e-6)).all(), floor.name
+
+
 def test_as_an_operation_it_is_what_it_is_written_out():
     rng = np.random.default_rng(4)
     low, _ = _drawn(rng, 5, 0.0, two=False)

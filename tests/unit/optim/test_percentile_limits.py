@@ -1,0 +1,149 @@
+"""Limits on percentiles in programmes: rows that follow from them, designs that hold by a hair, racks of two groups of chips."""
+
+import numpy as np
+import pytest
+
+from hwopt.convex import levels
+from hwopt.convex.signomial import Algebra
+from hwopt.design.exact import ExactModel
+from hwopt.design.lattices import lattice_of
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.relaxation import ends_of
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.optim.bounding import bounded
+from hwopt.optim.canonicalize import canonicalize, free_values
+from hwopt.optim.exact_points import ExactPoints
+from hwopt.optim.programmes import Programmes
+from objectives.serve_cost import ServeCost
+
+GOOD = {
+    "tp": 4, "ep": 1, "pp": 1, "batch": 287, "replicas": 6, "prefill_tp": 4, "prefill_ep": 1, "prefill_pp": 8,
+    "prefill_batch": 2, "prefill_replicas": 2, "groups": 2, "chips_per_rack": 8, "nics_per_server": 2, "hbm_stacks": 1,
+    "dies": 1, "clock_ratio_piece": 242,
+}  # fmt: skip
+"""A design for a p99 of 0.6 s."""
+
+CLOSE = GOOD | {
+    "batch": 244, "pp": 8, "replicas": 1, "prefill_tp": 16, "prefill_pp": 10, "prefill_batch": 3, "chips_per_rack": 16,
+    "nics_per_server": 8, "clock_ratio_piece": 256,
+}  # fmt: skip
+"""One that satisfies 0.3 s at the fastest end of its piece alone."""
+
+
+class Case:
+    """A question with a limit on p99, and designs that satisfy it by the exact model."""
+
+    def __init__(self, limit_s: float):
+        self.problem = ServeCost(split="disaggregated", ttft_p99_limit_s=limit_s).problem()
+        self.lattice = lattice_of(self.problem)
+        self.programmes = Programmes(self.problem, self.lattice)
+        self.model = ExactModel(self.problem).prepare()
+        self.rng = np.random.default_rng(5)
+
+    def point(self, design: dict) -> np.ndarray:
+        return np.array([design[name] for name in self.lattice.names])
+
+    def exact(self, points: np.ndarray, clocks: np.ndarray):
+        rows = []
+        for point, clock in zip(points, clocks, strict=True):
+            design = self.lattice.design(point) | {"clock_ratio": clock}
+            rows.append([design.get(each.name, each.lower) for each in self.problem.variables])
+        return self.model.at(np.log(rows))
+
+    def designs(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Points next to the good one, clocks in their pieces, and objectives, of designs that satisfy all limits."""
+        base, at = self.point(GOOD), self.lattice.at
+        points = np.repeat(base[None], 40 * count, axis=0)
+        for name in ("batch", "replicas", "prefill_pp", "prefill_batch", "prefill_replicas", "nics_per_server"):
+            factor = np.exp(self.rng.uniform(-0.4, 0.5, len(points)))
+            points[:, at[name]] = np.maximum(1, np.round(base[at[name]] * factor))
+        points[:, at["clock_ratio_piece"]] = self.rng.integers(200, 257, len(points))
+        points = points[self.lattice.valid(points)]
+        (piece,) = self.lattice.pieces
+        edges, number = np.array(piece.edges), points[:, at["clock_ratio_piece"]]
+        clocks = edges[number - 1] * (edges[number] / edges[number - 1]) ** self.rng.uniform(size=len(points))
+        exact = self.exact(points, clocks)
+        good = np.flatnonzero(exact.violation <= FEASIBILITY_TOLERANCE)[:count]
+        assert len(good) == count
+        return points[good], clocks[good], exact.objective[good]
+
+    def boxes(self, points: np.ndarray) -> Boxes:
+        """Boxes that hold points, of many widths."""
+        wide = np.isin(self.lattice.names, ["tp", "prefill_tp", "ep", "prefill_ep"], invert=True)
+        low = np.maximum(1, np.round(points * self.rng.choice([1.0, 0.9, 0.5], points.shape))).astype(int)
+        high = np.round(points * self.rng.choice([1.0, 1.1, 2.0], points.shape)).astype(int)
+        high[:, self.lattice.at["clock_ratio_piece"]] = np.minimum(high[:, self.lattice.at["clock_ratio_piece"]], 256)
+        boxes, left = self.lattice.propagate(Boxes(np.where(wide, low, points), np.where(wide, high, points)))
+        assert len(left) == len(points)
+        assert (boxes.low <= points).all() and (points <= boxes.high).all()
+        return boxes
+
+
+@pytest.fixture(scope="module")
+def case():
+    return Case(0.6)
+
+
+def test_true_designs_break_no_row_that_a_limit_implies(case):
+    """Load and time of chips for prompts, of designs that satisfy the limit, beside what rows of their boxes allow."""
+    points, clocks, _ = case.designs(60)
+
+    def read(boxes, clocks=None):
+        algebra = Algebra()
+        values, _ = free_values(case.problem, case.lattice, algebra, ends_of(case.lattice, boxes))
+        if clocks is not None:
+            values["clock_ratio"] = algebra.variable("clock_ratio", clocks * (1.0 - 1e-9), clocks * (1.0 + 1e-9))
+        canonical = canonicalize(case.problem, algebra, values)
+        ((floor, arguments),) = algebra.floors.values()
+        return algebra, canonical, [levels._product(algebra, powers, arguments) for powers in floor.products[:2]]
+
+    algebra, _, products = read(Boxes.of_points(points), clocks)
+    (load, most_load), (each_s, most_s) = map(algebra.range, products)
+    assert (most_load <= load * (1.0 + 1e-6)).all() and (most_s <= each_s * (1.0 + 1e-6)).all()
+    algebra, canonical, products = read(case.boxes(points))
+    names, near = levels.labels("ttft_p99_limit_s"), 0
+    assert list(canonical.implied) == names
+    for name, (a, b) in zip(names, levels.DIRECTIONS, strict=True):
+        left = algebra.times(algebra.power(products[0], a), algebra.power(products[1], b))
+        key = next(iter(left.terms))
+        most = left.terms[key] / canonical.implied[name].terms[key]
+        assert (load**a * each_s**b <= most).all(), name
+        near += int((load**a * each_s**b > 0.8 * most).sum())
+    assert near > 20  # rows lie close to designs
+
+
+def test_no_design_is_below_the_bound_of_a_box_that_holds_it(case):
+    points, _, objectives = case.designs(60)
+    lower = bounded(case.programmes, case.boxes(points)).lower
+    assert (lower <= objectives + 1e-6).all(), (lower - objectives).max()
+
+
+def test_two_groups_of_chips_share_a_rack(case):
+    """24 and 64 chips fill racks of 8 alone: a box that knows both has no rack of 16 or 24."""
+    point = case.point(GOOD)
+    low, high = point.copy(), point.copy()
+    high[case.lattice.at["chips_per_rack"]] = 24
+    boxes, left = case.lattice.propagate(Boxes(low[None], high[None]))
+    assert len(left) == 1
+    assert boxes.points.all()
+    low[case.lattice.at["chips_per_rack"]] = 16
+    assert len(case.lattice.propagate(Boxes(low[None], high[None]))[1]) == 0
+
+
+def test_a_design_that_satisfies_a_limit_at_the_end_of_its_piece_is_found():
+    case = Case(0.3)
+    point = case.point(CLOSE)[None]
+    (piece,) = case.lattice.pieces
+    slow, fast = piece.edges[-2:]
+    assert case.exact(np.repeat(point, 2, axis=0), np.array([slow, fast])).violation.tolist()[0] > FEASIBILITY_TOLERANCE
+    boxes = Boxes.of_points(point)
+    known = bounded(case.programmes, boxes)
+    found, y = ExactPoints(case.programmes, [case.model]).held(
+        boxes, known.programme, np.arange(1), known.answers.y.copy()
+    )
+    clock = float(np.exp(y[0, known.programme.names.index("clock_ratio")]))
+    exact = case.exact(point, np.array([clock])).one(0)
+    assert exact.violation <= FEASIBILITY_TOLERANCE
+    assert slow < clock < fast
+    assert found[0] == pytest.approx(float(exact.objective), abs=1e-12)
+    assert known.lower[0] <= found[0] <= known.lower[0] + 1e-3
