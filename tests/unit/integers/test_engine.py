@@ -39,7 +39,7 @@ def coordinates(rng, names="abcde"):
 def relation(rng, names):
     """A relation of some of the coordinates."""
     some = list(rng.permutation(names))
-    kind = rng.integers(7)
+    kind = rng.integers(8)
     if kind == 0:
         return Product(
             tuple(some[:2]), tuple(some[2:3]), low=float(rng.integers(0, 4)), high=float(rng.integers(4, 40))
@@ -54,6 +54,8 @@ def relation(rng, names):
         return equal((some[0],), (some[1],)) if rng.random() < 0.3 else at_most((some[0],), 1.0, over=(some[1],))
     if kind == 5:
         return Nested((some[0], some[1]) if rng.random() < 0.5 else (some[0],), (some[2],))
+    if kind == 6:
+        return When(some[0], int(rng.integers(2, 6)), Divides((some[1],), (some[2],), int(rng.integers(1, 3))))
     return When(some[0], 2, at_most((some[1],), 1.0, over=(some[2],)))
 
 
@@ -134,6 +136,22 @@ def test_the_lesser_of_two_nested_numbers_is_at_most_half_the_other():
     above = System((Integer("g", 20, 24), Integer("r", 30, 100)), (Nested(("g",), ("r",)),))
     boxes, _ = above.propagate(above.initial_boxes())
     assert (boxes.low.tolist(), boxes.high.tolist()) == ([[20, 40]], [[24, 100]])
+
+
+@pytest.mark.parametrize(
+    ("chunks", "stages", "batches", "left"),
+    [
+        ((2, 4), (3, 3), (43, 44), []),  # no multiple of three
+        ((2, 4), (3, 3), (40, 47), [(42, 45)]),
+        ((1, 4), (3, 3), (43, 44), [(43, 44)]),  # stages without chunks need no whole rounds
+        ((2, 4), (3, 4), (43, 44), [(43, 44)]),  # which rounds is not known
+    ],
+)
+def test_steps_that_hold_from_a_value_on_narrow_boxes_in_which_they_do(chunks, stages, batches, left):
+    own = Integer("v", *chunks), Integer("p", *stages), Integer("m", *batches)
+    system = System(own, (When("v", 2, Divides(("p",), ("m",))),))
+    boxes, _ = system.propagate(system.initial_boxes())
+    assert [(int(low), int(high)) for low, high in zip(boxes.low[:, 2], boxes.high[:, 2], strict=True)] == left
 
 
 def inside(boxes, points):

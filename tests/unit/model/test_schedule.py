@@ -1,4 +1,4 @@
-"""Micro-batches beside which gradients are reduced."""
+"""Micro-batches beside which gradients are reduced, and the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from hwopt.model.schedule import hidden_micro_batches
+from hwopt.model.schedule import hidden_micro_batches, plain_micro_batches
 
 
 def last(stages: float, chunks: float, micro_batches: float) -> float:
@@ -36,3 +36,14 @@ def test_never_more_than_the_step_has(chunks):
     for stages in (1, 1.5, 8, 64):
         for micro_batches in (0.3, 1, 1.5, 6, 100):
             assert min(1, micro_batches) <= last(stages, chunks, micro_batches) <= micro_batches * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.6, 1.0])
+def test_micro_batches_without_gradients_are_those_that_do_not_hide_them(overlap):
+    stack = SimpleNamespace(dp_overlap=overlap)
+    for stages, chunks, micro_batches in [(1, 1, 1), (8, 1, 3), (8, 2, 6), (8, 4, 100), (64, 1.5, 65)]:
+        plan = SimpleNamespace(pp=np.float64(stages), virtual_stages=np.float64(chunks))
+        with jax.enable_x64(True):
+            left = float(plain_micro_batches(stack, plan, np.float64(micro_batches)))
+        expected = max(micro_batches - overlap * last(stages, chunks, micro_batches), 0.0)
+        assert left == pytest.approx(expected, rel=1e-14, abs=1e-14 * micro_batches)

@@ -8,8 +8,8 @@ import pytest
 
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import Lookup
-from hwopt.integers.system import Integer, System
-from hwopt.optim.branching import Search
+from hwopt.integers.system import Integer, Piece, System
+from hwopt.optim.branching import Open, Search
 from hwopt.optim.deadline import Deadline
 
 COORDINATES = (
@@ -40,3 +40,24 @@ def column_of(lookups: tuple[Lookup, ...], low: list[int], high: list[int]) -> s
 )
 def test_what_is_looked_up_together_is_split_together(lookups, low, high, expected):
     assert column_of(lookups, low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("slope", "left"),
+    [
+        (0.0, (1, 8)),
+        (0.5, (1, 4)),  # 0.5 log(x / 1) = log 4 at 16, the end of the fourth piece
+        (-0.5, (5, 8)),  # 0.5 log(256 / x) = log 4 at 16, where the fifth begins
+        (0.1, (1, 8)),  # passes the cutoff beyond the box
+    ],
+)
+def test_slopes_cut_pieces_of_what_is_continuous(slope, left):
+    """A size of 1 to 256 in eight pieces; the cutoff lies a factor of four above the bound."""
+    piece = Piece("size", tuple(2.0**i for i in range(9)))
+    lattice = System((Integer(piece.name, 1, 8),), (), pieces=(piece,))
+    programmes: Any = SimpleNamespace(lattice=lattice)
+    work = Search(programmes, 0.0, Deadline())
+    work.result.value = np.log(4.0) * (1.0 - 1e-6)
+    zero = np.zeros(1)
+    tight, rows = work.tightened(Open(lattice.initial_boxes(), zero, zero, np.array([[slope]])))
+    assert rows.tolist() == [0] and (tight.low[0, 0], tight.high[0, 0]) == left
