@@ -15,6 +15,7 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import ends_of
+from hwopt.model.learning import loss_floor
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.bounding import bounded
 from hwopt.optim.branch_and_bound import search
@@ -109,8 +110,16 @@ class Case:
         return lower | design | {
             "junction_k": float(hottest.junction_temperature_k),
             "checkpoint_interval_s": float(getattr(hottest, "checkpoint_interval_s", 1.0)),
-            "useful_tokens": 1.0,
+            "useful_tokens": self.useful_tokens(hottest),
         }, exact  # fmt: skip
+
+    def useful_tokens(self, report) -> float:
+        """What vanishing batches would need for the loss of a dense model: `(B / (L - E - A N^-a))^(1/b)`; 1 of a service."""
+        law = getattr(self.problem.template.inputs[0], "law", None)
+        if law is None:
+            return 1.0
+        from_tokens = float(report.loss) - float(loss_floor(law, report.parameters))
+        return float((law.token_coefficient / from_tokens) ** (1.0 / law.token_exponent))
 
 
 @pytest.fixture(scope="module", params=SLOW)
