@@ -179,9 +179,7 @@ def all_to_all_s(
     inner, byte_s = along.inner, along.s_per_byte * links_crossed(network, along.members)
     left = jnp.concatenate([jnp.ones_like(inner[:1]), jnp.ones_like(inner[1:]) * outer_share])
     message_s = left * inner * (1.0 / group) * sent_bytes * byte_s
-    peers = along.members * (
-        1.0 - 1.0 / along.members
-    )  # a product: bounds over ranges keep what the members have in common
+    peers = along.members * (1.0 - 1.0 / along.members)  # not n - 1: bounds over ranges keep a product together
     first = (1.0 - PEER_GAP) * several(along.members)
     alpha_s = along.latency_s
     waits = (first + PEER_GAP * peers) * alpha_s + peers * ramp_s(network, alpha_s, message_s)
