@@ -384,7 +384,9 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
         boxes, left = lattice.propagate(Boxes(low, high))
         assert len(left) == len(points)
         assert ((boxes.low <= points) & (points <= boxes.high)).all()
-        known = bounded(Programmes(problem, lattice), boxes, tolerance=1e-9)
+        known = bounded(
+            Programmes(problem, lattice), boxes, tolerance=1e-8
+        )  # to 1e-9 one of 80 takes over 80 iterations
         answers, lower = known.answers, known.lower
         assert (answers.status == Status.solved).all()
         assert (lower <= optima + 1e-8).all()
