@@ -202,23 +202,23 @@ class System:
         return [each.name for each in self.coordinates if each.role is not Role.root]
 
     @cached_property
-    def divided(self) -> dict[str, list[Divides]]:
-        """What divides a product with a coordinate, which moves in steps for it; roots are points from the start."""
-        dividing = [each for each in self.relations if isinstance(each, Divides)]
-        free = {name: [r for r in dividing if name in r.dividend] for name in self._free}
-        return {name: relations for name, relations in free.items() if relations}
-
-    @cached_property
     def stepped(self) -> dict[str, list[tuple[Divides, When | None]]]:
-        """What divides a product with a coordinate, and from where on it does: nothing where always."""
-        always = {name: [(each, None) for each in relations] for name, relations in self.divided.items()}
+        """What divides a product with a coordinate, which moves in steps for it, and from where on it does, None where always;
+        roots are points from the start.
+        """
+        always = [(each, None) for each in self.relations if isinstance(each, Divides)]
         later = [
             (each.then, each) for each in self.relations if isinstance(each, When) and isinstance(each.then, Divides)
         ]
-        steps = {
-            name: [*always.get(name, []), *(pair for pair in later if name in pair[0].dividend)] for name in self._free
-        }
-        return {name: pairs for name, pairs in steps.items() if pairs}
+        pairs = [*always, *later]
+        steps = {name: [pair for pair in pairs if name in pair[0].dividend] for name in self._free}
+        return {name: some for name, some in steps.items() if some}
+
+    @cached_property
+    def divided(self) -> dict[str, list[Divides]]:
+        """Of these, what divides always."""
+        always = {name: [each for each, when in pairs if when is None] for name, pairs in self.stepped.items()}
+        return {name: relations for name, relations in always.items() if relations}
 
     @cached_property
     def _shared(self) -> list[Divides]:

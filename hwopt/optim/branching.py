@@ -14,7 +14,7 @@ from hwopt.convex.canonical import Programme
 from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
-from hwopt.integers.system import Role, System
+from hwopt.integers.system import Piece, Role, System
 from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.exact_points import AGAIN, ExactPoints
@@ -228,11 +228,9 @@ class Search:
         relaxed = np.sqrt(boxes.low.astype(float) * boxes.high)
         coordinates, variables = self._integers(known)
         relaxed[:, coordinates] = np.exp(known.answers.y[:, variables])
-        for piece in self.lattice.pieces:
-            if piece.variable in known.programme.names:
-                value = np.exp(known.answers.y[:, known.programme.names.index(piece.variable)])
-                column = self.lattice.at[piece.name]
-                relaxed[:, column] = np.clip(piece.number(value), boxes.low[:, column], boxes.high[:, column])
+        for piece, column, variable in self._pieces(known):
+            number = piece.number(np.exp(known.answers.y[:, variable]))
+            relaxed[:, column] = np.clip(number, boxes.low[:, column], boxes.high[:, column])
         return relaxed
 
     def slopes(self, known: Bounded) -> np.ndarray:
@@ -242,10 +240,8 @@ class Search:
         slopes = np.zeros((len(known.lower), len(self.lattice.names)))
         coordinates, variables = self._integers(known)
         slopes[:, coordinates] = known.slopes[:, variables]
-        names = known.programme.names
-        for piece in self.lattice.pieces:
-            if piece.variable in names:
-                slopes[:, self.lattice.at[piece.name]] = known.slopes[:, names.index(piece.variable)]
+        for _, column, variable in self._pieces(known):
+            slopes[:, column] = known.slopes[:, variable]
         return slopes
 
     def _integers(self, known: Bounded) -> tuple[list[int], list[int]]:
@@ -253,6 +249,12 @@ class Search:
         at = self.lattice.at
         held = [(at[name], column) for column, name in enumerate(known.programme.names) if name in at]
         return [coordinate for coordinate, _ in held], [column for _, column in held]
+
+    def _pieces(self, known: Bounded) -> list[tuple[Piece, int, int]]:
+        """Pieces of what the programmes hold, their coordinates, and the variables there."""
+        names, at = known.programme.names, self.lattice.at
+        held = [each for each in self.lattice.pieces if each.variable in names]
+        return [(each, at[each.name], names.index(each.variable)) for each in held]
 
     def _keep_best(self, boxes: Boxes, known: Bounded, alone: bool = False) -> None:
         """The best integer design among boxes is kept. **Arguments:** `alone`: whether points are read as if alone."""

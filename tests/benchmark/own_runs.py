@@ -11,7 +11,7 @@ neither, an own time of hosts makes the mean 12.7; tails of the own level as hea
 the fit leaves of the runs given carried to plans like them (kriging) 6.4 and 12.0, its constants chosen without the study.
 Not built: the asked mean of 11 is out of reach of each, and the last wants the runs given at every estimate. 2.4 points of the
 mean are six cells of Gaudi's fine-tuning scripts, whose runs of eight chips are two to four times slower for reasons that three
-runs don't tell apart.
+runs do not tell apart.
 """
 
 from __future__ import annotations

@@ -384,9 +384,8 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
         boxes, left = lattice.propagate(Boxes(low, high))
         assert len(left) == len(points)
         assert ((boxes.low <= points) & (points <= boxes.high)).all()
-        known = bounded(
-            Programmes(problem, lattice), boxes, tolerance=1e-8
-        )  # to 1e-9 one of 80 takes over 80 iterations
+        # To 1e-9 one of the 80 takes more iterations than there are.
+        known = bounded(Programmes(problem, lattice), boxes, tolerance=1e-8)
         answers, lower = known.answers, known.lower
         assert (answers.status == Status.solved).all()
         assert (lower <= optima + 1e-8).all()
