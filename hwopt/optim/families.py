@@ -7,8 +7,8 @@ families have two thirds of the terms of one of all boxes. Within the kinds and 
 0.8 % with them and 3.2 % without (70B on 3 nm).
 
 Most of that was two differences of the model, which says them as shares by now. Since then 70B on 3 nm is proved in 59,533
-programmes with families and in 60,109 without, 206 and 154 s of a processor side by side; 405B is left with 1.90 and 1.92 %. They are
-no longer worth what they cost.
+programmes with families and in 60,109 without, 206 and 154 s of a processor side by side; 405B is left with 1.90 and 1.92 %.
+They are no longer worth what they cost.
 """
 
 from __future__ import annotations
