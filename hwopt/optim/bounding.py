@@ -32,19 +32,13 @@ class Bounded(NamedTuple):
 
 
 def bounded(
-    programmes: Programmes,
-    boxes: Boxes,
-    cutoff: float = math.inf,
-    tolerance: float = 1e-7,
-    loose: float = 0.0,
-    read: tuple[Programme, np.ndarray] | None = None,
+    programmes: Programmes, boxes: Boxes, cutoff: float = math.inf, tolerance: float = 1e-7, loose: float = 0.0
 ) -> Bounded:
     """Bound boxes by their programmes.
 
-    **Arguments:** `loose`: gap that will do of a box below the cutoff, which is split in any case; `read`: their programmes, where
-    these are not the usual ones.
+    **Arguments:** `loose`: gap that will do of a box below the cutoff, which is split in any case.
     """
-    return solved(*(read or programmes.of(boxes)), boxes.points, cutoff, tolerance, loose)
+    return solved(*programmes.of(boxes), boxes.points, cutoff, tolerance, loose)
 
 
 def solved(

@@ -130,11 +130,8 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
     leaves(work, designs)
     yield result
     while len(boxes):
-        parts = work.bound_apart(boxes)
-        own, slopes = np.empty(len(boxes)), np.empty(boxes.low.shape)
-        for rows, known in parts:
-            own[rows], slopes[rows] = known.lower, work.slopes(known)
-        lower = np.maximum(own, inherited)
+        known = work.bound(boxes)
+        lower = np.maximum(known.lower, inherited)
         if split is not None:
             work.learn(split, inherited, lower)
         result.rounds += 1
@@ -142,7 +139,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
         single = boxes.points & np.isfinite(lower)
         work.discard(boxes[single], lower[single])
         alive = np.flatnonzero(np.isfinite(lower) & ~boxes.points)
-        found = Open(boxes, lower, own, slopes).of(alive)
+        found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
         queue = _worth_work(work, queue)
         far, doubled = (
@@ -152,8 +149,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
         if len(queue) and (doubled or (far and result.rounds % OFTEN == 0)) and (looks or result.rounds > 1):
             if evolution is None:
                 evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
-            rows, known = min(parts, key=lambda part: part[1].lower.min())
-            evolve(work, evolution, boxes[rows], known, anew=doubled and far)
+            evolve(work, evolution, boxes, known, anew=doubled and far)
             queue = _worth_work(work, queue)
         yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile

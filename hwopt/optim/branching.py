@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from hwopt.convex.answers import Status
-from hwopt.convex.canonical import Programme
 from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
@@ -18,7 +17,6 @@ from hwopt.integers.system import Piece, Role, System
 from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.exact_points import AGAIN, ExactPoints
-from hwopt.optim.families import AFTER, EACH, apart
 from hwopt.optim.programmes import CHOICE, Programmes
 
 _BELIEF = 30.0
@@ -180,27 +178,15 @@ class Search:
         for number in np.unique(numbers):
             yield self.result.machines.setdefault(int(number), Machine()), float(bounds[numbers == number].min())
 
-    def bound_apart(self, boxes: Boxes) -> list[tuple[np.ndarray, Bounded]]:
-        """Boxes bounded, family by family in a search that has become long: numbers of some boxes, and these bounded."""
-        done, known, rest = self.result.boxes, self.programmes.families, np.arange(len(boxes))
-        parts: list[tuple[np.ndarray, Bounded]] = []
-        for rows, family in apart(self.lattice, boxes, set(known), done // EACH - len(known)) if done >= AFTER else []:
-            read = self.programmes.of_family(boxes[rows], family)
-            if read is not None and read[0].any():
-                rows = rows[read[0]]
-                parts.append((rows, self.bound(boxes[rows], read[1:])))
-                rest = np.setdiff1d(rest, rows)
-        return [*parts, (rest, self.bound(boxes[rest]))] if len(rest) else parts
-
-    def bound(self, boxes: Boxes, read: tuple[Programme, np.ndarray] | None = None) -> Bounded:
-        """Boxes bounded against the best design known. **Arguments:** `read`: as of `bounded`.
+    def bound(self, boxes: Boxes) -> Bounded:
+        """Boxes bounded against the best design known.
 
         Points that were relaxed for the sake of the boxes read beside them are read again as if alone.
         """
         if self.deadline.over:
             raise OutOfTime
         self.result.boxes += len(boxes)
-        known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE, read=read)
+        known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE)
         self._keep_best(boxes, known, alone=len(boxes) == 1)
         lower = known.lower
         rows = boxes.points & (known.answers.status == Status.unresolved) & (lower < self.cutoff) & np.isfinite(lower)

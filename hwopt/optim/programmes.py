@@ -17,7 +17,6 @@ from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relaxation import Ends, ends_of
 from hwopt.integers.system import System
 from hwopt.optim.canonicalize import canonicalize, free_values
-from hwopt.optim.families import inside
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ class Programmes:
     tilt: Mapping[str, float] = field(default_factory=dict)
     recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
     forms: list[_Recorded] = field(default_factory=list)  # of points read alone
-    families: dict[bytes, _Recorded | None] = field(default_factory=dict)  # of boxes of one family each, by its mark
     unrecordable: set[bool] = field(
         default_factory=set
     )  # holds False where boxes are read each time: too long to record
@@ -96,7 +94,7 @@ class Programmes:
 
     def tilted(self, tilt: Mapping[str, float]) -> Programmes:
         """Those of the same question whose objective is divided by powers of variables."""
-        return replace(self, tilt=tilt, recordings=[], forms=[], families={})
+        return replace(self, tilt=tilt, recordings=[], forms=[])
 
     def _ends(self, boxes: Boxes) -> Ends:
         """Both ends of all that boxes decide, and of variables that are boxed."""
@@ -129,15 +127,6 @@ class Programmes:
                 self.recordings.append(recorded)
                 return known
         return self._read(ends, len(boxes))
-
-    def of_family(self, boxes: Boxes, family: bytes) -> tuple[np.ndarray, Programme, np.ndarray] | None:
-        """Which boxes of one mark (`families_of`) a recording of their own knows, (box,), and as `of` of these; None where it
-        cannot be done.
-        """
-        if family not in self.families:
-            self.families[family] = self._recorded(boxes[:0], False, inside(self.lattice, boxes, family))
-        recorded = self.families[family]
-        return recorded and recorded.some(self._inputs(self._ends(boxes)))
 
     def alone(self, points: Boxes) -> Iterator[tuple[np.ndarray, Programme, np.ndarray]]:
         """The programmes of points as each is read alone, in groups of one form: numbers of the points, and as `of`."""
@@ -182,12 +171,9 @@ class Programmes:
         draft, holds = self._draft(ends)
         return draft.programme(count), np.broadcast_to(holds, (count,))
 
-    def _recorded(self, boxes: Boxes, points: bool, beside: Boxes | None = None) -> _Recorded | None:
-        """A reading of points, or of boxes beside others, which hold all there are unless given; None where it cannot be done
-        again.
-        """
-        others = _narrowing(self.lattice) if beside is None and not points else [beside] if beside else []
-        every = joined([boxes, *others])
+    def _recorded(self, boxes: Boxes, points: bool) -> _Recorded | None:
+        """A reading of points, or of boxes beside those that hold all there are; None where it cannot be done again."""
+        every = boxes if points else joined([boxes, *_narrowing(self.lattice)])
         tape = Tape(len(every))
         known = self._ends(every)
         ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in known.items()}
@@ -200,7 +186,7 @@ class Programmes:
             without_tape = draft.with_nodes(np.zeros((len(nodes), 1)))  # which takes gigabytes
             return _Recorded(without_tape, recording, points)
         except NotRecordable:
-            if not points and beside is None:  # points are short: another batch may have a form that can be done again
+            if not points:  # points are short: another batch may have a form that can be done again
                 self.unrecordable.add(points)
         except NotDGP:  # said where it is read
             pass

@@ -17,7 +17,6 @@ from hwopt.optim.bounding import bounded, solved
 from hwopt.optim.branching import Search
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.evolution import Evolution
-from hwopt.optim.families import apart, families_of
 from hwopt.optim.judges import judge_of
 from hwopt.optim.programmes import Programmes
 
@@ -181,31 +180,18 @@ def test_other_limits_need_no_other_reading(programmes):
     assert len(programmes.recordings) <= recordings + 1
 
 
-def test_boxes_of_a_family_are_bounded_tighter_and_never_above_what_they_hold():
-    """A drawn chip, boxes around designs that are good: family by family bounds rise, and no design inside is below."""
+def test_boxes_of_a_drawn_chip_are_bounded_below_what_they_hold():
+    """Boxes around designs that are good, at all depths."""
     with jax.enable_x64(True):
         problem = hwopt.objective("train_cost", design="h100-sxm", prices="at-cost", workload="gpt3-175b").problem()
         programmes = Programmes(problem, lattice_of(problem))
         lattice, rng = programmes.lattice, np.random.default_rng(0)
         designs = Evolution(lattice, problem.variables, judge_of(programmes)).seeded().run(8, 8).best(40)
         points, boxes = around(lattice, designs, rng)
-        names, counts = np.unique(families_of(lattice, boxes), return_counts=True)
-        mark = names[counts.argmax()]
-        rows = np.flatnonzero(families_of(lattice, boxes) == mark)[:64]
-        known, programme, holds = programmes.of_family(boxes[rows], mark) or pytest.fail(
-            "a family that can be recorded"
-        )
-        assert known.mean() > 0.5
-        rows = rows[known]
-        together, own = bounded(programmes, boxes[rows]), bounded(programmes, boxes[rows], read=(programme, holds))
-        assert own.programme.structure.exponents.shape < together.programme.structure.exponents.shape
-        best = Search(programmes, 1e-4, Deadline()).bound(points[rows]).lower
-    assert np.isfinite(best).any()
-    assert (own.lower <= best + 1e-6).all()
-    assert (np.isinf(own.lower) >= np.isinf(together.lower)).all()
-    finite = np.isfinite(own.lower) & np.isfinite(together.lower)
-    gain = own.lower[finite] - together.lower[finite]
-    assert gain.min() > -2e-2 and gain.mean() > 0.0
+        lower = bounded(programmes, boxes).lower
+        best = Search(programmes, 1e-4, Deadline()).bound(points).lower
+    assert np.isfinite(best).any() and len(boxes) > 100
+    assert (lower <= best + 1e-6).all()
 
 
 def around(lattice, designs, rng):
@@ -225,20 +211,3 @@ def around(lattice, designs, rng):
         wide, held = halves[inside & ~halves.points], held[parents[inside & ~halves.points]]
     points, boxes = (joined(each) for each in zip(*found, strict=True))
     return points, boxes
-
-
-def test_families_are_of_boxes_with_one_mark():
-    """Those that are common where there is room, and those that are known; no points, no box twice."""
-    with jax.enable_x64(True):
-        problem = hwopt.objective("train_cost", design="h100-sxm", prices="at-cost", workload="gpt3-175b").problem()
-    lattice = lattice_of(problem)
-    boxes = random_boxes(lattice, np.random.default_rng(2), 400)
-    marks, named = families_of(lattice, boxes), set()
-    for most in (0, 2, 100):
-        parts = apart(lattice, boxes, set(), most)
-        assert len(parts) <= most and (most < 2 or parts)
-        assert all((marks[rows] == mark).all() and not boxes[rows].points.any() for rows, mark in parts)
-        together = [row for rows, _ in parts for row in rows]
-        assert len(together) == len(set(together))
-        named = {mark for _, mark in parts}
-    assert {mark for _, mark in apart(lattice, boxes, named, 0)} == named
