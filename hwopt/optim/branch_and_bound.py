@@ -30,7 +30,10 @@ FAR = 1e-3
 designs lie within a per cent."""
 
 OFTEN = 4
-"""Rounds between such evolutions: a search that ends without a good design has bounded boxes in vain."""
+"""Full rounds of boxes between such evolutions: a search that ends without a good design has bounded boxes in vain."""
+
+FEW = 64
+"""Open boxes below which no evolution runs where a design is known: it takes as long as bounding some hundred."""
 
 AGAIN, AGAIN_PATIENCE = 30, 10
 """Generations of an evolution that goes on, at most, and without anything better."""
@@ -122,6 +125,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
     """
     result, lattice = work.result, work.lattice
     evolution: Evolution | None = None
+    looked = again = 0  # full rounds of boxes bounded before the last evolution, and from which on one begins anew
     queue: Open | None = None
     boxes = _spread(work, lattice.initial_boxes())
     result.open_boxes = len(boxes)
@@ -142,15 +146,13 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
         found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
         queue = _worth_work(work, queue)
-        far, doubled = (
-            work.cutoff - result.open_bound > FAR,
-            result.rounds & (result.rounds - 1) == 0,
-        )  # 1, 2, 4, 8, ...
-        if len(queue) and (doubled or (far and result.rounds % OFTEN == 0)) and (looks or result.rounds > 1):
+        far, bounded = work.cutoff - result.open_bound > FAR, result.boxes // ROUND
+        doubled, often = bounded >= again, far and bounded >= looked + OFTEN
+        if len(queue) and (doubled or often) and (looks or result.rounds > 1):
             if evolution is None:
                 evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
-            evolve(work, evolution, boxes, known, anew=doubled and far)
-            queue = _worth_work(work, queue)
+            queue = evolve(work, evolution, boxes, known, queue, anew=doubled and far)
+            looked, again = bounded, max(2 * bounded, 2) if doubled else again
         yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile
         order = np.argsort(queue.bounds, kind="stable")
@@ -164,18 +166,23 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
     result.open_boxes, result.complete = 0, True
 
 
-def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, anew: bool) -> None:
+def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, queue: Open, anew: bool) -> Open:
     """An evolution begins, or goes on, with what is next to relaxed points of the best boxes and the best design known.
 
-    **Arguments:** `known` of `boxes`, which were just bounded; `anew`: whether another one's, of other random designs, join it,
-    where one ends being chance, and what is next to relaxed points of its own best choices of kinds: their sizes and numbers are
-    far from best where only one of many designs is of each.
+    **Arguments:** `known` of `boxes`, which were just bounded; `queue` of all that is open; `anew`: whether another one's, of other
+    random designs, join it, where one ends being chance, and what is next to relaxed points of its own best choices of kinds: their
+    sizes and numbers are far from best where only one of many designs is of each.
+
+    **Returns:** what is still open.
     """
     result, over = work.result, lambda: work.deadline.over
     if result.point is not None:
         evolution.join_at(result.point[None], {name: np.array([value]) for name, value in result.design.items()})
     best = np.argsort(np.where(boxes.points, np.inf, known.lower), kind="stable")[:CANDIDATES]
     take_in(work, evolution, boxes, known, best[np.isfinite(known.lower[best]) & ~boxes.points[best]])
+    queue = _worth_work(work, queue)
+    if len(queue) < FEW and result.point is not None:
+        return queue
     if not evolution.generations:
         evolution.seeded().run(GENERATIONS, PATIENCE, over)
     elif anew:
@@ -187,6 +194,7 @@ def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, ane
         take_in(work, evolution, families, inside, np.flatnonzero(np.isfinite(inside.lower)))
     evolution.run(AGAIN, AGAIN_PATIENCE, over)
     leaves(work, evolution.best(SOLVED))
+    return _worth_work(work, queue)
 
 
 def take_in(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, rows: np.ndarray) -> None:
