@@ -68,6 +68,10 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.report.screens import solution_screen
     from hwopt.study.parts import LOOKED_AT, alternatives, parts_price
 
+    if options.vary:
+        from hwopt.study.confidence.causes import check_one_kind
+
+        check_one_kind(objective.problem(), "vary")
     deadline = Deadline(options.began + options.seconds - time.monotonic())
     how = {
         "seed": options.seed,

@@ -250,6 +250,10 @@ def test_studies_over_continuous_hardware_refuse_them(case):
         hwopt.optimize(QUESTION, regime="relaxed")
     with pytest.raises(UserError, match="no continuous hardware"):
         hwopt.sensitivity(QUESTION)
+    with pytest.raises(UserError, match="two kinds of chips"):
+        hwopt.confident(QUESTION, 0.9)
+    with pytest.raises(UserError, match="two kinds of chips"):
+        hwopt.confident(SERVICE, 0.9, choices={"decode_chip": ["h200", "h20"]})
     with pytest.raises(UserError, match="pairs are ranked"):
         hwopt.compare(QUESTION, ["h100-sxm", "h200"])
 
@@ -285,3 +289,5 @@ def test_its_plan_is_exported_for_an_engine_of_two_groups_and_never_redesigned(c
     assert (answer["chip"], answer["decode_chip"]) == ("h100-sxm", "h200")
     assert main([*ASK, "--alternatives"]) == 2
     assert "one kind of chips" in capsys.readouterr().err
+    assert main([*ASK, "--vary", "hbm=30%"]) == 2
+    assert "leave out decode_chip" in capsys.readouterr().err
