@@ -1,5 +1,6 @@
 """What all questions about serving share: the requests, their limits, the default space."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -120,12 +121,13 @@ class ServingQuestion(MachineQuestion):
 
         **Raises:** `UserError` for what two kinds of chips are not asked with.
         """
-        slug = lambda chip: catalog.record("chips", chip).slug
-        if not self.decode_chip or slug(self.decode_chip) == slug(self.chip):
+        if not self.decode_chip:
             return {"": self}
-        where = f"decode_chip = {self.decode_chip}:"
+        where, slug = f"decode_chip = {self.decode_chip}:", lambda chip: catalog.record("chips", chip).slug
         if not _SPLITS[self.split]:
             raise UserError(f"{where} its chips generate answers beside others for prompts: split = disaggregated")
+        if slug(self.decode_chip) == slug(self.chip):
+            return {"": self}
         for name, none in (("design", ""), ("technology", ""), ("memory", ""), ("free", "none")):
             if getattr(self, name) != none:
                 raise UserError(f"{where} two kinds of chips are asked as they are sold: leave out {name}")
@@ -147,6 +149,16 @@ class ServingQuestion(MachineQuestion):
     @property
     def _sold(self) -> str:
         return self.chip if len(self._kinds) == 1 else f"{self.chip} for prompts and {self.decode_chip} for answers"
+
+    @property
+    def _handed_over(self) -> str:
+        """What is taken for granted where software of different make serves prompts and answers."""
+        software = [
+            re.sub(r"-\d{4}$", "", each._software) for each in self._kinds.values()
+        ]  # but for the year of its release
+        if len(set(software)) == 1:
+            return ""
+        return f"; that {software[1]} hands keys and values to {software[0]} is an assumption (stack)"
 
     def _records(self) -> dict[str, catalog.Record]:
         own, kinds = super()._records(), self._kinds
@@ -223,7 +235,8 @@ class ServingQuestion(MachineQuestion):
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
         return Problem(
             name=self.name,
-            question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets, continuous)}",
+            question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets, continuous)}"
+            + self._handed_over,
             objective=metric(self.minimised),
             variables=self._variables(template, continuous),
             budgets=budgets,

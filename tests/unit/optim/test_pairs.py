@@ -232,6 +232,7 @@ def test_parts_of_both_add_up_to_capital_and_power(alone):
     ("fields", "words"),
     [
         ({"split": "colocated"}, "split = disaggregated"),
+        ({"split": "colocated", "decode_chip": "h100-sxm"}, "split = disaggregated"),
         ({"decode_chip": "h20x"}, "did you mean 'h20'"),
         ({"decode_chip": "a100-80"}, "no fp8 units"),
         ({"free": "hbm"}, "leave out free"),
@@ -243,6 +244,13 @@ def test_parts_of_both_add_up_to_capital_and_power(alone):
 def test_what_two_kinds_of_chips_are_not_asked_with_is_refused(fields, words):
     with pytest.raises(UserError, match=words):
         replace(QUESTION, **fields).problem()
+
+
+def test_software_of_two_makes_is_said_to_be_an_assumption():
+    assert (
+        "neuron-serving hands keys and values to tensorrt-llm" in replace(QUESTION, chip="trainium2").problem().question
+    )
+    assert "assumption" not in QUESTION.problem().question
 
 
 def test_studies_over_continuous_hardware_refuse_them(case):
