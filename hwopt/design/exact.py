@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -63,9 +63,14 @@ class ExactModel:
         self.problem = problem
 
     @cached_property
-    def _general(self) -> Traced:
+    def _key(self) -> tuple[Form, Any, tuple[tuple[int, ...], ...]]:
+        """What models of other numbers share."""
         leaves, tree = jax.tree.flatten(self.problem.template)
-        return _general(self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves))
+        return self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves)
+
+    @property
+    def _general(self) -> Traced:
+        return _general(*self._key)
 
     @cached_property
     def _numbers(self) -> list[np.ndarray]:
@@ -75,7 +80,7 @@ class ExactModel:
 
     @cached_property
     def _traced(self) -> Traced:
-        return self._general.known(list(np.concatenate(self._numbers)))
+        return _known(*self._key, np.concatenate(self._numbers).tobytes())
 
     def prepare(self) -> ExactModel:
         """The same, traced."""
@@ -110,10 +115,13 @@ class ExactModel:
         **Arguments:** `places` of numbers of the template, among all of them (`flat_numbers`), that are inputs too, before the
         variables.
         """
-        numbers: list[float | None] = list(np.concatenate(self._numbers))
-        for place in places:
-            numbers[place] = None
-        return self._general.known(numbers).only(lambda exact: (exact.objective, exact.constraints))
+        known = self._traced
+        if places:
+            numbers: list[float | None] = list(np.concatenate(self._numbers))
+            for place in places:
+                numbers[place] = None
+            known = self._general.known(numbers)
+        return known.only(lambda exact: (exact.objective, exact.constraints))
 
     def designs(self, columns: Sequence[np.ndarray]) -> Exact:
         """Some designs. **Arguments:** a column for each of the problem's variables, SI."""
@@ -124,6 +132,12 @@ class ExactModel:
         columns = np.exp(points).T
         integers = [each.integer for each in self.problem.variables]
         return self.designs([np.round(x) if whole else x for x, whole in zip(columns, integers, strict=True)])
+
+
+@lru_cache(maxsize=8)
+def _known(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...], numbers: bytes) -> Traced:
+    """The same of one template and its limits: an answer asks it from several sides."""
+    return _general(form, tree, shapes).known(list(np.frombuffer(numbers)))
 
 
 @cache

@@ -40,6 +40,7 @@ def test_services_wait_as_often_as_simulated_ones():
 
 
 @needs_a_compiler
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_constants_are_what_the_fit_gives():
     """Each within its standard error; services that were left out are no further off than those fitted to."""

@@ -9,15 +9,10 @@ import pytest
 import hwopt
 from hwopt.convex.recording import Recorded, Tape, guessed
 from hwopt.design.lattices import lattice_of
-from hwopt.integers.boxes import Boxes, joined
+from hwopt.integers.boxes import joined
 from hwopt.integers.relaxation import ends_of
-from hwopt.integers.system import Role
 from hwopt.optim import programmes as room
 from hwopt.optim.bounding import bounded, solved
-from hwopt.optim.branching import Search
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.evolution import Evolution
-from hwopt.optim.judges import judge_of
 from hwopt.optim.programmes import Programmes
 
 QUESTIONS = {
@@ -178,36 +173,3 @@ def test_other_limits_need_no_other_reading(programmes):
             np.testing.assert_allclose(shared.lower, alone.lower, rtol=0.0, atol=1e-2)
             assert not np.array_equal(shared.lower, bounded(programmes, boxes, tolerance=1e-9).lower)
     assert len(programmes.recordings) <= recordings + 1
-
-
-def test_boxes_of_a_drawn_chip_are_bounded_below_what_they_hold():
-    """Boxes around designs that are good, at all depths."""
-    with jax.enable_x64(True):
-        problem = hwopt.objective("train_cost", design="h100-sxm", prices="at-cost", workload="gpt3-175b").problem()
-        programmes = Programmes(problem, lattice_of(problem))
-        lattice, rng = programmes.lattice, np.random.default_rng(0)
-        designs = Evolution(lattice, problem.variables, judge_of(programmes)).seeded().run(8, 8).best(40)
-        points, boxes = around(lattice, designs, rng)
-        lower = bounded(programmes, boxes).lower
-        best = Search(programmes, 1e-4, Deadline()).bound(points).lower
-    assert np.isfinite(best).any() and len(boxes) > 100
-    assert (lower <= best + 1e-6).all()
-
-
-def around(lattice, designs, rng):
-    """Boxes of all depths that hold some designs, each beside the one it holds."""
-    points = Boxes.of_points(designs)
-    low, high = (np.array([[each.ends[end] for each in lattice.coordinates]] * len(designs)) for end in (0, 1))
-    for column, each in enumerate(lattice.coordinates):
-        if each.role is not Role.shape:
-            low[:, column] = high[:, column] = designs[:, column]
-    wide, left = lattice.propagate(Boxes(low, high))
-    held, found = points[left], []
-    while len(wide) and len(found) < 24:
-        found.append((held, wide))
-        chances = rng.random(wide.low.shape) * np.log(wide.high / wide.low)
-        halves, parents = lattice.split(wide, chances.argmax(axis=1))
-        inside = ((halves.low <= held.low[parents]) & (held.low[parents] <= halves.high)).all(axis=1)
-        wide, held = halves[inside & ~halves.points], held[parents[inside & ~halves.points]]
-    points, boxes = (joined(each) for each in zip(*found, strict=True))
-    return points, boxes
