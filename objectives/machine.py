@@ -220,6 +220,11 @@ class MachineQuestion:
         """Whether the chip's links are chosen anew."""
         return "links" in self._freed
 
+    @property
+    def _sold(self) -> str:
+        """The chips, by name."""
+        return self.chip
+
     def _fields(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
 
@@ -345,7 +350,7 @@ class MachineQuestion:
         ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
         drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
         anew = sorted(self._freed - {"storage"})
-        redesigned = f"{self.chip} with {', '.join(anew)} redesigned" if anew else f"{self.chip} as sold"
+        redesigned = f"{self.chip} with {', '.join(anew)} redesigned" if anew else f"{self._sold} as sold"
         redesigned += f", stacks of {self.memory}" if self.memory else ""
         chips = drawn if self.design else f"{self.chip}-class chips" if continuous else redesigned
         outside = f"; outside export rule {self.export_rule}" if self.export_rule else ""

@@ -40,8 +40,8 @@ SHARED = (
 TOGETHER = ("capex_budget_usd", "power_budget_w")
 """Budgets that may stand above the members too: then on what all of their machines come to."""
 
-NOT_SHARED_YET = ("design", "technology", "memory", "pool", "lines")
-"""Fields of a machine that members cannot have: a drawn chip, or what only one of them would pay for."""
+NOT_SHARED_YET = ("design", "technology", "memory", "pool", "lines", "decode_chip")
+"""Fields of a machine that members cannot have: a drawn chip, what only one of them would pay for, a second kind of chip."""
 
 MOST_MEMBERS = 12
 """Searches of a minute or so each."""

@@ -1,17 +1,20 @@
 """What all questions about serving share: the requests, their limits, the default space."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hwopt import catalog
 from hwopt.catalog.load import leaf
-from hwopt.design.design import Design
+from hwopt.design.design import Design, kinds_of_chips
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Problem
+from hwopt.design.provenance import DECODE
 from hwopt.design.serving_layouts import LAYOUTS, with_layouts
-from hwopt.design.variables import KNOWN, Variable, variable
+from hwopt.design.variables import KNOWN, Variable, of_kind, variable
 from hwopt.errors import UserError, suggest
+from hwopt.hardware.cluster import ClusterPair
 from hwopt.plan import Disaggregated, Plan, ServingLayout
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import cache_copies, tensor_degrees
@@ -39,6 +42,7 @@ _CHOICES = CHOICES | {
     "weights": "format of stored weights, else that of the GEMMs",
     "kv": "format of keys and values, else 8 bit beside narrow GEMMs",
     "cached_fraction": "share of prompt tokens whose keys and values are in the prefix cache",
+    "decode_chip": "that generates answers, as sold, where it is another than chip, which then takes prompts",
     "split": "colocated: prompts beside answers; disaggregated: prompts on chips of their own",
     "load": "share of the time of chips for prompts alone that arrivals fill",
     "layouts": "what plans have besides: redundant_experts, two_batches, cache_split, joined by +, or none",
@@ -67,6 +71,7 @@ class ServingQuestion(MachineQuestion):
     """Fields and default space of a question about one service. Budgets at infinity are not asked for."""
 
     workload: str = "llama3.1-70b"
+    decode_chip: str = ""
     stack: str = ""
     precision: str = "fp8"
     weights: str = ""
@@ -111,6 +116,58 @@ class ServingQuestion(MachineQuestion):
             raise UserError(f"requests_per_s = {self.requests_per_s:g} must not be negative")
 
     @property
+    def _kinds(self) -> "dict[str, ServingQuestion]":
+        """The question with the chip of each group, by what stands before its variables; of one kind of chips itself.
+
+        **Raises:** `UserError` for what two kinds of chips are not asked with.
+        """
+        if not self.decode_chip:
+            return {"": self}
+        where, slug = f"decode_chip = {self.decode_chip}:", lambda chip: catalog.record("chips", chip).slug
+        if not _SPLITS[self.split]:
+            raise UserError(f"{where} its chips generate answers beside others for prompts: split = disaggregated")
+        if slug(self.decode_chip) == slug(self.chip):
+            return {"": self}
+        for name, none in (("design", ""), ("technology", ""), ("memory", ""), ("free", "none")):
+            if getattr(self, name) != none:
+                raise UserError(f"{where} two kinds of chips are asked as they are sold: leave out {name}")
+        if self.sites != 1.0:
+            raise UserError(
+                f"{where} two groups of chips that hand over keys and values stand at one site: leave out sites"
+            )
+        return {"": replace(self, chip=self.decode_chip, decode_chip=""), "prefill_": replace(self, decode_chip="")}
+
+    def problem(self) -> Problem:
+        """The question in mathematics: in whole units, and of one kind of chips also over continuous hardware."""
+        return super().problem() if len(self._kinds) == 1 else self._stated(continuous=False)
+
+    @property
+    def chips_of_groups(self) -> tuple[str, ...]:
+        """Names of the chips: one, or that of prompts and that of answers."""
+        return (self.chip,) if len(self._kinds) == 1 else (self.chip, self.decode_chip)
+
+    @property
+    def _sold(self) -> str:
+        return self.chip if len(self._kinds) == 1 else f"{self.chip} for prompts and {self.decode_chip} for answers"
+
+    @property
+    def _handed_over(self) -> str:
+        """What is taken for granted where software of different make serves prompts and answers."""
+        software = [
+            re.sub(r"-\d{4}$", "", each._software) for each in self._kinds.values()
+        ]  # but for the year of its release
+        if len(set(software)) == 1:
+            return ""
+        return f"; that {software[1]} hands keys and values to {software[0]} is an assumption (stack)"
+
+    def _records(self) -> dict[str, catalog.Record]:
+        own, kinds = super()._records(), self._kinds
+        if len(kinds) == 1:
+            return own
+        other = kinds[""]._records()
+        return own | {f"{DECODE}{role}": each for role, each in other.items() if each.slug != own[role].slug}
+
+    @property
     def _layouts(self) -> list[str]:
         return [] if self.layouts == "none" else [each.strip() for each in self.layouts.split("+")]
 
@@ -139,11 +196,19 @@ class ServingQuestion(MachineQuestion):
         return catalog.service(self.workload, weights=self.weights or None, kv=self.kv or None, **stated)
 
     def _variables(self, template: Design, continuous: bool) -> tuple[Variable, ...]:
-        own, service = _SPLITS[self.split], template.workload
+        own, service, kinds = _SPLITS[self.split], template.workload, kinds_of_chips(template)
         names = (*_COLOCATED, *(_DISAGGREGATED if own else ()))
         experts = float(service.model.experts)
         degrees = ("ep", "prefill_ep")[: 1 + own] if experts > 1 else ()
-        hardware = self._hardware(template, continuous)
+        hardware = (
+            self._hardware(template, continuous)
+            if len(kinds) == 1
+            else tuple(
+                of_kind(each, group)
+                for group, question in self._kinds.items()
+                for each in question._hardware(kinds[group], continuous)
+            )
+        )
         more = []
         most = experts
         if self._layouts and experts > 1:
@@ -156,8 +221,11 @@ class ServingQuestion(MachineQuestion):
         return (*hardware, *(KNOWN[name] for name in names), *(variable(name, 1.0, most) for name in degrees), *more)
 
     def _stated(self, continuous: bool) -> Problem:
-        service, budgets = self._service(), self._budgets()
-        cluster = with_layouts(self._machine(continuous), self._layouts)
+        service, kinds = self._service(), self._kinds
+        each_own = [each._budgets() for each in kinds.values()]  # refuses what one of two kinds of chips does not state
+        budgets = each_own[0] if len(kinds) == 1 else replace(self, export_rule="", export_case="")._budgets()
+        clusters = [with_layouts(each._machine(continuous), self._layouts) for each in kinds.values()]
+        cluster = clusters[0] if len(clusters) == 1 else ClusterPair(decode=clusters[0], prefill=clusters[1])
         one, experts = catalog.serving_plan(service, 1), float(service.model.experts)
         plan: Plan | Disaggregated = self._laid_out(one, experts)
         if _SPLITS[self.split]:
@@ -167,7 +235,8 @@ class ServingQuestion(MachineQuestion):
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
         return Problem(
             name=self.name,
-            question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets, continuous)}",
+            question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets, continuous)}"
+            + self._handed_over,
             objective=metric(self.minimised),
             variables=self._variables(template, continuous),
             budgets=budgets,

@@ -60,6 +60,11 @@ EXAMPLES = {
             "hwopt optimize train_cost --freeze network --bounds tp=8:16 --report report.html",
             "hwopt optimize train_cost --choices 'chip=h100-sxm|b200,cooling=air|direct-liquid'",
         ),
+        "serve_cost": (
+            "hwopt optimize serve_cost --ttft-p99-limit-s 1",
+            "hwopt optimize serve_cost --split disaggregated --decode-chip h200",
+            "hwopt optimize serve_cost --split disaggregated --choices 'chip=h100-sxm|h200,decode_chip=h200|h20'",
+        ),
         "portfolio": (
             "hwopt optimize portfolio",
             "hwopt optimize portfolio --choices 'chip=h100-sxm|h200'",

@@ -68,6 +68,10 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.report.screens import solution_screen
     from hwopt.study.parts import LOOKED_AT, alternatives, parts_price
 
+    if options.vary:
+        from hwopt.study.confidence.causes import check_one_kind
+
+        check_one_kind(objective.problem(), "vary")
     deadline = Deadline(options.began + options.seconds - time.monotonic())
     how = {
         "seed": options.seed,
@@ -127,10 +131,17 @@ def _check_export(options: argparse.Namespace, objective: Any) -> None:
     free = getattr(objective, "free", "none")
     if getattr(objective, "design", "") or free != "none":
         raise UserError(f"--export {options.export}: no software runs on a drawn chip; name one as sold (--chip)")
-    open_ = {name: options.choices[name][0] for name in ("chip", "precision") if name in options.choices}
+    open_ = {name: options.choices[name][0] for name in ("chip", "decode_chip", "precision") if name in options.choices}
     one = replace(objective, **{name: value for name, value in open_.items() if value != "*"})
     if "*" not in open_.values():
-        check_export(options.export, one.problem().template.workload, one.chip, one.precision)
+        workload = one.problem().template.workload
+        for chip in _chips(one):
+            check_export(options.export, workload, chip, one.precision)
+
+
+def _chips(objective: Any) -> tuple[str, ...]:
+    """Names of a question's chips: one, or that of prompts and that of answers."""
+    return getattr(objective, "chips_of_groups", (objective.chip,))
 
 
 def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> None:
@@ -138,13 +149,16 @@ def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> 
     from hwopt.optim.plan_table import Candidate
 
     workload, cluster, plan = solution.inputs
-    check_export(options.export, workload, objective.chip, objective.precision)
-    title = f"{objective.workload} on {float(cluster.chips):,.0f} x {objective.chip}, {objective.precision}"
-    asked = lambda: {"workload": objective.workload, "chip": objective.chip, "chips": round(float(cluster.chips)),
-                     "precision": objective.precision}  # fmt: skip
-    show_export(
-        options, title, workload, [Candidate(plan, solution.report, solution.objective)], [objective.chip], asked
-    )
+    chips, count = _chips(objective), float(cluster.chips)
+    for chip in chips:
+        check_export(options.export, workload, chip, objective.precision)
+    of = f"{count:,.0f} x {chips[0]}"
+    if len(chips) > 1:
+        of = f"{count:,.0f} chips, {chips[0]} for prompts and {chips[1]} for answers"
+    title = f"{objective.workload} on {of}, {objective.precision}"
+    named = dict(zip(("chip", "decode_chip"), chips, strict=False))
+    asked = lambda: {"workload": objective.workload, **named, "chips": round(count), "precision": objective.precision}
+    show_export(options, title, workload, [Candidate(plan, solution.report, solution.objective)], chips, asked)
 
 
 _OF_ONE = {
@@ -174,7 +188,9 @@ def _run_list(options: argparse.Namespace, objective: Any) -> int:
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Refuses what cannot be asked beside a promise, or of numbers that vary."""
+    """Refuses what cannot be asked beside a promise, or of numbers that vary; and redesigns of two kinds of chips."""
+    if options.alternatives and (getattr(options, "decode_chip", None) or "decode_chip" in options.choices):
+        raise UserError("--alternatives redesigns one kind of chips: leave it out, or --decode-chip")
     asked = "--confidence" if options.confidence is not None else "--vary" if options.vary else ""
     if not asked:
         return

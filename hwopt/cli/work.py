@@ -16,7 +16,7 @@ from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
 from hwopt.cli.flags import Flag, foreign
 from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import Circumstances, Interval, machine_interval
+from hwopt.evidence.intervals import Circumstances, Interval, machine_interval, widest
 from hwopt.plan import Disaggregated
 from hwopt.report.service import requests_line, service_document
 from hwopt.workload.operators import Operators
@@ -101,14 +101,9 @@ class Work:
         return Provenance(self.records | further, options.constants).sources
 
     def interval(self, report: Any, plan: Any) -> Interval | None:
-        """The interval of a prediction; None for disaggregated plans on one kind of chip: none was measured.
-
-        Of two kinds the wider of their intervals: each phase was measured alone, moving keys and values was not. Where the slower
-        group sets the pace and errors of both are equally spread, four in five lie within it, whether they go together or not.
-        """
+        """The interval of a prediction; None for disaggregated plans on one kind of chip: none was measured."""
         if len(self.kinds) > 1:
-            around = [each.measured(Circumstances()) for each in self.kinds.values()]
-            return max((each for each in around if each), key=lambda each: each.time) if all(around) else None
+            return widest([each.measured(Circumstances()) for each in self.kinds.values()])
         return None if plan.disaggregated else self.measured(Circumstances(float(report.mfu), self.options.chips))
 
     @property

@@ -268,7 +268,12 @@ class _Reader(Interpreter):
         return self._ge(b, a)
 
     def _compared(self, a, b, holds) -> Signomial | Comparison:
-        """`a > b` or `a >= b`: where neither always holds they differ on a set without volume."""
+        """`a > b` or `a >= b`: where neither always holds they differ on a set without volume.
+
+        Two logarithms compare as what they are of.
+        """
+        if isinstance(a, Logarithm) and isinstance(b, Logarithm):
+            a, b = self._exp(a), self._exp(b)
         if isinstance(a, Logarithm) or isinstance(b, Logarithm):
             return Comparison(ZERO, ZERO, np.full(1, np.nan))
         a, b = self._plain(a), self._plain(b)
@@ -317,6 +322,8 @@ class _Reader(Interpreter):
             if not holds.any():
                 return no
             return algebra.where(holds, self._plain(yes), self._plain(no))
+        if isinstance(yes, Logarithm) and isinstance(no, Logarithm):
+            return Logarithm(self._chosen(condition, self._exp(yes), self._exp(no)), 1.0, np.zeros(1))
         yes, no = self._plain(yes), self._plain(no)
         if yes.same(no):
             return yes

@@ -17,6 +17,7 @@ EVERY = "*"
 
 KINDS = {
     "chip": "chips",
+    "decode_chip": "chips",
     "cooling": "cooling",
     "fabric": "fabrics",
     "memory": "memories",

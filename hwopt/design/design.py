@@ -7,7 +7,6 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from hwopt.hardware.chip_project import ChipProject
-from hwopt.hardware.cluster import Cluster
 from hwopt.model.chip_project import installed
 from hwopt.plan import Disaggregated, Plan, TrainServePlan
 from hwopt.workload.service import Service
@@ -19,7 +18,7 @@ class Inputs(NamedTuple):
     """The three inputs of `estimate`, as one tree."""
 
     workload: Any  # TrainingRun, Service or TrainServe
-    cluster: Cluster
+    cluster: Any  # Cluster; ClusterPair of a service on two kinds of chips
     plan: Any  # of the workload's kind
 
 
@@ -27,7 +26,7 @@ class Design(NamedTuple):
     """What design variables act on: the inputs of `estimate`, and the project of the chip where it is drawn."""
 
     workload: Any
-    cluster: Cluster
+    cluster: Any
     plan: Any
     project: ChipProject | None = None
 
@@ -66,7 +65,9 @@ def _(workload: Service, design: Design) -> Design:
         plan = Disaggregated(_with_experts(plan.prefill), _with_experts(plan.decode))
     else:
         plan = _with_experts(plan)
-    return design._replace(cluster=eqx.tree_at(lambda c: c.chips, design.cluster, plan.chips), plan=plan)
+    counts = lambda cluster: [each.chips for each in cluster.groups]  # each says how many there are together
+    cluster = eqx.tree_at(counts, design.cluster, [plan.chips for _ in design.cluster.groups])
+    return design._replace(cluster=cluster, plan=plan)
 
 
 @_completed.register
@@ -74,6 +75,16 @@ def _(workload: TrainServe, design: Design) -> Design:
     training = completed(training_part(design)._replace(project=None))
     serving = completed(serving_part(design))
     return design._replace(plan=TrainServePlan(training.plan, serving.plan))
+
+
+def kinds_of_chips(design: Design) -> dict[str, Design]:
+    """The design with the cluster of each kind of chips alone, by what stands before the names of its variables: of two kinds that
+    of answers, then that of prompts; of one kind itself.
+    """
+    clusters = design.cluster.groups
+    if len(clusters) == 1:
+        return {"": design}
+    return {group: design._replace(cluster=each) for group, each in zip(design.plan.groups, clusters, strict=True)}
 
 
 def training_part(design: Design) -> Design:

@@ -32,6 +32,7 @@ from hwopt.integers.relations import Allowed, Divides, Limit, Lookup, Product, R
 from hwopt.integers.system import Integer, Kink, Piece, Role, System, integer
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.plan import stage_layers
+from hwopt.stack import Stack
 from hwopt.workload.operators import most_chunks
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
@@ -77,7 +78,7 @@ def _both(first: System, second: System) -> System:
 def scope_of(problem: Problem) -> str:
     """What the integer designs of a question cover, and what is fixed, in words."""
     words = "; ".join(each.scope for each in _machines(problem))
-    return words + SAMPLED if _limits_percentiles(problem) else words
+    return words + SAMPLED if limits_percentiles(problem) else words
 
 
 def without_lattice(problem: Problem) -> str:
@@ -248,7 +249,8 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
 
     **Arguments:** `tails`: whether percentiles are limited.
     """
-    of, p, groups = ranges.of, ranges.prefix, ranges.template.plan.groups
+    of, p, groups, kinds = ranges.of, ranges.prefix, ranges.template.plan.groups, ranges.kinds
+    stacks = {group: kinds.get(group, ranges).template.cluster.groups[0].stack for group in groups}
     layers = count_of(ranges.template.workload.model.layers)
     experts = max(count_of(ranges.template.workload.model.experts), 1)
     coordinates: list[Integer] = []
@@ -260,20 +262,26 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
         g, (batches, cost) = p + group, ({}, 0.1) if group else (_SEQUENCES, 0.02)
         coordinates += [
             integer(g + "tp", of(group + "tp"), among=_tensor_degrees(ranges, group), role=Role.root, near=3),
-            integer(g + "ep", of(group + "ep"), among=_spread_degrees(ranges, group, experts), role=Role.root, near=2),
+            integer(
+                g + "ep",
+                of(group + "ep"),
+                among=_spread_degrees(ranges, group, stacks[group], experts),
+                role=Role.root,
+                near=2,
+            ),
             integer(g + "pp", of(group + "pp")),
             integer(g + "batch", of(group + "batch"), **batches),
             integer(g + "replicas", of(group + "replicas"), pseudo_cost=cost, near=2),
         ]
         relations += [
-            at_most((g + "pp",), layers + 2.0 if float(ranges.template.cluster.stack.pipelined) else 1.0),
+            at_most((g + "pp",), layers + 2.0 if float(stacks[group].pipelined) else 1.0),
             Divides((g + "ep",), (g + "tp", g + "replicas")),  # replicas hold whole sets of experts
         ]
         lookups.append(Lookup((g + "fullest_stage", g + "last_stage"), (g + "pp",), stages_of))
         if ranges.frees(group + "expert_slots"):
             coordinates.append(integer(g + "expert_slots", of(group + "expert_slots")))
             held = g + "ep", g + "expert_slots"
-            relations += [at_least(held, float(experts)), at_most(held, _held(ranges, experts, g + "ep"))]
+            relations += [at_least(held, float(experts)), at_most(held, _held(stacks[group], experts, g + "ep"))]
             if float(groups[group].layout.two_batches):  # exchanges there are, and two halves
                 relations += [at_least((g + name,), 2.0) for name in ("ep", "batch")]
         if ranges.frees(group + "cache_split"):
@@ -283,29 +291,33 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             coordinates.append(integer(g + "cache_split", of(group + "cache_split"), among=ranks))
             relations.append(When(g + "cache_split", 2, Divides((g + "cache_split",), (g + "tp",), constant=shared)))
     if not p:  # the domain, racks and chips of two machines are those of the one that trains
-        domain = of("scale_up_domain")
-        coordinates += [integer("groups", (1, max(1.0, domain[1])), near=2), *machine_integers(ranges)]
+        own = kinds[""]
+        domain = own.of("scale_up_domain")
+        coordinates += [integer("groups", (1, max(1.0, domain[1])), near=2)]
         relations.append(Product(("tp", "groups"), (), *domain, name="scale_up_domain", follows="groups"))
-        relations += machine_relations(ranges)
-        pieces = size_pieces(ranges) + (clock_pieces(ranges) if tails else ())
+        relations += machine_relations(own)
+        for each in kinds.values():
+            coordinates += machine_integers(each)
+            pieces += size_pieces(each) + (clock_pieces(each) if tails else ())
         coordinates += [piece_integer(each) for each in pieces]
     for group in groups:  # the chips of two machines fill servers; racks are full where the machine is one's own
         chips = tuple(p + group + name for name in ("tp", "pp", "replicas"))
-        relations += whole_racks(ranges, chips, racks=not p, shared=len(groups) > 1)
-    kinks = () if p else _domain_kinks(ranges, *(["ep"] if experts > 1 else []))
+        own = kinds.get(group, ranges)
+        relations += whole_racks(own, chips, racks=not p, shared=len(groups) > 1)
+    kinks = () if p else _domain_kinks(kinds[""], *(["ep"] if experts > 1 else []))
     return System(tuple(coordinates), tuple(relations), tuple(lookups), pieces, kinks)
 
 
-def _held(ranges: Ranges, experts: int, ep: str) -> Limit:
+def _held(stack: Stack, experts: int, ep: str) -> Limit:
     """Most experts that a group of ranks holds: each once, or as many copies as it takes to fill its slots."""
-    if not float(ranges.template.cluster.stack.redundant_experts):
+    if not float(stack.redundant_experts):
         return float(experts)
     return Allowed((ep,), lambda x: x[ep] + (experts - 1.0))
 
 
-def _spread_degrees(ranges: Ranges, group: str, experts: int) -> list[int]:
+def _spread_degrees(ranges: Ranges, group: str, stack: Stack, experts: int) -> list[int]:
     """Expert parallel degrees: divisors of the experts; where ranks have slots for copies 1, 3, 5 and 9 times powers of two too."""
-    if not (ranges.frees(group + "expert_slots") and float(ranges.template.cluster.stack.redundant_experts)):
+    if not (ranges.frees(group + "expert_slots") and float(stack.redundant_experts)):
         return divisors(experts)
     most = 2 * experts
     others = (odd * 2**k for odd in (1, 3, 5, 9) for k in range(most.bit_length()))
@@ -317,6 +329,7 @@ _SERVING_WORDS = {
     "pp": "any number of stages, uneven ones too", "batch": "sequences a replica", "replicas": "replicas",
     "expert_slots": "experts of a rank, copies counted", "cache_split": "ranks that hold keys and values of a head by token",
     "prefill_tp": "the same of the chips for prompts", **MACHINE_WORDS,
+    "prefill_chips_per_rack": "the same of their racks and servers",
 }  # fmt: skip
 """The same of a machine that serves."""
 
@@ -324,7 +337,8 @@ _SERVING_WORDS = {
 def _serving_fixed(ranges: Ranges) -> list[str]:
     """What a question about serving does not vary, in words."""
     service, plan = ranges.template.workload, ranges.template.plan
-    words = ["prompts on chips of their own" if plan.disaggregated else "prompts beside answers", "whole heads a chip"]
+    own = "prompts on chips of another kind" if len(ranges.kinds) > 1 else "prompts on chips of their own"
+    words = [own if plan.disaggregated else "prompts beside answers", "whole heads a chip"]
     words += ["undivided experts where they are spread"] if count_of(service.model.experts) else []
     layout = plan.groups[""].layout
     words += ["batches in two halves"] if layout is not None and float(layout.two_batches) else []
@@ -339,7 +353,7 @@ def _machines(problem: Problem) -> list[_Machine]:
     machines = _machines_of(
         problem.template.workload, problem.template, {each.name: each for each in problem.variables}
     )
-    if not _limits_percentiles(problem):
+    if not limits_percentiles(problem):
         return machines
     return [
         each._replace(system=partial(_serving_system, tails=True)) if each.system is _serving_system else each
@@ -347,7 +361,8 @@ def _machines(problem: Problem) -> list[_Machine]:
     ]
 
 
-def _limits_percentiles(problem: Problem) -> bool:
+def limits_percentiles(problem: Problem) -> bool:
+    """Whether a question asks for percentiles, which programmes know by their range in a box."""
     return bool({problem.objective.name, *(budget.metric.name for budget in problem.budgets)} & set(PERCENTILES))
 
 

@@ -31,21 +31,23 @@ MACHINE_WORDS = {
 
 def machine_integers(ranges: Ranges) -> tuple[Integer, ...]:
     """What a rack, a server and a package count."""
-    of = ranges.of
+    of, name_of = ranges.of, ranges.name
     package = tuple(
-        integer(name, of(name), rounding=1, sloped=True) for name in ("hbm_stacks", "dies")
+        integer(name_of(name), of(name), rounding=1, sloped=True) for name in ("hbm_stacks", "dies")
     )  # memory and reticle still do
     if _chooses_units(ranges):
         least, most = (share * _units(ranges) for share in of("enabled_fraction"))
         package += (integer(_ENABLED, (least, most), near=2, pseudo_cost=_PSEUDO_COST, sloped=True),)
     if not ranges.in_parts:
-        return (integer("chips_per_rack", of("chips_per_rack"), rounding=-1), *package)
+        return (integer(name_of("chips_per_rack"), of("chips_per_rack"), rounding=-1), *package)
     least, most = of("scale_up_domain")
-    racks = integer("chips_per_rack", of("chips_per_rack"), among=_rack_sizes(ranges), rounding=-1,
+    racks = integer(name_of("chips_per_rack"), of("chips_per_rack"), among=_rack_sizes(ranges), rounding=-1,
                     pseudo_cost=_PSEUDO_COST if least == most else _RACKS, near=3)  # fmt: skip
-    nics = integer("nics_per_server", of("nics_per_server"), among=_NICS, sloped=True, pseudo_cost=_PSEUDO_COST)
+    nics = integer(
+        name_of("nics_per_server"), of("nics_per_server"), among=_NICS, sloped=True, pseudo_cost=_PSEUDO_COST
+    )
     lanes = (
-        (integer("scale_up_lanes", of("scale_up_lanes"), sloped=True, pseudo_cost=_PSEUDO_COST),)
+        (integer(name_of("scale_up_lanes"), of("scale_up_lanes"), sloped=True, pseudo_cost=_PSEUDO_COST),)
         if ranges.frees("scale_up_lanes")
         else ()
     )
@@ -127,7 +129,7 @@ def clock_pieces(ranges: Ranges) -> tuple[Piece, ...]:
     """The clock, where it is free, in pieces of equal ratio."""
     low, high = ranges.of("clock_ratio")
     free = ranges.frees("clock_ratio") and low < high
-    return (_pieces("clock_ratio", (low, high), CLOCK_PIECES),) if free else ()
+    return (_pieces(ranges.name("clock_ratio"), (low, high), CLOCK_PIECES),) if free else ()
 
 
 def piece_integer(piece: Piece) -> Integer:
@@ -141,11 +143,13 @@ def whole_racks(
     """Full racks of whole servers, where a machine is bought in parts.
 
     **Arguments:** `chips`: coordinates whose product, times `multiple`, they hold; `racks`: whether racks are full;
-    `shared`: whether those of other chips are as large.
+    `shared`: whether other chips serve beside these, in racks of their own or in racks as large.
     """
     if not ranges.in_parts:
         return []
     sites = count_of(ranges.template.cluster.sites.count)
+    servers = Divides((), tuple(chips), constant=server_chips(ranges), multiple=multiple)
     if racks:  # of whole servers
-        return [Divides(("chips_per_rack",), tuple(chips), sites, multiple, shared)]
-    return [Divides((), tuple(chips), constant=server_chips(ranges), multiple=multiple)]
+        full = Divides((ranges.name("chips_per_rack"),), tuple(chips), sites, multiple, shared)
+        return [full, servers] if shared else [full]  # known of a group whose rack is not yet
+    return [servers]

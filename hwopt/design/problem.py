@@ -116,7 +116,15 @@ class Problem:
 
     @property
     def continuous(self) -> Problem:
-        """The question over continuous hardware: the one that elasticities and sweeps refer to."""
+        """The question over continuous hardware: the one that elasticities and sweeps refer to.
+
+        **Raises:** `UserError` for two kinds of chips, which are asked as they are sold.
+        """
+        if len(self.template.cluster.groups) > 1:
+            raise UserError(
+                f"'{self.name}' on two kinds of chips is asked in whole units, as they are sold, and has no continuous hardware: "
+                "leave out decode_chip, or ask hwopt optimize in its usual regime"
+            )
         return self.relaxation or self
 
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:

@@ -7,6 +7,9 @@ from pathlib import Path
 from hwopt import catalog
 from hwopt.catalog import Record
 
+DECODE = "decode_"
+"""What stands before the role of an entry that is of the chips for answers alone, where these are of another kind."""
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -19,6 +22,12 @@ class Provenance:
     records: Mapping[str, Record] = field(default_factory=dict)
     constants: str | Path | None = None
     further: tuple[str, ...] = ()
+
+    @property
+    def of_answers(self) -> dict[str, Record]:
+        """The records by role, of two kinds of chips those of the chips for answers."""
+        own = {role.removeprefix(DECODE): each for role, each in self.records.items() if role.startswith(DECODE)}
+        return {role: each for role, each in self.records.items() if not role.startswith(DECODE)} | own
 
     @property
     def sources(self) -> tuple[str, ...]:

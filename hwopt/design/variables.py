@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from hwopt.design.design import Design, serving_part, training_part
+from hwopt.design.design import Design, kinds_of_chips, serving_part, training_part
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipDesign
@@ -314,19 +314,29 @@ class Ranges:
     template: Design
     prefix: str = ""
 
+    def name(self, name: str) -> str:
+        """A variable of the machine, as the question names it."""
+        return self.prefix + name
+
     def frees(self, name: str) -> bool:
         """Whether a variable is the question's to choose."""
-        return self.prefix + name in self.variables
+        return self.name(name) in self.variables
+
+    @property
+    def kinds(self) -> dict[str, Ranges]:
+        """Those of the machine of each kind of chips, by what stands before its variables; of one kind itself."""
+        parts = kinds_of_chips(self.template)
+        return {group: replace(self, template=part, prefix=self.prefix + group) for group, part in parts.items()}
 
     @property
     def in_parts(self) -> bool:
         """Whether the machine is bought in whole units: servers, racks, NICs."""
-        return "nics_per_server" in self.variables
+        return self.name("nics_per_server") in self.variables
 
     def of(self, name: str) -> tuple[float, float]:
         """The box of a variable; a point where the question does not free it."""
         if self.frees(name):
-            box = self.variables[self.prefix + name]
+            box = self.variables[self.name(name)]
             return box.lower, box.upper
         if KNOWN[name].category == "silicon" and self.template.project is None:
             return 1.0, 1.0  # of a chip as it is sold: one of it
@@ -354,6 +364,17 @@ def of_serving(variable: Variable) -> Variable:
     """A variable of the plan of the serving machine of two, by its name with `serve_` before it."""
     whole = lambda design, own: eqx.tree_at(lambda d: d.plan.serving, design, own.plan)
     return _of_part(variable, f"{SERVE}{variable.name}", serving_part, whole)
+
+
+@cache
+def of_kind(variable: Variable, group: str) -> Variable:
+    """A variable of the machine of one of two kinds of chips. **Arguments:** `group`: what stands before its name."""
+
+    def whole(design: Design, own: Design) -> Design:
+        clusters = {name: each.cluster for name, each in kinds_of_chips(design).items()} | {group: own.cluster}
+        return design._replace(cluster=design.cluster.with_groups(*clusters.values()))
+
+    return _of_part(variable, group + variable.name, lambda design: kinds_of_chips(design)[group], whole)
 
 
 def _of_part(variable: Variable, name: str, part: Callable, whole: Callable) -> Variable:

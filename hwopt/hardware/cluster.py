@@ -56,6 +56,10 @@ class ClusterPair(eqx.Module):
         """The cluster of each kind of chip, that of answers first."""
         return (self.decode, self.prefill)
 
+    def with_groups(self, decode: Cluster, prefill: Cluster) -> "ClusterPair":
+        """The same with other clusters, in the order of `groups`."""
+        return ClusterPair(prefill=prefill, decode=decode)
+
 
 class Fleet(eqx.Module):
     """Clusters that train one model together, each with whole replicas and a share of the batch: kinds of chips, or sites.

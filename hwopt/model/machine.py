@@ -4,6 +4,7 @@ A machine of several kinds of chips is a `Machine` each: what they are together 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -33,6 +34,13 @@ class Lifted(eqx.Module):
     junction_k: Scalar  # at full load
     useful_tokens: Scalar  # what vanishing batches would need for the run's loss
     checkpoint_interval_s: Scalar
+    prefill_junction_k: Scalar | None = None  # of the chips for prompts, where these are of another kind
+
+    @property
+    def groups(self) -> "tuple[Lifted, ...]":
+        """The state of each kind of chips, that of answers first."""
+        other = self.prefill_junction_k
+        return (self,) if other is None else (self, replace(self, junction_k=other))
 
 
 class LiftedMargins(eqx.Module):
@@ -89,7 +97,12 @@ def added(parts: Sequence[Scalar]) -> Scalar:
     return sum(parts[1:], start=parts[0])
 
 
-_TOGETHER = {SUM: jnp.add, MOST: hard_maximum, LEAST: lambda a, b: -hard_maximum(-a, -b)}
+def least(values: Sequence[Scalar]) -> Scalar:
+    """The least of some margins."""
+    return reduce(lambda a, b: -hard_maximum(-a, -b), values)
+
+
+_TOGETHER = {SUM: jnp.add, MOST: hard_maximum, LEAST: lambda a, b: least((a, b))}
 
 
 def _joint(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 from hwopt.design.exact import ExactModel
-from hwopt.design.lattices import lattice_of
+from hwopt.design.lattices import lattice_of, limits_percentiles
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.branch_and_bound import search
+from hwopt.optim.branch_and_bound import TOLERANCE, search
+from hwopt.optim.branching import SearchResult
 from hwopt.optim.certified import AGREES, Question, best_design, values_of
 from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.solution import BudgetUse, SidePrice, Solution
@@ -46,17 +47,19 @@ class _Moved:
 
     def ends(self, factors: Sequence[float]) -> _Ends:
         """The question with the limit of each budget times a factor."""
-        question, asked = self.question, self.question.problem.relaxed(factors)
-        programmes = question.programmes.with_limits(asked)
-        found = search(programmes, tolerance=self.tolerance, designs=self.points, deadline=question.deadline)
+        asked = self.question.problem.relaxed(factors)
+        programmes, model = self.question.programmes.with_limits(asked), ExactModel(asked)
+        question = replace(self.question, problem=asked, model=model, result=SearchResult(), like=programmes)
+        found = search(
+            programmes, tolerance=self.tolerance, designs=self.points, deadline=question.deadline,
+            result=question.result, exact=[model],
+        )  # fmt: skip
         bound = math.exp(found.proved_bound) if math.isfinite(found.proved_bound) else max(0.0, found.proved_bound)
         if found.point is None:
             return _Ends(math.inf, bound)
         best = best_design(question, asked, found.point)
-        of_budgets = best.exact.constraints[: len(factors)] - np.log(factors)
-        violation = max(of_budgets.max(), best.exact.constraints[len(factors) :].max(initial=-math.inf))
         objective = float(best.exact.objective)
-        if violation > FEASIBILITY_TOLERANCE or abs(objective - best.objective) > AGREES:
+        if best.violation > FEASIBILITY_TOLERANCE or abs(objective - best.objective) > AGREES:
             return _NOTHING_KNOWN
         if not any(np.array_equal(found.point, point) for point in self.points):
             self.points.append(found.point)
@@ -74,6 +77,9 @@ def with_one_sided_prices(
     budget, what a little less costs and what a little more saves differ from it and from each other. Of several choices the one
     of the answer is kept.
 
+    Percentiles are known to programmes by their range, so that searches end within what a piece of the clock leaves open (some
+    1e-4), and prices are as wide.
+
     **Arguments:** `solution`: a proved one, others come back as they are; `deadline`: budgets for which there is no time keep
     the one price, and a search that it ends leaves a wider interval; `tolerance`: relative gap of the searches, which a larger
     step may be told apart by as well.
@@ -88,11 +94,12 @@ def with_one_sided_prices(
         with jax.enable_x64(True):
             lattice = lattice_of(problem)
             question = Question(problem, lattice, ExactModel(problem).prepare(), deadline)
-            moved = _Moved(question, [lattice.point(values_of(solution))], tolerance)
+            coarse = limits_percentiles(problem)
+            within = max(tolerance, TOLERANCE) if coarse else tolerance
+            moved = _Moved(question, [lattice.point(values_of(solution))], within)
             here = _Ends(solution.objective, today)
-            if here.value > here.bound * (
-                1.0 + 1.01 * tolerance
-            ):  # a search ends within its tolerance, but for rounding
+            ends_within = here.value <= here.bound * (1.0 + 1.01 * within)  # a search's tolerance, but for rounding
+            if not (coarse or ends_within):
                 here = here._replace(bound=max(here.bound, moved.ends([1.0] * len(budgets)).bound))
             for index, budget in enumerate(budgets):
                 sides = tuple(_side(moved, here, budgets, index, sign * step) for sign in (-1.0, 1.0))

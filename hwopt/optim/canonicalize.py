@@ -28,6 +28,13 @@ from hwopt.model.estimate import Lifted, lifted_estimate
 LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
 """Boxes of what the model finds as roots and is a variable here: wider than any design's."""
 
+
+def lifted_boxes(template: Any) -> dict[str, tuple[float, float]]:
+    """Boxes of what is lifted of a question; of two kinds of chips each has its junction temperature."""
+    two = len(template.cluster.groups) > 1
+    return LIFTED | ({"prefill_junction_k": LIFTED["junction_k"]} if two else {})
+
+
 TOLERANCE = 1e-9
 """Relative violation up to which what is known of a design holds."""
 
@@ -59,7 +66,7 @@ class _Outputs:
         """What they are functions of."""
         number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)
         values = {name: number() for name, _, _ in self.form.places}
-        lifted = Lifted(*(number() for _ in LIFTED))
+        lifted = Lifted(**{name: number() for name in lifted_boxes(jax.tree.unflatten(self.tree, self.shapes))})
         return [number(*shape) for shape in self.shapes], values, lifted, [number() for _ in self.form.budgets]
 
 
@@ -178,14 +185,16 @@ def canonicalize(
     monomial by which its limit may be exceeded; `limits` of the budgets, in place of the problem's; `template`: leaves of the
     problem's template, one for each node (node, *shape), where they are not the same for all; `varied`: in place of these, single
     numbers of the template (node,) by their place among all of its leaves' elements; `lifted`: boxes in place of those of
-    `LIFTED`.
+    `lifted_boxes`.
 
     **Raises:** `NotDGP` where the model has no form as a geometric programme.
     """
     leaves, tree = jax.tree.flatten(problem.template)
     shapes = tuple(np.shape(leaf) for leaf in leaves)
     form = problem.form
-    roots = [algebra.variable(name, *box) for name, box in (LIFTED | dict(lifted or {})).items()]
+    roots = [
+        algebra.variable(name, *box) for name, box in (lifted_boxes(problem.template) | dict(lifted or {})).items()
+    ]
     free = [values[name] for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
     numbers = [number(each) for each in limits or [budget.limit for budget in problem.budgets]]
     arguments = [_argument(each) for each in (*free, *roots, *numbers)]

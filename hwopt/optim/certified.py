@@ -19,6 +19,7 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.counting import count
 from hwopt.integers.system import System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.model.serving.tails import PERCENTILES
 from hwopt.optim.bounding import bounded
 from hwopt.optim.branch_and_bound import MOST_BOXES, search
 from hwopt.optim.branching import SearchResult
@@ -32,6 +33,9 @@ SHARP = (1e-10, 1e-9, 1e-7, 1e-6, 1e-5)
 
 AGREES = 1e-5
 """Relative difference between the programme's objective and the exact model's beyond which something was misread."""
+
+NEAR = 0.01
+"""Room below a limit on a percentile, as a logarithm, within which it is said to bind: integers leave some."""
 
 MOST_ELASTIC = 100.0
 """Budgets are exceeded by this factor at most when asking what would make a question feasible."""
@@ -169,13 +173,23 @@ def best_design(question: Question, problem: Problem, point: np.ndarray) -> Best
         objective, solved = result.value, result.design
     y = log_values(problem, solved | question.lattice.design(point))
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
+    exact = question.exact(y)
     return Best(
         y=y,
-        exact=question.exact(y),
-        multipliers=np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets]),
+        exact=exact,
+        multipliers=_multipliers(problem, programme, answers, exact),
         kkt_residual=float(residual[0]),
         objective=objective,
     )
+
+
+def _multipliers(problem: Problem, programme: Programme, answers: Answers, exact: Exact) -> np.ndarray:
+    """Of the budgets, with the plan of the design. Not a number of a percentile that is near its limit: programmes know it by its
+    range, not by how it moves.
+    """
+    known = np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets], float)
+    near = [b.metric.name in PERCENTILES and exact.constraints[i] > -NEAR for i, b in enumerate(problem.budgets)]
+    return np.where(near, np.nan, known)
 
 
 def judged(question: Question, best: Best) -> Solution:

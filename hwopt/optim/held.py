@@ -20,7 +20,7 @@ from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import ends_of
-from hwopt.optim.canonicalize import LIFTED, canonicalize, free_values
+from hwopt.optim.canonicalize import canonicalize, free_values, lifted_boxes
 
 Place: TypeAlias = tuple[int, int]
 """An input: which leaf of the problem's template, and which element of it."""
@@ -83,8 +83,9 @@ def held(
         raise UserError(f"problem '{problem.name}': {point.tolist()} is no design of its lattice")
     corners = np.repeat(point[None], nodes, axis=0)
     values, ties = free_values(problem, lattice, algebra, ends_of(lattice, Boxes.of_points(corners)))
-    values |= {name: algebra.variable(name, *box) for name, box in (near or {}).items() if name not in LIFTED}
-    lifted = {name: box for name, box in (near or {}).items() if name in LIFTED}
+    roots = lifted_boxes(problem.template)
+    values |= {name: algebra.variable(name, *box) for name, box in (near or {}).items() if name not in roots}
+    lifted = {name: box for name, box in (near or {}).items() if name in roots}
     try:
         canonical = canonicalize(problem, algebra, values, template=template, lifted=lifted)
         draft = canonical.draft(ties, rows_of=rows_of)
@@ -104,14 +105,15 @@ def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> N
     fixed = lattice_of(problem).design(point)
     free = {each.name: each for each in problem.variables if each.lower < each.upper and each.name not in fixed}
     middle = {name: start[name] for name in free}
-    ends = {name: (each.lower, each.upper) for name, each in free.items()} | LIFTED
+    roots = lifted_boxes(problem.template)
+    ends = {name: (each.lower, each.upper) for name, each in free.items()} | roots
     for width in (AT, WIDEST):  # a start may hold less than the question asks
         around = {name: _around(value, width, ends[name]) for name, value in middle.items()}
         bound, _ = held(problem, point, template, around)
         first = sharply(bound)
         if first.status[0] == Status.solved:  # roots of the model there
             solved = zip(bound.names, first.y[0], strict=True)
-            middle |= {name: math.exp(y) for name, y in solved if name in (LIFTED if width == AT else ends)}
+            middle |= {name: math.exp(y) for name, y in solved if name in (roots if width == AT else ends)}
             break
     width = WIDEST
     for _ in range(ROUNDS):

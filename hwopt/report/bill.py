@@ -5,14 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
+import equinox as eqx
+
 from hwopt.catalog import Record
-from hwopt.design.design import Design, completed, serving_part, training_part
+from hwopt.design.design import Design, completed, kinds_of_chips, serving_part, training_part
 from hwopt.hardware.cluster import Cluster
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.bill import bill_lines
 from hwopt.optim.solution import Solution
 from hwopt.report.layout import heading
 from hwopt.units import pretty
+from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 
 _PRICED_BY = {
@@ -36,6 +39,9 @@ _WHOLE = ("switches", "spares", "hot spares", "chips of the minimum order unused
 
 _NOTHING, _ROUNDING = 1e-12, 1e-9
 
+PROMPTS, ANSWERS = "prefill: ", "decode: "
+"""What stands before parts of the chips for prompts and for answers, where these are of two kinds."""
+
 
 class Row(NamedTuple):
     """A part of the bill. **Units:** USD and W of one."""
@@ -57,9 +63,10 @@ class Row(NamedTuple):
 
 def bill(solution: Solution) -> list[Row]:
     """What an answer buys, parts that count, cost and draw nothing left out; sums are its capital and its peak power."""
-    records = solution.problem.provenance.records
+    known = solution.problem.provenance
     machines = _machines(solution.built.workload, solution.built)
-    return _dearest_first(row for label, design in machines for row in _rows(design.cluster, records, label))
+    of = lambda label: known.of_answers if label == ANSWERS else known.records
+    return _dearest_first(row for label, design in machines for row in _rows(design.cluster, of(label), label))
 
 
 def cluster_bill(cluster: Cluster, records: Mapping[str, Record]) -> list[dict[str, Any]]:
@@ -87,6 +94,15 @@ def _rows(cluster: Cluster, records: Mapping[str, Record], label: str = "") -> I
 def _machines(workload: Any, design: Design) -> list[tuple[str, Design]]:
     """The machines that an answer buys, with words before their parts where there are two."""
     return [("", design)]
+
+
+@_machines.register
+def _(workload: Service, design: Design) -> list[tuple[str, Design]]:
+    kinds, plans = kinds_of_chips(design), design.plan.groups
+    if len(kinds) == 1:
+        return [("", design)]
+    own = lambda group, each: each._replace(cluster=eqx.tree_at(lambda c: c.chips, each.cluster, plans[group].chips))
+    return [(PROMPTS if group else ANSWERS, own(group, each)) for group, each in kinds.items()]
 
 
 @_machines.register
@@ -143,7 +159,7 @@ BILL_TITLE = "What is bought: how many, each, in all, at full load on the design
 
 def rented(solution: Solution) -> bool:
     """Whether someone else pays for what is bought."""
-    return float(solution.built.cluster.prices.owned) == 0.0
+    return float(solution.built.cluster.groups[0].prices.owned) == 0.0
 
 
 def bill_cells(solution: Solution) -> list[list[str]]:

@@ -20,7 +20,7 @@ def price_words(budget: BudgetUse) -> str:
     if budget.one_sided is not None:
         return f"{_sides_words(budget)}; {_with_this_plan(budget)}"
     if math.isnan(budget.elasticity):
-        return "price not known"
+        return "price with this plan not known; --one-sided-prices solves the question again on both sides"
     if budget.elasticity > PRICED:
         return f"{budget.elasticity:.3g} % of the objective per %; {_with_this_plan(budget)}"
     if budget.relaxed_elasticity is not None and budget.relaxed_elasticity > PRICED:

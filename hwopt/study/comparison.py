@@ -75,6 +75,10 @@ def compare(
         raise UserError(
             "compare: the question names no chip; ask about a machine, such as hwopt.objective('train_cost')"
         )
+    if getattr(objective, "decode_chip", ""):
+        raise UserError(
+            "compare: chips of one kind each; pairs are ranked by hwopt optimize --choices 'chip=a|b,decode_chip=c|d'"
+        )
     every = list(chips) == ["*"]
     deadline = Deadline(check_seconds(seconds, "compare"))
     asked = combinations(objective, {"chip": chips}, MOST_CHIPS)

@@ -74,6 +74,7 @@ TABLE = (
         "reference/aiconfigurator.txt", "python -m tests.benchmark.aiconfigurator", writes_itself=True, measured=True
     ),  # needs it in an environment of its own
     Result("reference/choices.txt", "python -m tests.benchmark.choices", writes_itself=True, measured=True),
+    Result("reference/pairs.txt", "python -m tests.benchmark.pairs", writes_itself=True, measured=True),
     Result("reference/portfolio.txt", "python -m tests.benchmark.portfolio", writes_itself=True, measured=True),
     Result("reference/confidence.txt", "python -m tests.benchmark.confidence", writes_itself=True, measured=True),
     Result("reference/experts.txt", "python -m tests.benchmark.experts", writes_itself=True, measured=True),

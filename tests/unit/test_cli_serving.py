@@ -344,10 +344,8 @@ def test_nothing_fits(capsys):
         ([*PLAN, "--decode-chip", "v100"], "no fp8 units"),
         ([*SERVE, "--decode-chip", "h200", "--plan", "tp=2"], "--prefill-plan"),
         (["plan", *MACHINE, "--mode", "decode", "--decode-chip", "h200"], "--decode-chip is a flag of disaggregated"),
-        (
-            ["optimize", "serve_cost", "--split", "disaggregated", "--decode-chip", "h200"],
-            "a flag of estimate and plan",
-        ),
+        (["optimize", "serve_cost", "--decode-chip", "h200"], "split = disaggregated"),
+        (["optimize", "serve_cost", "--mode", "prefill"], "a flag of estimate and plan"),
         (["plan", *MACHINE, "--mode", "decode", "--splits"], "--splits is a flag"),
         (["optimize", "serve_cost", "--export", "megatron"], "launch settings of training"),
         (["optimize", "train_cost", "--export", "sglang"], "of this workload: megatron"),

@@ -25,7 +25,7 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 def serving_report(
     service: Service, cluster: AnyCluster, plan: Plan | Disaggregated, maximum: Maximum, given: Lifted | None
 ) -> tuple[ServingReport, LiftedMargins]:
-    """A service. **Arguments:** what the model would find as roots, where it is `given`: of these the junction temperature.
+    """A service. **Arguments:** what the model would find as roots, where it is `given`: of these the junction temperatures.
 
     Failures take `lambda n R` of the time between them from a replica of n chips; no work is lost but the requests'.
 
@@ -38,7 +38,8 @@ def serving_report(
     replicas are those of the group that loses more to failures.
     """
     clusters = cluster.groups
-    its = [machine.machine(each, given) for each in _sized(clusters, plan)]
+    states = [None for _ in clusters] if given is None else given.groups
+    its = [machine.machine(each, state) for each, state in zip(_sized(clusters, plan), states, strict=True)]
     points = [it.point for it in its]
     active = [machine.running(*each, settles=given is None) for each in zip(clusters, points, strict=True)]
     state = steady_state(service, active, plan, maximum)
@@ -108,7 +109,7 @@ def serving_report(
         groups=_groups(its, state, paid),
     )
     always = jnp.ones_like(its[0].heat_margin)
-    return report, LiftedMargins(its[0].heat_margin, always, always)
+    return report, LiftedMargins(machine.least([it.heat_margin for it in its]), always, always)
 
 
 def _sized(clusters: tuple[Cluster, ...], plan: Any) -> list[Cluster]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from hwopt.report.schema import answers, machines, studies
 from hwopt.report.schema.identity import identity
-from hwopt.report.schema.kinds import Schema, references, said
+from hwopt.report.schema.kinds import Schema, either, references, said
 
 COMMANDS: dict[str, Schema] = {
-    "optimize": answers.OPTIMIZE,
+    "optimize": either(*answers.OPTIMIZE["anyOf"], *studies.LAUNCH["anyOf"]),
     "compare": answers.COMPARE,
     "walls": answers.WALLS,
     "sources": answers.SOURCES,

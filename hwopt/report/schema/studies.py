@@ -89,7 +89,7 @@ _SEARCHED = _machine({
     "limits": listed(record({"name": TEXT, "limit": NUMBER, "value": maybe(NUMBER), "over": maybe(NUMBER)})),
 })  # fmt: skip
 _EXPORTED = _ASKED | {"framework": TEXT, "version": TEXT, "notes": listed(TEXT)}
-_LAUNCH = either(
+LAUNCH = either(
     record(_EXPORTED | {"arguments": by_name(ANY), "environment": by_name(TEXT), "world_size": INTEGER}),
     record(_EXPORTED | {"title": TEXT, "world_size": INTEGER, "environment": by_name(TEXT), "file": by_name(ANY)}),
     record(_EXPORTED | {"title": TEXT, "groups": listed(record({
@@ -97,7 +97,7 @@ _LAUNCH = either(
         "config": by_name(ANY),
     }))}, _ALSO),
 )  # fmt: skip
-PLAN = either(*_SEARCHED["anyOf"], *_LAUNCH["anyOf"])
+PLAN = either(*_SEARCHED["anyOf"], *LAUNCH["anyOf"])
 
 _GROWTH = record({
     "from_chips": INTEGER, "to_chips": INTEGER,

@@ -116,6 +116,17 @@ def causes_of(problem: Problem, around: Interval | None) -> tuple[Cause, ...]:
     return tuple(each for each in _all(problem, around) if max(each.deviations) > 0.0)
 
 
+def check_one_kind(problem: Problem, asked: str) -> None:
+    """Refuses two kinds of chips: which of their numbers are off together is not declared.
+
+    **Arguments:** what is `asked`, as errors begin.
+    """
+    if len(problem.template.cluster.groups) > 1:
+        raise UserError(
+            f"{asked}: numbers of two kinds of chips: which are off together is not stated; leave out decode_chip"
+        )
+
+
 def _all(problem: Problem, around: Interval | None) -> Iterator[Cause]:
     """Those with a number in the question, known as it may be."""
     inputs, records = template_inputs(problem), problem.provenance.records

@@ -11,6 +11,7 @@ from hwopt.convex.reader import NotDGP
 from hwopt.errors import UserError
 from hwopt.optim.choices import branches, certified_choice
 from hwopt.optim.solution import Branch, Fate, Outcome, Solution
+from hwopt.study.confidence.causes import check_one_kind
 from hwopt.study.confidence.search import Asking, promised
 
 
@@ -34,6 +35,9 @@ def confident_choice(
     left at that.
     """
     questions = branches(objective, choices, freeze, bounds, relaxed=relaxed)
+    for each in questions:
+        if each.problem is not None:
+            check_one_kind(each.problem, "confidence")
     try:
         plain = certified_choice(questions, deadline=asking.deadline, progress=asking.progress, explain=asking.explain)
     except NotDGP as reason:

@@ -28,7 +28,7 @@ from hwopt.evidence.intervals import DEVIATIONS, question_interval
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.solution import Outcome, Solution
-from hwopt.study.confidence.causes import Cause, named
+from hwopt.study.confidence.causes import Cause, check_one_kind, named
 from hwopt.study.confidence.draws import Fixed, holds
 
 NODES = ((-math.sqrt(3.0), 1.0 / 6.0), (0.0, 2.0 / 3.0), (math.sqrt(3.0), 1.0 / 6.0))
@@ -106,6 +106,7 @@ def regret(
         raise UserError(
             f"vary: {why if solution.feasible else 'the answer breaks its budgets'}: nothing to compare with"
         )
+    check_one_kind(problem, "vary")
     shares = {str(name): number_of(f"vary: {name}", share) for name, share in vary.items()}
     causes = named(shares, problem, question_interval(solution))
     for each in causes:

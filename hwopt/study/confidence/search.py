@@ -21,7 +21,7 @@ from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.promise import BudgetPromise, Plain, Promise
 from hwopt.optim.solution import Outcome, Solution
-from hwopt.study.confidence.causes import causes_of
+from hwopt.study.confidence.causes import causes_of, check_one_kind
 from hwopt.study.confidence.draws import Fixed, holds, normals, probability
 from hwopt.study.confidence.tightening import alone, factors, joint, needed
 from hwopt.units import pretty
@@ -82,6 +82,7 @@ def promised(problem: Problem, asking: Asking, beat: float = math.inf) -> Soluti
     **Arguments:** `beat`: objective from which an answer is of no use; where no design without a promise is below it, that is
     returned, and its `promise` is None.
     """
+    check_one_kind(problem, "confidence")
     if why := without_lattice(problem):
         raise UserError(f"confidence: {why}: there is no proof to tighten limits in")
     with jax.enable_x64(True):

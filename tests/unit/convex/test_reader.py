@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.convex.reader import Comparison, NotDGP
+from hwopt.convex.reader import Comparison, Logarithm, NotDGP
 from hwopt.convex.signomial import Algebra
 from tests.unit.convex.reading import read_function, value
 
@@ -249,3 +249,17 @@ def test_places_that_depend_on_the_plan_are_refused():
         read_function(lambda x, i: x[i], [(3,)], 0.5, 3.0, known=[np.array([0, 1])])
     (read,), algebra = read_function(lambda x, i: x[i], [(3,)], 0.5, 3.0, known=[np.array([1])])
     assert algebra.range(read[()])[0] == 0.5
+
+
+def test_the_least_of_two_margins_is_the_logarithm_of_the_larger_share():
+    """`-max(log a, log b)` is `-log max(a, b)`: a row of the programme, where neither is always the larger."""
+    points = np.exp(np.random.default_rng(0).uniform(-1.0, 1.0, (2, 50)))
+
+    def least(x, y):
+        a, b = jnp.log(x * y + y), jnp.log(2.0 * x)
+        return -jnp.where(a > b, a, b)
+
+    (read,), algebra = read_function(lambda x, y: [least(x, y)], [(), ()], low=0.3, high=3.0)
+    (found,), _ = value([read], algebra, points)
+    np.testing.assert_allclose(found, least(*points), rtol=1e-6)
+    assert isinstance(read[()], Logarithm)

@@ -1,8 +1,12 @@
 """Limits on percentiles in programmes: rows that follow from them, designs that hold by a hair, racks of two groups of chips."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
+import hwopt
 from hwopt.convex import levels
 from hwopt.convex.signomial import Algebra
 from hwopt.design.exact import ExactModel
@@ -11,9 +15,11 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import ends_of
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.bounding import bounded
+from hwopt.optim.budget_prices import with_one_sided_prices
 from hwopt.optim.canonicalize import canonicalize, free_values
 from hwopt.optim.exact_points import ExactPoints
 from hwopt.optim.programmes import Programmes
+from hwopt.report.budget_prices import price_words
 from objectives.serve_cost import ServeCost
 
 GOOD = {
@@ -147,3 +153,38 @@ def test_a_design_that_satisfies_a_limit_at_the_end_of_its_piece_is_found():
     assert slow < clock < fast
     assert found[0] == pytest.approx(float(exact.objective), abs=1e-12)
     assert known.lower[0] <= found[0] <= known.lower[0] + 1e-3
+
+
+def test_what_a_limit_is_worth_is_what_every_design_of_a_small_lattice_says():
+    """Few integers and a kept clock: the least objective of all designs under the limit a hundredth tighter and looser."""
+    boxes = {
+        "tp": (4, 8), "pp": (1, 2), "batch": (20, 44), "replicas": (18, 40), "nics_per_server": (1, 1), "chips_per_rack": (8, 8),
+        "clock_ratio": (0.9, 0.9),
+    }  # fmt: skip
+    none = dict.fromkeys(("ttft_budget_s", "tpot_budget_s", "power_budget_w"), math.inf)
+    asked = ServeCost(ttft_p99_limit_s=0.447, arrival_scv=2.0, **none)
+    problem = asked.problem().narrowed({name: tuple(map(float, ends)) for name, ends in boxes.items()})
+    lattice, model = lattice_of(problem), ExactModel(problem).prepare()
+    initial = lattice.initial_boxes()
+    ends = [lattice.column(initial, name) for name in lattice.names]
+    points = np.array(list(itertools.product(*(range(int(a.min()), int(b.max()) + 1) for a, b in ends))))
+    points = points[lattice.valid(points)]
+    known = lattice.quantities_at(lattice.columns(points.astype(float))) | {"clock_ratio": 0.9}
+    columns = [np.broadcast_to(known.get(each.name, each.lower), len(points)) for each in problem.variables]
+    exact = model.at(np.log(np.stack(columns, axis=1)))
+    at = [each.name for each in problem.budgets].index("ttft_p99_limit_s")
+
+    def least(factor: float) -> float:
+        moved = exact.constraints.copy()
+        moved[:, at] -= np.log(factor)
+        return float(np.exp(exact.objective[moved.max(axis=1) <= FEASIBILITY_TOLERANCE].min()))
+
+    solution = with_one_sided_prices(hwopt.optimize(problem, explain=False))
+    budget = solution.budgets[at]
+    assert solution.objective == pytest.approx(least(1.0), rel=1e-4)
+    assert np.isnan(budget.elasticity) and "not known" in price_words(budget)
+    less, more = budget.one_sided
+    step = 0.01 * budget.limit
+    assert less.low <= (least(0.99) - least(1.0)) / step <= less.high
+    assert more.low <= (least(1.0) - least(1.01)) / step <= more.high
+    assert less.resolved and more.resolved and len(points) > 1000
