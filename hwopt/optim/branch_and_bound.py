@@ -29,7 +29,7 @@ FAR = 1e-3
 """Distance of the best design from the bound, as a logarithm, above which an evolution goes on often: losses of good and bad
 designs lie within a per cent."""
 
-OFTEN = 8
+OFTEN = 4
 """Full rounds of boxes between such evolutions: a search that ends without a good design has bounded boxes in vain."""
 
 FEW = 64
