@@ -115,13 +115,11 @@ class ExactModel:
         **Arguments:** `places` of numbers of the template, among all of them (`flat_numbers`), that are inputs too, before the
         variables.
         """
-        known = self._traced
-        if places:
-            numbers: list[float | None] = list(np.concatenate(self._numbers))
-            for place in places:
-                numbers[place] = None
-            known = self._general.known(numbers)
-        return known.only(lambda exact: (exact.objective, exact.constraints))
+        numbers: list[float | None] = list(np.concatenate(self._numbers))
+        for place in places:
+            numbers[place] = None
+        model = self._general.known(numbers) if places else self._traced
+        return model.only(lambda exact: (exact.objective, exact.constraints))
 
     def designs(self, columns: Sequence[np.ndarray]) -> Exact:
         """Some designs. **Arguments:** a column for each of the problem's variables, SI."""
