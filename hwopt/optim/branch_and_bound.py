@@ -33,7 +33,8 @@ OFTEN = 4
 """Full rounds of boxes between such evolutions: a search that ends without a good design has bounded boxes in vain."""
 
 FEW = 64
-"""Open boxes below which no evolution runs where a design is known: it takes as long as bounding some hundred."""
+"""Open boxes below which no evolution runs where a design is known: it takes as long as bounding some hundred. Chosen,
+not measured."""
 
 AGAIN, AGAIN_PATIENCE = 30, 10
 """Generations of an evolution that goes on, at most, and without anything better."""

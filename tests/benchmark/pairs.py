@@ -1,6 +1,8 @@
 """Pairs of chips for a service, in one proof and each alone; and limits on a percentile on a pair. From the top of a checkout:
 
-python -m tests.benchmark.pairs            # writes results/reference/pairs.txt; ten minutes
+    python -m tests.benchmark.pairs  # writes results/reference/pairs.txt; ten minutes
+
+All numbers that a row does not name are as `hwopt optimize serve_cost` has them.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hwopt
+from hwopt.optim.branch_and_bound import MOST_BOXES
 from hwopt.optim.solution import Solution
 from hwopt.units import pretty
 from objectives.serve_cost import ServeCost
@@ -34,7 +37,7 @@ def cells(answer: Solution, seconds: float) -> str:
         return f"no design{'':36}{seconds:7.0f}"
     gap = 100 * (answer.certificate.gap or 0.0)
     words = answer.certificate.scope.rpartition("; ")[2].split(" ")[0]
-    programmes = words if answer.outcome.name == "proved" else "60,000 and more"
+    programmes = words if answer.outcome.name == "proved" else f"{MOST_BOXES:,} and more"
     chips = f"{float(answer.plan.prefill.chips):,.0f} + {float(answer.plan.decode.chips):,.0f}"
     price = f"{1e6 * answer.objective:.5f} $"
     return f"{price:>12}{gap:9.3f} %{programmes:>18}{seconds:7.0f}   {chips}"
