@@ -23,6 +23,7 @@ LOWEST_CLOCK = 0.05
 LEAST_RISE_K = 1e-3
 """Of the junction above the coolant; stands for a coolant that is too warm to cool, which is infeasible."""
 
+_TIE = 16  # roundings by which more may be drawn than is removed before a chip throttles
 _CLOCK_STEPS = 8  # the 7th is exact in float64 for chips far wilder than any on record
 
 
@@ -228,7 +229,11 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
     asked, lowest = chip.clock_ratio, lowest_clock(chip)
     removed, wanted = removed_and_drawn(asked)
     removed_at_least, least = removed_and_drawn(lowest)
-    runs, throttled = least < removed_at_least, wanted > removed
+    # By more than rounding: a cap of just what is drawn must not have the slopes of one side here and of the other there.
+    runs, throttled = (
+        least < removed_at_least,
+        wanted > removed * (1.0 + _TIE * float(jnp.finfo(jnp.result_type(removed)).eps)),
+    )
     sustained = sustained_clock(chip, cooling, allowed, runs & throttled)
     clock = jnp.where(throttled, jnp.where(runs, sustained, lowest), asked)
     hottest = warmest - retreat_k(chip, cooling, clock, allowed)
