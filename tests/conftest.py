@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from hwopt import processes
 from tests import durations
 from tests.compiling import QUICK
 
@@ -17,6 +18,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     gc.set_threshold(20_000, 20, 100)
+    os.environ.setdefault(processes.VARIABLE, "1")  # tests run beside each other already
     before = os.environ.get("XLA_FLAGS")
     os.environ["XLA_FLAGS"] = f"{before or ''} {QUICK}"
     import jax

@@ -7,14 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hwopt import processes
 from hwopt.convex import certificate
 from hwopt.convex.answers import Answers
 from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import impossible
 from hwopt.convex.interior_point import solve
-from hwopt.convex.on_device import place_of
+from hwopt.convex.on_device import Device, place_of
+from hwopt.convex.programme import Numbers, Structure
 from hwopt.integers.boxes import Boxes
 from hwopt.optim.programmes import Programmes
+
+LEAST = 64
+"""Boxes that are worth another process."""
 
 
 class Bounded(NamedTuple):
@@ -54,12 +59,31 @@ def solved(
     **Arguments:** `holds`: where the constraints that are numbers hold; `points`: which boxes are points; others as `bounded`.
     """
     structure, numbers = programme.structure, programme.numbers
+    goal, enough = cutoff - programme.constant, np.where(points, 0.0, loose)
     answers = Answers.none(numbers.lower, np.zeros((len(holds), len(structure.target))))
+    lower, slopes = np.full(len(holds), np.inf), np.zeros_like(numbers.lower)
     left = np.flatnonzero(holds)
-    if len(left):
-        goal, enough = (cutoff - programme.constant)[left], np.where(points[left], 0.0, loose)
-        limits = {"cutoff": goal, "tolerance": tolerance, "loose": enough}
-        answers.put(left, solve(structure, numbers.take(left), **limits, device=place_of(structure, len(left))))
+    device = place_of(structure, len(left))
+    count = processes.parts_of(len(left), LEAST) if device is None else 1
+    parts = [
+        left[first::count] for first in range(count) if len(left)
+    ]  # boxes beside each other take alike many iterations
+    given = [(numbers.take(rows), goal[rows], enough[rows], tolerance, device) for rows in parts]
+    for rows, (found, bound, slope) in zip(parts, processes.in_parts(_proved, structure, given), strict=True):
+        answers.put(rows, found)
+        lower[rows], slopes[rows] = bound + programme.constant[rows], slope
+    return Bounded(programme, answers, lower, slopes)
+
+
+def _proved(
+    structure: Structure,
+    numbers: Numbers,
+    cutoff: np.ndarray,
+    loose: np.ndarray,
+    tolerance: float,
+    device: Device | None,
+) -> tuple[Answers, np.ndarray, np.ndarray]:
+    """Answers, bounds (infinite where nothing is feasible), and the slopes behind them."""
+    answers = solve(structure, numbers, cutoff=cutoff, tolerance=tolerance, loose=loose, device=device)
     lower, slopes = certificate.sloped_bound(structure, numbers, answers.y, answers.multipliers)
-    none = ~holds | impossible(structure, numbers, answers)
-    return Bounded(programme, answers, np.where(none, np.inf, lower + programme.constant), slopes)
+    return answers, np.where(impossible(structure, numbers, answers), np.inf, lower), slopes

@@ -45,7 +45,7 @@ ANEW = 60
 CANDIDATES, FAMILIES, SOLVED = 48, 128, 16
 """Boxes whose relaxed points an evolution takes in, choices of its own that it bounds for theirs, and designs that are solved."""
 
-MOST_BOXES = 60_000
+MOST_BOXES = 100_000
 """Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
 machine."""
 

@@ -1,6 +1,6 @@
 """Ten questions of drawn chips, each searched over all plans and parts: answers, gaps and seconds. From the top of a checkout:
 
-    python -m tests.benchmark.drawn              # writes results/reference/drawn.txt; half an hour
+    python -m tests.benchmark.drawn              # writes results/reference/drawn.txt; a quarter of an hour
     python -m tests.benchmark.drawn 0 3          # prints some of them
 
 Each is asked as `hwopt optimize --design` asks it: no box is narrowed; area, SRAM, stacks, dies, spare units, lanes and clock of
@@ -37,8 +37,8 @@ SHOWN = ("chips", "tp", "cp", "pp", "compute_area_m2", "dies", "hbm_stacks", "sr
 
 
 def row(objective: str, fields: dict) -> str:
-    """One question of the table; seconds of a processor."""
-    answer, words = answered(objective, fields, time.process_time)
+    """One question of the table; seconds by the clock."""
+    answer, words = answered(objective, fields, time.perf_counter)
     asked = f"{fields.get('workload', '')} {fields.get('technology', '')}".strip() or "as it is by default"
     shown = {name: answer.design[name] for name in SHOWN if name in answer.design}
     design = ", ".join(f"{name} {pretty(each.value, each.unit, 3)}" for name, each in shown.items())

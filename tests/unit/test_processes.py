@@ -1,0 +1,217 @@
+"""Work in several processes: the same results with helpers and without, and whatever becomes of these."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import processes
+from hwopt.design.lattices import lattice_of
+from hwopt.optim import bounding
+from hwopt.optim.branch_and_bound import _spread
+from hwopt.optim.branching import Search, SearchResult
+from hwopt.optim.deadline import Deadline
+from hwopt.optim.programmes import Programmes
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """What all parts take."""
+
+    by: float
+
+
+class Unwritable(Factor):
+    def __reduce__(self):
+        raise TypeError("holds what another process cannot have")
+
+
+def times(kept: Factor, number: float) -> tuple[float, int]:
+    """A product, and the process that it was made in."""
+    return kept.by * number, os.getpid()
+
+
+def root(kept: Factor, number: float) -> float:
+    if number < 0:
+        raise ValueError(f"{number} has no root")
+    return kept.by * number**0.5
+
+
+def at_once(kept: Factor, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@pytest.fixture
+def helpers(monkeypatch):
+    """Two processes with one helper that is awake."""
+    monkeypatch.setenv(processes.VARIABLE, "2")
+    pool = processes._Helpers()
+    monkeypatch.setattr(processes, "_HELPERS", pool)
+    awake(pool)
+    yield pool
+    pool.close()
+
+
+def awake(pool) -> None:
+    pool.wake([__name__])
+    deadline = time.monotonic() + 60
+    while not all(each.ready for each in pool._helpers):
+        assert time.monotonic() < deadline, "the helper does not wake"
+        time.sleep(0.01)
+
+
+PARTS = [(2.0,), (3.0,)]
+
+
+def results(parts=PARTS, kept=None):
+    return processes.in_parts(times, kept or Factor(10.0), parts)
+
+
+def test_parts_are_done_in_several_processes(helpers):
+    (a, here), (b, there) = results()
+    assert (a, b) == (20.0, 30.0)
+    assert here == os.getpid() != there
+    kept = Factor(7.0)
+    assert [results(kept=kept)[1] for _ in range(3)] == [(21.0, there)] * 3  # sent once, kept there
+
+
+def test_more_parts_than_processes(helpers):
+    done = results([(float(i),) for i in range(5)])
+    assert [value for value, _ in done] == [0.0, 10.0, 20.0, 30.0, 40.0]
+    assert len({where for _, where in done}) == 2
+
+
+def test_no_parts_are_no_work(helpers):
+    assert results([]) == []
+
+
+def test_without_helpers_all_is_done_here(monkeypatch):
+    monkeypatch.setattr(processes, "_HELPERS", processes._Helpers())
+    assert results() == [(20.0, os.getpid()), (30.0, os.getpid())]
+
+
+def test_a_helper_forgets_what_was_long_not_asked_for(helpers, monkeypatch):
+    monkeypatch.setattr(processes, "KEPT", 3)
+    many = [Factor(float(i)) for i in range(6)]
+    for _ in range(2):
+        for each in many:
+            assert results(kept=each)[1][0] == 3.0 * each.by
+    assert len(helpers._helpers[0]._kept) == 3
+
+
+def test_what_cannot_be_sent_is_done_here(helpers):
+    kept = Unwritable(10.0)
+    assert results(kept=kept) == [(20.0, os.getpid()), (30.0, os.getpid())]
+    assert results()[1][1] != os.getpid()
+
+
+@pytest.mark.parametrize("parts", [[(-1.0,), (4.0,)], [(4.0,), (-1.0,)]])
+def test_an_error_is_raised_here_wherever_it_came_up(helpers, parts):
+    with pytest.raises(ValueError, match=r"-1\.0 has no root"):
+        processes.in_parts(root, Factor(1.0), parts)
+    awake(helpers)
+    assert results()[1][1] != os.getpid()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
+def test_a_helper_that_is_killed_leaves_its_part_to_be_done_here(helpers):
+    process = helpers._helpers[0]._process
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert results() == [(20.0, os.getpid()), (30.0, os.getpid())]
+    awake(helpers)
+    assert results()[1][1] != os.getpid()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
+def test_a_helper_that_is_killed_at_work_leaves_its_part_to_be_done_here(helpers):
+    process = helpers._helpers[0]._process
+    threading.Timer(0.2, lambda: os.kill(process.pid, signal.SIGKILL)).start()
+    assert processes.in_parts(at_once, Factor(1.0), [(0.5,), (0.5,)]) == [None, None]
+    assert helpers._helpers[0].closed
+
+
+def test_two_pieces_of_work_at_once(helpers):
+    """The second goes on without helpers, and takes no answer of the first."""
+    found: list[list] = []
+    first = threading.Thread(target=lambda: found.append(processes.in_parts(at_once, Factor(1.0), [(0.4,), (0.4,)])))
+    first.start()
+    time.sleep(0.1)
+    assert results() == [(20.0, os.getpid()), (30.0, os.getpid())]
+    first.join()
+    assert found == [[None, None]] and results()[1][1] != os.getpid()
+
+
+@pytest.mark.parametrize(("told", "count"), [("1", 1), ("0", 1), ("3", 3)])
+def test_as_many_processes_as_told(monkeypatch, told, count):
+    monkeypatch.setenv(processes.VARIABLE, told)
+    assert processes.count() == count
+    assert processes.parts_of(10_000, 100) == count and processes.parts_of(150, 100) == 1
+
+
+@pytest.mark.parametrize("told", ["", "many", "-2"])
+def test_as_many_as_processors_where_nothing_is_told(monkeypatch, told):
+    monkeypatch.setenv(processes.VARIABLE, told)
+    assert 1 <= processes.count() <= processes.MOST
+
+
+@pytest.mark.parametrize("ends", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+def test_helpers_end_with_who_woke_them(ends):
+    """At the end of a program, also of one that is killed."""
+    if sys.platform == "win32" and "SIGKILL" in ends:
+        pytest.skip("no such signal")
+    lines = (
+        "from hwopt import processes; import time; processes.wake()\n"
+        "helper = processes._HELPERS._helpers[0]\n"
+        "while not helper.ready: time.sleep(0.01)\n"
+        f"print(helper._process.pid, flush=True)\n{ends}"
+    )
+    environment = os.environ | {processes.VARIABLE: "2", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, env=environment)
+    assert done.stderr == ""
+    deadline = time.monotonic() + 60
+    while _runs(int(done.stdout)):
+        assert time.monotonic() < deadline, "the helper outlives its program"
+        time.sleep(0.05)
+
+
+def _runs(process: int) -> bool:
+    """Whether a process is there and not just waiting to be buried."""
+    try:
+        os.kill(process, 0)
+        status = Path(f"/proc/{process}/stat")
+        return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+    except OSError:
+        return False
+
+
+def test_boxes_are_bounded_alike_with_a_helper_and_without(helpers, monkeypatch):
+    """Every answer, bound and slope; recorded once, so that both do the same arithmetic."""
+    problem = hwopt.objective("train_cost", workload="llama3.1-8b").problem()
+    with jax.enable_x64(True):
+        programmes = Programmes(problem, lattice_of(problem))
+        search = Search(programmes, 1e-4, Deadline(), SearchResult())
+        boxes = _spread(search, programmes.lattice.initial_boxes())
+        together = bounding.bounded(programmes, boxes, loose=1e-3)
+        assert len(boxes) >= 2 * bounding.LEAST and len(helpers._helpers[0]._kept) == 2  # a recording and a structure
+        monkeypatch.setenv(processes.VARIABLE, "1")
+        alone = bounding.bounded(programmes, boxes, loose=1e-3)
+    np.testing.assert_allclose(together.lower, alone.lower, rtol=1e-12)
+    there = np.isfinite(alone.lower)
+    assert there.sum() > 50
+    np.testing.assert_array_equal(together.answers.status[there], alone.answers.status[there])
+    np.testing.assert_allclose(together.slopes[there], alone.slopes[there], rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(together.programme.numbers.constants, alone.programme.numbers.constants)
