@@ -23,7 +23,7 @@ import numpy as np
 from hwopt import processes
 
 BLOCK = 256
-"""Nodes at a time: with fewer, calls outweigh arithmetic; with more, the 16,000 numbers of each take too much memory."""
+"""Nodes at a time: with fewer, calls outweigh arithmetic; with more, the numbers of each outgrow a cache."""
 
 LEAST = 128
 """Nodes that are worth another process."""
@@ -277,7 +277,10 @@ class Tape:
 
 @dataclass(frozen=True)
 class _Step:
-    """Operations of one kind that need none of each other: rows of the table that they fill, and those they take."""
+    """Operations of one kind that need none of each other: rows of the table that they fill, and those they take.
+
+    A row is filled again once nothing needs what it holds: the table has a seventh of the rows that there are numbers.
+    """
 
     function: Callable
     rows: slice
@@ -303,6 +306,13 @@ def _room(rows: int, columns: int) -> np.ndarray:
     return numbers[: rows * columns].reshape(rows, columns)
 
 
+def _first_free(taken: np.ndarray, count: int) -> slice:
+    """The first so many rows in a row that are free."""
+    edges = np.flatnonzero(np.diff(taken, prepend=True, append=True))
+    first = edges[::2][np.flatnonzero(edges[1::2] - edges[::2] >= count)[0]]
+    return slice(int(first), int(first) + count)
+
+
 class Recording:
     """What a tape's outputs and questions need, ready to be run for other nodes.
 
@@ -321,18 +331,34 @@ class Recording:
                 groups.setdefault((level[number], function), []).append(number)
         kept = set(needed)
         begins = [*tape.inputs, *(each for each in tape.constants if each in kept)]
-        row = np.zeros(len(tape.operations), int)
-        row[begins] = np.arange(len(begins))
-        filled = len(begins)
-        self._steps: list[_Step] = []
-        for (_, function), numbers in sorted(groups.items(), key=lambda each: each[0][0]):
-            rows = slice(filled, filled := filled + len(numbers))
-            row[numbers] = np.arange(rows.start, rows.stop)
-            arguments = np.array([tape.operations[number][1] for number in numbers], int)
-            self._steps.append(_Step(function, rows, tuple(row[arguments.T])))
         self._inputs = len(tape.inputs)
         self._constants = np.array([tape.constants[each] for each in begins[self._inputs :]])
-        self._size = filled
+        steps = [
+            (function, np.array(numbers), np.array([tape.operations[number][1] for number in numbers], int))
+            for (_, function), numbers in sorted(groups.items(), key=lambda each: each[0][0])
+        ]
+        last = np.full(len(tape.operations), -1)  # the step that needs a number last
+        for i, (_, _, arguments) in enumerate(steps):
+            last[arguments] = i
+        last[[*wanted, *tape.asked]] = len(steps)
+        by_last = np.argsort(last, kind="stable")
+        ends = np.searchsorted(last[by_last], np.arange(len(steps) + 1))
+
+        row = np.zeros(len(tape.operations), int)
+        row[begins] = np.arange(len(begins))
+        taken = np.zeros(len(begins) + len(needed), bool)
+        taken[: len(begins)] = True
+        self._size = len(begins)
+        self._steps: list[_Step] = []
+        for i, (function, numbers, arguments) in enumerate(steps):
+            together = np.argsort(last[numbers], kind="stable")  # what is not needed any more at the same time
+            numbers, arguments = numbers[together], arguments[together]
+            rows = _first_free(taken[: self._size + len(numbers)], len(numbers))
+            row[numbers] = np.arange(rows.start, rows.stop)
+            taken[rows] = True
+            self._size = max(self._size, rows.stop)
+            self._steps.append(_Step(function, rows, tuple(row[arguments.T])))
+            taken[row[by_last[ends[i] : ends[i + 1]]]] = False
         self._outputs = row[np.array(wanted, int)]
         self._must = row[np.array([number for number, holds in tape.asked.items() if holds], int)]
         self._must_not = row[np.array([number for number, holds in tape.asked.items() if not holds], int)]
