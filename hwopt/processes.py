@@ -26,7 +26,7 @@ from weakref import WeakSet
 VARIABLE = "HWOPT_PROCESSES"
 
 MOST = 4
-"""Processes unless told otherwise, on a machine of so many processors or more: parts get small, and each takes some 200 MB."""
+"""Processes unless told otherwise, on a machine of so many processors or more: parts get small, and each takes some 300 MB."""
 
 KEPT = 64
 """Objects that a helper keeps for parts that follow."""
@@ -162,13 +162,18 @@ class _Helpers:
         self._taken = threading.Lock()
 
     def wake(self, modules: Sequence[str]) -> None:
-        with self._taken:
+        if not self._taken.acquire(blocking=False):  # they are awake and at work
+            return
+        try:
             if self._owner != os.getpid():  # a copy of the process whose helpers they are
                 self._helpers, self._owner = [], os.getpid()
             self._helpers = [each for each in self._helpers if not each.closed]
             missing = count() - 1 - len(self._helpers) if sys.executable else 0
             with contextlib.suppress(OSError):
-                self._helpers += [Helper(modules) for _ in range(missing)]
+                for _ in range(missing):
+                    self._helpers.append(Helper(modules))
+        finally:
+            self._taken.release()
 
     @contextlib.contextmanager
     def free(self) -> Iterator[list[Helper]]:

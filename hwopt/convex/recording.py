@@ -279,7 +279,7 @@ class Tape:
 class _Step:
     """Operations of one kind that need none of each other: rows of the table that they fill, and those they take.
 
-    A row is filled again once nothing needs what it holds: the table has a seventh of the rows that there are numbers.
+    A row is filled again once nothing needs what it holds: the table has a quarter of the rows that there are numbers.
     """
 
     function: Callable

@@ -46,8 +46,8 @@ CANDIDATES, FAMILIES, SOLVED = 48, 128, 16
 """Boxes whose relaxed points an evolution takes in, choices of its own that it bounds for theirs, and designs that are solved."""
 
 MOST_BOXES = 100_000
-"""Boxes bounded before a search stops with what it has: one to two minutes. Not a time, so that answers do not depend on the
-machine."""
+"""Boxes bounded before a search stops with what it has: two to four minutes on two processors. Not a time, so that answers do not
+depend on the machine."""
 
 ROUND = 512
 """Boxes split at a time: enough to keep the reading of a batch cheap for each."""

@@ -29,6 +29,7 @@ import numpy as np
 
 import hwopt
 from hwopt.design.problem import Problem
+from hwopt.processes import VARIABLE
 from tests.unit.optim.test_random_studies import random_study
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "seconds.txt"
@@ -77,9 +78,9 @@ def measured(python: str, command: str, cache: str) -> tuple[float, float]:
 
 
 def _environment(cache: str) -> dict[str, str]:
-    """That of a command, which finds its own installation and no other's."""
+    """That of a command, which finds its own installation and no other's, in one process: its processor's seconds are all."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {"TF_CPP_MIN_LOG_LEVEL": "3", **kept, "XDG_CACHE_HOME": cache}
+    return {"TF_CPP_MIN_LOG_LEVEL": "3", **kept, "XDG_CACHE_HOME": cache, VARIABLE: "1"}
 
 
 def random_questions(count: int) -> list[dict[str, Any]]:

@@ -11,18 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
-import numpy as np
 import pytest
 
-import hwopt
 from hwopt import processes
-from hwopt.design.lattices import lattice_of
-from hwopt.optim import bounding
-from hwopt.optim.branch_and_bound import _spread
-from hwopt.optim.branching import Search, SearchResult
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.programmes import Programmes
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,7 +57,7 @@ def helpers(monkeypatch):
 
 
 def awake(pool) -> None:
-    pool.wake([__name__])
+    pool.wake([])
     deadline = time.monotonic() + 60
     while not all(each.ready for each in pool._helpers):
         assert time.monotonic() < deadline, "the helper does not wake"
@@ -196,22 +187,3 @@ def _runs(process: int) -> bool:
         return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
     except OSError:
         return False
-
-
-def test_boxes_are_bounded_alike_with_a_helper_and_without(helpers, monkeypatch):
-    """Every answer, bound and slope; recorded once, so that both do the same arithmetic."""
-    problem = hwopt.objective("train_cost", workload="llama3.1-8b").problem()
-    with jax.enable_x64(True):
-        programmes = Programmes(problem, lattice_of(problem))
-        search = Search(programmes, 1e-4, Deadline(), SearchResult())
-        boxes = _spread(search, programmes.lattice.initial_boxes())
-        together = bounding.bounded(programmes, boxes, loose=1e-3)
-        assert len(boxes) >= 2 * bounding.LEAST and len(helpers._helpers[0]._kept) == 2  # a recording and a structure
-        monkeypatch.setenv(processes.VARIABLE, "1")
-        alone = bounding.bounded(programmes, boxes, loose=1e-3)
-    np.testing.assert_allclose(together.lower, alone.lower, rtol=1e-12)
-    there = np.isfinite(alone.lower)
-    assert there.sum() > 50
-    np.testing.assert_array_equal(together.answers.status[there], alone.answers.status[there])
-    np.testing.assert_allclose(together.slopes[there], alone.slopes[there], rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(together.programme.numbers.constants, alone.programme.numbers.constants)
