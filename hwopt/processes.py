@@ -4,7 +4,8 @@ Work on many columns of numbers goes on in one thread: several would wait for ea
 nothing but what it was sent, does what it is told, and ends when this process does. Results are the same with helpers and without;
 where one is missing, not awake yet, or gone, its part is done here.
 
-`HWOPT_PROCESSES` in the environment says how many processes work at most, this one included: 1 for no helpers.
+`HWOPT_PROCESSES` in the environment says how many processes work at most, this one included: 1 for no helpers, more than four where
+there are as many processors.
 """
 
 from __future__ import annotations
@@ -41,12 +42,10 @@ _AWAKE = b"!"
 
 
 def count() -> int:
-    """Processes that work at the same time, this one included."""
-    told = os.environ.get(VARIABLE, "")
-    if told.isdecimal():
-        return max(1, int(told))
+    """Processes that work at the same time, this one included: never more than there are processors, but for two that are asked for."""
     processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return min(processors, MOST)
+    told = os.environ.get(VARIABLE, "")
+    return min(max(1, int(told)), max(2, processors)) if told.isdecimal() else min(processors, MOST)
 
 
 def parts_of(size: int, least: int) -> int:

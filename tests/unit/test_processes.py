@@ -146,11 +146,16 @@ def test_two_pieces_of_work_at_once(helpers):
     assert found == [[None, None]] and results()[1][1] != os.getpid()
 
 
-@pytest.mark.parametrize(("told", "count"), [("1", 1), ("0", 1), ("3", 3)])
+@pytest.mark.parametrize(("told", "count"), [("1", 1), ("0", 1), ("2", 2)])
 def test_as_many_processes_as_told(monkeypatch, told, count):
     monkeypatch.setenv(processes.VARIABLE, told)
     assert processes.count() == count
     assert processes.parts_of(10_000, 100) == count and processes.parts_of(150, 100) == 1
+
+
+def test_never_many_more_than_there_are_processors(monkeypatch):
+    monkeypatch.setenv(processes.VARIABLE, "1000000000")
+    assert processes.count() <= max(2, os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("told", ["", "many", "-2"])
