@@ -42,7 +42,7 @@ _AWAKE = b"!"
 
 
 def count() -> int:
-    """Processes that work at the same time, this one included: never more than there are processors, but for two that are asked for."""
+    """Processes that work at the same time, this one included: as many as processors at most, or two if they are asked for."""
     processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     told = os.environ.get(VARIABLE, "")
     return min(max(1, int(told)), max(2, processors)) if told.isdecimal() else min(processors, MOST)
