@@ -94,7 +94,7 @@ class Helper:
         )
         self._kept: OrderedDict[int, Any] = OrderedDict()  # by identity, which is theirs while they are here
         self._unsent: WeakSet[Any] = WeakSet()  # what cannot be written down
-        self._awake, self.closed = threading.Event(), False
+        self._awake, self.closed, self._at_work = threading.Event(), False, False
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -118,6 +118,7 @@ class Helper:
         except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
             self._unsent.add(kept)
             return False
+        self._at_work = True
         try:
             self._process.stdin.write(message)  # pyright: ignore[reportOptionalMemberAccess]
             self._process.stdin.flush()  # pyright: ignore[reportOptionalMemberAccess]
@@ -132,15 +133,17 @@ class Helper:
     def answer(self) -> tuple[Any] | None:
         """What came of the part that it was handed; None where that must be done here."""
         try:
-            return pickle.load(self._process.stdout)  # pyright: ignore[reportArgumentType]
+            found = pickle.load(self._process.stdout)  # pyright: ignore[reportArgumentType]
         except (OSError, ValueError, EOFError, pickle.UnpicklingError):
             self.close()
             return None
+        self._at_work = False
+        return found
 
     def close(self) -> None:
-        """It ends."""
+        """It ends, at once where it does not wait for work."""
         self.closed = True
-        if not self._awake.is_set():
+        if self._at_work or not self._awake.is_set():
             self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError, ValueError):

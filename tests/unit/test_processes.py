@@ -164,6 +164,18 @@ def test_as_many_as_processors_where_nothing_is_told(monkeypatch, told):
     assert 1 <= processes.count() <= processes.MOST
 
 
+def test_a_helper_at_work_is_not_waited_for(helpers):
+    """A search whose time is over leaves its thread behind; the program ends all the same."""
+    waits = threading.Thread(target=lambda: processes.in_parts(at_once, Factor(1.0), [(0.0,), (60.0,)]), daemon=True)
+    waits.start()
+    helper = helpers._helpers[0]
+    while not helper._at_work:
+        time.sleep(0.01)
+    began = time.monotonic()
+    helpers.close()
+    assert helper._process.poll() is not None and time.monotonic() - began < 30
+
+
 @pytest.mark.parametrize("ends", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
 def test_helpers_end_with_who_woke_them(ends):
     """At the end of a program, also of one that is killed."""
