@@ -27,13 +27,11 @@ from weakref import WeakSet
 VARIABLE = "HWOPT_PROCESSES"
 
 MOST = 4
-"""Processes unless told otherwise, on a machine of so many processors or more: parts get small, and each takes some 300 MB."""
+"""Processes unless told otherwise, on a machine of so many processors or more: parts get small, and each takes some 300 MB. Measured
+with two."""
 
 KEPT = 64
-"""Objects that a helper keeps for parts that follow."""
-
-PIPE_BYTES = 2**20
-"""Of the pipes between processes, where a system lets that be chosen: of 64 KiB, results of megabytes pass in many turns."""
+"""Objects that a helper keeps for parts that follow, as many as structures are remembered (`convex.frames`)."""
 
 PATIENCE_S = 2.0
 """For a helper to end by itself."""
@@ -89,7 +87,6 @@ class Helper:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pipesize=PIPE_BYTES,
             env=os.environ | {"PYTHONPATH": path, VARIABLE: "1"},
         )
         self._kept: OrderedDict[int, Any] = OrderedDict()  # by identity, which is theirs while they are here
@@ -187,18 +184,15 @@ class _Helpers:
         try:
             yield helpers[: count() - 1]
         except BaseException:  # answers that nobody read would be taken for those of the next question
-            self._close(helpers)
+            for each in helpers:
+                each.close()
             raise
         finally:
             self._taken.release()
 
-    def _close(self, helpers: Sequence[Helper]) -> None:
-        for each in helpers:
-            each.close()
-
     def close(self) -> None:
-        if self._owner == os.getpid():
-            self._close(self._helpers)
+        for each in self._helpers if self._owner == os.getpid() else ():
+            each.close()
 
 
 _HELPERS = _Helpers()

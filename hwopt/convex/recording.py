@@ -26,7 +26,7 @@ BLOCK = 256
 """Nodes at a time: with fewer, calls outweigh arithmetic; with more, the numbers of each outgrow a cache."""
 
 LEAST = 128
-"""Nodes that are worth another process."""
+"""Nodes that are worth another process. Chosen, not measured."""
 
 MOST_NUMBERS = 120_000
 """Operations on nodes beyond which a reading is not recorded: it is as quick to read again, in less memory (264,000 of models whose

@@ -230,10 +230,8 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
     removed, wanted = removed_and_drawn(asked)
     removed_at_least, least = removed_and_drawn(lowest)
     # By more than rounding: a cap of just what is drawn must not have the slopes of one side here and of the other there.
-    runs, throttled = (
-        least < removed_at_least,
-        wanted > removed * (1.0 + _TIE * float(jnp.finfo(jnp.result_type(removed)).eps)),
-    )
+    throttled = wanted > removed * (1.0 + _TIE * float(jnp.finfo(jnp.result_type(removed)).eps))
+    runs = least < removed_at_least
     sustained = sustained_clock(chip, cooling, allowed, runs & throttled)
     clock = jnp.where(throttled, jnp.where(runs, sustained, lowest), asked)
     hottest = warmest - retreat_k(chip, cooling, clock, allowed)

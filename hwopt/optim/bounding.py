@@ -19,7 +19,7 @@ from hwopt.integers.boxes import Boxes
 from hwopt.optim.programmes import Programmes
 
 LEAST = 64
-"""Boxes that are worth another process."""
+"""Boxes that are worth another process. Chosen, not measured."""
 
 
 class Bounded(NamedTuple):
@@ -65,9 +65,8 @@ def solved(
     left = np.flatnonzero(holds)
     device = place_of(structure, len(left))
     count = processes.parts_of(len(left), LEAST) if device is None else 1
-    parts = [
-        left[first::count] for first in range(count) if len(left)
-    ]  # boxes beside each other take alike many iterations
+    # Interleaved: boxes beside each other take alike many iterations.
+    parts = [left[first::count] for first in range(count) if len(left)]
     given = [(numbers.take(rows), goal[rows], enough[rows], tolerance, device) for rows in parts]
     for rows, (found, bound, slope) in zip(parts, processes.in_parts(_proved, structure, given), strict=True):
         answers.put(rows, found)

@@ -13,8 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from hwopt import processes
 from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
+from hwopt.optim import bounding
 from hwopt.optim.bounding import Bounded
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
@@ -124,6 +126,7 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
     """The rounds of a search, each when it is over: boxes bounded, what may hold something better split. The first looks at
     `designs` alone. **Arguments:** whether good designs are looked for as soon as the first boxes are bounded.
     """
+    processes.wake(bounding.__name__)
     result, lattice = work.result, work.lattice
     evolution: Evolution | None = None
     looked = again = 0  # full rounds of boxes bounded before the last evolution, and from which on one begins anew

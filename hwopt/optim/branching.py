@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwopt import processes
 from hwopt.convex.answers import Status
 from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
 from hwopt.integers.system import Piece, Role, System
-from hwopt.optim import bounding
 from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.exact_points import AGAIN, ExactPoints
@@ -135,7 +133,6 @@ class Search:
     splits: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        processes.wake(bounding.__name__)
         costs = [0.0 if each.role is Role.kind else each.pseudo_cost for each in self.lattice.coordinates]
         self.gains = _BELIEF * np.array(costs)
         self.splits = np.full(len(self.lattice.names), _BELIEF)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import jax
 import numpy as np
 
@@ -27,8 +25,7 @@ def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
     with jax.enable_x64(True):
         programmes = Programmes(problem, lattice_of(problem))
         search = Search(programmes, 1e-4, Deadline(), SearchResult())
-        while not pool._helpers[0].ready:
-            time.sleep(0.01)
+        assert pool._helpers[0]._awake.wait(60), "the helper does not wake"
         boxes = _spread(search, programmes.lattice.initial_boxes())
         together = bounding.bounded(programmes, boxes, loose=1e-3)
         assert len(boxes) >= 2 * bounding.LEAST and len(pool._helpers[0]._kept) == 2  # a recording and a structure
