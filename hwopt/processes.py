@@ -27,8 +27,8 @@ from weakref import WeakSet
 VARIABLE = "HWOPT_PROCESSES"
 
 MOST = 4
-"""Processes unless told otherwise, on a machine of so many processors or more: parts get small, and each takes some 300 MB. Measured
-with two."""
+"""Processes unless told otherwise, on a machine of so many processors or more: parts get small, and each takes some 300 MB.
+Measured with two."""
 
 KEPT = 64
 """Objects that a helper keeps for parts that follow, as many as structures are remembered (`convex.frames`)."""

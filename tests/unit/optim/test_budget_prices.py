@@ -141,5 +141,6 @@ def test_over_hardware_of_any_size_less_costs_what_more_saves():
     for budget in answer.budgets:
         less, more = budget.one_sided
         assert 0 <= more.low <= less.high
-    power = next(each for each in answer.budgets if each.name == "power_budget_w")
-    assert power.one_sided[1].resolved
+        binds = budget.used > 0.999 * budget.limit
+        assert less.resolved == more.resolved == binds, budget.name
+    assert any(budget.used > 0.999 * budget.limit for budget in answer.budgets)
