@@ -63,15 +63,22 @@ def bf16_rate(chip: Chip) -> Scalar:
     return chip.peak_flops_per_s[_BF16] * chip.clock_ratio
 
 
-def half_size_rate(chip: Chip, run: TrainingRun | Service) -> Scalar:
-    """The rate that the half size of a product follows, FLOP/s: 16-bit; of runs in 32 bit that of both, `1 / sum_p s_p / rate_p`.
+def fp32_rate(chip: Chip) -> Scalar:
+    """Dense 32-bit peak at the present clock, FLOP/s."""
+    return chip.peak_flops_per_s[_FP32] * chip.clock_ratio
+
+
+def half_size_growth(chip: Chip, run: TrainingRun | Service) -> Scalar:
+    """Half size of a product over the stack's: `(rate / HALF_SIZE_RATE)^(1/3)` by the 16-bit rate; of runs in 32 bit the mean of that
+    and the same by the 32-bit rate, by share.
 
     What a kernel takes to start and drain is a time. Formats of matrix units share tiles and pipelines, and their measured products
     the 16-bit rate's half size; 32 bit runs outside of these units on most chips, many times slower (V100: 8), and fills sooner.
+    A mean of half sizes, not of rates: so it is a posynomial, and the time of a product is one. No mix has been measured.
     """
     share = run.gemm_precision[_FP32]
-    mixed = 1.0 / ((1.0 - share) / chip.peak_flops_per_s[_BF16] + share / chip.peak_flops_per_s[_FP32])
-    return jnp.where(share > 0.0, mixed * chip.clock_ratio, bf16_rate(chip))
+    narrow, full = ((rate * (1.0 / HALF_SIZE_RATE)) ** (1.0 / 3.0) for rate in (bf16_rate(chip), fp32_rate(chip)))
+    return jnp.where(share > 0.0, (1.0 - share) * narrow + share * full, narrow)
 
 
 def seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> tuple[Scalar, Scalar]:
@@ -158,7 +165,7 @@ def gemm_time(
     # Guarded on both sides: shapes of an absent GEMM never enter a quotient, so its gradients are exact zeros.
     m, n, k, n_launched = (jnp.where(present, x, 1.0) for x in (table.m, table.n, table.k, table.n_launched))
     # What a kernel takes to start and to drain is a time: the faster the chip, the larger the product it equals.
-    half = stack.gemm_half_size * (half_size_rate(chip, run) * (1.0 / HALF_SIZE_RATE)) ** (1.0 / 3.0)
+    half = stack.gemm_half_size * half_size_growth(chip, run)
     rows = half * ((1.0 - in_experts) * stack.gemm_row_share + in_experts * stack.expert_row_share)
     shape_loss = (1.0 + rows / m) * (1.0 + half / n_launched) * (1.0 + half / k)
     low_s, wide_s = seconds_per_flop(chip, run)

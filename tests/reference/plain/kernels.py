@@ -93,13 +93,13 @@ def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
     if shape.low:
         element = sum(share * BYTES[name] for name, share in per_format(run.gemm_precision).items())
         flop_s = mixed
-    # Stated for an A100, which does 312 TFLOP/s in 16 bit; grows with the cube root of the rate, in 32 bit of its own.
-    whole, part = cluster.chip.peak_flops_per_s, float(run.gemm_precision[FORMATS.index("fp32")])
-    rate = sixteen_bit_rate(cluster.chip)
+    # Stated for an A100, which does 312 TFLOP/s in 16 bit; grows with the cube root of the rate, what is done in 32 bit with its own.
+    part, clock = float(run.gemm_precision[FORMATS.index("fp32")]), float(cluster.chip.clock_ratio)
+    growth = math.cbrt(sixteen_bit_rate(cluster.chip) / 312e12)
     if part:
-        seconds = part / float(whole[FORMATS.index("fp32")]) + (1.0 - part) / float(whole[FORMATS.index("bf16")])
-        rate = float(cluster.chip.clock_ratio) / seconds
-    half = stack.gemm_half_size * math.cbrt(rate / 312e12)
+        full = float(cluster.chip.peak_flops_per_s[FORMATS.index("fp32")]) * clock
+        growth = part * math.cbrt(full / 312e12) + (1.0 - part) * growth
+    half = stack.gemm_half_size * growth
     of_rows = half * (stack.expert_row_share if shape.of_experts else stack.gemm_row_share)
     loss = (rows + of_rows) / rows
     for side in (shape.launched or columns, inner):

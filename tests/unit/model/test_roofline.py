@@ -8,7 +8,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.model.maximum import hard_maximum
-from hwopt.model.roofline import HALF_SIZE_RATE, gemm_time
+from hwopt.model.roofline import HALF_SIZE_RATE, gemm_time, half_size_growth
 from hwopt.model.work import GEMMS, Gemms
 from hwopt.types import PRECISIONS
 from tests.cases import replace
@@ -60,6 +60,16 @@ def test_32_bit_fills_a_chip_by_its_own_rate():
     assert gemm(m=100.0, precision="tf32", gemm_half_size=100.0)[0] == pytest.approx(
         gemm(m=100.0, gemm_half_size=100.0)[0] * gemm(precision="tf32")[0] / gemm()[0], rel=1e-6
     )
+
+
+def test_runs_partly_in_32_bit_have_half_sizes_between():
+    chip = catalog.chip("v100")
+    mixes = np.zeros((3, len(PRECISIONS)))
+    mixes[:, PRECISIONS.index("fp32")] = 0.0, 0.5, 1.0
+    mixes[:, PRECISIONS.index("bf16")] = 1.0, 0.5, 0.0
+    narrow, mixed, full = (float(half_size_growth(chip, replace(run_in("bf16"), gemm_precision=mix))) for mix in mixes)
+    assert full < mixed < narrow
+    assert mixed == pytest.approx((narrow + full) / 2.0, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", GEMMS)
