@@ -69,8 +69,8 @@ def fp32_rate(chip: Chip) -> Scalar:
 
 
 def half_size_growth(chip: Chip, run: TrainingRun | Service) -> Scalar:
-    """Half size of a product over the stack's: `(rate / HALF_SIZE_RATE)^(1/3)` by the 16-bit rate; of runs in 32 bit the mean of that
-    and the same by the 32-bit rate, by share.
+    """Half size of a product over the stack's: `(rate / HALF_SIZE_RATE)^(1/3)` by the 16-bit rate; of runs in 32 bit the mean of
+    that and the same by the 32-bit rate, by share.
 
     What a kernel takes to start and drain is a time. Formats of matrix units share tiles and pipelines, and their measured products
     the 16-bit rate's half size; 32 bit runs outside of these units on most chips, many times slower (V100: 8), and fills sooner.

@@ -93,7 +93,7 @@ def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
     if shape.low:
         element = sum(share * BYTES[name] for name, share in per_format(run.gemm_precision).items())
         flop_s = mixed
-    # Stated for an A100, which does 312 TFLOP/s in 16 bit; grows with the cube root of the rate, what is done in 32 bit with its own.
+    # Stated for an A100, which does 312 TFLOP/s in 16 bit; grows with the cube root of the rate, 32 bit with its own.
     part, clock = float(run.gemm_precision[FORMATS.index("fp32")]), float(cluster.chip.clock_ratio)
     growth = math.cbrt(sixteen_bit_rate(cluster.chip) / 312e12)
     if part:
