@@ -20,7 +20,7 @@ from hwopt.optim import bounding
 from hwopt.optim.bounding import Bounded
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.evolution import GENERATIONS, PATIENCE, Evolution
+from hwopt.optim.evolution import BETTER, GENERATIONS, PATIENCE, Evolution
 from hwopt.optim.judges import judge_of
 from hwopt.optim.programmes import Programmes
 
@@ -65,16 +65,18 @@ def search(
     designs: Sequence[np.ndarray] = (),
     result: SearchResult | None = None,
     exact: Sequence[ExactModel] = (),
+    nearby: bool = False,
 ) -> SearchResult:
     """Minimise over a question's lattice.
 
     **Arguments:** `tolerance`: relative gap at which boxes are discarded; `deadline` and `most_boxes` after which the search
     stops with what it has; `progress` is told after each round; `designs`: integer designs to start from, such as the answer
-    of a like question; `result`: where to keep what comes out, for who looks on; `exact`: as of `Search`.
+    of a like question; `result`: where to keep what comes out, for who looks on; `exact`: as of `Search`; `nearby`: whether
+    designs next to the best are solved too, for who keeps the best of a search that is too short to prove much.
     """
     work = Search(programmes, tolerance, deadline or Deadline(), result or SearchResult(), exact=exact)
     with contextlib.suppress(OutOfTime):
-        for now in rounds(work, designs):
+        for now in rounds(work, designs, nearby=nearby):
             if progress and now.rounds:
                 progress(now)
             if now.boxes >= most_boxes or (now.rounds and work.deadline.over):
@@ -122,7 +124,9 @@ def search_all(
                 return
 
 
-def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True) -> Iterator[SearchResult]:
+def rounds(
+    work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True, nearby: bool = False
+) -> Iterator[SearchResult]:
     """The rounds of a search, each when it is over: boxes bounded, what may hold something better split. The first looks at
     `designs` alone. **Arguments:** whether good designs are looked for as soon as the first boxes are bounded.
     """
@@ -156,6 +160,9 @@ def rounds(work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True)
             if evolution is None:
                 evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
             queue = evolve(work, evolution, boxes, known, queue, anew=doubled and far)
+            if nearby:
+                solve_nearby(work, evolution)
+                queue = _worth_work(work, queue)
             looked, again = bounded, max(2 * bounded, 2) if doubled else again
         yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile
@@ -199,6 +206,22 @@ def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, que
     evolution.run(AGAIN, AGAIN_PATIENCE, over)
     leaves(work, evolution.best(SOLVED))
     return _worth_work(work, queue)
+
+
+def solve_nearby(work: Search, evolution: Evolution) -> None:
+    """Designs next to the best are solved, each with sizes of its own, for as long as one of them is better.
+
+    An evolution judges a design with another's sizes, which where many sizes are free stand at several budgets at once: a step of
+    an integer either breaks one of these or leaves some of it unused.
+    """
+    while not work.deadline.over:
+        before = work.result.value
+        solved, own = leaves(work, evolution.near())
+        if own is None:
+            return
+        evolution.join_at(solved.low, own.values(np.arange(len(solved))))
+        if work.result.value > before - BETTER:
+            return
 
 
 def take_in(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, rows: np.ndarray) -> None:

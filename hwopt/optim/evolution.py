@@ -31,6 +31,9 @@ SEEDS = 4096
 CHILDREN = 4000
 """Designs tried in a generation: enough that the judge's three thousand operations take their time on numbers, not on calls."""
 
+PARENTS = 4
+"""Designs next to which others are solved with sizes of their own."""
+
 KEPT = 800
 """Designs of a population: with 96, both runs tried for a drawn chip on 3 nm ended 7 % above the best known, with 800 neither."""
 
@@ -129,8 +132,15 @@ class Evolution:
 
     def best(self, count: int) -> np.ndarray:
         """The best points that satisfy all limits, or nearly."""
-        order = np.argsort(self.merit + (self.excess > math.sqrt(FEASIBILITY_TOLERANCE)), kind="stable")
-        return self.points[order[:count]]
+        return self.points[self._best(count)]
+
+    def _best(self, count: int) -> np.ndarray:
+        return np.argsort(self.merit + (self.excess > math.sqrt(FEASIBILITY_TOLERANCE)), kind="stable")[:count]
+
+    def near(self) -> np.ndarray:
+        """Points next to the best few designs, whether or not the sizes of those suit them."""
+        points, _ = self._children(np.repeat(self._best(PARENTS), CHILDREN // PARENTS // 2))
+        return points[self.lattice.valid(points)].astype(np.int64)
 
     def families(self, count: int) -> Boxes:
         """Boxes of all designs of the best choices of roots, kinds and schedule, each one its best design's."""

@@ -45,6 +45,7 @@ def searched(problem: Problem, samples: int) -> Optimum | None:
                 tolerance=TOLERANCE,
                 most_boxes=samples // VARIANTS_A_BOX,
                 exact=[ExactModel(problem)],
+                nearby=True,
             )
         except NotDGP:
             return None

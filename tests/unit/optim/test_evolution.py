@@ -13,7 +13,7 @@ from hwopt.design.variables import Variable
 from hwopt.integers.relations import Divides, Product
 from hwopt.integers.system import Integer, Piece, Role, System
 from hwopt.optim import evolution
-from hwopt.optim.branch_and_bound import take_in
+from hwopt.optim.branch_and_bound import solve_nearby, take_in
 from hwopt.optim.branching import Search
 from hwopt.optim.choices import grouped
 from hwopt.optim.deadline import Deadline
@@ -156,6 +156,20 @@ def test_designs_next_to_relaxed_points_join_with_the_sizes_of_their_own_program
     before, boxes = held.points.copy(), work.result.boxes
     take_in(work, held, families, known, np.zeros(0, int))
     assert np.array_equal(held.points, before) and work.result.boxes == boxes
+
+    met = work.result.value
+    solve_nearby(work, held)
+    assert work.result.value < met - 0.01  # a population of five generations is far from the best
+    assert held.merit[0] == pytest.approx(work.result.value, rel=1e-3) and held.excess[0] < 1e-6
+
+
+def test_points_next_to_the_best_are_points_of_the_lattice():
+    held = Evolution(SYSTEM, VARIABLES, judge).seeded().run(5)
+    near = held.near()
+    assert len(near) > 100 and SYSTEM.valid(near).all()
+    parents = held.best(evolution.PARENTS)
+    apart = (near[:, None] != parents[None]).sum(axis=2).min(axis=1)
+    assert apart.max() > 0 and np.median(apart) <= 2
 
 
 def test_nothing_comes_of_limits_that_nobody_can_judge():
