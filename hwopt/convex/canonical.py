@@ -24,8 +24,8 @@ import numpy as np
 
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.convex.reader import Logarithm
-from hwopt.convex.recording import guessed, somewhere
 from hwopt.convex.signomial import ROUNDING, SMALLEST, Algebra, Atom, Key, Kind, Signomial, multiplied, raised
+from hwopt.convex.tape import guessed, somewhere
 from hwopt.jaxprs.origins import where_of
 
 SLACK = 1e-9

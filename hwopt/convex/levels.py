@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.recording import applied
 from hwopt.convex.signomial import ONE, Algebra, Signomial, number
+from hwopt.convex.tape import applied
 from hwopt.jaxprs.monotone import Floor, Monotone
 
 DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))

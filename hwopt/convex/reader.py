@@ -14,8 +14,8 @@ import numpy as np
 from jax.extend import core
 
 from hwopt.convex import supports
-from hwopt.convex.recording import is_number
 from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
+from hwopt.convex.tape import is_number
 from hwopt.jaxprs.interpreter import Interpreter
 from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
 from hwopt.jaxprs.monotone import MONOTONE

@@ -1,278 +1,29 @@
-"""Arithmetic of nodes, recorded while it is done, and done again for other nodes without the Python that decided on it.
+"""A reading's arithmetic done again for other nodes, without the Python that decided on it.
 
 Reading a question as a convex programme is bookkeeping in Python over small arrays, one number a node. Most of the time goes
 into the bookkeeping, which comes out alike for every batch of boxes: so it is done once, over boxes that hold all others, with
-arrays that write down what is done to them. A `Recording` does the arithmetic again for other boxes, many operations of a
-kind at a time.
-
-What a reading decides on the way it may decide only by `any` and `all` over nodes, of the kind "where this holds at every
-node, a simpler form will do". A recording remembers each `all` that was true and each `any` that was false, and `run`
-says at which nodes they still are. Where one is not, the recording says nothing about that node, and who asked reads anew.
-What is taken for granted at no node (an `all` that was false) is not asked again: the general form holds for every node.
+arrays that write down what is done to them (`convex.tape`). A `Recording` does the arithmetic again for other boxes, many
+operations of a kind at a time, and says at which of these what the reading took for granted still holds. Where it does not, the
+recording says nothing about that node, and who asked reads anew.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hwopt import processes
+from hwopt.convex.tape import Tape
 
 BLOCK = 256
 """Nodes at a time: with fewer, calls outweigh arithmetic; with more, the numbers of each outgrow a cache."""
 
 LEAST = 128
 """Nodes that are worth another process. Chosen, not measured."""
-
-MOST_NUMBERS = 120_000
-"""Operations on nodes beyond which a reading is not recorded: it is as quick to read again, in less memory (264,000 of models whose
-shape is free: 2.2 s for 1,024 boxes, a reading 0.2 s; DeepSeek-V3's 83,000: 0.5 and 0.4 s, of 128 boxes 0.04 and 0.3 s)."""
-
-
-class NotRecordable(TypeError):
-    """Something was done to nodes that cannot be done again: what follows from it would hold for these nodes alone."""
-
-
-class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of nodes (node,) that writes down what is done to it."""
-
-    __slots__ = ("number", "tape", "value")
-
-    def __init__(self, tape: Tape, number: int, value: np.ndarray):
-        self.tape, self.number, self.value = tape, number, value
-
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise NotRecordable("nodes as a plain array")
-
-    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Recorded:
-        if method != "__call__" or settings:
-            raise NotRecordable(f"{function.__name__}.{method}")
-        if function is np.power and not isinstance(inputs[1], Recorded) and np.size(inputs[1]) == 1:
-            shorter = _POWERS.get(np.asarray(inputs[1]).item())
-            return self.tape.done(shorter, inputs[:1]) if shorter else self.tape.done(function, inputs)
-        return self.tape.done(function, inputs)
-
-    def __array_function__(self, function: Callable, _: Any, inputs: tuple, settings: dict) -> Any:
-        if function not in _FUNCTIONS:
-            raise NotRecordable(function.__name__)
-        return _FUNCTIONS[function](*inputs, **settings)
-
-    # The commonest operations go straight to the tape: NumPy's way there takes longer than their arithmetic.
-
-    def __add__(self, other: Any) -> Recorded:
-        return self.tape.done(np.add, (self, other))
-
-    def __radd__(self, other: Any) -> Recorded:
-        return self.tape.done(np.add, (other, self))
-
-    def __sub__(self, other: Any) -> Recorded:
-        return self.tape.done(np.subtract, (self, other))
-
-    def __rsub__(self, other: Any) -> Recorded:
-        return self.tape.done(np.subtract, (other, self))
-
-    def __mul__(self, other: Any) -> Recorded:
-        return self.tape.done(np.multiply, (self, other))
-
-    def __rmul__(self, other: Any) -> Recorded:
-        return self.tape.done(np.multiply, (other, self))
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.value.shape
-
-    @property
-    def ndim(self) -> int:
-        return 1
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.value.dtype
-
-    def any(self) -> bool:
-        """Whether it holds at some node; that it holds at none is asked of other nodes again."""
-        holds = bool(self.value.any())
-        if not holds:
-            self.tape.ask(self.number, False)
-        return holds
-
-    def all(self) -> bool:
-        """Whether it holds at every node, which is asked of others again."""
-        holds = bool(self.value.all())
-        if holds:
-            self.tape.ask(self.number, True)
-        return holds
-
-    def astype(self, kind: Any) -> Recorded:
-        """Truth values as numbers; all else is one."""
-        if np.dtype(kind) == self.value.dtype:
-            return self
-        if np.dtype(kind) != np.float64:
-            raise NotRecordable(f"nodes as {kind}")
-        return self.tape.done(np.multiply, (self, 1.0))
-
-    def tobytes(self) -> Any:
-        """What equal arrays share: how they came about, since these nodes may be equal by chance."""
-        return (Recorded, self.number)
-
-    def __bool__(self) -> bool:
-        raise NotRecordable("a decision on nodes that is neither `any` nor `all`")
-
-
-def guessed(value: Any) -> np.ndarray:
-    """The numbers of these nodes, for a choice that is right for others too, only perhaps not the best."""
-    return value.value if isinstance(value, Recorded) else np.asarray(value)
-
-
-def somewhere(value: Any) -> bool:
-    """Whether it holds at some node, or may at others: a form that allows for it."""
-    return isinstance(value, Recorded) or bool(value.any())
-
-
-def is_number(value: Any) -> bool:
-    """Whether something is nodes, recorded or not."""
-    return isinstance(value, (np.ndarray, Recorded))
-
-
-_POWERS: dict[float, Callable] = {-1.0: np.reciprocal, 0.5: np.sqrt, 1.0: np.positive, 2.0: np.square}
-"""Powers that have a shorter way, as NumPy's own `**` takes it."""
-
-
-def applied(function: Callable[..., np.ndarray], *values: Any) -> Any:
-    """A function of some numbers of each node. **Arguments:** `function` of arrays of any shape: the same object at every call."""
-    tape = next((each.tape for each in values if isinstance(each, Recorded)), None)
-    return function(*values) if tape is None else tape.done(function, values)
-
-
-def as_nodes(value: Any) -> Any:
-    """Floating numbers, one a node or one for all."""
-    return value.astype(np.float64) if isinstance(value, Recorded) else np.atleast_1d(np.asarray(value, np.float64))
-
-
-def _where(condition: Any, yes: Any, no: Any) -> Any:
-    if not isinstance(condition, Recorded):
-        if np.all(condition) or not np.any(condition):
-            chosen = yes if np.all(condition) else no
-            return chosen if isinstance(chosen, Recorded) else np.atleast_1d(chosen)
-        raise NotRecordable("a choice by nodes that were not recorded")
-    return condition.tape.done(np.where, (condition, yes, no))
-
-
-def _nan_to_num(value: Recorded, nan: float = 0.0, posinf: float = np.inf) -> Any:
-    finite = np.where(value == np.inf, posinf, value)
-    return np.where(np.isnan(value), nan, finite)
-
-
-def _broadcast_to(value: Recorded, shape: tuple[int, ...]) -> Recorded:
-    if shape not in (value.shape, (1,)):
-        raise NotRecordable("another number of nodes")
-    return value
-
-
-_FUNCTIONS: dict[Callable, Callable] = {
-    np.where: _where,
-    np.nan_to_num: _nan_to_num,
-    np.broadcast_to: _broadcast_to,
-    np.atleast_1d: lambda value: value,
-    np.isneginf: lambda value: value == -np.inf,
-    np.clip: lambda value, low, high: np.minimum(np.maximum(value, low), high),
-    np.round: lambda value: np.rint(value),
-    np.any: lambda value: value.any(),
-    np.all: lambda value: value.all(),
-}
-
-
-def _negated(value: np.ndarray) -> np.ndarray:
-    return 1.0 - value
-
-
-_OF_BITS: dict[Callable, Callable] = {
-    np.logical_and: np.multiply, np.bitwise_and: np.multiply, np.logical_or: np.maximum, np.bitwise_or: np.maximum,
-    np.logical_not: _negated, np.invert: _negated,
-}  # fmt: skip
-"""What operations on truth values are on 1 and 0."""
-
-
-def _chosen(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
-    return np.where(condition != 0.0, yes, no)
-
-
-@dataclass
-class Tape:
-    """What was done to the nodes of one reading, in order."""
-
-    nodes: int
-    operations: list[tuple[Callable, tuple[int, ...]]] = field(default_factory=list)  # number -> function and arguments
-    constants: dict[int, float] = field(default_factory=dict)
-    inputs: list[int] = field(default_factory=list)
-    asked: dict[int, bool] = field(default_factory=dict)  # number -> what it must be at every node
-    _results: dict[Any, Recorded] = field(default_factory=dict, repr=False)
-    _numbers: dict[str, int] = field(default_factory=dict, repr=False)  # of constants, by their hexadecimal digits
-
-    def input(self, value: np.ndarray) -> Recorded:
-        """Nodes with which a reading begins."""
-        number = self._new(np.positive, ())
-        self.inputs.append(number)
-        return Recorded(self, number, np.asarray(value, np.float64))
-
-    def _new(self, function: Callable, arguments: tuple[int, ...]) -> int:
-        if len(self.operations) == MOST_NUMBERS:
-            raise NotRecordable("too many numbers")
-        self.operations.append((function, arguments))
-        return len(self.operations) - 1
-
-    def ask(self, number: int, holds: bool) -> None:
-        self.asked[number] = holds
-
-    def forget(self) -> None:
-        """Lets go of all nodes, which hold the tape: they take gigabytes, and would wait for a walk for cycles."""
-        self._results.clear()
-
-    def number_of(self, value: Any) -> int:
-        """The number of an argument; a constant gets one."""
-        if type(value) is Recorded:
-            return value.number
-        if type(value) is not float:
-            value = np.asarray(value, np.float64)
-            if value.size != 1:
-                raise NotRecordable("nodes that were not recorded")
-            value = value.item()
-        key = value.hex()  # tells zeros of both signs apart
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = self._new(np.positive, ())
-            self.constants[number] = value
-        return number
-
-    def done(self, function: Callable, inputs: Sequence[Any]) -> Recorded:
-        """An operation on nodes, written down once for equal arguments."""
-        arguments = tuple([each.number if type(each) is Recorded else self.number_of(each) for each in inputs])
-        key = (function, arguments)
-        known = self._results.get(key)
-        if known is not None:
-            return known
-        values = [each.value if type(each) is Recorded else each for each in inputs]
-        kept = function
-        if function in _OF_BITS:
-            kept = _OF_BITS[function]
-            if not all(np.asarray(each).dtype.kind == "b" for each in values):
-                raise NotRecordable("bits of numbers")
-        elif function is np.where:
-            kept = _chosen
-        result = np.asarray(function(*values))
-        if result.dtype != bool and result.dtype != np.float64:
-            result = result.astype(np.float64)
-        if result.shape != (self.nodes,):
-            result = np.broadcast_to(result, (self.nodes,))
-        new = self._results[key] = Recorded(self, self._new(kept, arguments), result)
-        return new
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.recording import as_nodes, somewhere
+from hwopt.convex.tape import as_nodes, somewhere
 from hwopt.jaxprs.monotone import Floor
 
 Key = tuple[tuple[int, float], ...]

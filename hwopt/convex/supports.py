@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.recording import applied, guessed
 from hwopt.convex.signomial import ONE, Algebra, Kind, Signomial, number
+from hwopt.convex.tape import applied, guessed
 from hwopt.jaxprs.dies_made import on_numbers
 from hwopt.jaxprs.monotone import Monotone
 

@@ -15,8 +15,8 @@ from jax.extend import core
 from hwopt.convex import levels
 from hwopt.convex.canonical import Builder, Draft, draft, ratio
 from hwopt.convex.reader import read, read_line
-from hwopt.convex.recording import is_number
 from hwopt.convex.signomial import Algebra, Signomial, number
+from hwopt.convex.tape import is_number
 from hwopt.design.problem import Form, Problem, own_margins, put
 from hwopt.integers.relaxation import Ends, relaxed
 from hwopt.integers.system import System

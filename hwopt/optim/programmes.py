@@ -10,8 +10,9 @@ import numpy as np
 
 from hwopt.convex.canonical import Draft, Programme
 from hwopt.convex.reader import NotDGP
-from hwopt.convex.recording import NotRecordable, Recording, Tape
+from hwopt.convex.recording import Recording
 from hwopt.convex.signomial import Algebra, Signomial
+from hwopt.convex.tape import NotRecordable, Tape
 from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relaxation import Ends, ends_of

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hwopt.convex.recording import NotRecordable, Recorded, Recording, Tape, as_nodes, guessed, is_number, somewhere
+from hwopt.convex.recording import Recording
+from hwopt.convex.tape import NotRecordable, Recorded, Tape, as_nodes, guessed, is_number, somewhere
 
 
 def recorded(function, *columns):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex.recording import Recorded, Tape, guessed
+from hwopt.convex.tape import Recorded, Tape, guessed
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import joined
 from hwopt.integers.relaxation import ends_of
