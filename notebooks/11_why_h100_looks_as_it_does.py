@@ -172,8 +172,8 @@ kept["all of these"] = {name: value for choice in kept.values() for name, value 
 lines = []
 for what, choice in list(kept.items())[-1:] if FAST else kept.items():
     fixed = {name: (value, value) for name, value in choice.items()}
-    other = hwopt.optimize(problem.narrowed(held | fixed), seconds=10, explain=False)
-    clock = f"clock {other.design['clock_hz'].value / 1e9:.2f} GHz"
+    other = hwopt.optimize(problem.narrowed(held | fixed), seconds=10 if FAST else 120, explain=False)
+    clock = f"clock {other.design['clock_hz'].value / 1e9:.2f} GHz, {other.outcome.name.replace('_', ' ')}"
     lines.append(
         f"{what:<22}{other.objective / best.objective - 1:+7.2%}, {clock}" if other.feasible else f"{what}: no design"
     )

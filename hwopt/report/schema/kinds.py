@@ -95,10 +95,12 @@ def references(schema: Any) -> set[str]:
 
 
 def closed(schema: Any) -> Any:
-    """The same schema that refuses keys which it does not name: what tests hold answers to, users are to ignore such keys."""
+    """The same schema that refuses keys which it does not name, where it does not say what others are: what tests hold answers to,
+    users are to ignore such keys.
+    """
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     inner = {key: closed(value) for key, value in schema.items()}
-    return inner | ({"additionalProperties": False} if isinstance(schema.get("required"), list) else {})
+    return ({"additionalProperties": False} if isinstance(schema.get("required"), list) else {}) | inner
