@@ -173,7 +173,7 @@ lines = []
 for what, choice in list(kept.items())[-1:] if FAST else kept.items():
     fixed = {name: (value, value) for name, value in choice.items()}
     other = hwopt.optimize(problem.narrowed(held | fixed), seconds=10 if FAST else 120, explain=False)
-    clock = f"clock {other.design['clock_hz'].value / 1e9:.2f} GHz, {other.outcome.name.replace('_', ' ')}"
+    clock = f"clock {other.design['clock_hz'].value / 1e9:.2f} GHz, {other.outcome.status}"
     lines.append(
         f"{what:<22}{other.objective / best.objective - 1:+7.2%}, {clock}" if other.feasible else f"{what}: no design"
     )
