@@ -218,13 +218,13 @@ print("\n".join(lines))
 #
 # Where it differs, and what that says:
 #
-# - **SRAM, a sixth, near the least of its box.** Here last-level memory saves large products some passes over HBM, and
+# - **SRAM, less than a fifth, near the least of its box.** Here last-level memory saves large products some passes over HBM, and
 #   no more. What else a cache does (kernels that are not large products, reuse between kernels, serving) is not in the
 #   model. All the same H100's 50 MiB cost 1.5 %.
 # - **Stacks, three for five.** This plan needs 48 GB and little bandwidth at batch 1,536; a chip that is sold also
 #   serves, and trains models that are not split eight by eight. Five stacks cost 5.7 % of this run.
 # - **Units left on, 143 of 144 for 132.** The model repairs dies by defects alone. Real parts are also sorted by speed
-#   and leakage, and one product is cut from many dies: that omission makes spares look useless; they cost 3.7 %.
+#   and leakage, and one product is cut from many dies: that omission makes spares look useless; they cost 3.2 %.
 # - **Dies, four for one.** Where packages of several dies are allowed, silicon is cheap at cost and the package's limit
 #   takes the reticle's place: 2.8 times the silicon at 0.6 of the clock does the run for 23 % less. Nobody sold that in
 #   2022; MI300X and B200 went there in 2023 and 2024. That a package's yield, die-to-die links and a first product's risk
@@ -239,8 +239,8 @@ print("\n".join(lines))
 # ## What this does not show
 #
 # One workload, one plan, one list of prices: a vendor sells to many, at a price and not at cost, and decides three
-# years ahead. Searches stop after forty seconds, those of H100's choices after ten; the line of each says how much
-# better a design could still be. Elasticities hold integers and plan, and are exact for small changes: solved again, 10
+# years ahead. Searches stop after forty seconds, those of H100's choices after two minutes; the line of each says what is
+# proved of it: here all to 0.01 %. Elasticities hold integers and plan, and are exact for small changes: solved again, 10
 # % more energy a FLOP costs 5 % where the slope says 2, because clocks and racks run into other limits
 # ([design_sensitivity.txt](../results/reference/design_sensitivity.txt)). "bf16's own rate" (`format_ratio`) in the
 # list is a peak without silicon or energy: no technology gives that. HBM at 15 $ a GB is 2025's price; all numbers of
