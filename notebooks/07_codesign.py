@@ -146,9 +146,9 @@ print(f"shape free: {width:.0f} x {depth:.0f}, loss {free.objective:.4f}, {free.
 print(f"  {free.certificate.scope}")
 
 # %% [markdown]
-# Losses move in their fourth digit, so read them in money: the machine as sold, with a plan of its own, is worth about a twentieth of
-# the budget less. With the shape free as well the answer is proved over all widths and depths, and hardly below the best of the five
-# that were tried: the optimum is flat.
+# Losses move in their fourth digit, so read them in money: the machine as sold, with a plan of its own, is worth about a twentieth
+# of the budget less. With the shape free as well the answer is proved over all widths and depths, and hardly below the best of the
+# five that were tried: the optimum is flat.
 #
 # ## What this does not show
 #

@@ -228,9 +228,9 @@ for what, groups in summary["by_group"].items():
         print(f"  {name:20}{of['cells']:5} {of['rows']:5} {errors}")
 
 # %% [markdown]
-# Whole requests at a stated batch are known best. First tokens are predicted a quarter too fast: intervals hold 44 % of them, not the
-# four in five that they promise. Rates of an engine that chose its own batch come out too slow on GB200, and within 3 % on B200 and
-# Hopper.
+# Whole requests at a stated batch are known best. First tokens are predicted a quarter too fast: intervals hold 44 % of them, not
+# the four in five that they promise. Rates of an engine that chose its own batch come out too slow on GB200, and within 3 % on B200
+# and Hopper.
 #
 # ## What this does not show
 #
