@@ -128,7 +128,9 @@ def rounds(
     work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True, nearby: bool = False
 ) -> Iterator[SearchResult]:
     """The rounds of a search, each when it is over: boxes bounded, what may hold something better split. The first looks at
-    `designs` alone. **Arguments:** whether good designs are looked for as soon as the first boxes are bounded.
+    `designs` alone.
+
+    **Arguments:** `looks`: whether good designs are looked for as soon as the first boxes are bounded; `nearby` as of `search`.
     """
     processes.wake(bounding.__name__)
     result, lattice = work.result, work.lattice
@@ -160,7 +162,7 @@ def rounds(
             if evolution is None:
                 evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
             queue = evolve(work, evolution, boxes, known, queue, anew=doubled and far)
-            if nearby:
+            if nearby and len(queue):
                 solve_nearby(work, evolution)
                 queue = _worth_work(work, queue)
             looked, again = bounded, max(2 * bounded, 2) if doubled else again

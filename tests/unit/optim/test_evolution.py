@@ -175,7 +175,7 @@ def test_points_next_to_the_best_are_points_of_the_lattice():
 def test_nothing_comes_of_limits_that_nobody_can_judge():
     nothing = lambda columns: (np.zeros(len(columns["chips"])), np.full((len(columns["chips"]), 1), np.inf))
     found = Evolution(SYSTEM, VARIABLES, nothing).seeded().run(3)
-    assert not len(found.points) and not len(found.best(4))
+    assert not len(found.points) and not len(found.best(4)) and not len(found.near())
 
 
 @pytest.fixture(scope="module")
