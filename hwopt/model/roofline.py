@@ -126,7 +126,7 @@ def fastest_peak(chip: Chip, run: TrainingRun | Service) -> Scalar:
 def fastest_seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> Scalar:
     """Seconds that a FLOP takes at least, in large GEMMs of the fastest of the run's formats."""
     low_s, wide_s = seconds_per_flop(chip, run)
-    return pick(wide_s < low_s, wide_s, low_s)
+    return pick(wide_s * (1.0 + _EQUAL) < low_s, wide_s, low_s)  # where no format is narrow the two are equal
 
 
 def sram_traffic_factor(chip: Chip, element_bytes: Elementwise) -> Elementwise:

@@ -143,7 +143,7 @@ def near_ties(x: np.ndarray, exact: np.ndarray) -> np.ndarray:
         factor = 1 + 1e-5 * rng.uniform(0.5, 1, x.shape) * rng.choice([-1, 1], x.shape)
         other = np.where((x == 0) | (x == 1), x + 1e-5 * ((overlap & (x == 0)) | (ones & (x == 1))), x * factor)
         y, dy_dx = reverse(other, outputs=MAIN)
-        near |= np.abs(elasticities(y, dy_dx, other, list(MAIN)) - exact) > 1e-4 * np.abs(exact) + 1e-4
+        near |= np.abs(elasticities(y, dy_dx, other, list(MAIN)) - exact) > 1e-4 * np.abs(exact) + 1e-5
     return near
 
 
