@@ -190,6 +190,6 @@ if feasible:
 #
 # ## What this does not show
 #
-# A proof is about the model, never about silicon: published runs of locked studies, by which nothing was chosen, are predicted with a
-# median error of 12 % (`results/reference/locked.txt`), and answers carry intervals. Serving, mixtures of experts, chips drawn from
-# areas, sensitivities of the optimum and the claims of others are in the other notebooks.
+# A proof is about the model, never about silicon: published runs of locked studies, by which nothing was chosen, are predicted with
+# a median error of 12 % (`results/reference/locked.txt`), and answers carry intervals. Serving, mixtures of experts, chips drawn
+# from areas, sensitivities of the optimum and the claims of others are in the other notebooks.

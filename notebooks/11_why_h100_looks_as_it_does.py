@@ -230,7 +230,7 @@ print("\n".join(lines))
 #   2022; MI300X and B200 went there in 2023 and 2024. That a package's yield, die-to-die links and a first product's risk
 #   cost no more than the catalogue says is this answer's weakest assumption.
 #
-# **For 2027 the same small question wants less than Rubin has** of bandwidth, links and watts, and the same peak: 4.1
+# **For 2027 the same small question wants less than Rubin has** of bandwidth, links and watts, and the same peak: 4.2
 # beside 4.0 PFLOP/s. Rubin was announced for experts and long answers, which live on HBM and links; GPT-3 does not.
 # What a tenth is worth has the same order in both years: the node and how its transistors are used, then what a
 # building and its power cost; memory, packaging, cooling and the network 1 to 4 % each.

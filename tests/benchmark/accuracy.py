@@ -3,8 +3,8 @@
     python -m tests.benchmark.accuracy           # after a change of what is fitted
     python -m tests.benchmark.accuracy --table   # table and figure alone, by the shipped constants, which stay
 
-Six minutes, three for the table alone. Every test of the table is on runs that the constants have not seen, what was asked beside it, the worst
-explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
+Six minutes, three for the table alone. Every test of the table is on runs that the constants have not seen, what was asked beside
+it, the worst explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
 `results/figures/accuracy.png`.
 """
 
