@@ -16,7 +16,11 @@ from hwopt.optim.programmes import Programmes
 
 
 def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
-    """Every answer, bound and slope; recorded once, so that both do the same arithmetic."""
+    """Every answer, bound and slope; recorded once, so that both do the same arithmetic.
+
+    The order of sums depends on how many are solved together: a programme that struggles may end a step or two apart, within the gap
+    that was asked for.
+    """
     monkeypatch.setenv(processes.VARIABLE, "2")
     pool = processes._Helpers()
     monkeypatch.setattr(processes, "_HELPERS", pool)
@@ -31,9 +35,10 @@ def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
         assert len(boxes) >= 2 * bounding.LEAST and len(pool._helpers[0]._kept) == 2  # a recording and a structure
         monkeypatch.setenv(processes.VARIABLE, "1")
         alone = bounding.bounded(programmes, boxes, loose=1e-3)
-    np.testing.assert_allclose(together.lower, alone.lower, rtol=1e-12)
-    there = np.isfinite(alone.lower)
-    assert there.sum() > 50
+    np.testing.assert_allclose(together.lower, alone.lower, rtol=0.0, atol=1e-3)
+    there = np.isfinite(alone.lower) & (together.answers.iterations == alone.answers.iterations)
+    assert there.sum() > 50 and there.sum() >= np.isfinite(alone.lower).sum() - 2
+    np.testing.assert_allclose(together.lower[there], alone.lower[there], rtol=1e-12)
     np.testing.assert_array_equal(together.answers.status[there], alone.answers.status[there])
     np.testing.assert_allclose(together.slopes[there], alone.slopes[there], rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(together.programme.numbers.constants, alone.programme.numbers.constants)

@@ -33,7 +33,7 @@ CLOSE = GOOD | {
     "batch": 244, "pp": 8, "replicas": 1, "prefill_tp": 16, "prefill_pp": 10, "prefill_batch": 3, "chips_per_rack": 16,
     "nics_per_server": 8, "clock_ratio_piece": 256,
 }  # fmt: skip
-"""One that satisfies 0.3 s at the fastest end of its piece alone."""
+"""One whose p99 is about 0.3 s at the fastest end of its piece."""
 
 
 class Case:
@@ -137,7 +137,14 @@ def test_two_groups_of_chips_share_a_rack(case):
 
 
 def test_a_design_that_satisfies_a_limit_at_the_end_of_its_piece_is_found():
-    case = Case(0.3)
+    def ends(case: Case) -> np.ndarray:  # the slow and the fast one
+        return case.exact(
+            np.repeat(case.point(CLOSE)[None], 2, axis=0), np.array(case.lattice.pieces[0].edges[-2:])
+        ).constraints
+
+    some = ends(Case(0.3)).max(axis=1)
+    limit = 0.3 * math.exp(0.9 * some[1] + 0.1 * some[0])
+    case = Case(limit)
     point = case.point(CLOSE)[None]
     (piece,) = case.lattice.pieces
     slow, fast = piece.edges[-2:]
@@ -162,7 +169,7 @@ def test_what_a_limit_is_worth_is_what_every_design_of_a_small_lattice_says():
         "clock_ratio": (0.9, 0.9),
     }  # fmt: skip
     none = dict.fromkeys(("ttft_budget_s", "tpot_budget_s", "power_budget_w"), math.inf)
-    asked = ServeCost(ttft_p99_limit_s=0.447, arrival_scv=2.0, **none)
+    asked = ServeCost(ttft_p99_limit_s=0.433, arrival_scv=2.0, **none)
     problem = asked.problem().narrowed({name: tuple(map(float, ends)) for name, ends in boxes.items()})
     lattice, model = lattice_of(problem), ExactModel(problem).prepare()
     initial = lattice.initial_boxes()
