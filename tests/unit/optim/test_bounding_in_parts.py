@@ -18,8 +18,8 @@ from hwopt.optim.programmes import Programmes
 def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
     """Every answer, bound and slope; recorded once, so that both do the same arithmetic.
 
-    The order of sums depends on how many are solved together: a programme that struggles may end a step or two apart, within the gap
-    that was asked for.
+    The order of sums depends on how many are solved together: a programme that struggles may end a step or two apart, within the
+    gap that was asked for.
     """
     monkeypatch.setenv(processes.VARIABLE, "2")
     pool = processes._Helpers()
