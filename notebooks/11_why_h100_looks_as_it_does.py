@@ -28,7 +28,7 @@ from hwopt.model.chip_project import areas
 from hwopt.study.sensitivity.worth import worth
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # shorter searches, the same cells
-SECONDS = 20 if FAST else 40
+SECONDS = 40
 DAY = 86400.0
 
 # %% [markdown]
