@@ -3,10 +3,9 @@
     python -m tests.benchmark.accuracy           # after a change of what is fitted
     python -m tests.benchmark.accuracy --table   # table and figure alone, by the shipped constants, which stay
 
-Six minutes, three for the table alone. Every test of the table is on runs that the constants have not seen, what was asked beside
-it, the worst explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
-`results/figures/accuracy.png`. After a fit: `serving_widths`,
-`operators --widths` and `own_runs`, then all other results.
+A few minutes. Every test of the table is on runs that the constants have not seen, what was asked beside it, the worst
+explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
+`results/figures/accuracy.png`. After a fit follow `serving_widths`, `operators --widths` and `own_runs`, then all other results.
 """
 
 from __future__ import annotations

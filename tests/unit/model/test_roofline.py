@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
 from hwopt import catalog
 from hwopt.model.maximum import hard_maximum
-from hwopt.model.roofline import HALF_SIZE_RATE, gemm_time, half_size_growth
+from hwopt.model.roofline import HALF_SIZE_RATE, fastest_seconds_per_flop, gemm_time, half_size_growth
 from hwopt.model.work import GEMMS, Gemms
 from hwopt.types import PRECISIONS
 from tests.cases import replace
@@ -93,3 +94,18 @@ def test_casts_cover_inputs_and_a_share_of_the_weights():
     assert casts(0.0) == pytest.approx(passes * 3.0 * m * LARGE / rate, rel=1e-6)
     assert casts(0.25) == pytest.approx(passes * 3.0 * (m + 0.25 * LARGE) * LARGE / rate, rel=1e-6)
     assert gemm(m=m, chip=chip, cast_passes=2.0, weight_cast_share=1.0) == gemm(m=m, chip=chip, cast_passes=0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_formats_are_one(dtype):
+    """Without narrow formats all of a mix stays wide: the slope by a format is its seconds a FLOP, not what rounding picks."""
+    with jax.enable_x64(dtype is np.float64):
+        chip, run = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), (CHIP, run_in("bf16")))
+        own_s = 1.0 / (chip.peak_flops_per_s * chip.matmul_efficiency * chip.clock_ratio)
+        slope = jax.jit(jax.grad(lambda run: fastest_seconds_per_flop(chip, run)))
+        rng, at = np.random.default_rng(6), PRECISIONS.index("bf16")
+        for _ in range(50):
+            mix = np.zeros(len(PRECISIONS), dtype)
+            mix[: at + 1] = rng.dirichlet(np.ones(at + 1))
+            found = slope(eqx.tree_at(lambda run: run.gemm_precision, run, mix)).gemm_precision
+            np.testing.assert_allclose(found, own_s, rtol=1e-5)

@@ -137,17 +137,12 @@ def test_two_groups_of_chips_share_a_rack(case):
 
 
 def test_a_design_that_satisfies_a_limit_at_the_end_of_its_piece_is_found():
-    def ends(case: Case) -> np.ndarray:  # the slow and the fast one
-        return case.exact(
-            np.repeat(case.point(CLOSE)[None], 2, axis=0), np.array(case.lattice.pieces[0].edges[-2:])
-        ).constraints
-
-    some = ends(Case(0.3)).max(axis=1)
-    limit = 0.3 * math.exp(0.9 * some[1] + 0.1 * some[0])
-    case = Case(limit)
-    point = case.point(CLOSE)[None]
-    (piece,) = case.lattice.pieces
+    case = Case(0.3)
+    point, (piece,) = case.point(CLOSE)[None], case.lattice.pieces
     slow, fast = piece.edges[-2:]
+    over = case.exact(np.repeat(point, 2, axis=0), np.array([slow, fast])).constraints.max(axis=1)
+    case = Case(0.3 * math.exp(over[1] + 0.1 * (over[0] - over[1])))  # kept on the last tenth of the piece
+    assert over[0] > over[1] + FEASIBILITY_TOLERANCE
     assert case.exact(np.repeat(point, 2, axis=0), np.array([slow, fast])).violation.tolist()[0] > FEASIBILITY_TOLERANCE
     boxes = Boxes.of_points(point)
     known = bounded(case.programmes, boxes)
