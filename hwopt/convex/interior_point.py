@@ -38,8 +38,8 @@ SLOTS = 128
 REFILL = 8
 """Slots are emptied and filled again when one in so many is done."""
 PRODUCT = 1e-2
-"""Products of pairs where a programme begins at the answer of a like one: 8.7 iterations a box of the default question, 9.6 from the
-middle of boxes, 9.4 with 1e-4."""
+"""Products of pairs where a programme begins at the answer of a like one: 8.7 iterations a box of the default question, 9.6 from
+the middle of boxes, 9.4 with 1e-4."""
 _DONE = -1
 
 Columns = TypeVar("Columns", Given, State, Judged, Start)
