@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from hwopt.convex.newton import (
     Done,
     Given,
     Judged,
-    Start,
     State,
     begin,
     columns,
@@ -37,20 +36,9 @@ SLOTS = 128
 """Programmes in work at a time: enough that arithmetic outweighs calls, few enough for a cache."""
 REFILL = 8
 """Slots are emptied and filled again when one in so many is done."""
-PRODUCT = 1e-2
-"""Products of pairs where a programme begins at the answer of a like one: 8.7 iterations a box of the default question, 9.6 from
-the middle of boxes, 9.4 with 1e-4."""
 _DONE = -1
 
-Columns = TypeVar("Columns", Given, State, Judged, Start)
-
-
-class Near(NamedTuple):
-    """Answers of like programmes, to begin at."""
-
-    y: np.ndarray  # (problem, variable)
-    multipliers: np.ndarray  # (problem, group)
-    known: np.ndarray  # (problem,) where there is one
+Columns = TypeVar("Columns", Given, State, Judged)
 
 
 def solve(
@@ -61,18 +49,17 @@ def solve(
     start: np.ndarray | None = None,
     tolerance: float = 1e-9,
     loose: np.ndarray | float = 0.0,
-    near: Near | None = None,
     iterations: int = 80,
     device: on_device.Device | None = None,
 ) -> Answers:
     """Solve all programmes of a batch.
 
-    **Arguments:** `cutoff` of each problem, or of all: one whose optimum is proved to lie above it is dropped. `start`: points
-    to begin at (problem, variable); the middle of the box if None. `near`: answers to begin at instead, where known.
-    `tolerance`: largest gap between objective and bound, and largest violation, of a solved problem; `loose`: those that will do
-    of a problem whose optimum lies below the cutoff, where that is all that matters, of each problem or of all; more will do of
-    one that lies far below (`newton.SHARE`). `iterations`: after so many a problem is given up as unresolved. `device`: where
-    the iteration runs, compiled once for each shape of structure and size of batch; None: on this processor, uncompiled.
+    **Arguments:** `cutoff` of each problem, or of all: one whose optimum is proved to lie above it is dropped. `start`:
+    points to begin at (problem, variable); the middle of the box if None. `tolerance`: largest gap between objective and
+    bound, and largest violation, of a solved problem; `loose`: those of a problem whose optimum lies below the cutoff, where
+    that is all that matters, of each problem or of all. `iterations`: after so many a problem is given up as unresolved.
+    `device`: where the iteration runs, compiled once for each shape of structure and size of batch; None: on this processor,
+    uncompiled.
     **Returns:** answers, in the order of the problems.
     """
     frame = frame_of(structure)
@@ -83,11 +70,7 @@ def solve(
     limits = (np.broadcast_to(np.asarray(x, float), (count,)) for x in (np.inf if cutoff is None else cutoff, loose))
     with np.errstate(all="ignore"):
         given = given_of(structure, numbers, frame, *limits)
-        middle = 0.5 * given.width if start is None else columns(start - numbers.lower, frame.variables)
-        first = Start(middle, np.ones((len(frame.groups), count)), np.ones(count))
-        if near is not None:
-            at, multipliers = columns(near.y - numbers.lower, frame.variables), columns(near.multipliers, frame.groups)
-            first = Start(np.where(near.known, at, middle), multipliers, np.where(near.known, PRODUCT, 1.0))
+        first = 0.5 * given.width if start is None else columns(start - numbers.lower, frame.variables)
         work = _worked if device is None else partial(on_device.worked, device)
         for done in work(frame, given, first, np.flatnonzero(~empty), tolerance, iterations):
             at, alive = done.number, given.there[: len(frame.groups), done.number]
@@ -104,19 +87,19 @@ def solve(
 
 
 def _worked(
-    frame: Frame, given: Given, first: Start, waiting: np.ndarray, tolerance: float, iterations: int
+    frame: Frame, given: Given, first: np.ndarray, waiting: np.ndarray, tolerance: float, iterations: int
 ) -> Iterator[Done]:
     """Programmes as they are done with, on this processor.
 
-    **Arguments:** `first`: where they begin; `waiting`: numbers of those to work on.
+    **Arguments:** `first`: points to begin at; `waiting`: numbers of those to work on.
     """
     number = waiting[:0]
-    here, state = _taken(given, number), begin(frame, _taken(given, number), _taken(first, number))
+    here, state = _taken(given, number), begin(frame, _taken(given, number), first[:, number])
     while number.size or waiting.size:
         room = SLOTS - number.size
         if waiting.size and room * REFILL >= SLOTS:
             more = _taken(given, waiting[:room])
-            state = _joined(state, begin(frame, more, _taken(first, waiting[:room])))
+            state = _joined(state, begin(frame, more, first.take(waiting[:room], axis=1)))
             here, number, waiting = _joined(here, more), np.concatenate([number, waiting[:room]]), waiting[room:]
         now, state = judged(frame, here, state, tolerance)
         done = (number != _DONE) & ((now.status != RUNNING) | (state.iteration >= iterations))

@@ -4,8 +4,7 @@ With slacks s, excesses e at the price R, multipliers λ and the box's multiplie
 
     c + Jᵀλ - l + u,   g(y) + s - e,   s·λ - μ,   e·(R - λ) - μ,   (y - lower)·l - μ,   (upper - y)·u - μ     as μ → 0
 
-from a start that need not be feasible, perhaps the answer of a like programme, with Mehrotra's predictor and corrector. With
-Λ = 1 / (s/λ + e/(R - λ)), its matrix is
+from a start that need not be feasible, with Mehrotra's predictor and corrector. With Λ = 1 / (s/λ + e/(R - λ)), its matrix is
 
     Σ_k λ_k ∇²g_k + Jᵀ Λ J + l / (y - lower) + u / (upper - y)
 
@@ -36,19 +35,13 @@ ABSENT = -1e9
 """Stands for -inf in exponents: its exponential is zero, and zero times it is no NaN."""
 FROZEN_WIDTH = 1e-11
 """A narrower box holds a constant, not a variable."""
-INSIDE, NEAR = 0.05, 0.01
-"""Least distance of a start from each side of the box, as a fraction of its width; of one that is near the answer."""
-SHARE, LOOSEST = 0.05, 0.1
-"""Gap that will do of a programme that may be solved loosely: this part of its distance from the cutoff, the second at most. What
-lies far below the cutoff is split in any case: 8.0 iterations a box of the default question in place of 8.7. With 0.15 it is 7.5,
-but order and splits of boxes go by worse bounds: a search of few boxes ended with a gap of 87 % for 58 (55 with 0)."""
+INSIDE = 0.05
+"""Least distance of a start from each side of the box, as a fraction of its width."""
 SLOWER, FASTER, SLOWEST = 0.3, 2.0, 0.05
 """Steps shorten by this where the residuals grew, else lengthen again, and are never shorter than this part of a full one:
 far from the solution, Newton's method on log-sum-exp oscillates."""
 APART = 3.0
 """Largest ratio between the steps of primal and dual."""
-LEAST_MULTIPLIER = 1e-12
-"""What a multiplier of a like programme counts as where it is less: none is zero."""
 DAMPING = 1e-12
 """Least addition to the Newton matrix's diagonal: it holds directions still that nothing else does."""
 FLOOR = 0.1
@@ -102,15 +95,7 @@ class Given(NamedTuple):
     there: Array  # (pair, problem) 1, or 0 of groups without terms and of constants
     pairs: Array  # (problem,) how many are there
     cutoff: Array  # (problem,)
-    loose: Array  # (problem,) tolerance of what cannot be dropped; 0 of what is solved in any case
-
-
-class Start(NamedTuple):
-    """Where programmes begin, a column each."""
-
-    y: Array  # (variable, problem)
-    multiplier: Array  # (group, problem) those of a like programme
-    product: Array  # (problem,) of each complementary pair: 1 where there are none of these
+    loose: Array  # (problem,) tolerance of what cannot be dropped
 
 
 class State(NamedTuple):
@@ -187,29 +172,17 @@ def columns(table: np.ndarray, order: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(table[:, order].T)
 
 
-def begin(frame: Tables, given: Given, start: Start) -> State:
-    """Fresh states.
-
-    Multipliers of a like programme are kept where their groups are near their limits; elsewhere they are those with which a pair's
-    product is the start's. Without any every multiplier is one.
-    """
+def begin(frame: Tables, given: Given, start: Array) -> State:
+    """Fresh states: every product of a pair is one."""
     xp, groups, count = frame.xp, frame.straight.shape[0], given.width.shape[1]
-    near, product = start.product < 1.0, start.product
-    inside = xp.where(near, NEAR, INSIDE) * given.width
-    y = xp.clip(start.y, inside, given.width - inside)
-    values, _, _ = _values(frame, given, y)
-    alive, free = given.there[:groups] > 0, given.there[2 * groups :] > 0
-    known = xp.clip(start.multiplier, LEAST_MULTIPLIER, 0.5 * frame.roof)
-    slack = xp.where(
-        alive, xp.maximum(-values, xp.where(near, xp.minimum(product / known, xp.sqrt(product)), 1.0)), 1.0
-    )
-    multiplier = xp.where(alive & near, xp.maximum(known, product / slack), 1.0)
-    none = xp.zeros((groups, count))
+    y = xp.clip(start, INSIDE * given.width, (1.0 - INSIDE) * given.width)
+    ones = xp.ones((groups, count))
+    free = given.there[2 * groups :] > 0
     return State(
-        y, xp.concatenate([slack, product / (frame.roof - xp.where(near, multiplier, 0.0))]), multiplier,
-        xp.where(free, product / xp.concatenate([y, given.width - y]), 1.0),
+        y, xp.concatenate([ones, ones / frame.roof]), ones,
+        xp.where(free, 1.0 / xp.concatenate([y, given.width - y]), 1.0),
         xp.zeros(count), xp.full(count, xp.inf), xp.ones(count), xp.zeros(count, int),
-        y, none, xp.full(count, -xp.inf), xp.full(count, xp.inf),
+        y, xp.zeros_like(ones), xp.full(count, -xp.inf), xp.full(count, xp.inf),
     )  # fmt: skip
 
 
@@ -275,9 +248,7 @@ def judged(frame: Tables, given: Given, state: State, tolerance: float) -> tuple
     residual = xp.maximum(xp.maximum(stationary, violation), size.max(axis=0, initial=0.0))
 
     solved = (objective - bound <= tolerance) & (violation <= tolerance)
-    share = xp.minimum(SHARE * (given.cutoff - objective), LOOSEST)
-    loose = xp.where(given.loose > 0, xp.maximum(given.loose, share), 0.0)
-    enough = (objective - bound <= loose) & (violation <= loose) & (objective + loose <= given.cutoff)
+    enough = (objective - bound <= given.loose) & (violation <= given.loose) & (objective + given.loose <= given.cutoff)
     status = xp.where(solved, int(Status.solved), xp.where(enough, int(Status.open), RUNNING))
     dropped = bound - 10 * ROUNDING * (mass + xp.abs(objective)) > given.cutoff
     status = xp.where(dropped, int(Status.dropped), status)
@@ -317,7 +288,8 @@ def stepped(frame: Tables, given: Given, state: State, now: Judged, tolerance: f
     """One step of Newton's method, predicted and corrected."""
     xp, groups, variables = frame.xp, frame.straight.shape[0], given.width.shape[0]
     y, multiplier, there, free = state.y, state.multiplier, given.there, _free(given)
-    slack = state.slack
+    fresh = xp.where(state.iteration == 0, xp.maximum(-now.values, 1.0), state.slack[:groups])
+    slack = xp.concatenate([fresh, state.slack[groups:]])
     fixed = 1.0 - free
     near = xp.concatenate([slack, y + fixed * (1.0 - y), given.width - y + fixed * (1.0 - given.width + y)])
     far = xp.concatenate([multiplier, frame.roof - multiplier, state.at_box])

@@ -19,7 +19,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 
 from hwopt.convex.frames import STRUCTURES, Frame, frame_of
-from hwopt.convex.newton import RUNNING, Done, Given, Start, State, begin, done_with, judged, stepped
+from hwopt.convex.newton import RUNNING, Done, Given, State, begin, done_with, judged, stepped
 from hwopt.convex.programme import Structure
 
 Device: TypeAlias = Any
@@ -152,7 +152,7 @@ def worked(
     device: Device,
     frame: Frame,
     given: Given,
-    first: Start,
+    first: np.ndarray,
     waiting: np.ndarray,
     tolerance: float,
     iterations: int,
@@ -163,8 +163,7 @@ def worked(
     count = len(waiting)
     padded = np.concatenate([waiting, np.full(_filled(count) - count, waiting[0])])
     with jax.enable_x64(True):
-        of_padded = lambda tables: type(tables)(*(each.take(padded, axis=-1) for each in tables))
-        tables = jax.device_put((of_padded(given), of_padded(first)), device)
+        tables = jax.device_put((Given(*(each.take(padded, axis=-1) for each in given)), first[:, padded]), device)
         slots = slots_for(frame, count, device)
         done = jax.device_get(loop(frame_on(frame, device), *tables, count, tolerance, iterations, slots=slots))
     yield Done(*(each[..., :count] for each in done))._replace(number=waiting)
@@ -183,7 +182,7 @@ class _Slots(NamedTuple):
 
 @partial(jax.jit, static_argnames=("slots", "iterations"))
 def loop(
-    frame: DeviceFrame, given: Given, first: Start, count: int, tolerance: float, iterations: int, slots: int
+    frame: DeviceFrame, given: Given, first: jax.Array, count: int, tolerance: float, iterations: int, slots: int
 ) -> Done:
     """What comes out of all programmes, in their order."""
     total = given.width.shape[1]

@@ -12,7 +12,7 @@ from hwopt.convex import certificate
 from hwopt.convex.answers import Answers
 from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import impossible
-from hwopt.convex.interior_point import Near, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.on_device import Device, place_of
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.integers.boxes import Boxes
@@ -20,14 +20,6 @@ from hwopt.optim.programmes import Programmes
 
 LEAST = 64
 """Boxes that are worth another process. Chosen, not measured."""
-
-
-class Ended(NamedTuple):
-    """Where a box's programme ended, for those of its pieces to begin at, in single precision."""
-
-    structure: Structure
-    y: np.ndarray  # (variable,)
-    multipliers: np.ndarray  # (group,)
 
 
 class Bounded(NamedTuple):
@@ -43,29 +35,15 @@ class Bounded(NamedTuple):
         names = self.programme.names
         return {name: np.exp(self.answers.y[rows, column]) for column, name in enumerate(names) if name}
 
-    def ended(self) -> np.ndarray:
-        """Where the programmes ended (box,) of `Ended`."""
-        found = np.empty(len(self.lower), object)
-        tables = (self.answers.y.astype(np.float32), self.answers.multipliers.astype(np.float32))
-        for i, (y, multipliers) in enumerate(zip(*tables, strict=True)):
-            found[i] = Ended(self.programme.structure, y.copy(), multipliers.copy())
-        return found
-
 
 def bounded(
-    programmes: Programmes,
-    boxes: Boxes,
-    cutoff: float = math.inf,
-    tolerance: float = 1e-7,
-    loose: float = 0.0,
-    ended: np.ndarray | None = None,
+    programmes: Programmes, boxes: Boxes, cutoff: float = math.inf, tolerance: float = 1e-7, loose: float = 0.0
 ) -> Bounded:
     """Bound boxes by their programmes.
 
-    **Arguments:** `loose`: gap that will do of a box below the cutoff, which is split in any case; `ended`: where the
-    programmes of the boxes ended that these are pieces of, (box,) of `Ended`.
+    **Arguments:** `loose`: gap that will do of a box below the cutoff, which is split in any case.
     """
-    return solved(*programmes.of(boxes), boxes.points, cutoff, tolerance, loose, ended)
+    return solved(*programmes.of(boxes), boxes.points, cutoff, tolerance, loose)
 
 
 def solved(
@@ -75,7 +53,6 @@ def solved(
     cutoff: float = math.inf,
     tolerance: float = 1e-7,
     loose: float = 0.0,
-    ended: np.ndarray | None = None,
 ) -> Bounded:
     """Bound boxes whose programmes are there.
 
@@ -90,26 +67,11 @@ def solved(
     count = processes.parts_of(len(left), LEAST) if device is None else 1
     # Interleaved: boxes beside each other take alike many iterations.
     parts = [left[first::count] for first in range(count) if len(left)]
-    near = _near(structure, numbers, ended)
-    given = [
-        (numbers.take(rows), goal[rows], enough[rows], near and Near(*(each[rows] for each in near)), tolerance, device)
-        for rows in parts
-    ]
+    given = [(numbers.take(rows), goal[rows], enough[rows], tolerance, device) for rows in parts]
     for rows, (found, bound, slope) in zip(parts, processes.in_parts(_proved, structure, given), strict=True):
         answers.put(rows, found)
         lower[rows], slopes[rows] = bound + programme.constant[rows], slope
     return Bounded(programme, answers, lower, slopes)
-
-
-def _near(structure: Structure, numbers: Numbers, ended: np.ndarray | None) -> Near | None:
-    """Where programmes begin: where those ended that their boxes are pieces of, if these were of the same structure."""
-    if ended is None:
-        return None
-    known = np.array([each.structure is structure for each in ended], bool)
-    y, multipliers = numbers.lower.copy(), np.zeros((len(ended), len(structure.target)))
-    for i in np.flatnonzero(known):
-        y[i], multipliers[i] = ended[i].y, ended[i].multipliers
-    return Near(y, multipliers, known) if known.any() else None
 
 
 def _proved(
@@ -117,11 +79,10 @@ def _proved(
     numbers: Numbers,
     cutoff: np.ndarray,
     loose: np.ndarray,
-    near: Near | None,
     tolerance: float,
     device: Device | None,
 ) -> tuple[Answers, np.ndarray, np.ndarray]:
     """Answers, bounds (infinite where nothing is feasible), and the slopes behind them."""
-    answers = solve(structure, numbers, cutoff=cutoff, tolerance=tolerance, loose=loose, near=near, device=device)
+    answers = solve(structure, numbers, cutoff=cutoff, tolerance=tolerance, loose=loose, device=device)
     lower, slopes = certificate.sloped_bound(structure, numbers, answers.y, answers.multipliers)
     return answers, np.where(impossible(structure, numbers, answers), np.inf, lower), slopes

@@ -8,9 +8,8 @@ with their bound on record; the least bound of all that were discarded bounds th
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,10 +33,6 @@ designs lie within a per cent."""
 
 OFTEN = 4
 """Full rounds of boxes between such evolutions: a search that ends without a good design has bounded boxes in vain."""
-
-WORTH, CLOSER = 0.1, 0.8
-"""What an evolution must find for another to follow as soon as that, as a part of the distance of the best design from the bound;
-else it is to fall to that part of itself before. A design better by a per cent saves no box where boxes lie forty below."""
 
 FEW = 64
 """Open boxes below which no evolution runs where a design is known: it takes as long as bounding some hundred. Chosen,
@@ -140,17 +135,16 @@ def rounds(
     processes.wake(bounding.__name__)
     result, lattice = work.result, work.lattice
     evolution: Evolution | None = None
-    turns = Turns()
+    looked = again = 0  # full rounds of boxes bounded before the last evolution, and from which on one begins anew
     queue: Open | None = None
     boxes = _spread(work, lattice.initial_boxes())
     result.open_boxes = len(boxes)
     inherited = np.full(len(boxes), -np.inf)
-    ended: np.ndarray | None = None
     split: Split | None = None
     leaves(work, designs)
     yield result
     while len(boxes):
-        known = work.bound(boxes, ended)
+        known = work.bound(boxes)
         lower = np.maximum(known.lower, inherited)
         if split is not None:
             work.learn(split, inherited, lower)
@@ -159,19 +153,19 @@ def rounds(
         single = boxes.points & np.isfinite(lower)
         work.discard(boxes[single], lower[single])
         alive = np.flatnonzero(np.isfinite(lower) & ~boxes.points)
-        found = Open(boxes, lower, known.lower, work.slopes(known), known.ended()).of(alive)
+        found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
         queue = _worth_work(work, queue)
-        distance, bounded = work.cutoff - result.open_bound, result.boxes // ROUND
-        doubled = bounded >= turns.again
-        if len(queue) and (doubled or turns.often(bounded, distance)) and (looks or result.rounds > 1):
+        far, bounded = work.cutoff - result.open_bound > FAR, result.boxes // ROUND
+        doubled, often = bounded >= again, far and bounded >= looked + OFTEN
+        if len(queue) and (doubled or often) and (looks or result.rounds > 1):
             if evolution is None:
                 evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
-            queue = evolve(work, evolution, boxes, known, queue, anew=doubled and distance > FAR)
+            queue = evolve(work, evolution, boxes, known, queue, anew=doubled and far)
             if nearby and len(queue):
                 solve_nearby(work, evolution)
                 queue = _worth_work(work, queue)
-            turns.note(bounded, distance, work.cutoff - result.open_bound)
+            looked, again = bounded, max(2 * bounded, 2) if doubled else again
         yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile
         order = np.argsort(queue.bounds, kind="stable")
@@ -181,27 +175,8 @@ def rounds(
         split = work.split(tight[~points])
         boxes = joined([split.pieces, tight[points]])
         rows = np.concatenate([rows[~points][split.parents], rows[points]])
-        inherited, ended = now.bounds[rows], now.ended[rows]
+        inherited = now.bounds[rows]
     result.open_boxes, result.complete = 0, True
-
-
-@dataclass
-class Turns:
-    """When evolutions run, by full rounds of boxes bounded and the distance of the best design from the bound, a logarithm."""
-
-    again: int = 0  # rounds from which on another begins
-    looked: int = 0  # rounds before the last
-    near_enough: float = math.inf  # distance from which on it goes on
-
-    def often(self, bounded: int, distance: float) -> bool:
-        """Whether one goes on though the rounds have not doubled."""
-        return FAR < distance <= self.near_enough and bounded >= self.looked + OFTEN
-
-    def note(self, bounded: int, before: float, after: float) -> None:
-        """One has run. **Arguments:** distances `before` it and `after`."""
-        self.near_enough = math.inf if after < (1.0 - WORTH) * before else CLOSER * after
-        self.again = max(2 * bounded, 2) if bounded >= self.again else self.again
-        self.looked = bounded
 
 
 def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, queue: Open, anew: bool) -> Open:

@@ -89,19 +89,18 @@ class Open:
     bounds: np.ndarray  # of the objective's logarithm, their own or those of boxes that held them
     lower: np.ndarray  # their own
     slopes: np.ndarray  # (box, coordinate) of the tangents behind these
-    ended: np.ndarray  # (box,) of `Ended`: where their programmes ended
 
     def __len__(self) -> int:
         return len(self.boxes)
 
     def of(self, rows: np.ndarray) -> Open:
-        return Open(self.boxes[rows], self.bounds[rows], self.lower[rows], self.slopes[rows], self.ended[rows])
+        return Open(self.boxes[rows], self.bounds[rows], self.lower[rows], self.slopes[rows])
 
     def with_more(self, other: Open) -> Open:
         pair = lambda a, b: np.concatenate([a, b])
         return Open(
             joined([self.boxes, other.boxes]), pair(self.bounds, other.bounds), pair(self.lower, other.lower),
-            pair(self.slopes, other.slopes), pair(self.ended, other.ended),
+            pair(self.slopes, other.slopes),
         )  # fmt: skip
 
 
@@ -179,15 +178,15 @@ class Search:
         for number in np.unique(numbers):
             yield self.result.machines.setdefault(int(number), Machine()), float(bounds[numbers == number].min())
 
-    def bound(self, boxes: Boxes, ended: np.ndarray | None = None) -> Bounded:
-        """Boxes bounded against the best design known. **Arguments:** `ended` as of `bounded`.
+    def bound(self, boxes: Boxes) -> Bounded:
+        """Boxes bounded against the best design known.
 
         Points that were relaxed for the sake of the boxes read beside them are read again as if alone.
         """
         if self.deadline.over:
             raise OutOfTime
         self.result.boxes += len(boxes)
-        known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE, ended=ended)
+        known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE)
         self._keep_best(boxes, known, alone=len(boxes) == 1)
         lower = known.lower
         rows = boxes.points & (known.answers.status == Status.unresolved) & (lower < self.cutoff) & np.isfinite(lower)

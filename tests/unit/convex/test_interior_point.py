@@ -10,8 +10,7 @@ from scipy.optimize import minimize
 
 from hwopt.convex import certificate
 from hwopt.convex.answers import Status
-from hwopt.convex.interior_point import Near, solve
-from hwopt.convex.newton import LOOSEST, SHARE
+from hwopt.convex.interior_point import solve
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.errors import UserError
 
@@ -250,37 +249,6 @@ def test_batch_is_single_and_any_start_does():
         alone = solve(structure, numbers.take([i]))
         np.testing.assert_allclose(alone.y[0], together.y[i], atol=1e-9)
         np.testing.assert_allclose(alone.multipliers[0], together.multipliers[i], atol=1e-7)
-
-
-@pytest.mark.parametrize("distance", [0.2, 0.5, np.inf])
-def test_what_lies_far_below_the_cutoff_is_solved_loosely(distance):
-    """With a gap of its share of the distance, or the most; never with a bound that is above the optimum."""
-    structure, numbers, _ = programmes(14, problem=50)
-    full = solve(structure, numbers)
-    closely = solve(structure, numbers, cutoff=full.objective + 1e-3, loose=1e-4)
-    loosely = solve(structure, numbers, cutoff=full.objective + distance, loose=1e-4)
-    assert set(loosely.status) <= {Status.open, Status.solved} and (loosely.status == Status.open).sum() > 40
-    most = np.minimum(SHARE * (full.objective + distance - loosely.objective), LOOSEST)
-    assert (loosely.objective - loosely.bound <= most + 1e-12).all()
-    assert (loosely.bound <= full.objective + 1e-9).all()
-    assert loosely.iterations.sum() < 0.9 * closely.iterations.sum()
-
-
-def test_the_answer_of_a_like_programme_is_a_good_start():
-    """Of boxes cut in half; where no answer is known the middle is the start."""
-    structure, numbers, _ = programmes(15, problem=60)
-    before = solve(structure, numbers, tolerance=1e-4)
-    upper = numbers.upper.copy()
-    upper[:, 3] = 0.5 * (numbers.lower[:, 3] + upper[:, 3])
-    half, known = replace(numbers, upper=upper), np.arange(60) % 2 == 0
-    cold = solve(structure, half)
-    warm = solve(structure, half, near=Near(before.y, before.multipliers, known))
-    np.testing.assert_array_equal(warm.status, cold.status)
-    there = cold.status == Status.solved
-    assert (there & known).sum() > 10
-    np.testing.assert_allclose(warm.objective[there], cold.objective[there], atol=3e-9)
-    np.testing.assert_array_equal(warm.iterations[~known], cold.iterations[~known])
-    assert warm.iterations[known].sum() < 0.9 * cold.iterations[known].sum()
 
 
 def test_padding_has_no_effect():

@@ -7,7 +7,7 @@ import pytest
 from hwopt.convex import certificate, on_device
 from hwopt.convex.answers import Status
 from hwopt.convex.frames import frame_of
-from hwopt.convex.interior_point import Near, solve
+from hwopt.convex.interior_point import solve
 from hwopt.convex.programme import Numbers
 from tests.unit.convex.test_interior_point import programmes
 
@@ -65,17 +65,6 @@ def test_cutoffs_and_starts_are_heeded(device, mixed):
     below = np.where(best, known.objective - 0.1, np.inf)
     dropped = solve(structure, numbers, cutoff=below, start=numbers.upper, device=device)
     assert (dropped.status[best] == Status.dropped).all() and (dropped.bound[best] > below[best]).all()
-
-
-def test_answers_of_like_programmes_are_heeded(device, mixed):
-    structure, numbers = mixed
-    known = solve(structure, numbers)
-    near = Near(known.y, known.multipliers, known.status == Status.solved)
-    here, there = (solve(structure, numbers, near=near, device=each) for each in (None, device))
-    assert (here.status == there.status).all()
-    some = near.known
-    np.testing.assert_allclose(there.objective[some], known.objective[some], atol=1e-8)
-    assert there.iterations[some].sum() < 0.9 * known.iterations[some].sum()
 
 
 def test_no_programme_is_an_answer_of_none(device, mixed):

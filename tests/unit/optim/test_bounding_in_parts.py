@@ -7,26 +7,12 @@ import numpy as np
 
 import hwopt
 from hwopt import processes
-from hwopt.convex.programme import Numbers, Structure
 from hwopt.design.lattices import lattice_of
 from hwopt.optim import bounding
-from hwopt.optim.bounding import Ended
 from hwopt.optim.branch_and_bound import _spread
 from hwopt.optim.branching import Search, SearchResult
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import Programmes
-
-
-def test_what_ended_in_another_structure_is_no_start():
-    structure, other = (Structure(np.eye(2), np.arange(2), np.full(2, -1), np.ones(2)) for _ in range(2))
-    numbers = Numbers(np.zeros((3, 2)), np.zeros((3, 2)), -np.ones((3, 2)), np.ones((3, 2)))
-    one, two = np.full(2, 0.5, np.float32), np.full(2, 0.25, np.float32)
-    ended = np.empty(3, object)
-    ended[:] = [Ended(other, two, one), Ended(structure, one, two), Ended(other, two, two)]
-    near = bounding._near(structure, numbers, ended)
-    assert near is not None and near.known.tolist() == [False, True, False]
-    assert near.y[1].tolist() == one.tolist() and near.multipliers[1].tolist() == two.tolist()
-    assert bounding._near(structure, numbers, ended[[0, 2]]) is None is bounding._near(structure, numbers, None)
 
 
 def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):

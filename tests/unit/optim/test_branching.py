@@ -1,6 +1,5 @@
 """Where boxes are split."""
 
-import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import Lookup
 from hwopt.integers.system import Integer, Piece, System
-from hwopt.optim.branch_and_bound import CLOSER, FAR, OFTEN, Turns
 from hwopt.optim.branching import Open, Search
 from hwopt.optim.deadline import Deadline
 
@@ -61,18 +59,5 @@ def test_slopes_cut_pieces_of_what_is_continuous(slope, left):
     work = Search(programmes, 0.0, Deadline())
     work.result.value = np.log(4.0) * (1.0 - 1e-6)
     zero = np.zeros(1)
-    tight, rows = work.tightened(Open(lattice.initial_boxes(), zero, zero, np.array([[slope]]), np.empty(1, object)))
+    tight, rows = work.tightened(Open(lattice.initial_boxes(), zero, zero, np.array([[slope]])))
     assert rows.tolist() == [0] and (tight.low[0, 0], tight.high[0, 0]) == left
-
-
-def test_evolutions_that_find_little_wait_until_the_bound_is_nearer():
-    turns = Turns()
-    turns.note(0, math.inf, 0.5)  # the first found a design
-    assert turns.again == 2 and turns.often(OFTEN, 0.5) and not turns.often(OFTEN - 1, 0.5)
-    turns.note(4, 0.5, 0.4)  # a fifth of the distance: worth another
-    assert turns.again == 8 and turns.often(4 + OFTEN, 0.39)
-    turns.note(7, 0.39, 0.385)
-    assert turns.again == 8 and not turns.often(7 + OFTEN, 0.38) and turns.often(7 + OFTEN, CLOSER * 0.385)
-    turns.note(30, 0.38, 0.37)  # one that began because the rounds had doubled
-    assert turns.again == 60 and not turns.often(30 + OFTEN, 0.36)
-    assert not turns.often(1000, FAR / 2)
