@@ -24,9 +24,9 @@ _BELIEF = 30.0
 
 LOOSE = 2e-3
 """Gap to which the programme of a box is solved that must be split in any case: a seventh fewer iterations of the default question
-than with none (43,232 of 50,332), and the same answer. A twentieth of a box's distance from the cutoff, where that is more, and
-starts where the boxes ended that these are pieces of: 8.0 iterations a box for 9.6, but 105,463 boxes for 96,074 of thirteen
-questions, as order and splits go by worse bounds. With 15 % of the distance, a short search ended with a gap of 87 % for 55."""
+than with none (43,232 of 50,332), and the same answer. Tried besides: a twentieth of a box's distance from the cutoff, with starts
+where the boxes ended that these are pieces of, and rarer evolutions: 8.0 iterations a box for 9.6, but 105,463 boxes for 96,074 of
+thirteen questions. With 15 % a short search ended with a gap of 87 % for 55."""
 
 PARTS = 2
 """Parts into which a box is split along one coordinate."""

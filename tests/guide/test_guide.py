@@ -71,6 +71,14 @@ def test_every_command_line_parses(line):
         assert options.command == words[0]
 
 
+def test_what_a_mark_says_is_run_is_shown():
+    """A mark that is not read, or has no output below it, is one that `renew.py` passes over."""
+    marked = [each for each in EXAMPLES if each.language == "bash" and each.marks.keys() & {"runs", "slow"}]
+    written = sum(len(re.findall("^<!-- (?:runs|slow)", page.read_text(encoding="utf-8"), re.M)) for page in pages())
+    assert [f"{each.page}: {each.code}" for each in marked if each.printed is None] == []
+    assert len(marked) == written
+
+
 @pytest.mark.parametrize("page", WITH_RUNS, ids=named)
 def test_commands_print_what_stands_below_them(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
