@@ -5,7 +5,7 @@
 
 A few minutes. Every test of the table is on runs that the constants have not seen, what was asked beside it, the worst
 explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
-`results/figures/accuracy.png`. After a fit follow `serving_widths`, `operators --widths` and `own_runs`, then all other results.
+`results/figures/accuracy.png`. What hangs on the constants is made anew by `refit`, whose first step this is.
 """
 
 from __future__ import annotations

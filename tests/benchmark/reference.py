@@ -46,6 +46,7 @@ TABLE = (
     Result("reference/designed_chip.txt", "hwopt optimize --design h100-sxm --prices at-cost --workload llama3.1-70b"),
     Result("reference/design_sensitivity.txt", "python -m tests.benchmark.design_sensitivity"),
     Result("reference/loss_under_budget.txt", "hwopt optimize loss_under_budget"),
+    Result("reference/questions.json", "python -m tests.benchmark.questions"),
     Result("reference/scaling.txt", "python -m tests.benchmark.scaling"),
     Result("reference/operators.txt", "python -m tests.benchmark.operators"),
     Result("reference/chips.txt", "python -m tests.validation.test_chips"),
@@ -90,7 +91,7 @@ def make(result: Result, folder: Path = RESULTS) -> Path:
         raise ValueError(f"{result.file} is written by its own command, into results/ only")
     program, *arguments = shlex.split(result.command)
     start = [sys.executable] if program == "python" else [sys.executable, "-m", "hwopt.cli"]
-    done = subprocess.run([*start, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=_quiet())
+    done = subprocess.run([*start, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=quiet())
     path = folder / result.file
     if not result.writes_itself:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,8 @@ def make(result: Result, folder: Path = RESULTS) -> Path:
     return path
 
 
-def _quiet() -> dict[str, str]:
+def quiet() -> dict[str, str]:
+    """An environment in which a checkout's modules are found and XLA says nothing."""
     return {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONPATH": str(ROOT)}
 
 

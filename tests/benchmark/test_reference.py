@@ -8,24 +8,43 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.benchmark.reference import RESULTS, TABLE, make
+from tests.benchmark.reference import RESULTS, ROOT, TABLE, make
+from tests.benchmark.refit import STEPS
 
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 QUICK = ("chips",)
 """Results that are made again whenever slow tests run; `train_cost` is, by the tests of its answer."""
+ROW_BY_ROW = ("claims", "questions")
+"""Results whose rows have tests of their own."""
 AGAIN = [
     pytest.param(each, id=each.name, marks=[pytest.mark.slow, *([] if each.name in QUICK else [pytest.mark.long])])
     for each in TABLE
-    if not each.measured and not each.writes_itself and each.name != "claims"  # claims: row by row in test_claims
+    if not each.measured and not each.writes_itself and each.name not in ROW_BY_ROW
 ]
 
 
 def test_every_result_has_its_command():
     """In the table that makes them, and in the list that readers see."""
     written = {path.relative_to(RESULTS).as_posix() for path in RESULTS.glob("**/*.*") if "runs" not in path.parts}
-    assert {each.file for each in TABLE} == {name for name in written if name.endswith((".txt", ".md"))} - {"README.md"}
+    made = {name for name in written if name.endswith((".txt", ".md", ".json"))} - {"README.md"}
+    assert {each.file for each in TABLE} == made
     listed = (RESULTS / "README.md").read_text(encoding="utf-8")
     assert all(each.file in listed and f"`{each.command}" in listed for each in TABLE)
+
+
+def test_a_refit_makes_all_that_hangs_on_constants():
+    """Every file of fitted numbers and every result but those that hold seconds, constants before what is worked out by them."""
+    programs = [command.split()[0] for command in STEPS.values()]
+    assert all((ROOT / program).is_file() for program in programs if program != "-m")
+    writers = {
+        path.name
+        for path in (ROOT / "tests" / "benchmark").glob("*.py")
+        if "calibrations" in (text := path.read_text(encoding="utf-8")) and "write_text(" in text
+    }
+    first = programs[: list(STEPS).index("results")]
+    assert writers - {"refit.py", "test_reference.py"} == {Path(program).name for program in first}
+    named = {*STEPS["results"].split()[1:], *STEPS}
+    assert {each.name for each in TABLE if not each.measured} <= named
 
 
 @pytest.mark.parametrize("result", AGAIN)
