@@ -132,18 +132,20 @@ print(f"by hand {by_hand / 1e6:.3f} M$, by the solver {solution.objective / 1e6:
 assert abs(by_hand / solution.objective - 1) < 1e-3
 
 # %% [markdown]
-# One plan, all sizes of cluster, three prices of a day: the dearer a day, the larger the cluster. The star is the proved
-# optimum over all plans at 50,000 USD; it should lie on its curve's lowest point or below.
+# The degrees of that plan at all sizes of cluster, for three prices of a day: the dearer a day, the larger the cluster. The star
+# is the proved optimum over all plans at 50,000 USD; it should lie on its curve's lowest point or below.
 
 # %%
 run, machine, plan = solution.inputs
-tp, pp = (round(float(value)) for value in (plan.tp, plan.pp))
-replicas = np.unique(np.geomspace(16, 2048, 9 if FAST else 33).astype(int))
+tp, pp, chunks = (round(float(value)) for value in (plan.tp, plan.pp, plan.virtual_stages))
+sequences = np.unique(np.geomspace(1, 128, 9 if FAST else 25).astype(int))  # of a replica in a step
+replicas = 2150 // sequences  # so that the batch is within 5 % of 2,048, as in the question
 costs, days = [], []
-for dp in replicas:
-    batch = dp * max(1, round(2048 / dp))
+for each, dp in zip(sequences, replicas, strict=True):
+    batch = each * dp
     asked = catalog.training_run("llama3-70b", tokens=15e12, global_batch=batch)
-    own = catalog.plan(asked, dp * tp * pp, tp=tp, pp=pp, sequence_parallel="yes")
+    interleaved = chunks if each >= pp else 1  # needs pp micro-batches
+    own = catalog.plan(asked, dp * tp * pp, tp=tp, pp=pp, virtual_stages=interleaved, sequence_parallel="yes")
     report = evaluate(asked, catalog.cluster("h100-sxm", dp * tp * pp, stack="nemo-2024"), own)
     costs.append(float(report.run_cost_usd))
     days.append(float(report.run_time_s) / DAY)

@@ -6,8 +6,8 @@ Minimising asks each part for one side only: what makes the objective larger is 
     t >= sum of monomials       t >= max(...)      t >= exp(sum)
     t + sum <= monomial         t <= min(monomials)
 
-or is replaced by a convex set that holds it over the ranges at hand, and says so: a difference `P - N` by the part of P
-that N never takes, an upper bound of a sum by one of its terms times the most the others add, all else by its range. The
+or is replaced by a convex superset over the ranges at hand, and says so: a difference `P - N` by the part of P that N never
+takes, `t <= sum` by one of the sum's terms times the most that the others add, all else by its range. The
 programme is therefore always a relaxation: its optimum bounds the true one from below, and equals it where nothing had to
 be replaced, or where the ranges are points.
 """

@@ -280,9 +280,13 @@ def fit(name: str) -> dict[str, Constants]:
 
 
 def table(scores: Mapping[str, Mapping[str, Score]]) -> str:
-    """Scores as lines of text, one a system."""
+    """Scores as lines of text, one a system, below what the columns are."""
     lines = [
-        f"{'system':12} {'rows':>5} {'bus bandwidth':>14} {'90 %':>6} {'bias':>6} {'latency x':>10} {'90 %':>6}  by collective"
+        "Measured collectives (nccl-tests) beside the model, % over messages. bus bandwidth: median and 90th percentile of",
+        "|predicted / measured - 1| from 1 MB to 8 GB, and the median with its sign; latency x: median and 90th percentile of the",
+        "factor between the two below 64 kB. Constants of links are fitted to these rows, but for gb200-racks.",
+        "",
+        f"{'system':12} {'rows':>5} {'bus bandwidth':>14} {'90 %':>6} {'bias':>6} {'latency x':>10} {'90 %':>6}  by collective",
     ]
     for system, parts in scores.items():
         rows, *values = parts["all"]

@@ -35,7 +35,7 @@ from hwopt.stack import Stack
 from hwopt.types import PerTier, Scalar
 
 OWN_PART = 0.5
-"""Time to copy a byte of the own part over that of a byte on the innermost link.
+"""Time to copy a byte of the part that a chip keeps for itself, over that of a byte on the innermost link.
 
 It explains bus bandwidth on 2, 4 and 8 chips: at 512 MB, ring passes show 0.4 to 0.5 on A100, H100 and B200. Fitted over
 all sizes it is 0.65 in ring passes and 0.9 in all-to-alls. Buffers are apart in the tests; where a pass runs in place it
@@ -132,9 +132,10 @@ def ring_passes_s(network: Network, message_bytes: Array, group: Array, stride: 
 def all_reduce_s(network: Network, message_bytes: Scalar, group: Scalar, stride: Scalar, launch_s: Scalar) -> Scalar:
     """An all-reduce: a reduce-scatter and an all-gather in one, less what switches reduce on the way.
 
-    Two passes whose traffic counts by the tier's `reduction_factor`, by the faster algorithm of each tier; no part is
-    copied, it stays where it is reduced. Over more than two domains of several servers each it is one ring through all
-    chips, whose steps carry an n-th of the message (`flat_ring`).
+    `2 [sum_i steps_i (alpha_i + ramp_i) + max_i r_i (1/inner_i - 1/n) S / B_i]`: two passes whose traffic counts by the tier's
+    `reduction_factor` r, by the faster algorithm of each tier; no part is copied, it stays where it is reduced. Over more
+    than two domains of several servers each it is one ring through all chips, whose steps carry an n-th of the message
+    (`flat_ring`).
 
     **Arguments:** bytes; chips; chips; s. **Returns:** s. **Source:** as `ring_pass_s`; SHARP: Graham et al. 2016.
     """
@@ -162,11 +163,11 @@ def all_to_all_s(
 ) -> Scalar:
     """An all-to-all in which each chip sends `sent_bytes` in equal parts to the group.
 
-    Of the parts, `(reach_i - reach_{i-1}) / n` cross tier i, `n_i - 1` messages of `reach_{i-1} / n` of the bytes. They
-    leave without waiting for each other, so a further one adds `PEER_GAP` of a latency, not all of it:
-    `sum_i (1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i + max_i share_i S / B_i`, and the copy of the own part: parts
-    for the domain and parts for beyond it are under way at once, on links of their own. On direct networks bytes take up
-    every link they cross (`links_crossed`).
+    On tier i a chip has `n_i - 1` messages of `inner_i / n` of the bytes to send, `share_i = (n_i - 1) inner_i / n` in all.
+    They leave without waiting for each other, so a further one adds `PEER_GAP` of a latency, not all of it:
+    `sum_i [(1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i] + max_i share_i S / B_i + OWN_PART S / n / B_0`, tiers with one
+    member left out: parts for the domain and parts for beyond it are under way at once, on links of their own. On direct
+    networks bytes take up every link they cross (`links_crossed`).
 
     **Arguments:** bytes a chip sends (its own part included); chips; chips; s; `outer_share` of them that is left to send
     beyond the innermost tier, where copies for one domain travel once. **Returns:** s.

@@ -119,8 +119,8 @@ def fastest_steps(network: Network, members: PerTier) -> PerTier:
 def flat_ring(network: Network, members: PerTier) -> Scalar:
     """Whether an all-reduce is one ring through all chips: 1 over more than two domains of several servers each.
 
-    Libraries have no tree inside a domain; two domains exchange halves of what switches reduced. From the third domain on it
-    grows in over one more.
+    Libraries have no tree inside a domain; two domains exchange halves of what switches reduced. Between two and three domains
+    the two are mixed in proportion: `clip(domains - 2, 0, 1)`.
 
     **Source:** 0.5 to 17 GB over 1, 2 and 20 racks of GB200, NCCL 2.26 (coreweave/nccl-tests): on 20 racks 4.6 ms and more
     whatever the size, and half the bandwidth of 2. Between 2 and 20 nothing is measured.

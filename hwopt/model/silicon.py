@@ -83,8 +83,8 @@ def areas(design: ChipDesign, technology: Technology) -> Areas:
 
     `total = (compute (1 + fabric) + SRAM + PHYs + fixed) (1 + share (1 - 1/dies))`, a posynomial with `dies` fixed, and so
     are `one_die`, `footprint`, `interposer`, `shoreline_needed`. `shoreline_available` is a root of `footprint`: the ratio
-    of needed to available edge is therefore not log-log convex, and neither is its margin concave; an answer that it binds
-    is certified locally only.
+    of needed to available edge is therefore not log-log convex, and neither is its margin concave; a proof replaces it by a
+    bound, and the gap says what that leaves open.
 
     **Returns:** `Areas`, m2 and m.
 

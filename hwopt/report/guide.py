@@ -24,6 +24,8 @@ _ELSEWHERE = {
     "numbers": "Numbers with their sources: `hwopt catalog {0}`.",
     "outputs": "Numbers with their units: `python -m pydoc {0}`.",
     "margins": "Margins: `python -m pydoc {0}`.",
+    "variables": "All of them: `python -m pydoc hwopt.design.variables`.",
+    "object": "`python -m pydoc {0}`.",
     "result": "The file `{0}` of the repository.",
     "csv": "The file `{0}` of the repository.",
     "source": "The file `{0}` of the repository.",

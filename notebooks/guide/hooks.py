@@ -22,11 +22,13 @@ MARKERS: dict[str, Callable[[str], str]] = {
     ),
     "outputs": numbers.outputs,
     "margins": numbers.margins,
+    "variables": lambda _: numbers.variables(),
     "csv": lambda path: studies.csv_table(ROOT / path),
     "source": lambda path: (
         f"`{path}`\n\n{fenced((ROOT / path).read_text(encoding='utf-8'), Path(path).suffix.lstrip('.'))}"
     ),
     "result": lambda path: fenced((ROOT / path).read_text(encoding="utf-8")),
+    "object": lambda name: f"::: {name}\n    options: {{show_root_heading: true, heading_level: 3}}\n",
     "module": lambda name: f"::: {name}\n    options: {{show_root_heading: true, heading_level: 2}}\n",
     "gallery": lambda _: gallery(),
 }

@@ -49,6 +49,7 @@ TABLE = (
     Result("reference/questions.json", "python -m tests.benchmark.questions"),
     Result("reference/scaling.txt", "python -m tests.benchmark.scaling"),
     Result("reference/operators.txt", "python -m tests.benchmark.operators"),
+    Result("reference/collectives.txt", "python -m hwopt.evidence.collectives"),
     Result("reference/chips.txt", "python -m tests.validation.test_chips"),
     Result("reference/cooling.txt", "python -m tests.validation.test_cooling"),
     Result("reference/rents.txt", "python -m tests.validation.test_rents"),

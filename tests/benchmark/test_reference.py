@@ -12,7 +12,7 @@ from tests.benchmark.reference import RESULTS, ROOT, TABLE, make
 from tests.benchmark.refit import STEPS
 
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-QUICK = ("chips",)
+QUICK = ("chips", "collectives")
 """Results that are made again whenever slow tests run; `train_cost` is, by the tests of its answer."""
 ROW_BY_ROW = ("claims", "questions")
 """Results whose rows have tests of their own."""

@@ -9,6 +9,7 @@ import equinox as eqx
 from hwopt import catalog
 from hwopt.catalog.fields import ENTRIES
 from hwopt.catalog.schema import Record
+from hwopt.design.variables import KNOWN
 from hwopt.model.report import Margin
 from hwopt.quantity import Quantity, quantities
 from hwopt.report.listings import stated_words
@@ -55,6 +56,23 @@ def outputs(name: str) -> str:
     """Numbers of a report, with units."""
     rows = [(f"`{field}`", each.unit or "1", each.meaning) for field, each in quantities(_class(name)).items()]
     return table(("output", "unit", "meaning"), rows)
+
+
+def variables() -> str:
+    """Design variables that a question may free, with the widest box of each."""
+    rows = [
+        (
+            f"`{each.name}`",
+            each.unit or "1",
+            ", ".join(each.words) or f"{each.lower:g} .. {each.upper:g}",
+            "kinds" if each.words else "integer" if each.integer else "continuous",
+            each.category,
+            each.box_meaning,
+        )
+        for each in KNOWN.values()
+        if each.category != "lookup"
+    ]
+    return table(("variable", "unit", "widest box", "values", "belongs to", "why the box ends there"), rows)
 
 
 def margins(name: str) -> str:
