@@ -8,6 +8,7 @@ recomputation, offloading and hardware are free.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,18 +35,24 @@ QUESTIONS = (
     ("train_cost", MIDDLE | {"workload": "gpt-oss-120b", "chip": "gb200"}),
     ("serve_cost", {"workload": "gpt-oss-120b", "chip": "h200"}),
 )
+HEAD = f"{'':18}  {'':28}{'programmes':>10}{'s':>7}"
+"""Of what `answered` says."""
+
 SHOWN = ("chips", "tp", "cp", "pp", "ep", "zero", "recompute")
 
 
 def answered(objective: str, fields: dict, clock: Callable[[], float]) -> tuple[Solution, str]:
-    """One question: its answer; and what it comes to, what is proved of it, and how long that took by a clock, in words."""
+    """One question: its answer; and what it comes to, what is proved of it, in how many programmes, and in which time by a
+    clock, in words.
+    """
     began = clock()
     answer = hwopt.optimize(question_of(hwopt.objective(objective, **fields)), explain=False)
     seconds, gap = clock() - began, answer.certificate.gap
     ended = answer.outcome.name.replace("_", " ")
     proved = ended if gap is None else f"{ended}, gap {100 * gap:.2g} %"
     value = pretty(answer.objective, answer.problem.objective.unit, 5)
-    return answer, f"{value:>18}  {proved:28}{seconds:5.0f}"
+    programmes = re.search(r"([\d,]+) convex programmes", answer.certificate.scope)
+    return answer, f"{value:>18}  {proved:28}{programmes[1] if programmes else '-':>10}{seconds:7.0f}"
 
 
 def row(objective: str, fields: dict) -> str:
@@ -57,7 +64,7 @@ def row(objective: str, fields: dict) -> str:
 
 def table() -> str:
     """The whole table as text."""
-    head = f"{'':18}{'':16}{'':8}{'':18}  {'':28}{'s':>5}"
+    head = f"{'':18}{'':16}{'':8}{HEAD}"
     return "\n".join((head, *(row(*each) for each in QUESTIONS))) + "\n"
 
 
