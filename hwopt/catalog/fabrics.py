@@ -8,6 +8,7 @@ from typing import NamedTuple
 from hwopt.catalog.load import built, leaf, positive, supported
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.topology import Crossbar, Dragonfly, FatTree, FullMesh, Parts, Topology, Torus
+from hwopt.hardware.topology.direct import Direct
 from hwopt.quantity import quantities
 from hwopt.types import Scalar
 
@@ -30,6 +31,7 @@ class FabricTiers(NamedTuple):
     usd_per_endpoint: tuple[float, float]
     power_w_per_endpoint: tuple[float, float]
     dimensions: float  # axes of a torus, else 1
+    crossings: float  # of an all-to-all on a torus, else 0
     links: float  # of an endpoint
     switched: float  # 1, or 0 where endpoints pass traffic on
     switches_per_endpoint: tuple[float, float]
@@ -80,7 +82,7 @@ def parts(name: str | Path) -> Parts:
     **Raises:** `UserError` for unknown names, bad files, a share above 1, or a fabric of switches without their price.
     """
     entry = supported("fabrics", name)
-    if entry.text["topology"] not in ("torus", "full mesh"):
+    if not issubclass(_TOPOLOGIES.get(str(entry.text["topology"]), Topology), Direct):
         for key in ("port_price", "port_power"):
             entry.si(key)  # which nothing stands for where there are switches
     return built(Parts, entry)
@@ -133,6 +135,7 @@ def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
         usd_per_endpoint=usd,
         power_w_per_endpoint=watts,
         dimensions=float(shape.dimensions),
+        crossings=float(shape.crossings),
         links=float(shape.links_per_endpoint(whole)),
         switched=float(shape.switched),
         switches_per_endpoint=split(lambda shape, ends, _: shape.switches(ends), bill),

@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwopt.catalog.fabrics import UNLIMITED, fabric_tiers, topology
+from hwopt.catalog.fabrics import UNLIMITED, fabric_tiers
 from hwopt.catalog.load import leaf, positive, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.hardware.network import Network
-from hwopt.hardware.topology import Torus
 
 NO_TREES = 1e9
 """Latency of a level of a tree over a ring step where the link names none: rings only."""
@@ -28,7 +27,8 @@ class Outside:
     latency_s: tuple[float, float]
     energy_j_per_byte: tuple[float, float]
     usd_per_byte_per_s: tuple[float, float]
-    dimensions: float  # of a torus, else 0
+    dimensions: float  # of a torus, else 1
+    crossings: float  # of an all-to-all on a torus, else 0
     links: float  # of a chip; 1 behind switches
     switches_per_port: tuple[float, float]
     switch_price_share: tuple[float, float]
@@ -101,7 +101,8 @@ def outside(
     if counted is None:
         shares = [_switches_share(link, of) for of in ("price", "power")]
         return Outside(link, reach, bandwidth, stated("latency"), stated("energy"), stated("price"),
-                       link.si("dimensions", 0.0), link.si("links", 1.0), switches_per_port(link), *shares)  # fmt: skip
+                       link.si("dimensions", 1.0), _crossings(link), link.si("links", 1.0),
+                       switches_per_port(link), *shares)  # fmt: skip
 
     whole = link.si("bandwidth") * counted.links
 
@@ -113,10 +114,15 @@ def outside(
         link, max(chips, 1.0) if direct else reach, bandwidth,
         (link.si("latency") + near, link.si("latency") + far),
         a_byte(counted.power_w_per_endpoint), a_byte(counted.usd_per_endpoint),
-        counted.dimensions if fabric is not None and isinstance(topology(fabric), Torus) else 0.0, counted.links,
+        counted.dimensions, counted.crossings, counted.links,
         (counted.switches_per_endpoint[0], counted.switches_per_endpoint[1] * shared),
         counted.switch_price_share, counted.switch_power_share,
     )  # fmt: skip
+
+
+def _crossings(link: Record) -> float:
+    """Of a link that is wired as a torus; 0 behind switches (`Topology.crossings`)."""
+    return 0.25 * link.si("dimensions", 0.0)
 
 
 def _sharing(links: float, size: float) -> float:
@@ -182,10 +188,10 @@ def network(
         latency_s=leaf([inner.si("latency"), *outer.latency_s]),
         ramp=leaf([link.si("ramp", 0.0) for link in each]),
         reduction_factor=leaf(reduction),
-        dimensions=leaf([inner.si("dimensions", 1.0), max(outer.dimensions, 1.0), 1.0]),
+        dimensions=leaf([inner.si("dimensions", 1.0), outer.dimensions, 1.0]),
         links=leaf([inner.si("links", 1.0), outer.links]),
         sharing=leaf([_sharing(inner.si("links", 1.0), size), _sharing(outer.links, pod_size / size)]),
-        crossings=leaf([0.25 * inner.si("dimensions", 0.0), 0.25 * outer.dimensions]),
+        crossings=leaf([_crossings(inner), outer.crossings]),
         tree_step=leaf([inner.si("tree_step", NO_TREES), _tree_step(outer), outer.link.si("tree_step", NO_TREES)]),
         latency_tail_s=leaf([inner.si("latency_tail", 0.0), tail, tail]),
         bandwidth_spread=leaf([inner.si("bandwidth_spread", 0.0), spread, spread]),

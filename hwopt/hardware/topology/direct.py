@@ -46,6 +46,10 @@ class Torus(Direct):
         return self.axes
 
     @property
+    def crossings(self) -> Scalar:
+        return self.axes / 4.0
+
+    @property
     def largest(self) -> Scalar:
         return jnp.inf * jnp.ones_like(self.axes)
 

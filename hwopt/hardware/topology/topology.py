@@ -54,7 +54,14 @@ class Topology(eqx.Module):
     @property
     @abc.abstractmethod
     def dimensions(self) -> Scalar:
-        """Axes of a torus; 1 of anything else."""
+        """Rings that a collective runs through one after the other: axes of a torus; 1 behind switches."""
+
+    @property
+    def crossings(self) -> Scalar:
+        """The c of `max(1, c n^(1/D))`: over how many of its links a byte of an all-to-all goes for each one that it would take
+        up if all chips were neighbours; 0 where they are, or switches carry it.
+        """
+        return jnp.zeros_like(self.largest)
 
     @property
     @abc.abstractmethod
