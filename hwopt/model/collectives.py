@@ -6,7 +6,8 @@ what switching from low-latency to bulk protocols comes close to; at rho = 0 a m
 `hwopt.evidence.collectives` fits the constants of links and scores the formulas on measured collectives.
 
 What a group of chips finds on each tier, and in how many steps it passes it, is a `route`. A group of one costs nothing. All
-groups of one kind communicate at once: each chip has its own links, and shares those beyond by the bandwidth of their tier.
+groups of one kind communicate at once: each chip has its own links, and those beyond count by each tier's bandwidth a chip.
+Each formula below has the launch of its software, `launch_s`, besides.
 """
 
 from functools import reduce
@@ -165,8 +166,8 @@ def all_to_all_s(
 
     On tier i a chip has `n_i - 1` messages of `inner_i / n` of the bytes to send, `share_i = (n_i - 1) inner_i / n` in all.
     They leave without waiting for each other, so a further one adds `PEER_GAP` of a latency, not all of it:
-    `sum_i [(1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i] + max_i share_i S / B_i + OWN_PART S / n / B_0`, tiers with one
-    member left out: parts for the domain and parts for beyond it are under way at once, on links of their own. On direct
+    `sum_i [(1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i] + max_i share_i S / B_i + OWN_PART S / n / B_0`, without tiers
+    on which the group has one member: parts for the domain and parts for beyond it are under way at once, on links of their own. On direct
     networks bytes take up every link they cross (`links_crossed`).
 
     **Arguments:** bytes a chip sends (its own part included); chips; chips; s; `outer_share` of them that is left to send

@@ -106,7 +106,7 @@ def table(of: Sequence[Group]) -> str:
         "",
         f"mean rank correlation {mean(each.correlation for each in of):.2f} (asked: 0.9), of undisturbed runs "
         f"{mean(each.undisturbed for each in of):.2f}; of the same plans measured twice {mean(each.twins for each in of):.2f}: "
-        "what no model can beat by much",
+        "a perfect model would reach about the root of that",
         f"best measured among our three best: {100 * best:.0f} % of groups (asked: 80); "
         f"our best over the best measured: median {100 * regret:.1f} % (asked: 7)",
     ]

@@ -34,4 +34,4 @@ def test_the_best_plan_costs_little_over_the_best_measured(of):
 
 def test_the_table_says_what_was_asked_beside_what_was_seen(of):
     text = table(of)
-    assert text.count("\n") == len(of) + 6 and "asked: 0.9" in text and "what no model can beat" in text
+    assert text.count("\n") == len(of) + 6 and "asked: 0.9" in text and "a perfect model" in text
