@@ -166,9 +166,9 @@ def all_to_all_s(
 
     On tier i a chip has `n_i - 1` messages of `inner_i / n` of the bytes to send, `share_i = (n_i - 1) inner_i / n` in all.
     They leave without waiting for each other, so a further one adds `PEER_GAP` of a latency, not all of it:
-    `sum_i [(1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i] + max_i share_i S / B_i + OWN_PART S / n / B_0`, without tiers
-    on which the group has one member: parts for the domain and parts for beyond it are under way at once, on links of their own. On direct
-    networks bytes take up every link they cross (`links_crossed`).
+    `sum_i [(1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i] + max_i share_i S / B_i + OWN_PART S / n / B_0`, without
+    tiers on which the group has one member: parts for the domain and parts for beyond it are under way at once, on links of
+    their own. On direct networks bytes take up every link they cross (`links_crossed`).
 
     **Arguments:** bytes a chip sends (its own part included); chips; chips; s; `outer_share` of them that is left to send
     beyond the innermost tier, where copies for one domain travel once. **Returns:** s.
