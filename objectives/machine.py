@@ -102,7 +102,7 @@ storage."""
 REDESIGNED = ("hbm", "links")
 """Of these, what takes another chip than the one that is sold."""
 
-_SOLD_CLOCK = "half the clock that it is sold with to the whole"
+_SOLD_CLOCK = "half to all of the clock that it is sold with"
 
 _MOST_LANES = 2.0
 """Lanes of a redesigned chip over those it is sold with, at most (assumption: its edge has no room for more)."""

@@ -25,7 +25,7 @@ def price_words(budget: BudgetUse) -> str:
         return f"{budget.elasticity:.3g} % of the objective per %; {_with_this_plan(budget)}"
     if budget.relaxed_elasticity is not None and budget.relaxed_elasticity > PRICED:
         return f"slack only in integers; relaxed, {budget.relaxed_elasticity:.2g} % per %"
-    return "slack with this plan; other plans were not examined"
+    return "slack: worth nothing with this plan; prices with others were not computed"
 
 
 def _with_this_plan(budget: BudgetUse) -> str:

@@ -130,7 +130,7 @@ def _machine_lines(report: Any) -> list[str]:
 
 def bound_of(value: DesignValue) -> str:
     """At which of its bounds a variable is, and what that means."""
-    meaning = f": {value.box_meaning}" if value.box_meaning else ""
+    meaning = f"; the box: {value.box_meaning}" if value.box_meaning else ""
     return f"at its {value.at_bound} bound{meaning}" if value.at_bound else ""
 
 

@@ -80,7 +80,7 @@ def test_words():
     assert said.startswith("1 % less leaves no design, 1 % more saves 0.2 to 0.3 USD/W")
     assert "costs 0.2 USD/W at least" in price_words(priced(BUDGET, (0.2, math.inf), (0.2, 0.3)))
     assert "with this plan one more W saves 0.5 USD/W" in price_words(BUDGET)
-    assert price_words(SLACK) == "slack with this plan; other plans were not examined"
+    assert price_words(SLACK) == "slack: worth nothing with this plan; prices with others were not computed"
 
 
 def test_document():
