@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hwopt.study.sweep import sweep as sweep
     from hwopt.study.walls import walls as walls
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {

@@ -24,3 +24,13 @@ def test_the_nightly_jobs_are_those_of_the_documents():
     assert [each.replace(">=", "==") + ".0" for each in bounds] == oldest["jax"].split()
     declared = {each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)}
     assert declared <= {each["python"] for each in matrix}
+
+
+def test_a_version_is_one_everywhere():
+    """And the changelog has a heading for it."""
+    import hwopt
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"]
+    assert project["version"] == hwopt.__version__ == cited
+    assert f"## [{hwopt.__version__}] - 2" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
