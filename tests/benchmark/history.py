@@ -1,7 +1,8 @@
 """What a release weighs: `python -m tests.benchmark.history` adds a line to `results/reference/history.csv`, once a release.
 
 Columns hold what other machines find alike: sizes, counts, an answer; and the rate of a sweep as a ratio, variants for every
-million exponentials that NumPy takes in the same time of a processor.
+million exponentials that NumPy takes in the same time of a processor. Compare that ratio on one machine only, with the former
+release in a worktree: processors differ threefold in NumPy's exponentials (one release: 1,830 and 5,500).
 """
 
 from __future__ import annotations
