@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import copy
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy import sparse
@@ -51,7 +52,7 @@ class Frame:
         exponents = structure.exponents[np.ix_(self.terms, self.variables)]
         self.target = np.argsort(self.variables)[structure.target[self.groups[bounded]]]
         self.objective = structure.objective[self.variables]
-        self.roof = ROOF * max(1.0, np.abs(self.objective).max(initial=0.0))
+        self.roof = np.float64(ROOF * max(1.0, np.abs(self.objective).max(initial=0.0)))
 
         self.exponents = sparse.csr_array(exponents)
         self.by_variable = sparse.csr_array(exponents.T)
@@ -85,9 +86,18 @@ class Frame:
             (np.ones(len(into)), (into[sort], np.arange(len(into)))), (self.factors.entries, len(into))
         )
 
+    @cached_property
+    def single(self) -> Frame:
+        """The same in single precision."""
+        other = copy.copy(self)
+        for name, table in vars(self).items():
+            if getattr(table, "dtype", None) == np.float64:
+                setattr(other, name, table.astype(np.float32))
+        return other
+
     def largest(self, terms: np.ndarray) -> np.ndarray:
         """The largest number among each log-sum-exp's terms (group, problem); 0 of those without any and of other groups."""
-        found = np.zeros((len(self.groups), terms.shape[1]))
+        found = np.zeros((len(self.groups), terms.shape[1]), terms.dtype)
         if self.soft_terms:
             found[self.present] = np.maximum.reduceat(terms[: self.soft_terms], self.first, axis=0)
         return found

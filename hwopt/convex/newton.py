@@ -46,8 +46,8 @@ DAMPING = 1e-12
 """Least addition to the Newton matrix's diagonal: it holds directions still that nothing else does."""
 FLOOR = 0.1
 """Sum of the complementarity products at which centring stops, as a fraction of the tolerance."""
-ROUNDING = 1e-12
-"""Margin of bounds within the iteration, as a fraction of the sum of absolute values."""
+ROUNDING = {8: 1e-12, 4: 1e-7}
+"""Margin of bounds within the iteration, as a fraction of the sum of absolute values, by the bytes of a number."""
 RUNNING = 0
 """The status of a programme under way."""
 
@@ -176,13 +176,14 @@ def begin(frame: Tables, given: Given, start: Array) -> State:
     """Fresh states: every product of a pair is one."""
     xp, groups, count = frame.xp, frame.straight.shape[0], given.width.shape[1]
     y = xp.clip(start, INSIDE * given.width, (1.0 - INSIDE) * given.width)
-    ones = xp.ones((groups, count))
+    ones = xp.ones((groups, count), start.dtype)
+    each = lambda value: xp.full(count, value, start.dtype)
     free = given.there[2 * groups :] > 0
     return State(
         y, xp.concatenate([ones, ones / frame.roof]), ones,
         xp.where(free, 1.0 / xp.concatenate([y, given.width - y]), 1.0),
-        xp.zeros(count), xp.full(count, xp.inf), xp.ones(count), xp.zeros(count, int),
-        y, xp.zeros_like(ones), xp.full(count, -xp.inf), xp.full(count, xp.inf),
+        each(0.0), each(xp.inf), each(1.0), xp.zeros(count, int),
+        y, xp.zeros_like(ones), each(-xp.inf), each(xp.inf),
     )  # fmt: skip
 
 
@@ -250,9 +251,10 @@ def judged(frame: Tables, given: Given, state: State, tolerance: float) -> tuple
     solved = (objective - bound <= tolerance) & (violation <= tolerance)
     enough = (objective - bound <= given.loose) & (violation <= given.loose) & (objective + given.loose <= given.cutoff)
     status = xp.where(solved, int(Status.solved), xp.where(enough, int(Status.open), RUNNING))
-    dropped = bound - 10 * ROUNDING * (mass + xp.abs(objective)) > given.cutoff
+    margin = 10 * ROUNDING[y.dtype.itemsize]
+    dropped = bound - margin * (mass + xp.abs(objective)) > given.cutoff
     status = xp.where(dropped, int(Status.dropped), status)
-    status = xp.where(farkas > 1e-9 + 10 * ROUNDING * mass, int(Status.infeasible), status)
+    status = xp.where(farkas > 1e-9 + margin * mass, int(Status.infeasible), status)
     better = (bound > state.best_bound) | (status != RUNNING)
     best = state._replace(
         best_y=xp.where(better, y, state.best_y),

@@ -151,7 +151,8 @@ def _sum(index: np.ndarray) -> Sum:
     if len(values) == len(index):
         place = _as_slice(np.argsort(index, kind="stable"))
         return lambda rows: rows[place]
-    sums = sparse.csr_array((np.ones(len(index)), (into, np.arange(len(index)))))  # three times as quick as `reduceat`
+    ones = np.ones(len(index), np.int8)  # which take the precision of what they multiply
+    sums = sparse.csr_array((ones, (into, np.arange(len(index)))))  # three times as quick as `reduceat`
     return lambda rows: sums @ rows
 
 

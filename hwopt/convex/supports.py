@@ -79,17 +79,36 @@ def _end(of: Monotone, side: str) -> Any:
     return getattr(of, side)
 
 
-class _Height:
-    """The height of the line of one slope among some: of arrays of spares and clustering."""
+class _Heights:
+    """The heights of lines of some slopes: of arrays of spares and clustering.
 
-    def __init__(self, slopes: tuple[float, ...], place: int):
-        self.slopes, self.place = slopes, place
+    Those of the last arrays are kept: every line asks for its own, one after the other.
+    """
+
+    def __init__(self, slopes: tuple[float, ...]):
+        self.slopes = slopes
+        self._last: tuple[bytes, np.ndarray] = b"", np.empty((len(slopes), 0))
+
+    def at(self, spares: np.ndarray, clustering: np.ndarray) -> np.ndarray:
+        """Heights (line, node) of vectors (node,)."""
+        key, last = spares.tobytes() + clustering.tobytes(), self._last
+        if last[0] == key:
+            return last[1]
+        pairs, where = np.unique(np.stack([spares, clustering]), axis=1, return_inverse=True)
+        found = np.stack([_heights(float(s), float(a), self.slopes) for s, a in pairs.T], axis=1)[:, where.ravel()]
+        self._last = key, found
+        return found
+
+
+class _Height:
+    """The height of one of them."""
+
+    def __init__(self, heights: _Heights, place: int):
+        self.heights, self.place = heights, place
 
     def __call__(self, spares: Any, clustering: Any) -> np.ndarray:
-        spares, clustering = np.broadcast_arrays(spares, clustering)
-        pairs, where = np.unique(np.stack([spares.ravel(), clustering.ravel()]), axis=1, return_inverse=True)
-        found = [_heights(float(s), float(a), self.slopes)[self.place] for s, a in pairs.T]
-        return np.asarray(found)[where.ravel()].reshape(spares.shape)
+        spares, clustering = np.broadcast_arrays(np.asarray(spares, float), np.asarray(clustering, float))
+        return self.heights.at(spares.ravel(), clustering.ravel())[self.place].reshape(spares.shape)
 
 
 @lru_cache(maxsize=64)
@@ -97,7 +116,8 @@ def _lines(steepest: float, within: float) -> tuple[tuple[_Height, float], ...]:
     """Heights and slopes of lines that leave at most so much between them."""
     count = max(2, math.ceil(math.sqrt(steepest / (2.0 * within))))
     slopes = tuple(steepest * (i / count) ** 2 for i in range(1, count + 1))
-    return tuple((_Height(slopes, place), slope) for place, slope in enumerate(slopes))
+    heights = _Heights(slopes)
+    return tuple((_Height(heights, place), slope) for place, slope in enumerate(slopes))
 
 
 @lru_cache(maxsize=4096)
