@@ -89,6 +89,9 @@ class _Heights:
         self.slopes = slopes
         self._last: tuple[bytes, np.ndarray] = b"", np.empty((len(slopes), 0))
 
+    def __reduce__(self) -> tuple:
+        return _Heights, (self.slopes,)
+
     def at(self, spares: np.ndarray, clustering: np.ndarray) -> np.ndarray:
         """Heights (line, node) of vectors (node,)."""
         key, last = spares.tobytes() + clustering.tobytes(), self._last

@@ -231,6 +231,48 @@ def test_cutoff_drops_with_proof():
     assert answers.iterations[dropped].mean() < full.iterations[dropped].mean()
 
 
+def test_rough_answers_begin_in_single_precision_and_prove_as_much():
+    structure, numbers, _ = programmes(14, problem=140)
+    full = solve(structure, numbers)
+    limit = float(np.median(full.objective))
+    rough = np.where(np.arange(140) % 7, 2e-3, 0.0)
+    answers = solve(structure, numbers, cutoff=limit, loose=rough)
+    bound = certificate.lower_bound(structure, numbers, answers.y, answers.multipliers)
+    assert np.all(bound <= full.objective + 1e-8)
+    clear = np.abs(full.objective - limit) > 1e-3
+    np.testing.assert_array_equal((bound > limit)[clear], (full.objective > limit)[clear])
+    assert set(answers.status.tolist()) <= {Status.dropped, Status.open, Status.solved}
+    opened = answers.status == Status.open
+    assert opened.any()
+    assert np.all(full.objective[opened] - bound[opened] <= 2e-3 + 1e-8)
+    sharp = rough == 0.0
+    alone = solve(structure, numbers.take(np.flatnonzero(sharp)), cutoff=limit)
+    np.testing.assert_allclose(answers.objective[sharp], alone.objective, atol=1e-12)
+    np.testing.assert_array_equal(answers.status[sharp], alone.status)
+
+
+def test_rough_answers_of_numbers_beyond_single_precision():
+    structure, numbers, _ = programmes(15, problem=4, exponential=0)
+    far = Numbers(
+        numbers.constants - 1e12 * structure.exponents.sum(axis=1), numbers.offsets, numbers.lower + 1e12,
+        numbers.upper + 1e12,
+    )  # fmt: skip
+    near, moved = (solve(structure, each, loose=2e-3, cutoff=np.inf) for each in (numbers, far))
+    assert set(moved.status.tolist()) <= {Status.open, Status.solved}
+    gone = structure.objective.sum() * 1e12
+    np.testing.assert_allclose(moved.objective - gone, near.objective, atol=5e-2)
+
+
+def test_infeasible_rough_ones_are_proved():
+    structure, numbers, _ = programmes(9, problem=70)
+    numbers.constants[::2] += 1.0
+    sharp, rough = solve(structure, numbers), solve(structure, numbers, loose=2e-3)
+    np.testing.assert_array_equal(rough.status == Status.infeasible, sharp.status == Status.infeasible)
+    none = rough.status == Status.infeasible
+    assert none.any()
+    assert np.all(certificate.infeasibility(structure, numbers, rough.y, rough.multipliers)[none] > 0)
+
+
 def test_too_few_iterations_are_unresolved_with_a_true_bound():
     structure, numbers, _ = programmes(11)
     full, short = solve(structure, numbers), solve(structure, numbers, iterations=4)

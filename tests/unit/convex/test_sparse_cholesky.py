@@ -38,6 +38,17 @@ def test_solves_as_dense_ones_do(size, density):
     )
 
 
+def test_single_precision_stays_single():
+    pattern, matrices = drawn(40, 0.2)
+    factors = SparseCholesky(pattern)
+    right = np.random.default_rng(1).normal(size=(40, MATRICES))[factors.order]
+    factor = factors.factor(entries(factors, matrices).astype(np.float32))
+    solved = factors.solve(factor, right.astype(np.float32))
+    assert factor.dtype == solved.dtype == np.float32
+    exact = factors.solve(factors.factor(entries(factors, matrices)), right.copy())
+    np.testing.assert_allclose(solved, exact, rtol=1e-4, atol=1e-6)
+
+
 def test_factors_are_those_of_the_ordered_matrix():
     pattern, matrices = drawn(30, 0.1)
     factors = SparseCholesky(pattern)

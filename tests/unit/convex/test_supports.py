@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
+from hwopt.convex import supports
 from hwopt.convex.answers import Status
 from hwopt.convex.canonical import draft
 from hwopt.convex.interior_point import solve
@@ -53,6 +56,21 @@ def test_lines_lie_below_and_near(spares, boxes, within):
     assert (below <= exact * (1.0 + 1e-12)).all()
     assert (exact <= below * (1.0 + 1.5 * within)).all()
     assert (atom.low <= exact).all() and (exact <= atom.high).all()
+
+
+def test_heights_are_those_of_the_arrays_asked_for():
+    (first, _), *_, (last, _) = lines = supports._lines(1.5, COARSE)
+    assert len(lines) > 2 and first.heights is last.heights
+    one, other = np.array([0.0, 3.0, 3.0, 12.0]), np.array([3.0, 3.0, 0.0, 1.0])
+    fresh = supports._Heights(first.heights.slopes)
+    for spares in (one, other, one, one[:2], one.reshape(2, 2), 3.0):
+        for line in (first, last):
+            shape = np.shape(spares)
+            asked = zip(np.ravel(spares), np.ravel(np.broadcast_to(CLUSTERING, shape)), strict=True)
+            alone = [fresh.at(np.array([s]), np.array([a]))[line.place, 0] for s, a in asked]
+            np.testing.assert_array_equal(line(spares, CLUSTERING), np.reshape(alone, shape))
+    sent = pickle.loads(pickle.dumps(last))
+    np.testing.assert_array_equal(sent(one, CLUSTERING), last(one, CLUSTERING))
 
 
 def test_over_a_box_of_spares_the_most_count():
