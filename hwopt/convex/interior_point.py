@@ -4,7 +4,8 @@ Exponents, Jacobians and Newton matrices are mostly zeros, the same ones in all 
 are products of sparse matrices with columns of numbers, and one sparse Cholesky factor for all. That is NumPy and SciPy's:
 nothing is traced or compiled, so a new structure costs milliseconds. In one thread: sixteen took two and a half times as long.
 Where a rough answer will do, the first iterations are in single precision: what they find proves nothing, as bounds are those of
-`hwopt.convex.certificate` at the points and multipliers that come out. An accelerator runs the same iteration compiled (`hwopt.convex.on_device`). No programme's numbers depend on those beside it.
+`hwopt.convex.certificate` at the points and multipliers that come out. An accelerator runs the same iteration compiled, all
+in double precision (`hwopt.convex.on_device`). No programme's numbers depend on those beside it.
 """
 
 from __future__ import annotations
