@@ -31,9 +31,8 @@ FAR = 1e-3
 """Distance of the best design from the bound, as a logarithm, above which an evolution goes on often: losses of good and bad
 designs lie within a per cent."""
 
-OFTEN, WORTH = 4, 1e-4
-"""Full rounds of boxes before such an evolution: a search that ends without a good design has bounded boxes in vain. So many more
-before the next after each that found nothing better by so much, as a logarithm: what several do not find is hardly there."""
+OFTEN = 4
+"""Full rounds of boxes between such evolutions: a search that ends without a good design has bounded boxes in vain."""
 
 FEW = 64
 """Open boxes below which no evolution runs where a design is known: it takes as long as bounding some hundred. Chosen,
@@ -137,7 +136,6 @@ def rounds(
     result, lattice = work.result, work.lattice
     evolution: Evolution | None = None
     looked = again = 0  # full rounds of boxes bounded before the last evolution, and from which on one begins anew
-    patience = OFTEN
     queue: Open | None = None
     boxes = _spread(work, lattice.initial_boxes())
     result.open_boxes = len(boxes)
@@ -159,16 +157,14 @@ def rounds(
         queue = found if queue is None else queue.with_more(found)
         queue = _worth_work(work, queue)
         far, bounded = work.cutoff - result.open_bound > FAR, result.boxes // ROUND
-        doubled, often = bounded >= again, far and bounded >= looked + patience
+        doubled, often = bounded >= again, far and bounded >= looked + OFTEN
         if len(queue) and (doubled or often) and (looks or result.rounds > 1):
             if evolution is None:
                 evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
-            before = result.value
             queue = evolve(work, evolution, boxes, known, queue, anew=doubled and far)
             if nearby and len(queue):
                 solve_nearby(work, evolution)
                 queue = _worth_work(work, queue)
-            patience = OFTEN if result.value < before - WORTH else patience + OFTEN
             looked, again = bounded, max(2 * bounded, 2) if doubled else again
         yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile

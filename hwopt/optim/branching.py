@@ -22,10 +22,6 @@ from hwopt.optim.programmes import CHOICE, Programmes
 _BELIEF = 30.0
 """How many splits seen weigh as much as the expectation."""
 
-_KEPT = 0.8
-"""Weight of what was learned before, after each round: what narrow boxes gain is not what wide ones did. Of three drawn chips'
-questions with the best cost given, 78,056 boxes for 82,746 with all kept."""
-
 LOOSE = 2e-3
 """Gap to which the programme of a box is solved that must be split in any case: a seventh fewer iterations of the default question
 than with none (43,232 of 50,332), and the same answer. Tried besides: a twentieth of a box's distance from the cutoff, with starts
@@ -140,7 +136,7 @@ class Search:
 
     def __post_init__(self) -> None:
         costs = [0.0 if each.role is Role.kind else each.pseudo_cost for each in self.lattice.coordinates]
-        self.gains = _BELIEF * np.array(costs, float)
+        self.gains = _BELIEF * np.array(costs)
         self.splits = np.full(len(self.lattice.names), _BELIEF)
 
     @property
@@ -331,6 +327,5 @@ class Search:
         gained = np.bincount(split.parents, gain, len(split.boxes)) / pieces
         rows = np.arange(len(split.boxes))
         width = self._width(split.boxes)[rows, split.columns]
-        self.gains, self.splits = _KEPT * self.gains, _KEPT * self.splits
         np.add.at(self.gains, split.columns, gained / np.maximum(width * (1.0 - 1.0 / PARTS), 1e-9))
         np.add.at(self.splits, split.columns, 1.0)
