@@ -88,7 +88,7 @@ class Frame:
 
     @cached_property
     def single(self) -> Frame:
-        """The same in single precision."""
+        """The same with all tables and numbers in single precision, which are NumPy's: `roof` too."""
         other = copy.copy(self)
         for name, table in vars(self).items():
             if getattr(table, "dtype", None) == np.float64:

@@ -10,7 +10,7 @@ in double precision (`hwopt.convex.on_device`). No programme's numbers depend on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -101,38 +101,52 @@ def _worked(
     **Arguments:** `first`: points to begin at; `waiting`: numbers of those to work on.
     """
     rough = given.loose[waiting] > 0
-    sharp, rough = waiting[~rough], waiting[rough]
-    numbers, states = [sharp], [begin(frame, _taken(given, sharp), first.take(sharp, axis=1))]
+    if rough.any():
+        yield from _worked_roughly(frame, given, first, waiting[rough], tolerance, iterations)
+    waiting = waiting[~rough]
+    begun = lambda place: begin(frame, _taken(given, waiting[place]), first.take(waiting[place], axis=1))
+    for done in _in_slots(frame, given, waiting, begun, tolerance, SLOTS, iterations):
+        yield done_with(*done)
+
+
+def _worked_roughly(
+    frame: Frame, given: Given, first: np.ndarray, waiting: np.ndarray, tolerance: float, iterations: int
+) -> Iterator[Done]:
+    """The same of programmes that begin in single precision; what is left then goes on in double from where it is."""
     # Nothing is solved to a negative tolerance: what ends in single precision is what cannot beat its cutoff.
     single = _in(np.float32, given)._replace(loose=np.full(given.loose.shape, -1.0, np.float32))
-    start = begin(frame.single, _taken(single, rough), first.take(rough, axis=1).astype(np.float32))
-    limit = min(SINGLE, iterations)
-    for number, status, state in _in_slots(frame.single, single, rough, start, -1.0, 2 * SLOTS, limit):
+    start = first.astype(np.float32)
+    begun = lambda place: begin(frame.single, _taken(single, waiting[place]), start.take(waiting[place], axis=1))
+    numbers, states = [], []
+    for number, status, state in _in_slots(
+        frame.single, single, waiting, begun, -1.0, 2 * SLOTS, min(SINGLE, iterations)
+    ):
         over = status != RUNNING
         yield done_with(number[over], status[over], _taken(state, np.flatnonzero(over)))
         left = _in(float, _taken(state, np.flatnonzero(~over)))
         numbers.append(number[~over])
         states.append(left._replace(damping=0.0 * left.damping, best_bound=np.full_like(left.best_bound, -np.inf)))
-    waiting, start = np.concatenate(numbers), _joined(*states)
-    for number, status, state in _in_slots(frame, given, waiting, start, tolerance, SLOTS, iterations):
-        yield done_with(number, status, state)
+    waiting, state = np.concatenate(numbers), _joined(*states)
+    for done in _in_slots(frame, given, waiting, lambda place: _taken(state, place), tolerance, SLOTS, iterations):
+        yield done_with(*done)
 
 
 def _in_slots(
-    frame: Frame, given: Given, waiting: np.ndarray, start: State, tolerance: float, slots: int, iterations: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, State]]:
+    frame: Frame, given: Given, waiting: np.ndarray, begun: Callable[[np.ndarray], State], tolerance: float, slots: int,
+    iterations: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray, State]]:  # fmt: skip
     """Programmes that are done with, or after so many iterations: numbers, status and states.
 
-    **Arguments:** `waiting`: numbers of those to work on; `start`, their states.
+    **Arguments:** `waiting`: numbers of those to work on; `begun`: states of some of them, by their places there.
     """
-    place = np.arange(len(waiting))  # among those that wait
+    place = np.arange(len(waiting))
     which = place[:0]
-    here, state = _taken(given, waiting[which]), _taken(start, which)
+    here, state = _taken(given, waiting[which]), begun(which)
     while which.size or place.size:
         room = slots - which.size
         if place.size and room * REFILL >= slots:
             more, place = place[:room], place[room:]
-            here, state = _joined(here, _taken(given, waiting[more])), _joined(state, _taken(start, more))
+            here, state = _joined(here, _taken(given, waiting[more])), _joined(state, begun(more))
             which = np.concatenate([which, more])
         now, state = judged(frame, here, state, tolerance)
         done = (which != _DONE) & ((now.status != RUNNING) | (state.iteration >= iterations))
