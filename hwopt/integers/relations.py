@@ -296,15 +296,28 @@ class Nested(Relation):
         rows = np.flatnonzero(sure & (width >= 0.0) & (width <= _WIDEST))
         least, most = np.zeros(len(known)), np.full(len(known), math.inf)
         cases, which = np.unique(known[rows].reshape(len(rows), 2 * len(self.names)), axis=0, return_inverse=True)
-        for i, case in enumerate(cases.reshape(-1, len(self.names), 2)):
-            number = {each: case[k, 0] for k, each in enumerate(self.names)}
-            values = np.arange(case[at, 0], case[at, 1] + 0.5)
-            first = values * math.prod(number[each] for each in own if each != name)
-            fit = values[_nested(first, np.full_like(first, math.prod(number[each] for each in other)))]
-            least[rows[which.ravel() == i]], most[rows[which.ravel() == i]] = (
-                (fit[0], fit[-1]) if len(fit) else (LARGEST, 0.0)
-            )
+        cases = cases.reshape(-1, len(self.names), 2)
+        parts = [self._fitting(name, own, other, cases[at : at + _TOGETHER]) for at in range(0, len(cases), _TOGETHER)]
+        if parts:
+            least[rows], most[rows] = (np.concatenate(ends)[which.ravel()] for ends in zip(*parts, strict=True))
         return least.reshape(table.shape[:-1]), most.reshape(table.shape[:-1])
+
+    def _fitting(
+        self, name: str, own: Sequence[str], other: Sequence[str], cases: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The first and last value of a coordinate that holds it in each case (case, coordinate, end), the others known; past each
+        other where none does.
+        """
+        numbers = dict(zip(self.names, cases[:, :, 0].T, strict=True))
+        low, high = cases[:, self.names.index(name)].T
+        count = (high - low).astype(int) + 1
+        starts = np.cumsum(count) - count
+        case = np.repeat(np.arange(len(cases)), count)  # of each value of all cases, one after the other
+        values = low[case] + (np.arange(len(case)) - starts[case])
+        rest = np.broadcast_to(product(numbers, [each for each in own if each != name]), low.shape)
+        fit = _nested(values * rest[case], np.broadcast_to(product(numbers, other), low.shape)[case])
+        first = np.minimum.reduceat(np.where(fit, values, LARGEST), starts)
+        return first, np.maximum.reduceat(np.where(fit, values, 0.0), starts)
 
     def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
         one, other = product(columns, self.one), product(columns, self.other)
@@ -315,6 +328,9 @@ class Nested(Relation):
 
 _WIDEST = 4096
 """Values of a coordinate among which `Nested` looks for those that hold it."""
+
+_TOGETHER = 256
+"""Cases in which it looks at a time, so that their values, a million at most, take few megabytes."""
 
 
 def _nested(one: Any, other: Any) -> Any:
