@@ -52,8 +52,9 @@ def test_boxes_hold_designs_of_the_same_integers_and_the_second_those_that_are_n
     for low, high in around(space, design):
         assert (low < high).all() and (low >= 0.0).all() and (high <= 1.0).all()
         drawn = drawn_in(space, low, high, places)
-        # Not along all of a cell: what one integer leaves another hangs on a third (seen: 90.2 % of batches).
-        assert all(np.isclose(drawn[name], design[name], rtol=1e-6).mean() > 0.9 for name in space.in_turn)
+        for name in space.in_turn:  # not along all of a cell: what one integer leaves another hangs on a third
+            away = np.abs(drawn[name] - design[name])
+            assert np.median(away) <= 1e-6 * design[name] and away.max() <= 1.001  # else the next one
     drawn = drawn_in(space, low, high, {})
     free = [name for name in loose if not space.variables[name].integer]
     assert len(free) > 3 and all(
