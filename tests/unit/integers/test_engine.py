@@ -128,6 +128,21 @@ def test_boxes_are_split_at_a_kink_before_they_are_halved(below, lower, upper):
     assert (again.low == halves.low).all() and (again.high == halves.high).all()
 
 
+def test_nested_products_find_the_first_and_last_value_that_holds_them_in_any_number_of_boxes():
+    rng = np.random.default_rng(3)
+    count = 1000  # more cases than are looked at at a time
+    low = {name: rng.integers(1, 60, count).astype(float) for name in "abc"}
+    high = low | {"c": low["c"] + rng.integers(0, 40, count)}
+    least, most = Nested(("a", "b"), ("c",)).bounds("c", low, high)
+    for i in range(count):
+        product = low["a"][i] * low["b"][i]
+        fit = [c for c in np.arange(low["c"][i], high["c"][i] + 1.0) if product % c == 0.0 or c % product == 0.0]
+        if fit:
+            assert (least[i], most[i]) == (fit[0], fit[-1])
+        else:
+            assert max(low["c"][i], least[i]) > min(high["c"][i], most[i])
+
+
 def test_the_lesser_of_two_nested_numbers_is_at_most_half_the_other():
     """A rack below every domain of a box, 56 to 64, holds half a domain at most; one above two of the least at least."""
     system = System((Integer("g", 56, 64), Integer("r", 8, 40)), (Nested(("g",), ("r",)),))
