@@ -297,7 +297,7 @@ class Nested(Relation):
         least, most = np.zeros(len(known)), np.full(len(known), math.inf)
         cases, which = np.unique(known[rows].reshape(len(rows), 2 * len(self.names)), axis=0, return_inverse=True)
         cases = cases.reshape(-1, len(self.names), 2)
-        parts = [self._fitting(name, own, other, cases[at : at + _TOGETHER]) for at in range(0, len(cases), _TOGETHER)]
+        parts = [self._fitting(name, own, other, cases[i : i + _TOGETHER]) for i in range(0, len(cases), _TOGETHER)]
         if parts:
             least[rows], most[rows] = (np.concatenate(ends)[which.ravel()] for ends in zip(*parts, strict=True))
         return least.reshape(table.shape[:-1]), most.reshape(table.shape[:-1])
@@ -308,14 +308,13 @@ class Nested(Relation):
         """The first and last value of a coordinate that holds it in each case (case, coordinate, end), the others known; past each
         other where none does.
         """
-        numbers = dict(zip(self.names, cases[:, :, 0].T, strict=True))
         low, high = cases[:, self.names.index(name)].T
         count = (high - low).astype(int) + 1
         starts = np.cumsum(count) - count
         case = np.repeat(np.arange(len(cases)), count)  # of each value of all cases, one after the other
         values = low[case] + (np.arange(len(case)) - starts[case])
-        rest = np.broadcast_to(product(numbers, [each for each in own if each != name]), low.shape)
-        fit = _nested(values * rest[case], np.broadcast_to(product(numbers, other), low.shape)[case])
+        columns = dict(zip(self.names, cases[case, :, 0].T, strict=True)) | {name: values}
+        fit = _nested(product(columns, own), product(columns, other))
         first = np.minimum.reduceat(np.where(fit, values, LARGEST), starts)
         return first, np.maximum.reduceat(np.where(fit, values, 0.0), starts)
 
@@ -330,7 +329,7 @@ _WIDEST = 4096
 """Values of a coordinate among which `Nested` looks for those that hold it."""
 
 _TOGETHER = 256
-"""Cases in which it looks at a time, so that their values, a million at most, take few megabytes."""
+"""Cases in which it looks at a time: a million values at most, some 40 MB. A guard."""
 
 
 def _nested(one: Any, other: Any) -> Any:

@@ -1,6 +1,6 @@
 """Ten questions of drawn chips, each searched over all plans and parts: answers, gaps and seconds. From the top of a checkout:
 
-    python -m tests.benchmark.drawn              # writes results/reference/drawn.txt; a quarter of an hour
+    python -m tests.benchmark.drawn              # writes results/reference/drawn.txt; twenty minutes
     python -m tests.benchmark.drawn 0 3          # prints some of them
 
 Each is asked as `hwopt optimize --design` asks it: no box is narrowed; area, SRAM, stacks, dies, spare units, lanes and clock of

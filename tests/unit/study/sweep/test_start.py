@@ -54,7 +54,9 @@ def test_boxes_hold_designs_of_the_same_integers_and_the_second_those_that_are_n
         drawn = drawn_in(space, low, high, places)
         for name in space.in_turn:  # not along all of a cell: what one integer leaves another hangs on a third
             away = np.abs(drawn[name] - design[name])
-            assert np.median(away) <= 1e-6 * design[name] and away.max() <= 1.001  # else the next one
+            assert (
+                away <= 1e-6 * design[name]
+            ).mean() > 0.9 and away.max() <= 1.001  # else the next one (seen: 90.2 %)
     drawn = drawn_in(space, low, high, {})
     free = [name for name in loose if not space.variables[name].integer]
     assert len(free) > 3 and all(
