@@ -31,7 +31,8 @@ _CHOICES = CHOICES | {
     "precision": "of training's GEMMs",
     "serving_precision": "of serving's GEMMs",
     "tokens": "of the training run",
-    "global_batch": "sequences a training step",
+    "global_batch": "sequences a training step; 0: the workload's own",
+    "sequence_length": "tokens a sequence of training; 0: the workload's own",
     "batch_ramp": "batches that training starts with, each until that many of its tokens: 1024@0.25T,2048",
     "served_tokens": "generated over the life of the service",
     "input_tokens": "of the mean prompt",
@@ -65,9 +66,9 @@ class TrainAndServe(MachineQuestion):
     serving_stack: str = ""
     serving_precision: str = "fp8"
     tokens: float = 15e12
-    global_batch: float = 2048.0
+    global_batch: float = 0.0
     batch_ramp: str = ""
-    sequence_length: float = 8192.0
+    sequence_length: float = 0.0
     served_tokens: float = 1e12
     input_tokens: float = 2048.0
     output_tokens: float = 512.0
@@ -112,7 +113,7 @@ class TrainAndServe(MachineQuestion):
             records["export_rule"] = catalog.record("export_rules", self.export_rule)
         return Problem(
             name=self.name,
-            question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens, then {answers} served, "
+            question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens in steps of {run.step_words}, then {answers} served, "
             + self._within(budgets, continuous),
             objective=metric(self.minimised),
             variables=(*map(of_training, training.variables), *map(of_serving, own)),

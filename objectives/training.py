@@ -49,13 +49,13 @@ _CHOICES = CHOICES | {
     "law": "how loss follows from parameters, tokens and batch",
     "recompute": "activations computed again in the backward pass: none, selective, full; best: the "
     "search chooses, the default in whole units; else none",
-    "sequence_length": "tokens a sequence",
+    "sequence_length": "tokens a sequence; 0: the workload's own",
     "checkpoint_interval_s": "seconds of work between checkpoints; 0: the interval that loses least",
     "tokens": "tokens of the whole run, where no loss is asked for",
     "unique_tokens": "unique tokens available: a longer run repeats them, and learns less from each repetition; 0: the "
     "stock of public text",
     "trainable_fraction": "share of the weights that train; adapters such as LoRA: 0.003",
-    "global_batch": "sequences a step, where no loss is asked for",
+    "global_batch": "sequences a step, where no loss is asked for; 0: the workload's own",
     "batch_ramp": "batch sizes at the start, each up to that many tokens of the run (where a loss is asked for, per cent of "
     "them): 1024@0.25T,2048@2.8T,4096; the last is the global batch; default the workload's ramp, else none",
 }
@@ -83,9 +83,9 @@ class TrainingQuestion(MachineQuestion):
     tokens: float = 15.6e12
     unique_tokens: float = 0.0
     trainable_fraction: float = 1.0
-    global_batch: float = 2048.0
+    global_batch: float = 0.0
     batch_ramp: str = ""
-    sequence_length: float = 8192.0
+    sequence_length: float = 0.0
     checkpoint_interval_s: float = 0.0
     time_budget_s: float = NO_LIMIT
     cost_budget_usd: float = NO_LIMIT
@@ -115,24 +115,15 @@ class TrainingQuestion(MachineQuestion):
             raise UserError(f"local_steps = {steps:g} must be an integer, and more than 1 only between 2 sites or more")
         return np.asarray(steps, np.float64)
 
-    def _batch(self) -> float:
-        """The global batch: the last of the ramp where that names it.
-
-        **Raises:** `UserError` where both are stated and differ, and for a ramp in tokens where tokens are free.
-        """
-        own = catalog.entry_ramp(self.workload)
-        ramp = catalog.stated_ramp(self.batch_ramp or own)
-        if ramp is None:
-            return self.global_batch
-        if self._learns and not all(ramp.of_run):
+    def _check_ramp(self) -> None:
+        """Refuse a ramp in tokens where the number of tokens is free."""
+        text = self.batch_ramp or catalog.entry_ramp(self.workload)
+        ramp = catalog.stated_ramp(text)
+        if ramp is not None and self._learns and not all(ramp.of_run):
             raise UserError(
-                f"batch_ramp = {self.batch_ramp or own!r}: {self.name} chooses how many tokens there are: say in shares of them "
+                f"batch_ramp = {text!r}: {self.name} chooses how many tokens there are: say in shares of them "
                 f"how long batches are kept, such as {ramp.batches[0]}@10%"
             )
-        (usual,) = (field.default for field in fields(self) if field.name == "global_batch")
-        if not self.batch_ramp or ramp.last is None or self.global_batch not in (usual, ramp.last):
-            return self.global_batch  # two that differ are refused where the run is stated
-        return float(ramp.last)
 
     @property
     def _learns(self) -> bool:
@@ -147,26 +138,30 @@ class TrainingQuestion(MachineQuestion):
         shape = (width(model), KNOWN["layers"]) if self.shape_is_free else ()
         return (variable("global_batch_sequences", 64.0, 65536.0), KNOWN["tokens"], *shape)
 
-    def _own_samples(self, stated: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
-        """What is stated of a table of operators, and its batch: its own samples, where no other number than our defaults is said.
+    def _run(self) -> TrainingRun:
+        """Return the training run: what no field states is the workload's own.
 
         **Raises:** `UserError` where loss counts and the model predicts no text.
         """
+        self._check_ramp()
+        stated: dict[str, Any] = self._fields(
+            "precision", "tokens", "law", "checkpoint_interval_s", "trainable_fraction"
+        )
         model = catalog.model_of(self.workload)
-        if self.shape_is_free:
-            raise UserError(
-                f"{self.name}: only a transformer's width and depth can be chosen, not those of {self.workload}"
-            )
-        if self._learns and isinstance(model, Operators) and not model.language:
-            raise UserError(
-                f"{self.name}: there is no law of the loss of {self.workload}, which predicts no text: state tokens"
-            )
-        usual = {field.name: field.default for field in fields(self)}
-        own = lambda name: getattr(self, name) == usual[name]
-        kept = {
-            name: value for name, value in stated.items() if name not in ("sequence_length", "tokens") or not own(name)
-        }
-        return kept, None if own("global_batch") else self._batch()
+        if isinstance(model, Operators):
+            if self.shape_is_free:
+                raise UserError(
+                    f"{self.name}: only a transformer's width and depth can be chosen, not those of {self.workload}"
+                )
+            if self._learns and not model.language:
+                raise UserError(
+                    f"{self.name}: there is no law of the loss of {self.workload}, which predicts no text: state tokens"
+                )
+            (usual,) = (field.default for field in fields(self) if field.name == "tokens")
+            stated["tokens"] = None if self.tokens == usual else self.tokens
+        own = {"sequence_length": self.sequence_length, "unique_tokens": self.unique_tokens,
+               "global_batch": self.global_batch, "batch_ramp": self.batch_ramp}  # fmt: skip
+        return catalog.training_run(self.workload, **stated, **{name: value or None for name, value in own.items()})
 
     def _micro_batches(self, run: TrainingRun) -> Variable:
         """Samples of a micro-batch: few sequences of text, any part of a batch of images or clicks."""
@@ -177,17 +172,11 @@ class TrainingQuestion(MachineQuestion):
         return replace(known.bounded(1.0, most), box_meaning="one sample to the whole batch")
 
     def _stated(self, continuous: bool) -> Problem:
-        stated: dict[str, Any] = self._fields(
-            "sequence_length", "precision", "tokens", "law", "checkpoint_interval_s", "trainable_fraction"
-        ) | {"unique_tokens": self.unique_tokens or None}
         if self._learns and self.trainable_fraction != 1.0:
             raise UserError(
                 f"{self.name}: laws of loss are of models all of whose weights train: leave trainable_fraction out"
             )
-        batch: float | None = self._batch()
-        if isinstance(catalog.model_of(self.workload), Operators):
-            stated, batch = self._own_samples(stated)
-        run = catalog.training_run(self.workload, **stated, global_batch=batch, batch_ramp=self.batch_ramp or None)
+        run = self._run()
         batch = float(run.global_batch_sequences)
         cluster = self._machine(continuous, pool=self.pool or None, lines=self.lines or None)
         plan = catalog.plan(
@@ -210,7 +199,7 @@ class TrainingQuestion(MachineQuestion):
         budgets = self._budgets()
         return Problem(
             name=self.name,
-            question=self._question(budgets, continuous),
+            question=self._question(run, budgets, continuous),
             objective=metric(self.minimised),
             variables=(
                 KNOWN["chips"],
@@ -226,21 +215,21 @@ class TrainingQuestion(MachineQuestion):
             provenance=self._provenance(),
         )
 
-    def _question(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
+    def _question(self, run: TrainingRun, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """The question as a sentence."""
-        aim = self.aim
+        aim, model = self.aim, run.model
         if self._learns:
-            asked = "as many tokens as it takes"
-        elif isinstance(catalog.model_of(self.workload), Operators):
-            run = catalog.training_run(self.workload, **self._own_samples({"tokens": self.tokens})[0])
-            unit = f"{run.model.unit_of_work}s"
+            asked = f"as many tokens as it takes, in sequences of {float(run.sequence_length):,.12g}"
+        elif isinstance(model, Operators):
+            unit = f"{model.unit_of_work}s"
             asked, aim = f"{float(run.tokens / run.tokens_per_unit):.3g} {unit}", aim.replace("tokens", unit)
         else:
             asked = f"{self.tokens:.3g} tokens"
-        model = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
+        asked += "" if self._learns else f" in steps of {run.step_words}"
+        name = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
         ramp = self.batch_ramp or catalog.entry_ramp(self.workload)
         asked += "" if ramp in ("", catalog.NO_RAMP) else f", batches {ramp}"
-        return f"{aim}: {model}, {asked}, {self._within(budgets, continuous)}"
+        return f"{aim}: {name}, {asked}, {self._within(budgets, continuous)}"
 
     def _records(self) -> dict[str, catalog.Record]:
         """The entries of any machine, and those of what only training uses."""

@@ -42,8 +42,8 @@ def every_json_follows_its_schema():
 
     signed = output.signed
 
-    def checked(command, document):
-        answer = signed(command, document)
+    def checked(command, document, *line):
+        answer = signed(command, document, *line)
         check(command, answer)
         return answer
 

@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import numpy as np
+
 from hwopt.catalog import chips as _chips
 from hwopt.catalog import facilities as _facilities
 from hwopt.catalog import peripherals as _peripherals
@@ -99,6 +102,8 @@ def cluster(
     storage: str | Path = "shared-flash",
     sites: float = 1.0,
     lines: str | Path | None = None,
+    nics_per_server: float | None = None,
+    clock: float | None = None,
     constants: str | Path = CALIBRATED,
 ) -> Cluster:
     """A cluster of `chips` chips with everything around them.
@@ -109,7 +114,8 @@ def cluster(
     many as fit; `reliability` of the fleet; `recovery` of jobs; `operation`: `production` (the default), or `benchmark` (at
     the speed of light), which also says how uneven links outside the domain are where neither link nor caller does; `prices`;
     `pool`: memory beyond the chips', by default their hosts'; `storage`; `sites` that share the chips, and the `lines`
-    between them (`continental`); `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`,
+    between them (`continental`); `nics_per_server`, which its chips share, instead of the links' bandwidth; `clock` over the one
+    that the chip is sold with; `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`,
     or a `.toml` file of `hwopt calibrate`.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
@@ -159,7 +165,16 @@ def cluster(
         prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=ends),
         stack=_chips.stack(software, family),
     )
-    return with_constants(literature, calibration(constants), family, record("stacks", software).slug)
+    built_up = with_constants(literature, calibration(constants), family, record("stacks", software).slug)
+    if nics_per_server is not None:
+        each = built_up.network.lane_bytes_per_s[1] / built_up.rack.server_chips
+        rate, nics = built_up.network.bandwidth_bytes_per_s, positive(nics_per_server, "nics_per_server", least=1.0)
+        rate = np.concatenate([rate[:1], rate[1:] * (nics * each / rate[1])])
+        built_up = eqx.tree_at(lambda c: c.network.bandwidth_bytes_per_s, built_up, rate)
+    if clock is not None:
+        ratio = leaf(positive(clock, "clock", most=1.0))
+        built_up = eqx.tree_at(lambda c: c.chip.clock_ratio, built_up, ratio)
+    return built_up
 
 
 def cluster_pair(

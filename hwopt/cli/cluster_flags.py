@@ -34,6 +34,8 @@ MACHINE = (
     Flag("--latency-tail-s", "mean of the tail of a step's latency outside the domain, s (default: the link's)", NOT_NEGATIVE),
     Flag("--bandwidth-spread", "relative spread of what links outside the domain deliver (default: the link's)", NOT_NEGATIVE),
     Flag("--scale-out-bytes-per-s", "scale-out bandwidth per chip and direction, B/s (default: the chip's)", POSITIVE),
+    Flag("--nics-per-server", "NICs of a server, which its chips share (default: as sold)", INTEGER),
+    Flag("--clock", "clock over the one that the chip is sold with (default 1): 0.8", SHARE),
     Flag("--sites", "sites that share the chips equally", INTEGER, 1, TRAINING),
     Flag("--lines", "WAN links between sites (default continental)", TEXT, None, TRAINING),
 )  # fmt: skip

@@ -1,12 +1,14 @@
 """`hwopt estimate`: time, memory, power and money of one cluster under one plan; 1 where the plan does not fit."""
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, SETTINGS, SPOT, TEXT, Kind, integer
 from hwopt.cli.output import show
+from hwopt.cli.reproduce import DESIGN, reproduce
 from hwopt.errors import UserError
 
 
@@ -16,7 +18,8 @@ def _replicas(flag: str, text: str) -> int | str:
 
 
 FLAGS = (
-    *CLUSTER,
+    *(replace(each, needed=False) for each in CLUSTER),
+    DESIGN,
     Flag("--plan", "tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; of a service tp, pp, dp, ep, expert_tp, "
          "batch, redundant_experts, two_batches, cache_split; default: the fastest that fits, of a service the cheapest; "
          "disaggregated, that of decode", SETTINGS),
@@ -34,6 +37,11 @@ FLAGS = (
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
+    if options.design is not None:
+        return reproduce(options)
+    for flag in ("--workload", "--chip", "--chips"):
+        if getattr(options, flag[2:]) is None:
+            raise UserError(f"{flag} is needed: hwopt estimate --workload llama3.1-8b --chip h100-sxm --chips 8")
     from hwopt.cli.work import work_of
 
     work = work_of(options, FLAGS)

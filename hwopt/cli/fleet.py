@@ -2,7 +2,7 @@
 
 import argparse
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, MACHINE, RUN, TRAINING
@@ -51,29 +51,56 @@ _OF_RUN = {
 _KEYS = ("chip", "chips", "plan", *_OF_GROUP)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A fleet as flags and file state it. **Arguments:** `works` and `groups`, each in the order in which they are named."""
+
+    options: argparse.Namespace
+    works: list[Any]
+    groups: list[Any]
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> "Asked":
+        """Read the groups of the flags, or of the file that they name."""
+        stated = _stated(options)
+        if options.workload is None:
+            raise UserError("--workload is needed: hwopt fleet --workload llama3-70b --groups h100-sxm:512,a100-80:512")
+        works = [_work(options, each) for each in stated]
+        return cls(options, works, [_group(work, each) for work, each in zip(works, stated, strict=True)])
+
+    @property
+    def run(self) -> Any:
+        """The training run of all groups."""
+        return self.works[0].workload
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Chips of each kind."""
+        return {each.name: round(float(each.cluster.chips)) for each in self.groups}
+
+    @property
+    def title(self) -> str:
+        """What is asked, in words."""
+        options = self.options
+        counted = " and ".join(f"{count:,} {chip}" for chip, count in self.counts.items())
+        where = f"site {options.site}" if options.lines is None else f"sites joined by {options.lines} lines"
+        return f"{options.workload} on {counted}, {options.precision}, {self.run.step_words} a step, {where}"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What is asked, as JSON."""
+        return {"workload": self.options.workload, "precision": self.options.precision, "chips": self.counts}
+
+
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     figure, path = figure_path(options), page_path(options)
-    groups = _stated(options)
-    if options.workload is None:
-        raise UserError("--workload is needed: hwopt fleet --workload llama3-70b --groups h100-sxm:512,a100-80:512")
+    asked = Asked.of(options)
     from hwopt.report.fleet import fleet_document, fleet_screen
     from hwopt.study.fleet import fleet
 
-    works = [_work(options, each) for each in groups]
-    first = works[0].workload
-    stated = [_group(work, each) for work, each in zip(works, groups, strict=True)]
-    study = fleet(first, stated, options.lines, options.local_steps, options.layout)
-    around = _interval(works, study)
-    counted = [f"{each['chips']:,} {each['chip']}" for each in groups]
-    batch = f"{float(first.global_batch_sequences):,.0f} sequences a step"
-    where = f"site {options.site}" if options.lines is None else f"sites joined by {options.lines} lines"
-    title = f"{options.workload} on {' and '.join(counted)}, {options.precision}, {batch}, {where}"
-    asked = {
-        "workload": options.workload,
-        "precision": options.precision,
-        "chips": {e["chip"]: e["chips"] for e in groups},
-    }
+    study = fleet(asked.run, asked.groups, options.lines, options.local_steps, options.layout)
+    around, title = interval(asked.works, study), asked.title
     if figure is not None:
         from hwopt.plot.fleet import plot_fleet
 
@@ -82,11 +109,11 @@ def run(options: argparse.Namespace) -> int:
         from hwopt.report.page.files import write
         from hwopt.report.page.fleet import fleet_page
 
-        sources = tuple(dict.fromkeys(source for each in works for source in each.sources))
+        sources = tuple(dict.fromkeys(source for each in asked.works for source in each.sources))
         write(path, fleet_page(study, title, around, options.constants, options.command_line, sources))
     show(
         options,
-        lambda: asked | fleet_document(study, around, options.constants),
+        lambda: asked.document | fleet_document(study, around, options.constants),
         lambda: fleet_screen(study, title, around, options.constants),
     )
     return 0 if study.whole.feasible else 1
@@ -159,12 +186,13 @@ def _group(work: Any, stated: dict[str, Any]) -> Any:
     return Group(stated["chip"], work.cluster(stated["chips"]), held)
 
 
-def _interval(works: list[Any], study: Any) -> Any:
+def interval(works: list[Any], study: Any) -> Any:
     """The wider of the groups' intervals: each was measured alone, and all wait for the slowest."""
     from hwopt.evidence.intervals import Circumstances
 
+    by_chip = {work.options.chip: work for work in works}
     found = [
-        work.measured(Circumstances(float(each.mfu), float(group.cluster.chips)))
-        for work, each, group in zip(works, study.whole.report.groups, study.whole.groups, strict=True)
+        by_chip[group.name].measured(Circumstances(float(each.mfu), float(group.cluster.chips)))
+        for each, group in zip(study.whole.report.groups, study.whole.groups, strict=True)
     ]
     return max(found, key=lambda each: each.time) if all(found) else None

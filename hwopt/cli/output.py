@@ -32,17 +32,17 @@ def say(text: str) -> None:
         raise UserError(f"cannot write standard output: {failure.strerror or failure}") from None
 
 
-def signed(command: str, document: dict[str, Any]) -> dict[str, Any]:
-    """An answer with the name of the schema that it follows."""
+def signed(command: str, document: dict[str, Any], line: str = "") -> dict[str, Any]:
+    """Return an answer with the name of its schema, and the command `line` that asked for it."""
     from hwopt.report.schema.identity import identity
 
-    return {"schema": identity(command)} | document
+    return {"schema": identity(command), "command": line} | document
 
 
 def show(options: argparse.Namespace, document: Callable[[], Any], screen: Callable[[], str]) -> None:
     """An answer as strict JSON where that is asked for, with the name of its schema, else as a screen of text."""
     if options.json:
-        say(json.dumps(signed(options.command, document()), indent=2, allow_nan=False))
+        say(json.dumps(signed(options.command, document(), options.command_line), indent=2, allow_nan=False))
     else:
         say(screen())
 

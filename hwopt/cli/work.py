@@ -171,13 +171,21 @@ def _training(options: argparse.Namespace) -> Work:
         return words and catalog.plan(run, options.chips, sites=options.sites, **catalog.parse_plan(words))
 
     table = isinstance(run.model, Operators)
-    words = f"\none sample: {run.model.sample}" if table and run.model.sample != "sequence" else ""
+    units, total = run.model.unit_of_work, float(run.tokens / run.tokens_per_unit)
+    words = f"\n{total:.4g} {units}s in steps of {run.step_words}"
+    words += f"; one sample: {run.model.sample}" if table and run.model.sample != "sequence" else ""
     constants = catalog.calibration(options.constants)
     measured = partial(machine_interval, run, options.chip, options.stack, constants)
     stack = catalog.default_stack(options.chip, options.workload)
     if (trained := float(run.trainable_fraction)) < 1.0:
         words += f"\n{100.0 * trained:.3g} % of the weights train; the loss is that of training all of them"
-    return Work(options, run, plan, stack, measured, {}, words)
+    size = {
+        "global_batch": run.global_batch_sequences,
+        "sequence_length": run.sequence_length,
+        "training_tokens": run.tokens,
+    }
+    asked = {name: float(value) for name, value in size.items()}
+    return Work(options, run, plan, stack, measured, asked, words)
 
 
 def _serving(options: argparse.Namespace) -> Work:

@@ -24,7 +24,7 @@ from hwopt.optim.choices import MOST_BRANCHES, group_of, grouped
 from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.joint_budgets import JointSearch
 from hwopt.optim.parts_search import Family, PartsSearch
-from hwopt.optim.portfolio_answer import JointUse, MemberAnswer, PortfolioSolution
+from hwopt.optim.portfolio_answer import MemberAnswer, PortfolioSolution, joint_uses, joint_violation
 from hwopt.optim.programmes import CHOICE
 from hwopt.optim.shared_parts import Asked, Work
 from hwopt.optim.solution import Branch, Certificate, Fate, Outcome, Solution
@@ -138,14 +138,8 @@ def _answer(
     solutions = [solution for solution, _ in found]
     objective = sum(work.weight * each.objective for work, each in zip(best.works, solutions, strict=True))
     bound = min(search.proved_bound, objective)
-    uses = tuple(
-        JointUse(
-            each.name, sum(float(each.metric.value(one.report)) for one in solutions), each.limit, each.metric.unit
-        )
-        for each in portfolio.budgets
-    )
-    over = max((math.log(each.used / each.limit) for each in uses), default=-math.inf)
-    violation = max(over, *(each.certificate.max_violation for each in solutions))
+    uses = joint_uses(portfolio, solutions)
+    violation = joint_violation(uses, solutions)
     agrees = all(each for _, each in found)
     proved = violation <= FEASIBILITY_TOLERANCE and agrees and bound > 0.0
     proof = Certificate(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hwopt.design.portfolio import Portfolio
-from hwopt.optim.solution import UNBOUNDED, Branch, Certificate, DesignValue, Fate, Outcome, Solution
+from hwopt.errors import UserError
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.optim.solution import UNBOUNDED, Branch, Certificate, DesignValue, Fate, Outcome, Solution, evaluate_design
 
 _NOT_FEASIBLE = {
     Outcome.infeasible: "Infeasible, proved: no parts of the stated scope satisfy the budgets of all members.",
@@ -44,6 +48,18 @@ class JointUse:
     unit: str
 
 
+def joint_uses(portfolio: Portfolio, solutions: Sequence[Solution]) -> tuple[JointUse, ...]:
+    """Return what members' designs use together of the budgets on all of them."""
+    used = lambda each: sum(float(each.metric.value(one.report)) for one in solutions)
+    return tuple(JointUse(each.name, used(each), each.limit, each.metric.unit) for each in portfolio.budgets)
+
+
+def joint_violation(uses: Sequence[JointUse], solutions: Sequence[Solution]) -> float:
+    """Return the largest violation of members' constraints and of joint budgets, as a logarithm."""
+    over = (math.log(each.used / each.limit) for each in uses)
+    return max([*over, *(each.certificate.max_violation for each in solutions)])
+
+
 @dataclass(frozen=True)
 class PortfolioSolution:
     """The answer to a portfolio.
@@ -64,6 +80,8 @@ class PortfolioSolution:
     @property
     def feasible(self) -> bool:
         """Whether each member has a design on the same parts."""
+        if self.outcome is Outcome.evaluated:
+            return self.certificate.max_violation <= FEASIBILITY_TOLERANCE
         return self.outcome in (Outcome.proved, Outcome.best_found)
 
     @property
@@ -80,8 +98,32 @@ class PortfolioSolution:
     def headline(self) -> str:
         """The outcome in a sentence."""
         gap = self.certificate.gap
+        if self.outcome is Outcome.evaluated:
+            return self.outcome.value
         if not self.feasible:
             return _NOT_FEASIBLE[self.outcome]
         if gap is None:
             return UNBOUNDED
         return self.outcome.value.format(gap=f"{100 * gap:.2g} %")
+
+
+def evaluate_portfolio(portfolio: Portfolio, designs: Mapping[str, Mapping[str, float]]) -> PortfolioSolution:
+    """Evaluate stated designs of a portfolio's members by the exact model, without a search.
+
+    **Arguments:** `designs`: values of each member's variables, SI, by its name.
+
+    **Raises:** `UserError` for other members, and for values that are not those of their variables.
+    """
+    if unlike := {each.name for each in portfolio.members} ^ designs.keys():
+        raise UserError(f"portfolio: its members differ from the question's in {', '.join(sorted(unlike))}")
+    members = tuple(
+        MemberAnswer(each.name, each.weight, each.counted, found, each.weight * found.objective, math.nan, None)
+        for each in portfolio.members
+        for found in (evaluate_design(each.problem, designs[each.name]),)
+    )
+    solutions = [each.solution for each in members]
+    uses = joint_uses(portfolio, solutions)
+    proof = Certificate(math.nan, joint_violation(uses, solutions), "stated designs of all members, by the exact model")
+    parts = {name: solutions[0].design[name] for name in portfolio.parts}
+    total = sum(each.cost for each in members)
+    return PortfolioSolution(portfolio, Outcome.evaluated, total, parts, members, proof, budgets=uses)

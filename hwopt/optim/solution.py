@@ -3,15 +3,19 @@
 import enum
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hwopt.arguments import number_of
 from hwopt.design.design import Design, Inputs
-from hwopt.design.exact import DrawnChip, Exact
+from hwopt.design.exact import DrawnChip, Exact, ExactModel, logarithms
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
+from hwopt.errors import UserError
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.promise import Promise
 
 
@@ -35,6 +39,7 @@ class Outcome(enum.Enum):
         "Stopped: no design that satisfies every budget was found, and none is proved impossible. The one shown is the nearest "
         "known; give the search more time, or relax the budget that it breaks."
     )
+    evaluated = "Evaluated: one stated design, by the exact model; nothing is proved of others."
 
     @property
     def status(self) -> str:
@@ -183,7 +188,15 @@ class Solution:
     @property
     def feasible(self) -> bool:
         """Whether the design satisfies every budget."""
+        if self.outcome is Outcome.evaluated:
+            return self.certificate.max_violation <= FEASIBILITY_TOLERANCE
         return self.outcome in (Outcome.proved, Outcome.best_found, Outcome.local)
+
+    @property
+    def lookups(self) -> dict[str, float]:
+        """Return the variables that follow from integers of the design, such as the layers of the fullest stage, SI."""
+        follows = (each for each in self.problem.variables if each.category == "lookup")
+        return {each.name: float(each.place.get(self.built)) for each in follows}
 
     @property
     def headline(self) -> str:
@@ -237,6 +250,31 @@ def build_solution(
     return Solution(
         problem, outcome, objective, design, budgets, exact.design, certificate, report, exact.chip, infeasibility
     )
+
+
+def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
+    """Evaluate one design of a question by the exact model, without a search.
+
+    **Arguments:** `values`, SI, of all variables by name, of the question in whole units or over continuous hardware.
+
+    **Raises:** `UserError` where these are not the values of its variables.
+    """
+    questions = (problem, problem.relaxation or problem)
+    asked = next((each for each in questions if {v.name for v in each.variables} == values.keys()), None)
+    if asked is None:
+        unlike = {v.name for v in problem.variables} ^ values.keys()
+        raise UserError(
+            f"design of '{problem.name}': its variables differ from the question's in {', '.join(sorted(unlike))}"
+        )
+    numbers = {name: number_of(f"design: {name}", value) for name, value in values.items()}
+    for each in asked.variables:
+        value, least = numbers[each.name], 0.0 if each.category == "lookup" else np.finfo(float).tiny
+        if not least <= value < math.inf or (each.words and round(value) not in range(1, len(each.words) + 1)):
+            raise UserError(f"design: {each.name} = {value:g} is no value of this variable")
+    y = logarithms([numbers[each.name] for each in asked.variables])
+    exact = ExactModel(asked).at(y[None]).one(0)
+    proof = Certificate(math.nan, float(exact.violation), "one stated design, by the exact model")
+    return build_solution(asked, y, np.full(len(asked.constraints), math.nan), None, exact, proof, Outcome.evaluated)
 
 
 def _design_value(variable: Variable, value: float) -> DesignValue:

@@ -10,6 +10,7 @@ from hwopt.optim.solution import BudgetUse, Certificate, Solution
 from hwopt.report.bill import bill_document
 from hwopt.report.budget_prices import one_sided_document
 from hwopt.report.choices_words import choices_document
+from hwopt.report.layout import REPRODUCE
 from hwopt.report.parts import number, numbers
 from hwopt.report.parts_words import alternatives_document
 from hwopt.report.parts_words import price_document as parts_price_document
@@ -150,6 +151,8 @@ def solution_document(
             | ({"word": each.word} if each.words else {})
             for name, each in solution.design.items()
         },
+        "lookups": numbers(solution.lookups),
+        "reproduce": REPRODUCE,
         "plan": plan_document(solution.report, solution.plan),
         "chip": chip_document(solution),
         "budgets": [_budget(each) for each in solution.budgets],

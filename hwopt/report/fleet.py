@@ -3,10 +3,12 @@
 import math
 from typing import Any
 
+import jax
+
 from hwopt.evidence.intervals import Interval
 from hwopt.model.fleet import FleetReport
 from hwopt.model.report import outputs, over_words
-from hwopt.report.layout import fact, heading, wrapped
+from hwopt.report.layout import REPRODUCE, REPRODUCED, fact, heading, wrapped
 from hwopt.report.machine import interval_words
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
@@ -39,6 +41,8 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
         "groups": [_group(whole, place) for place in range(len(whole.groups))],
         "worth": [_worth(each) for each in study.worths],
         "scope": scope(study),
+        "leaves": [number(leaf) for leaf in jax.tree.leaves(whole.plan)],
+        "reproduce": REPRODUCE,
     }
 
 
@@ -145,7 +149,7 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
         lines += heading("What each group adds, and when it is better switched off")
         for place, each in enumerate(study.worths):
             lines += _worth_lines(whole, place, each)
-    lines += ["", wrapped(scope(study))]
+    lines += ["", wrapped(scope(study)), REPRODUCED]
     return "\n".join(lines)
 
 

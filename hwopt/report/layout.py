@@ -8,6 +8,11 @@ from hwopt.units import pretty
 MODEL_ONLY = "a statement about the model, not about silicon"
 """What every proof is."""
 
+REPRODUCE = "hwopt estimate --design ANSWER.json"
+"""Command that evaluates an answer again. ANSWER.json is what the command printed with `--json`."""
+
+REPRODUCED = f"  reproduce: {REPRODUCE}, where ANSWER.json is this answer with --json"
+
 _BAR = 24  # letters of a bar
 
 

@@ -13,7 +13,16 @@ from hwopt.report.bill import joint_bill, rented, rows_table
 from hwopt.report.budget_prices import price_words
 from hwopt.report.choices_words import choice_lines, choices_document
 from hwopt.report.documents import certificate_document, solution_document
-from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, heading, part_lines, wrapped
+from hwopt.report.layout import (
+    MODEL_ONLY,
+    REPRODUCE,
+    REPRODUCED,
+    budget_line,
+    design_line,
+    heading,
+    part_lines,
+    wrapped,
+)
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_line
 from hwopt.report.screens import bound_of, residuals
@@ -65,7 +74,7 @@ def portfolio_screen(solution: PortfolioSolution) -> str:
         lines += rows_table(joint_bill(answers), rented(answers[0]))
     lines += choice_lines(solution.choices, unit)
     lines += [*heading("How good is it"), wrapped(solution.certificate.scope), *_proof_lines(solution)]
-    return "\n".join([*lines, f"  {MODEL_ONLY}"])
+    return "\n".join([*lines, f"  {MODEL_ONLY}", REPRODUCED])
 
 
 def _cells(solution: PortfolioSolution) -> list[list[str]]:
@@ -75,6 +84,7 @@ def _cells(solution: PortfolioSolution) -> list[list[str]]:
     for each in solution.members:
         chips = float(each.solution.built.cluster.chips)
         alone = pretty(each.alone, unit) if each.alone is not None else f"{pretty(each.alone_bound, unit)} or more"
+        alone = "" if math.isnan(each.alone_bound) else alone
         rows.append([
             each.name, f"{each.weight:g} {each.counted}", f"{chips:,.0f}", pace(each.solution.report), pretty(each.cost, unit),
             alone,
@@ -158,6 +168,7 @@ def portfolio_document(solution: PortfolioSolution) -> dict[str, Any]:
         "bill": [row._asdict() for row in joint_bill(answers)],
         "infeasibility": solution.infeasibility,
         "certificate": certificate_document(proof),
+        "reproduce": REPRODUCE,
         "separate_lower_bound": number(solution.separate_bound) if solution.members else None,
         "choices": choices_document(solution.choices),
         "sources": list(portfolio.sources),

@@ -12,7 +12,7 @@ from hwopt.report.bill import bill_table
 from hwopt.report.budget_prices import price_words
 from hwopt.report.choices_words import choice_lines
 from hwopt.report.documents import chip_document
-from hwopt.report.layout import MODEL_ONLY, budget_line, design_line, fact, heading, kind_line
+from hwopt.report.layout import MODEL_ONLY, REPRODUCED, budget_line, design_line, fact, heading, kind_line
 from hwopt.report.machine import (
     chip_hour,
     conditions,
@@ -186,6 +186,7 @@ def solution_screen(
         f"  {residuals(proof)}; {bound_words(solution)}",
         *([f"  {price_of_parts(price, problem.objective.unit)}"] if price is not None else []),
         f"  {MODEL_ONLY}" + (f"; constants: {constants}" if constants else ""),
+        REPRODUCED,
     ]
     if problem.sources:
         lines += heading(f"Sources behind these numbers ({len(problem.sources)}; all with hwopt sources)")

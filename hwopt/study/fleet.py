@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from hwopt import catalog
+from hwopt.arguments import number_of
 from hwopt.catalog.load import leaf
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
@@ -194,6 +195,40 @@ def pipeline(run: TrainingRun, groups: Sequence[Group]) -> Answer:
     ordered = tuple(groups[i] for i in order)
     report = estimated(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
     return Answer(ordered, plan, report)
+
+
+def restated(
+    run: TrainingRun,
+    groups: Sequence[Group],
+    names: Sequence[str],
+    layout: str,
+    leaves: Sequence[float],
+    lines: str | Path | None = None,
+    local_steps: int = 1,
+) -> FleetStudy:
+    """Evaluate one stated plan of a fleet, without a search.
+
+    **Arguments:** `names` of the groups in the order of the plan; `leaves`: numbers of the plan, as `jax.tree.leaves` lists them;
+    the rest as of `fleet`.
+
+    **Raises:** `UserError` where names or numbers are not those of a plan of these groups.
+    """
+    by_name = {each.name: each for each in groups}
+    if sorted(names) != sorted(by_name) or layout not in (DATA, PIPELINE):
+        raise UserError(f"a plan of {', '.join(names)} by {layout} is not one of {', '.join(by_name)}")
+    ordered, kind = [by_name[name] for name in names], FleetPlan if layout == DATA else FleetPipeline
+    form = kind(tuple(catalog.plan(run, 1) for _ in ordered), tuple(leaf(0.0) for _ in ordered))
+    structure = jax.tree.structure(form)
+    if len(leaves) != structure.num_leaves:
+        raise UserError(
+            f"{len(leaves)} numbers are not a plan of {len(ordered)} groups, which has {structure.num_leaves}"
+        )
+    plan = jax.tree.unflatten(structure, [leaf(number_of("leaves", each)) for each in leaves])
+    between = _Between(lines, local_steps)
+    if isinstance(plan, FleetPlan):
+        return FleetStudy(run, _answer(run, ordered, plan, between), ())
+    report = estimated(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
+    return FleetStudy(run, Answer(tuple(ordered), plan, report), ())
 
 
 def scope(study: FleetStudy) -> str:

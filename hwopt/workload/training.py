@@ -42,3 +42,11 @@ class TrainingRun(eqx.Module):
         """Tokens of what the run counts its work in: 1, or those of a sample where that is an image, a click."""
         whole = self.model.unit_of_work != TOKEN
         return self.sequence_length if whole else jnp.ones_like(self.sequence_length)
+
+    @property
+    def step_words(self) -> str:
+        """Return the size of a step in words: 2,048 sequences of 8,192 tokens, or so many images."""
+        batch = f"{float(self.global_batch_sequences):,.12g}"
+        if self.model.unit_of_work != TOKEN:
+            return f"{batch} {self.model.unit_of_work}s"
+        return f"{batch} sequences of {float(self.sequence_length):,.12g} tokens"

@@ -13,7 +13,7 @@ from hwopt.optim.solution import Outcome, Solution
 from hwopt.report import budget_prices, machine, promise_words, screens
 from hwopt.report.bill import bill_cells, rented
 from hwopt.report.choices_words import outcome_words
-from hwopt.report.layout import MODEL_ONLY, budget_words
+from hwopt.report.layout import MODEL_ONLY, REPRODUCE, budget_words
 from hwopt.report.page import pieces, sheet, swings
 from hwopt.report.page.markup import Html, element, p
 from hwopt.report.parts import number
@@ -225,7 +225,12 @@ def _proof(solution: Solution, around: Interval | None, constants: str) -> Html:
     else:
         unproved = "no lower bound: another design may be better; this is the best that local search found"
         pairs = [("Not proved", unproved)]
-    pairs += [("Scope", proof.scope), ("Residuals", screens.residuals(proof)), ("Of what", MODEL_ONLY)]
+    pairs += [
+        ("Scope", proof.scope),
+        ("Residuals", screens.residuals(proof)),
+        ("Of what", MODEL_ONLY),
+        ("Reproduce", REPRODUCE),
+    ]
     if constants:
         is_one = solution.feasible and len(screens.machines(solution.report)) == 1
         words = machine.interval_words(solution.report, around, constants) if is_one else constants

@@ -28,6 +28,12 @@ _NUMBERS = by_name(maybe(NUMBER))
 _SOURCES = said(listed(TEXT), "references behind the numbers that were used")
 _USE = {"name": TEXT, "used": maybe(NUMBER), "limit": maybe(NUMBER), "unit": TEXT}
 
+_REPRODUCE = said(TEXT, "command that evaluates this answer again")
+REPRODUCED = {"reproduced": said(record({
+    "file": TEXT, "numbers": said(INTEGER, "numbers that both have"), "largest_difference": said(NUMBER, "relative"),
+    "where": said(TEXT, "place of the largest difference"),
+}), "of `estimate --design`: how far the numbers are from those of the file")}  # fmt: skip
+
 _SIDE = record({
     "limit": NUMBER, "low": maybe(NUMBER), "high": maybe(NUMBER), "resolved": YES_OR_NO, "leaves_no_design": YES_OR_NO,
     "objective": maybe(NUMBER), "lower_bound": maybe(NUMBER),
@@ -66,7 +72,9 @@ _REGRET = record({
 SOLUTION = record({
     "question": TEXT, "outcome": OUTCOME, "status": STATUS, "message": said(TEXT, "the outcome in a sentence"),
     "feasible": FEASIBLE,
-    "objective": shared("goal"), "design": shared("design"), "plan": shared("plan"),
+    "objective": shared("goal"), "design": shared("design"),
+    "lookups": said(_NUMBERS, "variables that follow from integers of the design, SI; `hwopt estimate --design` reads them"),
+    "reproduce": _REPRODUCE, "plan": shared("plan"),
     "chip": said(shared("chip"), "of a chip that was drawn; null of chips as they are sold"),
     "budgets": listed(_BUDGET), "infeasibility": said(TEXT, "which budgets clash, and the least change that mends it; empty"),
     "certificate": shared("certificate"), "bill": shared("bill"),
@@ -78,7 +86,7 @@ SOLUTION = record({
     })),
     "choices": shared("choices"), "promise": maybe(_PROMISE), "regret": maybe(_REGRET), "report": shared("report"),
     "sources": _SOURCES,
-})  # fmt: skip
+}, REPRODUCED)  # fmt: skip
 
 _PART = record({"value": maybe(NUMBER), "unit": TEXT, "lower": NUMBER, "upper": NUMBER, "at_bound": maybe(TEXT)})
 PORTFOLIO = record({
@@ -91,8 +99,8 @@ PORTFOLIO = record({
         "answer": shared("solution"),
     })),
     "bill": shared("bill"), "infeasibility": TEXT, "certificate": shared("certificate"), "separate_lower_bound": maybe(NUMBER),
-    "choices": shared("choices"), "sources": _SOURCES,
-}, {"budgets": listed(record(_USE))})  # fmt: skip
+    "choices": shared("choices"), "sources": _SOURCES, "reproduce": _REPRODUCE,
+}, {"budgets": listed(record(_USE)), **REPRODUCED})  # fmt: skip
 
 OPTIMIZE = either(shared("solution"), PORTFOLIO)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hwopt.report.schema import answers, machines, studies
 from hwopt.report.schema.identity import identity
-from hwopt.report.schema.kinds import Schema, either, references, said
+from hwopt.report.schema.kinds import TEXT, Schema, either, references, said
 
 COMMANDS: dict[str, Schema] = {
     "optimize": either(*answers.OPTIMIZE["anyOf"], *studies.LAUNCH["anyOf"]),
@@ -45,7 +45,10 @@ def schema_of(command: str) -> dict[str, Any]:
     while missing:
         needed |= missing
         missing = set[str]().union(*(references(_DEFINITIONS[name]) for name in missing)) - needed
-    mark = {"schema": said({"const": identity(command)}, "the schema of this answer")}
+    mark = {
+        "schema": said({"const": identity(command)}, "the schema of this answer"),
+        "command": said(TEXT, "the command line"),
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": identity(command),
@@ -62,4 +65,4 @@ def _marked(answer: Schema, mark: dict[str, Schema]) -> Schema:
         return answer | {"anyOf": [_marked(each, mark) for each in answer["anyOf"]]}
     if "$ref" in answer:
         return _marked(_DEFINITIONS[answer["$ref"].rpartition("/")[2]], mark)
-    return answer | {"properties": mark | answer["properties"], "required": ["schema", *answer["required"]]}
+    return answer | {"properties": mark | answer["properties"], "required": [*mark, *answer["required"]]}

@@ -11,6 +11,7 @@ from hwopt.model.transfer import Transferred
 from hwopt.report.fabrics import METRICS as OF_FABRICS
 from hwopt.report.fleet import _OF_GROUP as OF_GROUP
 from hwopt.report.scaling import METRICS as OF_SIZES
+from hwopt.report.schema.answers import OPTIMIZE, REPRODUCED
 from hwopt.report.schema.kinds import (
     ANY,
     INTEGER,
@@ -46,7 +47,8 @@ _ALSO = {"decode_chip": TEXT, "mode": word("serve", "prefill", "decode"), **dict
 
 def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:
     """What was asked, a plan and its report, of either work; and more keys."""
-    kinds = (TRAINING, "training_plan", {}), (SERVING, "serving_plan", _ALSO)
+    run = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER)
+    kinds = (TRAINING, "training_plan", run), (SERVING, "serving_plan", _ALSO)
     return either(*(
         record(_ASKED | {"plan": shared(plan)} | keys | own, asked | sometimes | optional)
         for (keys, sometimes), plan, asked in kinds
@@ -134,8 +136,9 @@ FLEET = record({
         **dict.fromkeys(("faster", "saved_s", "more_j", "most_usd_per_j", "owned_usd_per_s", "rented_usd_per_s"), maybe(NUMBER)),
         "without": maybe(record(_FLEET)),
     })),
-    "scope": TEXT,
-}, {"workload": TEXT, "precision": TEXT, "site": TEXT})  # fmt: skip
+    "scope": TEXT, "leaves": said(listed(NUMBER), "numbers of the plan, which `hwopt estimate --design` reads"), "reproduce": TEXT,
+}, {"workload": TEXT, "precision": TEXT, "site": TEXT, **REPRODUCED})  # fmt: skip
+ESTIMATE = either(*ESTIMATE["anyOf"], *OPTIMIZE["anyOf"], FLEET)
 
 _LEVEL = {
     "spread": said(NUMBER, "relative standard deviation of bandwidth"),

@@ -1,0 +1,135 @@
+"""`hwopt estimate --design ANSWER.json`: evaluate an answer again, and compare every number with those of the file."""
+
+import argparse
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import PATH
+from hwopt.cli.output import show
+from hwopt.cli.question import asked_objective
+from hwopt.errors import UserError
+
+DESIGN = Flag(
+    "--design", "an answer that hwopt optimize or hwopt fleet printed with --json: evaluate it again; takes no other flag but "
+    "--json", PATH._replace(metavar="ANSWER.json"),
+)  # fmt: skip
+
+EQUAL = 1e-9
+"""Largest relative difference of numbers that count as the same: rounding of the last bits, far below any model's."""
+
+_LOGARITHMS = ("margins", "violations", "max_violation")
+"""Keys of logarithms, whose differences are relative as they are."""
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Evaluate the design of an answer, and return the exit code."""
+    others = [written for name, written in options.given.items() if name not in ("design", "json")]
+    if others:
+        raise UserError(f"--design states workload, cluster and plan: leave out {others[0]}")
+    stated = _read(options.design)
+    asked = _command(options.design, stated)
+    try:
+        document, screen, feasible = _KINDS[asked.command](asked, stated)
+    except (KeyError, TypeError, AttributeError, IndexError, StopIteration):
+        raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
+    differences = dict(_differences(stated, document))
+    where = max(differences, key=lambda name: differences[name], default="")
+    largest = differences.get(where, 0.0)
+    found = {"file": options.design, "numbers": len(differences), "largest_difference": largest, "where": where}
+    words = f"{len(differences)} numbers of {options.design} reproduced, to {largest:.1e}"
+    if largest > EQUAL:
+        words = f"differs from {options.design} by up to {100 * largest:.2g} % ({where}): catalog, constants or code have changed"
+    show(options, lambda: document | {"reproduced": found}, lambda: f"{screen()}\n\n{words}")
+    return 0 if feasible else 1
+
+
+def _read(path: str) -> dict[str, Any]:
+    from hwopt.catalog.load import read_text
+
+    try:
+        stated = json.loads(read_text(Path(path)))
+    except (ValueError, RecursionError) as failure:
+        raise UserError(f"--design {path}: is not JSON ({failure}); name what a command printed with --json") from None
+    if not isinstance(stated, dict):
+        raise UserError(f"--design {path}: is no answer; name what hwopt optimize or hwopt fleet printed with --json")
+    return stated
+
+
+def _command(path: str, stated: Mapping[str, Any]) -> argparse.Namespace:
+    """Return the options of the command that printed an answer."""
+    from hwopt.cli.parser import build_parser, objective_of
+
+    text = stated.get("command")
+    try:
+        words = shlex.split(text) if isinstance(text, str) else []
+    except ValueError:
+        words = []
+    if words[:1] != ["hwopt"] or words[1:2] not in ([name] for name in _KINDS) or {"-h", "--help"} & {*words}:
+        raise UserError(
+            f"--design {path}: names no command that it is the answer of ({' or '.join(_KINDS)}, with --json)"
+        )
+    try:
+        return build_parser(*objective_of(words[1:])).parse_args(words[1:])
+    except UserError as error:
+        raise UserError(f"--design {path}: {error}") from None
+
+
+def _optimum(asked: argparse.Namespace, stated: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], str], bool]:
+    from hwopt.design.portfolio import listed
+    from hwopt.evidence.intervals import question_interval
+    from hwopt.optim.portfolio_answer import evaluate_portfolio
+    from hwopt.optim.solution import evaluate_design
+    from hwopt.report.documents import solution_document
+    from hwopt.report.portfolio import portfolio_document, portfolio_screen
+    from hwopt.report.screens import solution_screen
+
+    chosen = next((each["choice"] for each in stated["choices"] if each["outcome"] == "best"), {})
+    objective: Any = dataclasses.replace(asked_objective(asked), **chosen)
+    portfolio = listed(objective)
+    if portfolio is not None:
+        members = {each["name"]: _values(each["answer"]) for each in stated["members"]}
+        whole = evaluate_portfolio(portfolio, members)
+        return portfolio_document(whole), lambda: portfolio_screen(whole), whole.feasible
+    solution = evaluate_design(objective.problem(), _values(stated))
+    said = solution, question_interval(solution), solution.problem.provenance.mode
+    return solution_document(*said), lambda: solution_screen(*said), solution.feasible
+
+
+def _values(answer: Mapping[str, Any]) -> dict[str, float]:
+    """Return the variables of an answer, SI, by name."""
+    return {name: each["value"] for name, each in answer["design"].items()} | answer["lookups"]
+
+
+def _fleet(asked: argparse.Namespace, stated: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], str], bool]:
+    from hwopt.cli.fleet import Asked, interval
+    from hwopt.report.fleet import fleet_document, fleet_screen
+    from hwopt.study.fleet import restated
+
+    fleet = Asked.of(asked)
+    names = [each["chip"] for each in stated["groups"]]
+    study = restated(fleet.run, fleet.groups, names, stated["layout"], stated["leaves"], asked.lines, asked.local_steps)
+    around = study, interval(fleet.works, study), asked.constants
+    screen = lambda: fleet_screen(study, fleet.title, *around[1:])
+    return fleet.document | fleet_document(*around), screen, study.whole.feasible
+
+
+_KINDS = {"optimize": _optimum, "fleet": _fleet}
+
+
+def _differences(stated: Any, found: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the relative difference of each number that both have, by its place."""
+    if isinstance(stated, Mapping) and isinstance(found, Mapping):
+        for key in stated.keys() & found.keys():
+            yield from _differences(stated[key], found[key], f"{path}.{key}".lstrip("."))
+    elif isinstance(stated, list) and isinstance(found, list):
+        for place, pair in enumerate(zip(stated, found, strict=False)):
+            yield from _differences(*pair, f"{path}[{place}]")
+    elif all(isinstance(each, int | float) and not isinstance(each, bool) for each in (stated, found)):
+        of_logarithms = any(key in path for key in _LOGARITHMS)
+        scale = 1.0 if of_logarithms else max(abs(stated), abs(found))
+        yield path, abs(stated - found) / scale if scale else 0.0
