@@ -25,7 +25,8 @@ CHOICES = {
 }  # fmt: skip
 
 QUESTION = hwopt.objective(
-    "train_cost", workload="llama3.1-70b", tokens=15e12, time_budget_s=60 * 86400.0, power_budget_w=20e6, capex_budget_usd=1e12
+    "train_cost", workload="llama3.1-70b", tokens=15e12, global_batch=2048.0, time_budget_s=60 * 86400.0, power_budget_w=20e6,
+    capex_budget_usd=1e12,
 )  # fmt: skip
 
 

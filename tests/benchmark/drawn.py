@@ -21,14 +21,15 @@ OUT = Path(__file__).parents[2] / "results" / "reference" / "drawn.txt"
 
 DAYS = 86400.0
 AT_COST = {"design": "h100-sxm", "prices": "at-cost"}
+STEP = {"sequence_length": 8192.0, "global_batch": 2048.0}
 EXPERTS = {"tokens": 10e12, "sequence_length": 4096.0, "global_batch": 4096.0, "time_budget_s": 60 * DAYS}
 QUESTIONS = (
-    ("train_cost", AT_COST | {"workload": "llama3.1-70b"}),
-    ("train_cost", AT_COST | {"workload": "llama3.1-70b", "technology": "3nm"}),
-    ("train_cost", AT_COST | {"workload": "gpt3-175b", "tokens": 300e9}),
+    ("train_cost", AT_COST | STEP | {"workload": "llama3.1-70b"}),
+    ("train_cost", AT_COST | STEP | {"workload": "llama3.1-70b", "technology": "3nm"}),
+    ("train_cost", AT_COST | STEP | {"workload": "gpt3-175b", "tokens": 300e9}),
     ("train_cost", AT_COST),
-    ("train_time", AT_COST | {"workload": "llama3.1-70b"}),
-    ("carbon", AT_COST | {"workload": "llama3.1-70b"}),
+    ("train_time", AT_COST | STEP | {"workload": "llama3.1-70b"}),
+    ("carbon", AT_COST | STEP | {"workload": "llama3.1-70b"}),
     ("train_cost", AT_COST | EXPERTS | {"workload": "gpt-oss-120b"}),
     ("train_cost", AT_COST | EXPERTS | {"workload": "qwen3-30b-a3b"}),
     ("serve_cost", AT_COST),

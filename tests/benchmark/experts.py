@@ -22,14 +22,15 @@ OUT = Path(__file__).parents[2] / "results" / "reference" / "experts.txt"
 
 DAYS = 86400.0
 LARGE = {"workload": "deepseek-v3", "tokens": 14.8e12, "sequence_length": 4096.0, "global_batch": 15360.0}
+STEP = {"sequence_length": 8192.0, "global_batch": 2048.0}
 MIDDLE = {"tokens": 10e12, "sequence_length": 4096.0, "global_batch": 4096.0, "time_budget_s": 60 * DAYS}
 QUESTIONS = (
     ("train_cost", LARGE | {"chip": "h800", "time_budget_s": 60 * DAYS}),
     ("train_cost", LARGE | {"chip": "h200", "time_budget_s": 60 * DAYS}),
     ("train_time", LARGE | {"chip": "gb200"}),
-    ("tokens_per_dollar", {"workload": "deepseek-v3", "chip": "gb200"}),
+    ("tokens_per_dollar", STEP | {"workload": "deepseek-v3", "chip": "gb200"}),
     ("train_cost", MIDDLE | {"workload": "qwen3-235b-a22b", "chip": "h800"}),
-    ("tokens_per_dollar", {"workload": "qwen3-235b-a22b", "chip": "mi355x"}),
+    ("tokens_per_dollar", STEP | {"workload": "qwen3-235b-a22b", "chip": "mi355x"}),
     ("train_cost", MIDDLE | {"workload": "qwen3-30b-a3b", "chip": "mi355x"}),
     ("train_cost", MIDDLE | {"workload": "gpt-oss-120b", "chip": "h200"}),
     ("train_cost", MIDDLE | {"workload": "gpt-oss-120b", "chip": "gb200"}),

@@ -101,8 +101,8 @@ def sold_row(chip: str) -> str:
 def drawn_row(asked: Search) -> str:
     """The best drawn chip of a search: its cost, what is proved, and what it is."""
     question = hwopt.objective(
-        "train_cost", design="h100-sxm", prices="at-cost", workload="llama3.1-70b", export_rule=asked.rule,
-        export_case=asked.case, chip_volume=asked.volume,
+        "train_cost", design="h100-sxm", prices="at-cost", workload="llama3.1-70b", global_batch=2048.0,
+        export_rule=asked.rule, export_case=asked.case, chip_volume=asked.volume,
     )  # fmt: skip
     began = time.perf_counter()
     boxes = {name: (float(value), float(value)) for name, value in PLANS[asked.plan].items()}

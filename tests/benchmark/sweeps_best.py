@@ -25,7 +25,12 @@ QUESTIONS = {
     "tokens_per_dollar": {},
     "serve_cost": {},
     "train_cost, llama3.1-405b on b200": {"chip": "b200"},
-    "train_time, gpt3-175b on mi300x": {"chip": "mi300x", "workload": "gpt3-175b"},
+    "train_time, gpt3-175b on mi300x": {
+        "chip": "mi300x",
+        "workload": "gpt3-175b",
+        "global_batch": 2048.0,
+        "sequence_length": 8192.0,
+    },
 }
 """Fields of each question beside its defaults."""
 

@@ -189,7 +189,13 @@ def test_plan_json(capsys):
             and each["bottleneck"] == next(iter(each["binding"]))
         )
     code, estimated, _ = run_json(capsys, *SERVE)
-    assert estimated.pop("bill") and estimated.pop("schema") and estimated.pop("command") and code == 0 and estimated.items() <= document.items()
+    assert (
+        estimated.pop("bill")
+        and estimated.pop("schema")
+        and estimated.pop("command")
+        and code == 0
+        and estimated.items() <= document.items()
+    )
 
 
 def test_limits(capsys):

@@ -40,7 +40,14 @@ QUESTIONS = (
 
 def values_of(problem):
     """A design near the middle of each box: whole where variables are, options and look-ups as the template has them."""
-    usual = {"chips": 512.0, "tp": 4.0, "prefill_tp": 4.0, "serve_tp": 4.0, "replicas": 16.0, "global_batch_sequences": 512.0}
+    usual = {
+        "chips": 512.0,
+        "tp": 4.0,
+        "prefill_tp": 4.0,
+        "serve_tp": 4.0,
+        "replicas": 16.0,
+        "global_batch_sequences": 512.0,
+    }
     found = {}
     for each in problem.variables:
         value = usual.get(each.name, each.lower if each.integer else float(np.sqrt(each.lower * each.upper)))
