@@ -115,7 +115,7 @@ def evaluate_portfolio(portfolio: Portfolio, designs: Mapping[str, Mapping[str, 
     **Raises:** `UserError` for other members, and for values that are not those of their variables.
     """
     if unlike := {each.name for each in portfolio.members} ^ designs.keys():
-        raise UserError(f"portfolio: its members differ from the question's in {', '.join(sorted(unlike))}")
+        raise UserError(f"portfolio: a design of {', '.join(sorted(unlike))} is missing, or of no member")
     members = tuple(
         MemberAnswer(each.name, each.weight, each.counted, found, each.weight * found.objective, math.nan, None)
         for each in portfolio.members
