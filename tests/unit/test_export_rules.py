@@ -37,7 +37,9 @@ LARGE = SMALL | {
 
 
 def drawn(**fields):
-    return hwopt.objective("train_cost", design="h100-sxm", prices="at-cost", workload="llama3.1-70b", **fields)
+    return hwopt.objective(
+        "train_cost", design="h100-sxm", prices="at-cost", workload="llama3.1-70b", global_batch=2048.0, **fields
+    )
 
 
 def boxes(plan, **sizes):

@@ -268,7 +268,9 @@ MORE = {
 def question():
     boxes = {"tp": (4.0, 16.0), "pp": (1.0, 4.0), "micro_batch": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
              "chips_per_rack": (16.0, 32.0), "scale_up_domain": (8.0, 32.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)}  # fmt: skip
-    asked = hwopt.objective("train_cost", workload="llama3.1-70b", time_budget_s=60 * 86400.0, power_budget_w=4e7)
+    asked = hwopt.objective(
+        "train_cost", workload="llama3.1-70b", global_batch=2048.0, time_budget_s=60 * 86400.0, power_budget_w=4e7
+    )
     return asked.problem().continuous.narrowed(boxes)
 
 
@@ -329,5 +331,5 @@ def test_a_count_that_is_given_up_is_a_lower_bound():
     every, some = count(lattice), count(lattice, effort=1e5)
     assert every.complete and str(every) == f"{every.points:,.0f}"
     assert not some.complete and 0 < some.points < every.points and str(some) == f"at least {some.points:,.0f}"
-    drawn = hwopt.objective("train_cost", design="h100-sxm", workload="llama3.1-70b").problem()
+    drawn = hwopt.objective("train_cost", design="h100-sxm", workload="llama3.1-70b", global_batch=2048.0).problem()
     assert not count(lattice_of(drawn), effort=1e6).complete

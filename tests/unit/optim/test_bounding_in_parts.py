@@ -25,7 +25,7 @@ def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
     pool = processes._Helpers()
     monkeypatch.setattr(processes, "_HELPERS", pool)
     pool.wake([bounding.__name__])
-    problem = hwopt.objective("train_cost", workload="llama3.1-8b").problem()
+    problem = hwopt.objective("train_cost", workload="llama3.1-8b", global_batch=2048.0).problem()
     with jax.enable_x64(True):
         programmes = Programmes(problem, lattice_of(problem))
         search = Search(programmes, 1e-4, Deadline(), SearchResult())

@@ -21,7 +21,11 @@ from tests.unit.optim.rows import rows_held
 
 QUESTIONS = {
     "default": ("train_cost", {"power_budget_w": 6e7, "capex_budget_usd": 2.2e9}, {}),
-    "experts": ("tokens_per_dollar", {"workload": "deepseek-v3", "chip": "b200"}, {"pp": (1, 16)}),
+    "experts": (
+        "tokens_per_dollar",
+        {"workload": "deepseek-v3", "chip": "b200", "global_batch": 2048.0, "sequence_length": 8192.0},
+        {"pp": (1, 16)},
+    ),
     "serving": ("serve_cost", {}, {"pp": (1, 4)}),
     "disaggregated": ("serve_cost", {"split": "disaggregated"}, {"pp": (1, 2), "prefill_pp": (1, 2)}),
     "both": ("train_and_serve", {}, {"pp": (1, 8), "serve_pp": (1, 2), "chips_per_rack": (8, 32)}),

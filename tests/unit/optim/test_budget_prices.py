@@ -108,7 +108,7 @@ SMALL = {
 @pytest.mark.slow
 def test_a_multiplier_of_0_that_solving_again_contradicts():
     """Chips come by the rack and plans by the step: what the plan of the answer makes no use of, another does."""
-    question = hwopt.objective("train_cost", workload="llama3.1-70b", power_budget_w=6e6)
+    question = hwopt.objective("train_cost", workload="llama3.1-70b", global_batch=2048.0, power_budget_w=6e6)
     answer = with_one_sided_prices(hwopt.optimize(question, bounds={**SMALL, "cp": (1.0, 1.0), "zero": (1.0, 1.0)}))
     deadline, capital, power = answer.budgets
     assert 0.99 < deadline.used / deadline.limit < 1.0 and deadline.elasticity < 1e-6

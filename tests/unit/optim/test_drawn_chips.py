@@ -31,7 +31,7 @@ UNITS = 144  # of a GH100's die
 
 def question():
     return hwopt.objective(
-        "train_cost", design="h100-sxm", prices="at-cost", workload="llama3.1-70b",
+        "train_cost", design="h100-sxm", prices="at-cost", workload="llama3.1-70b", global_batch=2048.0,
         time_budget_s=90 * 86400.0, capex_budget_usd=9e8, power_budget_w=3e7,
     )  # fmt: skip
 

@@ -19,7 +19,10 @@ QUESTIONS = {
     "training": ("train_cost", {}),
     "serving": ("serve_cost", {}),
     "apart": ("serve_latency", {"split": "apart", "requests_per_s": 50.0}),
-    "experts": ("train_cost", {"workload": "mixtral-8x7b", "chip": "h200"}),
+    "experts": (
+        "train_cost",
+        {"workload": "mixtral-8x7b", "chip": "h200", "global_batch": 2048.0, "sequence_length": 8192.0},
+    ),
     "both": ("train_and_serve", {}),
     "shape": ("loss_under_budget", {}),
 }

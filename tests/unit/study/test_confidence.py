@@ -23,7 +23,7 @@ from hwopt.study.confidence.draws import Fixed, normals
 from hwopt.study.confidence.tightening import alone, factors, joint, needed
 
 QUESTION = hwopt.objective(
-    "train_time", workload="llama3.1-70b", tokens=2e12, power_budget_w=8e6, capex_budget_usd=1.2e8,
+    "train_time", workload="llama3.1-70b", tokens=2e12, global_batch=2048.0, power_budget_w=8e6, capex_budget_usd=1.2e8,
     recompute="none", offload="none",
 )  # fmt: skip
 BOXES = {
@@ -177,7 +177,7 @@ def test_what_holds_anyway_costs_nothing():
 
 def test_where_nothing_holds_it_says_so(promised):
     tight = hwopt.objective(
-        "train_cost", workload="llama3.1-70b", tokens=2e12, power_budget_w=8e6, capex_budget_usd=1.2e8,
+        "train_cost", workload="llama3.1-70b", tokens=2e12, global_batch=2048.0, power_budget_w=8e6, capex_budget_usd=1.2e8,
         time_budget_s=promised[0.8].objective, recompute="none", offload="none",
     )  # fmt: skip
     answer = confident(tight, 0.99, bounds=BOXES)
@@ -254,7 +254,7 @@ def test_flags_that_do_not_go_together(flags, words, capsys):
 
 
 ASKED = [
-    "optimize", "train_time", "--workload", "llama3.1-70b", "--tokens", "2e12", "--power-budget-w", "8e6", "--capex-budget-usd",
+    "optimize", "train_time", "--workload", "llama3.1-70b", "--tokens", "2e12", "--global-batch", "2048", "--power-budget-w", "8e6", "--capex-budget-usd",
     "1.2e8", "--recompute", "none", "--offload", "none",
     "--bounds", ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOXES.items()),
 ]  # fmt: skip

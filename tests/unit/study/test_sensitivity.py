@@ -98,7 +98,10 @@ def test_elasticities_equal_central_differences(machine):
 
 QUESTIONS = {
     "training": ("train_cost", {}),
-    "mixture of experts": ("train_time", {"workload": "deepseek-v3", "precision": "fp8"}),
+    "mixture of experts": (
+        "train_time",
+        {"workload": "deepseek-v3", "precision": "fp8", "global_batch": 2048.0, "sequence_length": 8192.0},
+    ),
     "serving": ("serve_cost", {}),
     "training and serving": ("train_and_serve", {}),
     "chip design": ("train_cost", {"design": "h100-sxm"}),

@@ -126,7 +126,18 @@ def test_json_has_units(found):
 def test_the_command_takes_the_boxes_of_a_search(monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(study, "best", lambda problem, *_, **how: seen.append((problem, how)) or answer(problem))
-    asked = ["sensitivity", "train_cost", "--design", "h100-sxm", "--prices", "at-cost", "--workload", "llama3.1-70b"]
+    asked = [
+        "sensitivity",
+        "train_cost",
+        "--design",
+        "h100-sxm",
+        "--prices",
+        "at-cost",
+        "--workload",
+        "llama3.1-70b",
+        "--global-batch",
+        "2048",
+    ]
     assert main([*asked, "--bounds", "tp=2:2,dies=3:3", "--seconds", "20", "--top", "4"]) == 0
     (problem, how), text = seen[0], capsys.readouterr().out
     boxes = {each.name: (each.lower, each.upper) for each in problem.variables}
