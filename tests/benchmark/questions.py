@@ -73,7 +73,8 @@ QUESTIONS = {
     "--global-batch 1536",
     "carbon": "optimize carbon --workload llama3.1-70b --global-batch 2048",
     "train_frozen": "optimize train_cost --freeze chip,network --bounds tp=8:8 --workload llama3.1-70b --global-batch 2048",
-    "train_moe": "optimize train_cost --workload mixtral-8x7b --chip h200 --tokens 2e12 --bounds tp=1:8,pp=1:8 --global-batch 2048 --seq-len 8192",
+    "train_moe": "optimize train_cost --workload mixtral-8x7b --chip h200 --tokens 2e12 --bounds tp=1:8,pp=1:8 "
+    "--global-batch 2048 --seq-len 8192",
     "train_infeasible": "optimize train_cost --power-budget-w 20e6 --bounds tp=8:8,pp=4:16",
     "train_redesigned": "optimize train_cost --free hbm+links --workload llama3.1-70b --bounds tp=8:8,pp=1:4 --global-batch 2048",
     "train_relaxed": "optimize train_cost --regime relaxed --workload llama3.1-70b --global-batch 2048",

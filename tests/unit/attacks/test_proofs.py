@@ -43,7 +43,8 @@ def test_a_feasible_answer_is_feasible_by_its_own_report():
     asked = problem(
         "train_time", {"chips_per_rack": (1, 72), "pp": (1, 4)}, chip="b100", workload="internlm-7b", site="best-case",
         cooling="immersion-1p", fabric="ndr-rail", precision="fp4", constants="speed-of-light",
-        capex_budget_usd=916609996.17, sequence_length=4096.0, time_budget_s=528668.0,
+        capex_budget_usd=916609996.17, sequence_length=4096.0, global_batch=2048.0,
+        time_budget_s=528668.0,
     )  # fmt: skip
     answer = answered(asked)
     assert answer.feasible == bool(answer.report.feasible)

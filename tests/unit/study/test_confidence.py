@@ -254,7 +254,8 @@ def test_flags_that_do_not_go_together(flags, words, capsys):
 
 
 ASKED = [
-    "optimize", "train_time", "--workload", "llama3.1-70b", "--tokens", "2e12", "--global-batch", "2048", "--power-budget-w", "8e6", "--capex-budget-usd",
+    "optimize", "train_time", "--workload", "llama3.1-70b", "--tokens", "2e12", "--global-batch", "2048",
+    "--power-budget-w", "8e6", "--capex-budget-usd",
     "1.2e8", "--recompute", "none", "--offload", "none",
     "--bounds", ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOXES.items()),
 ]  # fmt: skip
