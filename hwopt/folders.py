@@ -1,6 +1,7 @@
 """Where a user's programs keep what they can make again, on each system."""
 
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,12 +10,44 @@ from pathlib import Path
 def cache_folder(system: str = sys.platform, variables: Mapping[str, str] = os.environ) -> Path:
     """Hwopt's folder of what can be made again: compiled kernels, traced models, stamps of checks. It need not exist yet.
 
-    `XDG_CACHE_HOME` counts everywhere; else `~/.cache`, on macOS `~/Library/Caches`, on Windows `%LOCALAPPDATA%`.
+    `XDG_CACHE_HOME` counts everywhere; else `~/.cache`, on macOS `~/Library/Caches`, on Windows `%LOCALAPPDATA%`. Relative
+    paths are ignored, as the XDG specification wants it: else the current folder could bring its own kernels.
 
     **Raises:** `RuntimeError` for a user without a home.
     """
     stated = variables.get("XDG_CACHE_HOME") or (variables.get("LOCALAPPDATA") if system == "win32" else None)
-    if stated:
+    if stated and os.path.isabs(stated):
         return Path(stated) / "hwopt"
     home = {"win32": ("AppData", "Local"), "darwin": ("Library", "Caches")}.get(system, (".cache",))
+    if not Path.home().is_absolute():
+        raise RuntimeError(f"no home: {Path.home()} is a relative path")
     return Path.home().joinpath(*home, "hwopt")
+
+
+class SharedFolder(OSError):
+    """A folder to which other users can write."""
+
+
+def private_folder(base: Path, *inside: str) -> Path:
+    """Return a folder that no other user can write to, created if missing.
+
+    Compiled kernels are native code and stamps are believed, so a folder that others can write to is neither read nor written.
+    Every folder from `base` down must belong to this user or to root and be writable by its owner alone; only `base` may be
+    reached by a symbolic link. Windows has other permissions, which are not checked.
+
+    **Arguments:** `base`: the outermost folder that is checked; `inside`: names of folders, each in the one before.
+
+    **Raises:** `SharedFolder`, or another `OSError` where a folder cannot be created.
+    """
+    place = Path(os.path.realpath(base))
+    for name in ("", *inside):
+        place = place / name
+        place.mkdir(0o700, parents=not name, exist_ok=True)
+        status = place.lstat()
+        if sys.platform != "win32" and not (
+            stat.S_ISDIR(status.st_mode) and status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
+        ):
+            raise SharedFolder(
+                f"nothing is cached: {place} is not a folder that you alone can write to; chmod 700 it, or set XDG_CACHE_HOME"
+            )
+    return place

@@ -4,6 +4,10 @@ Work on many columns of numbers goes on in one thread: several would wait for ea
 nothing but what it was sent, does what it is told, and ends when this process does. Results are the same with helpers and without;
 where one is missing, not awake yet, or gone, its part is done here.
 
+A helper imports from absolute folders that this process imports from, never from the current one (`_import_path`), and states the
+digest of its own source files before its first part: one that differs gets none. What the two send each other are pickles,
+which go through pipes between a process and its own child; no pickle is read from disk.
+
 `HWOPT_PROCESSES` in the environment says how many processes work at most, this one included: 1 for no helpers, more than four where
 there are as many processors.
 """
@@ -24,6 +28,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakSet
 
+from hwopt import own_sources
+
 VARIABLE = "HWOPT_PROCESSES"
 
 MOST = 4
@@ -36,7 +42,11 @@ KEPT = 64
 PATIENCE_S = 2.0
 """For a helper to end by itself."""
 
-_AWAKE = b"!"
+_ROOT = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""The folder that holds the running package."""
+
+_OWN = own_sources.digest().encode()
+"""Taken when this module is loaded: what is installed later is not what this process runs."""
 
 
 def count() -> int:
@@ -77,17 +87,28 @@ def _handed(helpers: Iterator[Helper], function: Callable, kept: Any, part: tupl
     return helper if helper is not None and helper.ask(function, kept, part) else None
 
 
+def _import_path() -> list[str]:
+    """Return the folders that helpers import from: the absolute ones of this process, and the running package's.
+
+    Left out are the current folder and the relative entries of `PYTHONPATH`, unless the running package lies there.
+    """
+    relative = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if not os.path.isabs(each)]
+    left_out = {os.path.realpath(each) for each in ("", *relative)} - {_ROOT}
+    known = [each for each in sys.path if isinstance(each, str) and os.path.isabs(each)]
+    return [*(each for each in known if os.path.realpath(each) not in left_out), _ROOT]
+
+
 class Helper:
     """A process that does parts."""
 
     def __init__(self, modules: Sequence[str]):
-        path = os.pathsep.join(each for each in sys.path if each)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, *modules],
+            [sys.executable, "-P", "-m", __name__, *modules],
+            cwd=_ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": path, VARIABLE: "1"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_import_path()), VARIABLE: "1"},
         )
         self._kept: OrderedDict[int, Any] = OrderedDict()  # by identity, which is theirs while they are here
         self._unsent: WeakSet[Any] = WeakSet()  # what cannot be written down
@@ -96,8 +117,10 @@ class Helper:
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            if self._process.stdout.read(1) == _AWAKE:  # pyright: ignore[reportOptionalMemberAccess]
+            if self._process.stdout.read(len(_OWN)) == _OWN:  # pyright: ignore[reportOptionalMemberAccess]
                 self._awake.set()
+            else:  # other sources: it never wakes, and none is started in its place, which would be the same
+                self._process.kill()
 
     @property
     def ready(self) -> bool:
@@ -206,7 +229,7 @@ def _serve(modules: Sequence[str]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what others print must not be taken for an answer
     for each in modules:
         importlib.import_module(each)
-    answers.write(_AWAKE)
+    answers.write(_OWN)
     answers.flush()
     kept: dict[int, Any] = {}
     with contextlib.suppress(EOFError, OSError):

@@ -24,7 +24,9 @@ def pytest_configure(config):
     import jax
 
     # Workers share the cache: jax does not lock it, and compiles again what it finds half written.
-    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
+    kept = config.cache.mkdir("jax")
+    kept.chmod(0o700)  # traces are kept only where nobody else can write
+    jax.config.update("jax_compilation_cache_dir", str(kept))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     jax.devices()  # reads the flags

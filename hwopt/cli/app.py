@@ -20,7 +20,7 @@ from hwopt.cli import output
 from hwopt.cli.output import say
 from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, objective_of
 from hwopt.errors import UserError
-from hwopt.folders import cache_folder
+from hwopt.folders import SharedFolder, cache_folder, private_folder
 
 _SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
 """Signals that end a command, and what it says then."""
@@ -163,6 +163,7 @@ def _end(code: int) -> NoReturn:
 def _use_compilation_cache() -> None:
     """Keep compiled kernels in the user's cache folder, so that a second run starts at once; without one, do without.
 
+    A folder that other users can write to is not used, which one line on standard error says: answers are the same without.
     The folder is named after processor and JAX version: kernels of one do not run on another.
     """
     import jax
@@ -173,8 +174,11 @@ def _use_compilation_cache() -> None:
         processor += next((line for line in lines if line.startswith(("flags", "Features"))), "")
     machine = hashlib.sha256(processor.encode()).hexdigest()[:12]
     try:
-        folder = cache_folder() / f"jax-{jax.__version__}-{machine}"
-        folder.mkdir(parents=True, exist_ok=True)
+        name = f"jax-{jax.__version__}-{machine}"
+        folder = private_folder(cache_folder().parent, cache_folder().name, name)
+    except SharedFolder as error:
+        _fail(0, str(error))
+        return
     except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")  # it compiles again

@@ -1,17 +1,22 @@
 """Functions as scalar operations, kept on disk beside compiled kernels: another process traces and compiles nothing.
 
 A function is traced once for inputs of one form, all its numbers free, and written under a name that changes with all it
-depends on: its own code, the form of its inputs, this package's source files, the versions of Python and JAX. Only what this
-package defines is kept: of a user's functions nobody knows what else they call.
+depends on: its own code, the form of its inputs, the content of this package's source files, the versions of Python and JAX.
+Only what this package defines is kept: of a user's functions nobody knows what else they call.
+
+A file is JSON behind its own SHA-256, over its name too, and holds names from closed tables, places and numbers: reading it
+runs nothing. One that is damaged, foreign or under another's name is traced and written again. The digest is no signature, so
+a folder that other users can write to is neither read nor written.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
-import importlib.util
 import io
+import json
 import marshal
 import math
 import os
@@ -22,20 +27,22 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend.core import Primitive
 
+from hwopt import own_sources
+from hwopt.folders import private_folder
 from hwopt.jaxprs.dies_made import OPERATIONS
+from hwopt.jaxprs.known_numbers import NUMBERS
 from hwopt.jaxprs.origins import where_of
-from hwopt.jaxprs.straight_line import FUNCTIONS, StraightLine, Symbol, straightened
-
-OWN = ("hwopt", "objectives")
-"""Packages whose source files a name depends on."""
+from hwopt.jaxprs.straight_line import ELEMENTWISE, FUNCTIONS, StraightLine, Symbol, straightened
 
 OTHERS = frozenset({"numpy", "jax", "jaxlib", "equinox", "jaxtyping", "ml_dtypes", *sys.stdlib_module_names})
 """Packages whose functions a form may hold, their version being part of the name or their meaning settled."""
@@ -83,14 +90,14 @@ def traced(function: Callable, *inputs: Any, key: Any = None) -> Traced:
     """
     path = _path((getattr(function, "__qualname__", type(function).__qualname__), key or function, inputs))
     if path is not None:
-        with contextlib.suppress(Exception):  # damaged, or written half: it is traced again
-            return _unpacked(pickle.loads(path.read_bytes()))
+        with contextlib.suppress(Exception):  # missing, damaged or foreign: it is traced again
+            return _read(path, _count(inputs))
     with jax.enable_x64(True):
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*inputs)
     result = Traced(straightened(closed, ()), shapes)
     if path is not None:
-        with contextlib.suppress(OSError, pickle.PicklingError, AttributeError, TypeError):
-            _write(path, pickle.dumps(_packed(result)))
+        with contextlib.suppress(OSError, TypeError, KeyError, AttributeError):  # of a kind that is not written
+            _write(path, json.dumps(_packed(result), separators=(",", ":")).encode())
     return result
 
 
@@ -124,15 +131,16 @@ def _of_form(function: Callable, tree: Any, shapes: tuple[tuple[int, ...], ...])
 
 def _path(what: Any) -> Path | None:
     """Where something is kept; None where nothing is, or it holds what is not ours."""
-    folder = getattr(jax.config, "jax_compilation_cache_dir", None)  # no attribute to type checkers
-    if not folder:
+    given = getattr(jax.config, "jax_compilation_cache_dir", None)  # no attribute to type checkers
+    if not given or not os.path.isabs(given):  # the current folder's, or an object store's
         return None
     stream = io.BytesIO()
     try:
         _Form(stream, protocol=5).dump(what)
-    except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
+        folder = private_folder(Path(given), f"hwopt-{_source()}")
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError, OSError):
         return None
-    return Path(folder) / f"hwopt-{_source()}" / hashlib.sha256(stream.getvalue()).hexdigest()[:32]
+    return folder / hashlib.sha256(stream.getvalue()).hexdigest()[:32]
 
 
 class _Form(pickle.Pickler):
@@ -151,69 +159,167 @@ class _Form(pickle.Pickler):
 
 def _ours(obj: Any) -> str:
     root = obj.__module__.partition(".")[0]
-    if root not in OWN and root not in OTHERS:
+    if root not in own_sources.PACKAGES and root not in OTHERS:
         raise pickle.PicklingError(f"{obj.__qualname__} of {obj.__module__} may call what is not known here")
     return f"{obj.__module__}:{obj.__qualname__}"
 
 
 @functools.cache
 def _source() -> str:
-    """A digest of this package's source files and of what runs them; packages need not be imported yet."""
+    """A digest of the content of this package's source files and of what runs them."""
     versions = [getattr(sys.modules.get(name), "__version__", "") for name in ("jax", "jaxlib", "numpy", "equinox")]
-    digest = hashlib.sha256(f"{sys.version} {versions} {platform.machine()}".encode())
-    for package in OWN:
-        found = importlib.util.find_spec(package)
-        for root in (found and found.submodule_search_locations) or ():
-            for path in sorted(Path(root).rglob("*.py")):
-                status = path.stat()
-                digest.update(f"{path.relative_to(root)} {status.st_mtime_ns} {status.st_size}\n".encode())
-    return digest.hexdigest()[:16]
+    runs = f"{own_sources.digest()} {sys.version} {versions} {platform.machine()}"
+    return hashlib.sha256(runs.encode()).hexdigest()[:16]
 
 
 # Files.
 
 
+def _sealed(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + content).hexdigest().encode() + b"\n" + content
+
+
+def _read(path: Path, count: int) -> Traced:
+    """Return what a file holds of a function of so many numbers.
+
+    **Raises:** one of many kinds of `Exception` where that is not what was written there.
+    """
+    written = path.read_bytes()
+    content = written.partition(b"\n")[2]
+    if written != _sealed(path, content):
+        raise ValueError(f"{path} is not what was written there")
+    return _unpacked(json.loads(content), count)
+
+
 def _write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all; a new folder takes the place of those that were long not written to."""
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True)
+    if not any(path.parent.iterdir()):
         for folder in path.parent.parent.glob("hwopt-*"):
             if time.time() - folder.stat().st_mtime > FORGOTTEN_S:
                 shutil.rmtree(folder, ignore_errors=True)
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.write(_sealed(path, content))
         os.replace(beside, path)
     except OSError:
         os.unlink(beside)
         raise
 
 
-def _packed(what: Traced) -> tuple:
-    """Plain data: an operation's arguments as the places of others, or numbers."""
-    place = {id(symbol): i for i, symbol in enumerate((*what.line.inputs, *what.line.operations))}
-    element = lambda each: place[id(each)] if isinstance(each, Symbol) else (each,)
-    for symbol in what.line.operations:
-        if symbol.name not in FUNCTIONS and symbol.primitive is not _primitive(symbol.name):
-            raise pickle.PicklingError(f"no primitive is called '{symbol.name}'")
-    operations = [
-        (each.name, tuple(map(element, each.arguments)), each.params, where_of(each.origin))
-        for each in what.line.operations
-    ]
-    return len(what.line.inputs), operations, tuple(map(element, what.line.outputs)), what.shapes
+_KINDS = {each: np.dtype(each) for each in ("bool", "int8", "int16", "int32", "int64", "float32", "float64")}
+"""Kinds of numbers by name."""
+
+_PARAMS: dict[str, Callable[[Any], Any]] = {
+    "new_dtype": _KINDS.__getitem__, "source": _KINDS.__getitem__, "y": int, "rounding_method": jax.lax.RoundingMethod,
+    "accuracy": {None: None}.__getitem__,
+}  # fmt: skip
+"""What an operation may be told besides its arguments: name -> how the value is made from what is written."""
+
+_PRIMITIVES = {
+    name: found
+    for name in (*NUMBERS, *ELEMENTWISE)
+    if isinstance(found := OPERATIONS.get(name) or getattr(jax.lax, f"{name}_p", None), Primitive)
+}
+"""Operations besides `FUNCTIONS` by name: no others are read."""
+
+_NESTS = {each.__name__: each for each in (tuple, list, dict, OrderedDict)}
+"""Kinds of nests by name; of those with keys the items are written."""
 
 
-def _unpacked(packed: tuple) -> Traced:
-    count, operations, outputs, shapes = packed
+def _packed(what: Traced) -> dict[str, Any]:
+    """Return plain data: operations as what they are and the places of their arguments among numbers, inputs and operations.
+
+    **Raises:** `TypeError`, `KeyError` or `AttributeError` where something is of a kind that is not written.
+    """
+    line = what.line
+    elements = chain(*(each.arguments for each in line.operations), line.outputs)
+    kind_of = lambda number: number.dtype.name
+    numbers = sorted((each for each in elements if not isinstance(each, Symbol)), key=kind_of)
+    place = {id(each): i for i, each in enumerate((*numbers, *line.inputs, *line.operations))}
+    rows: dict[Any, int] = {}  # name, parameters and origin, which many operations share
+    operations = []
+    for each in line.operations:
+        params = tuple((key, value.name if isinstance(value, np.dtype) else value) for key, value in each.params)
+        if _told(params) != each.params or (
+            each.name not in FUNCTIONS and each.primitive is not _PRIMITIVES[each.name]
+        ):
+            raise TypeError(f"operation '{each.name}' cannot be written")
+        row = rows.setdefault((each.name, params, where_of(each.origin)), len(rows))
+        operations.append((row, *(place[id(argument)] for argument in each.arguments)))
+    shapes = _plain(what.shapes)
+    if jax.tree.structure(_built(shapes)) != jax.tree.structure(what.shapes):
+        raise TypeError("its results cannot be written")
+    return {
+        "inputs": len(line.inputs),
+        "numbers": {kind: np.array([*some], _KINDS[kind]).tobytes().hex() for kind, some in groupby(numbers, kind_of)},
+        "rows": list(rows),
+        "operations": operations,
+        "outputs": [place[id(each)] for each in line.outputs],
+        "shapes": shapes,
+    }
+
+
+def _unpacked(packed: dict[str, Any], count: int) -> Traced:
+    """Return what was packed of a function of so many numbers.
+
+    **Raises:** one of many kinds of `Exception` where it cannot have been: it is run once.
+    """
     inputs = tuple(Symbol("input", (i,)) for i in range(count))
-    symbols = list(inputs)
-    element = lambda each: each[0] if isinstance(each, tuple) else symbols[each]
-    for name, arguments, params, origin in operations:
-        primitive = None if name in FUNCTIONS else _primitive(name)
-        symbols.append(Symbol(name, tuple(map(element, arguments)), primitive, params, origin))
-    return Traced(StraightLine(inputs, tuple(symbols[count:]), tuple(map(element, outputs))), shapes)
+    kinds = (np.frombuffer(bytes.fromhex(text), _KINDS[kind]) for kind, text in packed["numbers"].items())
+    elements: list[Any] = [*chain(*kinds), *inputs]
+    before = len(elements)
+    rows = [
+        (name, None if name in FUNCTIONS else _PRIMITIVES[name], _told(params), str(origin))
+        for name, params, origin in packed["rows"]
+    ]
+    for row, *places in packed["operations"]:
+        name, primitive, params, origin = rows[row]
+        elements.append(Symbol(name, tuple([elements[i] for i in places]), primitive, params, origin))
+    outputs = tuple([elements[i] for i in packed["outputs"]])
+    found = Traced(StraightLine(inputs, tuple(elements[before:]), outputs), _built(packed["shapes"]))
+    if packed["inputs"] != count or len(outputs) != _count(found.shapes):
+        raise ValueError("these are the operations of another function")
+    found.line.on_numbers(*[np.ones(1)] * count)
+    return found
 
 
-def _primitive(name: str) -> Any:
-    return OPERATIONS.get(name) or getattr(jax.lax, f"{name}_p", None)
+def _count(shapes: Any) -> int:
+    """Return how many numbers a tree of shapes holds."""
+    return sum(math.prod(each.shape) for each in jax.tree.leaves(shapes))
+
+
+def _told(params: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    return tuple((key, _PARAMS[key](value)) for key, value in params)
+
+
+def _plain(what: Any) -> Any:
+    """Return a tree of shapes as plain data: an object is a table of one entry, from what it is to what it holds."""
+    if what is None or type(what) in (str, bool, int, float):
+        return what
+    if isinstance(what, jax.ShapeDtypeStruct):
+        return {"shape": (what.shape, what.dtype.name)}
+    if type(what) in _NESTS.values():
+        return {type(what).__name__: [*map(_plain, what.items() if isinstance(what, dict) else what)]}
+    inside: Any = what._asdict() if hasattr(what, "_asdict") else vars(what)
+    return {f"{type(what).__module__}:{type(what).__name__}": {name: _plain(value) for name, value in inside.items()}}
+
+
+def _built(plain: Any) -> Any:
+    """Return a tree of shapes from plain data; classes are named tuples and dataclasses of this package that are imported."""
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, inside),) = plain.items()
+    if kind == "shape":
+        return jax.ShapeDtypeStruct(tuple(inside[0]), _KINDS[inside[1]])
+    if kind in _NESTS:
+        return _NESTS[kind](map(_built, inside))
+    module, _, name = kind.partition(":")
+    found = getattr(sys.modules[module], name) if module.partition(".")[0] in own_sources.PACKAGES else None
+    values = {name: _built(value) for name, value in inside.items()}
+    if isinstance(found, type) and issubclass(found, tuple):
+        return found._make(values[each] for each in found._fields)  # pyright: ignore[reportAttributeAccessIssue]
+    made = object.__new__(found)  # pyright: ignore[reportArgumentType]
+    for each in dataclasses.fields(made):
+        object.__setattr__(made, each.name, values[each.name])
+    return made

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hwopt.errors import UserError
-from hwopt.folders import cache_folder
+from hwopt.folders import cache_folder, private_folder
 
 ROWS = 40_000
 """More than the 32,768 above which releases are known to be wrong."""
@@ -71,12 +71,15 @@ def faults(jitted: Any = None) -> list[str]:
 def _stamp() -> Path:
     """A file that says that this check passed with these releases, on this backend."""
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
-    return cache_folder() / f"sound-{own}-jax-{jax.__version__}-{_JAXLIB}-{jax.default_backend()}"
+    folder = private_folder(cache_folder().parent, cache_folder().name)
+    return folder / f"sound-{own}-jax-{jax.__version__}-{_JAXLIB}-{jax.default_backend()}"
 
 
 @cache
 def check() -> None:
     """Refuse a jax that computes wrong, once for each release and backend; what passed is kept in the cache folder.
+
+    A stamp in a folder that other users can write to does not count.
 
     **Raises:** `UserError` with what is wrong and what to install.
     """
@@ -93,7 +96,6 @@ def check() -> None:
         )
     with contextlib.suppress(OSError, RuntimeError):
         path = _stamp()
-        path.parent.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".")
         os.close(handle)
         os.replace(beside, path)

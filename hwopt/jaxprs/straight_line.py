@@ -285,9 +285,9 @@ class Simplifier(Interpreter):
             return arguments[0] if params["y"] == 1 else self.simplified("mul", arguments[0], arguments[0])
         if name == "square":
             return self.simplified("mul", arguments[0], arguments[0])
-        if name in self.rules or name in FUNCTIONS or (not params and (name in NUMBERS or name in _ELEMENTWISE)):
+        if name in self.rules or name in FUNCTIONS or (not params and (name in NUMBERS or name in ELEMENTWISE)):
             return self.simplified(name, *arguments, primitive=equation.primitive)
-        if name not in NUMBERS and name not in _ELEMENTWISE:
+        if name not in NUMBERS and name not in ELEMENTWISE:
             raise self.unreadable()
         return self.kept(name, arguments, equation.primitive, tuple(sorted(params.items(), key=lambda item: item[0])))
 
@@ -394,7 +394,7 @@ class Simplifier(Interpreter):
         return None if isinstance(a, Symbol) else self.kept(other, (b, a), None)
 
 
-_ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})
+ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})
 """Elementwise operations besides those of `NUMBERS`."""
 
 

@@ -41,13 +41,16 @@ def figure(
 ) -> Iterator[tuple[Figure, list]]:
     """A figure and its axes in the common look, drawn off screen: a notebook's own figures stay where they are shown.
 
+    What is not set here is Matplotlib's own default: it reads the current folder's `matplotlibrc`, which may have LaTeX run.
+
     **Arguments:** `rows`, `columns` of axes; `figsize` in inches; `keywords` for `matplotlib.figure.Figure.subplots`.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_SETTINGS):
+    defaults = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
+    with matplotlib.rc_context(defaults | _SETTINGS):
         drawn = Figure(figsize=figsize, layout="constrained")
         FigureCanvasAgg(drawn)
         yield drawn, list(drawn.subplots(rows, columns, squeeze=False, **keywords).flat)

@@ -150,7 +150,7 @@ def _dataset(store: Store) -> xarray.Dataset:
     """A store as xarray reads it: loaded from memory, lazily from disk."""
     import xarray
 
-    dataset = with_names(xarray.open_zarr(store.group.store, chunks=None))
+    dataset = with_names(xarray.open_zarr(store.group.store, chunks=None, zarr_format=3))
     return dataset.load() if store.folder is None else dataset
 
 

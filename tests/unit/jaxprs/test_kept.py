@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
+import math
 import os
+import pickle
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hwopt
-from hwopt import catalog
+from hwopt import catalog, own_sources
 from hwopt.design import exact
 from hwopt.design.lattices import lattice_of
 from hwopt.jaxprs import kept
@@ -139,15 +147,189 @@ def test_a_users_function_is_not_kept(folder):
     assert not files(folder)
 
 
-@pytest.mark.parametrize("content", [b"", b"no pickle", b"\x80\x05N."])
-def test_a_damaged_file_is_made_again(folder, content):
-    function = own(lambda x: np.pi * x)
-    right = kept.estimated(function, np.arange(3.0))
+class Pair(NamedTuple):
+    """Results with names."""
+
+    one: Any
+    other: Any
+
+
+Pair.__module__ = "hwopt.tests"
+
+
+@pytest.fixture
+def written(folder, monkeypatch):
+    """A function, its file, what that holds, and how to ask whether the function gives the same and its file is whole again."""
+    monkeypatch.setitem(sys.modules, "hwopt.tests", types.SimpleNamespace(Pair=Pair))
+    function = own(lambda x, y: {"a": Pair(np.pi * x, [x[0] ** 3, None]), "b": (x > y, jnp.tanh(y))})
+    inputs = np.arange(3.0), 2.0
+    right = kept.estimated(function, *inputs)
     (path,) = files(folder)
     good = path.read_bytes()
-    path.write_bytes(content)
-    np.testing.assert_array_equal(again(function, np.arange(3.0)), right)
-    assert path.read_bytes() == good
+
+    def same() -> bool:
+        np.testing.assert_equal(again(function, *inputs), right)
+        return path.read_bytes() == good
+
+    return path, good, same
+
+
+def test_what_is_written_is_read(written, monkeypatch):
+    path, good, same = written
+    monkeypatch.setattr(jax, "make_jaxpr", None)
+    assert same()
+    digest, _, content = good.partition(b"\n")
+    assert hashlib.sha256(path.name.encode() + content).hexdigest() == digest.decode()
+    json.loads(content)
+
+
+class Bomb:
+    """Executes what it says as soon as it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.mark}",)
+
+
+def test_a_damaged_file_is_made_again(written):
+    path, good, same = written
+    generator = np.random.default_rng(0)
+    flipped = [bytearray(good) for _ in range(200)]
+    for content in flipped:
+        content[generator.integers(len(good))] ^= 1 << generator.integers(8)
+    cut = [good[:end] for end in generator.integers(len(good), size=20)]
+    for content in (*flipped, *cut, b"", b"\n", good + b" ", b"no trace", b"\x80\x05N.", good.partition(b"\n")[2]):
+        path.write_bytes(content)
+        assert same()
+
+
+def test_a_pickle_is_not_executed(written, tmp_path):
+    path, _, same = written
+    bomb = pickle.dumps(Bomb(tmp_path / "executed"))
+    for content in (bomb, kept._sealed(path, bomb)):
+        path.write_bytes(content)
+        assert same() and not (tmp_path / "executed").exists()
+
+
+def test_files_of_two_functions_that_changed_places_are_made_again(folder):
+    functions = [own(lambda x, by=by: by * x) for by in (2.0, 3.0)]
+    for function in functions:
+        kept.estimated(function, np.arange(3.0))
+    one, other = files(folder)
+    good = one.read_bytes(), other.read_bytes()
+    one.write_bytes(good[1]), other.write_bytes(good[0])
+    results = [again(function, np.arange(3.0)) for function in functions]
+    np.testing.assert_array_equal(results, [[0, 2, 4], [0, 3, 6]])
+    assert (one.read_bytes(), other.read_bytes()) == good
+
+
+TAMPERED = {
+    "no entries": lambda whole: whole.clear(),
+    "a list of results": lambda whole: whole.update(shapes=[whole["shapes"]]),
+    "a function of a module": lambda whole: whole["rows"][0].__setitem__(0, "system"),
+    "an attribute": lambda whole: whole["rows"][0].__setitem__(0, "__class__"),
+    "a primitive that is no scalar operation": lambda whole: whole["rows"][0].__setitem__(0, "while"),
+    "parameters that there are not": lambda whole: whole["rows"][0].__setitem__(1, [["call", "os"]]),
+    "an exponent that is none": lambda whole: [row.__setitem__(1, [["y", []]]) for row in whole["rows"]],
+    "a row that is not there": lambda whole: whole["operations"][0].__setitem__(0, 99),
+    "a place that is not there": lambda whole: whole["operations"][0].__setitem__(1, 10**6),
+    "a place that comes later": lambda whole: whole["operations"][0].__setitem__(1, len(whole["operations"]) + 9),
+    "a place that is no integer": lambda whole: whole["operations"][0].__setitem__(1, "0"),
+    "too few arguments": lambda whole: [each.pop() for each in whole["operations"]],
+    "too many arguments": lambda whole: [each.extend([0, 0, 0]) for each in whole["operations"]],
+    "too many inputs": lambda whole: whole.update(inputs=10**15),
+    "fewer inputs": lambda whole: whole.update(inputs=1),
+    "fewer outputs": lambda whole: whole["outputs"].pop(),
+    "an output that is not there": lambda whole: whole["outputs"].__setitem__(0, 10**6),
+    "numbers of another kind": lambda whole: whole.update(numbers={"O": whole["numbers"]["float64"]}),
+    "half a number": lambda whole: whole.update(numbers={"float64": whole["numbers"]["float64"][:-2]}),
+    "a class of another package": lambda whole: whole.update(shapes={"subprocess:Popen": {"args": "true"}}),
+    "a class that is not imported": lambda whole: whole.update(shapes={"hwopt.__main__:entry": {}}),
+    "a function of this package": lambda whole: whole.update(shapes={"hwopt.jaxprs.kept:traced": {}}),
+    "a module of this package": lambda whole: whole.update(shapes={"hwopt.jaxprs.kept:os": {}}),
+    "a class that is no result": lambda whole: whole.update(shapes={"hwopt.processes:Helper": {"modules": []}}),
+    "results without a shape": lambda whole: whole.update(shapes={"tuple": ["x"] * len(whole["outputs"])}),
+    "an endless shape": lambda whole: whole.update(shapes={"shape": [[10**9, 10**9], "float64"]}),
+    "a shape of less than nothing": lambda whole: whole.update(shapes={"shape": [[-1], "float64"]}),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_a_file_that_was_never_written_by_hwopt_is_made_again(what, written):
+    """Sealed as ours are: whoever can write there can do that. It may state other numbers, but nothing else."""
+    path, good, same = written
+    whole = json.loads(good.partition(b"\n")[2])
+    TAMPERED[what](whole)
+    path.write_bytes(kept._sealed(path, json.dumps(whole).encode()))
+    assert same()
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "7", '{"inputs":' * 100_000, '{"shapes":' + '{"tuple":[' * 900 + "]}" * 900 + "}"]
+)
+def test_a_file_of_another_build_is_made_again(content, written):
+    path, _, same = written
+    path.write_bytes(kept._sealed(path, content.encode()))
+    assert same()
+
+
+@pytest.mark.parametrize("place", ["base", "inside"])
+@pytest.mark.parametrize("way", ["mode", "owner", "link"])
+def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(place, way, written, monkeypatch, tmp_path):
+    path, _, same = written
+    shared = path.parent if place == "inside" else path.parents[1]
+    if way == "owner":
+        if os.geteuid() != 0:
+            pytest.skip("only root gives folders away")
+        os.chown(shared, 12345, 12345)
+    elif way == "mode":
+        shared.chmod(0o777)
+    elif place == "base":
+        pytest.skip("a base is what a link to it leads to")
+    else:
+        shared.rename(tmp_path / "elsewhere")
+        shared.symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setattr(kept, "_read", None)
+    asked = []
+    monkeypatch.setattr(kept, "_write", lambda *content: asked.append(content))
+    assert same() and not asked
+
+
+def test_names_change_with_the_content_of_sources_alone(monkeypatch):
+    monkeypatch.setattr(own_sources, "digest", lambda: "one")
+    before = kept._source.__wrapped__()
+    assert kept._source.__wrapped__() == before
+    monkeypatch.setattr(own_sources, "digest", lambda: "other")
+    assert kept._source.__wrapped__() != before
+
+
+@dataclasses.dataclass(frozen=True)
+class Odd:
+    """Results with something beside them that is no plain data."""
+
+    number: Any
+    beside: Any
+
+
+jax.tree_util.register_dataclass(Odd, ["number"], ["beside"])
+Odd.__module__ = "hwopt.tests"
+
+
+@pytest.mark.parametrize(("beside", "count"), [("words", 1), (b"bytes", 0), (math.sqrt, 0), (np.float32, 0)])
+def test_what_is_no_plain_data_is_not_kept(beside, count, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "hwopt.tests", types.SimpleNamespace(Odd=Odd))
+    found = kept.estimated(own(lambda x: Odd(2.0 * x, beside)), 3.0)
+    assert found.number == 6.0 and found.beside == beside and len(files(folder)) == count
+
+
+def test_relative_folders_and_object_stores_are_left_alone(monkeypatch, tmp_path, folder):
+    monkeypatch.chdir(tmp_path)
+    for place in ("kept", ".", "gs://bucket/kept"):
+        jax.config.update("jax_compilation_cache_dir", place)
+        np.testing.assert_array_equal(kept.estimated(own(lambda x: 4.0 * x), np.arange(3.0)), [0.0, 4.0, 8.0])
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_folder_and_no_room(tmp_path, folder):

@@ -1,0 +1,53 @@
+"""The digest of the source files that run: their content counts, and nothing else of them."""
+
+import os
+
+import pytest
+
+from hwopt import own_sources
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package whose digest is asked for."""
+    folder = tmp_path / "mine"
+    (folder / "inside").mkdir(parents=True)
+    for name in ("__init__", "numbers", "inside/more"):
+        (folder / f"{name}.py").write_text(f"name = {name!r}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(own_sources, "PACKAGES", ("mine",))
+    return folder
+
+
+def digest() -> str:
+    return own_sources.digest.__wrapped__()
+
+
+def test_content_counts_and_time_does_not(package):
+    before, path = digest(), package / "inside" / "more.py"
+    os.utime(path, (0, 0))
+    (package / "data.txt").write_text("no source")
+    assert digest() == before
+    path.write_text(path.read_text().replace("more", "less"))
+    os.utime(path, (0, 0))  # as long and as old as before
+    changed = digest()
+    assert changed != before
+    path.rename(package / "less.py")
+    assert digest() not in (before, changed)
+
+
+def test_where_a_file_ends_counts(package):
+    """What moves from the end of one file to the start of the next changes both."""
+    one, other = package / "a.py", package / "b.py"
+    one.write_text("x = 1\ny = 2\n")
+    other.write_text("z = 3\n")
+    before = digest()
+    one.write_text("x = 1\n")
+    other.write_text("y = 2\nz = 3\n")
+    assert digest() != before
+
+
+def test_what_cannot_be_read_is_left_out(package):
+    before = digest()
+    (package / ".#numbers.py").symlink_to("nobody@nowhere:1")  # an editor's lock
+    assert digest() == before
