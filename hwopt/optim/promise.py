@@ -32,8 +32,9 @@ class Promise:
     """All budgets of a design hold together with a probability.
 
     **Arguments:** `confidence` that was asked for; `probability` that all budgets hold, counted over `draws` of the uncertain
-    numbers that nothing was fitted to; `others`: what else a design must hold, (name, probability) over the same draws, where it
-    does not always; `multiple`: of a normal draw, at whose probability each tightened limit is kept alone; `causes`: (name, in
+    numbers that nothing was fitted to; `others`: the design's own limits, such as a rack's feed, which no search tightens: (name,
+    probability) over the same draws, where they do not always hold; `together`: probability that budgets and these all hold;
+    `multiple`: of a normal draw, at whose probability each tightened limit is kept alone; `causes`: (name, in
     words, deviations of the logarithm down and up) of what was drawn; `solves`: searches that it took; `plain`: the answer
     without it.
     """
@@ -48,6 +49,7 @@ class Promise:
     causes: tuple[tuple[str, str, float, float], ...]
     solves: int
     plain: Plain
+    together: float
 
     @property
     def kept(self) -> bool:

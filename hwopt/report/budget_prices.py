@@ -10,22 +10,48 @@ from hwopt.report.parts import number
 PRICED = 1e-4
 """Elasticities of budgets below are rounding."""
 
+CERTIFIED = 2e-4
+"""Relative difference of two objectives within their certificates, each at the gap at which a search ends."""
+
 _DIGITS = 4  # of prices, rounded outwards
 
 
-def price_words(budget: BudgetUse) -> str:
-    """What a budget is worth, in words."""
+def status_of(budget: BudgetUse) -> str:
+    """Whether a budget binds: "exceeded", "binding", "slack", "not binding for this plan" or "not known".
+
+    "slack" only where re-solving on both sides shows no difference beyond the certificate. A shadow price of 0 says no more than
+    that the plan of the answer makes no use of the rest of a budget: another plan may.
+    """
     if budget.used > budget.limit * (1.0 + FEASIBILITY_TOLERANCE):
         return "exceeded"
+    sides = budget.one_sided or ()
+    if budget.elasticity > PRICED or any(each.resolved for each in sides):
+        return "binding"
+    if sides and all(_within_certificate(each, budget) for each in sides):
+        return "slack"
+    return "not known" if math.isnan(budget.elasticity) else "not binding for this plan"
+
+
+def _within_certificate(side: SidePrice, budget: BudgetUse) -> bool:
+    """Whether the most that moving a limit may change lies within the certificate."""
+    return side.high * abs(side.limit - budget.limit) <= CERTIFIED * side.lower_bound
+
+
+def price_words(budget: BudgetUse, alone: bool = True) -> str:
+    """What a budget is worth, in words. **Arguments:** `alone`: whether the question can be re-solved by itself."""
+    status = status_of(budget)
+    if status == "exceeded":
+        return status
     if budget.one_sided is not None:
-        return f"{_sides_words(budget)}; {_with_this_plan(budget)}"
-    if math.isnan(budget.elasticity):
-        return "price with this plan not known; --one-sided-prices solves the question again on both sides"
-    if budget.elasticity > PRICED:
+        slack = "slack, confirmed by re-solving" if status == "slack" else _with_this_plan(budget)
+        return f"{_sides_words(budget)}; {slack}"
+    if status == "not known":
+        return "price with this plan not known" + alone * "; --one-sided-prices solves the question again on both sides"
+    if status == "binding":
         return f"{budget.elasticity:.3g} % of the objective per %; {_with_this_plan(budget)}"
     if budget.relaxed_elasticity is not None and budget.relaxed_elasticity > PRICED:
-        return f"slack only in integers; relaxed, {budget.relaxed_elasticity:.2g} % per %"
-    return "slack: worth nothing with this plan; prices with others were not computed"
+        return f"not binding in integers for this plan; relaxed, {budget.relaxed_elasticity:.2g} % per %"
+    return f"not binding (shadow price 0 for this plan{alone * '; --one-sided-prices re-optimizes'})"
 
 
 def _with_this_plan(budget: BudgetUse) -> str:
@@ -33,7 +59,7 @@ def _with_this_plan(budget: BudgetUse) -> str:
     if math.isnan(budget.elasticity):
         return "with this plan not known"
     if budget.elasticity <= PRICED:
-        return "slack with this plan"
+        return "not binding for this plan"
     return f"with this plan one more {budget.unit} saves {budget.shadow_price:.4g} {budget.shadow_price_unit}"
 
 

@@ -8,7 +8,7 @@ from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainingReport, TrainServeReport, outputs
 from hwopt.optim.solution import BudgetUse, Certificate, Solution
 from hwopt.report.bill import bill_document
-from hwopt.report.budget_prices import one_sided_document
+from hwopt.report.budget_prices import one_sided_document, status_of
 from hwopt.report.choices_words import choices_document
 from hwopt.report.layout import REPRODUCE
 from hwopt.report.parts import number, numbers
@@ -175,6 +175,7 @@ def _budget(each: BudgetUse) -> dict[str, Any]:
         "used": number(each.used),
         "limit": each.limit,
         "unit": each.unit,
+        "status": status_of(each),
         "shadow_price": number(each.shadow_price),
         "shadow_price_unit": each.shadow_price_unit,
         "elasticity": number(each.elasticity),

@@ -69,7 +69,7 @@ def portfolio_screen(solution: PortfolioSolution) -> str:
         for each in solution.members:
             own = [b for b in each.solution.budgets if not b.name.endswith(OF_ALL)]
             lines += heading(f"Budgets of {each.name}") if own else []
-            lines += [budget_line(b.name, b.used, b.limit, b.unit, price_words(b)) for b in own]
+            lines += [budget_line(b.name, b.used, b.limit, b.unit, price_words(b, alone=False)) for b in own]
         answers = [each.solution for each in solution.members]
         lines += rows_table(joint_bill(answers), rented(answers[0]))
     lines += choice_lines(solution.choices, unit)

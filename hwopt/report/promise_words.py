@@ -19,12 +19,10 @@ def promise_lines(solution: Solution) -> list[str]:
     if promise is None:
         return []
     lines = heading("When the numbers are off")
-    lines.append(f"  {kept_words(promise)}")
+    lines.append(wrapped(kept_words(promise), *_INDENT))
     for name, kept, limit, causes in promise_cells(solution):
         lines.append(f"  {name:<20} holds in {kept:>7}   limit {limit:<34} {causes and 'variance: ' + causes}".rstrip())
     lines.append(wrapped(cost_words(solution), *_INDENT))
-    if promise.others:
-        lines.append(wrapped(others_words(promise), *_INDENT))
     drawn = [f"{name} {_side(-down)}/{_side(up)}" for name, _, down, up in promise.causes]
     lines.append(listed(drawn, f"{fact('drawn', ''):<17}", " " * 17))
     lines.append(
@@ -45,10 +43,15 @@ def _side(deviation: float) -> str:
 
 
 def kept_words(promise: Promise) -> str:
-    """The probability beside what was asked."""
+    """The probability that all limits hold, beside what was asked of the budgets; and the design's own limits that may break."""
+    draws, asked = f"of {promise.draws:,} draws", f"asked: {100 * promise.confidence:.4g} %"
+    kept = f"{100 * promise.probability:.1f} %"
+    if not promise.others:
+        return f"all budgets hold together in {kept} {draws}; {asked}"
+    own = ", ".join(f"{name} (holds in {100 * share:.1f} %)" for name, share in promise.others)
     return (
-        f"all budgets hold together in {100 * promise.probability:.1f} % of {promise.draws:,} draws; "
-        f"asked: {100 * promise.confidence:.4g} %"
+        f"all limits hold together in {100 * promise.together:.1f} % {draws}, the budgets alone in {kept}; {asked} of the budgets; "
+        f"not tightened, and not covered by it: the design's own {own}"
     )
 
 
@@ -64,12 +67,6 @@ def _budget_cells(each: BudgetPromise, limit: float, unit: str) -> tuple[str, st
     asked = "as asked" if each.tightened == 1.0 else f"tightened by {100 * (1 - each.tightened):.3g} % to {tight}"
     causes = ", ".join(f"{name} {100 * share:.0f} %" for name, share in each.causes[:_MOST_CAUSES])
     return each.name, f"{100 * each.probability:.1f} %", asked, causes
-
-
-def others_words(promise: Promise) -> str:
-    """What is no budget and breaks in some draws."""
-    broken = ", ".join(f"{name} in {100 * share:.1f} %" for name, share in promise.others)
-    return f"no budgets, and not counted: {broken} of draws"
 
 
 def cost_words(solution: Solution) -> str:
@@ -91,6 +88,7 @@ def promise_document(promise: Promise | None) -> dict[str, Any] | None:
     return {
         "confidence": promise.confidence,
         "probability": number(promise.probability),
+        "probability_with_others": number(promise.together),
         "draws": promise.draws,
         "seed": promise.seed,
         "multiple": number(promise.multiple),

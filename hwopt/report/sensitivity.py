@@ -124,7 +124,7 @@ def _budgets(answer: Sensitivity) -> list[str]:
         factor, shown = fitting(each.unit, [each.limit])  # what people say: days, MW, M$
         one = {"days": "day", "years": "year"}.get(shown, shown)
         saves = f"one more {one} saves {pretty(each.shadow_price * factor, unit)}"
-        price = saves if -each.elasticity > _SHOWN else "not binding"
+        price = saves if -each.elasticity > _SHOWN else "not binding for this plan"
         used = f"{100 * each.used / each.limit:.2f} % used, {price}"
         lines.append(_line(each.name, [f"{pretty(each.limit, each.unit):>12}  {each.elasticity:+9.4f}  {used}"]))
     bounds = answer.optimum.bounds if answer.optimum else {}

@@ -72,7 +72,7 @@ def _answer(solution: Solution) -> Html:
         )
     within = "" if gap is None else f"within {100 * gap:.2g} % of the least possible; "
     binding = [budget_words(each.name) for each in solution.budgets if each.elasticity > budget_prices.PRICED]
-    binds = f"what binds: {', '.join(binding)}" if binding else "no budget binds"
+    binds = f"what binds: {', '.join(binding)}" if binding else "no budget binds this plan"
     plan = pieces.terms(plan_lines(solution.report, solution.plan))
     return sheet.answer(
         f"least {name}", shown, solution.outcome.status, solution.outcome is Outcome.proved, within + binds, plan
@@ -167,9 +167,8 @@ def _promise(solution: Solution) -> Html | None:
     cells = [list(each) for each in promise_words.promise_cells(solution)]
     table = pieces.table("the promise", ("budget", "holds in", "limit", "variance"), cells)
     said = f"The promise {promise_words.cost_words(solution)}."
-    others = f"Beside these: {promise_words.others_words(promise)}." if promise.others else ""
     note = f"Drawn anew: {promise_words.kept_words(promise)}."
-    return sheet.section("When the numbers are off", table, p(said), *([p(others)] if others else []), note=note)
+    return sheet.section("When the numbers are off", table, p(said), note=note)
 
 
 def _splits(title: str, report: Report) -> list[Html]:

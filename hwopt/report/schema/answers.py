@@ -39,13 +39,16 @@ _SIDE = record({
     "objective": maybe(NUMBER), "lower_bound": maybe(NUMBER),
 })  # fmt: skip
 _BUDGET = record(_USE | {
+    "status": said(TEXT, "exceeded, binding, slack (confirmed by re-solving), not binding for this plan, or not known"),
     "shadow_price": said(maybe(NUMBER), "what a unit more of the budget takes off the objective, with this plan"),
     "shadow_price_unit": TEXT, "elasticity": maybe(NUMBER),
     "one_sided_prices": maybe(record({"tighter": _SIDE, "looser": _SIDE})), "relaxed_elasticity": maybe(NUMBER),
 })  # fmt: skip
 
 _PROMISE = record({
-    "confidence": NUMBER, "probability": maybe(NUMBER), "draws": INTEGER, "seed": INTEGER, "multiple": maybe(NUMBER),
+    "confidence": NUMBER, "probability": maybe(NUMBER),
+    "probability_with_others": said(maybe(NUMBER), "that the design's own limits (others) hold too, which no search tightens"),
+    "draws": INTEGER, "seed": INTEGER, "multiple": maybe(NUMBER),
     "solves": INTEGER,
     "budgets": listed(record({
         "name": TEXT, "probability": maybe(NUMBER), "tightened": maybe(NUMBER), "deviation": maybe(NUMBER), "causes": _NUMBERS,

@@ -229,6 +229,7 @@ class _Search:
             causes=tuple((each.name, each.meaning, *each.deviations) for each in fixed.causes),
             solves=self.solves,
             plain=Plain(plain.solution.objective, plain.probability),
+            together=probability(kept.all(axis=1)),
         )
 
     def _broken(self, closed: Sequence[_Trial], plain: _Trial) -> Solution:

@@ -13,7 +13,7 @@ import pytest
 import hwopt
 from hwopt.optim.budget_prices import _Ends, _side, with_one_sided_prices
 from hwopt.optim.solution import BudgetUse, SidePrice
-from hwopt.report.budget_prices import one_sided_document, price_words
+from hwopt.report.budget_prices import one_sided_document, price_words, status_of
 from tests.benchmark.prices import checks, random_answer
 
 BUDGET = BudgetUse("power_budget_w", 100.0, 100.0, "W", 0.5, "USD/W", 0.25, None)
@@ -75,12 +75,45 @@ def test_words():
         "1 % less costs 0.6123 to 0.6235 USD/W, 1 % more saves 0.41 USD/W; with this plan one more W saves 0.5 USD/W"
     )
     said = price_words(priced(SLACK, (0.0, 1.23456e-6), (0.0, math.inf)))
-    assert said == "1 % less not resolved: costs 1.235e-06 USD/W at most, 1 % more not resolved; slack with this plan"
+    assert (
+        said == "1 % less not resolved: costs 1.235e-06 USD/W at most, 1 % more not resolved; not binding for this plan"
+    )
     said = price_words(priced(SLACK, (math.inf, math.inf), (0.2, 0.3)))
     assert said.startswith("1 % less leaves no design, 1 % more saves 0.2 to 0.3 USD/W")
     assert "costs 0.2 USD/W at least" in price_words(priced(BUDGET, (0.2, math.inf), (0.2, 0.3)))
     assert "with this plan one more W saves 0.5 USD/W" in price_words(BUDGET)
-    assert price_words(SLACK) == "slack: worth nothing with this plan; prices with others were not computed"
+    assert price_words(SLACK) == "not binding (shadow price 0 for this plan; --one-sided-prices re-optimizes)"
+    assert price_words(SLACK, alone=False) == "not binding (shadow price 0 for this plan)"
+    relaxed = replace(SLACK, relaxed_elasticity=0.3)
+    assert price_words(relaxed) == "not binding in integers for this plan; relaxed, 0.3 % per %"
+
+
+NOTHING, SOME = (0.0, 1e-3), (0.0, 0.1)  # at most 5e-6 and 5e-4 of the objective of `priced`
+
+
+@pytest.mark.parametrize(
+    ("budget", "status"),
+    [
+        (BUDGET, "binding"),
+        (SLACK, "not binding for this plan"),
+        (replace(SLACK, elasticity=math.nan), "not known"),
+        (replace(BUDGET, used=101.0), "exceeded"),
+        (priced(SLACK, NOTHING, NOTHING), "slack"),
+        (priced(replace(SLACK, elasticity=math.nan), NOTHING, NOTHING), "slack"),
+        (
+            priced(SLACK, NOTHING, SOME),
+            "not binding for this plan",
+        ),  # looser: cut short, or an answer that is not the best
+        (priced(SLACK, SOME, NOTHING), "not binding for this plan"),
+        (priced(SLACK, NOTHING, (0.0, math.inf)), "not binding for this plan"),
+        (priced(SLACK, NOTHING, (0.2, 0.3)), "binding"),  # another plan makes use of more
+        (priced(BUDGET, NOTHING, NOTHING), "binding"),
+    ],
+)
+def test_slack_is_what_solving_again_confirms(budget, status):
+    assert status_of(budget) == status
+    said = price_words(budget)
+    assert said.endswith("slack, confirmed by re-solving") == (status == "slack") == ("slack" in said)
 
 
 def test_document():
