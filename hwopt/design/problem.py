@@ -174,6 +174,12 @@ class Problem:
                 "redesigns the chip, --regime relaxed takes continuous hardware"
             )
 
+    @property
+    def machine(self) -> dict[str, float]:
+        """What the template's machine has of what is bought, by variable, SI."""
+        bought = (each for each in self.variables if each.category in _BOUGHT)
+        return {each.name: float(each.place.get(self.template)) for each in bought}
+
     def frozen(self, names: Iterable[str]) -> Problem:
         """The same question with variables kept at what its machine has now ("the chip is taped out").
 

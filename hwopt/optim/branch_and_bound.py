@@ -44,6 +44,15 @@ AGAIN, AGAIN_PATIENCE = 30, 10
 ANEW = 60
 """Generations of another one beside it."""
 
+FIRST = 10
+"""Generations before anything is bounded: the best of these designs are solved, and every box is held against them."""
+
+LAST_LOOK = 40
+"""Generations of the evolution with which a search ends that was stopped far from its bound: about a second."""
+
+MOST_LOOKS = 4
+"""Lattices of one question that are looked at so."""
+
 CANDIDATES, FAMILIES, SOLVED = 48, 128, 16
 """Boxes whose relaxed points an evolution takes in, choices of its own that it bounds for theirs, and designs that are solved."""
 
@@ -76,7 +85,7 @@ def search(
     """
     work = Search(programmes, tolerance, deadline or Deadline(), result or SearchResult(), exact=exact)
     with contextlib.suppress(OutOfTime):
-        for now in rounds(work, designs, nearby=nearby):
+        for now in rounds(work, designs, looks=most_boxes > 0, nearby=nearby):
             if progress and now.rounds:
                 progress(now)
             if now.boxes >= most_boxes or (now.rounds and work.deadline.over):
@@ -128,9 +137,10 @@ def rounds(
     work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True, nearby: bool = False
 ) -> Iterator[SearchResult]:
     """The rounds of a search, each when it is over: boxes bounded, what may hold something better split. The first looks at
-    `designs` alone.
+    `designs` alone, and where none of them will do at those of a short evolution.
 
-    **Arguments:** `looks`: whether good designs are looked for as soon as the first boxes are bounded; `nearby` as of `search`.
+    **Arguments:** `looks`: whether good designs are looked for before and as soon as the first boxes are bounded; `nearby` as of
+    `search`.
     """
     processes.wake(bounding.__name__)
     result, lattice = work.result, work.lattice
@@ -142,6 +152,9 @@ def rounds(
     inherited = np.full(len(boxes), -np.inf)
     split: Split | None = None
     leaves(work, designs)
+    if looks and result.point is None:
+        evolution = begun(work.programmes).run(FIRST, FIRST, lambda: work.deadline.over)
+        leaves(work, evolution.best(SOLVED))
     yield result
     while len(boxes):
         known = work.bound(boxes)
@@ -160,7 +173,7 @@ def rounds(
         doubled, often = bounded >= again, far and bounded >= looked + OFTEN
         if len(queue) and (doubled or often) and (looks or result.rounds > 1):
             if evolution is None:
-                evolution = Evolution(lattice, work.programmes.problem.variables, judge_of(work.programmes))
+                evolution = begun(work.programmes)
             queue = evolve(work, evolution, boxes, known, queue, anew=doubled and far)
             if nearby and len(queue):
                 solve_nearby(work, evolution)
@@ -196,8 +209,9 @@ def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, que
     queue = _worth_work(work, queue)
     if len(queue) < FEW and result.point is not None:
         return queue
-    if not evolution.generations:
-        evolution.seeded().run(GENERATIONS, PATIENCE, over)
+    if not result.looked:
+        evolution.run(GENERATIONS, PATIENCE, over)
+        result.looked = not over()
     elif anew:
         other = replace(evolution, seed=evolution.generations).seeded().run(ANEW, PATIENCE, over)
         evolution.join(other.points, other.sizes)
@@ -208,6 +222,34 @@ def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, que
     evolution.run(AGAIN, AGAIN_PATIENCE, over)
     leaves(work, evolution.best(SOLVED))
     return _worth_work(work, queue)
+
+
+def begun(programmes: Programmes) -> Evolution:
+    """An evolution of random designs, half of them plans of the machine that the question starts from."""
+    problem = programmes.problem
+    return Evolution(programmes.lattice, problem.variables, judge_of(programmes)).seeded(problem.machine)
+
+
+def stopped_early(result: SearchResult) -> bool:
+    """Whether a search was stopped before an evolution of its own ended, and far from its bound."""
+    return not (result.complete or result.looked or result.value - result.proved_bound <= FAR)
+
+
+def last_look(programmes: Programmes, result: SearchResult, generations: int = LAST_LOOK) -> SearchResult:
+    """A search that was stopped early, with the best design that a short evolution finds by the exact model alone.
+
+    The same steps whatever time is left. Other searches, and those whose design is not improved, come back as they are.
+    """
+    if not stopped_early(result):
+        return result
+    evolution = begun(programmes)
+    if result.point is not None:
+        evolution.join_at(result.point[None], {name: np.array([value]) for name, value in result.design.items()})
+    found = evolution.run(generations).feasible
+    if found is None or found[1] >= result.value:
+        return result
+    point, value, design = found
+    return replace(result, point=point, value=value, design=design)
 
 
 def solve_nearby(work: Search, evolution: Evolution) -> None:

@@ -43,6 +43,7 @@ class SearchResult:
     boxes: int = 0  # programmes bounded
     infeasible: int = 0
     rounds: int = 0
+    looked: bool = False  # an evolution ended
     open_boxes: int = 0  # left when the search was cut short
     open_bound: float = -math.inf  # least bound of all that is still open, while the search is under way
     complete: bool = False  # nothing was left unlooked at

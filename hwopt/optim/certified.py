@@ -21,7 +21,7 @@ from hwopt.integers.system import System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.optim.bounding import bounded
-from hwopt.optim.branch_and_bound import MOST_BOXES, search
+from hwopt.optim.branch_and_bound import MOST_BOXES, last_look, search, stopped_early
 from hwopt.optim.branching import SearchResult
 from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.programmes import Elastic, Programmes
@@ -71,7 +71,7 @@ def certified(
     deadline = deadline or Deadline()
     question = Question(problem, lattice_of(problem), ExactModel(problem).prepare(), deadline, like=like)
 
-    def work() -> Solution:
+    def work() -> Solution | None:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
             if not deadline.endless:
                 _ = question.covered  # counting takes a second or two, which nobody has once the time is over
@@ -79,6 +79,8 @@ def certified(
                 question.programmes, deadline=deadline, progress=lambda now: _show(bar, now), designs=designs,
                 result=question.result, most_boxes=most_boxes, exact=[question.model],
             )  # fmt: skip
+            if deadline.over and stopped_early(question.result):
+                return None
             point = question.result.point
             return (
                 infeasible(question, explain)
@@ -86,7 +88,7 @@ def certified(
                 else judged(question, best_design(question, problem, point))
             )
 
-    return by_deadline(deadline, work, lambda: cut_short(question))
+    return by_deadline(deadline, work, lambda: None) or cut_short(question)
 
 
 @dataclass(frozen=True)
@@ -223,15 +225,19 @@ def cut_short(question: Question) -> Solution:
     result = question.result
     if result.point is None and result.complete:  # what would make one feasible was not known in time
         return infeasible(question, explain=False)
-    if result.point is None:
-        best = _nearest(question)
-        if best.violation > FEASIBILITY_TOLERANCE:
-            text = "Time ran out before a design was found that satisfies all budgets."
-            return _unmet(question, best, False, text)
-    else:
-        y = log_values(question.problem, result.design | question.lattice.design(result.point))
-        best = Best(y, question.exact(y), np.zeros(0), math.nan, result.value)
+    best = _looked(question)
+    if best.violation > FEASIBILITY_TOLERANCE:
+        return _unmet(question, best, False, "Time ran out before a design was found that satisfies all budgets.")
     return _unpriced(question, best)
+
+
+def _looked(question: Question) -> Best:
+    """The best design of a search that was stopped, or of a last look; the least violated of some where none is known."""
+    found = last_look(question.programmes, question.result)
+    if found.point is None:
+        return _nearest(question)
+    y = log_values(question.problem, found.design | question.lattice.design(found.point))
+    return Best(y, question.exact(y), np.zeros(0), math.nan, found.value)
 
 
 def _unpriced(question: Question, best: Best) -> Solution:
@@ -256,8 +262,8 @@ def infeasible(question: Question, explain: bool) -> Solution:
     """No design satisfies the budgets: the smallest relaxations that would make one do, and the design of the common one."""
     problem, result = question.problem, question.result
     names = [budget.name for budget in problem.budgets]
-    if not result.complete and (nearest := _nearest(question)).violation <= FEASIBILITY_TOLERANCE:
-        return _unpriced(question, nearest)
+    if not result.complete and (best := _looked(question)).violation <= FEASIBILITY_TOLERANCE:
+        return _unpriced(question, best)
     proved = result.complete and math.isinf(result.bound)
     text = (
         "No design of the lattice satisfies all budgets. "

@@ -17,7 +17,7 @@ from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.integers.system import Integer, Role, System
-from hwopt.optim.branch_and_bound import search_all
+from hwopt.optim.branch_and_bound import MOST_LOOKS, last_look, search_all, stopped_early
 from hwopt.optim.branching import Machine, SearchResult
 from hwopt.optim.canonicalize import exponents, flat_numbers
 from hwopt.optim.certified import Question, best_design, cut_short, infeasible, judged
@@ -142,28 +142,39 @@ def certified_choice(
         ExactModel(group.programmes.problem).prepare()
     results = [each.result for each in groups]
 
-    def question() -> Question:
+    def question(groups: Sequence[Group]) -> Question:
         """That of the best design, the first as asked where there is none; its bound is that of all."""
-        best = min(groups, key=lambda each: each.result.value)
+        best = min(groups, key=lambda each: (each.result.value, each.result.looked))
         at, point = (min(problems), None) if best.result.point is None else best.winner()
-        result = replace(_together(results), point=point, value=best.result.value, design=best.result.design)
+        own = {name: getattr(best.result, name) for name in ("value", "design", "looked")}
+        result = replace(_together(results), point=point, **own)
         among = f"{len(problems)} combinations of choices; of the one shown "
         return Question(
             problems[at], lattice_of(problems[at]), ExactModel(problems[at]).prepare(), deadline, result, among
         )
 
-    def work() -> Solution:
+    def work() -> Solution | None:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
             show = lambda now: _show(bar, now)
             models = [[ExactModel(problems[i]) for i in group.members] for group in groups]
             search_all([each.programmes for each in groups], results, deadline=deadline, progress=show, exact=models)
-            best = question()
+            best = question(groups)
+            if deadline.over and stopped_early(best.result):
+                return None
             if best.result.point is None:
                 return infeasible(best, explain)
             return judged(best, best_design(best, best.problem, best.result.point))
 
-    solution = by_deadline(deadline, work, lambda: cut_short(question()))
+    solution = by_deadline(deadline, work, lambda: None) or cut_short(question(_looked_at(groups)))
     return replace(solution, choices=_fates(asked, problems, groups, solution))
+
+
+def _looked_at(groups: Sequence[Group]) -> Sequence[Group]:
+    """Where no search has found a design, the most promising groups with what last looks find."""
+    if any(each.result.point is not None for each in groups):
+        return groups
+    first = sorted(groups, key=lambda each: each.result.proved_bound)[:MOST_LOOKS]
+    return [replace(each, result=last_look(each.programmes, each.result)) for each in first]
 
 
 def _together(results: Sequence[SearchResult]) -> SearchResult:

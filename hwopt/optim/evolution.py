@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -138,6 +139,16 @@ class Evolution:
     def _best(self, count: int) -> np.ndarray:
         return np.argsort(self.merit + (self.excess > math.sqrt(FEASIBILITY_TOLERANCE)), kind="stable")[:count]
 
+    @property
+    def feasible(self) -> tuple[np.ndarray, float, dict[str, float]] | None:
+        """The best design that satisfies all limits: its point, the logarithm of its objective and its continuous variables."""
+        holds = np.flatnonzero(self.excess <= FEASIBILITY_TOLERANCE)
+        if not len(holds):
+            return None
+        at = holds[np.argmin(self.merit[holds])]
+        sizes = {each.name: float(size) for each, size in zip(self.continuous, self.sizes[at], strict=True)}
+        return self.points[at], float(self.merit[at] - self.weight * self.excess[at]), sizes
+
     def near(self) -> np.ndarray:
         """Points next to the best few designs, whether or not the sizes of those suit them."""
         points, _ = self._children(np.repeat(self._best(PARENTS), NEAR))
@@ -151,14 +162,19 @@ class Evolution:
         low[:, self._kinds] = high[:, self._kinds] = kinds[first]
         return self.lattice.propagate(Boxes(low, high))[0]
 
-    def seeded(self) -> Evolution:
-        """The same with random designs besides."""
+    def seeded(self, machine: Mapping[str, float] = MappingProxyType({})) -> Evolution:
+        """The same with random designs besides. **Arguments:** `machine`: numbers that half of them have, by variable, SI."""
         low, high = (np.array([[each.ends[end] for each in self.lattice.coordinates]] * SEEDS) for end in (0, 1))
         wanted = low * np.exp(self.rng.random(low.shape) * np.log((high + 1.0) / np.maximum(low, 1)))
-        points, _ = self.led_back(low, high, wanted)
+        for name in machine.keys() & self.lattice.at.keys():
+            wanted[::2, self.lattice.at[name]] = machine[name]
+        points, rows = self.led_back(low, high, wanted)
         low_size, high_size = self._ranges
         low_size = np.maximum(low_size, 1e-6 * high_size)
         sizes = np.exp(self.rng.uniform(np.log(low_size), np.log(high_size), (len(points), len(self.continuous))))
+        for place, each in enumerate(self.continuous):
+            if each.name in machine:
+                sizes[rows % 2 == 0, place] = np.clip(machine[each.name], low_size[place], high_size[place])
         self.join(points, sizes)
         return self
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hwopt.design.portfolio import CONTINUOUS
+from hwopt.optim.branch_and_bound import LAST_LOOK, MOST_LOOKS
 from hwopt.optim.branching import OutOfTime
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import CHOICE
@@ -272,16 +273,11 @@ class PartsSearch:
 
     def _ask(self, node: Node, head: Work) -> None:
         """A list in the parts of a member's best design; its plans at other clocks too, up to those that members want."""
-        parts = head.parts
-        box: dict[str, tuple[float, float]] = {}
-        key = (id(node.family), *(round(value, 9) for value in parts.values()))
+        key = (id(node.family), *(round(value, 9) for value in head.parts.values()))
         if key in self.asked:
             return
         self.asked.add(key)
-        for name, value in parts.items():
-            room = _SAME if name in CONTINUOUS else 0.0
-            least, most = node.family.box[name]
-            box[name] = (max(value / (1.0 + room), least), min(value * (1.0 + room), most))
+        box = _box_of(node.family, head)
         asked = self._node(node.family, box)
         asked.works = [
             work if _holds(box, work.parts) else new for work, new in zip(node.works, asked.works, strict=True)
@@ -293,6 +289,23 @@ class PartsSearch:
         value = self._offer(node.family, asked.works, node.works) if found else math.inf
         if self._is_first(node):
             self.on_parts_of[node.works.index(head)] = value, asked.bound
+
+    def last_look(self) -> None:
+        """The first list in the parts of a member's own design, by last looks alone, where the search was stopped without one."""
+        looks = LAST_LOOK // len(self.families[0].asked)
+        for at, family in enumerate(self.families[:MOST_LOOKS]):
+            alone = [each.within(family.box, self.deadline).looked(looks) for each in family.asked]
+            self.alone = {(at, i): work for i, work in enumerate(alone)} | self.alone
+            for head in (work for work in alone if work.result.point is not None):
+                box = _box_of(family, head)
+                works = [
+                    work if work is head else each.within(box, self.deadline).looked(looks)
+                    for each, work in zip(family.asked, alone, strict=True)
+                ]
+                if all(work.result.point is not None for work in works):
+                    self._offer(family, works)
+                if self.best.family is not None:
+                    return
 
     def _is_first(self, node: Node) -> bool:
         """Whether a box holds all parts of the only machine there is."""
@@ -327,6 +340,16 @@ class PartsSearch:
         for number in node.family.combinations[first - 1 : last]:
             self.bounds[number] = min(self.bounds.get(number, math.inf), bound)
         self._replace(node, [])
+
+
+def _box_of(family: Family, work: Work) -> dict[str, tuple[float, float]]:
+    """The parts of a member's best design, as a box."""
+    box = {}
+    for name, value in work.parts.items():
+        room = _SAME if name in CONTINUOUS else 0.0
+        least, most = family.box[name]
+        box[name] = (max(value / (1.0 + room), least), min(value * (1.0 + room), most))
+    return box
 
 
 def _holds(box: Box, parts: Mapping[str, float]) -> bool:

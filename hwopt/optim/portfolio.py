@@ -127,6 +127,8 @@ def certified_portfolio(
 def _answer(
     rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
 ) -> PortfolioSolution:
+    if search.best.family is None and not search.complete:
+        search.last_look()
     best = search.best
     if best.family is None:
         return _without_design(rows, portfolios, search, explain)

@@ -26,7 +26,7 @@ from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
 from hwopt.integers.system import Integer, Role
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.branch_and_bound import MOST_BOXES, TOLERANCE, rounds
+from hwopt.optim.branch_and_bound import MOST_BOXES, TOLERANCE, last_look, rounds
 from hwopt.optim.branching import Search, SearchResult
 from hwopt.optim.certified import log_values
 from hwopt.optim.deadline import Deadline
@@ -106,6 +106,11 @@ class Work:
     @property
     def gap(self) -> float:
         return math.inf if self.result.point is None else self.value - self.bound
+
+    def looked(self, generations: int) -> Work:
+        """The same with the best design of a last look."""
+        self.search.result = last_look(self.search.programmes, self.result, generations)
+        return self
 
     def advance(self, allowed: float) -> None:
         """One round more. **Arguments:** `allowed`: what the member may cost for a list that is better than the best."""

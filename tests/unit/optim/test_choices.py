@@ -115,8 +115,9 @@ def test_what_the_catalogue_has_but_cannot_be_asked_is_said():
 def test_an_answer_by_a_deadline_is_honest():
     asked = branches(QUESTION, {"chip": CHIPS, "cooling": COOLINGS}, bounds=BOXES)
     answer = certified_choice(asked, deadline=Deadline(0.0))
-    assert answer.outcome in (Outcome.best_found, Outcome.not_found)
+    assert answer.outcome is Outcome.best_found and answer.certificate.gap is None
     assert "all bounded" not in answer.certificate.scope
+    assert [each.fate for each in answer.choices].count(Fate.best) == 1
     assert all(each.fate in (Fate.open, Fate.best) for each in answer.choices)
 
 

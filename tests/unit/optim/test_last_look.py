@@ -1,0 +1,90 @@
+"""Searches that are stopped before they bounded anything: seeds before the first bounds, and a last look by the exact model."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt.design.exact import ExactModel
+from hwopt.design.lattices import lattice_of
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.optim import branch_and_bound
+from hwopt.optim.branch_and_bound import begun, last_look, rounds, stopped_early
+from hwopt.optim.branching import Search, SearchResult
+from hwopt.optim.deadline import Deadline
+from hwopt.optim.evolution import Evolution
+from hwopt.optim.programmes import Programmes
+from hwopt.optim.solution import Outcome
+from tests.unit.optim.test_evolution import SYSTEM, VARIABLES, judge
+
+NO_TIME = 1e-3
+
+
+@pytest.fixture(scope="module")
+def programmes():
+    problem = hwopt.objective("serve_cost").problem()
+    return Programmes(problem, lattice_of(problem))
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("serve_cost", 7.9e-7), ("train_cost", 54e6), ("train_time", 4.6e6)], ids=lambda each: str(each)
+)
+def test_a_search_without_time_ends_with_a_good_design(name, most):
+    """Of these questions none had a design before ("no design found"); `most` is 1 to 4 % above their proved optima."""
+    one, same = (hwopt.optimize(hwopt.objective(name), seconds=NO_TIME) for _ in range(2))
+    assert one.outcome is Outcome.best_found and one.objective <= most
+    assert one.certificate.gap is None and "before the first bounds" in one.certificate.scope
+    assert all(each.used <= each.limit * (1.0 + FEASIBILITY_TOLERANCE) for each in one.budgets)
+    assert (one.objective, one.design) == (same.objective, same.design)
+
+
+def test_where_no_design_holds_none_is_found():
+    answer = hwopt.optimize(hwopt.objective("serve_cost", power_budget_w=1e3), seconds=NO_TIME)
+    assert answer.outcome is Outcome.not_found and "Time ran out" in answer.infeasibility
+
+
+def test_the_local_regime_looks_too():
+    answer = hwopt.optimize(hwopt.objective("serve_cost"), regime="local", seconds=NO_TIME)
+    assert answer.outcome is Outcome.local and math.isnan(answer.budgets[0].elasticity)
+
+
+def test_a_look_never_loses_a_design_and_leaves_what_is_known_alone(programmes):
+    with jax.enable_x64(True):
+        found = last_look(programmes, SearchResult())
+        assert found.point is not None and programmes.lattice.valid(found.point[None]).all()
+        better = dataclasses.replace(found, value=found.value - 1.0)  # than any that evolutions find
+        assert last_look(programmes, better) is better
+        rough = dataclasses.replace(found, value=found.value + 0.1)
+        assert last_look(programmes, rough).value <= found.value
+    for known in ({"complete": True}, {"looked": True}, {"open_bound": found.value - 1e-4}):
+        result = dataclasses.replace(found, **known)
+        assert not stopped_early(result) and last_look(programmes, result) is result
+
+
+def test_half_of_the_seeds_are_on_a_given_machine():
+    found = Evolution(SYSTEM, VARIABLES, judge).seeded({"racks": 7, "size": 20.0, "nothing": 3.0})
+    own = found.points[:, SYSTEM.at["racks"]] == 7
+    assert own.sum() > 50 and (found.sizes[own, 0] == 20.0).sum() > 50
+    assert (~own).sum() > 50 and not (found.sizes[~own, 0] == 20.0).any()
+
+
+def test_a_search_begins_with_plans_of_its_own_machine(programmes):
+    machine = programmes.problem.machine
+    assert machine["nics_per_server"] == 8.0 and machine["clock_ratio"] == 1.0 and "tp" not in machine
+    points = begun(programmes).points
+    assert (points[:, programmes.lattice.at["nics_per_server"]] == 8).mean() > 0.2
+
+
+def test_a_design_is_known_before_anything_is_bounded(programmes, monkeypatch):
+    with jax.enable_x64(True):
+        work = Search(programmes, 1e-4, Deadline(), exact=[ExactModel(programmes.problem)])
+        seeded = next(rounds(work))
+        assert seeded.point is not None and seeded.rounds == 0 and math.isfinite(work.cutoff)
+        monkeypatch.setattr(branch_and_bound, "begun", lambda _: pytest.fail("looked for"))
+        again = Search(programmes, 1e-4, Deadline(), exact=[ExactModel(programmes.problem)])
+        known = next(rounds(again, [seeded.point]))  # a design to start from needs no other
+        np.testing.assert_array_equal(known.point, seeded.point)
+        assert next(rounds(Search(programmes, 1e-4, Deadline()), looks=False)).point is None
