@@ -44,14 +44,9 @@ AGAIN, AGAIN_PATIENCE = 30, 10
 ANEW = 60
 """Generations of another one beside it."""
 
-FIRST = 10
-"""Generations before anything is bounded: the best of these designs are solved, and every box is held against them."""
-
-LAST_LOOK = 40
-"""Generations of the evolution with which a search ends that was stopped far from its bound: about a second."""
-
-MOST_LOOKS = 4
-"""Lattices of one question that are looked at so."""
+FIRST, LAST_LOOK, MOST_LOOKS = 10, 40, 4
+"""Generations before anything is bounded, whose best designs every box is held against; generations with which a search ends that
+was stopped early, about a second; and lattices of one question that are looked at so."""
 
 CANDIDATES, FAMILIES, SOLVED = 48, 128, 16
 """Boxes whose relaxed points an evolution takes in, choices of its own that it bounds for theirs, and designs that are solved."""

@@ -225,13 +225,13 @@ def cut_short(question: Question) -> Solution:
     result = question.result
     if result.point is None and result.complete:  # what would make one feasible was not known in time
         return infeasible(question, explain=False)
-    best = _looked(question)
+    best = looked(question)
     if best.violation > FEASIBILITY_TOLERANCE:
         return _unmet(question, best, False, "Time ran out before a design was found that satisfies all budgets.")
     return _unpriced(question, best)
 
 
-def _looked(question: Question) -> Best:
+def looked(question: Question) -> Best:
     """The best design of a search that was stopped, or of a last look; the least violated of some where none is known."""
     found = last_look(question.programmes, question.result)
     if found.point is None:
@@ -262,7 +262,7 @@ def infeasible(question: Question, explain: bool) -> Solution:
     """No design satisfies the budgets: the smallest relaxations that would make one do, and the design of the common one."""
     problem, result = question.problem, question.result
     names = [budget.name for budget in problem.budgets]
-    if not result.complete and (best := _looked(question)).violation <= FEASIBILITY_TOLERANCE:
+    if not result.complete and (best := looked(question)).violation <= FEASIBILITY_TOLERANCE:
         return _unpriced(question, best)
     proved = result.complete and math.isinf(result.bound)
     text = (

@@ -20,11 +20,8 @@ from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem, evaluate
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise_all
-from hwopt.optim.branch_and_bound import last_look
-from hwopt.optim.branching import SearchResult
-from hwopt.optim.certified import log_values
+from hwopt.optim.certified import Question, looked
 from hwopt.optim.deadline import Deadline, by_deadline
-from hwopt.optim.programmes import Programmes
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.rounding import best_of, first_look, rounding_candidates
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
@@ -171,11 +168,8 @@ class _Relaxed:
         """The best of a first look: nothing better is known in time."""
         y, exact = first_look(self.problem, self.model)
         if exact.violation > FEASIBILITY_TOLERANCE and not without_lattice(self.problem):
-            programmes = Programmes(self.problem, lattice_of(self.problem))
-            found = last_look(programmes, SearchResult())
-            if found.point is not None:
-                y = log_values(self.problem, found.design | programmes.lattice.design(found.point))
-                exact = self.model.at(y[None]).one(0)
+            best = looked(Question(self.problem, lattice_of(self.problem), self.model, self.deadline))
+            y, exact = best.y, best.exact
         feasible = bool(exact.violation <= FEASIBILITY_TOLERANCE)
         none = np.full(len(self.problem.budgets), math.nan)
         text = "" if feasible else "Time ran out before a design was found that satisfies all budgets."
