@@ -3,6 +3,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hwopt import catalog
 from hwopt.design.metrics import metric
 from hwopt.design.portfolio import Member, Portfolio, jointly, parts_of
 from hwopt.design.problem import Budget, Problem
@@ -102,9 +103,7 @@ class PortfolioQuestion:
         stated = tuple(_stated(each, shared) for each in members)
         stated = tuple(replace(each, problem=jointly(each.problem, together)) for each in stated)
         within = ", ".join(f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in together)
-        names = ", ".join(
-            f"{each.name} ({each.fields.get('workload', each.asked(shared).workload)})" for each in members
-        )
+        names = ", ".join(f"{each.name} ({catalog.named(each.asked(shared).workload)})" for each in members)
         chip = stated[0].problem.provenance.records["chip"].slug
         return Portfolio(
             self.name,

@@ -235,8 +235,8 @@ class ServingQuestion(MachineQuestion):
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
         return Problem(
             name=self.name,
-            question=f"{self.aim}: {self.workload} in {self.precision}, {answers}{rate}, {self._within(budgets, continuous)}"
-            + self._handed_over,
+            question=f"{self.aim}: {catalog.named(self.workload)} in {self.precision}, {answers}{rate}, "
+            f"{self._within(budgets, continuous)}" + self._handed_over,
             objective=metric(self.minimised),
             variables=self._variables(template, continuous),
             budgets=budgets,

@@ -113,7 +113,8 @@ class TrainAndServe(MachineQuestion):
             records["export_rule"] = catalog.record("export_rules", self.export_rule)
         return Problem(
             name=self.name,
-            question=f"{self.aim}: {self.workload}, {self.tokens:.3g} tokens in steps of {run.step_words}, then {answers} served, "
+            question=f"{self.aim}: {catalog.named(self.workload)}, {self.tokens:.3g} tokens in steps of {run.step_words}, "
+            f"then {answers} served, "
             + self._within(budgets, continuous),
             objective=metric(self.minimised),
             variables=(*map(of_training, training.variables), *map(of_serving, own)),

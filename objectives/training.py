@@ -226,7 +226,7 @@ class TrainingQuestion(MachineQuestion):
         else:
             asked = f"{self.tokens:.3g} tokens"
         asked += "" if self._learns else f" in steps of {run.step_words}"
-        name = f"a model in the proportions of {self.workload}" if self.shape_is_free else self.workload
+        name = f"{'a model in the proportions of ' if self.shape_is_free else ''}{catalog.named(self.workload)}"
         ramp = self.batch_ramp or catalog.entry_ramp(self.workload)
         asked += "" if ramp in ("", catalog.NO_RAMP) else f", batches {ramp}"
         return f"{aim}: {name}, {asked}, {self._within(budgets, continuous)}"

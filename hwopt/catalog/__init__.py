@@ -21,7 +21,7 @@ from hwopt.catalog.export_rules import export_rule
 from hwopt.catalog.fabrics import fabric_tiers, parts, topology
 from hwopt.catalog.facilities import cooling, default_cooling, facility
 from hwopt.catalog.fields import KINDS as kinds
-from hwopt.catalog.load import leaf, positive, record, sources_of
+from hwopt.catalog.load import config_file, leaf, positive, record, sources_of
 from hwopt.catalog.names import find, names
 from hwopt.catalog.networks import network
 from hwopt.catalog.peripherals import (
@@ -41,7 +41,16 @@ from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
 from hwopt.catalog.silicon import chip_project, project_records
-from hwopt.catalog.workloads import entry_ramp, loss_law, model_of, training_run, transfer, transformer
+from hwopt.catalog.workloads import (
+    approximations,
+    entry_ramp,
+    loss_law,
+    model_of,
+    named,
+    training_run,
+    transfer,
+    transformer,
+)
 
 __all__ = [
     "BENCHMARK",
@@ -56,12 +65,14 @@ __all__ = [
     "Calibration",
     "Quantity",
     "Record",
+    "approximations",
     "calibration",
     "check_precision",
     "chip",
     "chip_project",
     "cluster",
     "cluster_pair",
+    "config_file",
     "cooling",
     "default_cooling",
     "default_stack",
@@ -78,6 +89,7 @@ __all__ = [
     "machine_key",
     "memory_pool",
     "model_of",
+    "named",
     "names",
     "network",
     "operation",

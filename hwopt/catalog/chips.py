@@ -157,7 +157,7 @@ def default_stack(chip_name: str | Path, workload: str | Path = "") -> str:
     **Arguments:** name or path of a chip, and of a workload. **Returns:** the slug of a stack.
     """
     entry = record("chips", chip_name)
-    if workload and not str(workload).lower().endswith(".json"):
+    if workload:
         for named in record("workloads", workload).words("stack"):
             if architecture(entry) in record("stacks", named).words("runs_on"):
                 return named

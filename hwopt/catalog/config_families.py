@@ -91,6 +91,7 @@ class Family:
     equal: Mapping[str, str] = field(default_factory=dict)  # keys that must equal another key, "hidden" or "ffn"
     harmless: tuple[str, ...] = ()  # keys that change no shape in this layout
     inner_harmless: tuple[str, ...] = ()  # the same inside the tables that the layout reads
+    approximation: str = ""  # what the layout has no term for, and what is computed in its place
 
     def keys(self) -> frozenset[str]:
         """Every key that this layout reads."""
@@ -108,7 +109,7 @@ class Family:
         for part in (self, self.window, self.experts):
             for each in fields(part) if part else ():
                 value = getattr(part, each.name)
-                if each.name not in ("types", "harmless", "inner_harmless"):
+                if each.name not in ("types", "harmless", "inner_harmless", "approximation"):
                     own += [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
         return frozenset(own) - {""}
 
@@ -118,6 +119,9 @@ LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
 
 MUST_BE_OFF = ("is_encoder_decoder", "add_cross_attention", "use_bidirectional_attention", "pruned_heads")
 """Keys of every layout that make it another one when they are set."""
+
+OFF: tuple[Any, ...] = (None, 0, False, [], {})
+"""Values of a key that say that there is none of what it speaks of."""
 
 UNKNOWN = Family(types=(), tied=None)
 """How a `model_type` that nobody knows is read: as Llama's, if nothing in the config speaks against it."""
@@ -144,6 +148,19 @@ def refusal(kind: str) -> str | None:
     return None
 
 
+def mechanisms(config: Mapping[str, Any]) -> list[str]:
+    """What the model has no term for, as the keys of a config tell; those set to nothing tell nothing."""
+    tables = {f"{key}.": value for key, value in config.items() if isinstance(value, dict)}
+    stated = [
+        prefix + key for prefix, table in {"": config, **tables}.items() for key in table if table[key] not in OFF
+    ]
+    return [
+        mechanism
+        for mechanism, patterns in _table("mechanisms").items()
+        if any(fnmatchcase(key, pattern) for key in stated for pattern in patterns)
+    ]
+
+
 @cache
 def refused_types() -> tuple[str, ...]:
     """Every `model_type` that is refused by name."""
@@ -154,6 +171,11 @@ def refused_types() -> tuple[str, ...]:
 def composites() -> Mapping[str, str]:
     """Configs with several parts whose text part alone is read: the `model_type` of that part, where it states none."""
     return _table("composites")
+
+
+def has_towers(kind: str) -> bool:
+    """Whether a `model_type` is a language model beside towers for images or sound, each with a table of its own."""
+    return kind in _table("refused")["several"]["types"]
 
 
 @cache

@@ -38,8 +38,20 @@ def mixture(read: Config, spec: Experts | None, shape: Mapping[str, float]) -> d
     return {
         "ffn": read.number([spec.dense_width]) if spec.dense_width else shape["ffn"], "expert_ffn": width,
         "moe_layers": float(sparse), "experts": experts, "experts_per_token": per_token,
-        "shared_experts": shared,
+        "shared_experts": shared, "routed_groups": _groups(read),
     }  # fmt: skip
+
+
+def _groups(read: Config) -> float:
+    """Groups of experts that those of a token lie in at most; 0 where they may lie anywhere."""
+    count, most = (read.value(key) and read.number([key]) for key in ("n_group", "topk_group"))
+    if not count or not most:
+        if most or (count or 1.0) > 1.0:
+            read.refuse("'n_group' and 'topk_group' limit routing together: one of them is missing")
+        return 0.0
+    if most > count:
+        read.refuse(f"'topk_group' = {most:g} is more than 'n_group' = {count:g}")
+    return most if most < count and read.value("topk_method") != "greedy" else 0.0
 
 
 def _moe_layers(read: Config, spec: Experts, layers: int) -> int:

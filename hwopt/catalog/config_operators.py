@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hwopt.catalog.config_families import Family
+from hwopt.catalog.config_families import LENGTHS, Family, mechanisms
 from hwopt.catalog.config_reader import MOST_LAYERS, Config
 from hwopt.workload.operator_blocks import (
     attention_block,
@@ -44,7 +44,8 @@ _COMMON = (
     "use_conv_bias", "mamba_conv_bias", "use_mamba_kernels", "hidden_act", "rms_norm", "norm_before_gate", "mamba_hidden_act",
     "output_router_logits", "router_aux_loss_coef", "num_logits_to_keep", "hidden_dropout", "hidden_dropout_prob",
     "attention_probs_dropout_prob", "attention_dropout", "rescale_prenorm_residual", "time_step_limit", "gradient_checkpointing",
-    "position_embedding_type", "classifier_dropout", "label2id",
+    "position_embedding_type", "classifier_dropout", "label2id", "time_step_floor", "time_step_min", "time_step_max",
+    "mamba_ssm_cache_dtype", *LENGTHS,
 )  # fmt: skip
 
 
@@ -62,6 +63,10 @@ def built_of_config(config: Mapping[str, Any], where: str) -> Built:
     """
     layout = _LAYOUTS[str(config["model_type"])]
     read = Config(config, Family(types=(), absent=layout.absent), where)
+    pattern = config.get("hybrid_override_pattern")
+    if isinstance(pattern, str) and (strange := sorted(set(pattern) - set("M*-"))):
+        read.refuse(f"model_type '{read.kind}' has {', '.join(mechanisms(config))}, and 'hybrid_override_pattern' has layers "
+                    f"'{''.join(strange)}' (E: experts), which there is no operator for (only M, * and -)")  # fmt: skip
     read.check_keys((*_COMMON, *layout.reads, *layout.absent, *layout.fixed))
     for key, wanted in layout.fixed.items():
         if config.get(key) not in (None, wanted):
@@ -114,10 +119,6 @@ def _nemotron_h(read: Config) -> Built:
     if not isinstance(pattern, str) or len(pattern) != layers:
         read.refuse(
             f"'hybrid_override_pattern' must have a letter for each of the {layers:g} layers, not {pattern!r:.60}"
-        )
-    if strange := sorted(set(pattern) - set("M*-")):
-        read.refuse(
-            f"'hybrid_override_pattern' has layers '{''.join(strange)}', which there is no operator for (only M, * and -)"
         )
     groups, heads = read.number(["n_groups"]), read.number(["num_attention_heads"])
     state, window, chunk = (read.number([key]) for key in ("ssm_state_size", "conv_kernel", "chunk_size"))
@@ -301,7 +302,8 @@ _LAYOUTS: dict[str, _Layout] = {
     "nemotron_h": _Layout(
         _nemotron_h,
         ("hybrid_override_pattern", "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel", "chunk_size",
-         "num_attention_heads", "num_key_value_heads", "attention_head_dim", "head_dim", "intermediate_size", "expand"),
+         "num_attention_heads", "num_key_value_heads", "attention_head_dim", "head_dim", "intermediate_size", "expand",
+         "time_step_rank"),
         {"n_groups": 8.0, "conv_kernel": 4.0, "chunk_size": 128.0},
         {"attention_bias": False, "mlp_bias": False, "mamba_proj_bias": False, "mlp_hidden_act": "relu2"},
     ),

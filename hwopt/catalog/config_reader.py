@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from hwopt.catalog.config_families import UNKNOWN, Family, families, harmless
+from hwopt.catalog.config_families import OFF, UNKNOWN, Family, families, harmless, mechanisms
 from hwopt.errors import UserError, suggest
 
 MOST_LAYERS = 10_000.0
@@ -178,16 +178,17 @@ class Config:
     def _check_key(self, name: str, key: str, value: Any, reads: Iterable[str], also: tuple[str, ...]) -> None:
         if key in reads or key in also or key in harmless():
             return
+        means = f" ({', '.join(mechanisms({key: value}))})" if mechanisms({key: value}) else ""
         slips = near(key, reads)
-        if slips:
+        if slips and not means:
             self.refuse(f"'{name}' is not a key of model_type '{self.kind}': {suggest(key, slips)}")
         if self.family is UNKNOWN:
             self.refuse(
-                f"model_type '{self.kind}' is not known, and '{name}' may change its shape; "
+                f"model_type '{self.kind}' is not known, and '{name}' may change its shape{means}; "
                 f"state a model_type of the same layout: {suggest(self.kind, families())}"
             )
-        if value not in (None, 0, False, [], {}) and _ABOUT_SHAPE.search(key):
-            self.refuse(f"'{name}' may change the shape, and is not known of model_type '{self.kind}'")
+        if value not in OFF and (means or _ABOUT_SHAPE.search(key)):
+            self.refuse(f"'{name}' may change the shape{means}, and is not known of model_type '{self.kind}'")
 
     def _check_fixed(self, key: str, wanted: Any) -> None:
         value = self.value(key)

@@ -1,22 +1,114 @@
 """Hugging Face `config.json` as a transformer's shape."""
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hwopt.catalog import config_families as layouts
-from hwopt.catalog.config_families import LENGTHS, MUST_BE_OFF, UNKNOWN, Family, composites, families, refusal
+from hwopt.catalog.config_families import LENGTHS, MUST_BE_OFF, OFF, UNKNOWN, Family, composites, families, refusal
 from hwopt.catalog.config_layers import mixture, windows
+from hwopt.catalog.config_operators import Built, built_of_config, known_layouts
 from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, near, short
-from hwopt.catalog.load import read_text
+from hwopt.catalog.fields import ENTRIES, OPERATORS
+from hwopt.catalog.text_files import read_text
 from hwopt.errors import UserError, suggest
+from hwopt.workload.operator_kinds import Operator
 
 _GATED = ("silu", "swish", "swiglu")
 _LEVELS = 20  # tables within tables; published configs have up to six
-_DEFAULT_LENGTH = 4096.0
-"""Tokens of a sequence where a config states none (an assumption; 2,048 to 131,072 are usual)."""
+_DEFAULT_LENGTH, _USUAL_LENGTH = 4096.0, 8192.0
+"""Tokens of a sequence where a config states none (an assumption; 2,048 to 131,072 are usual), and at most where it does."""
+
+QUANTIZED = ("quantization_config", "quantization", "compression_config")
+"""Keys that say in which format weights are stored."""
+
+_TOWER = (
+    ("num_hidden_layers", "depth", "vt_num_hidden_layers"),
+    ("hidden_size", "vt_hidden_size"),
+    ("intermediate_size", "vt_intermediate_size"),
+)
+"""Keys of a tower for images or sound: its layers, their width, and that of their MLPs."""
+
+
+def config_table(path: Path) -> dict[str, Any]:
+    """A `config.json` as the table that an entry of the catalogue would state: shape, length, what is left out, and its source.
+
+    **Raises:** `UserError` for a file that cannot be read, and for a model that there are no terms for.
+    """
+    whole, where = _loaded(path), str(path)
+    config = _text_part(whole, where)
+    stated = [short(whole[key]) for key in ("_name_or_path", "architectures", "model_type") if whole.get(key)]
+    source = f"Hugging Face config.json of {', '.join(stated)}, read from {where}"
+    length = min(config_length(config, where), _USUAL_LENGTH)
+    rows: dict[str, Any] = {}
+    texts: dict[str, Any] = {}
+    if config.get("model_type") in known_layouts():
+        built = built_of_config(config, where)
+        length = built.length or length
+        rows = {OPERATORS: [_row(each) for each in built.operators]}
+        numbers, words = _settings(built)
+        texts |= words
+    else:
+        numbers = shape_of_config(config, where)
+    about = {"kind": "datasheet", "source": "config"}
+    units = ENTRIES["workloads"].quantities
+    quantities = {key: {"value": value, "unit": units[key], **about} for key, value in numbers.items()}
+    quantities["sequence_length"] = {"value": length, "unit": "token", "kind": "assumption", "source": "config"}
+    ignored = _ignored(whole, config, where)
+    texts |= {"approximations": ignored} if ignored else {}
+    return {**texts, **quantities, **rows, "sources": {"config": source}}
+
+
+def _settings(built: Built) -> tuple[dict[str, float], dict[str, str]]:
+    """What a table of operators states beside its rows, as an entry names it: numbers, and words."""
+    names = {"heads": "tensor_parts"}
+    numbers = {names.get(key, key): value for key, value in built.settings.items() if isinstance(value, float)}
+    words = {key: value for key, value in built.settings.items() if isinstance(value, str)}
+    return numbers, words | ({"predicts": "text"} if built.settings.get("language") else {})
+
+
+def _row(operator: Operator) -> dict[str, Any]:
+    """An operator as a row of an entry."""
+    own = {each.name: getattr(operator, each.name) for each in fields(operator)}
+    return {"op": operator.op} | {
+        each.name: own[each.name] for each in fields(operator) if own[each.name] != each.default
+    }
+
+
+def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) -> list[str]:
+    """What of a model an estimate leaves out: mechanisms without a term, formats of weights, layers that look ahead, towers.
+
+    **Raises:** `UserError` for a format that is no table of keys.
+    """
+    family = families().get(str(config.get("model_type")), UNKNOWN)
+    said = [family.approximation] if family.approximation else []
+    ahead = [
+        f"{key} {short(value)}" for key, value in config.items() if re.search("nextn|mtp", key) and value not in OFF
+    ]
+    said += [f"ignores multi-token prediction, {', '.join(ahead)}"] if ahead else []
+    for key, value in {**whole, **config}.items():
+        if key in QUANTIZED and value is not None:
+            if not isinstance(value, dict):
+                raise UserError(f"{where}: '{key}' must be a table of keys, not {short(value)}")
+            said += [f"ignores {key} {short(value.get('quant_method') or value.get('bits'))}"] if value else []
+        elif key not in config and re.search("vision|visual|image|video|audio|speech", key) and value not in OFF:
+            said.append(f"ignores {key}{_tower(value)}")
+    return said
+
+
+def _tower(keys: Any) -> str:
+    """The parameters in the layers of a tower, plain attention and MLP; nothing where its keys do not say them."""
+    keys = keys if isinstance(keys, dict) else {}
+    layers, width, inner = (
+        next((keys[each] for each in names if isinstance(keys.get(each), int) and 0 < keys[each] < MOST_LAYERS), 0)
+        for names in _TOWER
+    )
+    count = layers * width * (4 * width + 2 * inner)
+    return f", about {1e-9 * count:.2g} B parameters" if count else ""
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -24,6 +116,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
     **Raises:** `UserError` for a file that cannot be read, that holds no table of keys, or whose parts are not known.
     """
+    return _text_part(_loaded(path), str(path))
+
+
+def _loaded(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(read_text(path), object_pairs_hook=partial(_table, str(path)))
     except RecursionError:
@@ -36,7 +132,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} holds no table of keys")
     if _deep(config, _LEVELS):
         raise UserError(f"{path} is not a config.json: it is nested too deeply")
-    return _text_part(config, str(path))
+    return config
 
 
 def _table(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -56,11 +152,12 @@ def _deep(value: Any, levels: int) -> bool:
 
 def _text_part(config: dict[str, Any], where: str) -> dict[str, Any]:
     inner, kind = config.get("text_config"), str(config.get("model_type"))
-    if refusal(kind) or inner is None:
+    beside = layouts.has_towers(kind) and isinstance(inner, dict) and inner.get("model_type") in families()
+    if inner is None or (refusal(kind) and not beside):
         return config
     if not isinstance(inner, dict):
         raise UserError(f"{where}: 'text_config' must be a table of keys, not {short(inner)}")
-    if kind not in composites():
+    if kind not in composites() and not beside:
         raise UserError(
             f"{where}: model_type '{kind}' is not known, and has parts beside its 'text_config': {suggest(kind, composites())}"
         )
@@ -70,7 +167,7 @@ def _text_part(config: dict[str, Any], where: str) -> dict[str, Any]:
                 f"{where}: '{key}' is not a key of model_type '{kind}': did you mean 'tie_word_embeddings'?"
             )
     outer = {key: config[key] for key in ("tie_word_embeddings", *MUST_BE_OFF) if config.get(key) is not None}
-    return {"model_type": composites()[kind], **outer, **inner}
+    return {"model_type": composites().get(kind), **outer, **inner}
 
 
 def config_length(config: Mapping[str, Any], where: str) -> float:
@@ -121,8 +218,10 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
             f"{where}: 'model_type' is missing: without it no key has a certain meaning (Llama's is 'llama')"
         )
     reason = refusal(kind)
+    inner = config.get("text_config")
+    named = ", ".join(layouts.mechanisms(inner if isinstance(inner, dict) else config))
     if reason:
-        inner = config.get("text_config")
+        reason = named or reason
         known = isinstance(inner, dict) and inner.get("model_type") in families()
         hint = "; its 'text_config' alone can be read from a file of its own" if known else ""
         raise UserError(f"{where}: model_type '{kind}' has {reason}, which the model has no term for{hint}")
@@ -133,6 +232,8 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
     slips = near(kind, [*families(), *layouts.refused_types(), *composites()])
     if slips:
         raise UserError(f"{where}: model_type '{kind}' is not known: {suggest(kind, slips)}")
+    if named:
+        raise UserError(f"{where}: model_type '{kind}' is not known, and has {named}, which the model has no term for")
     act = config.get("hidden_act")
     if act is not None and act not in _GATED:
         raise UserError(f"{where}: model_type '{kind}' is not known, and 'hidden_act' = {short(act)} leaves open whether its "

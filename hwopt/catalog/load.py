@@ -1,5 +1,6 @@
 """Reads data files, each when it is asked for: entries of the catalogue by name, a user's own by path."""
 
+import os
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -10,8 +11,10 @@ import numpy as np
 
 from hwopt.catalog.contributed import contributed
 from hwopt.catalog.fields import ENTRIES
-from hwopt.catalog.names import check_kind, data_root, find
+from hwopt.catalog.huggingface import config_table
+from hwopt.catalog.names import aliases, check_kind, data_root, find, names, slug
 from hwopt.catalog.schema import Record, parse
+from hwopt.catalog.text_files import read_text
 from hwopt.errors import UserError
 from hwopt.quantity import quantities
 from hwopt.units import ZERO_CELSIUS_K
@@ -29,6 +32,18 @@ def is_path(name: object) -> bool:
     return isinstance(name, Path) or (isinstance(name, str) and name.lower().endswith((".toml", ".json")))
 
 
+def config_file(kind: str, name: str | Path) -> Path | None:
+    """The Hugging Face `config.json` that a workload's name means: the file itself, or the one in a model's folder.
+
+    A folder is named by a path; a bare name that the catalogue knows is the catalogue's.
+    """
+    path = Path(name)
+    if kind != "workloads" or path.suffix.lower() == ".json":
+        return path if kind == "workloads" else None
+    known = path.name == name and slug(str(name)) in {*names(kind), *aliases(kind)}
+    return path / "config.json" if str(name).strip() and os.path.isdir(path) and not known else None
+
+
 @cache
 def sources() -> Mapping[str, str]:
     """The citations of the shipped data, by id."""
@@ -39,14 +54,15 @@ def record(kind: str, name: str | Path) -> Record:
     """One entry of the catalogue, or a user's own file of the same form.
 
     **Arguments:** `kind` one of `kinds`; `name` any spelling `find` knows, or the path of a `.toml` file. Such a file
-    may cite the catalogue's sources and add its own in a table `[sources]`.
+    may cite the catalogue's sources and add its own in a table `[sources]`. A workload may be a Hugging Face `config.json`,
+    or a folder that holds one.
 
     **Returns:** its texts and quantities, unconverted; `Record.si` converts.
 
     **Raises:** `UserError`, one line, for an unknown name, an unreadable file, or a file the schema refuses.
     """
     check_kind(kind)
-    if is_path(name):
+    if is_path(name) or config_file(kind, name):
         return _read(kind, Path(name), own=True)
     return _entry(kind, find(kind, str(name)))
 
@@ -80,6 +96,8 @@ def _read(kind: str, path: Path, *, own: bool) -> Record:
 
 def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     """A user's file over the entry that it names as `base`: what it does not say is as there."""
+    if config := config_file(kind, path):
+        return config_table(config)
     if path.suffix.lower() != ".toml":
         raise UserError(f"{path}: a {ENTRIES[kind].noun} is read from a .toml file")
     table = read_toml(path)  # refuses names that no file has
@@ -118,24 +136,6 @@ def read_toml(path: Path) -> dict[str, object]:
         raise UserError(f"{path} is not TOML: {failure}") from None
     except RecursionError:
         raise UserError(f"{path} is not TOML that anyone wrote: it is nested too deeply") from None
-
-
-def read_text(path: Path) -> str:
-    """The text of a user's UTF-8 file, with or without a byte order mark.
-
-    **Raises:** `UserError` for a file that cannot be read, or is in another encoding.
-    """
-    try:
-        raw = path.read_bytes()
-    except OSError as failure:
-        raise UserError(f"cannot read {path}: {failure.strerror or failure}") from None
-    except ValueError as failure:  # a NUL in the name
-        raise UserError(f"cannot read {path}: {failure}") from None
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as failure:
-        intent = "it is UTF-16; save it as UTF-8" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "save it as UTF-8"
-        raise UserError(f"{path} is not UTF-8 text (byte {failure.start}): {intent}") from None
 
 
 def built(kind: type[Module], entries: Record | Mapping[str, Record], **computed: Any) -> Module:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
-from hwopt.catalog.config_operators import built_of_config, known_layouts
-from hwopt.catalog.huggingface import config_length, read_config, shape_of_config
-from hwopt.catalog.load import built, is_path, leaf, positive, supported
+from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.quantity import quantities
@@ -25,8 +24,21 @@ TOKEN_NUMBER_BYTES = 4.0
 _TOKENS_PER_STEP, _TOKENS_PER_PARAMETER = 4.0 * 2**20, 20.0
 
 
-def _is_config(name: str | Path) -> bool:
-    return is_path(name) and Path(name).suffix.lower() == ".json"
+def named(name: str | Path) -> str:
+    """A workload as screens and questions name it: its name, and what an estimate of it leaves out.
+
+    **Raises:** `UserError` for an unknown name or a bad file.
+    """
+    left_out = approximations(name)
+    return f"{name} ({'; '.join(left_out)})" if left_out else str(name)
+
+
+def approximations(name: str | Path) -> list[str]:
+    """What an estimate of a workload leaves out or computes in another way, a phrase each.
+
+    **Raises:** as `named`.
+    """
+    return record("workloads", name).words("approximations")
 
 
 def model_of(name: str | Path | Operators) -> Transformer | Operators:
@@ -36,12 +48,6 @@ def model_of(name: str | Path | Operators) -> Transformer | Operators:
     """
     if isinstance(name, Operators):
         return name
-    if _is_config(name):
-        config = read_config(Path(name))
-        if config.get("model_type") in known_layouts():
-            built_ = built_of_config(config, str(name))
-            return operator_table(built_.operators, **built_.settings)
-        return transformer(name)
     entry = supported("workloads", name)
     if not entry.operators:
         return transformer(name)
@@ -85,15 +91,12 @@ def transformer(name: str | Path) -> Transformer:
 
     **Raises:** `UserError` for an unknown name, a bad file, or an architecture the model has no terms for.
     """
-    if _is_config(name):
-        values = shape_of_config(read_config(Path(name)), str(name))
-    else:
-        entry = supported("workloads", name)
-        if entry.operators:
-            raise UserError(
-                f"workload '{entry.slug}' is a table of operators, not a transformer: it is trained, not served"
-            )
-        values = {key: each.si for key, each in entry.quantities.items()}
+    entry = supported("workloads", name)
+    if entry.operators:
+        raise UserError(
+            f"workload '{entry.slug}' is a table of operators, not a transformer: it is trained, not served"
+        )
+    values = {key: each.si for key, each in entry.quantities.items()}
     shape = {field: values.get(field, each.default or 0.0) for field, each in quantities(Transformer).items()}
     _check_shape(shape, str(name))
     shape["misaligned_heads"] = misaligned(shape["qk_dim"], shape["v_dim"])
@@ -164,7 +167,7 @@ def training_run(
                 "state the last batch once"
             )
         global_batch = ramp.last if global_batch is None else global_batch
-    length = _pick(sequence_length, "sequence_length", entry, lambda: _length_of_config(name), least=1.0)
+    length = _pick(sequence_length, "sequence_length", entry, _no_length, least=1.0)
     usual = lambda: max(1.0, round(_TOKENS_PER_STEP / length))
     batch = _pick(global_batch, "global_batch_sequences", entry, usual)
     if sequence_length is not None and global_batch is None and "global_batch_sequences" in entry.quantities:
@@ -218,10 +221,9 @@ def entry_ramp(name: str | Path | Operators) -> str:
 
 
 def _stated(name: str | Path | Operators) -> Record:
-    """What an entry states of its training run; a Hugging Face config and a table state nothing."""
-    if isinstance(name, Operators) or _is_config(name):
-        name = "table" if isinstance(name, Operators) else name
-        return Record(slug=str(name), title="", kind="workloads", text={}, quantities={}, sources={})
+    """What an entry states of its training run; a table states nothing."""
+    if isinstance(name, Operators):
+        return Record(slug="table", title="", kind="workloads", text={}, quantities={}, sources={})
     return supported("workloads", name)
 
 
@@ -239,17 +241,8 @@ def _share(value: float, name: str) -> float:
     return share
 
 
-def _length_of_config(name: str | Path | Operators) -> float:
-    if isinstance(name, Operators):
-        raise UserError(
-            "sequence_length: a table of operators does not say how many tokens a sample has (1 for an image)"
-        )
-    config = read_config(Path(name))
-    if config.get("model_type") in known_layouts():
-        length = built_of_config(config, str(name)).length
-        if length is not None:
-            return length
-    return min(config_length(config, str(name)), 8192.0)
+def _no_length() -> NoReturn:
+    raise UserError("sequence_length: a table of operators does not say how many tokens a sample has (1 for an image)")
 
 
 def transfer(name: str | Path = "text") -> Transfer:

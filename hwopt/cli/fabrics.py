@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     around = {
         each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in answer.trained
     }
-    title = f"{options.workload} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
+    title = f"{catalog.named(options.workload)} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
     if figure is not None and answer.trained:  # else the screen says why there is nothing to draw
         from hwopt.plot.fabrics import plot_fabrics
 

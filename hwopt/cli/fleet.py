@@ -81,15 +81,20 @@ class Asked:
     @property
     def title(self) -> str:
         """What is asked, in words."""
+        from hwopt import catalog
+
         options = self.options
         counted = " and ".join(f"{count:,} {chip}" for chip, count in self.counts.items())
         where = f"site {options.site}" if options.lines is None else f"sites joined by {options.lines} lines"
-        return f"{options.workload} on {counted}, {options.precision}, {self.run.step_words} a step, {where}"
+        return f"{catalog.named(options.workload)} on {counted}, {options.precision}, {self.run.step_words} a step, {where}"
 
     @property
     def document(self) -> dict[str, Any]:
         """What is asked, as JSON."""
-        return {"workload": self.options.workload, "precision": self.options.precision, "chips": self.counts}
+        from hwopt import catalog
+
+        named, left_out = self.options.workload, catalog.approximations(self.options.workload)
+        return {"workload": named, "approximations": left_out, "precision": self.options.precision, "chips": self.counts}
 
 
 def run(options: argparse.Namespace) -> int:

@@ -146,6 +146,7 @@ def _chips(objective: Any) -> tuple[str, ...]:
 
 def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> None:
     """Print the launch settings of the best design."""
+    from hwopt import catalog
     from hwopt.optim.plan_table import Candidate
 
     workload, cluster, plan = solution.inputs
@@ -155,7 +156,7 @@ def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> 
     of = f"{count:,.0f} x {chips[0]}"
     if len(chips) > 1:
         of = f"{count:,.0f} chips, {chips[0]} for prompts and {chips[1]} for answers"
-    title = f"{objective.workload} on {of}, {objective.precision}"
+    title = f"{catalog.named(objective.workload)} on {of}, {objective.precision}"
     named = dict(zip(("chip", "decode_chip"), chips, strict=False))
     asked = lambda: {"workload": objective.workload, **named, "chips": round(count), "precision": objective.precision}
     show_export(options, title, workload, [Candidate(plan, solution.report, solution.objective)], chips, asked)

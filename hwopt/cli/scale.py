@@ -57,8 +57,10 @@ def run(options: argparse.Namespace) -> int:
         common={name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
     )
     around = {each.chips: work.measured(Circumstances(float(each.report.mfu), each.chips)) for each in answer.trained}
-    title = f"{options.workload} on {options.chips[0]:,} to {options.chips[-1]:,} x {options.chip}, {options.precision}, " \
-            f"site {options.site}"  # fmt: skip
+    title = (
+        f"{catalog.named(options.workload)} on {options.chips[0]:,} to {options.chips[-1]:,} x {options.chip}, "
+        f"{options.precision}, site {options.site}"
+    )
     if figure is not None:
         from hwopt.plot.scaling import plot_scaling
 

@@ -22,7 +22,7 @@ def catalog(options: argparse.Namespace) -> int:
         document, text = listings.kinds()
     elif options.name is None:
         document, text = listings.entries(options.kind)
-    elif options.kind == "workloads" and options.name.lower().endswith(".json"):
+    elif catalog.config_file(options.kind, options.name):
         document, text = listings.shape(options.name)
     else:
         entry = catalog.record(options.kind, options.name)

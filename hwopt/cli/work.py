@@ -91,10 +91,9 @@ class Work:
             return tuple(dict.fromkeys(source for each in self.kinds.values() for source in each.sources))
         options = self.options
         further = {
-            "stack": catalog.record("stacks", options.stack or self.stack or catalog.default_stack(options.chip))
+            "stack": catalog.record("stacks", options.stack or self.stack or catalog.default_stack(options.chip)),
+            "workload": catalog.record("workloads", options.workload),
         }
-        if not options.workload.lower().endswith(".json"):  # a Hugging Face config has no sources
-            further["workload"] = catalog.record("workloads", options.workload)
         for name, kind in (("fabric", "fabrics"), ("reliability", "reliability"), ("operation", "operations")):
             if getattr(options, name):
                 further[name] = catalog.record(kind, getattr(options, name))
@@ -111,16 +110,16 @@ class Work:
         """What is asked, as JSON."""
         other = {} if self.decode_chip is None else {"decode_chip": self.decode_chip}
         named = {name: getattr(self.options, name) for name in ("workload", "chip", "chips", "precision")}
-        return named | other | self.requests
+        return named | other | {"approximations": catalog.approximations(self.options.workload)} | self.requests
 
     @property
     def title(self) -> str:
         """What is asked, in words."""
-        options = self.options
-        cluster = f"{options.workload} on {options.chips:,} x {options.chip}"
+        options, workload = self.options, catalog.named(self.options.workload)
+        cluster = f"{workload} on {options.chips:,} x {options.chip}"
         if self.decode_chip is not None:
             of = f"{options.chip} for prompts and {self.decode_chip} for answers"
-            cluster = f"{options.workload} on {options.chips:,} chips, {of}"
+            cluster = f"{workload} on {options.chips:,} chips, {of}"
         return f"{cluster}, {options.precision}, site {options.site}{self.words}{self._foreign_software}"
 
     @property

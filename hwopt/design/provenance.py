@@ -37,6 +37,11 @@ class Provenance:
         return tuple(dict.fromkeys((*first, *self.further, *catalog.sources_of(*self.records.values()))))
 
     @property
+    def approximations(self) -> list[str]:
+        """What an estimate of the workload leaves out or computes in another way."""
+        return self.records["workload"].words("approximations") if "workload" in self.records else []
+
+    @property
     def calibration(self) -> catalog.Calibration | None:
         """The constants in use, as fitted; None at the speed of light, and where nobody said which."""
         return None if self.constants is None else catalog.calibration(self.constants)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from hwopt import catalog
 from hwopt.catalog.chips import SLOTS
+from hwopt.catalog.load import is_path
 from hwopt.errors import UserError, suggest
 
 SMALLEST, LARGEST = 1e-15, 1e15
@@ -149,6 +150,12 @@ def entry(kind: str, name: str) -> str | None:
 
 def _entry(cell: str, column: Column) -> str:
     (kind,) = column.words
+    if kind == "workloads" and is_path(cell):
+        try:
+            catalog.record(kind, cell)
+        except UserError as error:
+            raise ValueError(f"cannot be read: {error}") from None
+        return cell
     if (slug := entry(kind, cell)) is None:
         raise ValueError(f"is no {_ENTRIES[kind]} of the catalogue: {suggest(cell, catalog.names(kind))}")
     return slug
@@ -207,7 +214,8 @@ class Measured:
     stack: str | None = _named("software", "stacks", blank="weighed: those that run on the chip in that year", inferred=True)
 
     model_name: str = _text("model, by any name; shape and name together say which", essential=True)
-    workload: str | None = _named("model in the catalogue", "workloads", blank="the one called model_name", inferred=True)
+    workload: str | None = _named("model in the catalogue, its .toml or its config.json", "workloads",
+                                  blank="the one called model_name", inferred=True)
     model_kind: str | None = _said("what it is made of; hybrids are skipped", "transformer", "hybrid", blank="transformer")
     model_family: str | None = _said("whose habits fill open shapes", "llama", "gpt", "gpt-neox", "palm", "qwen3", blank="llama")
     reduced_depth: bool | None = _yes("a slice of that model: params_B tells nothing", blank="no", inferred=True)

@@ -50,6 +50,7 @@ def comparison_document(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "objective": None if goal is None else {"name": goal.name, "unit": goal.unit},
         "feasible": any(row.feasible for row in rows),
+        "approximations": [] if asked is None else asked.problem.provenance.approximations,
         "chips": [_entry(row) for row in rows],
     }
 
@@ -85,7 +86,8 @@ def comparison_screen(rows: Sequence[Row]) -> str:
     if asked is None:
         return "\n".join(f"{row.chip}: {row.refused}" for row in rows)
     goal, width = asked.problem.objective, max(len(row.chip) for row in rows)
-    lines = [f"{goal.name} of one question on each chip, {_proved(answers)}", ""]
+    left_out = "".join(f"; {each}" for each in asked.problem.provenance.approximations)
+    lines = [f"{goal.name} of one question on each chip, {_proved(answers)}{left_out}", ""]
     columns = f"{goal.name:>14}  {'above best':>10}  {'gap':>8}  {'chips':>7}  {'run time':>10}  {'full load':>9}"
     lines.append(f"  {'chip':<{width}}  {columns}  {'a chip':>9}  {'price is':>9}  binds")
     lines += [_line(row, width, goal.unit) for row in answers]

@@ -140,6 +140,7 @@ def solution_document(
     goal = problem.objective
     return {
         "question": problem.question,
+        "approximations": problem.provenance.approximations,
         "outcome": solution.outcome.name,
         "status": solution.outcome.status,
         "message": solution.headline,

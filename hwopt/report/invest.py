@@ -23,6 +23,7 @@ def invest_document(answer: Investments, around: Interval | None) -> dict[str, A
     goal = start.problem.objective
     return {
         "question": start.problem.question,
+        "approximations": start.problem.provenance.approximations,
         "objective": {"name": goal.name, "value": number(start.objective), "unit": goal.unit},
         "feasible": start.feasible,
         "message": start.infeasibility or start.headline,

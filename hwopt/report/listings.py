@@ -76,8 +76,10 @@ def shape(path: str) -> tuple[dict[str, Any], str]:
     every = {name: (np.asarray(getattr(model, name)), each) for name, each in quantities(type(model)).items()}
     numbers = {name: (float(value), each) for name, (value, each) in every.items() if value.ndim == 0}  # of the whole
     counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
+    record = catalog.record("workloads", path)
     lines = [
         f"{path}, a model of {pretty(counts['parameters'])} parameters, {pretty(counts['active_parameters'])} a token",
+        *(f"  {each}" for each in (*record.words("approximations"), *record.sources.values())),
         "",
     ]
     width = max(map(len, numbers))
@@ -85,7 +87,9 @@ def shape(path: str) -> tuple[dict[str, Any], str]:
         f"  {name:<{width}}  {pretty(value, each.unit, 6):>14}  {each.meaning}"
         for name, (value, each) in numbers.items()
     ]
-    return {"file": path, "shape": {name: value for name, (value, _) in numbers.items()}, **counts}, "\n".join(lines)
+    shape = {name: value for name, (value, _) in numbers.items()}
+    said = {"approximations": record.words("approximations")}
+    return {"file": path, "shape": shape, **counts, **said}, "\n".join(lines)
 
 
 def _quantity(q: Quantity, source: str) -> dict[str, Any]:

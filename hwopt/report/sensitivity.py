@@ -35,6 +35,7 @@ def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
     goal, bounds = problem.objective, optimum.bounds if optimum else {}
     return {
         "question": problem.question,
+        "approximations": problem.provenance.approximations,
         "objective": {"name": goal.name, "value": number(answer.objective), "unit": goal.unit},
         "plan": plan_document(answer.report, answer.built.plan),
         "chips": number(answer.built.cluster.chips),

@@ -35,6 +35,7 @@ def walls_document(answer: Walls) -> dict[str, Any]:
     goal = answer.start.problem.objective
     return {
         "question": answer.start.problem.question,
+        "approximations": answer.start.problem.provenance.approximations,
         "objective": {"name": goal.name, "unit": goal.unit},
         "feasible": answer.start.feasible,
         "message": answer.start.infeasibility or answer.start.headline,

@@ -53,7 +53,7 @@ def shape(row: Measured, assumed: list[str]) -> Any:
     if (held is not None and "unsupported" in held.text) or row.model_kind == "hybrid":
         raise Skip(Reason.HYBRID, row.model_name)
     if held is not None and held.operators:
-        return _table(held.slug)
+        return _table(slug)
     if slug is not None and _same(row, _published(slug)):
         return _overlaid(row, _published(slug))
     if missing := [name for name in ("layers", "hidden", "ffn", "heads") if getattr(row, name) is None]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hwopt.report.schema import answers, machines, studies
 from hwopt.report.schema.identity import identity
-from hwopt.report.schema.kinds import TEXT, Schema, either, references, said
+from hwopt.report.schema.kinds import TEXT, Schema, either, listed, references, said
 
 COMMANDS: dict[str, Schema] = {
     "optimize": either(*answers.OPTIMIZE["anyOf"], *studies.LAUNCH["anyOf"]),
@@ -48,6 +48,7 @@ def schema_of(command: str) -> dict[str, Any]:
     mark = {
         "schema": said({"const": identity(command)}, "the schema of this answer"),
         "command": said(TEXT, "the command line"),
+        "approximations": said(listed(TEXT), "what an estimate of the workload leaves out; not of every answer"),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -65,4 +66,4 @@ def _marked(answer: Schema, mark: dict[str, Schema]) -> Schema:
         return answer | {"anyOf": [_marked(each, mark) for each in answer["anyOf"]]}
     if "$ref" in answer:
         return _marked(_DEFINITIONS[answer["$ref"].rpartition("/")[2]], mark)
-    return answer | {"properties": mark | answer["properties"], "required": [*mark, *answer["required"]]}
+    return answer | {"properties": mark | answer["properties"], "required": ["schema", "command", *answer["required"]]}

@@ -72,10 +72,9 @@ def workload_of(b: Blueprint) -> tuple[TrainingRun | None, str]:
         if b.has("active_parameters") and b["active_parameters"] < 0.9 * b["parameters"]:
             return None, "the shape of a model with experts does not follow from its parameters: name a workload"
         name = min(FAMILY, key=lambda each: abs(math.log(_parameters(each) / b["parameters"])))
-    elif not name.lower().endswith(".json"):
-        record = catalog.record("workloads", name)
-        if "unsupported" in record.text:
-            return None, f"{name}: {record.text['unsupported']}"
+    record = catalog.record("workloads", name)
+    if "unsupported" in record.text:
+        return None, f"{name}: {record.text['unsupported']}"
     run = catalog.training_run(name, **settings)
     if b.word("workload") is None:
         per_layer = _parameters(name, 2.0) - _parameters(name, 1.0)
@@ -86,8 +85,9 @@ def workload_of(b: Blueprint) -> tuple[TrainingRun | None, str]:
             run = eqx.tree_at(lambda each: each.tokens, run, np.float64(20.0 * b["parameters"]))
             words += "; tokens: 20 a parameter"
         return _with_batch(run, b), words
-    words = "" if not math.isnan(b.tokens) else f"{float(run.tokens):.4g} tokens, as the catalogue's entry of {name}"
-    return _with_batch(run, b), words
+    said = f"as the catalogue's entry of {name}" if "training_tokens" in record.quantities else "20 a parameter"
+    tokens = [f"{float(run.tokens):.4g} tokens, {said}"] if math.isnan(b.tokens) else []
+    return _with_batch(run, b), "; ".join([*tokens, *record.words("approximations")])
 
 
 def _with_batch(run: TrainingRun, b: Blueprint) -> TrainingRun:

@@ -146,8 +146,7 @@ def _known(name: str, value: str) -> None:
     if name in _KINDS:
         catalog.record(_KINDS[name], value)
     elif name == "workload":
-        if not value.lower().endswith(".json"):
-            catalog.record("workloads", value)
+        catalog.record("workloads", value)
     elif name == "plan":
         catalog.parse_plan(value)
 

@@ -174,7 +174,7 @@ def test_a_missing_key_is_named(tmp_path, missing):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"model_type": "mamba2"}, "state-space"),
+        ({"model_type": "bamba"}, "Mamba-2 state-space"),
         ({"model_type": "qwen3_next"}, "linear-attention"),
         ({"is_encoder_decoder": True}, "encoder"),
         ({"hidden_size": "wide"}, "must be a number"),

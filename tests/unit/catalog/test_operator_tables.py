@@ -72,8 +72,9 @@ def test_a_config_is_the_entry_of_the_catalogue(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
-        ("nemotron-h-8b", {"hybrid_override_pattern": "ME"}, "a letter for each of the 52 layers"),
-        ("nemotron-h-8b", {"hybrid_override_pattern": "M" * 51 + "E"}, "layers 'E', which there is no operator for"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "M*"}, "a letter for each of the 52 layers"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "M" * 51 + "E"}, "Mamba-2 state-space layers, and .* layers 'E'"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "E" * 52, "moe_latent_size": 1024}, "Mamba-2 state-space layers, latent experts"),
         ("mamba-2.8b", {"hidden_sise": 3}, "did you mean 'hidden_size'?"),
         ("mamba-2.8b", {"use_bias": True}, "'use_bias' = True means layers"),
         ("mamba-2.8b", {"sparse_experts": 3}, "'sparse_experts' may change the shape"),
