@@ -39,8 +39,7 @@ def config_table(path: Path) -> dict[str, Any]:
 
     **Raises:** `UserError` for a file that cannot be read, and for a model that there are no terms for.
     """
-    whole, where = _loaded(path), str(path)
-    config = _text_part(whole, where)
+    (whole, config), where = read_config(path), str(path)
     stated = [short(whole[key]) for key in ("_name_or_path", "architectures", "model_type") if whole.get(key)]
     source = f"Hugging Face config.json of {', '.join(stated)}, read from {where}"
     length = min(config_length(config, where), _USUAL_LENGTH)
@@ -90,12 +89,12 @@ def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) ->
         f"{key} {short(value)}" for key, value in config.items() if re.search("nextn|mtp", key) and value not in OFF
     ]
     said += [f"ignores multi-token prediction, {', '.join(ahead)}"] if ahead else []
-    for key, value in {**whole, **config}.items():
+    for key, value in (*config.items(), *(() if config is whole else whole.items())):
         if key in QUANTIZED and value is not None:
             if not isinstance(value, dict):
                 raise UserError(f"{where}: '{key}' must be a table of keys, not {short(value)}")
             said += [f"ignores {key} {short(value.get('quant_method') or value.get('bits'))}"] if value else []
-        elif key not in config and re.search("vision|visual|image|video|audio|speech", key) and value not in OFF:
+        elif key not in config and key.endswith("_config") and key != "text_config" and value not in OFF:
             said.append(f"ignores {key}{_tower(value)}")
     return said
 
@@ -111,15 +110,11 @@ def _tower(keys: Any) -> str:
     return f", about {1e-9 * count:.2g} B parameters" if count else ""
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The keys of a `config.json`; those of the text part where the model has several parts and that part can be read.
+def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of a `config.json`, and those of its text part where the model has several parts and that part can be read.
 
     **Raises:** `UserError` for a file that cannot be read, that holds no table of keys, or whose parts are not known.
     """
-    return _text_part(_loaded(path), str(path))
-
-
-def _loaded(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(read_text(path), object_pairs_hook=partial(_table, str(path)))
     except RecursionError:
@@ -132,7 +127,7 @@ def _loaded(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} holds no table of keys")
     if _deep(config, _LEVELS):
         raise UserError(f"{path} is not a config.json: it is nested too deeply")
-    return config
+    return config, _text_part(config, str(path))
 
 
 def _table(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -188,7 +183,7 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
     `hwopt/data/configs` lists the layouts that are known, by `model_type`, and those that are refused, with the reason.
     An unknown `model_type` is read as Llama's if every key of the config is one that Llama has or that changes no shape.
 
-    **Arguments:** `config` as `read_config` returns it; `where`: the file's name for messages.
+    **Arguments:** `config`: the text part that `read_config` returns; `where`: the file's name for messages.
 
     **Raises:** `UserError` for a missing, misspelt or contradictory key, an implausible value, layers the model has no
     term for, or a key that may change the shape and is not known.

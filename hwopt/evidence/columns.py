@@ -150,7 +150,7 @@ def entry(kind: str, name: str) -> str | None:
 
 def _entry(cell: str, column: Column) -> str:
     (kind,) = column.words
-    if kind == "workloads" and is_path(cell):
+    if kind == "workloads" and (is_path(cell) or catalog.config_file(kind, cell)):
         try:
             catalog.record(kind, cell)
         except UserError as error:

@@ -102,7 +102,8 @@ def test_the_tables_do_not_contradict_each_other():
         ("kimi_linear", "KDA"), ("bailing_moe_linear", "linear-attention"), ("hy_v4", "indexer sparse"),
         ("deepseek_v4", "compressed sparse attention, hyper-connections"), ("phi3small", "block-sparse"),
         ("mimo_v2_flash", "heads that differ"), ("gemma4_text", "heads that differ"), ("openelm", "heads that differ"),
-        ("nemotron-nas", "heads that differ"), ("gemma3n", "layers share"), ("hunyuan", "layers share"), ("jetmoe", "experts of its"),
+        ("nemotron-nas", "heads that differ"), ("gemma3n", "layers share"), ("hunyuan", "layers share"),
+        ("jetmoe", "experts of its"),
         ("longcat_flash", "experts that do nothing"), ("afmoe", "output gate"), ("blt", "bytes"), ("llada", "denoising"),
         ("bert", "an encoder"), ("roberta", "an encoder"), ("modernbert", "an encoder"), ("t5", "an encoder and a decoder"),
         ("clip_vision_model", "image"), ("siglip_vision_model", "image"), ("some_vision_model", "image"), ("whisper", "audio"),
@@ -215,7 +216,8 @@ def test_a_config_nested_without_end_is_refused(tmp_path):
 def test_harmless_keys_change_nothing(tmp_path):
     plain = read(tmp_path, PLAIN)
     decorated = read(
-        tmp_path, dict.fromkeys(sorted(harmless() - set(QUANTIZED)), 3) | PLAIN | {"wormholes": 8, "attn_output_gate": False}
+        tmp_path,
+        dict.fromkeys(sorted(harmless() - set(QUANTIZED)), 3) | PLAIN | {"wormholes": 8, "attn_output_gate": False},
     )
     assert all(getattr(plain, field) == getattr(decorated, field) for field in plain.__dataclass_fields__)
 
@@ -247,3 +249,124 @@ def test_the_longest_sequence():
     assert config_length({"n_positions": 1024}, "x") == 1024 and config_length({}, "x") == 4096
     with pytest.raises(UserError, match="'max_position_embeddings' must be above zero"):
         config_length({"max_position_embeddings": 0}, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "reasons"),
+    [
+        ("qwen3_5", {"linear_num_value_heads": 48, "attn_output_gate": True}, ["gated-delta-net", "output gate"]),
+        ("newest", {"linear_key_head_dim": 128}, ["is not known, and has gated-delta-net"]),
+        ("kimi_k3", {"linear_attn_config": {"kda_layers": [1]}, "mla_use_output_gate": True, "routed_expert_hidden_size": 3584},
+         ["KDA", "output gate", "latent experts"]),
+        ("newest", {"index_topk": 2048, "compress_ratios": [0, 4], "hc_mult": 4},
+         ["indexer sparse attention", "compressed sparse attention", "hyper-connections"]),
+        ("newest", {"sparse_attention_config": {"sparse_block_size": 128}}, ["block-sparse attention"]),
+        ("newest", {"mamba_num_heads": 64, "moe_latent_size": 1024}, ["Mamba-2 state-space layers", "latent experts"]),
+        ("gemma4", {"global_head_dim": 512}, ["heads that differ by layer"]),
+        ("nemotron-nas", {"block_configs": [{}]}, ["heads that differ by layer"]),
+        ("step3p7", {}, ["heads that differ by layer"]),
+        ("afmoe", {}, ["an output gate in its attention"]),
+        ("llama", {"attention_output_gate": True}, ["'attention_output_gate' may change the shape (an output gate"]),
+        ("deepseek_v3", {"index_topk": 2048}, ["'index_topk' may change the shape (indexer sparse attention)"]),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_mechanisms_that_keys_speak_of(tmp_path, kind, keys, reasons):
+    base = LATENT if kind == "deepseek_v3" else PLAIN
+    flat = base | {"model_type": kind} | keys
+    for config in (flat, {"model_type": kind, "text_config": flat}) if refusal(kind) else (flat,):
+        text = refusal_text(tmp_path, config)
+        assert all(each in text for each in reasons), text
+
+
+def test_keys_that_are_off_speak_of_no_mechanism(tmp_path):
+    off = {
+        "attn_output_gate": False,
+        "index_topk": None,
+        "hc_mult": 0,
+        "hidden_size_per_layer_input": 0,
+        "kda_layers": [],
+    }
+    assert read(tmp_path, PLAIN | off).layers == 32
+
+
+FORMAT = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+VISION = {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304}
+MOON = {"vt_num_hidden_layers": 27, "vt_hidden_size": 1152, "vt_intermediate_size": 4304}
+AHEAD = {"use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 1}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (PLAIN, []),
+        (PLAIN | {"quantization_config": None, "num_nextn_predict_layers": 0}, []),
+        (PLAIN | FORMAT, ["ignores quantization_config 'fp8'"]),
+        (PLAIN | {"quantization": {"group_size": 64, "bits": 4}}, ["ignores quantization 4"]),
+        (LATENT | {"num_nextn_predict_layers": 1}, ["ignores multi-token prediction, num_nextn_predict_layers 1"]),
+        (MODELS["MiniMax-M2.5"]["config"] | AHEAD, ["ignores multi-token prediction"]),
+        ({"model_type": "kimi_k25", "text_config": LATENT | {"model_type": "kimi_k2"} | FORMAT, "vision_config": MOON},
+         ["ignores multi-token prediction", "ignores quantization_config 'fp8'", "ignores vision_config, about 0.41 B parameters"]),
+        ({"model_type": "qwen3_vl_moe", "text_config": EXPERTS | {"model_type": "qwen3_vl_moe_text"}, "vision_config": VISION},
+         ["ignores vision_config, about 0.41 B parameters"]),
+        ({"model_type": "llava", "text_config": PLAIN, "vision_config": {"model_type": "pixtral"}, **FORMAT},
+         ["ignores vision_config", "ignores quantization_config 'fp8'"]),
+    ],
+)  # fmt: skip
+def test_what_an_estimate_leaves_out_of_a_config_is_said(tmp_path, config, said):
+    read(tmp_path, config)
+    found = catalog.approximations(tmp_path / "config.json")
+    assert len(found) == len(said) and all(any(each.startswith(word) for each in found) for word in said), found
+
+
+@pytest.mark.parametrize("value", ["fp8", 8, True, ["fp8"]])
+@pytest.mark.parametrize("key", QUANTIZED)
+def test_a_format_that_is_no_table_is_refused(tmp_path, key, value):
+    mamba = {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 64}
+    for config in (PLAIN, {"model_type": "llava", "text_config": PLAIN}, mamba):
+        assert f"'{key}' must be a table of keys, not {value!r}" in refusal_text(tmp_path, config | {key: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "active", "embedding"),
+    [
+        ("tencent/Hy3-preview-Base", 21e9, 0),
+        ("mistralai/Mistral-Small-4-119B", 6.5e9, 0),
+        ("sarvamai/sarvam-30b", 2.4e9, 2 * 262144 * 4096),
+    ],
+)
+def test_active_parameters_are_those_of_the_cards(tmp_path, name, active, embedding):
+    """Cards of two digits; Sarvam's counts no embedding."""
+    found = float(active_parameters(read(tmp_path, MODELS[name]["config"]))) - embedding
+    assert found == pytest.approx(active, rel=0.025)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"n_group": 8, "topk_group": None}, "limit routing together"),
+        ({"n_group": None, "topk_group": 4}, "limit routing together"),
+        ({"n_group": 2, "topk_group": 4}, "'topk_group' = 4 is more than 'n_group' = 2"),
+    ],
+)
+def test_groups_of_experts(tmp_path, changes, complaint):
+    assert read(tmp_path, LATENT | {"n_group": 8, "topk_group": 3}).routed_groups == 3
+    assert read(tmp_path, LATENT | {"n_group": 8, "topk_group": 3, "topk_method": "greedy"}).routed_groups == 0
+    assert read(tmp_path, LATENT | {"n_group": 1, "topk_group": 1}).routed_groups == 0
+    assert complaint in refusal_text(tmp_path, LATENT | changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "complaint"),
+    [
+        ("tencent/Hy3-preview-Base", {"expert_hidden_dim": 1024}, "contradicts"),
+        ("tencent/Hy3-preview-Base", {"num_shared_expert": 2}, "did you mean 'num_shared_experts'"),
+        ("tencent/Hy3-preview-Base", {"use_cla_attention": True}, "may change the shape"),
+        ("sarvamai/sarvam-30b", {"moe_shared_expert_intermediate_size": 2048}, "is not 1024"),
+        ("sarvamai/sarvam-30b", {"layer_types": ["sliding_attention"] * 19}, "no key states how wide"),
+        ("MiniMaxAI/MiniMax-M3", {"attention_output_gate": True}, "'attention_output_gate' = True"),
+        ("MiniMaxAI/MiniMax-M3", {"shared_intermediate_size": 6144}, "is not 3072"),
+        ("zai-org/GLM-5.1", {"compress_ratios": [4]}, "compressed sparse attention"),
+    ],
+)
+def test_a_new_layout_is_not_misread(tmp_path, name, changes, complaint):
+    assert complaint in refusal_text(tmp_path, MODELS[name]["config"] | changes)

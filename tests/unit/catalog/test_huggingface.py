@@ -6,6 +6,7 @@ import json
 import string
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -122,16 +123,46 @@ def write(tmp_path, config):
     return path
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_config_gives_the_shape_of_the_entry(tmp_path, name):
-    ours, theirs = catalog.transformer(name), catalog.transformer(write(tmp_path, CONFIGS[name]))
-    for field in ours.__dataclass_fields__:
-        mine, read = float(getattr(ours, field)), float(getattr(theirs, field))
-        if field == "ffn" and ours.moe_layers == ours.layers:
+PUBLISHED = {
+    each["model"]: each["config"]
+    for name in ("dense_configs.json", "experts_configs.json")
+    for each in json.loads((Path(__file__).parent / "data" / name).read_text(encoding="utf-8"))
+}
+"""Keys of published configs; `test_config_families.py` compares their parameter counts."""
+
+ENTRIES = CONFIGS | {
+    entry: PUBLISHED[model]
+    for entry, model in {
+        "bloom-7.1b": "BLOOM-7.1B", "deepseek-v2": "DeepSeek-V2", "deepseek-v2-lite": "DeepSeek-V2-Lite",
+        "deepseek-v3": "DeepSeek-V3",
+        "glm-5": "zai-org/GLM-5.1", "gpt-oss-120b": "gpt-oss-120b", "gpt2-small": "GPT-2", "grok-1": "Grok-1",
+        "internlm-7b": "InternLM-7B", "kimi-k2": "Kimi-K2", "llama3.1-8b": "Llama-3.1-8B",
+        "llama4-scout": "Llama-4-Scout (text part)",
+        "minimax-m3": "MiniMaxAI/MiniMax-M3", "mpt-7b": "MPT-7B", "olmo2-13b": "OLMo-2-13B", "opt-6.7b": "OPT-6.7B",
+        "qwen3-235b-a22b": "Qwen3-235B-A22B",
+    }.items()
+}  # fmt: skip
+"""Entries of the catalogue whose config is here."""
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_and_its_config_are_one_run(tmp_path, name):
+    asked = dict(sequence_length=4096, global_batch=512, tokens=1e12, batch_ramp="none")
+    path = write(tmp_path, ENTRIES[name])
+    ours, theirs = catalog.training_run(name, **asked), catalog.training_run(path, **asked)
+    for field in ours.model.__dataclass_fields__:
+        mine, read = float(getattr(ours.model, field)), float(getattr(theirs.model, field))
+        if field == "ffn" and ours.model.moe_layers == ours.model.layers:
             continue  # no dense layer uses it
-        if field == "routed_groups":
-            continue  # no shape: where a router may send a token
         assert read == pytest.approx(mine, rel=1e-12), field
+    assert eqx.tree_equal(ours, eqx.tree_at(lambda run: run.model, theirs, ours.model), rtol=1e-12)
+    dense = [each for each in catalog.approximations(path) if each.startswith("dense")]
+    assert catalog.approximations(name) == dense and bool(dense) == (name in ("glm-5", "minimax-m3"))
+
+
+def test_every_entry_with_an_approximation_has_its_config_here():
+    marked = {name for name in catalog.names("workloads") if catalog.approximations(name)}
+    assert marked == {"glm-5", "minimax-m3"}
 
 
 def test_starcoder_is_plain_multi_query_with_learned_positions(tmp_path):
@@ -200,13 +231,6 @@ def test_a_broken_file_is_refused(tmp_path):
         catalog.transformer(tmp_path / "none.json")
 
 
-PUBLISHED = {
-    each["model"]: each["config"]
-    for name in ("dense_configs.json", "experts_configs.json")
-    for each in json.loads((Path(__file__).parent / "data" / name).read_text(encoding="utf-8"))
-}
-"""Keys of published configs; `test_config_families.py` compares their parameter counts."""
-
 TIED = {
     "biogpt", "bloom", "cohere", "cohere2", "ctrl", "ernie4_5", "ernie4_5_moe", "falcon", "RefinedWeb", "gemma", "gemma2",
     "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neo", "grok-1", "minicpm", "minicpm3", "mpt", "openai-gpt", "opt", "smollm3",
@@ -245,7 +269,7 @@ def outcome(folder, config):
     """The shape of a config, or the one line that refuses it."""
     path = write(folder, config)
     try:
-        return shape_of_config(read_config(path), str(path))
+        return shape_of_config(read_config(path)[1], str(path))
     except UserError as refusal:
         assert "\n" not in str(refusal) and "config.json" in str(refusal)
         return str(refusal)
