@@ -8,6 +8,7 @@ import dataclasses
 import math
 import numbers
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -140,6 +141,24 @@ def path_of(what: str, path: Any, room: int = 0) -> Path:
     except (OSError, ValueError) as failure:  # ValueError: a NUL, or letters that no file system knows
         raise UserError(f"{what} {path}: cannot be used ({getattr(failure, 'strerror', failure)})") from None
     return absolute
+
+
+MOST_FILE_BYTES = 1 << 28
+"""Size of a file that is read whole: a hundred times the largest of published runs."""
+
+
+def file_bytes(path: Path) -> bytes:
+    """Return the content of an ordinary file.
+
+    **Raises:** `UserError` for pipes and devices, which may never end, and for more than `MOST_FILE_BYTES`; `OSError` where it
+    cannot be read.
+    """
+    status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # reading says what is wrong with a folder
+        raise UserError(f"{path}: is no ordinary file; save what it gives in one")
+    if status.st_size > MOST_FILE_BYTES:
+        raise UserError(f"{path}: {status.st_size / 2**20:,.0f} MiB; at most {MOST_FILE_BYTES >> 20} MiB are read")
+    return path.read_bytes()
 
 
 def check_temperature(temperature: Any) -> None:

@@ -1,4 +1,4 @@
-"""SI multipliers, the only place where units convert, and the printer that converts back."""
+"""SI multipliers, the only place where units convert, the readers of what people write, and the printer that converts back."""
 
 import math
 import re
@@ -126,30 +126,57 @@ COUNTED = frozenset({"", "1", "token", "sequence", "parameter", "chip"})
 
 _IN_THOUSANDS = COUNTED | {"USD"}
 
-_NUMBER = re.compile(r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)?(?:\.\d+|\.)?(?:[eE][+-]?\d+)?)\s*(.*)", re.DOTALL)
+_AMOUNT = re.compile(
+    r"([+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*((?:[A-Za-z%$]|1/).*)?", re.DOTALL
+)
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 NO_LIMIT = frozenset({"none", "unlimited"})
 """Words for no limit."""
 
 
+def read_number(text: str, unit: float = 1.0) -> float:
+    """Return the number that a text states in plain digits, times what one of its unit is.
+
+    **Raises:** `UserError` for anything else, and for numbers outside the range of float64, which become infinity or 0.
+    """
+    digits = _NUMBER.fullmatch(text.strip())
+    if digits is None:
+        raise UserError(f"'{text.strip()}' is not a number")
+    value = float(digits[0]) * unit
+    if math.isinf(value) or (value == 0.0 and digits[1].strip("0.")):
+        raise UserError(f"'{text.strip()}' is outside the range of numbers that a computer holds")
+    return value
+
+
 def read_amount(text: str, unit: str) -> float:
-    """A number as people write it, in SI: `20MW`, `60d`, `1.45B$`, `15.6T`, `41%`, `1,200`; `none` and `inf` are infinity.
+    """A number as people write it, in SI: `20MW`, `60d`, `1.45B$`, `15.6T`, `41%`, `1,200`; `none` is infinity.
 
     **Arguments:** `unit` in SI, "" for ratios and counts; a text without a unit is in it.
 
-    **Raises:** `UserError` for what is no number, and for a unit of something else; it says which units would do.
+    **Raises:** `UserError` as `read_number`, and for a unit of something else; it says which units would do.
     """
     said = text.strip()
     if said.lower() in NO_LIMIT:
         return math.inf
     said = f"{said[1:]}$" if said.startswith("$") else said
-    try:
-        return float(said)
-    except ValueError:
-        parts = _NUMBER.fullmatch(said)
-    if parts is None or not any(letter.isdigit() for letter in parts[1]):
-        raise UserError(f"'{text.strip()}' is not a number")
-    return float(parts[1].replace(",", "").replace("_", "")) * (_factor(parts[2].strip(), unit) if parts[2] else 1.0)
+    parts = _AMOUNT.fullmatch(said)
+    if parts is None or not parts[1]:
+        return read_number(said)  # which says what is wrong with it
+    return read_number(parts[1].replace(",", ""), _factor(parts[2].strip(), unit) if parts[2] else 1.0)
+
+
+def separated(what: str, text: str, mark: str) -> list[str]:
+    """Return what stands between the marks of a text, such as commas.
+
+    **Raises:** `UserError`, which begins with `what`, for an empty part and for one that stands twice.
+    """
+    found = [each.strip() for each in text.split(mark)]
+    for each in found:
+        if not each or found.count(each) > 1:
+            wrong = f"'{each}' stands twice" if each else f"there is nothing before or behind a '{mark}'"
+            raise UserError(f"{what} {text}: {wrong}")
+    return found
 
 
 def _factor(written: str, unit: str) -> float:

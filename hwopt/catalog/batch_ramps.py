@@ -1,11 +1,12 @@
 """A batch that grows, as people write it: `1024@0.25T,2048@2.8T,4096`."""
 
-import re
+import math
 from itertools import pairwise
 from typing import NamedTuple
 
 from hwopt.catalog.load import leaf
 from hwopt.errors import UserError
+from hwopt.units import read_amount, read_number
 from hwopt.workload.ramp import LARGEST_BATCH, BatchRamp
 
 NONE = "none"
@@ -15,9 +16,6 @@ EXAMPLE = "1024@0.25T,2048@2.8T,4096"
 
 MOST_STAGES = 16
 """Each but the last is a step of its own in every estimate and every proof."""
-
-_SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_END = re.compile(r"(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)\s*([kKMmGgBbTt%]?)")
 
 
 class StatedRamp(NamedTuple):
@@ -93,28 +91,30 @@ def stated_ramp(text: str) -> StatedRamp | None:
 
 
 def _batch(text: str) -> int:
-    text = text.strip()
-    if not text.isdecimal() or int(text) < 1:
+    try:
+        batch = read_number(text)
+    except UserError:
+        batch = 0.0
+    if batch < 1.0 or batch != round(batch):
         raise UserError(
-            f"batch_ramp: {text!r} is no batch: write sequences a step, a whole number such as 1024 ({EXAMPLE})"
+            f"batch_ramp: {text.strip()!r} is no batch: write sequences a step, a whole number such as 1024 ({EXAMPLE})"
         )
-    if int(text) > LARGEST_BATCH:
+    if batch > LARGEST_BATCH:
         raise UserError(
             f"batch_ramp: a batch of {text} sequences; at most {LARGEST_BATCH:,}: it counts sequences, not tokens"
         )
-    return int(text)
+    return int(batch)
 
 
 def _end(text: str) -> tuple[float, bool]:
     """Where a stage ends, and whether that is a share of the run."""
-    found = _END.fullmatch(text.strip())
-    if found is None or float(found[1]) <= 0.0:
+    try:
+        end = read_amount(text.upper(), "")
+    except UserError:
+        end = 0.0
+    if not 0.0 < end < math.inf:
         raise UserError(
             f"batch_ramp: {text.strip()!r} is no number of tokens: write where the stage ends, such as 0.25T, 300B, "
             "2.5e11 or 10% of the run"
         )
-    suffix = found[2]
-    if suffix == "%":
-        return float(found[1]) / 100.0, True
-    known = suffix if suffix in _SUFFIXES else suffix.lower() if suffix in "K" else suffix.upper()
-    return float(found[1]) * _SUFFIXES[known], False
+    return end, "%" in text

@@ -2,11 +2,13 @@
 
 import csv
 import math
-import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hwopt.catalog.load import read_text, read_toml
 from hwopt.errors import UserError
+from hwopt.units import read_number
 
 HOURS = 24  # of a day
 
@@ -22,10 +24,9 @@ def day_curve(path: str) -> tuple[float, ...]:
     if file.suffix.lower() not in (".csv", ".toml"):
         raise UserError(f"day_curve '{path}': write {EXAMPLE}")
     try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"day_curve '{path}': cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    hours = _of_csv(path, text) if file.suffix.lower() == ".csv" else _of_toml(path, text)
+        hours = _of_csv(path, read_text(file)) if file.suffix.lower() == ".csv" else _of_toml(path, read_toml(file))
+    except csv.Error as error:
+        raise UserError(f"day_curve '{path}': not CSV ({error})") from None
     if len(hours) != HOURS:
         raise UserError(f"day_curve '{path}': {len(hours)} hours, a day has {HOURS}: write {EXAMPLE}")
     for hour, value in enumerate(hours):
@@ -37,14 +38,11 @@ def day_curve(path: str) -> tuple[float, ...]:
     return tuple(value / mean for value in hours)
 
 
-def _of_toml(path: str, text: str) -> list[float]:
-    try:
-        stated = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"day_curve '{path}': {error}") from None
-    if set(stated) != {"requests"} or not isinstance(stated["requests"], list):
+def _of_toml(path: str, stated: Mapping[str, object]) -> list[float]:
+    requests = stated.get("requests")
+    if set(stated) != {"requests"} or not isinstance(requests, list):
         raise UserError(f"day_curve '{path}': has {', '.join(sorted(stated)) or 'nothing'}: write {EXAMPLE}")
-    return [_number(path, hour, value) for hour, value in enumerate(stated["requests"])]
+    return [_number(path, hour, value) for hour, value in enumerate(requests)]
 
 
 def _of_csv(path: str, text: str) -> list[float]:
@@ -61,6 +59,6 @@ def _of_csv(path: str, text: str) -> list[float]:
 
 def _number(path: str, hour: int, value: Any) -> float:
     try:
-        return math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+        return math.nan if isinstance(value, bool) else read_number(str(value))
+    except UserError:
         raise UserError(f"day_curve '{path}': '{value}' in hour {hour} is no number") from None

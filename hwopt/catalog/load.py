@@ -1,6 +1,7 @@
 """Reads data files, each when it is asked for: entries of the catalogue by name, a user's own by path."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -17,7 +18,7 @@ from hwopt.catalog.schema import Record, parse
 from hwopt.catalog.text_files import read_text
 from hwopt.errors import UserError
 from hwopt.quantity import quantities
-from hwopt.units import ZERO_CELSIUS_K
+from hwopt.units import ZERO_CELSIUS_K, read_number
 
 Module = TypeVar("Module")
 
@@ -130,12 +131,23 @@ def read_toml(path: Path) -> dict[str, object]:
 
     **Raises:** `UserError` for a file that cannot be read or is not TOML.
     """
+    text = read_text(path)
+    if _ENDLESS.search(text):
+        raise UserError(f"{path} holds a number of more than 308 digits, outside the range that a computer holds")
     try:
-        return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as failure:
+        return tomllib.loads(text, parse_float=_number)
+    except ValueError as failure:
         raise UserError(f"{path} is not TOML: {failure}") from None
     except RecursionError:
         raise UserError(f"{path} is not TOML that anyone wrote: it is nested too deeply") from None
+
+
+_ENDLESS = re.compile("[0-9](?:_?[0-9]){308}")
+
+
+def _number(text: str) -> float:
+    """Read a number as on the command line, and what TOML itself has besides: _ between digits, inf and nan."""
+    return read_number(text.replace("_", "")) if text[-1].isdigit() else float(text)
 
 
 def built(kind: type[Module], entries: Record | Mapping[str, Record], **computed: Any) -> Module:
@@ -179,7 +191,7 @@ def positive(value: float | str, name: str, *, least: float = 0.0, most: float =
     **Raises:** `UserError` unless it is finite and above zero (not below `least`, not above `most`).
     """
     try:
-        number = float(value)
+        number = read_number(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         raise UserError(f"{name} must be a number, not {value!r}") from None
     if not np.isfinite(number) or number <= 0.0 or number < least:

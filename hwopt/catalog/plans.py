@@ -10,6 +10,7 @@ from hwopt.arguments import check_kinds
 from hwopt.catalog.load import leaf
 from hwopt.errors import UserError, suggest
 from hwopt.plan import OFFLOADED, Plan, stage_layers
+from hwopt.units import read_number, separated
 from hwopt.workload.operators import Operators, most_chunks
 from hwopt.workload.ramp import batch_quotients
 from hwopt.workload.training import TrainingRun
@@ -41,11 +42,10 @@ def settings_of(
 
     **Raises:** `UserError` for no text, a piece that is not `name=value`, an unknown or repeated name.
     """
-    pieces = [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else []
-    if not pieces:
+    if not isinstance(text, str) or not text.strip():
         raise UserError(f"plan: {text!r} says nothing; write for example {example}, or leave it out")
     settings: dict[str, str] = {}
-    for piece in pieces:
+    for piece in separated("plan:", text, ","):
         name, equals, value = (x.strip() for x in piece.partition("="))
         name = aliases.get(name.lower(), name.lower())
         if not equals or not value:
@@ -134,8 +134,8 @@ def plan_leaves(values: Mapping[str, Any]) -> Plan:
 
 def _number(name: str, value: object) -> float:
     try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        number = read_number(value) if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"plan: {name}={value!r} is not a number") from None
     if not math.isfinite(number):
         raise UserError(f"plan: {name}={value} is not finite")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from hwopt.arguments import file_bytes
 from hwopt.errors import UserError
 
 
@@ -11,9 +12,11 @@ def read_text(path: Path) -> str:
     **Raises:** `UserError` for a file that cannot be read, or is in another encoding.
     """
     try:
-        raw = path.read_bytes()
+        raw = file_bytes(path)
     except OSError as failure:
         raise UserError(f"cannot read {path}: {failure.strerror or failure}") from None
+    except UserError:
+        raise
     except ValueError as failure:  # a NUL in the name
         raise UserError(f"cannot read {path}: {failure}") from None
     try:

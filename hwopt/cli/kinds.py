@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hwopt.errors import UserError, suggest
 from hwopt.registry import is_limit
-from hwopt.units import read_amount, unit_in_name
+from hwopt.units import read_amount, separated, unit_in_name
 
 
 class Kind(NamedTuple):
@@ -17,15 +17,25 @@ class Kind(NamedTuple):
     read: Callable[[str, str], Any]  # flag and text -> value
 
 
-def number(flag: str, text: str, *, integer: bool = False, least: float | None = None, most: float = inf) -> Any:
-    """A positive, finite number, or one from `least` to `most`; it may have a unit of what the flag is named after.
+def number(
+    flag: str,
+    text: str,
+    *,
+    integer: bool = False,
+    least: float | None = None,
+    most: float = inf,
+    unit: str | None = None,
+) -> Any:
+    """A positive, finite number, or one from `least` to `most`; it may have a `unit`, by default of what the flag is named after.
 
-    No limit, `none`, is what a budget or a limit may have: infinity.
+    No limit, `none`, is what a budget or a limit may have: infinity. Counts, which plurals name, and limits are no shares.
     """
     try:
-        value = read_amount(text, unit_in_name(flag.lstrip("-")))
+        value = read_amount(text, unit_in_name(flag.lstrip("-")) if unit is None else unit)
     except UserError as error:
         raise UserError(f"{flag} {text}: {error}") from None
+    if "%" in text and unit is None and (integer or is_limit(flag) or flag.endswith("s")):
+        raise UserError(f"{flag} {text}: is no share of anything; leave out the %")
     if value == inf and is_limit(flag):
         return inf
     if not (0 < value < inf if least is None else least <= value < inf):
@@ -42,14 +52,7 @@ def number(flag: str, text: str, *, integer: bool = False, least: float | None =
 
 def names(flag: str, text: str) -> list[str]:
     """Names between commas."""
-    listed: list[str] = []
-    for name in (each.strip() for each in text.split(",")):
-        if not name:
-            raise UserError(f"{flag} {text}: there is no name before or behind a comma")
-        if name in listed:
-            raise UserError(f"{flag} {text}: '{name}' stands twice")
-        listed.append(name)
-    return listed
+    return separated(flag, text, ",")
 
 
 def entries(example: str, flag: str, text: str) -> dict[str, str]:
@@ -115,16 +118,13 @@ def integer(**limits: float) -> Kind:
 def choices(flag: str, text: str) -> dict[str, list[str]]:
     """`field=a|b` between commas."""
     fields = entries("field=a|b, such as chip=h100-sxm|b200", flag, text)
-    return {name: [value.strip() for value in values.split("|")] for name, values in fields.items()}
+    return {name: separated(f"{flag} {name}", values, "|") for name, values in fields.items()}
 
 
 def shares(flag: str, text: str) -> dict[str, float]:
     """`name=30%` between commas as shares of 1."""
-    by_name = {}
-    for name, share in entries("name=share, such as hbm=30%", flag, text).items():
-        per_cent = share.removesuffix("%")
-        by_name[name] = number(f"{flag} {name}", per_cent) / (100.0 if per_cent != share else 1.0)
-    return by_name
+    stated = entries("name=share, such as hbm=30%", flag, text)
+    return {name: number(f"{flag} {name}", share, unit="") for name, share in stated.items()}
 
 
 def sizes(flag: str, text: str) -> list[int]:
@@ -147,8 +147,7 @@ def sizes(flag: str, text: str) -> list[int]:
 
 def confidence(flag: str, text: str) -> float:
     """A probability from a half to below 1, which may be written in per cent."""
-    per_cent = text.strip().removesuffix("%")
-    value = number(flag, per_cent) / (100.0 if per_cent != text.strip() else 1.0)
+    value = number(flag, text, unit="")
     if not 0.5 <= value < 1.0:
         raise UserError(f"{flag} {text}: must be at least 0.5 and below 1, such as 0.9 for nine times in ten")
     return value

@@ -29,7 +29,7 @@ _VARIANTS = Modes(("variants",), "variants")
 """Flags that say nothing about a frontier, which solves instead."""
 
 FLAGS = (
-    Flag("--samples", f"variants of each case: 1e6, 1_000_000 (default {DEFAULT_SAMPLES:_}; a grid or table has its own)",
+    Flag("--samples", f"variants of each case: 1e6 or 1,000,000 (default {DEFAULT_SAMPLES:,}; a grid or table has its own)",
          INTEGER, modes=_VARIANTS),
     Flag("--out", "folder of the store, or a URL (s3://bucket/runs/first), resumed when it is there; figures go "
          "beside it. Default: nothing is kept", PATH),

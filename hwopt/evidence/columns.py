@@ -19,6 +19,7 @@ from hwopt import catalog
 from hwopt.catalog.chips import SLOTS
 from hwopt.catalog.load import is_path
 from hwopt.errors import UserError, suggest
+from hwopt.units import read_number
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Range of a number in a cell: nothing measured, in the units of the columns, lies outside."""
@@ -94,13 +95,11 @@ class Column:
 
 def _number(cell: str, column: Column) -> float:
     try:
-        value = float(cell)
-    except ValueError:
+        value = read_number(cell)
+    except UserError:
         plain = cell.replace(",", "").replace("_", "")
         hint = f"write {plain}" if plain.replace(".", "", 1).isdigit() else "leave it empty if the source does not say"
         raise ValueError(f"is not a number; {hint}") from None
-    if not math.isfinite(value):
-        raise ValueError("is not finite; leave it empty if it is not known")
     if value < 0.0 or (value == 0.0 and column.low > 0.0):
         raise ValueError("must be above zero; leave it empty if it is not known")
     if value and not SMALLEST <= value <= LARGEST:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwopt.arguments import file_bytes
 from hwopt.errors import UserError, suggest
 from hwopt.evidence.columns import PROSE, Measured, MeasuredRun, MeasuredService, columns_of, essential
 
@@ -81,12 +82,14 @@ def kind_of(header: list[str]) -> type[Measured]:
 
 def _text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        raw = file_bytes(path)
     except FileNotFoundError:
         near = [p.name for p in path.parent.glob("*.csv")] if path.parent.is_dir() else []
         raise UserError(f"{path}: no such file; {suggest(path.name, near)}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; name a .csv file in it") from None
+    except UserError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -197,7 +197,7 @@ def check_refused(arguments, named):
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        (None, "cannot be read"),
+        (None, "cannot read"),
         ("", "at least one"),
         ("chips\n", "at least one"),
         ("chips,tp\n1024,8\n2048\n", "line 3"),

@@ -1,13 +1,16 @@
 """Variants as users give them: levels of a grid, a table of designs."""
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from hwopt.catalog.load import read_text
 from hwopt.errors import UserError
+from hwopt.units import read_amount, read_number, unit_in_name
 
 MOST_LEVELS = 100_000
 """Levels of one variable of a grid."""
@@ -16,7 +19,7 @@ MOST_LEVELS = 100_000
 def checked_levels(name: str, levels: Sequence[float]) -> list[float]:
     """Levels of a variable.
 
-    **Raises:** `UserError` for what is not positive and finite.
+    **Raises:** `UserError` for what is not positive and finite, and for a level that stands twice.
     """
     try:
         values = [float(x) for x in np.ravel(np.asarray(levels))]
@@ -24,6 +27,8 @@ def checked_levels(name: str, levels: Sequence[float]) -> list[float]:
         values = []
     if not values or not all(math.isfinite(x) and x > 0 for x in values):
         raise UserError(f"grid: levels of '{name}' must be positive, finite numbers")
+    if len(set(values)) < len(values):
+        raise UserError(f"grid: a level of '{name}' stands twice")
     return values
 
 
@@ -35,18 +40,22 @@ def level_range(text: str, what: str = "grid") -> list[float]:
     **Raises:** `UserError` for anything else.
     """
     refused = UserError(f"{what}: '{text}' is neither low:high:count (up to {MOST_LEVELS:,} levels) nor a|b|c")
+    several = ":" in text and "|" not in text
     try:
-        if "|" in text or ":" not in text:
-            return [float(x) for x in text.split("|")]
-        first, last, number = text.split(":")
-        low, high, count = float(first), float(last), int(number)
-    except ValueError:
-        raise refused from None
-    if 0 < high < low < math.inf:
-        raise UserError(f"{what}: '{text}' is reversed: write {last}:{first}:{number}")
-    if not (1 <= count <= MOST_LEVELS and 0 < low <= high < math.inf):
+        ends = [read_amount(each, unit_in_name(what)) for each in text.split(":" if several else "|")]
+    except UserError as error:
+        raise UserError(f"{refused}; {error}") from None
+    if not several:
+        return ends
+    if len(ends) != 3:
         raise refused
-    return np.geomspace(low, high, count).tolist()
+    low, high, count = ends
+    if 0 < high < low < math.inf:
+        first, last, number = text.split(":")
+        raise UserError(f"{what}: '{text}' is reversed: write {last}:{first}:{number}")
+    if not (1 <= count <= MOST_LEVELS and count == int(count) and 0 < low <= high < math.inf):
+        raise refused
+    return np.geomspace(low, high, int(count)).tolist()
 
 
 def table_columns(table: str | Path | Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -72,10 +81,9 @@ def table_columns(table: str | Path | Mapping[str, Sequence[float]]) -> dict[str
 def _file_columns(path: str | Path) -> dict[str, Sequence[str]]:
     """Columns of a CSV file, by the names in its first line."""
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"table {path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        rows = [row for row in csv.reader(io.StringIO(read_text(Path(path)), newline="")) if row]
+    except csv.Error as error:
+        raise UserError(f"table {path}: not CSV ({error})") from None
     if len(rows) < 2:
         raise UserError(f"table {path}: a line of variables' names and at least one of numbers")
     names = [name.strip() for name in rows[0]]
@@ -93,9 +101,9 @@ def _checked(what: str, value: object) -> float:
     **Raises:** `UserError` for what is not positive and finite.
     """
     try:
-        number = float(value)  # pyright: ignore
-    except (TypeError, ValueError):
-        raise UserError(f"{what} = '{value}' is not a number") from None
-    if not (math.isfinite(number) and number > 0):
+        number = read_number(str(value))
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from None
+    if number <= 0:
         raise UserError(f"{what} = {value} must be a positive, finite number")
     return number

@@ -95,7 +95,7 @@ def test_bad_curves_are_refused(tmp_path, name, text, named):
 
 
 def test_a_missing_curve_and_two_peaks_are_refused(tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot read"):
         day_curve(str(tmp_path / "none.csv"))
     (tmp_path / "day.toml").write_text(f"requests = {list(CURVE)}")
     with pytest.raises(UserError, match="leave one out"):

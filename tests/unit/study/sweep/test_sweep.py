@@ -483,7 +483,7 @@ REFUSED = {
     "grid and method": ({"grid": {"tp": [4]}, "method": "lhs"}, "method lhs"),
     "grid and count": ({"grid": {"tp": [4]}, "samples": 7}, "the grid has 1 variants"),
     "grid of none": ({"method": "grid"}, "needs levels"),
-    "table that is not there": ({"table": "/nowhere/a.csv"}, "cannot be read"),
+    "table that is not there": ({"table": "/nowhere/a.csv"}, "cannot read /nowhere/a.csv"),
     "table of unequal columns": ({"table": {"tp": [1, 2], "pp": [1]}}, "columns of one length"),
     "table of words": ({"table": {"tp": ["eight"]}}, "'eight' is not a number"),
     "table below 0": ({"table": {"tp": [-1]}}, "positive, finite"),
