@@ -194,6 +194,7 @@ _MAKERS = {
     "Cluster": "hwopt.catalog.cluster",
     "ClusterPair": "hwopt.catalog.cluster_pair",
     "Plan": "hwopt.catalog.plan",
+    "Solution": "hwopt.optimize",
 }
 """Class of an input -> what makes it from the catalogue."""
 

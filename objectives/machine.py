@@ -10,6 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from hwopt import catalog
+from hwopt.arguments import number_of
 from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget, Problem
@@ -19,7 +20,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
-from hwopt.units import pretty
+from hwopt.units import pretty, separated
 from objectives import export_rules as export
 
 SOCKET_LIMIT_W = 3000.0
@@ -60,6 +61,9 @@ BUDGETS = {
     "io_rate_budget_bytes_per_s": "io_rate_bytes_per_s",
 }
 """Field of any question about a machine -> the metric it limits."""
+
+COUNTS = frozenset({"sites", "local_steps", "global_batch", "sequence_length", "drafted_tokens", "hbm_stacks_budget"})
+"""Fields that count what comes in whole units; tokens are means, or results of a calculation."""
 
 CHOICES = {
     "workload": "a model of the catalogue, a .toml or a Hugging Face config.json",
@@ -193,6 +197,10 @@ class MachineQuestion:
     limited: ClassVar[Mapping[str, str]] = BUDGETS  # field -> metric
 
     def __post_init__(self) -> None:
+        for name in COUNTS & vars(self).keys():
+            count = number_of(f"{self.name}: {name}", getattr(self, name))
+            if count != NO_LIMIT and not count.is_integer():
+                raise UserError(f"{self.name}: {name} = {count:g} must be an integer: it counts things")
         if self.junction_budget_k < _COLDEST_JUNCTION_K:
             raise UserError(
                 f"junction_budget_k = {self.junction_budget_k:g} K is colder than any climate: it is in kelvin, 85 degC is 358"
@@ -239,7 +247,7 @@ class MachineQuestion:
 
         **Raises:** `UserError` for anything else.
         """
-        parts = [] if self.free == "none" else [part.strip() for part in self.free.split("+")]
+        parts = [] if self.free == "none" else separated("free", self.free, "+")
         for part in parts:
             if part not in (*FREE, "all"):
                 raise UserError(

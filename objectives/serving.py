@@ -16,6 +16,7 @@ from hwopt.design.variables import KNOWN, Variable, of_kind, variable
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import ClusterPair
 from hwopt.plan import Disaggregated, Plan, ServingLayout
+from hwopt.units import separated
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import cache_copies, tensor_degrees
 from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
@@ -169,7 +170,7 @@ class ServingQuestion(MachineQuestion):
 
     @property
     def _layouts(self) -> list[str]:
-        return [] if self.layouts == "none" else [each.strip() for each in self.layouts.split("+")]
+        return [] if self.layouts == "none" else separated("layouts", self.layouts, "+")
 
     def _names(self, experts: float, group: str) -> set[str]:
         """The layouts that matter to a group of chips."""

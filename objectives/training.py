@@ -15,6 +15,7 @@ from hwopt.design.problem import Budget, Problem
 from hwopt.design.variables import KNOWN, Variable, variable
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.peripherals import NO_POOL_BYTES
+from hwopt.units import separated
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
@@ -100,7 +101,7 @@ class TrainingQuestion(MachineQuestion):
 
     def _offloaded(self) -> dict[str, float]:
         """Shares of the plan that lie in the memory pool."""
-        parts = [] if self.offload in ("", BEST, NONE) else [part.strip() for part in self.offload.split("+")]
+        parts = [] if self.offload in ("", BEST, NONE) else separated("offload", self.offload, "+")
         for part in parts:
             if part not in OFFLOADS:
                 raise UserError(

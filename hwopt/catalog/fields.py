@@ -243,6 +243,13 @@ ENTRIES: Mapping[str, Entry] = {
 
 KINDS = tuple(ENTRIES)
 
+COUNTS = frozenset({
+    "chips", "racks", "rack_chips", "server_chips", "scale_up_domain", "dies", "memory_stacks", "memory_sites", "layers", "experts",
+    "heads", "vocab", "sequence_length", "global_batch", "global_batch_sequences", "steps", "radix", "rails", "planes", "hosts",
+    "routers", "dimensions",
+})  # fmt: skip
+"""Quantities that count what comes in whole units; others, such as key-value heads, may be means over layers."""
+
 NEVER_ZERO = frozenset({
     "sram", "tdp", "memory_capacity", "memory_bandwidth", "memory_efficiency", "peak", "matmul_efficiency",
     "scale_up_bandwidth", "scale_up_efficiency", "scale_up_domain", "scale_out_bandwidth", "bandwidth", "efficiency",

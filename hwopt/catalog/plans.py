@@ -42,7 +42,7 @@ def settings_of(
 
     **Raises:** `UserError` for no text, a piece that is not `name=value`, an unknown or repeated name.
     """
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or not text.strip(" ,"):
         raise UserError(f"plan: {text!r} says nothing; write for example {example}, or leave it out")
     settings: dict[str, str] = {}
     for piece in separated("plan:", text, ","):

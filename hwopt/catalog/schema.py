@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 import pydantic
 
 from hwopt.arguments import number_of
-from hwopt.catalog.fields import ENTRIES, NEVER_ZERO, Entry
+from hwopt.catalog.fields import COUNTS, ENTRIES, NEVER_ZERO, Entry
 from hwopt.catalog.operator_rows import read_operators
 from hwopt.errors import UserError, collected, suggest
 from hwopt.units import COUNTED, MULTIPLIERS, read_amount, to_si
@@ -220,6 +220,8 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
             raise UserError(f"{at} = 0: the model divides by it; leave it out if it is not known")
         if part and not 1e-30 <= to_si(part, quantity.unit) <= 1e30:
             raise UserError(f"{at} has {name} = {part} {quantity.unit}, which nothing has; is the unit right?")
+    if key in COUNTS and not quantity.value.is_integer():
+        raise UserError(f"{at} = {quantity.value:g} must be an integer: it counts things")
     low, high = quantity.low, quantity.high
     if low is not None and high is not None and low > high:
         raise UserError(f"{at} has its range {low} .. {high} the wrong way round")

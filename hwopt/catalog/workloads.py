@@ -174,6 +174,9 @@ def training_run(
         batch = max(
             1.0, round(batch * entry.si("sequence_length") / length)
         )  # another length keeps the tokens of a step
+    for key, count in (("sequence_length", length), ("global_batch", batch)):
+        if not float(count).is_integer():
+            raise UserError(f"{key} = {count:g} must be an integer: it counts things")
     total = _pick(tokens, "training_tokens", entry, lambda: _TOKENS_PER_PARAMETER * float(total_parameters(shape)))
     stock = (
         supported("laws", law).si("text_stock")

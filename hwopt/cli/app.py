@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hwopt import leftovers
+from hwopt import leftovers, processes
 from hwopt.cli import output
 from hwopt.cli.output import say
 from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, objective_of
@@ -49,6 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             build_parser(DEFAULT_OBJECTIVE, None).print_help()
             return 0
+        told = os.environ.get(processes.VARIABLE, "")
+        if told and not (told.isascii() and told.isdecimal()):
+            raise UserError(
+                f"{processes.VARIABLE}={told}: must be a number of processes, such as 2; unset it for the default"
+            )
         options.began, options.command_line = began, shlex.join(["hwopt", *arguments])
         _use_compilation_cache()
         return options.run(options)
@@ -58,6 +63,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt as stop:
         return _fail(128 + signal.SIGINT, str(stop) or "interrupted")
+    except Exception as error:
+        if why := _without_jax(error):
+            return _fail(2, why)
+        raise
+
+
+def _without_jax(error: Exception) -> str:
+    """Return why JAX does not start as the environment asks it to, where that is why a command failed; else nothing."""
+    why = str(error) if "initialize backend" in str(error) else ""
+    try:
+        import jax
+
+        jax.devices()
+    except Exception as failure:  # of any kind: without words where no GPU is found
+        why = str(failure) or "there is no such device"
+    asked = (f"{name}={os.environ[name]}" for name in ("JAX_PLATFORMS", "JAX_ENABLE_X64") if name in os.environ)
+    return why and f"{' '.join(asked) or 'JAX'} is not available on this machine: {why}"
 
 
 def entry() -> NoReturn:

@@ -58,11 +58,16 @@ def run(options: argparse.Namespace) -> int:
 
     worth, before = _transfer(options, work)
     cluster, plan = work.cluster(options.chips), work.plan()
+    preempted = _preempted(options, cluster)
+    if isinstance(options.backup_replicas, int) and options.backup_replicas >= options.chips:
+        raise UserError(
+            f"--backup-replicas {options.backup_replicas}: {options.chips:,} chips are fewer replicas than that"
+        )
     if plan is None:
         plan, report, _ = best_plan(work.workload, cluster, alternatives=0).best
     else:
         report = estimated(estimate, work.workload, cluster, plan)
-    spot = _spot(options, work, cluster, plan, report)
+    spot = preempted and _spot(preempted, work, cluster, plan, report)
     left_out = _backup(options, work, cluster, plan, report)
     day = _day(options, work, cluster, plan, report)
     around = work.interval(report, plan), options.constants
@@ -101,13 +106,11 @@ def _day(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report
     return over_the_day(work.workload, cluster, plan, day_curve(options.day_curve))
 
 
-def _spot(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
-    """The run on preemptible chips; None where none is asked for, and for a plan that does not fit."""
+def _preempted(options: argparse.Namespace, cluster: Any) -> Any:
+    """The preemptible chips that are asked for; None where none are."""
     if options.spot is None:
         return None
     from hwopt import catalog
-    from hwopt.jaxprs.kept import estimated
-    from hwopt.model.preemption import spot_report
 
     said, server = options.spot, float(cluster.rack.server_chips)
     group = said.get("chips", min(server, float(options.chips)))
@@ -116,6 +119,14 @@ def _spot(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, repor
         raise UserError(f"--spot chips={group:g}: groups of so many are not {options.chips:,} chips")
     if float(cluster.sites.count) > 1.0:
         raise UserError("--spot: chips of several sites come and go by their sites: ask about one site")
+    return chips
+
+
+def _spot(chips: Any, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
+    """The run on preemptible chips; None for a plan that does not fit."""
+    from hwopt.jaxprs.kept import estimated
+    from hwopt.model.preemption import spot_report
+
     return estimated(spot_report, work.workload, cluster, plan, chips, report) if bool(report.feasible) else None
 
 

@@ -17,6 +17,10 @@ class Kind(NamedTuple):
     read: Callable[[str, str], Any]  # flag and text -> value
 
 
+_COUNTS = ("s", "batch", "length")
+"""Ends of the names of counts."""
+
+
 def number(
     flag: str,
     text: str,
@@ -28,13 +32,13 @@ def number(
 ) -> Any:
     """A positive, finite number, or one from `least` to `most`; it may have a `unit`, by default of what the flag is named after.
 
-    No limit, `none`, is what a budget or a limit may have: infinity. Counts, which plurals name, and limits are no shares.
+    No limit, `none`, is what a budget or a limit may have: infinity. Counts and limits are no shares.
     """
     try:
         value = read_amount(text, unit_in_name(flag.lstrip("-")) if unit is None else unit)
     except UserError as error:
         raise UserError(f"{flag} {text}: {error}") from None
-    if "%" in text and unit is None and (integer or is_limit(flag) or flag.endswith("s")):
+    if "%" in text and unit is None and (integer or is_limit(flag) or flag.endswith(_COUNTS)):
         raise UserError(f"{flag} {text}: is no share of anything; leave out the %")
     if value == inf and is_limit(flag):
         return inf

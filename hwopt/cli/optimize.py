@@ -69,9 +69,11 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.study.parts import LOOKED_AT, alternatives, parts_price
 
     if options.vary:
-        from hwopt.study.confidence.causes import check_one_kind
+        from hwopt.evidence.intervals import Interval
+        from hwopt.study.confidence.knowing import causes_varied
 
-        check_one_kind(objective.problem(), "vary")
+        asked = objective.problem()
+        causes_varied(asked if options.regime == "certified" else asked.continuous, options.vary, Interval(time=1.0))
     deadline = Deadline(options.began + options.seconds - time.monotonic())
     how = {
         "seed": options.seed,

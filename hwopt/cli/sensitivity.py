@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     figure, objective = figure_path(options), asked_objective(options)
     check_choices(options)
+    from hwopt.design.metrics import metric
     from hwopt.optim.optimize import optimize
     from hwopt.report.choices_words import choice_lines, choices_document
     from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
@@ -41,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
         "seconds": options.seconds,
     }
     rows, unit = (), ""
+    for name in options.metrics:
+        metric(name)  # refuses unknown ones before any search
     if options.choices:  # the assumptions asked about are those of the best
         best = optimize(objective, choices=options.choices, **how)
         rows, unit = best.choices, best.problem.objective.unit

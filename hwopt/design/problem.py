@@ -145,6 +145,8 @@ class Problem:
                     f"bounds of '{name}' = {low:g}:{high:g} reach beyond {own.lower:g}:{own.upper:g} {own.unit}"
                     + (f" ({own.box_meaning})" if own.box_meaning else "")
                 )
+            if own.integer and math.floor(high * (1 + 1e-9)) < math.ceil(low * (1 - 1e-9)):
+                raise UserError(f"bounds of '{name}' = {low:g}:{high:g} hold no integer, and it counts things")
             known[name] = own.bounded(low, high)
         relaxation = None if self.relaxation is None else self.relaxation._within(boxes)
         return replace(self, variables=tuple(known.values()), relaxation=relaxation)

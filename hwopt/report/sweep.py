@@ -196,7 +196,7 @@ def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str
             tries.append(f"looser budgets: this variant is feasible with {' '.join(flags)}")
     drawn = document["method"] in ("sobol", "lhs")
     if drawn:
-        tries.append(f"more variants: --samples {10 * document['samples']:,}".replace(",", "_"))
+        tries.append(f"more variants: --samples {10 * document['samples']:,}")
         if document["method"] == "sobol" and document["sampling"] == "plain" and len(document["cases"]) == 1:
             tries.append("--sampling importance: looks for good designs first, and draws most variants near them")
     tries.append(

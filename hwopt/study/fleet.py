@@ -137,6 +137,7 @@ def fleet(
     if lines is not None and len(groups) == 1:
         raise UserError(f"lines = '{lines}' join sites, and there is one group: name another, or leave them out")
     between = _Between(lines, local_steps)
+    between.of(len(groups))  # refuses unknown lines before any search
     whole, other, failed = _laid_out(run, groups, between, layout)
     return FleetStudy(run, whole, tuple(_worths(run, whole, between)), other, failed)
 

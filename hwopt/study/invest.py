@@ -12,13 +12,15 @@ import numpy as np
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, names_of
 from hwopt.convex.reader import NotDGP
+from hwopt.design.choices import combinations
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import listed
 from hwopt.design.problem import Problem
-from hwopt.errors import UserError, suggest
+from hwopt.errors import UserError, collected, suggest
 from hwopt.optim.branch_and_bound import TOLERANCE
 from hwopt.optim.budget_prices import with_one_sided_prices
 from hwopt.optim.certified import certified, values_of
+from hwopt.optim.choices import MOST_BRANCHES
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.optimize import optimize
 from hwopt.optim.solution import Outcome, Solution
@@ -140,15 +142,18 @@ def invest(
     if not isinstance(top, int) or not 0 <= top <= MOST_REPLANNED:
         raise UserError(f"invest: top = {top} must be a count from 0 to {MOST_REPLANNED}")
     deadline, wanted = Deadline(check_seconds(seconds, "invest")), names_of("of", of)
-    if not choices:
-        _known_names(objective.problem(), wanted)
+    problems: list[Problem] = []
+    for each in combinations(objective, choices or {}, MOST_BRANCHES) if wanted else ():
+        with collected([]):  # what states no question is refused by the search, in words of its own
+            problems.append(each.objective.problem())
+    _known_names(problems, wanted)
     start = optimize(
         objective, seconds=max(deadline.left, 1e-3), freeze=names_of("freeze", freeze), bounds=boxes_of(bounds or {}),
         choices=choices, progress=progress,
     )  # fmt: skip
     if not start.feasible:
         return Investments(start, (), "", False)
-    _known_names(start.problem, wanted)  # of several machines each has its own
+    _known_names([start.problem], wanted)  # of several machines each has its own
     parameters, unknown = parameters_of(start, deadline)
     known = [each for each in parameters if math.isfinite(each.elasticity)]
     rows = [Investment(part_of(each.input), worth_of(each, start.objective)) for each in known]
@@ -161,12 +166,10 @@ def invest(
     return Investments(start, numbers, unknown, deadline.over and len(done) < len(chosen))
 
 
-def _known_names(problem: Problem, wanted: Sequence[str]) -> None:
-    """Refuses names of no number of the question."""
-    if not wanted:
-        return
-    names = [each.name for each in template_inputs(problem)]
-    for name in wanted:
+def _known_names(problems: Sequence[Problem], wanted: Sequence[str]) -> None:
+    """Refuses names of no number of any of the problems, of which there may be none."""
+    names = [each.name for problem in problems for each in template_inputs(problem)] if wanted else []
+    for name in wanted if names else ():
         if not any(_is_named(each, name) for each in names):
             raise UserError(
                 f"invest: '{name}' is no number of this question: {suggest(name, dict.fromkeys(map(_last, names)))}"

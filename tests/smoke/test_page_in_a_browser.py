@@ -46,7 +46,7 @@ def reports(tmp_path_factory):
             "--power-budget-w",
             "3e8",
             "--samples",
-            "20_000",
+            "20,000",
         ],
     }
     for name, command in commands.items():

@@ -13,7 +13,7 @@ from hwopt.cli import main
 from hwopt.cli.parser import objective_of
 
 QUESTION = ["train_time", "--capex-budget-usd", "1e10", "--power-budget-w", "3e8"]
-SAMPLES = ["--samples", "2_000"]
+SAMPLES = ["--samples", "2,000"]
 
 
 def run(*arguments):

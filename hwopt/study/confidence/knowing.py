@@ -20,11 +20,12 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from hwopt.arguments import number_of
+from hwopt.arguments import check_kinds, number_of
 from hwopt.convex.reader import NotDGP
 from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import DEVIATIONS, question_interval
+from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.solution import Outcome, Solution
@@ -97,23 +98,36 @@ def regret(
     **Raises:** `UserError` for an unknown cause, an invalid share, more than `MOST` of them, an answer that breaks its
     budgets or has no proof.
     """
-    deadline, problem = deadline or Deadline(), solution.problem
+    check_kinds("regret", {"solution": solution}, {"solution": (Solution,)})
+    shares, causes = causes_varied(solution.problem, vary, question_interval(solution))
+    if not solution.feasible:
+        raise UserError("vary: the answer breaks its budgets: nothing to compare with")
+    with jax.enable_x64(True):
+        return _Study(solution, causes, shares, deadline or Deadline(), progress).answer()
+
+
+def causes_varied(
+    problem: Problem, vary: Mapping[str, float], around: Interval | None
+) -> tuple[dict[str, float], tuple[Cause, ...]]:
+    """Return shares by which numbers of a question may be off, and the causes that move them.
+
+    **Arguments:** `vary` as of `regret`; `around`: the interval of the step time, any interval before there is an answer.
+
+    **Raises:** `UserError` as `regret`, but for an answer that breaks its budgets.
+    """
     if not isinstance(vary, Mapping) or not vary:
         raise UserError("vary: name numbers and by what share they may be off, such as {'hbm': 0.3}")
     if len(vary) > MOST:
         raise UserError(f"vary: {len(vary)} numbers; at most {MOST} together: ask about some of them apart")
-    if not solution.feasible or (why := without_lattice(problem)):
-        raise UserError(
-            f"vary: {why if solution.feasible else 'the answer breaks its budgets'}: nothing to compare with"
-        )
+    if why := without_lattice(problem):
+        raise UserError(f"vary: {why}: nothing to compare with")
     check_one_kind(problem, "vary")
     shares = {str(name): number_of(f"vary: {name}", share) for name, share in vary.items()}
-    causes = named(shares, problem, question_interval(solution))
+    causes = named(shares, problem, around)
     for each in causes:
         if not each.inputs:
             raise UserError(f"vary: '{each.name}' stands for no number of this question that a search could know")
-    with jax.enable_x64(True):
-        return _Study(solution, causes, shares, deadline, progress).answer()
+    return shares, causes
 
 
 class _Study:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +84,14 @@ def sweep(
 
     **Raises:** `UserError` for contradictory arguments, a folder that holds something else, or a disk that fails.
     """
-    spec = Specification(
-        objective, samples, method=method, sampling=sampling, seed=seed, grid=grid, table=table, choices=choices,
-        bounds=bounds, freeze=freeze, within=within, optima=_optima(out), metrics=metrics, pareto=pareto, map_of=map_of,
+    stated = partial(
+        Specification, objective, samples, method=method, sampling=sampling, seed=seed, grid=grid, table=table, choices=choices,
+        bounds=bounds, freeze=freeze, within=within, metrics=metrics, pareto=pareto, map_of=map_of,
         gradients=gradients, rows=rows, dtype=dtype, block=block,
     )  # fmt: skip
+    if within is not None:
+        stated()  # refuses what cannot be meant before an optimum is solved for
+    spec = stated(optima=_optima(out))
     if out is None and jax.process_count() > 1:
         raise UserError("sweep: several processes share a store: name a folder that all of them see (out, --out)")
     run = Run(spec, tuple(devices))

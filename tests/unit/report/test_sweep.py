@@ -113,7 +113,7 @@ def test_screens_fit_a_terminal_and_say_what_matters(feasible, infeasible):
     good, bad = sweep_screen(feasible), sweep_screen(infeasible)
     assert "Best: variant" in good and "What to try" not in good and "cooling=direct-liquid" in good
     assert "No variant satisfies every limit. The nearest breaks" in bad
-    assert "hwopt optimize train_cost" in bad and "--samples 20_000" in bad
+    assert "hwopt optimize train_cost" in bad and "--samples 20,000" in bad
     assert re.search(r"feasible with --[a-z-]+ [0-9.e+]+", bad)
     assert "Store" not in good and "--out" in good
 
