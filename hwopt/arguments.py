@@ -148,17 +148,14 @@ MOST_FILE_BYTES = 1 << 28
 
 
 def file_bytes(path: Path) -> bytes:
-    """Return the content of an ordinary file.
+    """Return the content of an ordinary file of at most `MOST_FILE_BYTES`.
 
-    **Raises:** `UserError` for pipes and devices, which may never end, and for more than `MOST_FILE_BYTES`; `OSError` where it
-    cannot be read.
+    **Raises:** `OSError` for anything else, such as pipes and devices, which may never end, and where it cannot be read.
     """
     status = path.stat()
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # reading says what is wrong with a folder
-        raise UserError(f"{path}: is no ordinary file; save what it gives in one")
-    if status.st_size > MOST_FILE_BYTES:
-        raise UserError(f"{path}: {status.st_size / 2**20:,.0f} MiB; at most {MOST_FILE_BYTES >> 20} MiB are read")
-    return path.read_bytes()
+    if status.st_size > MOST_FILE_BYTES or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise OSError(0, f"it is no ordinary file of at most {MOST_FILE_BYTES >> 20} MiB")
+    return path.read_bytes()  # which says what is wrong with a folder
 
 
 def check_temperature(temperature: Any) -> None:

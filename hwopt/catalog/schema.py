@@ -6,7 +6,6 @@ from typing import Literal, NoReturn
 
 import pydantic
 
-from hwopt.arguments import number_of
 from hwopt.catalog.fields import COUNTS, ENTRIES, NEVER_ZERO, Entry
 from hwopt.catalog.operator_rows import read_operators
 from hwopt.errors import UserError, collected, suggest
@@ -201,7 +200,7 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
     if not isinstance(value, Mapping):
         also = f', or text such as "3 {unit}"' if own else ""
         raise UserError(f"{at} must be a table {{ value, unit, kind, source }}{also}, not {value!r}")
-    numbers = {name: number_of(f"{at} {name}", part) if type(part) is int else part for name, part in value.items()}
+    numbers = {name: float(part) if type(part) is int else part for name, part in value.items()}
     try:
         quantity = Quantity.model_validate(numbers)
     except pydantic.ValidationError as failure:

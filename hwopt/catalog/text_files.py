@@ -15,8 +15,6 @@ def read_text(path: Path) -> str:
         raw = file_bytes(path)
     except OSError as failure:
         raise UserError(f"cannot read {path}: {failure.strerror or failure}") from None
-    except UserError:
-        raise
     except ValueError as failure:  # a NUL in the name
         raise UserError(f"cannot read {path}: {failure}") from None
     try:

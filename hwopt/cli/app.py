@@ -49,11 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             build_parser(DEFAULT_OBJECTIVE, None).print_help()
             return 0
-        told = os.environ.get(processes.VARIABLE, "")
-        if told and not (told.isascii() and told.isdecimal()):
-            raise UserError(
-                f"{processes.VARIABLE}={told}: must be a number of processes, such as 2; unset it for the default"
-            )
+        if set(os.environ.get(processes.VARIABLE, "")) - set("0123456789"):
+            raise UserError(f"{processes.VARIABLE}={os.environ[processes.VARIABLE]}: write how many processes work, such as 2")
         options.began, options.command_line = began, shlex.join(["hwopt", *arguments])
         _use_compilation_cache()
         return options.run(options)
@@ -64,22 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         return _fail(128 + signal.SIGINT, str(stop) or "interrupted")
     except Exception as error:
-        if why := _without_jax(error):
-            return _fail(2, why)
-        raise
+        asked = [f"{name}={os.environ[name]}" for name in _OF_JAX if os.environ.get(name, "cpu") != "cpu"]
+        if not asked or (str(error) and not any(words in str(error) for words in ("initialize backend", *_OF_JAX))):
+            raise
+        return _fail(2, f"JAX does not start with {' '.join(asked)}: {str(error) or 'there is no such device'}")
 
 
-def _without_jax(error: Exception) -> str:
-    """Return why JAX does not start as the environment asks it to, where that is why a command failed; else nothing."""
-    why = str(error) if "initialize backend" in str(error) else ""
-    try:
-        import jax
-
-        jax.devices()
-    except Exception as failure:  # of any kind: without words where no GPU is found
-        why = str(failure) or "there is no such device"
-    asked = (f"{name}={os.environ[name]}" for name in ("JAX_PLATFORMS", "JAX_ENABLE_X64") if name in os.environ)
-    return why and f"{' '.join(asked) or 'JAX'} is not available on this machine: {why}"
+_OF_JAX = ("JAX_PLATFORMS", "JAX_ENABLE_X64")
+"""Variables of the environment on which JAX may refuse to start: in words, but for a GPU that is not there."""
 
 
 def entry() -> NoReturn:

@@ -88,8 +88,6 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: no such file; {suggest(path.name, near)}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; name a .csv file in it") from None
-    except UserError:
-        raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
