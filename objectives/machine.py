@@ -82,7 +82,7 @@ CHOICES = {
     "reliability": "failure rates of the fleet",
     "recovery": "how jobs resume after a failure: from-storage, hot-spares or in-memory",
     "storage": "storage of data and checkpoints",
-    "operation": "production (slower by what long runs lose) or benchmark",
+    "operation": "production (slower by what long runs lose) or benchmark, else as the runs behind the constants",
     "export_rule": "export rule that the chip must not fall under, an entry of hwopt catalog export_rules",
     "export_case": "figures by which the chip stays outside of the rule, such as tpp-1600; else the best of all ways",
     "chip_volume": "chips over which the design cost of a parametric chip is spread: a number, or bought (this "
@@ -168,7 +168,7 @@ class MachineQuestion:
     reliability: str = "fleet-mean"
     recovery: str = "from-storage"
     storage: str = "shared-flash"
-    operation: str = "production"
+    operation: str = ""
     prices: str = "default"
     constants: str = "calibrated"
     precision: str = "bf16"
@@ -242,6 +242,11 @@ class MachineQuestion:
         return self.stack or catalog.default_stack(self.chip, self.workload if self.trains else "")
 
     @property
+    def _operation(self) -> str:
+        """How the machine is run, by name."""
+        return self.operation or catalog.usual_operation(self.constants)
+
+    @property
     def _freed(self) -> frozenset[str]:
         """What is redesigned.
 
@@ -266,8 +271,9 @@ class MachineQuestion:
     def _machine(self, continuous: bool, **peripherals: Any) -> Cluster:
         """The machine that the question starts from: a chip as it is sold has its TDP, another what a socket feeds."""
         catalog.check_precision(self.chip, self.precision)
-        surroundings = ("site", "sites", "reliability", "recovery", "storage", "operation", "prices", "constants")
-        stated: dict[str, Any] = {"stack": self._software} | self._fields(*surroundings) | peripherals
+        surroundings = ("site", "sites", "reliability", "recovery", "storage", "prices", "constants")
+        stated: dict[str, Any] = {"stack": self._software, "operation": self._operation}
+        stated |= self._fields(*surroundings) | peripherals
         cluster = catalog.cluster(
             self.chip, _COUNTED_CHIPS, fabric=self.fabric or None, cooling=self.cooling or None, **stated
         )
@@ -362,7 +368,8 @@ class MachineQuestion:
         redesigned += f", stacks of {self.memory}" if self.memory else ""
         chips = drawn if self.design else f"{self.chip}-class chips" if continuous else redesigned
         outside = f"; outside export rule {self.export_rule}" if self.export_rule else ""
-        return f"{chips}; within {', '.join(limits) or 'no budget'}{outside}"
+        operated = catalog.operation_words(self.constants, self.operation)
+        return f"{chips}; within {', '.join(limits) or 'no budget'}{outside}{'; ' * bool(operated)}{operated}"
 
     def _records(self) -> dict[str, catalog.Record]:
         """The catalogue entries behind the template, by what they are of."""
@@ -378,7 +385,7 @@ class MachineQuestion:
             "rack": catalog.record("racks", "orv3"),
             "reliability": catalog.record("reliability", self.reliability),
             "recovery": catalog.record("recoveries", self.recovery),
-            "operation": catalog.record("operations", self.operation),
+            "operation": catalog.record("operations", self._operation),
             "prices": catalog.record("prices", self.prices),
             "pool": catalog.record("pools", str(chip.text.get("pool", "none"))),
             "storage": catalog.record("storages", self.storage),

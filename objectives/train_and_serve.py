@@ -114,8 +114,7 @@ class TrainAndServe(MachineQuestion):
         return Problem(
             name=self.name,
             question=f"{self.aim}: {catalog.named(self.workload)}, {self.tokens:.3g} tokens in steps of {run.step_words}, "
-            f"then {answers} served, "
-            + self._within(budgets, continuous),
+            f"then {answers} served, " + self._within(budgets, continuous),
             objective=metric(self.minimised),
             variables=(*map(of_training, training.variables), *map(of_serving, own)),
             budgets=budgets,

@@ -12,7 +12,9 @@ from hwopt.catalog.calibrations import (
     calibration,
     forget_calibrations,
     machine_key,
+    operation_words,
     software_family,
+    usual_operation,
     with_constants,
 )
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
@@ -93,6 +95,7 @@ __all__ = [
     "names",
     "network",
     "operation",
+    "operation_words",
     "parse_plan",
     "parse_serving_plan",
     "parts",
@@ -117,5 +120,6 @@ __all__ = [
     "training_run",
     "transfer",
     "transformer",
+    "usual_operation",
     "with_constants",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from hwopt.catalog.load import is_path, leaf, read_toml, record
 from hwopt.catalog.names import data_root, names
+from hwopt.catalog.peripherals import BENCHMARK, PRODUCTION
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.calibration import CONSTANTS, OF_MACHINES, Scopes, family_of, moved
 from hwopt.hardware.cluster import Cluster
@@ -44,6 +45,9 @@ class Calibration:
     own: Mapping[str, Mapping[str, float]] = field(
         default_factory=dict
     )  # machine of one's own runs -> terms of its intervals
+    operation: str = (
+        ""  # of the runs fitted: benchmark or production; none for a mixture, and where the file does not say
+    )
 
     def widths(self, family: str, stack: str) -> Mapping[str, float]:
         """Coefficients of the intervals on a machine: those of one's own runs on it, where the file has such."""
@@ -71,6 +75,28 @@ class Calibration:
 def machine_key(family: str, stack: str) -> str:
     """What runs of one machine share in a calibration: family of chips and stack, named as `Calibration.totals` takes them."""
     return f"{family_of(family)} {stack}"
+
+
+def usual_operation(constants: str | Path = CALIBRATED) -> str:
+    """Return the operation to assume where none is stated: that of the runs behind the constants.
+
+    A benchmark at the speed of light; production for published constants, and for a file that does not state it.
+    """
+    fitted = calibration(constants)
+    return BENCHMARK if fitted is None else fitted.operation or PRODUCTION
+
+
+def operation_words(constants: str | Path, asked: str | Path | None) -> str:
+    """Describe the operation that a file of constants implies beside the one `asked`; nothing for the modes."""
+    fitted = calibration(constants) if is_path(constants) else None
+    if fitted is None:
+        return ""
+    used = str(asked or usual_operation(constants))
+    if not fitted.operation:
+        return f"{used} operation: {constants} does not state that of its runs"
+    if used == fitted.operation:
+        return f"{used} operation, as the runs behind {constants}"
+    return f"{used} operation as requested, although the runs behind {constants} are of {fitted.operation} operation"
 
 
 def calibration(name: str | Path = CALIBRATED) -> Calibration | None:
@@ -122,7 +148,7 @@ def _pair(value: object) -> tuple[float, float] | None:
 
 
 def _parsed(table: Mapping[str, object], where: str) -> Calibration:
-    wanted = {"title", "note", "runs", "shifts", "left_out", "intervals", "own"}
+    wanted = {"title", "note", "runs", "shifts", "left_out", "intervals", "own", "operation"}
     for key in table:
         if key not in wanted:
             raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
@@ -152,7 +178,11 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
     own = table.get("own", {})
     if not isinstance(own, Mapping) or not all(_are_numbers(each) and "base" in each for each in own.values()):
         raise UserError(f"{where}: 'own' must hold a table of numbers, `base` among them, for each machine")
-    runs = table.get("runs", 0)
+    operation, runs = table.get("operation", ""), table.get("runs", 0)
+    if operation not in ("", BENCHMARK, PRODUCTION):
+        raise UserError(
+            f"{where}: operation = {operation!r}: must be '{BENCHMARK}' or '{PRODUCTION}', of the runs fitted"
+        )
     return Calibration(
         title=str(table.get("title", where)),
         scopes=Scopes(tuple(entries)),
@@ -163,6 +193,7 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
         note=str(table.get("note", "")),
         runs=runs if isinstance(runs, int) else 0,
         own={machine: {term: float(x) for term, x in each.items()} for machine, each in own.items()},
+        operation=str(operation),
     )
 
 

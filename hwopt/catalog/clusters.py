@@ -9,7 +9,7 @@ import numpy as np
 from hwopt.catalog import chips as _chips
 from hwopt.catalog import facilities as _facilities
 from hwopt.catalog import peripherals as _peripherals
-from hwopt.catalog.calibrations import CALIBRATED, SPEED_OF_LIGHT, calibration, with_constants
+from hwopt.catalog.calibrations import CALIBRATED, calibration, usual_operation, with_constants
 from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
 from hwopt.catalog.schema import Record
@@ -111,8 +111,9 @@ def cluster(
     **Arguments:** `chip` and `chips`; the network's as `network` takes them, `in_network_reduction` by default as the stack does;
     `stack`, the chip's usual one by default; `site`;
     `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips` in one instead of as
-    many as fit; `reliability` of the fleet; `recovery` of jobs; `operation`: `production` (the default), or `benchmark` (at
-    the speed of light), which also says how uneven links outside the domain are where neither link nor caller does; `prices`;
+    many as fit; `reliability` of the fleet; `recovery` of jobs; `operation`: `production` or `benchmark`, by default as the
+    `constants` imply (`usual_operation`), which also says how uneven links outside the domain are where neither link nor
+    caller does; `prices`;
     `pool`: memory beyond the chips', by default their hosts'; `storage`; `sites` that share the chips, and the `lines`
     between them (`continental`); `nics_per_server`, which its chips share, instead of the links' bandwidth; `clock` over the one
     that the chip is sold with; `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`,
@@ -125,8 +126,7 @@ def cluster(
         rack_chips = positive(rack_chips, "rack_chips", least=1.0, most=UNLIMITED)
     several = _peripherals.sites(sites, lines, count)
     entry, ends = record("chips", chip), count / float(several.count)
-    usual = _peripherals.BENCHMARK if constants == SPEED_OF_LIGHT else _peripherals.PRODUCTION
-    operated = supported("operations", usual if operation is None else operation)
+    operated = supported("operations", usual_operation(constants) if operation is None else operation)
     software = _chips.default_stack(chip) if stack is None else stack
     if in_network_reduction is None:
         in_network_reduction = record("stacks", software).text.get("in_network_reduction") == "yes"

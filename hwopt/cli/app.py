@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             build_parser(DEFAULT_OBJECTIVE, None).print_help()
             return 0
         if set(os.environ.get(processes.VARIABLE, "")) - set("0123456789"):
-            raise UserError(f"{processes.VARIABLE}={os.environ[processes.VARIABLE]}: write how many processes work, such as 2")
+            raise UserError(
+                f"{processes.VARIABLE}={os.environ[processes.VARIABLE]}: write how many processes work, such as 2"
+            )
         options.began, options.command_line = began, shlex.join(["hwopt", *arguments])
         _use_compilation_cache()
         return options.run(options)

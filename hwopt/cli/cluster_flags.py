@@ -27,7 +27,7 @@ MACHINE = (
     Flag("--storage", "storage of data", TEXT, "shared-flash"),
     Flag("--reliability", "failures of the fleet", TEXT, "fleet-mean"),
     Flag("--recovery", "how jobs resume after a failure: from-storage, hot-spares, in-memory, or a .toml", TEXT, "from-storage"),
-    Flag("--operation", "how the machine is run: production (the default), benchmark, or a .toml", TEXT),
+    Flag("--operation", "how the machine is run: production, benchmark, or a .toml (default: as the runs of --constants)", TEXT),
     Flag("--prices", "price list: default, hyperscale, on-premise, rented, at-cost", TEXT, "default"),
     Flag("--domain", "chips of the scale-up domain (default: the chip's)", INTEGER),
     Flag("--rack-chips", "chips in a rack (default: as many as its power, weight and cables allow)", INTEGER),

@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
         each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in answer.trained
     }
     title = f"{catalog.named(options.workload)} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
+    title += work.operated
     if figure is not None and answer.trained:  # else the screen says why there is nothing to draw
         from hwopt.plot.fabrics import plot_fabrics
 

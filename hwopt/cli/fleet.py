@@ -86,7 +86,7 @@ class Asked:
         options = self.options
         counted = " and ".join(f"{count:,} {chip}" for chip, count in self.counts.items())
         where = f"site {options.site}" if options.lines is None else f"sites joined by {options.lines} lines"
-        return f"{catalog.named(options.workload)} on {counted}, {options.precision}, {self.run.step_words} a step, {where}"
+        return f"{catalog.named(options.workload)} on {counted}, {options.precision}, {self.run.step_words} a step, {where}{self.works[0].operated}"
 
     @property
     def document(self) -> dict[str, Any]:
@@ -94,7 +94,12 @@ class Asked:
         from hwopt import catalog
 
         named, left_out = self.options.workload, catalog.approximations(self.options.workload)
-        return {"workload": named, "approximations": left_out, "precision": self.options.precision, "chips": self.counts}
+        return {
+            "workload": named,
+            "approximations": left_out,
+            "precision": self.options.precision,
+            "chips": self.counts,
+        }
 
 
 def run(options: argparse.Namespace) -> int:

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     around = {each.chips: work.measured(Circumstances(float(each.report.mfu), each.chips)) for each in answer.trained}
     title = (
         f"{catalog.named(options.workload)} on {options.chips[0]:,} to {options.chips[-1]:,} x {options.chip}, "
-        f"{options.precision}, site {options.site}"
+        f"{options.precision}, site {options.site}{work.operated}"
     )
     if figure is not None:
         from hwopt.plot.scaling import plot_scaling

@@ -120,7 +120,13 @@ class Work:
         if self.decode_chip is not None:
             of = f"{options.chip} for prompts and {self.decode_chip} for answers"
             cluster = f"{workload} on {options.chips:,} chips, {of}"
-        return f"{cluster}, {options.precision}, site {options.site}{self.words}{self._foreign_software}"
+        return f"{cluster}, {options.precision}, site {options.site}{self.operated}{self.words}{self._foreign_software}"
+
+    @property
+    def operated(self) -> str:
+        """Operation of the machine beside that of a file of constants, to follow a title; empty for published constants."""
+        words = catalog.operation_words(self.options.constants, self.options.operation)
+        return words and f"; {words}"
 
     @property
     def _foreign_software(self) -> str:

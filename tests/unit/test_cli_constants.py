@@ -82,6 +82,28 @@ def test_calibrate_writes_a_file_that_other_commands_take(capsys, tmp_path, runs
     assert mine["step_time_s"] != published["step_time_s"] and mine["constants"] == str(out)
 
 
+MACHINE = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips"]
+
+
+@pytest.mark.parametrize(
+    ("command", "asked", "says"),
+    [
+        (["estimate", *MACHINE, "8", "--plan", "tp=2,dp=4"], [], "benchmark operation, as the runs behind"),
+        (["estimate", *MACHINE, "8", "--plan", "tp=2,dp=4"], ["--operation", "production"], "production operation as requested"),
+        (["estimate", *MACHINE, "8", "--mode", "serve", "--plan", "tp=2,dp=4"], [], "benchmark operation, as the runs behind"),
+        (["plan", *MACHINE, "8"], [], "benchmark operation, as the runs behind"),
+        (["scale", *MACHINE, "8,16"], [], "benchmark operation, as the runs behind"),
+        (["sources", "train_cost"], [], "benchmark operation, as the runs behind"),
+    ],
+)  # fmt: skip
+def test_screens_say_which_operation_a_file_of_constants_implies(capsys, tmp_path, command, asked, says):
+    path = tmp_path / "mine.toml"
+    path.write_text('operation = "benchmark"\n[shifts]\n"level@own" = { shift = 0.1, sd = 0.1 }\n')
+    main([*command, *asked, "--constants", str(path)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count(says) == 1 and str(path) in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

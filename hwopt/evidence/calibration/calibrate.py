@@ -47,11 +47,12 @@ def calibrate(
     on standard error while runs are read.
 
     **Returns:** plain numbers and strings: `{"runs", "before", "after", "held_out": {median_abs_error, mean_abs_error,
-    time_bias}, "moved": [{constant, scope, shift, sd}], "learned", "next", "notes", "warnings", "out"}`. Errors are over cells, as
-    in `validate`; `held_out` leaves one source out after the other, or one cell where there is one source, or some
+    time_bias}, "moved": [{constant, scope, shift, sd}], "learned", "next", "notes", "operation", "warnings", "out"}`. Errors are
+    over cells, as in `validate`; `held_out` leaves one source out after the other, or one cell where there is one source, or some
     configurations where there is one cell, and is None for fewer than `FEWEST_HELD_OUT` runs and for one configuration.
     `learned` is what `hwopt.evidence.calibration.learned` says, `next` what `next_measurement` does; `notes` are on rows that
-    were used all the same; `warnings` say where the calibration makes predictions worse.
+    were used all the same; `operation` of the runs, `benchmark` where a row does not state it, None for a mixture; `warnings`
+    say where the calibration makes predictions worse.
 
     **Raises:** `UserError` for a bad file, an unknown constant, fewer than `FEWEST` runs with a measured time, a value in another
     unit by its size, and, before anything is fitted, for an `out` that cannot be written.
@@ -92,8 +93,9 @@ def calibrate(
         held_out = errors(leave_out(observations, groups, posterior, weights=weights, **prior)[0])
     title, note = f"{len(rows)} runs of {Path(path).name}, from {constants}", "made by hwopt calibrate"
     own = own_widths(base, rows, weights, log_ratios)
+    operation = _operation(base, rows)
     fitted = catalog.Calibration(
-        title, scopes, posterior.shifts, posterior.sd, {}, base.intervals, note, len(rows), own
+        title, scopes, posterior.shifts, posterior.sd, {}, base.intervals, note, len(rows), own, operation
     )  # fmt: skip
     if out is not None:
         write(out, fitted)
@@ -106,10 +108,17 @@ def calibrate(
         "learned": learned(observations, base, fitted, mean, prior["prior_sd"], posterior),
         "next": next_measurements(rows, scopes, posterior.shifts, posterior.covariance, fitted),
         "notes": notes(rows, log_ratios),
+        "operation": operation or None,
         "warnings": warnings(before, held_out, only),
         "constants": str(constants),
         "out": None if out is None else str(out),
     }
+
+
+def _operation(base: catalog.Calibration, rows: Sequence[Scored]) -> str:
+    """Operation that all runs have in common, those of a base fitted to one's own runs among them; none for a mixture."""
+    found = {row.row.operation or catalog.BENCHMARK for row in rows} | ({base.operation} - {""})
+    return found.pop() if len(found) == 1 else ""
 
 
 def _groups(rows: Sequence[Scored]) -> np.ndarray | None:

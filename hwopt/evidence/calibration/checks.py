@@ -65,13 +65,17 @@ def _intent(row: Scored, factor: float) -> str:
 
 
 def notes(rows: Sequence[Scored], log_ratios: np.ndarray) -> list[str]:
-    """What is odd about rows that were fitted: plans that the model says do not fit, and what the fit could not follow.
+    """What is odd about rows that were fitted: open software, plans that the model says do not fit, what the fit could not follow.
 
     **Arguments:** `rows`; log(predicted / measured) after the fit.
     """
     too_big = [row.row.line for row in rows if row.prediction.memory_bytes > row.prediction.memory_capacity_bytes]
     unlike = [row.row.line for row, x in zip(rows, log_ratios, strict=True) if abs(x) > math.log(UNLIKE)]
     said = []
+    if open_ := [row.row.line for row in rows if "stack" in row.assumed]:
+        said.append(
+            f"{_lines(open_)}: the software is not stated and was weighed; state column stack, and --stack in hwopt estimate"
+        )
     if too_big:
         said.append(f"{_lines(too_big)}: by the model the plan does not fit the memory; used all the same")
     if unlike:

@@ -42,7 +42,8 @@ def write(path: str | Path, calibration: Calibration) -> None:
     **Raises:** `UserError` where it cannot be written.
     """
     title, note = json.dumps(calibration.title), json.dumps(calibration.note)
-    lines = [f"title = {title}", f"note = {note}", f"runs = {calibration.runs}", "", "[shifts]"]
+    lines = [f"title = {title}", f"note = {note}", f"runs = {calibration.runs}"]
+    lines += [*([f'operation = "{calibration.operation}"'] if calibration.operation else []), "", "[shifts]"]
     for (name, scope), shift, sd in zip(calibration.scopes.entries, calibration.shifts, calibration.sd, strict=True):
         lines.append(f'"{name}@{scope}" = {{ shift = {shift:.5f}, sd = {sd:.5f} }}')
     if calibration.left_out:

@@ -263,7 +263,8 @@ VALIDATE = either(
 _FITTED = record(dict.fromkeys(("cells", "median_abs_error", "mean_abs_error", "time_bias"), maybe(NUMBER)))
 CALIBRATE = record({
     "runs": INTEGER, "before": _FITTED, "after": _FITTED, "held_out": maybe(_FITTED), "moved": ANY, "learned": by_name(ANY),
-    "next": listed(by_name(ANY)), "notes": listed(TEXT), "warnings": listed(TEXT), "constants": TEXT, "out": maybe(TEXT),
+    "next": listed(by_name(ANY)), "notes": listed(TEXT), "operation": maybe(TEXT), "warnings": listed(TEXT), "constants": TEXT,
+    "out": maybe(TEXT),
 })  # fmt: skip
 
 _STATED = record(

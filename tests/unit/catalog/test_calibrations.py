@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
 
@@ -58,6 +59,25 @@ def test_a_file_moves_what_it_names_and_nothing_else(tmp_path):
     assert np.array_equal(mine.network.efficiency, literature.network.efficiency)
 
 
+def test_a_machine_is_run_as_the_runs_behind_its_constants(tmp_path):
+    """By default: a benchmark has no stragglers. A stated operation wins, and a file without one leaves production."""
+    path, straggles = tmp_path / "mine.toml", lambda **how: float(
+        catalog.cluster("h100-sxm", 64, **how).operation.straggler_sigma) > 0.0  # fmt: skip
+    cases = (("", True, "does not state"), ("benchmark", False, "as the runs"), ("production", True, "as the runs"))
+    for stated, slow, words in cases:
+        path.write_text(f'operation = "{stated}"\n{GOOD}' if stated else GOOD)
+        assert straggles(constants=path) == slow and straggles(constants=str(path), operation="production")
+        assert not straggles(constants=path, operation="benchmark")
+        question = hwopt.objective("train_cost", constants=str(path)).problem()
+        assert (float(question.template.cluster.operation.straggler_sigma) > 0.0) == slow
+        assert words in question.question and question.provenance.records["operation"].slug == (stated or "production")
+        assert words in catalog.operation_words(path, None)
+    asked = hwopt.objective("serve_cost", constants=str(path), operation="benchmark").problem()
+    assert "although the runs behind" in asked.question and asked.provenance.records["operation"].slug == "benchmark"
+    assert straggles() and not straggles(constants="speed-of-light")
+    assert "operation" not in hwopt.objective("train_cost").problem().question
+
+
 def test_knows_what_was_fitted(tmp_path):
     held = catalog.calibration(_file(tmp_path, GOOD))
     assert held.knows("family", "hopper") and not held.knows("family", "tpu")
@@ -76,6 +96,7 @@ def test_knows_what_was_fitted(tmp_path):
         ('[shifts]\n"gemm_efficiency@all" = 3', "finite"),
         ('[shifts]\n"gemm_efficiency@all" = { shift = 0, sd = 1 }\n[left_out]\na = [1, 2]', "left_out"),
         ('[shifts]\n"gemm_efficiency@all" = { shift = 0, sd = 1 }\n[intervals]\nbase = "x"', "intervals"),
+        ('operation = "weekly"\n[shifts]', "must be 'benchmark' or 'production'"),
         ("[shiffts]", "did you mean 'shifts'"),
         ("[shifts", "not TOML"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -17,7 +18,7 @@ from hwopt.errors import UserError
 from hwopt.evidence.calibration import calibrate, screen
 from hwopt.evidence.calibration.checks import notes, refuse_nonsense, warnings
 from hwopt.evidence.calibration.files import write
-from hwopt.evidence.calibration.fit import SCALE, fit
+from hwopt.evidence.calibration.fit import SCALE, Posterior, fit
 from hwopt.evidence.calibration.next_measurement import (
     SUGGESTED,
     candidates,
@@ -33,6 +34,8 @@ from hwopt.evidence.intervals import interval
 from hwopt.evidence.validation.score import mark_repeats
 from hwopt.evidence.validation.validate import score
 from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
+from hwopt.jaxprs.kept import estimated
+from hwopt.model.estimate import estimate
 
 TABLE = files("hwopt") / "data" / "runs" / "train.csv"
 
@@ -246,12 +249,88 @@ def test_rates_in_another_unit_are_refused(tmp_path):
 def test_odd_rows_are_named_and_used():
     class Row:
         def __init__(self, line, memory):
-            self.row = type("row", (), {"line": line})
+            self.row, self.assumed = type("row", (), {"line": line}), ("stack",) * (line == 4)
             self.prediction = type("answer", (), {"memory_bytes": memory, "memory_capacity_bytes": 80.0})
 
     said = notes([Row(2, 60.0), Row(3, 90.0)], np.array([math.log(1.7), 0.0]))
     assert said[0].startswith("line 3: by the model the plan does not fit") and said[1].startswith("line 2: more than")
     assert notes([Row(2, 60.0)], np.array([0.1])) == []
+    assert notes([Row(4, 60.0)], np.array([0.1]))[0].startswith("line 4: the software is not stated")
+
+
+STATED = {
+    "model_name": "llama3.1-8b", "gpu": "H100-SXM-80GB", "num_gpus": 16, "gpus_per_node": 8, "cp": 1, "ep": 1, "vpp": 1,
+    "micro_batch": 1, "global_batch_sequences": 128, "seq_len": 8192, "number_format": "bf16", "zero": 1, "seq_parallel": "yes",
+    "recompute_layers": 0, "stack": "nemo-2024", "measured_metric": "step_time_s",
+}  # fmt: skip
+DEGREES = ({"tp": 2, "pp": 1, "dp": 8}, {"tp": 4, "pp": 1, "dp": 4}, {"tp": 2, "pp": 2, "dp": 4})
+
+
+def _step_s(degrees, **machine):
+    """The step that `hwopt estimate` predicts of a row of `STATED`."""
+    run = catalog.training_run("llama3.1-8b", global_batch=128, sequence_length=8192)
+    plan = catalog.plan(run, 16, **degrees, micro_batch=1)
+    return float(
+        estimated(estimate, run, catalog.cluster("h100-sxm", 16, stack="nemo-2024", **machine), plan).step_time_s
+    )
+
+
+def _measured(tmp_path, operations):
+    """A table of runs as constants say that are 10 % slower than the published ones, one run of each operation."""
+    base = catalog.calibration()
+    scopes = Scopes((*base.scopes.entries, ("level", OWN)))
+    slower = replace(base, scopes=scopes, shifts=np.append(base.shifts, 0.1), sd=np.append(base.sd, 0.1), left_out={})
+    write(tmp_path / "slower.toml", slower)
+    rows = [
+        STATED | degrees | {"operation": operation, "measured_value": repr(_step_s(
+            degrees, constants=tmp_path / "slower.toml", operation=operation or "benchmark"))}
+        for degrees, operation in zip(DEGREES, operations, strict=True)
+    ]  # fmt: skip
+    with (tmp_path / "runs.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return tmp_path / "runs.csv"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Calibrations that fit one's own level alone, in closed form, without what is left out and what to measure next."""
+    module = importlib.import_module("hwopt.evidence.calibration.calibrate")
+
+    def level(observed, weights, *, start, prior_sd, **_):
+        own = np.array([entry == ("level", OWN) for entry in observed.scopes.entries])
+        shifts = start + own * np.mean(observed.log_measured_s - observed.log_predicted_s(start))
+        return Posterior(shifts, np.diag(prior_sd**2), observed.log_predicted_s(shifts))
+
+    monkeypatch.setattr(module, "fit", level)
+    monkeypatch.setattr(module, "next_measurements", lambda *_: [])
+    monkeypatch.setattr(module, "_groups", lambda rows: None)
+
+
+@pytest.mark.parametrize(
+    ("operations", "recorded"),
+    [(("", "benchmark", ""), "benchmark"), (("production",) * 3, "production"), (("", "production", ""), "")],
+    ids=["benchmark", "production", "mixed"],
+)
+def test_an_estimate_of_a_calibrated_run_is_what_the_fit_predicts(tmp_path, quick, operations, recorded):
+    path, out = _measured(tmp_path, operations), tmp_path / "mine.toml"
+    result = calibrate(path, out)
+    fitted = catalog.calibration(out)
+    assert (fitted.operation, result["operation"]) == (recorded, recorded or None)
+    assert ("mixed" if not recorded else f"of {recorded} operation") in screen(result)
+    rows = score(path, fitted).scored
+    for degrees, operation, row in zip(DEGREES, operations, rows, strict=True):
+        assert _step_s(degrees, constants=out, operation=operation or "benchmark") == pytest.approx(
+            row.predicted, rel=1e-9
+        )
+        usual = _step_s(degrees, constants=out)  # the operation of the file, production where it states none
+        same = (operation or "benchmark") == (recorded or "production")
+        assert usual == pytest.approx(row.predicted, rel=1e-9) if same else usual > 1.02 * row.predicted
+        assert row.predicted == pytest.approx(row.row.measured_value, rel=1e-3)
+    # the fit runs chips at their nominal clock, an estimate at the one that their power settles at
+    errors = np.mean([abs(row.error) for row in rows])
+    assert result["after"]["mean_abs_error"] == pytest.approx(errors, abs=1e-4)
 
 
 def test_a_calibration_that_worsens_says_so():
