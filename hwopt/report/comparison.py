@@ -40,7 +40,8 @@ def to_win(row: Row) -> str:
         ways.append(f"a chip for {row.winning_price_usd:,.0f} $ instead of {row.price.si:,.0f} ({less:.0f} % less)")
     if row.winning_level is not None:
         ways.append(f"steps {100 * (1.0 - row.winning_level):.0f} % shorter")
-    return " or ".join(ways) or "no price of the chip and no speed of its software alone would do"
+    speed = " and no speed of its software" if row.trains else ""
+    return " or ".join(ways) or f"no price of the chip{speed} alone would do"
 
 
 def comparison_document(rows: Sequence[Row]) -> dict[str, Any]:

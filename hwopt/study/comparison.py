@@ -21,6 +21,7 @@ from hwopt.model.estimate import estimate
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.optimize import optimize
 from hwopt.optim.solution import Solution
+from hwopt.workload.service import Service
 
 MOST_CHIPS = 64
 """Searches, each of some seconds."""
@@ -35,7 +36,7 @@ class Row:
 
     **Arguments:** `solution`: None where the question cannot be asked of the chip (`refused`) or time was over; `price` of the
     chip as its file states it; `share`: how much more it costs than the best, of the best's objective; `winning_price_usd` of one
-    chip and `winning_level` of its steps' time, over today's, at which this very design is as good as the best; None where no
+    chip and `winning_level` of its steps' whole time, over today's, at which this very design is as good as the best; None where no
     price or no speed makes it so.
     """
 
@@ -50,6 +51,11 @@ class Row:
     @property
     def feasible(self) -> bool:
         return self.solution is not None and self.solution.feasible
+
+    @property
+    def trains(self) -> bool:
+        """Whether the answer has training steps, which could be shorter."""
+        return self.solution is not None and not isinstance(self.solution.built.workload, Service)
 
 
 def compare(
@@ -114,7 +120,7 @@ def _beside(row: Row, solution: Solution, best: float) -> Row:
     share = solution.objective / best - 1.0
     if share == 0.0:
         return replace(row, share=0.0)
-    price, level = _winning_price(solution, row.price, best), _winning_level(solution, best)
+    price, level = _winning_price(solution, row.price, best), _winning_level(solution, best) if row.trains else None
     return replace(row, share=share, winning_price_usd=price, winning_level=level)
 
 
@@ -139,14 +145,25 @@ def _winning_price(solution: Solution, price: Quantity | None, best: float) -> f
     return price.si - less / solution.problem.provenance.records["prices"].si("price_factor")
 
 
+def faster(design: Design, share: float) -> Design:
+    """Return the design with a training step of a share of its time: kernels, collectives and host, the links to the memory pool
+    and between sites, input data. What these draw and cost stays.
+    """
+    shorter = lambda c: (
+        c.stack.level, c.stack.step_overhead_s, c.sites.latency_s, c.pool.energy_j_per_byte, c.pool.usd_per_byte_per_s,
+    )  # fmt: skip
+    wider = lambda c: (
+        c.pool.bandwidth_bytes_per_s, c.pool.update_bandwidth_bytes_per_s, c.storage.input_bytes_per_s_per_chip,
+        c.sites.efficiency,
+    )  # fmt: skip
+    cluster = eqx.tree_at(shorter, design.cluster, tuple(np.float64(share * x) for x in shorter(design.cluster)))
+    cluster = eqx.tree_at(wider, cluster, tuple(np.float64(x / share) for x in wider(cluster)))
+    return eqx.tree_at(lambda d: d.cluster, design, cluster)
+
+
 def _winning_level(solution: Solution, best: float) -> float | None:
     """How much shorter steps would have to be, over today's, for the same machine and plan to be as good as the best."""
-    where = lambda design: design.cluster.stack.level
-    design = solution.built
-    if not hasattr(design.cluster.stack, "level"):  # of software that serves
-        return None
-    now = float(where(design))
-    above = lambda share: _value(solution, eqx.tree_at(where, design, np.float64(share * now))) - best
+    above = lambda share: _value(solution, faster(solution.built, share)) - best
     if above(FASTEST) > 0.0:
         return None
     from scipy.optimize import root_scalar

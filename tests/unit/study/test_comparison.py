@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt import catalog
 from hwopt.cli import main
+from hwopt.design.design import Design
 from hwopt.errors import UserError
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
-from hwopt.report.comparison import comparison_document, comparison_screen
+from hwopt.report.comparison import comparison_document, comparison_screen, to_win
+from hwopt.study.comparison import faster
 from tests.unit.optim.test_choices import BOXES, QUESTION
 
 CHIPS = ("h200", "h100-sxm", "a100-40")
@@ -48,12 +51,49 @@ def test_a_loser_wins_at_the_price_and_at_the_speed_that_it_is_told(rows):
             cheaper = eqx.tree_at(base, design, np.float64(float(base(design)) - less))
             np.testing.assert_allclose(value(cheaper), best, rtol=1e-6)
         if row.winning_level is not None:
-            level = lambda d: d.cluster.stack.level
-            faster = eqx.tree_at(level, design, np.float64(row.winning_level * float(level(design))))
-            np.testing.assert_allclose(value(faster), best, rtol=1e-6)
+            steps = [
+                float(estimated(estimate, *each.inputs).step_time_s)
+                for each in (design, faster(design, row.winning_level))
+            ]
+            np.testing.assert_allclose(steps[1], row.winning_level * steps[0], rtol=1e-9)
+            np.testing.assert_allclose(value(faster(design, row.winning_level)), best, rtol=1e-6)
+            assert value(faster(design, 1.01 * row.winning_level)) > best
 
 
-def test_a_winning_price_is_in_the_terms_of_the_file_whatever_the_list_pays():
+PLANS = {
+    "memory pool": (
+        {},
+        {"tp": 4, "dp": 16, "weights_offloaded": 1, "optimizer_offloaded": 1, "activations_offloaded": 1},
+        {},
+    ),
+    "pipeline": ({}, {"tp": 2, "pp": 4, "dp": 8, "virtual_stages": 2}, {}),
+    "sites": ({"sites": 2}, {"tp": 2, "dp": 32}, {}),
+    "input data": ({}, {"tp": 2, "dp": 32}, {"input_bytes_per_token": 1e7}),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_shorter_step_is_shorter_in_every_part(name):
+    """And the machine draws and costs what it did."""
+    machine, degrees, data = PLANS[name]
+    run = catalog.training_run("llama3.1-8b", global_batch=256)
+    run = dataclasses.replace(run, **{key: np.float64(value) for key, value in data.items()})
+    plan = catalog.plan(run, 64, sites=machine.get("sites", 1), **degrees)
+    design = Design(run, catalog.cluster("h100-sxm", 64, **machine), plan)
+    was, now = (estimated(estimate, *each.inputs) for each in (design, faster(design, 0.4)))
+    for part in was.breakdown._fields:
+        np.testing.assert_allclose(
+            getattr(now.breakdown, part), 0.4 * getattr(was.breakdown, part), rtol=1e-9, atol=1e-12
+        )
+    np.testing.assert_allclose(now.step_time_s, 0.4 * was.step_time_s, rtol=1e-12)
+    assert (now.capex_usd, now.peak_power_w) == (was.capex_usd, was.peak_power_w)
+    busiest = {"memory pool": "offload_s", "pipeline": "pp_bubble_s", "sites": "sites_comm_s", "input data": "input_s"}[
+        name
+    ]
+    assert getattr(was.breakdown, busiest) > 0.0
+
+
+def test_a_winning_price_is_in_the_terms_of_the_file_whatever_the_list_pays(tmp_path):
     """Lists of prices pay a share of what a chip's file states."""
     held = dataclasses.replace(QUESTION, prices="hyperscale")
     rows = hwopt.compare(held, ("h100-sxm", "h200"), bounds=BOXES)
@@ -65,6 +105,24 @@ def test_a_winning_price_is_in_the_terms_of_the_file_whatever_the_list_pays():
     value = float(loser.solution.problem.objective.value(estimated(estimate, *cheaper.inputs)))
     np.testing.assert_allclose(value, rows[0].solution.objective, rtol=1e-6)
     assert factor != 1.0
+    # the same, priced from a chip's file that states it
+    path = tmp_path / "cheap.toml"
+    path.write_text(f'base = "{loser.chip}"\nprice = {{ value = {loser.winning_price_usd!r}, unit = "USD", kind = "assumption", '
+                    'source = "hwopt-assumption" }\n')  # fmt: skip
+    parts = lambda p: (p.chip_base_usd, p.hbm_usd_per_byte, p.hbm_usd_per_byte_per_s)
+    priced = catalog.prices("hyperscale", path, chips=16384)
+    stated = eqx.tree_at(lambda d: parts(d.cluster.prices), loser.solution.built, parts(priced))
+    value = float(loser.solution.problem.objective.value(estimated(estimate, *stated.inputs)))
+    np.testing.assert_allclose(value, rows[0].solution.objective, rtol=1e-6)
+
+
+def test_what_would_not_do_is_said_of_what_was_tried(rows):
+    """Services have no steps that could be shorter."""
+    loser = next(row for row in rows if row.share)
+    served = loser.solution.built._replace(workload=catalog.service("llama3.1-8b"))
+    hopeless = dataclasses.replace(loser, winning_price_usd=None, winning_level=None)
+    of_service = dataclasses.replace(hopeless, solution=dataclasses.replace(loser.solution, built=served))
+    assert "no speed" in to_win(hopeless) and to_win(of_service) == "no price of the chip alone would do"
 
 
 def test_screen_and_document_say_the_same(rows):
