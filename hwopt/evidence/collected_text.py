@@ -16,6 +16,7 @@ from hwopt.catalog.chips import slot
 from hwopt.errors import UserError
 from hwopt.evidence import collected_words as words
 from hwopt.evidence.columns import METRICS, Measured, MeasuredRun, MeasuredService, columns_of, entry, inferred
+from hwopt.evidence.negation import said
 from hwopt.evidence.stacks import megatron, runs_on, training_stack, typical_year
 from hwopt.evidence.table import load
 
@@ -78,7 +79,7 @@ def _number(value: float) -> str:
 
 @lru_cache(_TEXTS)
 def _first(rules: Iterable[tuple[str, str]], text: str) -> str:
-    return next((cell for pattern, cell in rules if re.search(pattern, text)), "")
+    return next((cell for pattern, cell in rules if said(pattern, text)), "")
 
 
 def _matches(rules: Iterable[words.Rule], cells: Cells) -> dict[str, str]:
@@ -97,8 +98,8 @@ def _told(rules: Iterable[words.Rule], texts: tuple[str, ...]) -> dict[str, str]
     told = dict(zip(_places(rules), texts, strict=True))
     matches = dict.fromkeys((rule.column for rule in rules), "")
     for rule in rules:
-        if not matches[rule.column] and re.search(rule.words, told[rule.cells]):
-            matches[rule.column] = rule.cell
+        if not matches[rule.column] and (affirmed := said(rule.words, told[rule.cells])) is not None:
+            matches[rule.column] = rule.cell if affirmed else rule.denied
     return matches
 
 
@@ -209,10 +210,12 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
         return "deepspeed-2021" if date <= 2022 else "torch-fsdp-2023"
     if name == "torchtitan-2024":
         # Compilation is off unless a run switches it on; 8-bit products are of no use without.
-        compiled = re.search(r"(?<!without )(?<!no )compile|float8|fp8", f"{prose} {_text(cells, 'precision')}")
-        return name if compiled and "eager" not in prose else "torchtitan-eager"
+        compiled = (told := said("compil", prose)) or (
+            told is None and said("float8|fp8", f"{prose} {_text(cells, 'precision')}")
+        )
+        return name if compiled and not said("eager", prose) else "torchtitan-eager"
     if name == "torch":
-        return "torchtitan-2024" if date >= 2024 or "compile" in prose else "torch-fsdp-2023"
+        return "torchtitan-2024" if date >= 2024 or said("compil", prose) else "torch-fsdp-2023"
     return megatron(architecture, date) if name == "nvidia" else name
 
 
@@ -225,7 +228,7 @@ def _sharding_ranks(cells: Cells, domain: int) -> str:
         return match[1]
     if match := re.search(r"fsdp[ -]?([1-9]\d{0,8})", prose):
         return match[1] if match[0] != "fsdp2" else ""  # the second FSDP, not two ranks
-    return str(max(domain // (_integer(cells, "tp") or 1), 1)) if "hsdp" in prose else ""
+    return str(max(domain // (_integer(cells, "tp") or 1), 1)) if said("hsdp", prose) else ""
 
 
 def _recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
@@ -240,6 +243,11 @@ def _recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
     prose = _text(cells, "recompute")
     if not prose:
         return "", ""
+    if (
+        re.match(r"(none|no|off|false|not|without|w/o|disabled)\b", prose)
+        or said(r"recomput|checkpoint", prose) is False
+    ):
+        return "0", ""
     if prose == "selective" and (share := _repeated_share(_text(cells, "other_metrics"))):
         return share, ""
     if match := re.search(r"full[- ]on[- ](\d{1,9})", prose):
@@ -282,13 +290,13 @@ def _offloaded(cells: Cells) -> str:
     if match := re.search(r"offload_layers=(\d{1,4})\b", _text(cells, "notes")):
         return _number(min(float(match[1]) / (_integer(cells, "layers") or 1), 1.0))
     # Only a layer's input stays: a third of what 0.85 of its products recomputed would keep.
-    return _number(2.0 / 3.0) if "qkv_proj_offloaded" in _text(cells, "recompute") else ""
+    return _number(2.0 / 3.0) if said("qkv_proj_offloaded", _text(cells, "recompute")) else ""
 
 
 def _logit_bytes(cells: Cells) -> str:
     """A compiled loss leaves the 16-bit output and its gradient of 14 bytes; that it is since 2025 is inferred."""
     printed = re.search(r"_(20\d\d)[01]\d_", cells.get("source_locator", ""))
-    compiled = "compile" in _text(cells, "notes") and "torchtitan" in _text(cells, "source")
+    compiled = said("compil", _text(cells, "notes")) and "torchtitan" in _text(cells, "source")
     return "4" if compiled and printed and int(printed[1]) >= 2025 else ""
 
 
@@ -356,7 +364,7 @@ def _service(cells: Cells) -> dict[str, str]:
         columns["attention_data_parallel"] = "yes"
         assumed.append("attention_data_parallel")
     lengths = _integer(cells, "input_tokens"), _integer(cells, "output_tokens")
-    inconsistent = "inconsistent in source" in _text(cells, "notes")
+    inconsistent = said("inconsistent in source", _text(cells, "notes"))
     return columns | {
         "number_format": products,
         "weight_format": weights,

@@ -1,8 +1,10 @@
 """What words of collected rows say, as tables of regular expressions, searched in small letters.
 
-Of the rules of one column the first that matches wins.
+Of the rules of one column the first that matches wins. Words that the text denies (`hwopt.evidence.negation`) do not match; a rule
+may state what their denial says.
 """
 
+from itertools import starmap
 from typing import NamedTuple
 
 
@@ -12,7 +14,8 @@ class Rule(NamedTuple):
     column: str  # that they fill
     cells: str  # columns searched, one after the other
     words: str
-    cell: str
+    cell: str  # where they are affirmed; blank: they tell nothing then
+    denied: str = ""  # likewise where they are denied
 
 
 STACKS = (
@@ -24,9 +27,9 @@ STACKS = (
     (r"nanotron", "nanotron-2025"),
     (r"deepseek-v\d (technical|hardware)|hai-llm|deepseek-ai/", "deepseek-2024"),
     (
-        r"use_dist_optimizer|tp_comm_overlap|megatron_core",
+        r"(?:use_dist_optimizer|tp_comm_overlap|megatron_core)(?:=\w+)?",
         "nvidia",
-    ),  # settings of NeMo, whatever the container is called
+    ),  # settings of NeMo, on or off, whatever the container is called
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),
@@ -60,7 +63,6 @@ YEARS = (
 
 RECOMPUTED = (
     # words -> share of layers recomputed whole, and share whose attention core is
-    (r"^(none|no|off|false)", "0 0"),
     (r"\(op|^op$", "0.4 0"),
     (r"qkv_proj_offloaded", "0.85 0"),
     (r"minimal_flash", "0 0"),
@@ -89,7 +91,7 @@ _PRODUCTION = r"production|technical report|training log|herd of models|whole ru
 
 _SETTINGS = "notes precision"
 
-ANY = tuple(map(Rule._make, (
+ANY = tuple(starmap(Rule, (
     ("regression", "notes", r"regression of that release", "yes"),
     ("model_kind", "model_name", _HYBRID, "hybrid"),
     ("model_kind", "notes", r"mamba|state[- ]space|not a plain transformer|recurrent layers", "hybrid"),
@@ -102,11 +104,11 @@ ANY = tuple(map(Rule._make, (
 )))  # fmt: skip
 """Rules for rows of every kind."""
 
-RUN = tuple(map(Rule._make, (
+RUN = tuple(starmap(Rule, (
     # adapters of rank 8-16 on a 7-70 B model hold 0.1-0.5 % of its weights (arXiv 2106.09685)
     ("trainable_fraction", "model_name notes", _LORA, "0.003"),
     # assumption, 300 to 1,500 tokens a document: questions with their passage and answer, instructions with their reply
-    ("document_tokens", "model_name notes", rf"^(?=.*packed sequences).*({_TUNING})", "700"),
+    ("document_tokens", "model_name notes", rf"^(?=.*(?:{_TUNING})).*?(?P<at>packed sequences)", "700"),
     ("number_format", "precision", r"int8", "int8"),
     ("number_format", "notes", r"\bint8\b|\baqt\b", "int8"),
     ("number_format", "precision", r"mxfp4", "mxfp4"),
@@ -122,15 +124,20 @@ RUN = tuple(map(Rule._make, (
     ("scaling", _SETTINGS, r"rowwise|row-wise", "row"),
     ("scaling", _SETTINGS, r"tensorwise|per-tensor", "tensor"),
     ("attention_kernel", _SETTINGS, r"backend xla", "unfused"),  # of JAX on GPU, unlike backend TE
-    ("attention_kernel", _SETTINGS, r"(?<!without )(?<!no )flash[ -]?attention|\bfa[23]\b|cudnn attention", "fused"),
-    ("attention_kernel", _SETTINGS, r"(without|no) flash", "unfused"),
-    ("tp_overlap", _SETTINGS, r"vanilla tp|tp overlap off|without tp overlap|no tp overlap", "0"),
-    ("pp_overlap", _SETTINGS, r"overlaps? of p2p off|no p2p overlap", "0"),
+    ("attention_kernel", _SETTINGS, r"flash[ -]?attention", "fused", "unfused"),
+    ("attention_kernel", _SETTINGS, r"\bfa[23]\b|cudnn attention", "fused"),
+    ("attention_kernel", _SETTINGS, r"\bflash\b", "", "unfused"),
+    ("tp_overlap", _SETTINGS, r"vanilla tp", "0"),
+    ("tp_overlap", _SETTINGS, r"\btp[ -](comm[ -])?overlap|\btp_comm_overlap\b", "", "0"),
+    ("pp_overlap", _SETTINGS, r"overlaps? of p2p|p2p overlap", "", "0"),
     # estimate, 0.5 to 0.95 of other work
-    ("ep_overlap", _SETTINGS, r"(?<!no )(?<!without )(a2a|all-to-all)[ _]overlap(?!=(none|false)| off)", "0.8"),
-    ("deduplicated_dispatch", _SETTINGS, r"deepep|hybrid-?ep", "yes"),
+    ("ep_overlap", _SETTINGS, r"(a2a|all-to-all)[ _]overlap", "0.8", "0"),
+    ("ep_overlap", _SETTINGS, r"\bep[ _]overlap", "", "0"),
+    ("deduplicated_dispatch", _SETTINGS, r"hybrid-?ep", "yes"),
+    ("deduplicated_dispatch", _SETTINGS, r"deepep", "yes", "no"),
     ("host_graphs", _SETTINGS, r"cuda_graph=(?!none)(\w+/)?full_iteration", "step"),
-    ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|(?<!no )(?<!without )cuda graph", "parts"),
+    ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|cuda[ -]?graph", "parts", "none"),
+    ("host_graphs", _SETTINGS, r"\bcuda_graphs?\b|\bgraphs\b", "", "none"),
     # weeks of a real run, beside other jobs, and what is told of one as a whole
     ("operation", "notes source", _PRODUCTION, "production"),
     ("zero", "zero_stage", r"zero[- ]?0", "0"),
@@ -148,10 +155,10 @@ RUN = tuple(map(Rule._make, (
     ("bubble_share", "schedule notes", r"zb-?2p|zb-?h2|zb-?v\b|zero[ -]bubble v|dualpipe", "0"),
     ("bubble_share", "schedule notes", r"zb-?1p|zb-?h1|\bzbb?\b|zero[ -]bubble", "0.3333333333333333"),
     ("bubble_share", "schedule notes", r"v-half|v-min", "0.6666666666666666"),
-    ("interleaved", "schedule notes", r"1f1b-i\b|interleav", "yes"),
+    ("interleaved", "schedule notes", r"1f1b-i\b|interleav", "yes", "no"),
     ("flops_attention", "notes", _HARDWARE, "full yes"),  # attention, and whether recomputation
     ("flops_attention", "notes", r"non-causal|full (\(non-causal\) )?attention", "full"),
-    ("flops_attention", "notes", r"causal", "causal"),
+    ("flops_attention", "notes", r"causal", "causal", "full"),
     ("flops_attention", "notes", r"\b6 ?n ?d\b|\b6 ?n\b|\b6p\b|without attention|excluding attention", "none"),
     # of sources: found by recomputing the printed values, or stated by them
     ("flops_attention", "source", r"narayanan|megatron-lm readme|vtrain|sc21|internevo|internlm", "full yes"),
@@ -164,13 +171,13 @@ RUN = tuple(map(Rule._make, (
 )))  # fmt: skip
 """Rules for training runs."""
 
-SERVICE = tuple(map(Rule._make, (
+SERVICE = tuple(starmap(Rule, (
     ("stack", "source", r"fastertransformer", "fastertransformer"),
     ("stack", "source", r"tensorrt-llm.*\bv0\.", "tensorrt-llm-2023"),
     ("stack", "source", r"tensorrt-llm|trtllm", "tensorrt-llm-2025"),
     ("stack", "source", r"neuron", "neuron-serving"),
     ("stack", "source", r"\bpope\b|pax|\bjax\b|tpu", "jax-serving-tpu"),
-    ("attention_data_parallel", "notes", r"attention data parallel|attention[- _]dp\b|\badp\b", "yes"),
+    ("attention_data_parallel", "notes", r"attention data parallel|attention[- _]dp\b|\badp\b", "yes", "no"),
     # Checkpoints hold experts in 4 bit and all else in 16 (model card of openai/gpt-oss-120b, recalled).
     ("kept_16_bit", "model_name", r"gpt-?oss", "attention"),
 )))  # fmt: skip

@@ -70,8 +70,8 @@ def test_dispatchers_that_send_one_copy_a_domain(notes):
         ("a2a_overlap=True", {"ep_overlap": "0.8"}),
         ("A2A overlap", {"ep_overlap": "0.8"}),
         ("1F1B all-to-all overlap", {"ep_overlap": "0.8"}),
-        ("a2a_overlap=none", {}),
-        ("a2a_overlap=False", {}),
+        ("a2a_overlap=none", {"ep_overlap": "0"}),
+        ("a2a_overlap=False", {"ep_overlap": "0"}),
     ],
 )
 def test_all_to_all_beside_other_work(notes, overlap):
@@ -85,9 +85,11 @@ def test_all_to_all_beside_other_work(notes, overlap):
         ("cuda_graph=full_iteration/[]", "step"),
         ("cuda_graph=transformer_engine/[attn, moe_router]", "parts"),
         ("CUDA graph", "parts"),
-        ("cuda_graph=none/none", None),
-        ("without CUDA graph", None),
-        ("no cuda graph", None),
+        ("cuda_graph=none/none", "none"),
+        ("without CUDA graph", "none"),
+        ("no cuda graph", "none"),
+        ("CUDA graphs off", "none"),
+        ("without graphs", "none"),
     ],
 )
 def test_host_graphs(notes, graphs):
