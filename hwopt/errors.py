@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher, get_close_matches
 
+from hwopt import escape
+
 _AS_CLOSE = 0.1
 """What the likeness of two spellings may differ by, both shown, where many are known."""
 
@@ -15,7 +17,7 @@ class UserError(ValueError):
     """
 
     def __init__(self, message: str, *others: str):
-        self.lines = tuple(" ".join(each.split()) for each in (message, *others))
+        self.lines = tuple(map(escape.sentence, (message, *others)))
         super().__init__("; ".join(self.lines))
 
 

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hwopt import escape
 from hwopt.arguments import boxes_of, number_of, path_of
 from hwopt.catalog.load import read_toml
 from hwopt.errors import UserError, suggest
@@ -95,7 +96,7 @@ def read_list(path: str | Path) -> tuple[dict[str, Any], tuple[Listed, ...]]:
         raise UserError(f"{where}: it lists no members: write a table [members.NAME] for each workload")
     if len(members) > MOST_MEMBERS:
         raise UserError(f"{where}: {len(members)} members; at most {MOST_MEMBERS}")
-    return shared, tuple(_member(f"{where}: members.{name}", str(name), each) for name, each in members.items())
+    return shared, tuple(_member(f"{where}: members.{name}", escape.line(name), each) for name, each in members.items())
 
 
 def _member(where: str, name: str, table: Any) -> Listed:

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 import jax
 import numpy as np
 
+from hwopt import escape
 from hwopt.catalog.load import is_path, leaf, read_toml, record
 from hwopt.catalog.names import data_root, names
 from hwopt.catalog.peripherals import BENCHMARK, PRODUCTION
@@ -184,13 +185,13 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
             f"{where}: operation = {operation!r}: must be '{BENCHMARK}' or '{PRODUCTION}', of the runs fitted"
         )
     return Calibration(
-        title=str(table.get("title", where)),
+        title=escape.sentence(str(table.get("title", where))),
         scopes=Scopes(tuple(entries)),
         shifts=np.array([shift for shift, _ in entries.values()]),
         sd=np.array([sd for _, sd in entries.values()]),
         left_out={source: np.array(row, float) for source, row in left_out.items()},
         intervals={term: float(x) for term, x in intervals.items()},
-        note=str(table.get("note", "")),
+        note=escape.sentence(str(table.get("note", ""))),
         runs=runs if isinstance(runs, int) else 0,
         own={machine: {term: float(x) for term, x in each.items()} for machine, each in own.items()},
         operation=str(operation),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hwopt import escape
 from hwopt.catalog.contributed import contributed
 from hwopt.catalog.fields import ENTRIES
 from hwopt.catalog.huggingface import config_table
@@ -92,7 +93,7 @@ def _shipped(kind: str, slug: str) -> dict[str, Any]:
 
 
 def _read(kind: str, path: Path, *, own: bool) -> Record:
-    return parse(kind, path.stem, _on_its_base(kind, path, ()), sources(), str(path), own=own)
+    return parse(kind, escape.line(path.stem), _on_its_base(kind, path, ()), sources(), escape.line(str(path)), own=own)
 
 
 def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Literal, NoReturn
 
 import pydantic
 
+from hwopt import escape
 from hwopt.catalog.fields import COUNTS, ENTRIES, NEVER_ZERO, Entry
 from hwopt.catalog.operator_rows import read_operators
 from hwopt.errors import UserError, collected, suggest
@@ -99,7 +100,8 @@ def parse(
     cited = table.get("sources", {})
     if not isinstance(cited, Mapping) or not all(isinstance(text, str) for text in cited.values()):
         raise UserError(f"{where}: 'sources' must be a table of texts")
-    known = {**sources, **cited} | ({OWN: f"stated in {where}, without a source"} if own else {})
+    known = {**sources, **{name: escape.sentence(text) for name, text in cited.items()}}
+    known |= {OWN: f"stated in {where}, without a source"} if own else {}
     text: dict[str, str | list[str]] = {}
     quantities: dict[str, Quantity] = {}
     operators: tuple[Operator, ...] = ()
@@ -144,7 +146,7 @@ def parse(
 
 def _text(value: object, where: str, key: str) -> str | list[str]:
     if isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-        return value
+        return escape.sentence(value) if isinstance(value, str) else list(map(escape.sentence, value))
     raise UserError(f"{where}: '{key}' must be text or a list of texts, not {value!r}")
 
 

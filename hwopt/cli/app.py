@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hwopt import leftovers, processes
+from hwopt import escape, leftovers, processes
 from hwopt.cli import output
 from hwopt.cli.output import say
 from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, objective_of
@@ -110,10 +110,10 @@ def _with_page(error: UserError, arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _fail(code: int, *messages: str) -> int:
-    """Say on standard error what was wrong, a line each: no control characters, the middle of endless names left out."""
+    """Say on standard error what was wrong, a line each, the middle of endless names left out."""
     leftovers.pause()
     for message in messages:
-        line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
+        line = escape.sentence(message)
         line = line if len(line) <= 600 else f"{line[:300]} ... {line[-300:]}"
         with contextlib.suppress(OSError, AttributeError):  # nobody to tell
             print(f"hwopt: {line}", file=sys.stderr, flush=True)
@@ -140,7 +140,7 @@ def _stop(number: int) -> NoReturn:
     if _STOPPING.acquire(blocking=False):
         leftovers.remove_all()
         line = "\n" if os.isatty(2) else ""  # behind a bar of progress
-        words = f"{line}hwopt: {_SIGNALS[signal.Signals(number).name]}{output.behind}\n"
+        words = f"{line}hwopt: {_SIGNALS[signal.Signals(number).name]}{escape.line(output.behind)}\n"
         with contextlib.suppress(OSError):
             os.write(2, words.encode())
         os._exit(128 + number)

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Mapping
 
+from hwopt import escape
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import one_of
 from hwopt.cli.output import say
@@ -42,7 +43,7 @@ def completion(options: argparse.Namespace) -> int:
     from hwopt.cli.question import field_flags
     from hwopt.registry import load, names
 
-    asked = names()
+    asked = [name for name in names() if escape.shell(name) == name]  # compgen expands its words
     flags = {}
     for name, command in COMMANDS.items():
         own = {spelling: flag.meaning for spelling, flag in command.spellings.items() if spelling.startswith("-")}
@@ -66,8 +67,12 @@ def _bash(summaries: Texts, flags: Mapping[str, Texts], words: Mapping[str, tupl
 
 
 def _quoted(text: str) -> str:
-    """A text between single quotes, with nothing that a list of zsh takes for its own."""
-    return "'" + text.replace("'", "’").replace("[", "(").replace("]", ")").replace(":", " -") + "'"
+    """A text between single quotes, with nothing that a list of zsh, or fish, takes for its own."""
+    return (
+        "'"
+        + escape.line(text).replace("\\", "/").replace("'", "’").replace("[", "(").replace("]", ")").replace(":", " -")
+        + "'"
+    )
 
 
 def _zsh(summaries: Texts, flags: Mapping[str, Texts], words: Mapping[str, tuple[str, ...]]) -> str:

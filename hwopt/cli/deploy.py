@@ -5,6 +5,7 @@ import datetime
 from dataclasses import replace
 from typing import Any
 
+from hwopt import escape
 from hwopt.cli.cluster_flags import MACHINE
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, POSITIVE, SHARE, SWITCH, TEXT, Kind, one_of
@@ -71,7 +72,9 @@ def run(options: argparse.Namespace) -> int:
         rent_usd_per_chip_h=options.rent_usd_per_chip_h,
         **{name: value for name, value in named.items() if value is not None},
     )
-    title = f"{options.chips:,} x {options.chip}, site {options.site}, prices {options.prices}, market {options.market}"
+    title = escape.line(
+        f"{options.chips:,} x {options.chip}, site {options.site}, prices {options.prices}, market {options.market}"
+    )
     if path is not None:
         from hwopt.report.page.deploy import deploy_page
         from hwopt.report.page.files import write

@@ -5,6 +5,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import NAMES, NOT_NEGATIVE, SETTINGS, integer
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in answer.trained
     }
     title = f"{catalog.named(options.workload)} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
-    title += work.operated
+    title = escape.line(title + work.operated)
     if figure is not None and answer.trained:  # else the screen says why there is nothing to draw
         from hwopt.plot.fabrics import plot_fabrics
 

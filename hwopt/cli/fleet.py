@@ -5,6 +5,7 @@ import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, MACHINE, RUN, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, PATH, TEXT, Kind, integer, one_of
@@ -86,7 +87,9 @@ class Asked:
         options = self.options
         counted = " and ".join(f"{count:,} {chip}" for chip, count in self.counts.items())
         where = f"site {options.site}" if options.lines is None else f"sites joined by {options.lines} lines"
-        return f"{catalog.named(options.workload)} on {counted}, {options.precision}, {self.run.step_words} a step, {where}{self.works[0].operated}"
+        return escape.line(
+            f"{catalog.named(options.workload)} on {counted}, {options.precision}, {self.run.step_words} a step, {where}{self.works[0].operated}"
+        )
 
     @property
     def document(self) -> dict[str, Any]:
@@ -184,23 +187,23 @@ def _group(work: Any, stated: dict[str, Any]) -> Any:
     from hwopt.model.fleet import share_of
     from hwopt.study.fleet import Group
 
-    plan = stated.get("plan")
+    plan, name = stated.get("plan"), escape.line(stated["chip"])
     if plan is None:
-        return Group(stated["chip"], work.cluster(stated["chips"]))
+        return Group(name, work.cluster(stated["chips"]))
     words: dict[str, Any] = catalog.parse_plan(str(plan))
     chips, micro_batch = stated["chips"], float(words.get("micro_batch", 1.0))
     divided = share_of(
         work.workload, catalog.leaf(chips * micro_batch)
     )  # its share is not known yet: one that any plan divides
     held = catalog.plan(divided, chips, **words)
-    return Group(stated["chip"], work.cluster(stated["chips"]), held)
+    return Group(name, work.cluster(stated["chips"]), held)
 
 
 def interval(works: list[Any], study: Any) -> Any:
     """The wider of the groups' intervals: each was measured alone, and all wait for the slowest."""
     from hwopt.evidence.intervals import Circumstances
 
-    by_chip = {work.options.chip: work for work in works}
+    by_chip = {escape.line(work.options.chip): work for work in works}
     found = [
         by_chip[group.name].measured(Circumstances(float(each.mfu), float(group.cluster.chips)))
         for each, group in zip(study.whole.report.groups, study.whole.groups, strict=True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from hwopt import escape
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import SWITCH
 from hwopt.errors import UserError
@@ -20,12 +21,12 @@ behind = ""
 
 
 def say(text: str) -> None:
-    """Print on standard output, so that a full disk is met here.
+    """Print lines on standard output, escaped for a terminal, so that a full disk is met here.
 
     **Raises:** `UserError` where it cannot be written; `BrokenPipeError` where its reader has left.
     """
     try:
-        print(text, flush=True)
+        print(escape.terminal(text), flush=True)
     except BrokenPipeError:
         raise
     except OSError as failure:

@@ -4,6 +4,7 @@ import argparse
 import copy
 from dataclasses import replace
 
+from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import NOT_NEGATIVE, SETTINGS, SHARE, SIZES, SWITCH, TEXT, number
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         common={name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
     )
     around = {each.chips: work.measured(Circumstances(float(each.report.mfu), each.chips)) for each in answer.trained}
-    title = (
+    title = escape.line(
         f"{catalog.named(options.workload)} on {options.chips[0]:,} to {options.chips[-1]:,} x {options.chip}, "
         f"{options.precision}, site {options.site}{work.operated}"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hwopt import catalog
+from hwopt import catalog, escape
 from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
 from hwopt.cli.flags import Flag, foreign
 from hwopt.design.provenance import Provenance
@@ -120,7 +120,8 @@ class Work:
         if self.decode_chip is not None:
             of = f"{options.chip} for prompts and {self.decode_chip} for answers"
             cluster = f"{workload} on {options.chips:,} chips, {of}"
-        return f"{cluster}, {options.precision}, site {options.site}{self.operated}{self.words}{self._foreign_software}"
+        asked = escape.line(f"{cluster}, {options.precision}, site {options.site}{self.operated}")
+        return f"{asked}{self.words}{self._foreign_software}"
 
     @property
     def operated(self) -> str:
@@ -177,8 +178,8 @@ def _training(options: argparse.Namespace) -> Work:
 
     table = isinstance(run.model, Operators)
     units, total = run.model.unit_of_work, float(run.tokens / run.tokens_per_unit)
-    words = f"\n{total:.4g} {units}s in steps of {run.step_words}"
-    words += f"; one sample: {run.model.sample}" if table and run.model.sample != "sequence" else ""
+    words = f"\n{total:.4g} {escape.line(units)}s in steps of {escape.line(run.step_words)}"
+    words += f"; one sample: {escape.line(run.model.sample)}" if table and run.model.sample != "sequence" else ""
     constants = catalog.calibration(options.constants)
     measured = partial(machine_interval, run, options.chip, options.stack, constants)
     stack = catalog.default_stack(options.chip, options.workload)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hwopt import catalog
+from hwopt import catalog, escape
 from hwopt.arguments import names_of
 from hwopt.catalog.load import is_path
 from hwopt.catalog.names import find
@@ -47,7 +47,7 @@ class Combination(NamedTuple):
     @property
     def name(self) -> str:
         """As an answer names it."""
-        return ",".join(f"{field}={value}" for field, value in self.chosen) or "all"
+        return escape.line(",".join(f"{field}={value}" for field, value in self.chosen)) or "all"
 
 
 def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int) -> list[Combination]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import equinox as eqx
 import numpy as np
 
+from hwopt import escape
 from hwopt.design.problem import Budget, Problem
 from hwopt.design.variables import Variable
 from hwopt.errors import UserError, suggest
@@ -56,6 +57,7 @@ class Portfolio:
     budgets: tuple[Budget, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "question", escape.line(self.question))
         names = [each.name for each in self.members]
         if not names or len(set(names)) < len(names):
             raise UserError(f"portfolio: {'a member stands twice' if names else 'it has no member'}")

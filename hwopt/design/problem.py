@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from hwopt import escape
 from hwopt.design.design import Design, completed
 from hwopt.design.metrics import METRICS, Metric, numbers
 from hwopt.design.provenance import Provenance
@@ -98,6 +99,7 @@ class Problem:
     relaxation: Problem | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "question", escape.line(self.question))
         names = [each.name for each in self.variables]
         if len(set(names)) != len(names):
             raise UserError(f"problem '{self.name}': a variable stands twice in {', '.join(names)}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwopt import catalog
+from hwopt import catalog, escape
 from hwopt.catalog import Record
 
 DECODE = "decode_"
@@ -49,4 +49,4 @@ class Provenance:
     @property
     def mode(self) -> str:
         """The constants in use, in words."""
-        return "as the question's author set them" if self.constants is None else str(self.constants)
+        return "as the question's author set them" if self.constants is None else escape.line(str(self.constants))

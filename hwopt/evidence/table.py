@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwopt import escape
 from hwopt.arguments import file_bytes
 from hwopt.errors import UserError, suggest
 from hwopt.evidence.columns import PROSE, Measured, MeasuredRun, MeasuredService, columns_of, essential
@@ -55,7 +56,10 @@ def load(path: str | Path) -> Table:
     once: dict[str, str] = {}  # cells of a long table are few texts, many times
     try:
         lines = [
-            (reader.line_num, [once.setdefault(cell, cell) for cell in map(str.strip, cells)])
+            (
+                reader.line_num,
+                [once.setdefault(cell, cell) for cell in (escape.sentence(each.strip()) for each in cells)],
+            )
             for cells in reader
             if any(map(str.strip, cells))
         ]

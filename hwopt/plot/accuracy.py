@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.plot.style import figure, save
+from hwopt.plot.style import figure, plain, save
 
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
 
@@ -49,6 +49,6 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
         axes.minorticks_off()
         summary = result["summary"]
         error = f"median error {100 * summary['median_abs_error']:.1f} % over {summary['cells']} cells"
-        axes.set_title(f"{len(rows)} runs, constants {summary['constants']}: {error}", fontsize=10)
+        axes.set_title(plain(f"{len(rows)} runs, constants {summary['constants']}: {error}"), fontsize=10)
         axes.legend(ncols=2, fontsize=8, loc="lower right", markerscale=2)
         save(drawn, path)

@@ -64,7 +64,7 @@ def cases(dataset: Any, name: str) -> dict[int, str]:
 
 def case_words(text: str) -> str:
     """`b200, direct-liquid` of `chip=b200,cooling=direct-liquid`."""
-    return ", ".join(part.partition("=")[2] or part for part in text.split(","))
+    return plain(", ".join(part.partition("=")[2] or part for part in text.split(",")))
 
 
 def limits(dataset: Any) -> list[Limit]:

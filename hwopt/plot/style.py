@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwopt import escape
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def set_bars(axes: Any, count: int, least: int) -> None:
 
 
 def plain(text: str) -> str:
-    """Text in which a dollar is a dollar and opens no formula."""
-    return text.replace("$", r"\$")
+    """Text in which a dollar is a dollar and opens no formula, and that prints."""
+    return escape.terminal(text).replace("$", r"\$")
 
 
 def plain_powers(axes: Any) -> None:

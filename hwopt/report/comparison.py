@@ -1,8 +1,10 @@
 """Chips side by side, as one screen and as JSON."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from hwopt import escape
 from hwopt.optim.solution import Outcome
 from hwopt.report.budget_prices import PRICED
 from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
@@ -82,6 +84,7 @@ def _entry(row: Row) -> dict[str, Any]:
 
 def comparison_screen(rows: Sequence[Row]) -> str:
     """One screen for a comparison."""
+    rows = [replace(row, chip=escape.line(row.chip)) for row in rows]
     answers = [row for row in rows if row.feasible]
     asked = next((row.solution for row in rows if row.solution is not None), None)
     if asked is None:

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from hwopt import escape
 from hwopt.units import pretty
 
 MODEL_ONLY = "a statement about the model, not about silicon"
@@ -24,12 +25,12 @@ def bar(share: float) -> str:
 
 def heading(text: str) -> list[str]:
     """The lines above a section."""
-    return ["", text, "-" * len(text)]
+    return ["", escape.line(text), "-" * len(escape.line(text))]
 
 
 def fact(name: str, text: str) -> str:
     """A name and what is said of it, in a line."""
-    return f"  {name:<14} {text}"
+    return escape.line(f"  {name:<14} {text}")
 
 
 def part_lines(parts: Iterable[tuple[str, str, float]], name: int = 14, amount: int = 10) -> list[str]:
@@ -75,4 +76,7 @@ def kind_line(name: str, word: str, words: Sequence[str]) -> str:
 
 def store_lines(out: str) -> list[str]:
     """Where a store lies and what opens it."""
-    return ["", f'Store: {out}, which xarray.open_zarr("{out}") opens; the same command goes on or reads it.']
+    return [
+        "",
+        escape.line(f'Store: {out}, which xarray.open_zarr("{out}") opens; the same command goes on or reads it.'),
+    ]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt import catalog
+from hwopt import catalog, escape
 from hwopt.catalog.schema import Quantity, Record
 from hwopt.errors import UserError, suggest
 from hwopt.quantity import quantities
@@ -78,8 +78,8 @@ def shape(path: str) -> tuple[dict[str, Any], str]:
     counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
     record = catalog.record("workloads", path)
     lines = [
-        f"{path}, a model of {pretty(counts['parameters'])} parameters, {pretty(counts['active_parameters'])} a token",
-        *(f"  {each}" for each in (*record.words("approximations"), *record.sources.values())),
+        f"{escape.line(path)}, a model of {pretty(counts['parameters'])} parameters, {pretty(counts['active_parameters'])} a token",
+        *(f"  {escape.line(each)}" for each in (*record.words("approximations"), *record.sources.values())),
         "",
     ]
     width = max(map(len, numbers))

@@ -5,14 +5,14 @@ core_v0.15.0.
 """
 
 import math
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hwopt import escape
 from hwopt.plan import OFFLOADED, Plan
 from hwopt.report.plan_words import integral
 from hwopt.types import PRECISIONS
@@ -260,18 +260,19 @@ def megatron_document(settings: MegatronSettings) -> dict[str, Any]:
     return {"framework": "megatron-lm", "version": VERSION, **settings._asdict()}
 
 
+def array_lines(name: str, arguments: Mapping[str, Value]) -> list[str]:
+    """Arguments as an array of bash."""
+    words = [flag if value is True else f"{flag} {escape.shell(str(value))}" for flag, value in arguments.items()]
+    return [f"{name}=(", *(f"  {word}" for word in words), ")"]
+
+
 def megatron_text(settings: MegatronSettings, title: str) -> str:
     """Settings as lines of bash: comments, the environment, and an array for `pretrain_gpt.py "${MEGATRON_ARGS[@]}"`."""
-    words = [
-        flag if value is True else f"{flag} {shlex.quote(str(value))}" for flag, value in settings.arguments.items()
-    ]
     return "\n".join(
         [
-            f"# Megatron-LM {VERSION}, {settings.world_size:,} ranks: {title}",
-            *(f"# - {note}" for note in settings.notes),
-            *(f"export {name}={value}" for name, value in settings.environment.items()),
-            "MEGATRON_ARGS=(",
-            *(f"  {word}" for word in words),
-            ")",
+            escape.comment(f"Megatron-LM {VERSION}, {settings.world_size:,} ranks: {title}"),
+            *(escape.comment(f"- {note}") for note in settings.notes),
+            *(f"export {name}={escape.shell(value)}" for name, value in settings.environment.items()),
+            *array_lines("MEGATRON_ARGS", settings.arguments),
         ]
     )

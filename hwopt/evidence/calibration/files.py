@@ -1,11 +1,11 @@
 """Writes a calibration as the data file that `hwopt.catalog.calibration` reads."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hwopt import escape
 from hwopt.catalog import Calibration
 from hwopt.errors import UserError
 
@@ -41,19 +41,19 @@ def write(path: str | Path, calibration: Calibration) -> None:
 
     **Raises:** `UserError` where it cannot be written.
     """
-    title, note = json.dumps(calibration.title), json.dumps(calibration.note)
+    title, note = escape.toml(calibration.title), escape.toml(calibration.note)
     lines = [f"title = {title}", f"note = {note}", f"runs = {calibration.runs}"]
-    lines += [*([f'operation = "{calibration.operation}"'] if calibration.operation else []), "", "[shifts]"]
+    lines += [*([f"operation = {escape.toml(calibration.operation)}"] if calibration.operation else []), "", "[shifts]"]
     for (name, scope), shift, sd in zip(calibration.scopes.entries, calibration.shifts, calibration.sd, strict=True):
-        lines.append(f'"{name}@{scope}" = {{ shift = {shift:.5f}, sd = {sd:.5f} }}')
+        lines.append(f"{escape.toml(f'{name}@{scope}')} = {{ shift = {shift:.5f}, sd = {sd:.5f} }}")
     if calibration.left_out:
         lines += ["", "[left_out]"]
     for source, row in sorted(calibration.left_out.items()):
-        lines.append(f"{json.dumps(source)} = [{', '.join(f'{x:.4f}' for x in row)}]")
+        lines.append(f"{escape.toml(source)} = [{', '.join(f'{x:.4f}' for x in row)}]")
     if calibration.intervals:
         lines += ["", "[intervals]", *(f"{term} = {value:.4f}" for term, value in calibration.intervals.items())]
     for machine, terms in sorted(calibration.own.items()):
-        lines += ["", f"[own.{json.dumps(machine)}]", *(f"{term} = {value:.4f}" for term, value in terms.items())]
+        lines += ["", f"[own.{escape.toml(machine)}]", *(f"{term} = {value:.4f}" for term, value in terms.items())]
     with _beside(Path(path)) as beside:
         beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
         os.replace(beside, path)

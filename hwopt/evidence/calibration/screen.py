@@ -1,5 +1,7 @@
 """What `hwopt calibrate` prints."""
 
+from hwopt import escape
+
 
 def screen(result: dict) -> str:
     """Errors, what was learned, what to measure next.
@@ -33,7 +35,7 @@ def screen(result: dict) -> str:
     if result["out"]:
         lines += [
             "",
-            f"written to {result['out']}: use it with --constants {result['out']}",
+            f"written to {escape.line(result['out'])}: use it with --constants {escape.shell(result['out'])}",
             _operation(result["operation"]),
         ]
     return "\n".join(lines)

@@ -4,11 +4,11 @@ What is said is what `hwopt.report.megatron` says, under the names of `ConfigCon
 `megatron/bridge/training/config.py` of NVIDIA-NeMo/Megatron-Bridge at 0.3.1, and of Megatron-Core 0.16 below it.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hwopt import escape
 from hwopt.errors import UserError
 from hwopt.report.launch.engine import NVIDIA
 from hwopt.report.launch.trainer import Asked, Trainer
@@ -111,12 +111,12 @@ def _write(asked: Asked) -> tuple[dict[str, Any], dict[str, str], list[str]]:
 
 
 def _lines(file: Mapping[str, Any]) -> Iterator[str]:
-    """Sections as YAML, values as JSON, which YAML is a superset of."""
+    """Sections as YAML."""
     for name, section in file.items():
         if isinstance(section, Mapping):
-            yield from [f"{name}:", *(f"  {key}: {json.dumps(value)}" for key, value in section.items())]
+            yield from [f"{name}:", *(f"  {key}: {escape.yaml(value)}" for key, value in section.items())]
         else:
-            yield f"{name}: {json.dumps(section)}"
+            yield f"{name}: {escape.yaml(section)}"
 
 
 TRAINER = Trainer(

@@ -5,11 +5,11 @@ Keys, and what a plan must keep, are those of `torchtitan/config/job_config.py`,
 jobs are TOML files.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from hwopt import escape
 from hwopt.errors import UserError
 from hwopt.report.launch.engine import NVIDIA
 from hwopt.report.launch.trainer import Asked, Trainer
@@ -229,7 +229,7 @@ def _lines(file: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for name, section in file.items():
         path = f"{above}{name}"
         if plain := {key: value for key, value in section.items() if not isinstance(value, dict)}:
-            yield from ["", f"[{path}]", *(f"{key} = {json.dumps(value)}" for key, value in plain.items())]
+            yield from ["", f"[{path}]", *(f"{key} = {escape.toml(value)}" for key, value in plain.items())]
         yield from _lines({key: value for key, value in section.items() if isinstance(value, dict)}, f"{path}.")
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hwopt import escape
 from hwopt.errors import UserError
 from hwopt.plan import OFFLOADED, Plan
 from hwopt.report.plan_words import integral
@@ -129,13 +130,10 @@ def training_file(framework: str, trainer: Trainer, run: TrainingRun, plan: Plan
 
 def file_text(trainer: Trainer, settings: TrainingFile, title: str) -> str:
     """The file: comments, then its sections."""
-    what = " ".join(title.split())
-    return "\n".join(
-        [
-            f"# {settings.title} {settings.version}, {settings.world_size:,} ranks: {what}",
-            f"# save as {trainer.name}; {trainer.start}",
-            *(f"# with {name}={value}" for name, value in settings.environment.items()),
-            *(f"# - {note}" for note in settings.notes),
-            *trainer.lines(settings.file),
-        ]
-    )
+    said = [
+        f"{settings.title} {settings.version}, {settings.world_size:,} ranks: {title}",
+        f"save as {trainer.name}; {trainer.start}",
+        *(f"with {name}={value}" for name, value in settings.environment.items()),
+        *(f"- {note}" for note in settings.notes),
+    ]
+    return "\n".join([*map(escape.comment, said), *trainer.lines(settings.file)])

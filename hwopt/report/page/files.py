@@ -42,7 +42,7 @@ def write(path: Path, text: str) -> None:
     **Raises:** `UserError` where it cannot be written.
     """
     with _beside(path, str(path)) as beside:
-        beside.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+        beside.write_text(text, encoding="utf-8", newline="\n")
         os.replace(beside, path)
 
 

@@ -1,9 +1,10 @@
 """HTML from values: whatever is not markup already is escaped, so that names of users' files cannot become markup."""
 
-import html
 from collections.abc import Iterable
 from functools import partial
 from typing import TypeAlias
+
+from hwopt import escape
 
 Child: TypeAlias = "Html | str | Iterable[Child] | None"
 """What may stand in an element; None stands for nothing."""
@@ -39,11 +40,11 @@ def joined(*children: Child) -> Html:
 def _child(child: Child) -> str:
     if child is None or isinstance(child, Html):
         return child or ""
-    return html.escape(child) if isinstance(child, str) else joined(*child)
+    return escape.html(child) if isinstance(child, str) else joined(*child)
 
 
 def _attribute(key: str, value: str | float | bool | None) -> str:
     if value is None or value is False:
         return ""
     key = key.rstrip("_").replace("_", "-")
-    return f" {key}" if value is True else f' {key}="{html.escape(str(value))}"'
+    return f" {key}" if value is True else f' {key}="{escape.html(str(value))}"'

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+from hwopt import escape
 from hwopt.evidence.intervals import Interval
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServeReport
@@ -252,7 +253,7 @@ def _front(solution: Solution, command: str) -> Html | None:
             kept.append(word)
     proved = solution.certificate.gap is not None
     around = ["--within", "1.1"] if proved else []  # which asks for a certified optimum
-    again = shlex.join(["hwopt", "sweep", *kept, *around, "--report", "front.html"])
+    again = escape.command(["hwopt", "sweep", *kept, *around, "--report", "front.html"])
     where = "what lies within 10 % of this design" if proved else "the whole box"
     return sheet.section(
         "A Pareto front around this design",

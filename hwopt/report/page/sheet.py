@@ -1,8 +1,10 @@
 """The sheet that every page stands on: head, look, script, the order of what it says."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
+from hwopt import escape
 from hwopt.report import guide
 from hwopt.report.colours import MONEY, OTHER, OVER, PALE, PARTS, WITHIN, on_ground
 from hwopt.report.page.markup import Child, Html, div, element, li, p, raw, span
@@ -47,7 +49,7 @@ def page(
         sections,
         section(
             "The command that made this page",
-            code(command, "command"),
+            code(command if command.isprintable() else escape.command(shlex.split(command)), "command"),
             note=f"The same command makes the same page again, byte for byte (hwopt {__version__}).",
         ),
         _how_to_read(kind.split()[1]),

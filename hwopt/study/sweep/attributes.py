@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hwopt import escape
 from hwopt.design.metrics import Metric
 from hwopt.design.variables import Variable
 from hwopt.study.sweep.program import PARTS
@@ -19,7 +20,7 @@ def number(long_name: str, unit: str = "") -> dict[str, Any]:
 
 def flags(names: Sequence[str], long_name: str) -> dict[str, Any]:
     """Attributes of numbers that stand for names, by the CF conventions."""
-    meanings = " ".join(name.replace(" ", "_") for name in names)
+    meanings = " ".join(escape.line(name).replace(" ", "_") for name in names)
     return number(long_name) | {"flag_values": list(range(len(names))), "flag_meanings": meanings}
 
 

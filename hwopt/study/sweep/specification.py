@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 import hwopt
+from hwopt import escape
 from hwopt.arguments import boxes_of, check_question, names_of, number_of
 from hwopt.design.choices import combinations
 from hwopt.design.lattices import without_lattice
@@ -104,7 +105,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return ",".join(f"{field}={value}" for field, value in self.chosen) or "all"
+        return escape.line(",".join(f"{field}={value}" for field, value in self.chosen)) or "all"
 
 
 class Specification:

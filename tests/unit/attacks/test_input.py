@@ -57,7 +57,7 @@ def assert_refused(arguments: list[str], capsys, *words: str) -> None:
         ({"stack": ""}, "empty"),
         ({"plan": "x" * 100_000}, "plan"),
         ({"plan": "tp=" + "9" * 300}, "tp"),
-        ({"workload": "\x1b[31mred"}, "?[31mred"),
+        ({"workload": "\x1b[31mred"}, r"\x1b[31mred"),
         ({"workload": "\x00.toml"}, "cannot read"),
         ({"chip": "\x00.toml"}, "cannot read"),
         ({"workload": "a\x00.json"}, "cannot read"),

@@ -80,7 +80,7 @@ def test_levers_of_optimize(named, said):
         ({"within": "1.1"}, "within = '1.1' must be a number, without quotes"),
         ({"out": 3}, "sweep: out 3: name a file or a folder"),
         ({"out": ""}, "sweep: out '': name a file or a folder"),
-        ({"out": "a\0b"}, "sweep: out a.b: cannot be used .*embedded null (byte|character)"),
+        ({"out": "a\0b"}, r"sweep: out a\\x00b: cannot be used .*embedded null (byte|character)"),
         ({"out": "a" * 300}, "File name too long"),
     ],
 )
