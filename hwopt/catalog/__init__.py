@@ -17,6 +17,7 @@ from hwopt.catalog.calibrations import (
     usual_operation,
     with_constants,
 )
+from hwopt.catalog.checkpoints import checkpoint
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
 from hwopt.catalog.clusters import cluster, cluster_pair, prices
 from hwopt.catalog.export_rules import export_rule
@@ -70,6 +71,7 @@ __all__ = [
     "approximations",
     "calibration",
     "check_precision",
+    "checkpoint",
     "chip",
     "chip_project",
     "cluster",

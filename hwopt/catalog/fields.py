@@ -161,7 +161,7 @@ ENTRIES: Mapping[str, Entry] = {
     "workloads": _entry(
         "workload",
         Transformer,
-        optional_texts="family parameter_count_reason approximations batch_ramp sample unit_of_work predicts stack",
+        optional_texts="family parameter_count_reason approximations batch_ramp sample unit_of_work predicts stack checkpoint",
         numbers={"sequence_length": "token"},
         alternatives={OPERATORS: ("hidden", "sequence_length")},
         optional=keys(TrainingRun)

@@ -66,13 +66,15 @@ def show_export(
     options: argparse.Namespace,
     title: str,
     workload: Any,
+    name: str,
     ranked: Sequence[Any],
     chips: Sequence[str],
     asked: Callable[[], Any],
 ) -> None:
     """Print the launch settings of the best of some plans, best first, that the software can be told.
 
-    **Arguments:** `ranked`: candidates; `chips` that they run on, of two groups those of each; `asked`: what was asked, as JSON.
+    **Arguments:** `name` of the workload; `ranked`: candidates; `chips` that they run on, of two groups those of each;
+    `asked`: what was asked, as JSON.
     """
     from hwopt.report.launch.trainers import TRAINERS as FILES
 
@@ -95,9 +97,11 @@ def show_export(
             lambda: megatron.megatron_text(settings, title),
         )
         return
+    from hwopt.catalog import checkpoint
     from hwopt.catalog.chips import architecture
     from hwopt.catalog.load import supported
     from hwopt.report.launch.settings import launch_document, launch_text, launchable
 
-    launch = launchable(options.export, workload, ranked, [architecture(supported("chips", chip)) for chip in chips])
+    families = [architecture(supported("chips", chip)) for chip in chips]
+    launch = launchable(options.export, workload, ranked, families, checkpoint(name))
     show(options, lambda: asked() | launch_document(launch), lambda: launch_text(launch, title))

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from hwopt import escape
 from hwopt.cli.exports import EXPORT, check_export, show_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import BOXES, CONFIDENCE, NAMES, POSITIVE, SHARES, SWITCH, one_of
@@ -158,10 +159,11 @@ def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> 
     of = f"{count:,.0f} x {chips[0]}"
     if len(chips) > 1:
         of = f"{count:,.0f} chips, {chips[0]} for prompts and {chips[1]} for answers"
-    title = f"{catalog.named(objective.workload)} on {of}, {objective.precision}"
+    name = objective.workload
+    title = escape.line(f"{catalog.named(name)} on {of}, {objective.precision}")
     named = dict(zip(("chip", "decode_chip"), chips, strict=False))
     asked = lambda: {"workload": objective.workload, **named, "chips": round(count), "precision": objective.precision}
-    show_export(options, title, workload, [Candidate(plan, solution.report, solution.objective)], chips, asked)
+    show_export(options, title, workload, name, [Candidate(plan, solution.report, solution.objective)], chips, asked)
 
 
 _OF_ONE = {

@@ -88,7 +88,7 @@ def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[An
 
     if search.feasible and options.export is not None:
         ranked = [search.best, *search.alternatives]
-        show_export(options, work.title, work.workload, ranked, work.chips, lambda: work.document)
+        show_export(options, work.title, work.workload, options.workload, ranked, work.chips, lambda: work.document)
         return 0
     fitting = None
     short = set(search.best.report.violations()) <= {"memory", "pool"}

@@ -30,7 +30,7 @@ def show_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> int:
     work = works[splits[0].way] if search.feasible else first
     if search.feasible and options.export is not None:
         ranked = [search.best, *search.alternatives]
-        show_export(options, work.title, work.workload, ranked, work.chips, lambda: work.document)
+        show_export(options, work.title, work.workload, options.workload, ranked, work.chips, lambda: work.document)
         return 0
     around = {"around": work.interval(search.best.report, search.best.plan), "constants": options.constants}
     together = next(each for each in splits if not each.best.plan.disaggregated)

@@ -61,8 +61,21 @@ STORED = {"bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 """Bytes of a weight that is stored as GEMMs of a format take it."""
 
 
+_OWN = {"mxfp4": 0.5, "fp8": 1.0}
+"""The same of checkpoints, by the first word of their format."""
+
+
 def weights(group: Group, formats: Mapping[str, Mapping[str, Value]]) -> tuple[dict[str, Value], list[str]]:
-    """Arguments for the format of weights, and what they do not say."""
+    """Arguments for the format of weights, and what they do not say.
+
+    A checkpoint with a format of its own takes no argument: engines read its `config.json`, and refuse another format
+    (`ModelConfig._verify_quantization` of vLLM and of SGLang), for gpt-oss even its own (vLLM calls it `gpt_oss_mxfp4`).
+    """
+    if group.checkpoint:
+        own = f"the checkpoint is stored in {group.checkpoint}, as the engine reads in its config.json: no argument says it"
+        same = _OWN.get(group.checkpoint.partition(" ")[0]) == group.weight_bytes
+        planned = f"; planned with weights of {group.weight_bytes:g} B (--weights)"
+        return dict(formats["bf16"]), [own if same else own + planned]
     if group.weight_bytes == STORED[group.precision]:
         notes = []
         if group.precision != "bf16" and not formats[group.precision]:

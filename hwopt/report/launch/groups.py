@@ -50,6 +50,7 @@ class Group:
     precision: str  # of GEMMs
     weight_bytes: float
     kv_bytes: float
+    checkpoint: str = ""  # format of the published weights, where it is not 16 or 32 bit
 
     @property
     def sequences(self) -> int:

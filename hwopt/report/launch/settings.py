@@ -1,10 +1,11 @@
 """Launch settings of a plan that serves: for which software, what it says of each group of chips, and both as text and JSON."""
 
 import json
-import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from hwopt import escape
 from hwopt.model.report import ServingReport
 from hwopt.model.serving.footprint import CHUNK_TOKENS
 from hwopt.optim.plan_table import Candidate
@@ -13,6 +14,7 @@ from hwopt.report.launch import dynamo, sglang, tensorrt_llm, vllm
 from hwopt.report.launch.engine import Engine, Written
 from hwopt.report.launch.first import first_told
 from hwopt.report.launch.groups import LENGTH_DEVIATIONS, Group, groups_of
+from hwopt.report.megatron import array_lines
 from hwopt.workload.service import Service
 
 ENGINES: dict[str, Engine] = {
@@ -68,13 +70,16 @@ def launch_settings(
     plan: Plan | Disaggregated,
     report: ServingReport,
     families: Sequence[str] = (),
+    checkpoint: str = "",
 ) -> LaunchSettings:
     """A service under a concrete plan on chips of some `families` as settings of a framework of `ENGINES`.
+
+    **Arguments:** `checkpoint`: format of the published weights, of `hwopt.catalog.checkpoint`.
 
     **Raises:** `UserError` for what the framework cannot be told of the plan.
     """
     engine = ENGINES[framework]
-    groups = groups_of(service, plan)
+    groups = [replace(each, checkpoint=checkpoint) for each in groups_of(service, plan)]
     written = [engine.write(group) for group in groups]
     return LaunchSettings(
         framework,
@@ -86,13 +91,17 @@ def launch_settings(
 
 
 def launchable(
-    framework: str, service: Service, ranked: Sequence[Candidate], families: Sequence[str] = ()
+    framework: str,
+    service: Service,
+    ranked: Sequence[Candidate],
+    families: Sequence[str] = (),
+    checkpoint: str = "",
 ) -> LaunchSettings:
     """The settings of the best of some plans, best first, that the framework can be told; a note where that is not the first.
 
     **Raises:** `UserError` where it can be told of none.
     """
-    write = lambda each: launch_settings(framework, service, each.plan, each.report, families)
+    write = lambda each: launch_settings(framework, service, each.plan, each.report, families, checkpoint)
     return first_told(f"--export {framework}", ENGINES[framework].title, ranked, write)
 
 
@@ -160,19 +169,16 @@ def launch_document(settings: LaunchSettings) -> dict[str, Any]:
 
 def launch_text(settings: LaunchSettings, title: str) -> str:
     """Settings as lines of bash: comments, then of each group the command, the file beside, and an array of its arguments."""
-    what = " ".join(title.split())
-    lines = [f"# {settings.title} {settings.version}: {what}", *(f"# - {note}" for note in settings.notes)]
+    lines = [escape.comment(f"{settings.title} {settings.version}: {title}")]
+    lines += [escape.comment(f"- {note}") for note in settings.notes]
     lines += ["MODEL=${MODEL:?path or name of the model}"]
     for group in settings.groups:
         name = f"{group.role.upper()}_ARGS"
         copies = (
             f"{group.instances:,} {'copies' if group.instances > 1 else 'copy'} of {group.chips_per_instance:,} chips"
         )
-        lines += ["", f'# {group.role}, {copies}: {group.command} "${{{name}[@]}}"']
+        lines += ["", escape.comment(f'{group.role}, {copies}: {group.command} "${{{name}[@]}}"')]
         if group.config:
             lines += [f"cat > {group.role}.yaml <<'END'", json.dumps(group.config, indent=2), "END"]
-        words = [
-            flag if value is True else f"{flag} {shlex.quote(str(value))}" for flag, value in group.arguments.items()
-        ]
-        lines += [f"{name}=(", *(f"  {word}" for word in words), ")"]
+        lines += array_lines(name, group.arguments)
     return "\n".join(lines)

@@ -2,16 +2,19 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hwopt import catalog
-from hwopt.cli import exports
+from hwopt.catalog.load import sources
+from hwopt.cli import exports, main
 from hwopt.errors import UserError
 from hwopt.model.report import ServingReport
 from hwopt.optim.plan_table import Candidate
 from hwopt.plan import Disaggregated
+from hwopt.report.launch.engine import STORED
 from hwopt.report.launch.groups import LENGTH_DEVIATIONS, groups_of
 from hwopt.report.launch.settings import ENGINES, launch_document, launch_settings, launch_text, launchable
 from hwopt.workload.service import Service
@@ -248,6 +251,61 @@ def test_what_is_not_said_stands_in_notes():
     narrow = catalog.service("llama3.1-70b", precision="bf16", weights="fp4")
     plan = catalog.serving_plan(narrow, 8, tp=8)
     assert "AWQ" in " ".join(launch_settings("vllm", narrow, plan, report()).notes)
+
+
+OWN_FORMATS = {"gpt-oss-120b": "mxfp4", "gpt-oss-20b": "mxfp4", "deepseek-v3": "fp8", "kimi-k2": "fp8"}
+"""Models that are published in one format of less than 16 bit."""
+
+
+@pytest.mark.parametrize("framework", ENGINES)
+def test_no_argument_contradicts_a_checkpoint(framework):
+    """An engine refuses another `--quantization` than its checkpoint's; without one of its own it takes the plan's."""
+    engine, [group] = ENGINES[framework], groups_of(*CASES["dense"])
+    plainly = {each: engine.write(replace(group, precision=each, weight_bytes=STORED[each])) for each in engine.formats}
+    for name in catalog.names("workloads"):
+        if "unsupported" in catalog.record("workloads", name).text:
+            continue
+        stored = catalog.checkpoint(name)
+        assert stored == OWN_FORMATS.get(name, "")
+        for precision in engine.formats:
+            asked = replace(group, precision=precision, weight_bytes=STORED[precision], checkpoint=stored)
+            written = engine.write(asked)
+            if not stored:
+                assert written == plainly[precision]
+                continue
+            assert "--quantization" not in written.arguments and "quant" not in json.dumps(written.config)
+            [note] = [each for each in written.notes if each.startswith(f"the checkpoint is stored in {stored},")]
+            differs = STORED[precision] != {"mxfp4": 0.5, "fp8": 1.0}[stored]
+            assert ("planned with weights of" in note) == differs
+
+
+def test_formats_of_checkpoints_have_a_source():
+    for name in OWN_FORMATS:
+        assert catalog.record("workloads", name).words("checkpoint")[1] in sources()
+
+
+@pytest.mark.parametrize(
+    ("config", "stored"),
+    [
+        ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
+        ({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}}, "fp8"),
+        ({"text_config": {"quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized"}}},
+         "compressed-tensors pack-quantized"),
+        ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "modelopt NVFP4"),
+        ({}, ""), ({"quantization_config": None}, ""), ({"text_config": None}, ""),
+    ],
+)  # fmt: skip
+def test_a_config_says_how_its_checkpoint_is_stored(config, stored, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    assert catalog.checkpoint(path) == stored
+
+
+def test_gpt_oss_is_exported_as_it_is_published(capsys):
+    flags = ["--workload", "gpt-oss-20b", "--chip", "h100-sxm", "--chips", "8", "--precision", "fp8"]
+    assert main(["plan", "--mode", "serve", *flags, "--export", "vllm"]) == 0
+    text = capsys.readouterr().out
+    assert "--quantization" not in text and "stored in mxfp4" in text and "planned with weights of 1 B" in text
 
 
 @pytest.mark.parametrize("framework", ENGINES)
