@@ -87,9 +87,8 @@ class Asked:
         options = self.options
         counted = " and ".join(f"{count:,} {chip}" for chip, count in self.counts.items())
         where = f"site {options.site}" if options.lines is None else f"sites joined by {options.lines} lines"
-        return escape.line(
-            f"{catalog.named(options.workload)} on {counted}, {options.precision}, {self.run.step_words} a step, {where}{self.works[0].operated}"
-        )
+        asked = f"{catalog.named(options.workload)} on {counted}, {options.precision}, {self.run.step_words} a step"
+        return escape.line(f"{asked}, {where}{self.works[0].operated}")
 
     @property
     def document(self) -> dict[str, Any]:
