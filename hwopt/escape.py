@@ -13,7 +13,7 @@ def line(text: str) -> str:
 
 
 def terminal(text: str) -> str:
-    """Return lines for a terminal, each as of `line`."""
+    """Return a screen for a terminal: line breaks stay, each line is escaped by `line`."""
     return "\n".join(map(line, text.split("\n")))
 
 

@@ -18,7 +18,7 @@ from tests.names import names
 
 NAMES = names()
 ARGUMENTS = [name for name in NAMES if "\ud800" not in name]
-"""What a process can be given."""
+"""Names that are valid command-line arguments."""
 
 
 @pytest.mark.parametrize("write", [escape.line, escape.sentence, escape.comment])

@@ -62,7 +62,7 @@ STORED = {"bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 
 _OWN = {"mxfp4": 0.5, "fp8": 1.0}
-"""The same of checkpoints, by the first word of their format."""
+"""Bytes per weight of a checkpoint, by the first word of its format."""
 
 
 def weights(group: Group, formats: Mapping[str, Mapping[str, Value]]) -> tuple[dict[str, Value], list[str]]:
