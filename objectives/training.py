@@ -160,9 +160,14 @@ class TrainingQuestion(MachineQuestion):
                 )
             (usual,) = (field.default for field in fields(self) if field.name == "tokens")
             stated["tokens"] = None if self.tokens == usual else self.tokens
-        own = {"sequence_length": self.sequence_length, "unique_tokens": self.unique_tokens,
-               "global_batch": self.global_batch, "batch_ramp": self.batch_ramp}  # fmt: skip
-        return catalog.training_run(self.workload, **stated, **{name: value or None for name, value in own.items()})
+        return catalog.training_run(
+            self.workload,
+            **stated,
+            sequence_length=self.sequence_length or None,
+            global_batch=self.global_batch or None,
+            unique_tokens=self.unique_tokens or None,
+            batch_ramp=self.batch_ramp or None,
+        )
 
     def _micro_batches(self, run: TrainingRun) -> Variable:
         """Samples of a micro-batch: few sequences of text, any part of a batch of images or clicks."""
