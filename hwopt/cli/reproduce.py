@@ -129,7 +129,6 @@ def _differences(stated: Any, found: Any, path: str = "") -> Iterator[tuple[str,
     elif isinstance(stated, list) and isinstance(found, list):
         for place, pair in enumerate(zip(stated, found, strict=False)):
             yield from _differences(*pair, f"{path}[{place}]")
-    elif all(isinstance(each, int | float) and not isinstance(each, bool) for each in (stated, found)):
-        of_logarithms = any(key in path for key in _LOGARITHMS)
-        scale = 1.0 if of_logarithms else max(abs(stated), abs(found))
-        yield path, abs(stated - found) / scale if scale else 0.0
+    elif isinstance(stated, int | float) and isinstance(found, int | float) and not isinstance(stated, bool):
+        logarithm = any(key in path for key in _LOGARITHMS)
+        yield path, abs(stated - found) / (1.0 if logarithm else max(abs(stated), abs(found)) or 1.0)
