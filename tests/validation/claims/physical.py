@@ -157,13 +157,15 @@ def one_site() -> Finding:
         tokens_that_mend(catalog.training_run("llama3.1-405b"), alone, apart),
     )
     internet = over("internet", 500)
+    waits = float(large(lines="continental").breakdown.sites_comm_s)
     fibre, waves, public = (8e-12 * si("lines", name, "bandwidth") for name in ("metro", "continental", "internet"))
     return Finding(
         f"step x {near:.2f} over 50 km, x {far:.2f} over 3,000 km, x {streamed:.2f} with 100 local steps",
         either(min(near, streamed) > HOLDS_WITHIN),
         f"405 B on two sites of 8,192 H100: dark fibre of {fibre:.0f} Tb/s carries synchronous gradients, leased waves of "
-        f"{waves:.0f} Tb/s do not ({far:.2f}) unless steps are local and exchanges streamed (loss + {more:.3f} nats by a fit "
-        f"to 4 B parameters, which by the same law {tokens:.1f} times the tokens mend); over {1e3 * public:.0f} Gb/s of "
+        f"{waves:.0f} Tb/s do not: 2 x 1/2 x 405 B x 4 B over four fifths of them are {waits:.1f} s after each step of "
+        f"{float(alone.step_time_s):.1f} ({far:.2f}), unless steps are local and exchanges streamed (loss + {more:.3f} nats by a "
+        f"fit to 4 B parameters, which by the same law {tokens:.1f} times the tokens mend); over {1e3 * public:.0f} Gb/s of "
         f"internet even 500 local steps make it {internet:.2f}",
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hwopt import catalog
 from tests.cases import replace
-from tests.validation.claims.claim import Finding, at_least, by_factor, claim, either, half_right
+from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either, half_right
 from tests.validation.claims.machines import estimate, exposed, si
 
 MS = 1e3
@@ -126,13 +126,14 @@ def bits_on_a_wafer() -> Finding:
     bits, area = 8.0 * si("memories", "hbm3", "capacity"), si("memories", "hbm3", "stack_area")
     layers = 8  # of 16 Gb
     density = bits / layers / area / 1e9 * 1e-6
+    ddr5 = 0.241  # Gb/mm2, Micron's 16 Gb die of its D1z process (TechInsights, "Micron DDR5 DIMM Technology")
     ratio = si("prices", "default", "hbm_usd_per_byte") / si("pools", "cxl-ddr5", "price")
     return Finding(
-        f"HBM3 {density:.2f} Gb/mm2",
-        "cannot be decided",
-        f"16 Gb on the {area * 1e6:.0f} mm2 of a stack's footprint with its vias; the catalogue has no density of a DDR5 "
-        f"die, and a cost model sees only prices: a byte of HBM costs {ratio:.1f} times one of DDR5 with its modules and "
-        "controllers, which holds stacking, yield and margin beside area: it agrees with the claim and does not prove it",
+        f"DDR5 {ddr5:.2f}, HBM3 {density:.2f} Gb/mm2",
+        at_least(ddr5 / density, HOLDS_WITHIN),
+        f"16 Gb on the {area * 1e6:.0f} mm2 of a stack's footprint with its vias, against a DDR5 die of as many bits: "
+        f"{ddr5 / density:.1f} times the bits on a wafer, before the base die under each stack; a byte of HBM costs "
+        f"{ratio:.1f} times one of DDR5 with its modules and controllers, which holds stacking, yield and margin beside area",
     )
 
 

@@ -79,13 +79,21 @@ def kinds_of_nets() -> Finding:
     dense = attainable(4096.0, 12288.0, 12288.0, 12288.0)
     convolution, pointwise = attainable(pixels, 64.0, 576.0, 64.0), attainable(pixels, 256.0, 64.0, 64.0)
     recurrent = attainable(64.0, 4096.0, 2048.0, 2048.0)  # one step of an LSTM of 1,024, 64 sequences
+
+    def waits(workload: str) -> float:
+        run = catalog.training_run(workload, global_batch=256)
+        alone = catalog.cluster("h100-sxm", 1, stack=catalog.default_stack("h100-sxm", workload))
+        return 100.0 * shares(estimate(run, alone, catalog.plan(run, 1, micro_batch=256)))["memory_bound"]
+
+    whole = [waits(name) for name in ("resnet-50", "gnmt-4")]
     return Finding(
         f"{dense:.0f} % of attainable arithmetic in a transformer's layer, {pointwise:.0f} % in a 1x1 convolution, "
         f"{recurrent:.0f} % in a recurrent step",
         either(dense > ROUGHLY_WITHIN * max(pointwise, recurrent)),
         f"rooflines on an H100: GPT-3's products {dense:.0f} %, ResNet-50's 3x3 convolutions of 64 channels "
         f"{convolution:.0f} % and 1x1 {pointwise:.0f} %, a recurrent step, which cannot batch over time, "
-        f"{recurrent:.0f} %; the catalogue has transformers only",
+        f"{recurrent:.0f} %; of a whole step {whole[0]:.0f} % wait for memory in ResNet-50 and {whole[1]:.0f} % in GNMT, a "
+        f"recurrent translator, {100 * shares(best_of().report)['memory_bound']:.0f} % in GPT-3",
     )
 
 
@@ -154,11 +162,12 @@ def input_stalls() -> Finding:
     rate = si("storages", "object-store", "input_bandwidth")
     large = float(best_of().report.tokens_per_s_per_chip) * 4.0
     return Finding(
-        f"{100 * pixels:.0f} % of a step for a small model of pixels, {100 * text:.0f} % for one of text",
+        f"{100 * pixels:.0f} % of a step for a small model of pixels from object storage, {100 * flash:.0f} % from flash, "
+        f"{100 * text:.0f} % for one of text",
         either(pixels > 0.05),
         f"a transformer of 124 M parameters fed with patches of {PATCH_BYTES:.0f} B from object storage at "
-        f"{rate / 1e6:.0f} MB/s a chip stalls {100 * pixels:.0f} % of a step ({100 * flash:.0f} % on flash); text "
-        f"never does: GPT-3 reads {large / 1e3:.1f} kB/s a chip",
+        f"{rate / 1e6:.0f} MB/s a chip stalls {100 * pixels:.0f} % of a step: it can, on that condition; text never does: "
+        f"GPT-3 reads {large / 1e3:.1f} kB/s a chip",
     )
 
 

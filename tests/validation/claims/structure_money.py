@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hwopt import catalog
+from objectives.export_rules import figures_of
 from tests.validation.claims.claim import HOLDS_WITHIN, Finding, at_least, claim, either
 from tests.validation.claims.machines import estimate, shares, si
 from tests.validation.claims.structure_machines import (
@@ -40,12 +42,21 @@ def export_limits() -> Finding:
     free = speed(best_of())
     cut, older = free / speed(best_of(chip="h800", **FABRIC)), free / speed(best_of(chip="a800", fabric="hdr-fat-tree"))
     links = si("chips", "h800", "scale_up_bandwidth") / si("chips", "h100-sxm", "scale_up_bandwidth")
+    rule, years = (
+        catalog.export_rule("october-2023"),
+        {name: int(si("chips", name, "year")) for name in ("h20", "h800", "a800", "a100-80", "v100")},
+    )
+    sold = {name: year for name, year in years.items() if not rule.caught_by(figures_of(name))}
+    newest = max(sold, key=lambda name: sold[name])
+    caught = min(year for name, year in years.items() if name not in sold)
+    weak = free / speed(best_of(chip=newest, **FABRIC))
     return Finding(
-        f"{cut:.2f} times the run on H800, {older:.2f} times on A800",
-        "cannot be decided",
-        f"which chips may be sold is law; what it costs: the H800 is no older, it is an H100 with {links:.2f} of "
-        f"the NVLink, and GPT-3 on {CHIPS:,} takes {cut:.2f} times as long; with the older A800 it takes "
-        f"{older:.2f} times",
+        f"{cut:.2f} times the run on H800, {weak:.2f} times on {newest.upper()}, {older:.2f} times on A800",
+        either(sold[newest] < caught),
+        f"a rule limits arithmetic, its density and links, not age: of 2022 it left the H800, an H100 with {links:.2f} of the "
+        f"NVLink, on which GPT-3 on {CHIPS:,} takes {cut:.2f} times as long; of 2023 it catches chips of {caught} such as the "
+        f"A100 and leaves the {newest.upper()} of {sold[newest]}, weaker and not older: {weak:.2f} times; the older A800 takes "
+        f"{older:.2f} times; what single vendors are told is no threshold",
     )
 
 

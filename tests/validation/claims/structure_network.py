@@ -244,11 +244,12 @@ def scale_up_growth() -> Finding:
 
 @claim("B23", "002:11", "the more distributed, the more time goes into moving data")
 def more_distributed() -> Finding:
-    moving = {chips: exposed(best_of(chips).report) + hidden(best_of(chips).report) for chips in (384, CHIPS, MANY)}
-    waits = [100 * exposed(best_of(chips).report) for chips in (384, MANY)]
+    found = {chips: best_of(chips).report for chips in (384, CHIPS, MANY)}
+    waits = [100 * exposed(report) for report in found.values()]
+    moving = [100 * (exposed(report) + hidden(report)) for report in found.values()]
     return Finding(
-        ", ".join(f"{100 * share:.0f} % of a step on {chips:,} chips" for chips, share in moving.items()),
-        either(moving[384] < moving[CHIPS] < moving[MANY]),
-        "time in which GPT-3's data move, hidden or not, at the best plan for a fixed batch; most of it is hidden, "
-        f"so that chips wait {waits[0]:.1f} % of a step at 384 and {waits[1]:.1f} % at {MANY:,}",
+        ", ".join(f"{share:.1f} % of a step on {chips:,} chips" for chips, share in zip(found, waits, strict=True)),
+        either(waits[0] < waits[1] < waits[2]),
+        "time that GPT-3 waits for data to move, at the best plan for a fixed batch; what is hidden under compute costs no "
+        f"time and does not grow: with it {moving[0]:.0f}, {moving[1]:.0f} and {moving[2]:.0f} %",
     )
