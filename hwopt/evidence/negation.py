@@ -1,7 +1,6 @@
 """Whether prose affirms or denies what it mentions: "no CUDA graphs", "graphs and overlap off", "non-interleaved"."""
 
 import re
-from functools import cache
 
 _NOT = r"(?<![\w-])(?:no|not|without|w/o|non|never|neither|nor|cannot|disabl\w+|lack(?:s|ing)?|instead of|rather than|un(?=-))"
 _STOPS = "no|not|without|never|with|for|of|in|to|by|than|on|from|at|as|is|are|was|were|that|which|only|just|but|and|or|nor|when|if"
@@ -29,11 +28,6 @@ _AFTER = re.compile(
 """A denial that follows a mention: `off`, `=false`, `: none`, `is not used`, `and B off`."""
 
 
-@cache
-def _compiled(words: str) -> re.Pattern[str]:
-    return re.compile(words)
-
-
 def said(words: str, text: str) -> bool | None:
     """Return whether a text affirms (True) or denies (False) what some words mention.
 
@@ -42,7 +36,7 @@ def said(words: str, text: str) -> bool | None:
     **Arguments:** `words`: a regular expression, of which the group `at`, if it has one, is the mention; `text` in small letters.
     """
     found = set()
-    for match in _compiled(words).finditer(text):
+    for match in re.finditer(words, text):
         start, end = match.span("at" if "at" in match.re.groupindex else 0)
         before, after = text[max(start - 120, 0) : start], text[end : end + 120]
         reaching = _BEFORE.search(before) or (_OR.match(after) and _LISTED.search(before))

@@ -33,19 +33,13 @@ def screen(result: dict) -> str:
         lines.append(f"  {entry['constant']:24}{entry['scope']:28}{entry['change']:+7.3f}  (sd {entry['sd']:.3f})")
     lines += ["", *_next(result["next"])]
     if result["out"]:
-        lines += [
-            "",
-            f"written to {escape.line(result['out'])}: use it with --constants {escape.shell(result['out'])}",
-            _operation(result["operation"]),
-        ]
+        lines += ["", f"written to {escape.line(result['out'])}: use it with --constants {escape.shell(result['out'])}"]
+        lines.append(
+            f"it states that the runs are of {result['operation']} operation (column operation), which commands then assume too"
+            if result["operation"]
+            else "it states no operation, as runs of a benchmark and of production are mixed: commands assume production"
+        )
     return "\n".join(lines)
-
-
-def _operation(operation: str | None) -> str:
-    """The operation that commands assume with the fitted constants."""
-    if operation is None:
-        return "it states no operation, as runs of a benchmark and of production are mixed: commands assume production"
-    return f"it states that the runs are of {operation} operation (column operation), which commands then assume too"
 
 
 def _learned(learned: dict) -> list[str]:
