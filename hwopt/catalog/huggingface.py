@@ -147,7 +147,7 @@ def _deep(value: Any, levels: int) -> bool:
 
 def _text_part(config: dict[str, Any], where: str) -> dict[str, Any]:
     inner, kind = config.get("text_config"), str(config.get("model_type"))
-    beside = layouts.has_towers(kind) and isinstance(inner, dict) and inner.get("model_type") in families()
+    beside = layouts.has_towers(kind) and isinstance(inner, dict) and str(inner.get("model_type")) in families()
     if inner is None or (refusal(kind) and not beside):
         return config
     if not isinstance(inner, dict):
@@ -217,7 +217,7 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
     named = ", ".join(layouts.mechanisms(inner if isinstance(inner, dict) else config))
     if reason:
         reason = named or reason
-        known = isinstance(inner, dict) and inner.get("model_type") in families()
+        known = isinstance(inner, dict) and str(inner.get("model_type")) in families()
         hint = "; its 'text_config' alone can be read from a file of its own" if known else ""
         raise UserError(f"{where}: model_type '{kind}' has {reason}, which the model has no term for{hint}")
     if kind in families():

@@ -370,3 +370,9 @@ def test_groups_of_experts(tmp_path, changes, complaint):
 )
 def test_a_new_layout_is_not_misread(tmp_path, name, changes, complaint):
     assert complaint in refusal_text(tmp_path, MODELS[name]["config"] | changes)
+
+
+@pytest.mark.parametrize("inner", [["llama"], {"llama": 1}, 5, None, "unheard-of"])
+def test_a_text_part_of_no_known_layout_is_refused(tmp_path, inner):
+    for kind in ("llava", "kimi_k25", "voxtral"):
+        refusal_text(tmp_path, {"model_type": kind, "text_config": PLAIN | {"model_type": inner, "kv_lora_rank": 512}})

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwopt import catalog
+from hwopt.catalog.config_families import mechanisms
 from hwopt.catalog.huggingface import read_config, shape_of_config
 from hwopt.errors import UserError
 
@@ -328,3 +329,26 @@ def test_a_value_that_makes_no_sense_changes_no_shape_in_silence(folder, data):
         meant = meaning_of_a_missing_key(inner(config), key) if value is None else None
         assert meant is not None, f"{key} = {value}"
         assert result == outcome(folder, with_keys(config, inner(config) | {key: meant}))
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("deepseek-v4-flash", {"model_type": "deepseek_v4", "index_topk": 512, "compress_ratios": [0, 4], "hc_mult": 4}),
+        ("deepseek-v4-pro", {"model_type": "deepseek_v4", "index_topk": 512, "compress_ratios": [0, 4], "hc_mult": 4}),
+        ("kimi-k3", {"model_type": "kimi_k3", "text_config": {"linear_attn_config": {"kda_layers": [1]},
+                     "mla_use_output_gate": True, "latent_moe_use_norm": True}}),
+        ("qwen3-next-80b-a3b", {"model_type": "qwen3_next", "linear_num_value_heads": 32, "attn_output_gate": True}),
+        ("qwen3.5-397b-a17b", {"model_type": "qwen3_5_moe", "text_config": {"linear_num_value_heads": 64,
+                               "attn_output_gate": True}}),
+    ],
+)  # fmt: skip
+def test_an_entry_and_its_config_are_refused_for_the_same_mechanisms(tmp_path, name, config):
+    with pytest.raises(UserError) as entry:
+        catalog.model_of(name)
+    with pytest.raises(UserError) as own:
+        catalog.model_of(write(tmp_path, config))
+    text = config.get("text_config", config)
+    for mechanism in mechanisms(text):
+        assert mechanism in str(entry.value) and mechanism in str(own.value)
+    assert len(mechanisms(text)) >= 2
