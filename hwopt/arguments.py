@@ -182,7 +182,8 @@ def check_kinds(call: str, inputs: Mapping[str, Any], kinds: Mapping[str, tuple[
         if not isinstance(value, kinds[name]):
             classes = " or ".join(each.__name__ for each in kinds[name])
             makers = " or ".join(_MAKERS[each.__name__] for each in kinds[name] if each.__name__ in _MAKERS)
-            raise UserError(f"{call}: {name} must be a {classes}, as {makers} makes it, not {_shown(value)}")
+            made = f", as {makers} makes it" if makers else ""
+            raise UserError(f"{call}: {name} must be a {classes}{made}, not {_shown(value)}")
 
 
 _MAKERS = {

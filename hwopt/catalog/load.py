@@ -134,7 +134,7 @@ def read_toml(path: Path) -> dict[str, object]:
     """
     text = read_text(path)
     if _ENDLESS.search(text):
-        raise UserError(f"{path} holds a number of more than 308 digits, outside the range that a computer holds")
+        raise UserError(f"{path} holds a number of more than 255 digits, outside the range that a computer holds")
     try:
         return tomllib.loads(text, parse_float=_number)
     except ValueError as failure:
@@ -143,7 +143,7 @@ def read_toml(path: Path) -> dict[str, object]:
         raise UserError(f"{path} is not TOML that anyone wrote: it is nested too deeply") from None
 
 
-_ENDLESS = re.compile("[0-9](?:_?[0-9]){308}")
+_ENDLESS = re.compile("[0-9a-fA-F](?:_?[0-9a-fA-F]){255}")
 
 
 def _number(text: str) -> float:

@@ -97,6 +97,15 @@ def parse(
     unit, kind or source, an unknown unit or source, a value that is negative, infinite or not a number.
     """
     entry = ENTRIES[kind]
+    if strange := table.keys() - _keys(kind):
+        known = {each: len(table.keys() & _keys(each)) for each in ENTRIES}
+        other = max(ENTRIES, key=lambda each: known[each])
+        if known[other] > known[kind] + 2:
+            raise UserError(f"{where}: looks like a {ENTRIES[other].noun}, not a {entry.noun}")
+        if 2 * len(strange) > len(table) > 2:
+            raise UserError(
+                f"{where}: holds mostly keys that no {entry.noun} has, such as '{min(strange)}'; is it another file?"
+            )
     cited = table.get("sources", {})
     if not isinstance(cited, Mapping) or not all(isinstance(text, str) for text in cited.values()):
         raise UserError(f"{where}: 'sources' must be a table of texts")
@@ -121,8 +130,7 @@ def parse(
             elif key in entry.tables:
                 quantities |= _table(value, entry, key, known, where, own)
             else:
-                wanted = {*entry.text, *entry.quantities, *entry.tables, *entry.lists}
-                raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
+                raise UserError(f"{where}: unknown key '{key}': {suggest(key, _keys(kind))}")
     if "unsupported" not in text:
         required = next((names for key, names in entry.lists.items() if key in table), entry.required)
         missing = [f"'{name}'" for name in required if name not in table]
@@ -142,6 +150,12 @@ def parse(
         operators=operators,
         operator_sources=tuple(known[name] for name in sorted(of_rows)),
     )
+
+
+def _keys(kind: str) -> set[str]:
+    """Return the keys that a file of a kind may have."""
+    entry = ENTRIES[kind]
+    return {*entry.text, *entry.quantities, *entry.tables, *entry.lists, "sources"}
 
 
 def _text(value: object, where: str, key: str) -> str | list[str]:

@@ -1,8 +1,8 @@
 """`hwopt check`: whether a stated machine and plan can be, line by line; 1 where a line fails."""
 
 import argparse
+import os
 from dataclasses import replace
-from pathlib import Path
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import PATH
@@ -24,7 +24,7 @@ FLAGS = (
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     page = page_path(options)
-    if not options.blueprint.endswith(".toml") and Path(options.blueprint).is_file():
+    if not options.blueprint.endswith(".toml") and os.path.isfile(options.blueprint):
         raise UserError(f"{options.blueprint}: a blueprint is read from a .toml file; end its name in .toml")
     from hwopt.report.blueprint import check_document, check_screen
     from hwopt.study.blueprint import check

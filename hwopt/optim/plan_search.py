@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from hwopt.arguments import check_kinds
 from hwopt.design.metrics import Metric, metric_of
 from hwopt.design.serving_layouts import with_layouts
 from hwopt.design.variables import count_of
@@ -77,6 +78,7 @@ def best_plan(
 
     **Raises:** `UserError` for an unknown metric or name, for one that the workload does not have, and where no plan is valid.
     """
+    check_kinds("best_plan", {"workload": workload, "cluster": cluster}, _KINDS)
     if alternatives < 0:
         raise UserError(f"{alternatives} alternatives: must not be negative")
     if isinstance(cluster, ClusterPair):
@@ -95,6 +97,9 @@ def best_plan(
             else f"batch = {batch} must be 1 or more"
         )
     return _best(workload, cluster, objective, alternatives, common or {}, dict(limits or {}), disaggregate, batch)
+
+
+_KINDS = {"workload": (TrainingRun, Service), "cluster": (Cluster, ClusterPair)}
 
 
 @singledispatch
@@ -288,6 +293,7 @@ def every_split(
 
     **Raises:** `UserError` as `best_plan`.
     """
+    check_kinds("every_split", {"workload": service, "cluster": cluster}, {**_KINDS, "workload": (Service,)})
     kinds = dict(zip(("decode", "prefill"), cluster.groups, strict=False)) if len(cluster.groups) > 1 else {"": cluster}
     ways = {name: Way(each, apart=False) for name, each in kinds.items()} | {"apart": Way(cluster, apart=True)}
     return ranked_ways(service, ways, objective, alternatives, limits)

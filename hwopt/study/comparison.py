@@ -11,7 +11,7 @@ import equinox as eqx
 import numpy as np
 
 from hwopt import catalog
-from hwopt.arguments import check_question, check_seconds
+from hwopt.arguments import check_question, check_seconds, names_of
 from hwopt.catalog.schema import Quantity
 from hwopt.design.choices import combinations
 from hwopt.design.design import Design
@@ -85,6 +85,7 @@ def compare(
         raise UserError(
             "compare: chips of one kind each; pairs are ranked by hwopt optimize --choices 'chip=a|b,decode_chip=c|d'"
         )
+    chips = names_of("compare: chips", chips)
     every = list(chips) == ["*"]
     deadline = Deadline(check_seconds(seconds, "compare"))
     asked = combinations(objective, {"chip": chips}, MOST_CHIPS)

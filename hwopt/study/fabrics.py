@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hwopt import catalog
+from hwopt.arguments import check_kinds
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.jaxprs.kept import estimated
@@ -143,6 +144,9 @@ def fabrics(
 
     **Raises:** `UserError` for no machine or too many, and for a plan that no machine allows.
     """
+    check_kinds("fabrics", {"run": run, "machines": machines}, {"run": (TrainingRun,), "machines": (list, tuple)})
+    for each in machines:
+        check_kinds("fabrics", {"machine": each}, {"machine": (Machine,)})
     if not 1 <= len(machines) <= MOST_CASES:
         raise UserError(f"{len(machines)} machines: name 1 to {MOST_CASES}")
     chosen = tuple(levels() if uneven is None else uneven)

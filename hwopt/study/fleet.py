@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.arguments import number_of
+from hwopt.arguments import check_kinds, number_of
 from hwopt.catalog.load import leaf
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
@@ -253,6 +253,9 @@ def scope(study: FleetStudy) -> str:
 
 
 def _check(run: TrainingRun, groups: Sequence[Group]) -> None:
+    check_kinds("fleet", {"run": run, "groups": groups}, {"run": (TrainingRun,), "groups": (list, tuple)})
+    for each in groups:
+        check_kinds("fleet", {"group": each}, {"group": (Group,)})
     if not 1 <= len(groups) <= MOST_GROUPS:
         raise UserError(f"{len(groups)} groups of chips: name 1 to {MOST_GROUPS}")
     if run.ramp is not None:

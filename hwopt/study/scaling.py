@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from hwopt.arguments import number_of
 from hwopt.design.metrics import metric_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
@@ -204,6 +205,10 @@ def scale(
     """
     if not isinstance(workload, TrainingRun):
         raise UserError("scale: a service grows by copies of itself; name a training run")
+    if not callable(cluster_of) or not isinstance(chips, Iterable):
+        raise UserError(
+            "scale: pass a function of the number of chips, which returns a cluster, and a list of such numbers"
+        )
     sizes = _checked(chips)
     metric_of(objective, workload)
     _check_shares(least_saving, most_dearer)
@@ -220,7 +225,7 @@ def scale(
 
 def _checked(chips: Sequence[int]) -> list[int]:
     """Numbers of chips, the smallest first."""
-    sizes = sorted(set(chips))
+    sizes = sorted({number_of("scale: chips", each) for each in chips})
     if any(each < 1 or each != int(each) for each in sizes):
         raise UserError(f"chips {min(sizes):g}: a number of chips is an integer of at least 1")
     if len(sizes) < 2:
