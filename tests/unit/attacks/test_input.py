@@ -141,6 +141,46 @@ def test_a_chip_of_nothing_or_of_everything_is_refused(key, value, tmp_path, cap
     assert_refused(estimate(chip=str(path)), capsys, f"'{key}'")
 
 
+@pytest.mark.parametrize(
+    ("kind", "flag", "name", "key"),
+    [
+        ("chips", "chip", "h100-sxm", "scale_up_domain"),
+        ("chips", "chip", "h100-sxm", "memory_stacks"),
+        ("chips", "chip", "h100-sxm", "server_chips"),
+        ("workloads", "workload", "llama3.1-8b", "layers"),
+        ("workloads", "workload", "llama3.1-8b", "global_batch_sequences"),
+        ("workloads", "workload", "llama3.1-8b", "sequence_length"),
+    ],
+)
+def test_half_of_what_a_file_counts_is_refused(kind, flag, name, key, tmp_path, capsys):
+    path = tmp_path / "own.toml"
+    path.write_text(f"base = '{name}'\n{key} = 7.5\n")
+    assert_refused(estimate(**{flag: str(path)}), capsys, f"'{key}' = 7.5 must be an integer")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("1e400", "outside the range"), ("-1e400", "outside the range"), ("1e-400", "outside the range"),
+        ("9" * 400, "more than 255 digits"), ("0x" + "f" * 300, "more than 255 digits"), ("inf", "finite"), ("nan", "finite"),
+        ("'1e400 W'", "outside the range"), ("'7_00 W'", "not a number"), ("'٧ W'", "not a number"), ("'7 USD'", "no unit"),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_file_are_those_of_the_command_line(value, words, tmp_path, capsys):
+    path = tmp_path / "own.toml"
+    path.write_text(
+        f"base = 'h100-sxm'\ntdp = {value if value[0] == chr(39) else f'{{value = {value}, unit = {chr(39)}W{chr(39)}}}'}\n"
+    )
+    assert_refused(estimate(chip=str(path)), capsys, words)
+
+
+def test_toml_may_group_digits_itself(tmp_path, capsys):
+    path = tmp_path / "own.toml"
+    path.write_text("base = 'h100-sxm'\ntdp = {value = 7_00.5, unit = 'W'}\n")
+    assert main(estimate(chip=str(path))) == 0
+    assert capsys.readouterr().out
+
+
 def test_a_misspelt_chip_family_is_refused(tmp_path, capsys):
     path = own("chips", "h100-sxm", 'architecture = "hopper"', 'architecture = "hoper"', tmp_path)
     assert_refused(estimate(chip=str(path)), capsys, "hopper")

@@ -155,3 +155,93 @@ def test_half_precision_is_taken_up(wide):
 )
 def test_the_catalogue(call, said):
     refused(said, call)
+
+
+QUESTION = hwopt.objective("train_cost")
+SERVICE = catalog.service("llama3.1-8b")
+TAKES = {
+    "best_plan": (RUN, CLUSTER), "calibrate": ("runs.csv",), "check": ("own.toml",), "compare": (QUESTION, ["h100-sxm", "b200"]),
+    "confident": (QUESTION, 0.9), "deploy": ("h100-sxm", 8), "elasticities": (RUN, CLUSTER, PLAN), "estimate": (RUN, CLUSTER, PLAN),
+    "every_split": (SERVICE, CLUSTER), "fabrics": (RUN, []), "fleet": (RUN, []), "frontier": (QUESTION, {"power_budget_w": [3e7]}),
+    "invest": (QUESTION,), "objective": ("train_cost",), "optimize": (QUESTION,), "regret": (None, {"hbm": 0.3}),
+    "scale": (RUN, lambda chips: CLUSTER, [8, 16]), "sensitivity": (QUESTION,), "sweep": (QUESTION, 64), "validate": ("runs.csv",),
+    "walls": (QUESTION,),
+}  # fmt: skip
+"""Public function -> arguments that it takes; of answers that take a search, and of lists of machines, none."""
+
+GOOD = {("deploy", 1, 3), ("sweep", 1, 3), ("sweep", 1, None)}
+
+
+def test_every_public_function_is_in_the_table():
+    functions = {name for name in hwopt.__all__ if callable(getattr(hwopt, name)) and name[0].islower()}
+    assert functions == TAKES.keys()
+
+
+@pytest.mark.parametrize("name", TAKES)
+@pytest.mark.parametrize(
+    "wrong", [None, 3, "x", {}, object(), np.zeros(3), np.array(["x"])], ids=lambda each: type(each).__name__
+)
+def test_no_argument_of_a_public_function_ends_in_a_raw_error(name, wrong):
+    """`regret(None, None)` once said that None has no attribute."""
+    for place in range(len(TAKES[name])):
+        if not isinstance(wrong, np.ndarray) and isinstance(wrong, int | None) and (name, place, wrong) in GOOD:
+            continue
+        arguments = [wrong if i == place else each for i, each in enumerate(TAKES[name])]
+        refused("", getattr(hwopt, name), *arguments)
+    refused("", getattr(hwopt, name), *[wrong] * len(TAKES[name]))
+
+
+@pytest.mark.parametrize("name", [each for each, arguments in TAKES.items() if len(arguments) > 1])
+def test_swapped_arguments(name):
+    refused("", getattr(hwopt, name), *reversed(TAKES[name]))
+
+
+@pytest.mark.parametrize("field", ["global_batch", "sequence_length", "sites", "local_steps", "hbm_stacks_budget"])
+@pytest.mark.parametrize("value", [1.5, np.float32(0.5), 8191.999, math.nan])
+def test_half_of_what_is_counted(field, value):
+    """A batch of 1.5 sequences was once "infeasible, proved"."""
+    refused("must be an integer: it counts things", lambda: TrainCost(**{field: value}))
+    with pytest.raises(UserError):
+        hwopt.objective("train_cost", **{field: value})
+
+
+@pytest.mark.parametrize("named", [{"global_batch": 1.5}, {"sequence_length": 4096.5}])
+def test_half_of_what_a_run_counts(named):
+    refused("must be an integer", catalog.training_run, "llama3.1-8b", **named)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"free": "hbm+"}, "free hbm\\+: there is nothing before or behind a '\\+'"),
+        ({"free": "hbm+hbm"}, "free hbm\\+hbm: 'hbm' stands twice"),
+        ({"offload": "weights+weights"}, "'weights' stands twice"),
+        ({"offload": "+weights"}, "nothing before or behind"),
+    ],
+)
+def test_empty_parts_and_repeated_words(named, said):
+    refused(said, lambda: hwopt.objective("train_cost", **named).problem())
+
+
+def test_one_chip_by_two_names_is_one_chip():
+    refused("name each value once", hwopt.compare, QUESTION, ["h100-sxm", "H100-SXM-80GB"])
+
+
+def test_a_box_of_a_count_without_an_integer():
+    refused("bounds of 'tp' = 1.5:1.7 hold no integer", hwopt.optimize, QUESTION, bounds={"tp": (1.5, 1.7)})
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ("invest", {"of": ["foo"], "choices": {"chip": ["h100-sxm", "b200"]}}),
+        ("sweep", {"within": 1.1, "metrics": ["foo"]}),
+        ("sweep", {"within": 1.1, "pareto": ["foo", "run_cost_usd"]}),
+        ("sweep", {"within": 1.1, "map_of": ["foo", "chips"]}),
+        ("sweep", {"within": 1.1, "gradients": ["foo"]}),
+    ],
+)
+def test_names_are_looked_at_before_any_search(call, named, monkeypatch):
+    for path in ("hwopt.optim.optimize.optimize", "hwopt.study.invest.optimize"):
+        monkeypatch.setattr(path, lambda *_, **__: pytest.fail("searched before all was checked"))
+    refused("'foo'", getattr(hwopt, call), QUESTION, **({"samples": 64} if call == "sweep" else {}), **named)
