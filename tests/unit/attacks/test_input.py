@@ -168,9 +168,8 @@ def test_half_of_what_a_file_counts_is_refused(kind, flag, name, key, tmp_path, 
 )  # fmt: skip
 def test_numbers_of_a_file_are_those_of_the_command_line(value, words, tmp_path, capsys):
     path = tmp_path / "own.toml"
-    path.write_text(
-        f"base = 'h100-sxm'\ntdp = {value if value[0] == chr(39) else f'{{value = {value}, unit = {chr(39)}W{chr(39)}}}'}\n"
-    )
+    stated = value if value.startswith("'") else f"{{ value = {value}, unit = 'W' }}"
+    path.write_text(f"base = 'h100-sxm'\ntdp = {stated}\n")
     assert_refused(estimate(chip=str(path)), capsys, words)
 
 

@@ -187,13 +187,13 @@ def test_no_argument_of_a_public_function_ends_in_a_raw_error(name, wrong):
         if not isinstance(wrong, np.ndarray) and isinstance(wrong, int | None) and (name, place, wrong) in GOOD:
             continue
         arguments = [wrong if i == place else each for i, each in enumerate(TAKES[name])]
-        refused("", getattr(hwopt, name), *arguments)
-    refused("", getattr(hwopt, name), *[wrong] * len(TAKES[name]))
+        refused(".", getattr(hwopt, name), *arguments)
+    refused(".", getattr(hwopt, name), *[wrong] * len(TAKES[name]))
 
 
 @pytest.mark.parametrize("name", [each for each, arguments in TAKES.items() if len(arguments) > 1])
 def test_swapped_arguments(name):
-    refused("", getattr(hwopt, name), *reversed(TAKES[name]))
+    refused(".", getattr(hwopt, name), *reversed(TAKES[name]))
 
 
 @pytest.mark.parametrize("field", ["global_batch", "sequence_length", "sites", "local_steps", "hbm_stacks_budget"])
