@@ -139,12 +139,12 @@ def test_what_cannot_be_meant_is_refused(choices, words):
 
 
 def test_what_is_shown_is_never_a_choice_that_cannot_be_asked():
-    """Cut short before any design, a first look may satisfy all budgets: it is of the first choice that states a question."""
+    """Cut short before any design, a last look may satisfy all budgets: it is of a choice that states a question."""
     asked = branches(
         dataclasses.replace(QUESTION, power_budget_w=1e12, capex_budget_usd=1e15, time_budget_s=1e12), {"chip": CHIPS}
     )
     answer = certified_choice([Asked((("chip", "none"),), None, "no such chip"), *asked], deadline=Deadline(0.0))
-    assert answer.feasible and answer.chosen == {"chip": CHIPS[0]}
+    assert answer.feasible and answer.chosen["chip"] in CHIPS
     assert answer.choices[-1].fate is Fate.refused
 
 

@@ -110,6 +110,13 @@ def question(tmp_path_factory):
     return hwopt.objective("portfolio", members=str(path))
 
 
+@pytest.mark.parametrize(("limit", "outcome"), [(9e6, Outcome.best_found), (7.5e6, Outcome.not_found)])
+def test_a_list_that_is_found_without_time_holds_the_budget_of_all(question, limit, outcome):
+    found = hwopt.optimize(dataclasses.replace(question, capex_budget_usd=limit), bounds=PARTS, seconds=1e-3)
+    assert found.outcome is outcome and found.certificate.gap is None
+    assert all(budget.used <= limit * (1.0 + 1e-6) for budget in found.budgets)
+
+
 @pytest.mark.slow
 def test_a_budget_that_does_not_bind_changes_nothing(question):
     found = hwopt.optimize(question, bounds=PARTS)
