@@ -59,6 +59,7 @@ def config_table(path: Path) -> dict[str, Any]:
     quantities["sequence_length"] = {"value": length, "unit": "token", "kind": "assumption", "source": "config"}
     ignored = _ignored(whole, config, where)
     texts |= {"approximations": ignored} if ignored else {}
+    texts |= {"checkpoint": [stored, "config"]} if (stored := _stored(whole, config)) else {}
     return {**texts, **quantities, **rows, "sources": {"config": source}}
 
 
@@ -97,6 +98,13 @@ def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) ->
         elif key not in config and key.endswith("_config") and key != "text_config" and value not in OFF:
             said.append(f"ignores {key}{_tower(value)}")
     return said
+
+
+def _stored(*parts: Mapping[str, Any]) -> str:
+    """Return the format of the weights in words of their `quantization_config`, such as `compressed-tensors pack-quantized`."""
+    tables = [part["quantization_config"] for part in parts if isinstance(part.get("quantization_config"), dict)]
+    words = [table.get(key) for table in tables for key in ("quant_method", "quant_algo", "format")]
+    return " ".join(dict.fromkeys(word for word in words if isinstance(word, str)))
 
 
 def _tower(keys: Any) -> str:

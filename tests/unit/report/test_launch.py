@@ -284,21 +284,27 @@ def test_formats_of_checkpoints_have_a_source():
         assert catalog.record("workloads", name).words("checkpoint")[1] in sources()
 
 
+PLAIN_CONFIG = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256,
+}  # fmt: skip
+PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+
+
 @pytest.mark.parametrize(
     ("config", "stored"),
     [
         ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
         ({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}}, "fp8"),
-        ({"text_config": {"quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized"}}},
-         "compressed-tensors pack-quantized"),
+        ({"model_type": "llava", "text_config": PLAIN_CONFIG | {"quantization_config": PACKED}}, "compressed-tensors pack-quantized"),
         ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "modelopt NVFP4"),
-        ({}, ""), ({"quantization_config": None}, ""), ({"text_config": None}, ""),
+        ({}, ""), ({"quantization_config": None}, ""),
     ],
 )  # fmt: skip
 def test_a_config_says_how_its_checkpoint_is_stored(config, stored, tmp_path):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(config), encoding="utf-8")
-    assert catalog.checkpoint(path) == stored
+    path.write_text(json.dumps(PLAIN_CONFIG | config), encoding="utf-8")
+    assert catalog.checkpoint(path) == catalog.checkpoint(tmp_path) == stored
 
 
 def test_gpt_oss_is_exported_as_it_is_published(capsys):
