@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hwopt import catalog, escape
 from hwopt.arguments import names_of
 from hwopt.catalog.load import is_path
-from hwopt.catalog.names import find
+from hwopt.catalog.names import aliases, slug
 from hwopt.errors import UserError, suggest
 
 EVERY = "*"
@@ -137,7 +137,8 @@ def named_values(field: str, named: Sequence[str]) -> list[str]:
         if field not in KINDS:
             raise UserError(f"choices: {field}={EVERY}: the catalogue has no list of it; name its values, a|b|c")
         return catalog.names(KINDS[field])
-    slugs = [find(KINDS[field], each) if each and field in KINDS and not is_path(each) else each for each in named]
-    if not named or len(set(slugs)) < len(named) or EVERY in named:
+    other = aliases(KINDS[field]) if field in KINDS else {}
+    entries = {other.get(slug(each), slug(each)) if other and not is_path(each) else each for each in named}
+    if not named or len(entries) < len(named) or EVERY in named:
         raise UserError(f"choices: {field}={'|'.join(named)}: name each value once, or {EVERY} alone for all")
     return list(named)

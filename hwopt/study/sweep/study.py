@@ -90,7 +90,10 @@ def sweep(
         gradients=gradients, rows=rows, dtype=dtype, block=block,
     )  # fmt: skip
     if within is not None:
-        stated()  # refuses what cannot be meant before an optimum is solved for
+        stated()  # refuses what cannot be meant before an optimum is solved for, as the folder of something else
+        folder = None if out is None else place_of("sweep: out", out)
+        if folder is not None and folder.is_dir() and any(folder.iterdir()):
+            Store.opened(folder)
     spec = stated(optima=_optima(out))
     if out is None and jax.process_count() > 1:
         raise UserError("sweep: several processes share a store: name a folder that all of them see (out, --out)")
