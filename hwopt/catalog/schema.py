@@ -100,12 +100,8 @@ def parse(
     if strange := table.keys() - _keys(kind):
         known = {each: len(table.keys() & _keys(each)) for each in ENTRIES}
         other = max(ENTRIES, key=lambda each: known[each])
-        if known[other] > known[kind] + 2:
-            raise UserError(f"{where}: looks like a {ENTRIES[other].noun}, not a {entry.noun}")
-        if 2 * len(strange) > len(table) > 2:
-            raise UserError(
-                f"{where}: holds mostly keys that no {entry.noun} has, such as '{min(strange)}'; is it another file?"
-            )
+        if known[other] > known[kind] + 2 or 2 * len(strange) > len(table) > 2:
+            raise UserError(f"{where}: is no {entry.noun}: its keys are more like those of a {ENTRIES[other].noun}")
     cited = table.get("sources", {})
     if not isinstance(cited, Mapping) or not all(isinstance(text, str) for text in cited.values()):
         raise UserError(f"{where}: 'sources' must be a table of texts")

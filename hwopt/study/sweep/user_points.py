@@ -103,7 +103,7 @@ def _checked(what: str, value: object) -> float:
     try:
         number = read_number(str(value))
     except UserError as error:
-        raise UserError(f"{what}: {error}") from None
+        raise UserError(f"{what} = {error}") from None
     if number <= 0:
         raise UserError(f"{what} = {value} must be a positive, finite number")
     return number

@@ -240,7 +240,10 @@ def test_an_entry_of_another_kind_says_what_it_looks_like(of, asked, capsys):
     path = str(next(each for each in sorted((data_root() / of).iterdir()) if each.name.endswith(".toml")))
     arguments = [asked, path] if asked == "check" else ["estimate", *itertools.chain(*(WORK | {asked: path}).items())]
     err = refused(arguments, capsys)
-    assert "looks like a " in err and {"chips": "chip", "workloads": "workload"}.get(of, of[:-1]) in err
+    assert (
+        "its keys are more like those of a " in err
+        and {"chips": "chip", "workloads": "workload"}.get(of, of[:-1]) in err
+    )
 
 
 @pytest.mark.parametrize("told", ["abc", "-2", "1e9", "1.5", "٣", " "])
