@@ -75,7 +75,7 @@ for each in answer.budgets:
     hours = each.shadow_price * unit / 3600
     worth = f"elasticity {each.elasticity:.3f}; one more {size} saves {hours:.2f} h with these integers"
     print(
-        f"{name:<8}{each.used / each.limit:7.2%} used; {worth if each.elasticity > 1e-4 else 'slack with these integers'}"
+        f"{name:<8}{each.used / each.limit:7.2%} used; {worth if each.elasticity > 1e-4 else 'not binding for this plan'}"
     )
 
 # %% [markdown]
