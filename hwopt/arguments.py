@@ -144,18 +144,18 @@ def path_of(what: str, path: Any, room: int = 0) -> Path:
 
 
 MOST_FILE_BYTES = 1 << 28
-"""Size of a file that is read whole: a hundred times the largest of published runs."""
+"""Maximum size of a file to read: a hundred times the largest file of published runs."""
 
 
 def file_bytes(path: Path) -> bytes:
-    """Return the content of an ordinary file of at most `MOST_FILE_BYTES`.
+    """Return the content of a regular file of at most `MOST_FILE_BYTES`.
 
     **Raises:** `OSError` for anything else, such as pipes and devices, which may never end, and where it cannot be read.
     """
     status = path.stat()
     if status.st_size > MOST_FILE_BYTES or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise OSError(0, f"it is no ordinary file of at most {MOST_FILE_BYTES >> 20} MiB")
-    return path.read_bytes()  # which says what is wrong with a folder
+        raise OSError(0, f"it is not a regular file of at most {MOST_FILE_BYTES >> 20} MiB")
+    return path.read_bytes()  # raises for a directory
 
 
 def check_temperature(temperature: Any) -> None:

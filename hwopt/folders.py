@@ -1,4 +1,4 @@
-"""Where a user's programs keep what they can make again, on each system."""
+"""User cache folders by operating system."""
 
 import os
 import stat
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def cache_folder(system: str = sys.platform, variables: Mapping[str, str] = os.environ) -> Path:
-    """Hwopt's folder of what can be made again: compiled kernels, traced models, stamps of checks. It need not exist yet.
+    """Return hwopt's cache folder: compiled kernels, traced models, stamps of self-tests. It need not exist yet.
 
     `XDG_CACHE_HOME` counts everywhere; else `~/.cache`, on macOS `~/Library/Caches`, on Windows `%LOCALAPPDATA%`. Relative
-    paths are ignored, as the XDG specification wants it: else the current folder could bring its own kernels.
+    paths are ignored, as the XDG specification requires: otherwise the current folder could supply kernels.
 
     **Raises:** `RuntimeError` for a user without a home.
     """
@@ -31,9 +31,9 @@ class SharedFolder(OSError):
 def private_folder(base: Path, *inside: str) -> Path:
     """Return a folder that no other user can write to, created if missing.
 
-    Compiled kernels are native code and stamps are believed, so a folder that others can write to is neither read nor written.
+    Compiled kernels are native code and stamps are trusted, so a folder that others can write to is neither read nor written.
     Every folder from `base` down must belong to this user or to root and be writable by its owner alone; only `base` may be
-    reached by a symbolic link. Windows has other permissions, which are not checked.
+    reached by a symbolic link. Windows permissions are not checked.
 
     **Arguments:** `base`: the outermost folder that is checked; `inside`: names of folders, each in the one before.
 

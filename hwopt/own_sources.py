@@ -1,7 +1,7 @@
-"""The content of the source files that this process runs, as one digest.
+"""Digest of the source files that this process runs.
 
-What is cached on disk is named by it, and a worker process states it before its first task: neither survives a change of the
-sources, whatever the files' times and sizes say.
+The digest is part of the names of cached files, and a worker process sends it before its first task. A change of the sources thus
+invalidates caches and workers, even if file times and sizes stay the same.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 PACKAGES = ("hwopt", "objectives")
-"""Packages whose source files count."""
+"""Packages whose source files the digest covers."""
 
 
 @functools.cache
@@ -24,9 +24,7 @@ def digest() -> str:
         for root in (found and found.submodule_search_locations) or ():
             paths = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
             for path in sorted(path for path in paths if path.endswith(".py")):
-                with contextlib.suppress(
-                    OSError
-                ):  # what cannot be read, such as an editor's lock, cannot be imported either
+                with contextlib.suppress(OSError):  # an unreadable file, such as an editor's lock, is not importable
                     content = Path(path).read_bytes()
                     whole.update(f"{package} {os.path.relpath(path, root)} {len(content)}\n".encode() + content)
     return whole.hexdigest()

@@ -4,9 +4,9 @@ Work on many columns of numbers goes on in one thread: several would wait for ea
 nothing but what it was sent, does what it is told, and ends when this process does. Results are the same with helpers and without;
 where one is missing, not awake yet, or gone, its part is done here.
 
-A helper imports from absolute folders that this process imports from, never from the current one (`_import_path`), and states the
-digest of its own source files before its first part: one that differs gets none. What the two send each other are pickles,
-which go through pipes between a process and its own child; no pickle is read from disk.
+A helper imports from the absolute folders of this process, never from the current folder (`_import_path`). It sends the digest of
+its own source files before its first part; a helper with another digest gets no parts. Both sides exchange pickles through pipes
+between a process and its own child; no pickle is read from disk.
 
 `HWOPT_PROCESSES` in the environment says how many processes work at most, this one included: 1 for no helpers, more than four where
 there are as many processors.
@@ -43,10 +43,10 @@ PATIENCE_S = 2.0
 """For a helper to end by itself."""
 
 _ROOT = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""The folder that holds the running package."""
+"""The folder that contains the running package."""
 
 _OWN = own_sources.digest().encode()
-"""Taken when this module is loaded: what is installed later is not what this process runs."""
+"""Digest at import time: this process does not run source files that are installed later."""
 
 
 def count() -> int:
@@ -90,7 +90,7 @@ def _handed(helpers: Iterator[Helper], function: Callable, kept: Any, part: tupl
 def _import_path() -> list[str]:
     """Return the folders that helpers import from: the absolute ones of this process, and the running package's.
 
-    Left out are the current folder and the relative entries of `PYTHONPATH`, unless the running package lies there.
+    The current folder and the relative entries of `PYTHONPATH` are excluded, unless they contain the running package.
     """
     relative = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if not os.path.isabs(each)]
     left_out = {os.path.realpath(each) for each in ("", *relative)} - {_ROOT}
@@ -119,7 +119,7 @@ class Helper:
         with contextlib.suppress(OSError, ValueError):
             if self._process.stdout.read(len(_OWN)) == _OWN:  # pyright: ignore[reportOptionalMemberAccess]
                 self._awake.set()
-            else:  # other sources: it never wakes, and none is started in its place, which would be the same
+            else:  # other sources: it never wakes, and is not replaced, since another helper would be the same
                 self._process.kill()
 
     @property

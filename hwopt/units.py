@@ -1,4 +1,4 @@
-"""SI multipliers, the only place where units convert, the readers of what people write, and the printer that converts back."""
+"""SI multipliers (the only place that converts units), readers of user input, and the printer that converts back."""
 
 import math
 import re
@@ -136,9 +136,9 @@ NO_LIMIT = frozenset({"none", "unlimited"})
 
 
 def read_number(text: str, unit: float = 1.0) -> float:
-    """Return the number that a text states in plain digits, times what one of its unit is.
+    """Return the number that a text states in plain digits, times `unit`.
 
-    **Raises:** `UserError` for anything else, and for numbers outside the range of float64, which become infinity or 0.
+    **Raises:** `UserError` for other text, and for numbers outside the range of float64, which would become infinity or 0.
     """
     digits = _NUMBER.fullmatch(text.strip())
     if digits is None:
@@ -150,11 +150,11 @@ def read_number(text: str, unit: float = 1.0) -> float:
 
 
 def read_amount(text: str, unit: str) -> float:
-    """A number as people write it, in SI: `20MW`, `60d`, `1.45B$`, `15.6T`, `41%`, `1,200`; `none` is infinity.
+    """Return a number from user input, in SI: `20MW`, `60d`, `1.45B$`, `15.6T`, `41%`, `1,200`; `none` is infinity.
 
     **Arguments:** `unit` in SI, "" for ratios and counts; a text without a unit is in it.
 
-    **Raises:** `UserError` as `read_number`, and for a unit of something else; it says which units would do.
+    **Raises:** `UserError` as `read_number`, and for a unit of another dimension, with the units that are allowed.
     """
     said = text.strip()
     if said.lower() in NO_LIMIT:
@@ -167,14 +167,14 @@ def read_amount(text: str, unit: str) -> float:
 
 
 def separated(what: str, text: str, mark: str) -> list[str]:
-    """Return what stands between the marks of a text, such as commas.
+    """Return the parts of a text between separators, such as commas.
 
-    **Raises:** `UserError`, which begins with `what`, for an empty part and for one that stands twice.
+    **Raises:** `UserError`, which begins with `what`, for an empty or repeated part.
     """
     found = [each.strip() for each in text.split(mark)]
     for each in found:
         if not each or found.count(each) > 1:
-            wrong = f"'{each}' stands twice" if each else f"there is nothing before or behind a '{mark}'"
+            wrong = f"'{each}' stands twice" if each else f"an item before or after '{mark}' is empty"
             raise UserError(f"{what} {text}: {wrong}")
     return found
 

@@ -63,7 +63,7 @@ BUDGETS = {
 """Field of any question about a machine -> the metric it limits."""
 
 COUNTS = frozenset({"sites", "local_steps", "global_batch", "sequence_length", "drafted_tokens", "hbm_stacks_budget"})
-"""Fields that count what comes in whole units; tokens are means, or results of a calculation."""
+"""Fields that must be integers; numbers of tokens may be means or computed values."""
 
 CHOICES = {
     "workload": "a model of the catalogue, a .toml or a Hugging Face config.json",
@@ -243,7 +243,7 @@ class MachineQuestion:
 
     @property
     def _operation(self) -> str:
-        """How the machine is run, by name."""
+        """Name of the operation mode: production or benchmark."""
         return self.operation or catalog.usual_operation(self.constants)
 
     @property

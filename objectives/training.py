@@ -52,12 +52,12 @@ _CHOICES = CHOICES | {
     "search chooses, the default in whole units; else none",
     "sequence_length": "tokens a sequence; 0: the workload's own",
     "checkpoint_interval_s": "seconds of work between checkpoints; 0: the interval that loses least",
-    "tokens": "tokens of the whole run, where no loss is asked for",
+    "tokens": "tokens of the whole run, unless a loss is targeted",
     "unique_tokens": "unique tokens available: a longer run repeats them, and learns less from each repetition; 0: the "
     "stock of public text",
     "trainable_fraction": "share of the weights that train; adapters such as LoRA: 0.003",
-    "global_batch": "sequences a step, where no loss is asked for; 0: the workload's own",
-    "batch_ramp": "batch sizes at the start, each up to that many tokens of the run (where a loss is asked for, per cent of "
+    "global_batch": "sequences per step, unless a loss is targeted; 0: the workload's own",
+    "batch_ramp": "batch sizes at the start, each up to that many tokens of the run (if a loss is targeted, per cent of "
     "them): 1024@0.25T,2048@2.8T,4096; the last is the global batch; default the workload's ramp, else none",
 }
 
@@ -140,7 +140,7 @@ class TrainingQuestion(MachineQuestion):
         return (variable("global_batch_sequences", 64.0, 65536.0), KNOWN["tokens"], *shape)
 
     def _run(self) -> TrainingRun:
-        """Return the training run: what no field states is the workload's own.
+        """Return the training run, with the workload's defaults for unset fields.
 
         **Raises:** `UserError` where loss counts and the model predicts no text.
         """
@@ -156,7 +156,7 @@ class TrainingQuestion(MachineQuestion):
                 )
             if self._learns and not model.language:
                 raise UserError(
-                    f"{self.name}: there is no law of the loss of {self.workload}, which predicts no text: state tokens"
+                    f"{self.name}: no loss law applies to {self.workload}, which predicts no text: state tokens"
                 )
             (usual,) = (field.default for field in fields(self) if field.name == "tokens")
             stated["tokens"] = None if self.tokens == usual else self.tokens

@@ -1,4 +1,4 @@
-"""Names as no one writes them: what ends lines, quotes, comments and tags, moves cursors, or is no Unicode; by a fixed seed."""
+"""Hostile names from a fixed seed: line ends, quotes, comment and tag delimiters, cursor moves, invalid Unicode."""
 
 import random
 
@@ -30,7 +30,7 @@ WHOLE = (
 
 
 def names(count: int = 300) -> list[str]:
-    """Each piece alone, whole words of several languages, and pieces drawn at random."""
+    """Return each fragment alone, special words of several languages, and random sequences of fragments."""
     drawn = random.Random(20_62)
     several = ["".join(drawn.choices(PIECES, k=drawn.randint(2, 12))) for _ in range(count)]
     return [*(f"a{piece}b" for piece in PIECES), *WHOLE, *several]

@@ -97,7 +97,7 @@ def _batch(text: str) -> int:
         batch = 0.0
     if batch < 1.0 or batch != round(batch):
         raise UserError(
-            f"batch_ramp: {text.strip()!r} is no batch: write sequences a step, a whole number such as 1024 ({EXAMPLE})"
+            f"batch_ramp: {text.strip()!r} is not a batch size: write sequences per step, a whole number such as 1024 ({EXAMPLE})"
         )
     if batch > LARGEST_BATCH:
         raise UserError(

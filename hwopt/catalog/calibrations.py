@@ -88,7 +88,7 @@ def usual_operation(constants: str | Path = CALIBRATED) -> str:
 
 
 def operation_words(constants: str | Path, asked: str | Path | None) -> str:
-    """Describe the operation that a file of constants implies beside the one `asked`; nothing for the modes."""
+    """Describe the operation in use and that of the runs behind a constants file; return "" for the modes."""
     fitted = calibration(constants) if is_path(constants) else None
     if fitted is None:
         return ""

@@ -1,4 +1,4 @@
-"""Number formats that published weights are stored in: engines read them from the checkpoint, and refuse another."""
+"""Storage formats of published weights. Engines read the format from the checkpoint, and reject any other."""
 
 from pathlib import Path
 

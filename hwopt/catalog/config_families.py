@@ -91,7 +91,7 @@ class Family:
     equal: Mapping[str, str] = field(default_factory=dict)  # keys that must equal another key, "hidden" or "ffn"
     harmless: tuple[str, ...] = ()  # keys that change no shape in this layout
     inner_harmless: tuple[str, ...] = ()  # the same inside the tables that the layout reads
-    approximation: str = ""  # what the layout has no term for, and what is computed in its place
+    approximation: str = ""  # note on a mechanism that is computed as another one
 
     def keys(self) -> frozenset[str]:
         """Every key that this layout reads."""
@@ -121,7 +121,7 @@ MUST_BE_OFF = ("is_encoder_decoder", "add_cross_attention", "use_bidirectional_a
 """Keys of every layout that make it another one when they are set."""
 
 OFF: tuple[Any, ...] = (None, 0, False, [], {})
-"""Values of a key that say that there is none of what it speaks of."""
+"""Values of a key that mean that its feature is absent."""
 
 UNKNOWN = Family(types=(), tied=None)
 """How a `model_type` that nobody knows is read: as Llama's, if nothing in the config speaks against it."""
@@ -149,7 +149,7 @@ def refusal(kind: str) -> str | None:
 
 
 def mechanisms(config: Mapping[str, Any]) -> list[str]:
-    """What the model has no term for, as the keys of a config tell; those set to nothing tell nothing."""
+    """Return the unsupported mechanisms that the keys of a config name; keys with a value in `OFF` are ignored."""
     tables = {f"{key}.": value for key, value in config.items() if isinstance(value, dict)}
     stated = [
         prefix + key for prefix, table in {"": config, **tables}.items() for key in table if table[key] not in OFF
@@ -174,7 +174,7 @@ def composites() -> Mapping[str, str]:
 
 
 def has_towers(kind: str) -> bool:
-    """Whether a `model_type` is a language model beside towers for images or sound, each with a table of its own."""
+    """Return whether a `model_type` combines a language model and image or audio towers, each with its own table."""
     return kind in _table("refused")["several"]["types"]
 
 

@@ -43,7 +43,7 @@ def mixture(read: Config, spec: Experts | None, shape: Mapping[str, float]) -> d
 
 
 def _groups(read: Config) -> float:
-    """Groups of experts that those of a token lie in at most; 0 where they may lie anywhere."""
+    """Return the maximum number of expert groups per token; 0 if routing is not limited to groups."""
     count, most = (read.value(key) and read.number([key]) for key in ("n_group", "topk_group"))
     if not count or not most:
         if most or (count or 1.0) > 1.0:

@@ -66,7 +66,7 @@ def built_of_config(config: Mapping[str, Any], where: str) -> Built:
     pattern = config.get("hybrid_override_pattern")
     if isinstance(pattern, str) and (strange := sorted(set(pattern) - set("M*-"))):
         read.refuse(f"model_type '{read.kind}' has {', '.join(mechanisms(config))}, and 'hybrid_override_pattern' has layers "
-                    f"'{''.join(strange)}' (E: experts), which there is no operator for (only M, * and -)")  # fmt: skip
+                    f"'{''.join(strange)}' (E: experts), which have no operator (only M, * and -)")  # fmt: skip
     read.check_keys((*_COMMON, *layout.reads, *layout.absent, *layout.fixed))
     for key, wanted in layout.fixed.items():
         if config.get(key) not in (None, wanted):

@@ -248,7 +248,7 @@ COUNTS = frozenset({
     "heads", "vocab", "sequence_length", "global_batch", "global_batch_sequences", "steps", "radix", "rails", "planes", "hosts",
     "routers", "dimensions",
 })  # fmt: skip
-"""Quantities that count what comes in whole units; others, such as key-value heads, may be means over layers."""
+"""Quantities that must be integers; others, such as key-value heads, may be means over layers."""
 
 NEVER_ZERO = frozenset({
     "sram", "tdp", "memory_capacity", "memory_bandwidth", "memory_efficiency", "peak", "matmul_efficiency",

@@ -21,23 +21,23 @@ from hwopt.workload.operator_kinds import Operator
 _GATED = ("silu", "swish", "swiglu")
 _LEVELS = 20  # tables within tables; published configs have up to six
 _DEFAULT_LENGTH, _USUAL_LENGTH = 4096.0, 8192.0
-"""Tokens of a sequence where a config states none (an assumption; 2,048 to 131,072 are usual), and at most where it does."""
+"""Sequence length where a config states none (an assumption; 2,048 to 131,072 are usual), and its maximum where it does."""
 
 QUANTIZED = ("quantization_config", "quantization", "compression_config")
-"""Keys that say in which format weights are stored."""
+"""Keys that state the storage format of weights."""
 
 _TOWER = (
     ("num_hidden_layers", "depth", "vt_num_hidden_layers"),
     ("hidden_size", "vt_hidden_size"),
     ("intermediate_size", "vt_intermediate_size"),
 )
-"""Keys of a tower for images or sound: its layers, their width, and that of their MLPs."""
+"""Keys of an image or audio tower: number of layers, hidden size, MLP width."""
 
 
 def config_table(path: Path) -> dict[str, Any]:
-    """A `config.json` as the table that an entry of the catalogue would state: shape, length, what is left out, and its source.
+    """Return a `config.json` as the table of a catalog entry: shape, sequence length, approximations and source.
 
-    **Raises:** `UserError` for a file that cannot be read, and for a model that there are no terms for.
+    **Raises:** `UserError` for an unreadable file, and for an unsupported model.
     """
     (whole, config), where = read_config(path), str(path)
     stated = [short(whole[key]) for key in ("_name_or_path", "architectures", "model_type") if whole.get(key)]
@@ -64,7 +64,7 @@ def config_table(path: Path) -> dict[str, Any]:
 
 
 def _settings(built: Built) -> tuple[dict[str, float], dict[str, str]]:
-    """What a table of operators states beside its rows, as an entry names it: numbers, and words."""
+    """Return the settings of an operator table under the key names of an entry: numbers, then texts."""
     names = {"heads": "tensor_parts"}
     numbers = {names.get(key, key): value for key, value in built.settings.items() if isinstance(value, float)}
     words = {key: value for key, value in built.settings.items() if isinstance(value, str)}
@@ -80,9 +80,9 @@ def _row(operator: Operator) -> dict[str, Any]:
 
 
 def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) -> list[str]:
-    """What of a model an estimate leaves out: mechanisms without a term, formats of weights, layers that look ahead, towers.
+    """Return notes on the omissions of an estimate: approximated mechanisms, multi-token prediction, weight formats, towers.
 
-    **Raises:** `UserError` for a format that is no table of keys.
+    **Raises:** `UserError` for a weight format that is not a table of keys.
     """
     family = families().get(str(config.get("model_type")), UNKNOWN)
     said = [family.approximation] if family.approximation else []
@@ -101,14 +101,14 @@ def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) ->
 
 
 def _stored(*parts: Mapping[str, Any]) -> str:
-    """Return the format of the weights in words of their `quantization_config`, such as `compressed-tensors pack-quantized`."""
+    """Return the weight format in the words of `quantization_config`, such as `compressed-tensors pack-quantized`."""
     tables = [part["quantization_config"] for part in parts if isinstance(part.get("quantization_config"), dict)]
     words = [table.get(key) for table in tables for key in ("quant_method", "quant_algo", "format")]
     return " ".join(dict.fromkeys(word for word in words if isinstance(word, str)))
 
 
 def _tower(keys: Any) -> str:
-    """The parameters in the layers of a tower, plain attention and MLP; nothing where its keys do not say them."""
+    """Return the parameter count of a tower (plain attention and MLP layers) in words; "" if its keys do not state it."""
     keys = keys if isinstance(keys, dict) else {}
     layers, width, inner = (
         next((keys[each] for each in names if isinstance(keys.get(each), int) and 0 < keys[each] < MOST_LAYERS), 0)

@@ -35,9 +35,9 @@ def is_path(name: object) -> bool:
 
 
 def config_file(kind: str, name: str | Path) -> Path | None:
-    """The Hugging Face `config.json` that a workload's name means: the file itself, or the one in a model's folder.
+    """Return the Hugging Face `config.json` of a workload: the named file itself, or the one in the named folder; else None.
 
-    A folder is named by a path; a bare name that the catalogue knows is the catalogue's.
+    A bare name that is in the catalog means the catalog entry, even if a folder has the same name.
     """
     path = Path(name)
     if kind != "workloads" or path.suffix.lower() == ".json":
@@ -147,7 +147,7 @@ _ENDLESS = re.compile("[0-9a-fA-F](?:_?[0-9a-fA-F]){255}")
 
 
 def _number(text: str) -> float:
-    """Read a number as on the command line, and what TOML itself has besides: _ between digits, inf and nan."""
+    """Read a number as on the command line, or in a form of TOML's own: with _ between digits, inf, nan."""
     return read_number(text.replace("_", "")) if text[-1].isdigit() else float(text)
 
 

@@ -149,7 +149,7 @@ def parse(
 
 
 def _keys(kind: str) -> set[str]:
-    """Return the keys that a file of a kind may have."""
+    """Return the keys that an entry file of `kind` may contain."""
     entry = ENTRIES[kind]
     return {*entry.text, *entry.quantities, *entry.tables, *entry.lists, "sources"}
 

@@ -25,7 +25,7 @@ _TOKENS_PER_STEP, _TOKENS_PER_PARAMETER = 4.0 * 2**20, 20.0
 
 
 def named(name: str | Path) -> str:
-    """A workload as screens and questions name it: its name, and what an estimate of it leaves out.
+    """Return the display name of a workload: its name, followed by the approximations of its estimate.
 
     **Raises:** `UserError` for an unknown name or a bad file.
     """
@@ -34,9 +34,9 @@ def named(name: str | Path) -> str:
 
 
 def approximations(name: str | Path) -> list[str]:
-    """What an estimate of a workload leaves out or computes in another way, a phrase each.
+    """Return the omissions and approximations of a workload's estimate, a phrase each.
 
-    **Raises:** as `named`.
+    **Raises:** see `named`.
     """
     return record("workloads", name).words("approximations")
 
@@ -224,7 +224,7 @@ def entry_ramp(name: str | Path | Operators) -> str:
 
 
 def _stated(name: str | Path | Operators) -> Record:
-    """What an entry states of its training run; a table states nothing."""
+    """Return the entry that states a workload's training run; for a table of operators an empty one."""
     if isinstance(name, Operators):
         return Record(slug="table", title="", kind="workloads", text={}, quantities={}, sources={})
     return supported("workloads", name)

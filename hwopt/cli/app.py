@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 _OF_JAX = ("JAX_PLATFORMS", "JAX_ENABLE_X64")
-"""Variables of the environment on which JAX may refuse to start: in words, but for a GPU that is not there."""
+"""Environment variables that can make JAX fail at start. Only for a missing GPU does JAX raise an error without a message."""
 
 
 def entry() -> NoReturn:
@@ -110,7 +110,7 @@ def _with_page(error: UserError, arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _fail(code: int, *messages: str) -> int:
-    """Say on standard error what was wrong, a line each, the middle of endless names left out."""
+    """Print messages on standard error, a line each, without the middle of very long ones; return the exit code."""
     leftovers.pause()
     for message in messages:
         line = escape.sentence(message)
@@ -174,10 +174,10 @@ def _end(code: int) -> NoReturn:
 
 
 def _use_compilation_cache() -> None:
-    """Keep compiled kernels in the user's cache folder, so that a second run starts at once; without one, do without.
+    """Cache compiled kernels in the user's cache folder, if there is one, so that later runs start faster.
 
-    A folder that other users can write to is not used, which one line on standard error says: answers are the same without.
-    The folder is named after processor and JAX version: kernels of one do not run on another.
+    A folder that other users can write to is not used; one line on standard error says so. Answers do not depend on the cache.
+    The folder is named after processor and JAX version, since kernels are specific to both.
     """
     import jax
 

@@ -63,7 +63,7 @@ def _clusters(options: argparse.Namespace) -> list[tuple[Chosen, argparse.Namesp
     values = {}
     for name, named in options.choices.items():
         if name not in known:
-            raise UserError(f"choices: '{name}' is no choice of a cluster: {suggest(name, known)}")
+            raise UserError(f"choices: '{name}' is not a choice of a cluster: {suggest(name, known)}")
         if name in options.given:
             raise UserError(f"--choices {name}: {known[name].name} says it already; name it once")
         values[name] = named_values("chip" if name == DECODE_CHIP.attribute else name, named)

@@ -67,7 +67,7 @@ def _bash(summaries: Texts, flags: Mapping[str, Texts], words: Mapping[str, tupl
 
 
 def _quoted(text: str) -> str:
-    """A text between single quotes, with nothing that a list of zsh, or fish, takes for its own."""
+    """Return a text in single quotes, without the special characters of zsh and fish lists."""
     return (
         "'"
         + escape.line(text).replace("\\", "/").replace("'", "’").replace("[", "(").replace("]", ")").replace(":", " -")

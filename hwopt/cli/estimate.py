@@ -107,7 +107,7 @@ def _day(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report
 
 
 def _preempted(options: argparse.Namespace, cluster: Any) -> Any:
-    """The preemptible chips that are asked for; None where none are."""
+    """Return the preemptible chips that `--spot` requests; None without the flag."""
     if options.spot is None:
         return None
     from hwopt import catalog
@@ -123,7 +123,7 @@ def _preempted(options: argparse.Namespace, cluster: Any) -> Any:
 
 
 def _spot(chips: Any, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
-    """The run on preemptible chips; None for a plan that does not fit."""
+    """Evaluate the run on preemptible chips; None for a plan that does not fit."""
     from hwopt.jaxprs.kept import estimated
     from hwopt.model.preemption import spot_report
 

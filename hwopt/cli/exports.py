@@ -71,10 +71,10 @@ def show_export(
     chips: Sequence[str],
     asked: Callable[[], Any],
 ) -> None:
-    """Print the launch settings of the best of some plans, best first, that the software can be told.
+    """Print the launch settings of the best plan that the software can express.
 
-    **Arguments:** `name` of the workload; `ranked`: candidates; `chips` that they run on, of two groups those of each;
-    `asked`: what was asked, as JSON.
+    **Arguments:** `name` of the workload; `ranked`: candidate plans, best first; `chips`: the chip of each group;
+    `asked`: returns the question as JSON.
     """
     from hwopt.report.launch.trainers import TRAINERS as FILES
 

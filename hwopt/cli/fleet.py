@@ -54,7 +54,7 @@ _KEYS = ("chip", "chips", "plan", *_OF_GROUP)
 
 @dataclass(frozen=True)
 class Asked:
-    """A fleet as flags and file state it. **Arguments:** `works` and `groups`, each in the order in which they are named."""
+    """A fleet as specified by flags or a file. **Arguments:** `works` and `groups`, both in the order in which they are named."""
 
     options: argparse.Namespace
     works: list[Any]
@@ -76,12 +76,12 @@ class Asked:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Chips of each kind."""
+        """Number of chips by chip type."""
         return {each.name: round(float(each.cluster.chips)) for each in self.groups}
 
     @property
     def title(self) -> str:
-        """What is asked, in words."""
+        """The question in words."""
         from hwopt import catalog
 
         options = self.options
@@ -92,7 +92,7 @@ class Asked:
 
     @property
     def document(self) -> dict[str, Any]:
-        """What is asked, as JSON."""
+        """The question as JSON."""
         from hwopt import catalog
 
         named, left_out = self.options.workload, catalog.approximations(self.options.workload)

@@ -18,7 +18,7 @@ class Kind(NamedTuple):
 
 
 _COUNTS = ("s", "batch", "length")
-"""Ends of the names of counts."""
+"""Suffixes of the names of counts."""
 
 
 def number(
@@ -30,16 +30,17 @@ def number(
     most: float = inf,
     unit: str | None = None,
 ) -> Any:
-    """A positive, finite number, or one from `least` to `most`; it may have a `unit`, by default of what the flag is named after.
+    """Return a positive, finite number, or one from `least` to `most`.
 
-    No limit, `none`, is what a budget or a limit may have: infinity. Counts and limits are no shares.
+    The text may end with a unit of the dimension of `unit`, by default that of the flag's name. Budgets and limits may be `none`,
+    which is infinity. Counts and limits do not take %.
     """
     try:
         value = read_amount(text, unit_in_name(flag.lstrip("-")) if unit is None else unit)
     except UserError as error:
         raise UserError(f"{flag} {text}: {error}") from None
     if "%" in text and unit is None and (integer or is_limit(flag) or flag.endswith(_COUNTS)):
-        raise UserError(f"{flag} {text}: is no share of anything; leave out the %")
+        raise UserError(f"{flag} {text}: is not a share; leave out the %")
     if value == inf and is_limit(flag):
         return inf
     if not (0 < value < inf if least is None else least <= value < inf):

@@ -21,9 +21,9 @@ behind = ""
 
 
 def say(text: str) -> None:
-    """Print lines on standard output, escaped for a terminal, so that a full disk is met here.
+    """Print lines on standard output, escaped for a terminal, and flush, so that a full disk raises here.
 
-    **Raises:** `UserError` where it cannot be written; `BrokenPipeError` where its reader has left.
+    **Raises:** `UserError` if the output cannot be written; `BrokenPipeError` if its reader has closed it.
     """
     try:
         print(escape.terminal(text), flush=True)
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 
 def signed(command: str, document: dict[str, Any], line: str = "") -> dict[str, Any]:
-    """Return an answer with the name of its schema, and the command `line` that asked for it."""
+    """Return an answer with the name of its schema, and the command `line` that produced it."""
     from hwopt.report.schema.identity import identity
 
     return {"schema": identity(command), "command": line} | document

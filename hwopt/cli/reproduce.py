@@ -23,7 +23,7 @@ EQUAL = 1e-9
 """Largest relative difference of numbers that count as the same: rounding of the last bits, far below any model's."""
 
 _LOGARITHMS = ("margins", "violations", "max_violation")
-"""Keys of logarithms, whose differences are relative as they are."""
+"""Keys of logarithms: differences of these numbers are already relative."""
 
 
 def reproduce(options: argparse.Namespace) -> int:
@@ -56,7 +56,9 @@ def _read(path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as failure:
         raise UserError(f"--design {path}: is not JSON ({failure}); name what a command printed with --json") from None
     if not isinstance(stated, dict):
-        raise UserError(f"--design {path}: is no answer; name what hwopt optimize or hwopt fleet printed with --json")
+        raise UserError(
+            f"--design {path}: is not an answer; name a file that hwopt optimize or hwopt fleet printed with --json"
+        )
     return stated
 
 
@@ -122,7 +124,7 @@ _KINDS = {"optimize": _optimum, "fleet": _fleet}
 
 
 def _differences(stated: Any, found: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the relative difference of each number that both have, by its place."""
+    """Yield the path and relative difference of each number that both contain."""
     if isinstance(stated, Mapping) and isinstance(found, Mapping):
         for key in stated.keys() & found.keys():
             yield from _differences(stated[key], found[key], f"{path}.{key}".lstrip("."))

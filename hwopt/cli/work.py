@@ -125,7 +125,7 @@ class Work:
 
     @property
     def operated(self) -> str:
-        """Operation of the machine beside that of a file of constants, to follow a title; empty for published constants."""
+        """Title suffix: the operation in use and that of the constants file; empty for published constants."""
         words = catalog.operation_words(self.options.constants, self.options.operation)
         return words and f"; {words}"
 

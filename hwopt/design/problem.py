@@ -180,7 +180,7 @@ class Problem:
 
     @property
     def machine(self) -> dict[str, float]:
-        """What the template's machine has of what is bought, by variable, SI."""
+        """Values of the hardware variables on the template's machine, SI, by name."""
         bought = (each for each in self.variables if each.category in _BOUGHT)
         return {each.name: float(each.place.get(self.template)) for each in bought}
 

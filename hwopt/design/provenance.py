@@ -38,7 +38,7 @@ class Provenance:
 
     @property
     def approximations(self) -> list[str]:
-        """What an estimate of the workload leaves out or computes in another way."""
+        """Omissions and approximations of the workload's estimate, a phrase each."""
         return self.records["workload"].words("approximations") if "workload" in self.records else []
 
     @property

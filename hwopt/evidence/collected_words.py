@@ -1,7 +1,7 @@
-"""What words of collected rows say, as tables of regular expressions, searched in small letters.
+"""Rules that infer cells from the text of collected rows: regular expressions, matched against lower-case text.
 
-Of the rules of one column the first that matches wins. Words that the text denies (`hwopt.evidence.negation`) do not match; a rule
-may state what their denial says.
+The first rule of a column that matches wins. Words that the text denies (`hwopt.evidence.negation`) do not match; a rule may state
+the cell that their denial implies.
 """
 
 from itertools import starmap
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """Words that stand for a cell."""
+    """Words that imply a cell."""
 
-    column: str  # that they fill
+    column: str  # of the cell
     cells: str  # columns searched, one after the other
     words: str
-    cell: str  # where they are affirmed; blank: they tell nothing then
-    denied: str = ""  # likewise where they are denied
+    cell: str  # value where the words are affirmed; blank: none
+    denied: str = ""  # value where the words are denied; blank: none
 
 
 STACKS = (
@@ -29,7 +29,7 @@ STACKS = (
     (
         r"(?:use_dist_optimizer|tp_comm_overlap|megatron_core)(?:=\w+)?",
         "nvidia",
-    ),  # settings of NeMo, on or off, whatever the container is called
+    ),  # NeMo settings, on or off, regardless of the container's name
     (r"intern(evo|lm)", "internevo-2024"),
     (r"neuron|trainium|\btrn\d", "neuron"),
     (r"primus|rocm|\bmi\d{3}", "rocm-primus-2025"),

@@ -1,4 +1,4 @@
-"""Whether prose affirms or denies what it mentions: "no CUDA graphs", "graphs and overlap off", "non-interleaved"."""
+"""Detect whether prose affirms or denies a mention: "no CUDA graphs", "graphs and overlap off", "non-interleaved"."""
 
 import re
 

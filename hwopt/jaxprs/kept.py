@@ -1,12 +1,12 @@
-"""Functions as scalar operations, kept on disk beside compiled kernels: another process traces and compiles nothing.
+"""On-disk cache of functions traced to scalar operations, so that a new process need not trace or compile them.
 
-A function is traced once for inputs of one form, all its numbers free, and written under a name that changes with all it
-depends on: its own code, the form of its inputs, the content of this package's source files, the versions of Python and JAX.
-Only what this package defines is kept: of a user's functions nobody knows what else they call.
+A function is traced once for each form of its inputs, with all numbers as variables. The file name changes with everything that
+the trace depends on: the function's code, the form of its inputs, the source files of this package, the versions of Python and
+JAX. Only functions of this package are cached, since a user's function may call unknown code.
 
-A file is JSON behind its own SHA-256, over its name too, and holds names from closed tables, places and numbers: reading it
-runs nothing. One that is damaged, foreign or under another's name is traced and written again. The digest is no signature, so
-a folder that other users can write to is neither read nor written.
+A file is JSON preceded by a SHA-256 of its name and content. It contains only names from closed tables, indices and numbers, so
+reading it executes nothing. If a file is damaged, foreign or renamed, its function is traced and written again. The digest does
+not authenticate the author, so a folder that other users can write to is neither read nor written.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def traced(function: Callable, *inputs: Any, key: Any = None) -> Traced:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*inputs)
     result = Traced(straightened(closed, ()), shapes)
     if path is not None:
-        with contextlib.suppress(OSError, TypeError, KeyError, AttributeError):  # of a kind that is not written
+        with contextlib.suppress(OSError, TypeError, KeyError, AttributeError):  # cannot be written
             _write(path, json.dumps(_packed(result), separators=(",", ":")).encode())
     return result
 
@@ -166,7 +166,7 @@ def _ours(obj: Any) -> str:
 
 @functools.cache
 def _source() -> str:
-    """A digest of the content of this package's source files and of what runs them."""
+    """Return a digest of this package's source files of library versions and of the machine type."""
     versions = [getattr(sys.modules.get(name), "__version__", "") for name in ("jax", "jaxlib", "numpy", "equinox")]
     runs = f"{own_sources.digest()} {sys.version} {versions} {platform.machine()}"
     return hashlib.sha256(runs.encode()).hexdigest()[:16]
@@ -180,9 +180,9 @@ def _sealed(path: Path, content: bytes) -> bytes:
 
 
 def _read(path: Path, count: int) -> Traced:
-    """Return what a file holds of a function of so many numbers.
+    """Return the trace in a file. **Arguments:** `count`: number of scalar inputs of its function.
 
-    **Raises:** one of many kinds of `Exception` where that is not what was written there.
+    **Raises:** an `Exception` of any class where the file is not as it was written.
     """
     written = path.read_bytes()
     content = written.partition(b"\n")[2]
@@ -208,29 +208,29 @@ def _write(path: Path, content: bytes) -> None:
 
 
 _KINDS = {each: np.dtype(each) for each in ("bool", "int8", "int16", "int32", "int64", "float32", "float64")}
-"""Kinds of numbers by name."""
+"""Number types by name."""
 
 _PARAMS: dict[str, Callable[[Any], Any]] = {
     "new_dtype": _KINDS.__getitem__, "source": _KINDS.__getitem__, "y": int, "rounding_method": jax.lax.RoundingMethod,
     "accuracy": {None: None}.__getitem__,
 }  # fmt: skip
-"""What an operation may be told besides its arguments: name -> how the value is made from what is written."""
+"""Parameters of operations: name -> function that restores a value from its written form."""
 
 _PRIMITIVES = {
     name: found
     for name in (*NUMBERS, *ELEMENTWISE)
     if isinstance(found := OPERATIONS.get(name) or getattr(jax.lax, f"{name}_p", None), Primitive)
 }
-"""Operations besides `FUNCTIONS` by name: no others are read."""
+"""Primitives by name: a file may contain these and `FUNCTIONS` only."""
 
 _NESTS = {each.__name__: each for each in (tuple, list, dict, OrderedDict)}
-"""Kinds of nests by name; of those with keys the items are written."""
+"""Container types by name; dictionaries are written as their items."""
 
 
 def _packed(what: Traced) -> dict[str, Any]:
-    """Return plain data: operations as what they are and the places of their arguments among numbers, inputs and operations.
+    """Return a trace as plain data. Arguments of operations are indices into numbers, inputs and operations, in this order.
 
-    **Raises:** `TypeError`, `KeyError` or `AttributeError` where something is of a kind that is not written.
+    **Raises:** `TypeError`, `KeyError` or `AttributeError` where something cannot be written.
     """
     line = what.line
     elements = chain(*(each.arguments for each in line.operations), line.outputs)
@@ -261,9 +261,9 @@ def _packed(what: Traced) -> dict[str, Any]:
 
 
 def _unpacked(packed: dict[str, Any], count: int) -> Traced:
-    """Return what was packed of a function of so many numbers.
+    """Return the trace that `_packed` wrote, after a test run. **Arguments:** `count`: number of scalar inputs.
 
-    **Raises:** one of many kinds of `Exception` where it cannot have been: it is run once.
+    **Raises:** an `Exception` of any class where the data is not such a trace.
     """
     inputs = tuple(Symbol("input", (i,)) for i in range(count))
     kinds = (np.frombuffer(bytes.fromhex(text), _KINDS[kind]) for kind, text in packed["numbers"].items())
@@ -294,7 +294,7 @@ def _told(params: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
 
 
 def _plain(what: Any) -> Any:
-    """Return a tree of shapes as plain data: an object is a table of one entry, from what it is to what it holds."""
+    """Return a tree of shapes as plain data: an object becomes a table with one entry, from its class to its fields."""
     if what is None or type(what) in (str, bool, int, float):
         return what
     if isinstance(what, jax.ShapeDtypeStruct):

@@ -77,9 +77,9 @@ def _stamp() -> Path:
 
 @cache
 def check() -> None:
-    """Refuse a jax that computes wrong, once for each release and backend; what passed is kept in the cache folder.
+    """Reject a JAX that computes wrong results. A release and backend that pass are recorded by a stamp in the cache folder.
 
-    A stamp in a folder that other users can write to does not count.
+    A stamp in a folder that other users can write to is ignored.
 
     **Raises:** `UserError` with what is wrong and what to install.
     """

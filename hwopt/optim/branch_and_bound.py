@@ -45,8 +45,8 @@ ANEW = 60
 """Generations of another one beside it."""
 
 FIRST, LAST_LOOK, MOST_LOOKS = 10, 40, 4
-"""Generations before anything is bounded, whose best designs every box is held against; generations with which a search ends that
-was stopped early, about a second; and lattices of one question that are looked at so."""
+"""Generations of the evolution before the first bounds, which finds a first incumbent; generations of the last look at a search
+that was stopped early, about a second; maximum number of lattices of one question that get a last look."""
 
 CANDIDATES, FAMILIES, SOLVED = 48, 128, 16
 """Boxes whose relaxed points an evolution takes in, choices of its own that it bounds for theirs, and designs that are solved."""
@@ -131,11 +131,11 @@ def search_all(
 def rounds(
     work: Search, designs: Sequence[np.ndarray] = (), looks: bool = True, nearby: bool = False
 ) -> Iterator[SearchResult]:
-    """The rounds of a search, each when it is over: boxes bounded, what may hold something better split. The first looks at
-    `designs` alone, and where none of them will do at those of a short evolution.
+    """Yield the result after each round of a search: bound boxes, discard, split the rest.
 
-    **Arguments:** `looks`: whether good designs are looked for before and as soon as the first boxes are bounded; `nearby` as of
-    `search`.
+    Before the first bounds it yields once, after solving `designs` and, if that gives no incumbent, those of a short evolution.
+
+    **Arguments:** `looks`: whether evolutions run before the first bounds and right after them; `nearby`: see `search`.
     """
     processes.wake(bounding.__name__)
     result, lattice = work.result, work.lattice
@@ -220,20 +220,20 @@ def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, que
 
 
 def begun(programmes: Programmes) -> Evolution:
-    """An evolution of random designs, half of them plans of the machine that the question starts from."""
+    """Return an evolution of random designs, half of them plans on the machine that the question starts from."""
     problem = programmes.problem
     return Evolution(programmes.lattice, problem.variables, judge_of(programmes)).seeded(problem.machine)
 
 
 def stopped_early(result: SearchResult) -> bool:
-    """Whether a search was stopped before an evolution of its own ended, and far from its bound."""
+    """Return whether a search was stopped with a large gap before its first full evolution ended."""
     return not (result.complete or result.looked or result.value - result.proved_bound <= FAR)
 
 
 def last_look(programmes: Programmes, result: SearchResult, generations: int = LAST_LOOK) -> SearchResult:
-    """A search that was stopped early, with the best design that a short evolution finds by the exact model alone.
+    """Improve the result of a search that was stopped early by a short evolution with the exact model.
 
-    The same steps whatever time is left. Other searches, and those whose design is not improved, come back as they are.
+    The number of generations does not depend on the time left. Other results, and those not improved, are returned unchanged.
     """
     if not stopped_early(result):
         return result

@@ -232,7 +232,7 @@ def cut_short(question: Question) -> Solution:
 
 
 def looked(question: Question) -> Best:
-    """The best design of a search that was stopped, or of a last look; the least violated of some where none is known."""
+    """Return the incumbent of a stopped search or of a last look; without one, the least violated of some designs."""
     found = last_look(question.programmes, question.result)
     if found.point is None:
         return _nearest(question)

@@ -170,7 +170,7 @@ def certified_choice(
 
 
 def _looked_at(groups: Sequence[Group]) -> Sequence[Group]:
-    """Where no search has found a design, the most promising groups with what last looks find."""
+    """Return the groups; if none has an incumbent, only the most promising ones, after a last look at each."""
     if any(each.result.point is not None for each in groups):
         return groups
     first = sorted(groups, key=lambda each: each.result.proved_bound)[:MOST_LOOKS]

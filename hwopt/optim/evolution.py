@@ -141,7 +141,7 @@ class Evolution:
 
     @property
     def feasible(self) -> tuple[np.ndarray, float, dict[str, float]] | None:
-        """The best design that satisfies all limits: its point, the logarithm of its objective and its continuous variables."""
+        """Return the best design that satisfies all limits: point, logarithm of the objective, continuous variables; else None."""
         holds = np.flatnonzero(self.excess <= FEASIBILITY_TOLERANCE)
         if not len(holds):
             return None
@@ -163,7 +163,7 @@ class Evolution:
         return self.lattice.propagate(Boxes(low, high))[0]
 
     def seeded(self, machine: Mapping[str, float] = MappingProxyType({})) -> Evolution:
-        """The same with random designs besides. **Arguments:** `machine`: numbers that half of them have, by variable, SI."""
+        """Add random designs and return self. **Arguments:** `machine`: values that half of the designs get, SI, by variable."""
         low, high = (np.array([[each.ends[end] for each in self.lattice.coordinates]] * SEEDS) for end in (0, 1))
         wanted = low * np.exp(self.rng.random(low.shape) * np.log((high + 1.0) / np.maximum(low, 1)))
         for name in machine.keys() & self.lattice.at.keys():

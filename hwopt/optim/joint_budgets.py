@@ -160,7 +160,7 @@ class JointSearch:
         self.complete = not self.open
 
     def last_look(self) -> None:
-        """As `PartsSearch.last_look`: a list that holds the budgets of all."""
+        """Like `PartsSearch.last_look`, for a list that satisfies the joint budgets."""
         found = PartsSearch(self.families, self.deadline)
         found.last_look()
         self.root = self.root or found

@@ -291,7 +291,7 @@ class PartsSearch:
             self.on_parts_of[node.works.index(head)] = value, asked.bound
 
     def last_look(self) -> None:
-        """The first list in the parts of a member's own design, by last looks alone, where the search was stopped without one."""
+        """Find a first list for a stopped search by last looks only: all members take the parts of one member's best design."""
         looks = LAST_LOOK // len(self.families[0].asked)
         for at, family in enumerate(self.families[:MOST_LOOKS]):
             alone = [each.within(family.box, self.deadline).looked(looks) for each in family.asked]
@@ -343,7 +343,7 @@ class PartsSearch:
 
 
 def _box_of(family: Family, work: Work) -> dict[str, tuple[float, float]]:
-    """The parts of a member's best design, as a box."""
+    """Return the parts of a member's best design as a box."""
     box = {}
     for name, value in work.parts.items():
         room = _SAME if name in CONTINUOUS else 0.0

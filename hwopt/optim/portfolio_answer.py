@@ -49,7 +49,7 @@ class JointUse:
 
 
 def joint_uses(portfolio: Portfolio, solutions: Sequence[Solution]) -> tuple[JointUse, ...]:
-    """Return what members' designs use together of the budgets on all of them."""
+    """Return the total use of each joint budget by the members' designs."""
     used = lambda each: sum(float(each.metric.value(one.report)) for one in solutions)
     return tuple(JointUse(each.name, used(each), each.limit, each.metric.unit) for each in portfolio.budgets)
 
@@ -112,7 +112,7 @@ def evaluate_portfolio(portfolio: Portfolio, designs: Mapping[str, Mapping[str, 
 
     **Arguments:** `designs`: values of each member's variables, SI, by its name.
 
-    **Raises:** `UserError` for other members, and for values that are not those of their variables.
+    **Raises:** `UserError` for missing or unknown members, and for invalid values of their variables.
     """
     if unlike := {each.name for each in portfolio.members} ^ designs.keys():
         raise UserError(f"portfolio: a design of {', '.join(sorted(unlike))} is missing, or of no member")

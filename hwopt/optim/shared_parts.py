@@ -108,7 +108,7 @@ class Work:
         return math.inf if self.result.point is None else self.value - self.bound
 
     def looked(self, generations: int) -> Work:
-        """The same with the best design of a last look."""
+        """Take the result of a last look, and return self."""
         self.search.result = last_look(self.search.programmes, self.result, generations)
         return self
 

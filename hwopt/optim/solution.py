@@ -255,9 +255,9 @@ def build_solution(
 def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
     """Evaluate one design of a question by the exact model, without a search.
 
-    **Arguments:** `values`, SI, of all variables by name, of the question in whole units or over continuous hardware.
+    **Arguments:** `values` of all variables, SI, by name: of the question itself or of its continuous relaxation.
 
-    **Raises:** `UserError` where these are not the values of its variables.
+    **Raises:** `UserError` for missing or unknown variables and for invalid values.
     """
     questions = (problem, problem.relaxation or problem)
     asked = next((each for each in questions if {v.name for v in each.variables} == values.keys()), None)
@@ -270,7 +270,7 @@ def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
     for each in asked.variables:
         value, least = numbers[each.name], 0.0 if each.category == "lookup" else np.finfo(float).tiny
         if not least <= value < math.inf or (each.words and round(value) not in range(1, len(each.words) + 1)):
-            raise UserError(f"design: {each.name} = {value:g} is no value of this variable")
+            raise UserError(f"design: {each.name} = {value:g} is not a value of this variable")
     y = logarithms([numbers[each.name] for each in asked.variables])
     exact = ExactModel(asked).at(y[None]).one(0)
     proof = Certificate(math.nan, float(exact.violation), "one stated design, by the exact model")

@@ -42,7 +42,7 @@ def figure(
 ) -> Iterator[tuple[Figure, list]]:
     """A figure and its axes in the common look, drawn off screen: a notebook's own figures stay where they are shown.
 
-    What is not set here is Matplotlib's own default: it reads the current folder's `matplotlibrc`, which may have LaTeX run.
+    All other settings are Matplotlib's defaults. The current folder's `matplotlibrc` is ignored, since it may execute LaTeX.
 
     **Arguments:** `rows`, `columns` of axes; `figsize` in inches; `keywords` for `matplotlib.figure.Figure.subplots`.
     """
@@ -65,7 +65,7 @@ def set_bars(axes: Any, count: int, least: int) -> None:
 
 
 def plain(text: str) -> str:
-    """Text in which a dollar is a dollar and opens no formula, and that prints."""
+    """Return a text as printable characters, with dollar signs escaped so that they start no formula."""
     return escape.terminal(text).replace("$", r"\$")
 
 

@@ -11,16 +11,16 @@ PRICED = 1e-4
 """Elasticities of budgets below are rounding."""
 
 CERTIFIED = 2e-4
-"""Relative difference of two objectives within their certificates, each at the gap at which a search ends."""
+"""Relative difference of two objectives that their certificates do not resolve: about twice the gap at which a search ends."""
 
 _DIGITS = 4  # of prices, rounded outwards
 
 
 def status_of(budget: BudgetUse) -> str:
-    """Whether a budget binds: "exceeded", "binding", "slack", "not binding for this plan" or "not known".
+    """Return whether a budget binds: "exceeded", "binding", "slack", "not binding for this plan" or "not known".
 
-    "slack" only where re-solving on both sides shows no difference beyond the certificate. A shadow price of 0 says no more than
-    that the plan of the answer makes no use of the rest of a budget: another plan may.
+    "slack" requires re-solving on both sides without a difference beyond the certificate. A shadow price of 0 only means that the
+    plan of the answer gains nothing from a larger budget; another plan may.
     """
     if budget.used > budget.limit * (1.0 + FEASIBILITY_TOLERANCE):
         return "exceeded"
@@ -33,12 +33,12 @@ def status_of(budget: BudgetUse) -> str:
 
 
 def _within_certificate(side: SidePrice, budget: BudgetUse) -> bool:
-    """Whether the most that moving a limit may change lies within the certificate."""
+    """Return whether the largest possible effect of moving a limit is within the certificate."""
     return side.high * abs(side.limit - budget.limit) <= CERTIFIED * side.lower_bound
 
 
 def price_words(budget: BudgetUse, alone: bool = True) -> str:
-    """What a budget is worth, in words. **Arguments:** `alone`: whether the question can be re-solved by itself."""
+    """Describe the shadow price of a budget. **Arguments:** `alone`: whether the question can be re-solved by itself."""
     status = status_of(budget)
     if status == "exceeded":
         return status

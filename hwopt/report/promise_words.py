@@ -43,7 +43,7 @@ def _side(deviation: float) -> str:
 
 
 def kept_words(promise: Promise) -> str:
-    """The probability that all limits hold, beside what was asked of the budgets; and the design's own limits that may break."""
+    """Describe the probability that all limits hold, the confidence level of the budgets, and the design limits that may fail."""
     draws, asked = f"of {promise.draws:,} draws", f"asked: {100 * promise.confidence:.4g} %"
     kept = f"{100 * promise.probability:.1f} %"
     if not promise.others:

@@ -54,7 +54,7 @@ class Row:
 
     @property
     def trains(self) -> bool:
-        """Whether the answer has training steps, which could be shorter."""
+        """Return whether the answer is a training run and thus has steps that could be shorter."""
         return self.solution is not None and not isinstance(self.solution.built.workload, Service)
 
 
@@ -147,8 +147,9 @@ def _winning_price(solution: Solution, price: Quantity | None, best: float) -> f
 
 
 def faster(design: Design, share: float) -> Design:
-    """Return the design with a training step of a share of its time: kernels, collectives and host, the links to the memory pool
-    and between sites, input data. What these draw and cost stays.
+    """Return the design with training steps of `share` of their present time.
+
+    Kernels, collectives, host, input data and the links to the memory pool and between sites get faster at the same power and cost.
     """
     shorter = lambda c: (
         c.stack.level, c.stack.step_overhead_s, c.sites.latency_s, c.pool.energy_j_per_byte, c.pool.usd_per_byte_per_s,

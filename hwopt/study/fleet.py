@@ -210,9 +210,9 @@ def restated(
     """Evaluate one stated plan of a fleet, without a search.
 
     **Arguments:** `names` of the groups in the order of the plan; `leaves`: numbers of the plan, as `jax.tree.leaves` lists them;
-    the rest as of `fleet`.
+    for the rest see `fleet`.
 
-    **Raises:** `UserError` where names or numbers are not those of a plan of these groups.
+    **Raises:** `UserError` where names or numbers do not belong to a plan of these groups.
     """
     by_name = {each.name: each for each in groups}
     if sorted(names) != sorted(by_name) or layout not in (DATA, PIPELINE):

@@ -144,7 +144,7 @@ def invest(
     deadline, wanted = Deadline(check_seconds(seconds, "invest")), names_of("of", of)
     problems: list[Problem] = []
     for each in combinations(objective, choices or {}, MOST_BRANCHES) if wanted else ():
-        with collected([]):  # what states no question is refused by the search, in words of its own
+        with collected([]):  # the search rejects invalid combinations with its own message
             problems.append(each.objective.problem())
     _known_names(problems, wanted)
     start = optimize(
@@ -167,7 +167,7 @@ def invest(
 
 
 def _known_names(problems: Sequence[Problem], wanted: Sequence[str]) -> None:
-    """Refuses names of no number of any of the problems, of which there may be none."""
+    """Raise `UserError` for a name that matches no number of any problem; without problems, do nothing."""
     names = [each.name for problem in problems for each in template_inputs(problem)] if wanted else []
     for name in wanted if names else ():
         if not any(_is_named(each, name) for each in names):

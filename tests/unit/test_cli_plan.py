@@ -139,7 +139,7 @@ def test_the_best_of_choices_is_the_best_of_each_alone(capsys):
     [
         (("--choices", "chip=h100-sxm|nonsense"), "chip=nonsense: unknown name"),
         (("--choices", "chip=h100-sxm|a100-80", "--precision", "fp8"), "chip=a100-80: chip 'a100-80' has no fp8"),
-        (("--choices", "chips=4|8", "--chip", "h100-sxm"), "'chips' is no choice of a cluster"),
+        (("--choices", "chips=4|8", "--chip", "h100-sxm"), "'chips' is not a choice of a cluster"),
         (("--choices", "chip=b200|h200", "--chip", "h100-sxm"), "--chip says it already"),
         (("--choices", "cooling=air|direct-liquid"), "--chip is needed"),
         ((), "--chip is needed"),

@@ -83,7 +83,7 @@ def test_sizes_are_read(text, read):
         ("1:2:3", "write low:high"),
         ("a:8", "not a number"),
         ("8,8", "stands twice"),
-        ("8,,16", "nothing before or behind a ','"),
+        ("8,,16", "an item before or after ',' is empty"),
         ("8.5:17", "must be an integer"),
         ("-8:8", "must be a positive"),
     ],

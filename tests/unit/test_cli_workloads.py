@@ -1,4 +1,4 @@
-"""Every command takes every kind of workload on every kind of chip: up to its solver, or to an answer where that is cheap."""
+"""Every command with every source of workloads and of chips: up to its solver, or to an answer where that is cheap."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ REFUSED = {
     ("sources loss_under_budget", TABLES): "only a transformer's width and depth can be chosen",
     ("sources train_and_serve", TABLES): "it is trained, not served",
     ("portfolio", TABLES): "it is trained, not served",  # one of its members serves
-    ("plan choices", WORKLOADS): "'workload' is no choice of a cluster",
+    ("plan choices", WORKLOADS): "'workload' is not a choice of a cluster",
     ("estimate pretrained", TABLES): "one of transformers on text",
 }
-"""What a command refuses in one line, of which workloads, with the reason."""
+"""Command and workloads that it refuses -> the reason in its message."""
 
 
 class Reached(BaseException):
@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def workloads(folder):
-    """A name for each kind of workload."""
+    """Return the name of each workload, by source."""
     snapshot = folder / "Llama-3.1-8B"
     snapshot.mkdir()
     llama = json.dumps(LLAMA)
@@ -86,12 +86,12 @@ def chips(folder):
 
 
 ASKED = {}
-"""Questions in mathematics, each put there once."""
+"""Formulated problems by question, each built once."""
 
 
 @pytest.fixture
 def stopped(monkeypatch):
-    """Every solver, stopped before it starts."""
+    """Stop every solver before it starts."""
     stated, running = MachineQuestion.problem, []
 
     def problem(self):
@@ -100,7 +100,7 @@ def stopped(monkeypatch):
         raise Reached
 
     def stop(solver):
-        """A solver that does not start in this test; modules that are first imported now keep it."""
+        """Wrap a solver that must not start in this test; modules first imported now keep the wrapper."""
 
         def stopped_solver(*arguments, **settings):
             if running:

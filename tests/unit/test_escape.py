@@ -1,4 +1,4 @@
-"""Names from outside stay names in every language that they are written to."""
+"""External names are escaped in every output language."""
 
 import ast
 import json
@@ -45,7 +45,7 @@ def test_errors_print():
 
 
 def test_words_of_a_shell_are_the_words(tmp_path):
-    """As bash reads them, and nothing runs; one line each."""
+    """Bash reads the same names, one line each, and executes nothing."""
     words = [*ARGUMENTS, "", "it's \\ n\n"]
     line = escape.command(["printf", "%s\\0", *words])
     assert line.isprintable()
@@ -81,7 +81,7 @@ def test_comments_end_with_their_line():
 
 
 class TagReader(HTMLParser):
-    """Tags with names of their attributes, and text."""
+    """Collect tags, attribute names and text."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)

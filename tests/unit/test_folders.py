@@ -58,7 +58,7 @@ def test_others_may_read(mode, tmp_path):
 
 
 def test_links_are_followed_only_on_the_way_to_the_base(tmp_path):
-    """What it leads to is looked at then."""
+    """The target of the link is then checked."""
     private_folder(tmp_path / "b", "c")
     (tmp_path / "link").symlink_to(tmp_path / "b")
     assert private_folder(tmp_path / "link", "c") == tmp_path / "b" / "c"

@@ -1,4 +1,4 @@
-"""The digest of the source files that run: their content counts, and nothing else of them."""
+"""The digest of the running source files depends on their names and contents only."""
 
 import os
 
@@ -9,7 +9,7 @@ from hwopt import own_sources
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package whose digest is asked for."""
+    """Create a package, the only one that the digest covers."""
     folder = tmp_path / "mine"
     (folder / "inside").mkdir(parents=True)
     for name in ("__init__", "numbers", "inside/more"):
@@ -37,7 +37,7 @@ def test_content_counts_and_time_does_not(package):
 
 
 def test_where_a_file_ends_counts(package):
-    """What moves from the end of one file to the start of the next changes both."""
+    """A line that moves from the end of one file to the start of the next changes the digest."""
     one, other = package / "a.py", package / "b.py"
     one.write_text("x = 1\ny = 2\n")
     other.write_text("z = 3\n")

@@ -1,4 +1,4 @@
-"""`hwopt estimate --design`: every kind of answer evaluated again from its own file, and files that are no answers refused."""
+"""`hwopt estimate --design` re-evaluates every form of answer from its file, and refuses other files."""
 
 import json
 import shlex
@@ -39,7 +39,7 @@ QUESTIONS = (
 
 
 def values_of(problem):
-    """A design near the middle of each box: whole where variables are, options and look-ups as the template has them."""
+    """Return a design: usual integers, else the lower end; middles of continuous ranges; look-ups as in the template."""
     usual = {
         "chips": 512.0,
         "tp": 4.0,
@@ -65,7 +65,7 @@ def asked(question):
 
 
 def written(path, question, document):
-    """An answer as `hwopt optimize` prints it."""
+    """Write an answer as `hwopt optimize` prints it, and return its path."""
     path.write_text(json.dumps(signed("optimize", document, f"hwopt optimize {question} --json")))
     return str(path)
 
@@ -147,7 +147,7 @@ WRONG = {
     "empty": (lambda a: "", "is not JSON"),
     "no JSON": (lambda a: "{", "is not JSON"),
     "nested": (lambda a: "[" * 100_000, "is not JSON"),
-    "a list": (lambda a: [a], "is no answer"),
+    "a list": (lambda a: [a], "is not an answer"),
     "no command": (lambda a: {k: v for k, v in a.items() if k != "command"}, "names no command"),
     "another command": (lambda a: a | {"command": "hwopt sweep train_cost --samples 10"}, "names no command"),
     "another program": (lambda a: a | {"command": "rm -rf x"}, "names no command"),
@@ -159,10 +159,10 @@ WRONG = {
     "another question": (lambda a: a | {"command": "hwopt optimize serve_cost"}, "differ from the question's"),
     "a number missing": (lambda a: a | {"lookups": {}}, "differ from the question's in fullest_stage"),
     "text": (lambda a: a | {"lookups": a["lookups"] | {"last_stage": "x"}}, "must be a number"),
-    "negative": (lambda a: _with(a, "tp", -1.0), "tp = -1 is no value"),
-    "infinite": (lambda a: _with(a, "tp", float("inf")), "tp = inf is no value"),
-    "not a number": (lambda a: _with(a, "tp", float("nan")), "tp = nan is no value"),
-    "no such option": (lambda a: _with(a, "recompute", 9.0), "recompute = 9 is no value"),
+    "negative": (lambda a: _with(a, "tp", -1.0), "tp = -1 is not a value"),
+    "infinite": (lambda a: _with(a, "tp", float("inf")), "tp = inf is not a value"),
+    "not a number": (lambda a: _with(a, "tp", float("nan")), "tp = nan is not a value"),
+    "no such option": (lambda a: _with(a, "recompute", 9.0), "recompute = 9 is not a value"),
 }  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_flags_beside_a_design_are_refused(tmp_path, capsys):
 
 
 def test_an_answer_as_sold_is_the_same_by_flags(capsys):
-    """NICs, clock and racks of a question are those of the flags; sequence length and batch are the workload's in both."""
+    """Flags and fields agree for NICs, clock and racks; sequence length and batch are the workload's in both."""
     problem = asked(f"train_cost {SMALL} --tokens 15e12").problem()
     values = values_of(problem) | {"clock_ratio": 0.8, "nics_per_server": 3.0, "chips": 512.0, "tp": 2.0, "cp": 1.0, "pp": 1.0,
                                    "micro_batch": 1.0, "global_batch_sequences": 512.0}  # fmt: skip

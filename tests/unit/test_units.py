@@ -95,7 +95,7 @@ def test_amounts_are_read_as_people_write_them(text, unit, value):
 
 OUTSIDE = ["1e400", "1e-400", "9" * 400, "1e308 kG", "1_000", "1_0", "1,0000", "1,,000", "٣", "１２", "+-3", "1.2.3", "inf", "-inf",
            "Infinity", "nan", "1 0", "10 MW MW", "²", "½", "1e5e5"]  # fmt: skip
-"""Texts that Python reads as a number, or as another one than was meant."""
+"""Texts that Python would read as a number, or as a different one."""
 
 
 @pytest.mark.parametrize("unit", ["", "W", "s", "USD", "B", "B/s", "FLOP/s", "J", "token"])

@@ -116,7 +116,7 @@ def calibrate(
 
 
 def _operation(base: catalog.Calibration, rows: Sequence[Scored]) -> str:
-    """Operation that all runs have in common, those of a base fitted to one's own runs among them; none for a mixture."""
+    """Return the operation that all runs share, including the runs behind the base; "" for a mixture."""
     found = {row.row.operation or catalog.BENCHMARK for row in rows} | ({base.operation} - {""})
     return found.pop() if len(found) == 1 else ""
 

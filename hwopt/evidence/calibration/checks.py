@@ -65,7 +65,7 @@ def _intent(row: Scored, factor: float) -> str:
 
 
 def notes(rows: Sequence[Scored], log_ratios: np.ndarray) -> list[str]:
-    """What is odd about rows that were fitted: open software, plans that the model says do not fit, what the fit could not follow.
+    """Return notes on unusual rows of a fit: unstated software, plans that exceed the memory, large residuals.
 
     **Arguments:** `rows`; log(predicted / measured) after the fit.
     """

@@ -66,9 +66,9 @@ _OWN = {"mxfp4": 0.5, "fp8": 1.0}
 
 
 def weights(group: Group, formats: Mapping[str, Mapping[str, Value]]) -> tuple[dict[str, Value], list[str]]:
-    """Arguments for the format of weights, and what they do not say.
+    """Return the arguments for the weight format, and notes on what they do not express.
 
-    A checkpoint with a format of its own takes no argument: engines read its `config.json`, and refuse another format
+    A quantized checkpoint takes no argument: engines read its `config.json`, and reject another format
     (`ModelConfig._verify_quantization` of vLLM and of SGLang), for gpt-oss even its own (vLLM calls it `gpt_oss_mxfp4`).
     """
     if group.checkpoint:

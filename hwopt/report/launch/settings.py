@@ -72,11 +72,11 @@ def launch_settings(
     families: Sequence[str] = (),
     checkpoint: str = "",
 ) -> LaunchSettings:
-    """A service under a concrete plan on chips of some `families` as settings of a framework of `ENGINES`.
+    """Return the settings of a framework of `ENGINES` for a service under a concrete plan on chips of some `families`.
 
     **Arguments:** `checkpoint`: format of the published weights, of `hwopt.catalog.checkpoint`.
 
-    **Raises:** `UserError` for what the framework cannot be told of the plan.
+    **Raises:** `UserError` for a plan that the framework cannot express.
     """
     engine = ENGINES[framework]
     groups = [replace(each, checkpoint=checkpoint) for each in groups_of(service, plan)]

@@ -73,7 +73,7 @@ def _answer(solution: Solution) -> Html:
         )
     within = "" if gap is None else f"within {100 * gap:.2g} % of the least possible; "
     binding = [budget_words(each.name) for each in solution.budgets if each.elasticity > budget_prices.PRICED]
-    binds = f"what binds: {', '.join(binding)}" if binding else "no budget binds this plan"
+    binds = f"binding: {', '.join(binding)}" if binding else "no budget binds this plan"
     plan = pieces.terms(plan_lines(solution.report, solution.plan))
     return sheet.answer(
         f"least {name}", shown, solution.outcome.status, solution.outcome is Outcome.proved, within + binds, plan

@@ -109,9 +109,9 @@ def regret(
 def causes_varied(
     problem: Problem, vary: Mapping[str, float], around: Interval | None
 ) -> tuple[dict[str, float], tuple[Cause, ...]]:
-    """Return shares by which numbers of a question may be off, and the causes that move them.
+    """Return the uncertain shares of a question, and the causes of which each moves its inputs together.
 
-    **Arguments:** `vary` as of `regret`; `around`: the interval of the step time, any interval before there is an answer.
+    **Arguments:** `vary`: see `regret`; `around`: the interval of the step time, any interval before there is an answer.
 
     **Raises:** `UserError` as `regret`, but for an answer that breaks its budgets.
     """

@@ -90,7 +90,7 @@ def sweep(
         gradients=gradients, rows=rows, dtype=dtype, block=block,
     )  # fmt: skip
     if within is not None:
-        stated()  # refuses what cannot be meant before an optimum is solved for, as the folder of something else
+        stated()  # rejects invalid input, and a folder of something else, before the optimum is solved
         folder = None if out is None else place_of("sweep: out", out)
         if folder is not None and folder.is_dir() and any(folder.iterdir()):
             Store.opened(folder)

@@ -17,9 +17,9 @@ MOST_LEVELS = 100_000
 
 
 def checked_levels(name: str, levels: Sequence[float]) -> list[float]:
-    """Levels of a variable.
+    """Return the levels of a variable.
 
-    **Raises:** `UserError` for what is not positive and finite, and for a level that stands twice.
+    **Raises:** `UserError` for a level that is not positive and finite, or that is repeated.
     """
     try:
         values = [float(x) for x in np.ravel(np.asarray(levels))]

@@ -84,7 +84,7 @@ def test_an_empty_field_of_a_question_is_refused(field, capsys):
         (["sweep", "--frontier", "power_budget_w=60e6:30e6"], "neither low:high:count"),
         (["optimize", "--bounds", "tp=8:16,"], "--bounds tp=8:16,: write name=low:high"),
         (["optimize", "--bounds", "=8:16"], "write name=low:high"),
-        (["optimize", "--freeze", "chip,,network"], "there is nothing before or behind a ','"),
+        (["optimize", "--freeze", "chip,,network"], "an item before or after ',' is empty"),
     ],
 )  # fmt: skip
 def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):

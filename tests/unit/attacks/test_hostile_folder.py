@@ -1,4 +1,4 @@
-"""A folder of somebody else's files, and caches that others wrote: nothing in them is executed, and no number changes."""
+"""Files of other users in the current folder and in caches: none is executed, and no number changes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ evil = evil:Evil
 
 
 class Bomb:
-    """Executes what it says as soon as it is unpickled."""
+    """Executes a command when unpickled."""
 
     def __init__(self, mark: Path):
         self.mark = mark
@@ -69,7 +69,7 @@ class Bomb:
 
 @pytest.fixture
 def hostile(tmp_path):
-    """A folder in which whatever is imported leaves a mark, and that mark."""
+    """Return a folder in which every imported module creates a marker file, and the path of that file."""
     folder, mark = tmp_path / "hostile", tmp_path / "executed"
     for name in MODULES:
         path = folder / f"{name}.py"
@@ -102,7 +102,7 @@ def test_the_console_script_executes_nothing_of_the_current_folder(hostile, tmp_
 
 
 def product(kept: float, number: float) -> tuple[float, list[str]]:
-    """A product, and where the process that makes it looks for modules."""
+    """Return a product, and the module search path of the process that computes it."""
     return kept * number, sys.path
 
 
@@ -117,7 +117,7 @@ def pool(monkeypatch):
 
 
 class Kept(float):
-    """A number that weak references can be made of."""
+    """A number that supports weak references."""
 
 
 def both() -> list:
@@ -132,7 +132,7 @@ def waits(condition) -> None:
 
 
 def test_a_worker_executes_nothing_of_the_current_folder(hostile, pool, monkeypatch):
-    """However the folder came to be searched by its parent: as '', by name, by a relative or empty entry of PYTHONPATH."""
+    """The parent searches the folder as '', by name, and by a relative or empty entry of PYTHONPATH."""
     folder, mark = hostile
     (folder / "inside").mkdir()
     (folder / "inside" / "pickle.py").write_text((folder / "pickle.py").read_text())
@@ -204,7 +204,7 @@ def test_a_cache_that_others_can_write_to_is_not_used(way, tmp_path, monkeypatch
 
 
 def test_a_cache_of_ones_own_is_used(tmp_path, monkeypatch, capsys):
-    """Also one behind a link, as where homes are small; and what is made is nobody else's, whatever the umask."""
+    """Also through a symbolic link to a larger disk. New folders are private under any umask."""
     (tmp_path / "scratch").mkdir(mode=0o700)
     (tmp_path / "cache").symlink_to(tmp_path / "scratch")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -253,11 +253,11 @@ FORBIDDEN = {
     "dill": {"load", "loads"}, "cloudpickle": {"load", "loads"}, "yaml": {"load", "unsafe_load", "full_load"},
     "os": {"system", "popen", "execv", "execvp", "spawnv"}, "runpy": {"run_path", "run_module"}, "importlib": set(),
 }  # fmt: skip
-"""Functions that execute what they read, by module."""
+"""Functions that execute the data they read, by module."""
 
 
 def calls(tree: ast.AST) -> list[tuple[str, str, ast.Call]]:
-    """Calls as (module, function, call); of a bare name the module is that which it was imported from, or empty."""
+    """Return calls as (module, function, call); the module of a bare name is its import source, or empty."""
     origins = {
         alias.asname or alias.name: node.module or ""
         for node in ast.walk(tree)
@@ -274,7 +274,7 @@ def calls(tree: ast.AST) -> list[tuple[str, str, ast.Call]]:
 
 
 def executing(source: str) -> list[str]:
-    """What of a module's calls may execute what it reads."""
+    """Return the calls of a module that may execute data that it reads."""
     found = []
     for module, name, call in calls(ast.parse(source)):
         plain = any(each.arg == "allow_pickle" and ast.unparse(each.value) == "False" for each in call.keywords)
@@ -285,7 +285,7 @@ def executing(source: str) -> list[str]:
 
 
 def test_no_module_executes_what_it_reads():
-    """But for pickles in the pipes between a process and its helpers."""
+    """The only exception: pickles in the pipes between a process and its helpers."""
     found = {
         path.relative_to(ROOT).as_posix(): executing(path.read_text(encoding="utf-8"))
         for package in ("hwopt", "objectives")

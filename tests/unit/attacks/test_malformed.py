@@ -1,7 +1,7 @@
 """Malformed values of every flag: each refused in one line with exit 2, before anything is computed.
 
-Cases are a table, kind of value x texts, crossed with the flags that commands and design questions declare, so that a new flag is
-covered as soon as it is declared. Each flag gets some of its kind's texts, in turn, so that all texts are met.
+Cases combine a table of malformed texts by value type with the flags that commands and design questions declare. A new flag is thus
+covered as soon as it is declared. Each flag gets some texts of its type, in turn, so that every text is used.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ MALFORMED = {
     "CHIP:CHIPS": ("h100-sxm:1.5", "h100-sxm:8,", "h100-sxm:8,h100-sxm:8", "h100-sxm", "no-such-name:8", "h100-sxm:1_0"),
     "DAY": ("2027-13-01", "2027", "٢٠٢٧-01-01", "31.01.2027"),
 }  # fmt: skip
-"""How help names a kind of value -> texts that no flag of the kind takes."""
+"""Value type, as named in the help -> texts that every flag of the type rejects."""
 
 WRONG_UNIT = {"W": "10d", "s": "40MW", "USD": "40MW", "kg": "40MW", "": "40MW"}
-"""SI unit of a flag -> an amount of something else."""
+"""SI unit of a flag -> an amount in another dimension."""
 
 EACH = 2
-"""Texts that each flag is tried with, or more where few flags are of its kind."""
+"""Minimum number of texts per flag; more where few flags share a value type."""
 
 WORK = {"--workload": "llama3.1-8b", "--chip": "h100-sxm", "--chips": "64"}
 MACHINE = {name: WORK[name] for name in ("--chip", "--chips")}
@@ -75,10 +75,10 @@ BASES = {
     "fleet": {"--workload": "llama3.1-8b", "--groups": "h100-sxm:8,b200:8"},
     "deploy": MACHINE,
 }
-"""What a command needs besides the flag that is malformed."""
+"""Valid arguments that a command requires in addition to the malformed flag."""
 RUNS = str(data_root() / "runs" / "train.csv")
 WORDS = {"validate": RUNS, "calibrate": RUNS, "check": "llama3.1-405b", "catalog": "chips"}
-"""The word that a command needs."""
+"""The positional argument of a command."""
 
 WORK_DONE = (
     "hwopt.optim.certified:certified", "hwopt.optim.choices:certified_choice", "hwopt.optim.portfolio:certified_portfolio",
@@ -89,9 +89,9 @@ WORK_DONE = (
 
 
 def _texts(flag, turns: dict[str, itertools.cycle], flags: Counter, seen: set[str]) -> list[str]:
-    """Some of the malformed texts of a flag's kind, so many that all flags together meet all of them.
+    """Return malformed texts for a flag: enough of its value type that all flags together cover the table.
 
-    Where its name is new also those of its own: another unit, a fraction of a count, a share of one.
+    A name that is new also gets texts of its own: another unit, a fractional count, a count in %.
     """
     kind = flag.kind.metavar if flag.kind.metavar in MALFORMED else "X"
     own, texts = (
@@ -141,7 +141,7 @@ _parser = functools.cache(build_parser)
 
 @pytest.fixture(autouse=True)
 def nothing_is_computed(monkeypatch):
-    """Whatever begins to compute fails the test, by whatever name it was imported."""
+    """Fail the test when any computation starts, under every name by which it was imported."""
     for each in WORK_DONE:
         module, name = each.split(":")
         function = getattr(import_module(module), name)
@@ -153,7 +153,7 @@ def nothing_is_computed(monkeypatch):
 
 
 def refused(arguments, capsys) -> str:
-    """What a refusal says: exit 2, one line of it."""
+    """Return the message of a refusal, after a check for exit code 2 and a single line."""
     assert main(list(arguments)) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("hwopt: ") and err.count("\n") == 1, err
@@ -181,7 +181,7 @@ def test_the_table_is_large_and_knows_every_kind_of_value():
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("completion",)])
 def test_the_same_without_the_malformed_value_is_no_refusal(command, capsys):
-    """Else the cases above would be refused whatever their value."""
+    """Otherwise the cases above would be refused for any value."""
     word = [WORDS[command]] if command in WORDS else []
     given = [part for pair in BASES.get(command, {}).items() for part in pair]
     try:
@@ -206,7 +206,7 @@ FILES = {
     "hexadecimal": lambda path: path.write_text(f"layers = 0x{'f' * 400}"),
     "cell": lambda path: path.write_text(f"hour,requests\n0,{'1' * 200_000}\n"),
 }
-"""What a file may be besides what is meant."""
+"""Invalid content of a file, by name."""
 
 TAKES = {
     "own.toml": (("check", "{}"), ("fleet", "{}"), ("catalog", "chips", "{}"), ("sources", "train_cost", "--chip={}"),
@@ -234,7 +234,7 @@ def test_a_file_of_another_kind_is_refused_and_never_waited_for(name, content, t
 @pytest.mark.parametrize("of", ["chips", "workloads", "sites", "fabrics", "designs", "stacks"])
 @pytest.mark.parametrize("asked", ["check", "--chip", "--workload", "--site", "--prices"])
 def test_an_entry_of_another_kind_says_what_it_looks_like(of, asked, capsys):
-    """`hwopt check chip.toml` once said 37 lines."""
+    """`hwopt check chip.toml` once printed 37 lines."""
     if asked.strip("-") + "s" == of:
         return
     path = str(next(each for each in sorted((data_root() / of).iterdir()) if each.name.endswith(".toml")))
@@ -255,7 +255,7 @@ def test_a_number_of_processes_that_is_none(told, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "value", "failure"),
     [
-        ("JAX_PLATFORMS", "cuda", AssertionError()),  # what JAX raises where there is no GPU
+        ("JAX_PLATFORMS", "cuda", AssertionError()),  # raised by JAX without a GPU
         ("JAX_PLATFORMS", "cpu,foo", RuntimeError("Unable to initialize backend 'foo': ...")),
         ("JAX_ENABLE_X64", "foo", ValueError("invalid truth value 'foo' for environment 'JAX_ENABLE_X64'")),
     ],

@@ -1,4 +1,4 @@
-"""Names of files, titles and cells that would leave their place: exported files, pages, screens, errors, figures and stores."""
+"""Injection by names of files, titles and cells: into exported files, pages, screens, errors, figures and stores."""
 
 import csv
 import html
@@ -38,18 +38,18 @@ from tests.unit.test_escape import TagReader
 
 SOME = names(60)
 HOSTILE = "e\nFORGED;touch pwned\x1b[31m\u202e$(touch pwned)`touch pwned`\"'<b>#: $x$ \udcff\u2028"
-"""As a name of a file: no slash, and no NUL."""
+"""Hostile text that is a valid file name: without slash and NUL."""
 RUN = catalog.training_run("llama3.1-8b", global_batch=64)
 PLAN = catalog.plan(RUN, 8, tp=1)
 
 
 def noted(settings, name):
-    """Settings with a note on something from outside."""
+    """Return settings with a note that contains a hostile name."""
     return settings._replace(notes=[*settings.notes, name])
 
 
 def trained(framework, name):
-    """The file of a trainer."""
+    """Return the file of a trainer."""
     settings = training_file(framework, TRAINERS[framework], RUN, catalog.plan(RUN, 8, tp=1, zero=3))
     return file_text(TRAINERS[framework], noted(settings, name), name)
 
@@ -68,7 +68,7 @@ def scripts(name):
 
 
 def test_scripts_run_nothing_and_say_the_same(tmp_path):
-    """Commands are found nowhere; what a script sets is what it sets under a plain name."""
+    """No command is executed; a script sets the same variables as with a plain name."""
 
     def ran(name):
         shown = "\ndeclare -p MEGATRON_ARGS PREFILL_ARGS DECODE_ARGS CUDA_DEVICE_MAX_CONNECTIONS 2>/dev/null; true"
@@ -89,7 +89,7 @@ def test_scripts_run_nothing_and_say_the_same(tmp_path):
 
 
 def hostile(kind, base, folder):
-    """A file of one's own of a hostile name, title and note."""
+    """Write a user's file with a hostile name, title and note."""
     path = folder / f"{HOSTILE}{kind}.toml"
     text = f'base = "{base}"\ntitle = "t\\nFORGED"\nnote = "n\\nFORGED \\u001b\\u202e"\n[sources]\ns = "x\\nFORGED\\u001b"\n'
     path.write_text(text, encoding="utf-8")
@@ -104,7 +104,7 @@ def files(tmp_path, monkeypatch):
 
 
 def assert_plain(capsys, code, wanted=0):
-    """Lines that print, none of them forged."""
+    """Check that every line is printable and none is forged."""
     out, err = capsys.readouterr()
     assert code == wanted, err
     lines = [*out.split("\n"), *err.split("\n")]
@@ -168,7 +168,7 @@ def test_errors_are_one_line(arguments, capsys):
 
 
 def test_questions_tables_and_cases(files):
-    """What screens and pages say of a question, of chips side by side, and of where a store lies."""
+    """Screens and pages name a question, compared chips and the folder of a store."""
     question: Any = hwopt.objective("train_cost", workload=files["--workload"], chip=files["--chip"])
     problem = question.problem()
     assert problem.question.count("FORGED") == 2
@@ -191,7 +191,7 @@ def test_completion_offers_no_word_that_a_shell_expands(monkeypatch, capsys):
 
 
 def test_what_a_signal_says_prints(monkeypatch):
-    """Also where a store's name is no Unicode, which once ended the thread that says it."""
+    """Also for a store name with invalid Unicode, which once ended the printing thread."""
     said, codes = [], []
     monkeypatch.setattr(output, "behind", f": kept in {HOSTILE}")
     monkeypatch.setattr(app.os, "write", lambda number, words: said.append(words.decode()))

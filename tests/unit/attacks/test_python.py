@@ -213,10 +213,10 @@ def test_half_of_what_a_run_counts(named):
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ({"free": "hbm+"}, "free hbm\\+: there is nothing before or behind a '\\+'"),
+        ({"free": "hbm+"}, "free hbm\\+: an item before or after '\\+' is empty"),
         ({"free": "hbm+hbm"}, "free hbm\\+hbm: 'hbm' stands twice"),
         ({"offload": "weights+weights"}, "'weights' stands twice"),
-        ({"offload": "+weights"}, "nothing before or behind"),
+        ({"offload": "+weights"}, "before or after '\\+' is empty"),
     ],
 )
 def test_empty_parts_and_repeated_words(named, said):

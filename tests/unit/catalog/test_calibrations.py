@@ -60,7 +60,7 @@ def test_a_file_moves_what_it_names_and_nothing_else(tmp_path):
 
 
 def test_a_machine_is_run_as_the_runs_behind_its_constants(tmp_path):
-    """By default: a benchmark has no stragglers. A stated operation wins, and a file without one leaves production."""
+    """A benchmark has no stragglers. A stated operation takes precedence; a file without one means production."""
     path, straggles = tmp_path / "mine.toml", lambda **how: float(
         catalog.cluster("h100-sxm", 64, **how).operation.straggler_sigma) > 0.0  # fmt: skip
     cases = (("", True, "does not state"), ("benchmark", False, "as the runs"), ("production", True, "as the runs"))

@@ -335,7 +335,7 @@ def test_a_format_that_is_no_table_is_refused(tmp_path, key, value):
     ],
 )
 def test_active_parameters_are_those_of_the_cards(tmp_path, name, active, embedding):
-    """Cards of two digits; Sarvam's counts no embedding."""
+    """Model cards state two digits; Sarvam's count excludes the embedding."""
     found = float(active_parameters(read(tmp_path, MODELS[name]["config"]))) - embedding
     assert found == pytest.approx(active, rel=0.025)
 

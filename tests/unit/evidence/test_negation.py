@@ -1,4 +1,4 @@
-"""What notes affirm and deny, for every column that is inferred from words."""
+"""Affirmed and denied mentions in notes, for every column that is inferred from text."""
 
 from __future__ import annotations
 

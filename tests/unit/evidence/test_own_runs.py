@@ -267,7 +267,7 @@ DEGREES = ({"tp": 2, "pp": 1, "dp": 8}, {"tp": 4, "pp": 1, "dp": 4}, {"tp": 2, "
 
 
 def _step_s(degrees, **machine):
-    """The step that `hwopt estimate` predicts of a row of `STATED`."""
+    """Return the step time that `hwopt estimate` predicts for a row of `STATED`."""
     run = catalog.training_run("llama3.1-8b", global_batch=128, sequence_length=8192)
     plan = catalog.plan(run, 16, **degrees, micro_batch=1)
     return float(
@@ -276,7 +276,7 @@ def _step_s(degrees, **machine):
 
 
 def _measured(tmp_path, operations):
-    """A table of runs as constants say that are 10 % slower than the published ones, one run of each operation."""
+    """Return a table of runs that are 10 % slower than the published constants predict, one run per operation."""
     base = catalog.calibration()
     scopes = Scopes((*base.scopes.entries, ("level", OWN)))
     slower = replace(base, scopes=scopes, shifts=np.append(base.shifts, 0.1), sd=np.append(base.sd, 0.1), left_out={})
@@ -295,7 +295,7 @@ def _measured(tmp_path, operations):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Calibrations that fit one's own level alone, in closed form, without what is left out and what to measure next."""
+    """Calibrate only the level of own runs, in closed form, without held-out fits and next measurements."""
     module = importlib.import_module("hwopt.evidence.calibration.calibrate")
 
     def level(observed, weights, *, start, prior_sd, **_):

@@ -148,7 +148,7 @@ def test_a_users_function_is_not_kept(folder):
 
 
 class Pair(NamedTuple):
-    """Results with names."""
+    """Results with field names."""
 
     one: Any
     other: Any
@@ -159,7 +159,7 @@ Pair.__module__ = "hwopt.tests"
 
 @pytest.fixture
 def written(folder, monkeypatch):
-    """A function, its file, what that holds, and how to ask whether the function gives the same and its file is whole again."""
+    """Return a cached function's file, its content, and a check that results and file are the same again."""
     monkeypatch.setitem(sys.modules, "hwopt.tests", types.SimpleNamespace(Pair=Pair))
     function = own(lambda x, y: {"a": Pair(np.pi * x, [x[0] ** 3, None]), "b": (x > y, jnp.tanh(y))})
     inputs = np.arange(3.0), 2.0
@@ -184,7 +184,7 @@ def test_what_is_written_is_read(written, monkeypatch):
 
 
 class Bomb:
-    """Executes what it says as soon as it is unpickled."""
+    """Executes a command when unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -230,13 +230,13 @@ TAMPERED = {
     "a list of results": lambda whole: whole.update(shapes=[whole["shapes"]]),
     "a function of a module": lambda whole: whole["rows"][0].__setitem__(0, "system"),
     "an attribute": lambda whole: whole["rows"][0].__setitem__(0, "__class__"),
-    "a primitive that is no scalar operation": lambda whole: whole["rows"][0].__setitem__(0, "while"),
+    "a primitive that is not a scalar operation": lambda whole: whole["rows"][0].__setitem__(0, "while"),
     "parameters that there are not": lambda whole: whole["rows"][0].__setitem__(1, [["call", "os"]]),
     "an exponent that is none": lambda whole: [row.__setitem__(1, [["y", []]]) for row in whole["rows"]],
     "a row that is not there": lambda whole: whole["operations"][0].__setitem__(0, 99),
     "a place that is not there": lambda whole: whole["operations"][0].__setitem__(1, 10**6),
     "a place that comes later": lambda whole: whole["operations"][0].__setitem__(1, len(whole["operations"]) + 9),
-    "a place that is no integer": lambda whole: whole["operations"][0].__setitem__(1, "0"),
+    "an index that is not an integer": lambda whole: whole["operations"][0].__setitem__(1, "0"),
     "too few arguments": lambda whole: [each.pop() for each in whole["operations"]],
     "too many arguments": lambda whole: [each.extend([0, 0, 0]) for each in whole["operations"]],
     "too many inputs": lambda whole: whole.update(inputs=10**15),
@@ -249,7 +249,7 @@ TAMPERED = {
     "a class that is not imported": lambda whole: whole.update(shapes={"hwopt.__main__:entry": {}}),
     "a function of this package": lambda whole: whole.update(shapes={"hwopt.jaxprs.kept:traced": {}}),
     "a module of this package": lambda whole: whole.update(shapes={"hwopt.jaxprs.kept:os": {}}),
-    "a class that is no result": lambda whole: whole.update(shapes={"hwopt.processes:Helper": {"modules": []}}),
+    "a class that is not a result": lambda whole: whole.update(shapes={"hwopt.processes:Helper": {"modules": []}}),
     "results without a shape": lambda whole: whole.update(shapes={"tuple": ["x"] * len(whole["outputs"])}),
     "an endless shape": lambda whole: whole.update(shapes={"shape": [[10**9, 10**9], "float64"]}),
     "a shape of less than nothing": lambda whole: whole.update(shapes={"shape": [[-1], "float64"]}),
@@ -258,7 +258,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize("what", TAMPERED)
 def test_a_file_that_was_never_written_by_hwopt_is_made_again(what, written):
-    """Sealed as ours are: whoever can write there can do that. It may state other numbers, but nothing else."""
+    """The digest is valid, as from an attacker with write access. Such a file can change numbers, but nothing else."""
     path, good, same = written
     whole = json.loads(good.partition(b"\n")[2])
     TAMPERED[what](whole)
@@ -307,7 +307,7 @@ def test_names_change_with_the_content_of_sources_alone(monkeypatch):
 
 @dataclasses.dataclass(frozen=True)
 class Odd:
-    """Results with something beside them that is no plain data."""
+    """Results with a field that may not be plain data."""
 
     number: Any
     beside: Any

@@ -139,7 +139,7 @@ def test_what_cannot_be_meant_is_refused(choices, words):
 
 
 def test_what_is_shown_is_never_a_choice_that_cannot_be_asked():
-    """Cut short before any design, a last look may satisfy all budgets: it is of a choice that states a question."""
+    """After a stop without a design, a last look may satisfy all budgets; its choice must be a valid question."""
     asked = branches(
         dataclasses.replace(QUESTION, power_budget_w=1e12, capex_budget_usd=1e15, time_budget_s=1e12), {"chip": CHIPS}
     )

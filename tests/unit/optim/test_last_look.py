@@ -1,4 +1,4 @@
-"""Searches that are stopped before they bounded anything: seeds before the first bounds, and a last look by the exact model."""
+"""Searches stopped before the first bounds: seeds, and a last look with the exact model."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ def programmes():
     ("name", "most"), [("serve_cost", 7.9e-7), ("train_cost", 54e6), ("train_time", 4.6e6)], ids=lambda each: str(each)
 )
 def test_a_search_without_time_ends_with_a_good_design(name, most):
-    """Of these questions none had a design before ("no design found"); `most` is 1 to 4 % above their proved optima."""
+    """Earlier versions found no design for these questions; `most` is 1 to 4 % above their proved optima."""
     one, same = (hwopt.optimize(hwopt.objective(name), seconds=NO_TIME) for _ in range(2))
     assert one.outcome is Outcome.best_found and one.objective <= most
     assert one.certificate.gap is None and "before the first bounds" in one.certificate.scope

@@ -254,12 +254,12 @@ def test_what_is_not_said_stands_in_notes():
 
 
 OWN_FORMATS = {"gpt-oss-120b": "mxfp4", "gpt-oss-20b": "mxfp4", "deepseek-v3": "fp8", "kimi-k2": "fp8"}
-"""Models that are published in one format of less than 16 bit."""
+"""Models that are published only in a format below 16 bit."""
 
 
 @pytest.mark.parametrize("framework", ENGINES)
 def test_no_argument_contradicts_a_checkpoint(framework):
-    """An engine refuses another `--quantization` than its checkpoint's; without one of its own it takes the plan's."""
+    """Engines reject a `--quantization` other than the checkpoint's; an unquantized checkpoint takes the plan's."""
     engine, [group] = ENGINES[framework], groups_of(*CASES["dense"])
     plainly = {each: engine.write(replace(group, precision=each, weight_bytes=STORED[each])) for each in engine.formats}
     for name in catalog.names("workloads"):
@@ -296,7 +296,8 @@ PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
     [
         ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
         ({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}}, "fp8"),
-        ({"model_type": "llava", "text_config": PLAIN_CONFIG | {"quantization_config": PACKED}}, "compressed-tensors pack-quantized"),
+        ({"model_type": "llava", "text_config": PLAIN_CONFIG | {"quantization_config": PACKED}},
+         "compressed-tensors pack-quantized"),
         ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "modelopt NVFP4"),
         ({}, ""), ({"quantization_config": None}, ""),
     ],

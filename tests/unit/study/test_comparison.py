@@ -74,7 +74,7 @@ PLANS = {
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_shorter_step_is_shorter_in_every_part(name):
-    """And the machine draws and costs what it did."""
+    """Power and cost of the machine do not change."""
     machine, degrees, data = PLANS[name]
     run = catalog.training_run("llama3.1-8b", global_batch=256)
     run = dataclasses.replace(run, **{key: np.float64(value) for key, value in data.items()})

@@ -220,7 +220,7 @@ def test_choices_that_are_out_of_time_promise_nothing(monkeypatch, seconds, look
 
 
 def test_limits_of_the_design_that_no_search_tightens_stand_beside_the_probability(promised):
-    """A rack's own feed held in 80 % of draws under a promise of 96.6 %, said below it."""
+    """The text states both: 96.6 % for all budgets, and 80 % for a rack's own feed."""
     promise = replace(promised[0.8].promise, probability=0.966, others=(), together=0.966)
     assert kept_words(promise) == "all budgets hold together in 96.6 % of 100,000 draws; asked: 80 %"
     said = kept_words(replace(promise, others=(("rack_power", 0.801),), together=0.78))

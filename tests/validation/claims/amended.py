@@ -5,7 +5,7 @@ Figures of the model stand beside it in the table, under "arithmetic"; these sen
 
 TRUE_IF: dict[str, str] = {
     "A3": "said of peaks in different formats, fp8 of the H100 over bf16 of the A100, and not of training",
-    "A4": "said of v5p beside H100 at equal formats, and of 1.6 times less; v5e is the cheaper chip, not a leap",
+    "A4": "said of v5p against H100 at equal formats, and of 1.6 times less; v5e is the cheaper chip, not a leap",
     "A5": "said of the arithmetic of a run; how long it takes is chosen, by the number of chips",
     "A8": "if rent were three to five times as high, or all runs that led to the published ones were counted",
     "A9": "said of the machine that was bought, or of all research around the final run",
@@ -58,7 +58,7 @@ TRUE_IF: dict[str, str] = {
     "B5": "of speed at scale; what a chip holds follows from the plan",
     "B6": "of thin batches on ten thousand chips, and of slowing down instead of collapsing",
     "B7": "by history; the model says that a shortage delays and does not forbid",
-    "B8": "said of weaker hardware: what a rule leaves is slower, not older",
+    "B8": "said of weaker hardware: chips that a rule leaves are slower, not older",
     "B11": "of decoding for fewer users than the ridge, not of training",
     "B12": "of tensor parallelism and of FSDP; pipeline stages send less",
     "B16": "said of one limit exchanged for another: less waiting, more tokens",

@@ -165,7 +165,7 @@ def one_site() -> Finding:
         f"405 B on two sites of 8,192 H100: dark fibre of {fibre:.0f} Tb/s carries synchronous gradients, leased waves of "
         f"{waves:.0f} Tb/s do not: 2 x 1/2 x 405 B x 4 B over four fifths of them are {waits:.1f} s after each step of "
         f"{float(alone.step_time_s):.1f} ({far:.2f}), unless steps are local and exchanges streamed (loss + {more:.3f} nats by a "
-        f"fit to 4 B parameters, which by the same law {tokens:.1f} times the tokens mend); over {1e3 * public:.0f} Gb/s of "
+        f"fit to 4 B parameters, which by the same law {tokens:.1f} times the tokens offset); over {1e3 * public:.0f} Gb/s of "
         f"internet even 500 local steps make it {internet:.2f}",
     )
 

@@ -133,7 +133,7 @@ def bits_on_a_wafer() -> Finding:
         at_least(ddr5 / density, HOLDS_WITHIN),
         f"16 Gb on the {area * 1e6:.0f} mm2 of a stack's footprint with its vias, against a DDR5 die of as many bits: "
         f"{ddr5 / density:.1f} times the bits on a wafer, before the base die under each stack; a byte of HBM costs "
-        f"{ratio:.1f} times one of DDR5 with its modules and controllers, which holds stacking, yield and margin beside area",
+        f"{ratio:.1f} times one of DDR5 with its modules and controllers, which includes stacking, yield, margin and area",
     )
 
 

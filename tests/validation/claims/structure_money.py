@@ -56,7 +56,7 @@ def export_limits() -> Finding:
         f"a rule limits arithmetic, its density and links, not age: of 2022 it left the H800, an H100 with {links:.2f} of the "
         f"NVLink, on which GPT-3 on {CHIPS:,} takes {cut:.2f} times as long; of 2023 it catches chips of {caught} such as the "
         f"A100 and leaves the {newest.upper()} of {sold[newest]}, weaker and not older: {weak:.2f} times; the older A800 takes "
-        f"{older:.2f} times; what single vendors are told is no threshold",
+        f"{older:.2f} times; orders to single vendors do not set a threshold",
     )
 
 

@@ -250,6 +250,6 @@ def more_distributed() -> Finding:
     return Finding(
         ", ".join(f"{share:.1f} % of a step on {chips:,} chips" for chips, share in zip(found, waits, strict=True)),
         either(waits[0] < waits[1] < waits[2]),
-        "time that GPT-3 waits for data to move, at the best plan for a fixed batch; what is hidden under compute costs no "
+        "time that GPT-3 waits for data to move, at the best plan for a fixed batch; overlapped communication costs no "
         f"time and does not grow: with it {moving[0]:.0f}, {moving[1]:.0f} and {moving[2]:.0f} %",
     )

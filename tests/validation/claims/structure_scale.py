@@ -166,7 +166,7 @@ def low_communication() -> Finding:
         f"three sites of a continent that exchange every {LOCAL_STEPS:.0f} steps do not wait (synchronous, 2 x 2/3 x 175 B x "
         f"4 B over four fifths of 4 Tb/s take {lines:.1f} s after each step of {float(one.report.step_time_s):.1f}: "
         f"{waits:.2f} times) and learn less: by the published fit, of models up to 2.4 B, a loss "
-        f"{100 * (penalty - 1):.1f} % higher, which {tokens:.2f} times the tokens mend: one limit is exchanged for "
+        f"{100 * (penalty - 1):.1f} % higher, which {tokens:.2f} times the tokens offset: one limit is exchanged for "
         "another; transfer learning lives on tokens another run paid for, and models that grow are not in the model",
     )
 
