@@ -97,10 +97,10 @@ def parse(
     unit, kind or source, an unknown unit or source, a value that is negative, infinite or not a number.
     """
     entry = ENTRIES[kind]
-    if strange := table.keys() - _keys(kind):
+    if table.keys() - _keys(kind):
         known = {each: len(table.keys() & _keys(each)) for each in ENTRIES}
         other = max(ENTRIES, key=lambda each: known[each])
-        if known[other] > known[kind] + 2 or 2 * len(strange) > len(table) > 2:
+        if known[other] > known[kind] + 2:
             raise UserError(f"{where}: is no {entry.noun}: its keys are more like those of a {ENTRIES[other].noun}")
     cited = table.get("sources", {})
     if not isinstance(cited, Mapping) or not all(isinstance(text, str) for text in cited.values()):
