@@ -145,7 +145,9 @@ for name in ("clock_ratio", "nics_per_server", "chips_per_rack"):
     print(f"  {name:<18}{answer.design[name].value:8.3g}")
 for each in answer.budgets:
     worth = (
-        f"1 % more of it: {each.elasticity:.3f} % off the cost" if each.elasticity > 1e-4 else "not binding for this plan"
+        f"1 % more of it: {each.elasticity:.3f} % off the cost"
+        if each.elasticity > 1e-4
+        else "not binding for this plan"
     )
     print(f"  {each.name:<18}{each.used / each.limit:7.1%} used; {worth}")
 proof = answer.certificate

@@ -113,7 +113,9 @@ def told(found):
     print(f"run {run:.2f} M$ + waiting {found.objective / 1e6 - run:.2f} M$ = {found.objective / 1e6:.3f} M$")
     print(f"  no design of the lattice is below {found.certificate.lower_bound / 1e6:.3f} M$")
     for budget in found.budgets:
-        worth = f"one more MW is worth {budget.shadow_price * 1e6:,.0f} USD" if budget.elasticity > 1e-4 else "not binding"
+        worth = (
+            f"one more MW is worth {budget.shadow_price * 1e6:,.0f} USD" if budget.elasticity > 1e-4 else "not binding"
+        )
         print(f"  {budget.name}: {budget.used / 1e6:.1f} of {budget.limit / 1e6:.0f} MW, {worth} with this plan")
 
 

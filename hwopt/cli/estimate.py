@@ -39,9 +39,10 @@ def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     if options.design is not None:
         return reproduce(options)
-    for flag in ("--workload", "--chip", "--chips"):
-        if getattr(options, flag[2:]) is None:
-            raise UserError(f"{flag} is needed: hwopt estimate --workload llama3.1-8b --chip h100-sxm --chips 8")
+    if missing := [flag for flag in ("--workload", "--chip", "--chips") if getattr(options, flag[2:]) is None]:
+        raise UserError(
+            f"the following arguments are required: {', '.join(missing)}; or an answer, --design ANSWER.json"
+        )
     from hwopt.cli.work import work_of
 
     work = work_of(options, FLAGS)

@@ -42,13 +42,14 @@ _FILES = {"out": said(maybe(TEXT), "folder of the store"), "figures": listed(TEX
 
 _ASKED = {"workload": TEXT, "chip": TEXT, "chips": INTEGER, "precision": TEXT}
 _ALSO = {"decode_chip": TEXT, "mode": word("serve", "prefill", "decode"), **dict.fromkeys(OF_SERVICE, maybe(NUMBER))}
-"""What is asked of a service besides; nothing of a training run."""
+"""Optional keys of a service."""
+_RUN = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER)
+"""Optional keys of a training run."""
 
 
 def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:
     """What was asked, a plan and its report, of either work; and more keys."""
-    run = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER)
-    kinds = (TRAINING, "training_plan", run), (SERVING, "serving_plan", _ALSO)
+    kinds = (TRAINING, "training_plan", _RUN), (SERVING, "serving_plan", _ALSO)
     return either(*(
         record(_ASKED | {"plan": shared(plan)} | keys | own, asked | sometimes | optional)
         for (keys, sometimes), plan, asked in kinds
@@ -92,8 +93,8 @@ _SEARCHED = _machine({
 })  # fmt: skip
 _EXPORTED = _ASKED | {"framework": TEXT, "version": TEXT, "notes": listed(TEXT)}
 LAUNCH = either(
-    record(_EXPORTED | {"arguments": by_name(ANY), "environment": by_name(TEXT), "world_size": INTEGER}),
-    record(_EXPORTED | {"title": TEXT, "world_size": INTEGER, "environment": by_name(TEXT), "file": by_name(ANY)}),
+    record(_EXPORTED | {"arguments": by_name(ANY), "environment": by_name(TEXT), "world_size": INTEGER}, _RUN),
+    record(_EXPORTED | {"title": TEXT, "world_size": INTEGER, "environment": by_name(TEXT), "file": by_name(ANY)}, _RUN),
     record(_EXPORTED | {"title": TEXT, "groups": listed(record({
         "role": TEXT, "instances": INTEGER, "chips_per_instance": INTEGER, "command": TEXT, "arguments": by_name(ANY),
         "config": by_name(ANY),
@@ -119,7 +120,7 @@ SCALE = record(_ASKED | {"chips": listed(INTEGER)} | {
         "certificate": maybe(shared("bound")), "examined": maybe(INTEGER), "fitting": maybe(INTEGER),
     })),
     "growths": listed(_GROWTH), "constants": maybe(TEXT),
-})  # fmt: skip
+}, _RUN)  # fmt: skip
 
 _FLEET = declared(FleetReport, outputs(FleetReport))
 _STEP = record({"step_time_s": maybe(NUMBER)})
@@ -158,7 +159,7 @@ FABRICS = record(_ASKED | {
         }))),
     })),
     "constants": maybe(TEXT),
-})  # fmt: skip
+}, _RUN)  # fmt: skip
 
 DOCS = either(
     record({"topics": said(by_name(TEXT), "title of each page, by topic")}),

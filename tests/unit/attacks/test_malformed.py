@@ -54,6 +54,7 @@ MALFORMED = {
                       "every=10h,return=1h,discount=600%", "every=10h,return=1h,discount=60%,chips=7"),
     "BATCH@TOKENS": ("1_0@10%,2048", "1024@1e400,2048", "1024@10%%,2048", "٣@10%,2048", "1024@10%,,2048", "1024", "1.5@10%,2048"),
     "CHIP:CHIPS": ("h100-sxm:1.5", "h100-sxm:8,", "h100-sxm:8,h100-sxm:8", "h100-sxm", "no-such-name:8", "h100-sxm:1_0"),
+    "ANSWER.json": ("no-such-answer.json", "a\0b"),
     "DAY": ("2027-13-01", "2027", "٢٠٢٧-01-01", "31.01.2027"),
 }  # fmt: skip
 """Value type, as named in the help -> texts that every flag of the type rejects."""
@@ -167,7 +168,7 @@ def test_a_malformed_value_is_refused_in_one_line_before_anything_is_computed(ar
     if not equals:
         flag, text = next((each, each) for each in arguments[1:] if each not in WORDS.values())
     name = flag.lstrip("-")
-    value = text.replace(":", "=").partition("=")[0].replace("\0", "?")[:50]
+    value = text.replace(":", "=").partition("=")[0].replace("\0", r"\x00")[:50]
     assert any(each in err for each in (name, name.replace("-", "_"), name.replace("-", " "), value)), err
 
 
