@@ -39,9 +39,11 @@ def config_file(kind: str, name: str | Path) -> Path | None:
 
     A bare name that is in the catalog means the catalog entry, even if a folder has the same name.
     """
+    if kind != "workloads" or not isinstance(name, str | os.PathLike):
+        return None
     path = Path(name)
-    if kind != "workloads" or path.suffix.lower() == ".json":
-        return path if kind == "workloads" else None
+    if path.suffix.lower() == ".json":
+        return path
     known = path.name == name and slug(str(name)) in {*names(kind), *aliases(kind)}
     return path / "config.json" if str(name).strip() and os.path.isdir(path) and not known else None
 

@@ -89,7 +89,7 @@ SOLUTION = record({
     })),
     "choices": shared("choices"), "promise": maybe(_PROMISE), "regret": maybe(_REGRET), "report": shared("report"),
     "sources": _SOURCES,
-}, REPRODUCED)  # fmt: skip
+}, {"approximations": said(listed(TEXT), "parts of the workload that an estimate omits"), **REPRODUCED})  # fmt: skip
 
 _PART = record({"value": maybe(NUMBER), "unit": TEXT, "lower": NUMBER, "upper": NUMBER, "at_bound": maybe(TEXT)})
 PORTFOLIO = record({

@@ -348,7 +348,7 @@ def test_a_training_run_has_no_limits_and_no_groups():
             hwopt.best_plan(run, machine, **asked)
     with pytest.raises(UserError, match="none that this workload has"):
         hwopt.best_plan(run, machine, FIRST)
-    with pytest.raises(UserError, match="only a service"):
+    with pytest.raises(UserError, match="workload must be a Service"):
         hwopt.every_split(run, machine)
 
 

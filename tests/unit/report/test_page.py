@@ -39,6 +39,7 @@ STATUS = {
     Outcome.local: "local",
     Outcome.infeasible: "infeasible",
     Outcome.not_found: "stopped",
+    Outcome.evaluated: "evaluated",
 }
 """What screens, JSON and pages call each outcome."""
 _VOID = {"meta", "link", "br", "img", "hr", "input"}

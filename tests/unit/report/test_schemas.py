@@ -52,7 +52,7 @@ def test_numbers_of_a_report_are_described_as_they_are_declared(kind, name):
 
 
 def test_a_closed_schema_refuses_what_the_open_one_takes():
-    answer = {"schema": identity("sources"), "question": "which", "sources": [], "more": 1}
+    answer = {"schema": identity("sources"), "command": "hwopt sources", "question": "which", "sources": [], "more": 1}
     schema = schema_of("sources")
     jsonschema.validate(answer, schema)
     with pytest.raises(jsonschema.ValidationError, match="more"):
