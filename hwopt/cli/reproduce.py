@@ -133,4 +133,5 @@ def _differences(stated: Any, found: Any, path: str = "") -> Iterator[tuple[str,
             yield from _differences(*pair, f"{path}[{place}]")
     elif isinstance(stated, int | float) and isinstance(found, int | float) and not isinstance(stated, bool):
         logarithm = any(key in path for key in _LOGARITHMS)
-        yield path, abs(stated - found) / (1.0 if logarithm else max(abs(stated), abs(found)) or 1.0)
+        difference = abs(stated - found) / (1.0 if logarithm else max(abs(stated), abs(found)) or 1.0)
+        yield path, difference if difference <= 1.0 else 1.0  # also of infinity, and of what is not a number

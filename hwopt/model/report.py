@@ -405,10 +405,14 @@ def outputs(kind: type) -> dict[str, Output]:
     return {name: each for name, each in quantities(kind).items() if isinstance(each, Output)}
 
 
+_MOST = 700.0
+"""Largest logarithm whose exponential float64 holds, nearly."""
+
+
 def violations(margins: dict[str, Scalar]) -> dict[str, float]:
     """Violated ones of concrete margins: name -> how far over the limit, as a fraction of it."""
     over = {name: -float(value) for name, value in margins.items()}
-    return {name: math.expm1(value) for name, value in over.items() if value > FEASIBILITY_TOLERANCE}
+    return {name: math.expm1(min(value, _MOST)) for name, value in over.items() if value > FEASIBILITY_TOLERANCE}
 
 
 def declared_margins() -> dict[str, Margin]:

@@ -252,6 +252,10 @@ def build_solution(
     )
 
 
+_STATED_ROOM = 1e3
+"""How far beyond its box, as a factor, a stated value may lie, as frozen variables do: far from any overflow."""
+
+
 def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
     """Evaluate one design of a question by the exact model, without a search.
 
@@ -268,8 +272,9 @@ def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
         )
     numbers = {name: number_of(f"design: {name}", value) for name, value in values.items()}
     for each in asked.variables:
-        value, least = numbers[each.name], 0.0 if each.category == "lookup" else np.finfo(float).tiny
-        if not least <= value < math.inf or (each.words and round(value) not in range(1, len(each.words) + 1)):
+        value, room = numbers[each.name], 1.0 if each.words else _STATED_ROOM
+        low, high = (0.0, room) if each.category == "lookup" else (each.lower / room, each.upper * room)
+        if not low <= value <= high:
             raise UserError(f"design: {each.name} = {value:g} is not a value of this variable")
     y = logarithms([numbers[each.name] for each in asked.variables])
     exact = ExactModel(asked).at(y[None]).one(0)

@@ -205,3 +205,21 @@ def test_an_answer_as_sold_is_the_same_by_flags(capsys):
     for name in ("step_time_s", "run_cost_usd", "capex_usd", "peak_power_w"):
         assert found[name] == pytest.approx(float(getattr(solution.report, name)), rel=1e-9), name
     assert found["global_batch"] == 512 and found["sequence_length"] == 8192
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e308, -1e308, 10**300])
+def test_an_absurd_number_is_a_difference(value, answer, tmp_path, capsys):
+    changed = json.loads(json.dumps(answer))
+    changed["report"]["step_time_s"] = value
+    (tmp_path / "answer.json").write_text(json.dumps(changed))
+    _, found = estimated(capsys, str(tmp_path / "answer.json"))
+    assert found["reproduced"]["largest_difference"] == 1.0 and found["reproduced"]["where"] == "report.step_time_s"
+
+
+@pytest.mark.parametrize("name", ["chips", "global_batch_sequences", "clock_ratio"])
+@pytest.mark.parametrize("factor", [1e300, 1e-300, 1e4, 900.0])
+def test_an_absurd_design_is_evaluated_or_refused(name, factor, answer, tmp_path, capsys):
+    value = answer["design"][name]["upper"] * factor
+    (tmp_path / "answer.json").write_text(json.dumps(_with(answer, name, value)))
+    code = main(["estimate", "--design", str(tmp_path / "answer.json"), "--json"])
+    assert code in ((0, 1) if factor == 900.0 else (2,))

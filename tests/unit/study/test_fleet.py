@@ -76,7 +76,12 @@ def test_the_command(capsys, tmp_path):
     for words in ("8 h100-sxm", "8 a100-80", "worth running", "Sources behind these numbers", "zero=3"):
         assert words in text, words
     assert figure.stat().st_size > 10_000
-    assert code == 0 and "64 sequences of 8,192 tokens a step" in out and out.count("recompute=full") == 2 and "zero=3" in out
+    assert (
+        code == 0
+        and "64 sequences of 8,192 tokens a step" in out
+        and out.count("recompute=full") == 2
+        and "zero=3" in out
+    )
     assert "What each group adds" in out and "$/kWh" in out and "not proved worse" in " ".join(out.split())
 
 
