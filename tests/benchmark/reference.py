@@ -43,7 +43,10 @@ TABLE = (
     Result("reference/waits.txt", "python -m tests.benchmark.waits"),
     Result("reference/own_runs.txt", "python -m tests.benchmark.own_runs", writes_itself=True),
     Result("reference/train_cost.txt", "hwopt optimize"),
-    Result("reference/designed_chip.txt", "hwopt optimize --design h100-sxm --prices at-cost --workload llama3.1-70b --global-batch 2048"),
+    Result(
+        "reference/designed_chip.txt",
+        "hwopt optimize --design h100-sxm --prices at-cost --workload llama3.1-70b --global-batch 2048",
+    ),
     Result("reference/design_sensitivity.txt", "python -m tests.benchmark.design_sensitivity"),
     Result("reference/loss_under_budget.txt", "hwopt optimize loss_under_budget"),
     Result("reference/questions.json", "python -m tests.benchmark.questions"),
