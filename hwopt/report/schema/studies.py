@@ -43,7 +43,7 @@ _FILES = {"out": said(maybe(TEXT), "folder of the store"), "figures": listed(TEX
 _ASKED = {"workload": TEXT, "chip": TEXT, "chips": INTEGER, "precision": TEXT}
 _ALSO = {"decode_chip": TEXT, "mode": word("serve", "prefill", "decode"), **dict.fromkeys(OF_SERVICE, maybe(NUMBER))}
 """Optional keys of a service."""
-_RUN = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER)
+_RUN: dict[str, Schema] = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER)
 """Optional keys of a training run."""
 
 
