@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwopt.design.portfolio import Portfolio
 from hwopt.errors import UserError
@@ -116,14 +116,17 @@ def evaluate_portfolio(portfolio: Portfolio, designs: Mapping[str, Mapping[str, 
     """
     if unlike := {each.name for each in portfolio.members} ^ designs.keys():
         raise UserError(f"portfolio: a design of {', '.join(sorted(unlike))} is missing, or of no member")
+    solutions = [evaluate_design(each.problem, designs[each.name]) for each in portfolio.members]
+    parts = {name: solutions[0].design[name] for name in portfolio.parts}
+    if unlike := {name for name, part in parts.items() for each in solutions if each.design[name].value != part.value}:
+        raise UserError(f"portfolio: members differ in {', '.join(sorted(unlike))}, and share these parts")
+    kept = {name: replace(part, lower=part.value, upper=part.value, at_bound=None) for name, part in parts.items()}
+    solutions = [replace(each, design=each.design | kept) for each in solutions]
     members = tuple(
         MemberAnswer(each.name, each.weight, each.counted, found, each.weight * found.objective, math.nan, None)
-        for each in portfolio.members
-        for found in (evaluate_design(each.problem, designs[each.name]),)
+        for each, found in zip(portfolio.members, solutions, strict=True)
     )
-    solutions = [each.solution for each in members]
     uses = joint_uses(portfolio, solutions)
     proof = Certificate(math.nan, joint_violation(uses, solutions), "stated designs of all members, by the exact model")
-    parts = {name: solutions[0].design[name] for name in portfolio.parts}
     total = sum(each.cost for each in members)
     return PortfolioSolution(portfolio, Outcome.evaluated, total, parts, members, proof, budgets=uses)

@@ -108,6 +108,17 @@ def test_a_portfolio_and_the_choice_that_its_answer_made(tmp_path, capsys):
     assert len(found["members"]) == len(portfolio.members) and "h200 as sold" in found["question"]
 
 
+def test_members_of_a_portfolio_share_their_parts():
+    portfolio = listed(hwopt.objective("portfolio"))
+    designs = {each.name: values_of(each.problem) for each in portfolio.members}
+    whole = evaluate_portfolio(portfolio, designs)
+    part = whole.members[0].solution.design["nics_per_server"]
+    assert part.lower == part.upper == part.value and whole.parts["nics_per_server"].upper > part.value
+    designs[portfolio.members[1].name]["nics_per_server"] += 1.0
+    with pytest.raises(hwopt.UserError, match="members differ in nics_per_server"):
+        evaluate_portfolio(portfolio, designs)
+
+
 @pytest.mark.parametrize("layout", ["data", "pipeline"])
 def test_a_fleet(layout, tmp_path, capsys):
     flags = f"{SMALL} --groups h100-sxm:64,a100-80:64 --global-batch 256 --layout {layout} --json"
