@@ -33,10 +33,12 @@ def reproduce(options: argparse.Namespace) -> int:
         raise UserError(f"--design states workload, cluster and plan: leave out {others[0]}")
     stated = _read(options.design)
     asked = _command(options.design, stated)
+    evaluate, point = _KINDS[asked.command]
     try:
-        document, screen, feasible = _KINDS[asked.command](asked, stated)
-    except (KeyError, TypeError, AttributeError, IndexError, StopIteration):
+        design = point(stated)
+    except (KeyError, TypeError, AttributeError):  # of the file; what evaluation raises is not
         raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
+    document, screen, feasible = evaluate(asked, *design)
     differences = dict(_differences(stated, document))
     where = max(differences, key=lambda name: differences[name], default="")
     largest = differences.get(where, 0.0)
@@ -81,7 +83,16 @@ def _command(path: str, stated: Mapping[str, Any]) -> argparse.Namespace:
         raise UserError(f"--design {path}: {error}") from None
 
 
-def _optimum(asked: argparse.Namespace, stated: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], str], bool]:
+def _point_of_optimum(stated: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """Return the choices of an answer, and the variables of each member of a portfolio, by "" those of a single question."""
+    chosen = next((dict(each["choice"]) for each in stated["choices"] if each["outcome"] == "best"), {})
+    answers = {each["name"]: each["answer"] for each in stated["members"]} if "members" in stated else {"": stated}
+    return chosen, {name: _values(each) for name, each in answers.items()}
+
+
+def _optimum(
+    asked: argparse.Namespace, chosen: Mapping[str, str], designs: Mapping[str, dict[str, Any]]
+) -> tuple[dict[str, Any], Callable[[], str], bool]:
     from hwopt.design.portfolio import listed
     from hwopt.evidence.intervals import question_interval
     from hwopt.optim.portfolio_answer import evaluate_portfolio
@@ -90,14 +101,15 @@ def _optimum(asked: argparse.Namespace, stated: Mapping[str, Any]) -> tuple[dict
     from hwopt.report.portfolio import portfolio_document, portfolio_screen
     from hwopt.report.screens import solution_screen
 
-    chosen = next((each["choice"] for each in stated["choices"] if each["outcome"] == "best"), {})
-    objective: Any = dataclasses.replace(asked_objective(asked), **chosen)
+    question = asked_objective(asked)
+    if unlike := chosen.keys() - vars(question).keys():
+        raise UserError(f"choices: '{min(unlike)}' is not a field of {asked.objective}")
+    objective: Any = dataclasses.replace(question, **chosen)
     portfolio = listed(objective)
     if portfolio is not None:
-        members = {each["name"]: _values(each["answer"]) for each in stated["members"]}
-        whole = evaluate_portfolio(portfolio, members)
+        whole = evaluate_portfolio(portfolio, designs)
         return portfolio_document(whole), lambda: portfolio_screen(whole), whole.feasible
-    solution = evaluate_design(objective.problem(), _values(stated))
+    solution = evaluate_design(objective.problem(), designs.get("", {}))
     said = solution, question_interval(solution), solution.problem.provenance.mode
     return solution_document(*said), lambda: solution_screen(*said), solution.feasible
 
@@ -107,20 +119,29 @@ def _values(answer: Mapping[str, Any]) -> dict[str, float]:
     return {name: each["value"] for name, each in answer["design"].items()} | answer["lookups"]
 
 
-def _fleet(asked: argparse.Namespace, stated: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], str], bool]:
+def _point_of_fleet(stated: Mapping[str, Any]) -> tuple[list[str], str, list[Any]]:
+    """Return the groups of an answer in the order of its plan, what they split, and the numbers of the plan."""
+    return [str(each["chip"]) for each in stated["groups"]], str(stated["layout"]), list(stated["leaves"])
+
+
+def _fleet(
+    asked: argparse.Namespace, names: list[str], layout: str, leaves: list[Any]
+) -> tuple[dict[str, Any], Callable[[], str], bool]:
     from hwopt.cli.fleet import Asked, interval
     from hwopt.report.fleet import fleet_document, fleet_screen
     from hwopt.study.fleet import restated
 
     fleet = Asked.of(asked)
-    names = [each["chip"] for each in stated["groups"]]
-    study = restated(fleet.run, fleet.groups, names, stated["layout"], stated["leaves"], asked.lines, asked.local_steps)
+    study = restated(fleet.run, fleet.groups, names, layout, leaves, asked.lines, asked.local_steps)
     around = study, interval(fleet.works, study), asked.constants
     screen = lambda: fleet_screen(study, fleet.title, *around[1:])
     return fleet.document | fleet_document(*around), screen, study.whole.feasible
 
 
-_KINDS = {"optimize": _optimum, "fleet": _fleet}
+_KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "optimize": (_optimum, _point_of_optimum),
+    "fleet": (_fleet, _point_of_fleet),
+}
 
 
 def _differences(stated: Any, found: Any, path: str = "") -> Iterator[tuple[str, float]]:
