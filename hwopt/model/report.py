@@ -405,14 +405,16 @@ def outputs(kind: type) -> dict[str, Output]:
     return {name: each for name, each in quantities(kind).items() if isinstance(each, Output)}
 
 
-_MOST = 700.0
-"""Largest logarithm whose exponential float64 holds, nearly."""
+_LARGEST_EXPONENT = 700.0
+"""Logarithm at which violations are cut off: float64 overflows at 709."""
 
 
 def violations(margins: dict[str, Scalar]) -> dict[str, float]:
     """Violated ones of concrete margins: name -> how far over the limit, as a fraction of it."""
     over = {name: -float(value) for name, value in margins.items()}
-    return {name: math.expm1(min(value, _MOST)) for name, value in over.items() if value > FEASIBILITY_TOLERANCE}
+    return {
+        name: math.expm1(min(value, _LARGEST_EXPONENT)) for name, value in over.items() if value > FEASIBILITY_TOLERANCE
+    }
 
 
 def declared_margins() -> dict[str, Margin]:
