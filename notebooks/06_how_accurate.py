@@ -192,7 +192,7 @@ if not FAST:  # a fit compiles the model's derivatives by all constants
 # ## Chips that it has not seen
 #
 # The hardest question is about hardware that does not exist yet. The committed table leaves whole generations out of the fit;
-# it is made by `python -m tests.benchmark.accuracy`, two minutes.
+# it is made by `python -m results.benchmarks.accuracy`, two minutes.
 
 # %%
 lines = (results / "reference" / "accuracy.txt").read_text(encoding="utf-8").splitlines()

@@ -8,12 +8,19 @@ import os
 import pytest
 
 from hwopt import processes
-from tests import durations
+from tests import durations, tiers
 from tests.compiling import QUICK
 
 
 def pytest_addoption(parser):
     parser.addoption("--write-durations", action="store_true", help=f"write {durations.TABLE.name}: seconds by module")
+    parser.addoption(
+        "--changed-since", metavar="REV", help="of the search tests, those of changed packages and one in 20"
+    )
+
+
+def pytest_report_header():
+    return f"turn {tiers.turn()} (seeds of samples; HWOPT_TEST_TURN=N repeats one)"
 
 
 def pytest_configure(config):
@@ -54,8 +61,17 @@ def every_json_follows_its_schema():
     output.signed = signed
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if (
+            item.get_closest_marker("xdist_group") is None
+        ):  # what a module's tests share is built by one worker, not by both
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(config.rootpath).as_posix()))
+    yield
+    if since := config.getoption("--changed-since"):
+        items[:], left = tiers.in_turn(items, since)
+        config.hook.pytest_deselected(items=left)
     durations.longest_first(items)
 
 

@@ -1,7 +1,7 @@
 """Which sources of measured runs the work may look at, and which are touched by a release alone.
 
 Three in ten studies, by a hash of their name, are locked: neither constants nor structure nor widths of intervals are chosen
-with them in view. `python -m tests.benchmark.release` scores them, once a release, by constants fitted to the others, and adds
+with them in view. `python -m results.benchmarks.release` scores them, once a release, by constants fitted to the others, and adds
 a line to `results/reference/releases.csv`.
 
 The rule is about runs that train. Measured services come from few sources, and all of them were in view before it was made: what is

@@ -54,7 +54,7 @@ class Constant:
     Prior standard deviations by scope are those of the shift, and come from the ranges that the literature gives for the
     constant: a third to a half of the width of its range. Those of one's own runs say how far a constant of one source lies from
     what its stack and chips say: of those tried, what predicts the other runs of a source best from one to ten of them
-    (`tests/benchmark/own_runs.py`); constants without it gained nothing.
+    (`results/benchmarks/own_runs.py`); constants without it gained nothing.
     """
 
     name: str

@@ -71,7 +71,7 @@ def worst(wrong: np.ndarray, s: dict, other: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_elasticities_equal_central_differences(sampled):
     """To 1e-6 |e| + 1e-8, every output by every input, off the kinks and off bounds such as a degree of 1.
 
@@ -88,7 +88,7 @@ def test_elasticities_equal_central_differences(sampled):
     assert (s["kink"] & inside).sum() < 0.01 * inside.sum()
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_elasticities_lie_between_the_one_sided_slopes(sampled):
     """On a kink too: a gradient outside the two slopes points nowhere. Curvature widens the slopes a little.
 
@@ -102,8 +102,7 @@ def test_elasticities_lie_between_the_one_sided_slopes(sampled):
     assert wrong.sum() < 3e-4 * wrong.size, worst(wrong, s, "right")
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_both_modes_of_jax_say_the_same(sampled):
     """To 1e-8 where a slope is 0: what cancels exactly in one mode leaves rounding in the other (idle time of equal stages)."""
     x = sampled["x"]
@@ -115,8 +114,8 @@ def test_both_modes_of_jax_say_the_same(sampled):
 @pytest.mark.parametrize(
     "cases",
     [
-        pytest.param(random_cases, marks=[pytest.mark.slow, pytest.mark.long]),
-        pytest.param(one_chip_cases, marks=[pytest.mark.slow, pytest.mark.long]),
+        pytest.param(random_cases, marks=pytest.mark.search),
+        pytest.param(one_chip_cases, marks=pytest.mark.search),
     ],
 )
 def test_gradients_are_finite(cases):
@@ -168,8 +167,7 @@ def single_precision():
     return float32_errors(3_000, seed=23)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("output", MAIN)
 def test_float32_elasticities_equal_float64_ones(single_precision, output):
     """To 1e-3 |e| + 1e-4, on 3,000 variants off ties."""
@@ -178,8 +176,7 @@ def test_float32_elasticities_equal_float64_ones(single_precision, output):
     assert near.any((1, 2)).mean() < 0.1
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_float32_elasticities_of_a_hundred_thousand_variants():
     """To 1e-3 |e| + 1e-4 off ties, on all but fifteen variants of 100,000.
 

@@ -65,7 +65,7 @@ def compiled(function, *examples):
     return jax.jit(jax.vmap(function)).lower(*examples).compile(THOROUGH | {"xla_disable_hlo_passes": "fusion"})
 
 
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("mode", ["serve", "disaggregated"])
 def test_slopes_are_those_of_differences(mode):
     """To 1e-6 |e| + 1e-8, off the kinks; a degree of exactly 1 sits on one. Every fourth machine is told how many come."""
@@ -99,8 +99,7 @@ def test_slopes_are_those_of_differences(mode):
     assert idle <= ({"load"} if mode == "serve" else set())  # chips for prompts alone have a load
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 @pytest.mark.parametrize("mode", ["serve", "disaggregated"])
 def test_gradients_are_finite(mode):
     """In float32, of every output by every input."""

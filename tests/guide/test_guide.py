@@ -91,8 +91,7 @@ def test_commands_print_what_stands_below_them(page, tmp_path, monkeypatch):
             assert each.shown("".join(text for _, text in answers)) == each.printed, "python notebooks/guide/renew.py"
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 @pytest.mark.parametrize(
     "page", [page for page in pages() if any("slow" in x.marks for x in examples(page))], ids=named
 )
@@ -134,8 +133,7 @@ def test_json_has_the_keys_that_a_page_names(page, tmp_path, monkeypatch):
     assert not keys_missing(page, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 @pytest.mark.parametrize("page", [page for page in WITH_KEYS if page not in WITH_RUNS], ids=named)
 def test_json_of_slow_commands_has_the_keys_that_a_page_names(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

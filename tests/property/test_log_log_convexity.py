@@ -200,8 +200,7 @@ def test_network_power_within_the_rack():
     assert_convex(power.network_w, clusters(calm()), *LINKS, "network__size", "rack__chips")
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_power_of_chip_and_rack():
     rows = clusters(calm())
     assert_convex(inlet_w, rows, *POWERS, *HEAT, *LINKS, *SERVER)
@@ -256,8 +255,7 @@ def test_parts_of_the_cost_of_a_domain_inside_its_rack(part):
     assert_convex(usd, clusters(calm()), *PRICES, bends=bends)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_capital_and_building():
     rows = clusters(calm())
     assert_convex(
@@ -440,15 +438,13 @@ def at_their_own_clock():
     return hessians(of_report, whole(calm(0.1) & ahead()), inside(MACHINE))
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_report_of_chips_at_their_own_clock(at_their_own_clock, name):
     assert_bent_up(at_their_own_clock[:, OUTCOMES.index(name)])
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_times_of_throttled_chips():
     """Nearly: their own clock is out of it; what takes power from the compute dies is in.
 

@@ -747,8 +747,7 @@ def test_float32_values_are_finite_and_close(cases, report):
         np.testing.assert_allclose(single_value, double, rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_both_precisions_in_one_process(cases):
     jax.clear_caches()
     small = take(cases, slice(0, 4))

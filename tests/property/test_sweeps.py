@@ -18,7 +18,7 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize(
-    "name", [n if n == "default" else pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long)) for n in QUESTIONS]
+    "name", [n if n == "default" else pytest.param(n, marks=pytest.mark.search) for n in QUESTIONS]
 )
 def test_every_number_is_finite_over_the_whole_box(name):
     objective, fields = QUESTIONS[name]
@@ -27,15 +27,13 @@ def test_every_number_is_finite_over_the_whole_box(name):
     assert 0 < int(swept["possible_count"]) < 400_000
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_ten_million_points_of_the_default_question():
     swept = hwopt.sweep(hwopt.objective("train_cost"), 10_000_000, rows=False)
     assert int(swept["evaluated"]) == 10_000_000 and int(swept["nonfinite_count"]) == 0
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_around_the_certified_optimum_the_best_is_near_and_nothing_below_the_bound():
     swept = hwopt.sweep(hwopt.objective("train_cost"), 1 << 20, within=1.05)
     optimum = json.loads(swept.attrs["optima"])["all"]

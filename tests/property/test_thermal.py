@@ -289,8 +289,7 @@ def ties(chip, cooling):
     return second - least
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_second_derivatives_are_finite_and_symmetric(chips, point):
     some = np.arange(300)
     chip, cooling = jax.tree.map(lambda leaf: leaf[some], chips)
@@ -304,8 +303,7 @@ def test_second_derivatives_are_finite_and_symmetric(chips, point):
     assert (np.abs(scaled[:, 1]).max((1, 2)) > 0).any()
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_second_derivatives_equal_differences_of_first_ones(chips, point, runs):
     """To 1e-5 of each chip's largest, away from the kinks: throttling, retreat and ties of limits."""
     far = (np.abs(point.clock_margin) > 0.02) & (np.abs(point.cooling_margin) > 0.05) & runs
@@ -333,8 +331,7 @@ def test_second_derivatives_equal_differences_of_first_ones(chips, point, runs):
     assert (np.abs(exact - measured) < 1e-5 * size).all()
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_single_precision_is_close_and_its_gradients_are_finite(chips, point):
     """To 1e-4, but for the clock where the chip hardly runs: what is left to compute with is a difference."""
     rounded = jax.tree.map(lambda leaf: leaf.astype(np.float32).astype(np.float64), chips)

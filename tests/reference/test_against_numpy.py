@@ -132,8 +132,7 @@ def test_eager_equals_jitted_equals_mapped():
             assert_same(leaves(estimate(*case)), one, rel=1e-12)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_forty_thousand_rows():
     """Above 32,768 rows jax 0.10.2 returned wrong numbers. Differences of times may keep a few roundings of the whole."""
     cases = random_cases(np.random.default_rng(12), 40_000)

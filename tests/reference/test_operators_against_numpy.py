@@ -58,7 +58,7 @@ def inputs(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=pytest.mark.slow) if each in LONG else each for each in CASES]
+    "name", [pytest.param(each, marks=pytest.mark.search) if each in LONG else each for each in CASES]
 )
 def test_time_memory_and_work(name):
     run, cluster, plan, operators, hidden = inputs(name)
@@ -80,7 +80,7 @@ def test_time_memory_and_work(name):
         assert rate * r.sequence_length == pytest.approx(plain["flops"], rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_slopes_are_those_of_differences():
     run, cluster, plan, *_ = inputs("clicks")
     cluster = eqx.tree_at(lambda c: c.stack.host_layer_s, cluster, np.zeros(()))  # nothing binds but the chip

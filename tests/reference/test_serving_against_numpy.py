@@ -184,8 +184,7 @@ def test_two_groups_wait_for_either_and_for_links():
     assert 20 < by_decode.sum() < 380
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_eager_equals_jitted_equals_mapped():
     cases = [serving_case(np.random.default_rng(seed), kind) for seed, kind in enumerate(KINDS)]
     together = mapped(stack_cases(cases))

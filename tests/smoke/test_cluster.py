@@ -14,7 +14,7 @@ import yaml
 FOLDER = Path(__file__).parents[2] / "notebooks/cluster"
 SMALL = "131072"
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.search
 
 SRUN = """\
 #!/usr/bin/env bash

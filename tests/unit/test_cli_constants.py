@@ -69,8 +69,7 @@ def test_intervals_widen_for_experts_and_for_unseen_chips(capsys):
     assert experts > dense and unseen > dense
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_calibrate_writes_a_file_that_other_commands_take(capsys, tmp_path, runs):
     out = tmp_path / "mine.toml"
     result = _json(capsys, ["calibrate", str(runs), "--out", str(out), "--json"])

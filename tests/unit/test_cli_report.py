@@ -39,8 +39,7 @@ def test_optimize_writes_a_page_and_json_stays_alone_on_standard_output(tmp_path
     assert os.listdir(tmp_path) == ["out.html"]  # nothing half-written stays
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_an_infeasible_question_has_its_page_with_what_would_mend_it(tmp_path):
     path = tmp_path / "none.html"
     asked = [each for each in OPTIMIZE if not each.startswith("--capex")]

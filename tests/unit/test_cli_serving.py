@@ -216,8 +216,7 @@ def test_limits(capsys):
     assert code == 1 and "satisfies the limits; this one comes closest" in out and "over the limit of 100 us" in out
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_plan_is_exported(capsys):
     _, document, _ = run_json(capsys, *PLAN)
     code, exported, _ = run_json(capsys, *PLAN, "--export", "vllm")

@@ -14,8 +14,10 @@ ROOT = Path(__file__).parents[2]
 def test_the_nightly_jobs_are_those_of_the_documents():
     nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text(encoding="utf-8"))
     steps = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in nightly["jobs"].items()}
-    (long,) = re.findall(r"`(python -m pytest -m long[^`]*)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    assert steps["long"][-1] == long and steps["versions"][-1] == "python -m pytest"
+    (search,) = re.findall(
+        r"`(python -m pytest -m search[^`]*)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    )
+    assert steps["search"][-1] == search and steps["versions"][-1] == "python -m pytest"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     matrix = nightly["jobs"]["versions"]["strategy"]["matrix"]["include"]
     oldest = min(matrix, key=lambda each: tuple(map(int, each["python"].split("."))))

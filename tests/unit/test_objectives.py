@@ -51,9 +51,7 @@ def test_all_ship():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "fields", [{}, pytest.param(DESIGNED, marks=(pytest.mark.slow, pytest.mark.long))], ids=["sold", "designed"]
-)
+@pytest.mark.parametrize("fields", [{}, pytest.param(DESIGNED, marks=pytest.mark.search)], ids=["sold", "designed"])
 def test_a_question_states_itself(name, fields):
     question = hwopt.objective(name, **fields)
     with jax.enable_x64(True):
@@ -77,7 +75,7 @@ def test_every_budget_can_be_asked_for(field):
 
 
 @pytest.mark.parametrize(
-    "fields", [pytest.param({}, id="sold"), pytest.param(DESIGNED, id="designed", marks=pytest.mark.slow)]
+    "fields", [pytest.param({}, id="sold"), pytest.param(DESIGNED, id="designed", marks=pytest.mark.search)]
 )
 def test_values_and_slopes_are_finite_over_the_whole_box(fields):
     with jax.enable_x64(True):
@@ -89,10 +87,7 @@ def test_values_and_slopes_are_finite_over_the_whole_box(fields):
 
 @pytest.mark.parametrize(
     "prices",
-    [
-        n if n == "rented" else pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long))
-        for n in catalog.names("prices")
-    ],
+    [n if n == "rented" else pytest.param(n, marks=pytest.mark.search) for n in catalog.names("prices")],
 )
 def test_values_and_slopes_are_finite_for_every_price_list(prices):
     """Capital is 0 where the cluster is rented: its budget holds, and nothing pulls at it."""
@@ -206,8 +201,7 @@ def test_defaults_of_a_question_are_its_own():
         assert any(own[field] != shared[field] for field in _BUDGETS), name
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("fields", [{}, DESIGNED | {"prices": "at-cost"}], ids=["sold", "designed"])
 def test_every_question_has_an_answer(name, fields):
@@ -226,8 +220,7 @@ def test_every_question_has_an_answer(name, fields):
     assert loose.objective <= answer.objective * 1.01
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_a_drawn_chip_is_shown_with_its_bill():
     answer = hwopt.optimize(hwopt.objective("train_cost", **DESIGNED))
     chip, screen = chip_document(answer), solution_screen(answer)

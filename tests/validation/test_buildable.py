@@ -54,8 +54,7 @@ def test_an_answer_can_be_bought(chip, free, fields):
     assert checked(default() if asked == FEW[0] else solved(*asked, HELD), *asked)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_forty_random_answers_can_be_bought():
     rng, feasible = np.random.default_rng(40), 0
     for _ in range(40):

@@ -114,11 +114,10 @@ def test_intervals_widen_where_little_of_the_chip_is_used(second_round):
     assert width(lambda row: "awslabs" in row["cell"][0]) > 2.0 * width(lambda row: "MLPerf" in row["cell"][0])
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_the_shipped_file_is_what_the_fit_gives(tmp_path):
     from hwopt.evidence.calibration.published import gather, save
-    from tests.benchmark.accuracy import accuracy_table, explanations
+    from results.benchmarks.accuracy import accuracy_table, explanations
 
     evidence = gather()
     save(evidence, tmp_path / "again.toml")

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.validation.claims import CLAIMS
-from tests.validation.claims.amended import TRUE_IF
-from tests.validation.claims.claim import VERDICTS, numbers
-from tests.validation.claims.table import HOLDS, read, row
+from results.claims import CLAIMS
+from results.claims.amended import TRUE_IF
+from results.claims.claim import VERDICTS, numbers
+from results.claims.table import HOLDS, read, row
 
 EXPECTED = [f"A{number}" for number in range(1, 82)] + [f"B{number}" for number in range(1, 39)]
 COMMITTED = read((Path(__file__).parents[2] / "results" / "claims.md").read_text(encoding="utf-8"))

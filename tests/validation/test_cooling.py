@@ -18,7 +18,7 @@ from hwopt import catalog
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import Report
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.search
 
 NAMES = ("air", "rear-door", "direct-liquid", "two-phase", "immersion-1p", "immersion-2p")
 

@@ -54,8 +54,7 @@ def test_a_torus_beats_a_fat_tree_of_equal_cost():
     assert of_tree > 1.05 * of_torus
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_the_best_domain_lies_inside_its_box():
     """Cables, racks and optics against latency and tensor parallelism: neither four chips nor eight racks of them."""
     import hwopt

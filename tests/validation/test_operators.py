@@ -11,12 +11,12 @@ import pytest
 from hwopt import catalog
 from hwopt.evidence.intervals import interval
 from hwopt.evidence.validation.validate import validate
-from tests.benchmark.operators import compared, rows, widths
+from results.benchmarks.operators import compared, rows, widths
 
 TABLE = Path(str(files("hwopt") / "data" / "runs" / "operators.csv"))
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_half_of_the_cells_lie_within_a_fifth():
     summary = validate(TABLE)["summary"]
     assert (summary["rows"], summary["scored"], summary["skipped"]) == (75, 75, 0)
@@ -24,7 +24,7 @@ def test_half_of_the_cells_lie_within_a_fifth():
     assert 0.7 <= summary["interval_coverage"] <= 1.0  # widths of each source left out
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_widths_are_those_of_the_rows():
     """What stands in the data file is what rows say today."""
     found = [compared(row) for row in rows()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.benchmark.plan_ranking import ranking, table
+from results.benchmarks.plan_ranking import ranking, table
 
 
 @pytest.fixture(scope="module")

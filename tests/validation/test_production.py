@@ -14,7 +14,7 @@ from hwopt.design.lattices import lattice_of
 from hwopt.model import chip_project
 from hwopt.model.schedule import production_fraction
 from hwopt.workload.transformer import splits_heads, splits_tiles, tensor_degrees
-from tests.benchmark.production import inputs, rows, run_of, straggler_sigma
+from results.benchmarks.production import inputs, rows, run_of, straggler_sigma
 from tests.cases import replace
 from tests.reference.plain.extremes import largest_of
 

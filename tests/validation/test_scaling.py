@@ -3,7 +3,7 @@
 import pytest
 
 from hwopt.evidence.protocol import locked
-from tests.benchmark.scaling import PUBLISHED, gain, series
+from results.benchmarks.scaling import PUBLISHED, gain, series
 
 MEGASCALE, NEMOTRON = PUBLISHED["train_round2"]
 
@@ -43,7 +43,7 @@ def test_a_cluster_that_slows_megatron_down_is_not_foreseen(points):
     assert sizes[0].holds and not sizes[-1].holds and sizes[-1].predicted_s < sizes[-1].measured_s
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_the_best_plan_is_no_slower_than_the_published_one_and_its_interval_holds_megascale():
     """It is searched among plans that offload nothing, by the same model: one plan or another more can only be better."""
     points = {MEGASCALE: series(MEGASCALE)}

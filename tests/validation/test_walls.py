@@ -7,8 +7,7 @@ import pytest
 from tests.validation.walls import PUBLISHED_FLOP, RUN_DAYS, fastest
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("kind", PUBLISHED_FLOP)
 def test_the_largest_run_in_a_quarter_is_the_published_one_within_a_factor_of_three(kind):
     """Beyond it no number of chips finishes in time."""

@@ -1,7 +1,7 @@
 """One's own few runs: what they weigh, where the fit to them starts, and how far predictions with it may lie off.
 
 The prior is the posterior of the published runs, and, by constants with a scope `own`, how far sources lie apart. Half widths
-after n runs of a machine come from the same done with published sources (`tests/benchmark/own_runs.py`): a few of their runs
+after n runs of a machine come from the same done with published sources (`results/benchmarks/own_runs.py`): a few of their runs
 given, the others predicted.
 """
 

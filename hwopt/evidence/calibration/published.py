@@ -179,7 +179,7 @@ def save(evidence: Evidence, path: Path) -> None:
     cells = len({row.cell for row in observations.rows if complete(row) and not row.left_out})
     families, stacks = ", ".join(sorted(set(observations.families))), len(set(observations.stacks))
     title = f"{fitted} published training runs in {cells} cells, to November 2026"
-    note = f"families of chips: {families}; {stacks} stacks; made by python -m tests.benchmark.accuracy"
+    note = f"families of chips: {families}; {stacks} stacks; made by python -m results.benchmarks.accuracy"
     shown = ~observations.scopes.of_sources  # what a source has of its own says nothing of others
     entries = tuple(entry for entry, on in zip(observations.scopes.entries, shown, strict=True) if on)
     everything = evidence.everything

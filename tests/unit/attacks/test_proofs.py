@@ -86,7 +86,7 @@ def test_designs_read_beside_others_are_as_good_as_alone():
     np.testing.assert_allclose(together.value, min(alone), rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_a_loss_budget_has_designs():
     """Tokens repeat beyond a number of them inside the box: every question with a budget of loss was called infeasible."""
     boxes = {"tp": (8.0, 8.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0)}

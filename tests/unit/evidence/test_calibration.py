@@ -79,7 +79,7 @@ def test_shipped_constants_predict_each_study_by_shifts_without_it(observed):
         np.testing.assert_array_equal(predicted[own], observed.log_predicted_s(here)[own])
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_slopes_are_central_differences(observed):
     start = 0.05 * np.ones(len(observed.scopes.entries))
     slopes = observed.slopes(start)
@@ -90,7 +90,7 @@ def test_slopes_are_central_differences(observed):
         np.testing.assert_allclose(slopes[:, j], central, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_a_fit_finds_what_made_the_runs(synthetic):
     truth = np.zeros(len(synthetic.scopes.entries))
     names = synthetic.scopes.entries
@@ -136,8 +136,7 @@ def test_what_is_left_out_is_not_seen(observed):
         assert abs(fits[str(observed.sources[0])].shifts[entry]) < 1e-6
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_across_predicts_only_what_was_asked(observed):
     predicted = across(observed, ("ampere", "hopper"), ("blackwell",))
     blackwell = np.array(observed.families) == "blackwell"
@@ -156,7 +155,7 @@ def test_widths_hold_what_they_say_and_never_narrow():
     assert all(widths[name] >= floor for name, floor in FLOORS.items())
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_ones_own_runs_become_a_file_that_helps(tmp_path):
     path = _subset(tmp_path, lambda row: "SimuMax" in row["source"])
     out = tmp_path / "mine.toml"
@@ -172,8 +171,7 @@ def test_ones_own_runs_become_a_file_that_helps(tmp_path):
     assert all(row["low"] < row["predicted"] < row["high"] for row in mine["rows"])
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_several_sources_are_left_out_whole(tmp_path, monkeypatch):
     words = ("SimuMax", "Korthikanti", "fms-fsdp")
     path = _subset(tmp_path, lambda row: any(word in row["source"] for word in words))
@@ -193,8 +191,7 @@ def test_several_sources_are_left_out_whole(tmp_path, monkeypatch):
     assert result["after"]["mean_abs_error"] < result["held_out"]["mean_abs_error"]
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_one_scale_moves_one_constant(tmp_path):
     path = _subset(tmp_path, lambda row: "SimuMax" in row["source"])
     result = calibrate(path, only=["stack_gemm_efficiency"])
@@ -249,8 +246,7 @@ def test_slips_of_a_call_are_said_in_one_line():
         calibrate(TABLE, only="gemm_eficiency")
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_what_cannot_be_fitted_is_refused(tmp_path):
     path = _subset(tmp_path, lambda row: row["id"] in ("simumax_b200-0001", "simumax_b200-0002"))
     with pytest.raises(UserError, match="did you mean 'gemm_efficiency'"):

@@ -353,7 +353,7 @@ def test_widths_of_own_runs_are_written_and_read(tmp_path):
         catalog.calibration(path)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_one_row_is_enough_and_its_file_serves_every_command(tmp_path, capsys):
     path, out = _file(tmp_path, ROWS[0]), tmp_path / "mine.toml"
     assert main(["calibrate", str(path), "--out", str(out), "--json"]) == 0
@@ -375,8 +375,7 @@ def test_one_row_is_enough_and_its_file_serves_every_command(tmp_path, capsys):
         assert json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_three_rows_and_literature(tmp_path):
     path = _file(tmp_path, *ROWS)
     result = calibrate(path)

@@ -11,7 +11,7 @@ from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import interval
 from hwopt.evidence.validation import Reason, screen, validate
-from tests.benchmark.serving_widths import half_widths
+from results.benchmarks.serving_widths import half_widths
 
 COLUMNS = (
     "id,source,model_name,gpu,num_gpus,tp,pp,ep,weight_precision,kv_precision,batch,input_tokens,output_tokens,metric,value,"

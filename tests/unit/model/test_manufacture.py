@@ -406,8 +406,7 @@ CONVEX = (
 """Inputs in whose logarithms the logarithm of every result is claimed convex; 1/volume is as good as volume."""
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_every_result_is_log_log_convex():
     points = samples(6, 100)
     chosen = np.array([INPUTS.index(name) for name in CONVEX])

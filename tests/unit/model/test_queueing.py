@@ -56,9 +56,9 @@ def test_equals_the_simulation_where_slots_are_free(load, bursts):
     np.testing.assert_allclose(next_, 0.0, atol=0.06)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("bursts", [1.0, 4.0])
-@pytest.mark.parametrize("load", [0.7, 0.95, *(pytest.param(load, marks=pytest.mark.long) for load in (0.8, 0.9))])
+@pytest.mark.parametrize("load", [0.7, 0.95, *(pytest.param(load, marks=pytest.mark.search) for load in (0.8, 0.9))])
 def test_equals_the_simulation_where_slots_are_short(load, bursts):
     first, next_ = off(FEW, load, (bursts, 1.0, 1.0), count=800_000)
     np.testing.assert_allclose(first[1:], 0.0, atol=0.08)
@@ -86,7 +86,7 @@ def test_prompts_alone_equal_the_simulation(servers, together, bursts):
     np.testing.assert_allclose(alone(0.1, 0.5, (bursts, 1.0), servers, together), found, rtol=0.09)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("bursts", [1.0, 4.0])
 @MACHINES
 def test_prompts_alone_equal_the_simulation_at_high_loads(servers, together, bursts):

@@ -151,7 +151,7 @@ def test_every_variable_moves_an_output():
 
 
 @pytest.mark.parametrize(
-    "name", [n if n == "h100-sxm" else pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long)) for n in TEMPLATES]
+    "name", [n if n == "h100-sxm" else pytest.param(n, marks=pytest.mark.search) for n in TEMPLATES]
 )
 def test_log_log_convex_as_stated(name):
     design, held = pair(name)

@@ -203,8 +203,7 @@ def test_a_clock_asked_for_far_beyond_runaway_is_brought_back():
     np.testing.assert_allclose(point.clock_ratio[solvable], clock[solvable], rtol=1e-12)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("way", list(SLOPES))
 def test_wild_chips_have_finite_values_and_gradients(wild, dtype, way):

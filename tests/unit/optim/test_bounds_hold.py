@@ -38,8 +38,7 @@ QUESTIONS = {
     "energy": ("train_energy", {"chip": "gb200", "cooling": "air"}, {}),
 }
 SLOW = [
-    name if name in ("default", "disaggregated") else pytest.param(name, marks=(pytest.mark.slow, pytest.mark.long))
-    for name in QUESTIONS
+    name if name in ("default", "disaggregated") else pytest.param(name, marks=pytest.mark.search) for name in QUESTIONS
 ]
 
 

@@ -14,7 +14,7 @@ import hwopt
 from hwopt.optim.budget_prices import _Ends, _side, with_one_sided_prices
 from hwopt.optim.solution import BudgetUse, SidePrice
 from hwopt.report.budget_prices import one_sided_document, price_words, status_of
-from tests.benchmark.prices import checks, random_answer
+from results.benchmarks.prices import checks, random_answer
 
 BUDGET = BudgetUse("power_budget_w", 100.0, 100.0, "W", 0.5, "USD/W", 0.25, None)
 SLACK = replace(BUDGET, used=98.0, shadow_price=0.0, elasticity=0.0)
@@ -138,7 +138,7 @@ SMALL = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_a_multiplier_of_0_that_solving_again_contradicts():
     """Chips come by the rack and plans by the step: what the plan of the answer makes no use of, another does."""
     question = hwopt.objective("train_cost", workload="llama3.1-70b", global_batch=2048.0, power_budget_w=6e6)
@@ -156,8 +156,7 @@ def test_a_multiplier_of_0_that_solving_again_contradicts():
         assert all(each.inside for each in checks(answer))
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("seed", [3, 4])
 def test_random_questions_asked_again_lie_inside(seed):
     with jax.enable_x64(True):
@@ -166,8 +165,7 @@ def test_random_questions_asked_again_lie_inside(seed):
             assert each.inside, each
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_over_hardware_of_any_size_less_costs_what_more_saves():
     with jax.enable_x64(True):
         answer = with_one_sided_prices(hwopt.optimize(hwopt.objective("train_cost"), regime="relaxed"))

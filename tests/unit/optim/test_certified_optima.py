@@ -189,8 +189,8 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
     return min(feasible[0], goal) - optimum, min(feasible[1:-1]) - optimum, feasible[-1] - optimum
 
 
-SLOW = {name: (pytest.mark.slow, pytest.mark.long) for name in QUESTIONS} | {
-    "carbon": pytest.mark.slow,
+SLOW = {name: pytest.mark.search for name in QUESTIONS} | {
+    "carbon": pytest.mark.search,
 }
 
 
@@ -250,7 +250,7 @@ def elasticities(problem: Problem, point: np.ndarray) -> tuple[np.ndarray, float
     return of, optimum, active
 
 
-@pytest.mark.parametrize("index", [0, *(pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long)) for n in (1, 2))])
+@pytest.mark.parametrize("index", [0, *(pytest.param(n, marks=pytest.mark.search) for n in (1, 2))])
 def test_prices_are_what_solving_again_says(index):
     """Each budget of the default question binding in turn, the others loose.
 
@@ -330,7 +330,7 @@ def enumerated(problem: Problem) -> np.ndarray:
     return np.array(rows)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("name", ["train_cost", "carbon"])
 def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
     problem = tiny(name)
@@ -359,8 +359,7 @@ def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
         assert abs(near) <= 1e-5 and abs(planes) <= 1e-5
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_evolution_finds_nothing_better():
     """SciPy's differential evolution over replicas, micro-batches, groups, racks and hardware; the plan's shape is fixed."""
     problem = narrowed(

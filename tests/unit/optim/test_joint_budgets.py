@@ -117,7 +117,7 @@ def test_a_list_that_is_found_without_time_holds_the_budget_of_all(question, lim
     assert all(budget.used <= limit * (1.0 + 1e-6) for budget in found.budgets)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_a_budget_that_does_not_bind_changes_nothing(question):
     found = hwopt.optimize(question, bounds=PARTS)
     (budget,) = found.budgets
@@ -126,8 +126,7 @@ def test_a_budget_that_does_not_bind_changes_nothing(question):
     assert found.objective == pytest.approx(354200.7, rel=1e-3)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize(("field", "limit"), [("capex_budget_usd", 8.2e6), ("power_budget_w", 2.55e5)])
 def test_a_budget_that_binds_is_held_and_proved(question, field, limit):
     free = hwopt.optimize(dataclasses.replace(question, capex_budget_usd=1e9), bounds=PARTS)
@@ -139,7 +138,7 @@ def test_a_budget_that_binds_is_held_and_proved(question, field, limit):
     assert found.certificate.lower_bound >= free.certificate.lower_bound * (1.0 - 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_too_little_for_all_is_infeasible(question):
     found = hwopt.optimize(dataclasses.replace(question, capex_budget_usd=7.5e6), bounds=PARTS, explain=False)
     assert found.outcome is Outcome.infeasible and "capex_budget_usd" in found.infeasibility

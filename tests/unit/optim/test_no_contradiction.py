@@ -244,8 +244,7 @@ def test_a_few_random_questions(seed):
     check(seed)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("first", range(1000, 3000, 50))
 def test_two_thousand_random_questions(first):
     outcomes = Counter(check(seed) for seed in range(first, first + 50))

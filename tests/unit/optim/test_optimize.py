@@ -22,8 +22,8 @@ from hwopt.optim.rounding import rounding_candidates
 from hwopt.report.documents import solution_document
 from hwopt.report.screens import solution_screen
 from hwopt.study.parts import parts_price
-from tests.benchmark.reference import RESULTS
-from tests.benchmark.test_reference import assert_comes_out_again
+from results.benchmarks.reference import RESULTS
+from tests.results.test_reference import assert_comes_out_again
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +143,7 @@ SMALL = {"tp": (8, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch":
 """A part of the default question's lattice over continuous hardware."""
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_a_part_of_the_lattice_has_the_same_answer(solution):
     """And frozen variables stay; the same question asked twice is answered alike."""
     bounds = around(solution)
@@ -177,7 +176,7 @@ def test_bad_levers_are_refused_in_one_line(arguments, named, capsys):
     assert named in error and len(error.strip().splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_infeasible_question_exits_1_and_says_what_would_mend_it(capsys):
     boxes = ",".join(f"{name}={low}:{high}" for name, (low, high) in SMALL.items())
     assert (

@@ -51,7 +51,7 @@ def plain_loop(run, cluster):
 @pytest.mark.parametrize(
     ("workload", "chip", "chips", "asked"),
     [
-        pytest.param("llama3.1-8b", "h100-sxm", 4, {"global_batch": 2}, marks=pytest.mark.slow),
+        pytest.param("llama3.1-8b", "h100-sxm", 4, {"global_batch": 2}, marks=pytest.mark.search),
         ("deepseek-v2-lite", "h100-sxm", 4, {"global_batch": 2, "sequence_length": 2048}),
     ],
 )

@@ -95,7 +95,7 @@ def test_it_is_never_dearer_than_the_parts_of_any_member_for_all(question, answe
         assert answer.certificate.lower_bound <= cost
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_it_is_the_best_of_all_parts_tried_one_by_one(question):
     """At the clock that the chip is sold with: racks and NICs one by one, each member solved alone in them."""
     whole = hwopt.optimize(question, bounds=PARTS, freeze=["clock_ratio"])
@@ -132,7 +132,7 @@ def test_a_list_of_one_is_its_own_question(question, alone):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_a_choice_is_the_best_of_its_values(question, answer):
     chosen = hwopt.optimize(question, bounds=PARTS, choices={"chip": ["h100-sxm", "h200"]})
     other = hwopt.optimize(dataclasses.replace(question, chip="h200"), bounds=PARTS)

@@ -44,10 +44,7 @@ def random_boxes(lattice, rng, trails):
 
 
 LONG = ("shape",)
-SLOW = [
-    name if name in QUICK else pytest.param(name, marks=[pytest.mark.slow, *[pytest.mark.long] * (name in LONG)])
-    for name in QUESTIONS
-]
+SLOW = [name if name in QUICK else pytest.param(name, marks=[pytest.mark.search]) for name in QUESTIONS]
 
 
 @pytest.fixture(scope="module", params=SLOW)
@@ -75,7 +72,7 @@ def test_what_was_read_is_not_kept_beside_its_recording():
     assert left == 0
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.long])])
+@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.search)])
 def test_the_recording_equals_the_reading(programmes, count):
     """Random boxes: every number of their programmes to 1e-12, and the same marks of what is relaxed."""
     lattice = programmes.lattice

@@ -113,15 +113,14 @@ def solved(seed: int, count: int, small: bool) -> tuple[int, int]:
     return feasible, proved
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_small_studies_are_proved():
     feasible, proved = solved(seed=20, count=8, small=True)
     assert feasible >= 3
     assert proved >= 0.9 * feasible
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_two_hundred_studies_are_proved():
     feasible, proved = solved(seed=200, count=200, small=False)
     assert feasible >= 100

@@ -48,8 +48,8 @@ TINY = {
 }  # fmt: skip
 
 
-LONG = (pytest.mark.slow, pytest.mark.long)
-MARKS = {"experts": (pytest.mark.slow,), "fast": LONG, "disaggregated": LONG}
+LONG = pytest.mark.search
+MARKS = {"experts": pytest.mark.search, "fast": LONG, "disaggregated": LONG}
 
 
 def tiny(name: str):
@@ -76,7 +76,7 @@ def every_design(problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return points, answers.objective, answers.violation
 
 
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in TINY])
 def test_no_design_of_a_tiny_lattice_is_better(name):
     problem = tiny(name)
@@ -91,8 +91,7 @@ def test_no_design_of_a_tiny_lattice_is_better(name):
     assert solution.certificate.lower_bound <= best * (1 + 1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_integers_there_and_back():
     """A design's numbers are those it was built from."""
     for name in TINY:
@@ -117,8 +116,7 @@ def cheapest():
     return problem, hwopt.optimize(problem)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_no_random_design_is_better(cheapest):
     """Of thousands near the optimum none that satisfies the budgets is below the bound."""
     problem, solution = cheapest
@@ -136,8 +134,7 @@ def test_no_random_design_is_better(cheapest):
     assert np.exp(answers.objective[good].min()) >= solution.certificate.lower_bound * (1 - 1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_the_price_of_a_budget_is_what_the_next_one_saves(cheapest):
     """One more millisecond a token: the objective falls by the shadow price, integers as they are."""
     problem, solution = cheapest
@@ -161,8 +158,7 @@ def test_the_price_of_a_budget_is_what_the_next_one_saves(cheapest):
     assert math.isclose(prices[1], slope, rel_tol=2e-2)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_what_no_machine_can_do():
     """A token each millisecond: infeasible, proved, and it says which budget clashes and what would mend it."""
     problem = (
@@ -174,8 +170,7 @@ def test_what_no_machine_can_do():
     assert solution.outcome is Outcome.infeasible and "tpot_budget_s" in solution.infeasibility
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_a_demand_pays_for_the_machine():
     """Half the requests on the machine of all of them cost twice as much, but for electricity."""
     problem = tiny("dense")
@@ -189,8 +184,7 @@ def test_a_demand_pays_for_the_machine():
     assert float(idle.margins.demand) > float(full.margins.demand) >= -1e-9
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_one_chip_that_trains_and_serves():
     """The best of both machines: no worse than each one's own best chip allows, and what its parts add up to."""
     boxes = {

@@ -200,8 +200,7 @@ def all_pairs(workload, machine, chips):
         return {name: column[mapped.feasible > 0] for name, column in columns.items()}
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_two_groups_against_every_pair():
     workload, machine = service("llama3.1-8b", input_tokens=30_000), cluster(4)
     assert splits(4) == [1, 2, 3]

@@ -118,8 +118,7 @@ def test_answers_follow_their_schemas(command, tmp_path, capsys):
     _answers(command, CHEAP[command], tmp_path, capsys)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 @pytest.mark.parametrize("command", LONG)
 def test_answers_that_take_longer_follow_their_schemas(command, tmp_path, capsys):
     _answers(command, LONG[command], tmp_path, capsys)

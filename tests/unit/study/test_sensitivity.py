@@ -357,8 +357,7 @@ def test_bad_input_is_one_line(capsys, arguments, named):
     assert err.startswith("hwopt: ") and err.count("\n") == 1 and named in err
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_the_whole_command(capsys):
     assert main(["sensitivity", "train_cost", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -24,13 +24,12 @@ QUESTIONS = {
     "disaggregated": ServeCost(split="disaggregated"),
 }
 
-LONG = (pytest.mark.slow, pytest.mark.long)
+LONG = pytest.mark.search
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=(pytest.mark.slow,) if n == "dense" else LONG) for n in QUESTIONS]
+    "name", [pytest.param(n, marks=pytest.mark.search if n == "dense" else LONG) for n in QUESTIONS]
 )
 def test_a_sweep_says_what_the_model_says(name):
     """Rows of a sweep in single precision: the exact model's to 1e-4, and integer designs."""
@@ -65,8 +64,7 @@ def test_points_outside_are_marked():
         assert float(space.outside(broken)) >= 1.0, name
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_sensitivities_are_those_of_the_optimum():
     """Elasticity of the least price of a token to the price of a chip: what solving again gives."""
     problem = ServeCost().problem().continuous.narrowed(SMALL | {"replicas": (35.0, 40.0)})
@@ -85,8 +83,7 @@ def test_sensitivities_are_those_of_the_optimum():
     assert math.isclose(each.elasticity, slope, rel_tol=1e-2)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.search
 def test_a_frontier_of_latency():
     """The least price of a token falls as tokens may take longer, every point certified."""
     question = dataclasses.replace(ServeCost(), chip="h200")
@@ -101,8 +98,7 @@ def test_a_frontier_of_latency():
     assert (made["certified"].values > 0).all()
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_intervals_of_an_answer():
     """An answer has the interval of measured services; two groups, which nobody measured, have none."""
     boxes = {"tp": (4.0, 4.0), "pp": (1.0, 1.0), "batch": (60.0, 60.0), "replicas": (40.0, 40.0)}

@@ -171,8 +171,7 @@ def test_killed_and_resumed(whole, tmp_path):
     assert_identical(whole, folder)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_killed_ten_times(whole, tmp_path):
     folder, moments = tmp_path / "killed", random.Random(0)
     for _ in range(10):
@@ -201,13 +200,13 @@ def test_killed_while_it_was_made(whole, tmp_path):
     assert_identical(whole, tmp_path / "new one")
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_four_devices(whole, tmp_path):
     ended(started(tmp_path / "four", devices=4))
     assert_identical(whole, tmp_path / "four")
 
 
-@pytest.mark.slow
+@pytest.mark.search
 def test_two_processes(whole, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

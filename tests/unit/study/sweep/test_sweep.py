@@ -375,8 +375,7 @@ def test_every_metric_has_its_name(table):
         assert float(dataset[name][0]) == pytest.approx(float(getattr(report, name)), rel=1e-4, abs=1e-6), name
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.search
 def test_drawn_chips():
     made = hwopt.sweep(TrainCost(design="h100-sxm"), 500, pareto=["run_cost_usd", "run_time_s", "capex_usd"])
     assert np.isfinite(made["run_cost_usd"]).all() and np.isfinite(made["violation"]).all()
