@@ -42,12 +42,11 @@ def comparisons(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[Site]
 
 def constants(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[Site]:
     """Floats, and integers that multiply or divide."""
-    inside = [node] if not isinstance(node, ast.BinOp) else []
+    if isinstance(node, ast.Constant) and type(node.value) is float and node.value:
+        yield node, f"({text(node)} * 1.05)"
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
-        inside = [each for each in (node.left, node.right) if isinstance(each, ast.Constant)]
-    for each in inside:
-        if isinstance(each, ast.Constant) and type(each.value) in (int, float) and each.value:
-            if each is not node or type(each.value) is float:
+        for each in (node.left, node.right):
+            if isinstance(each, ast.Constant) and type(each.value) in (int, float) and each.value:
                 yield each, f"({text(each)} * 1.05)"
 
 

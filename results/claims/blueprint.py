@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from hwopt import catalog
 from hwopt.errors import UserError
-from tests.cases import replace
 from results.claims.claim import Finding, at_least, by_factor, claim, either
 from results.claims.machines import best, estimate, exposed, hidden, share, si
+from tests.cases import replace
 
 CHIP, CHIPS, RACKS, RACK_CHIPS, DAYS = "h100-sxm", 1200, 30, 40, 30.0
 TP, PP = 8, 4

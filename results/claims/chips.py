@@ -12,9 +12,9 @@ from hwopt.model import work
 from hwopt.model.collectives import all_reduce_s
 from hwopt.model.maximum import hard_maximum
 from hwopt.model.roofline import gemm_time
-from tests.cases import replace
 from results.claims.claim import Finding, Verdict, at_least, by_factor, claim, either
 from results.claims.machines import best, estimate, si
+from tests.cases import replace
 
 
 @claim("A1", "000:25", "one H100 has 80 GB")

@@ -9,11 +9,11 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.model.collectives import all_reduce_s
-from tests.cases import replace
 from results.claims.blueprint import CHIP, CHIPS, CONVERGED_TOKENS, best_on_blueprint, training
 from results.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either, half_right
 from results.claims.machines import best, estimate, hidden, share, si, tokens_that_mend
 from results.claims.serving_claims import gain
+from tests.cases import replace
 
 LARGE = 16_384
 LARGE_PLAN = {"tp": 8, "pp": 4, "cp": 2, "virtual_stages": 32, "zero": 2}  # the fastest of all on one site

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from hwopt import catalog
-from tests.cases import replace
 from results.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either, half_right
 from results.claims.machines import estimate, exposed, si
+from tests.cases import replace
 
 MS = 1e3
 

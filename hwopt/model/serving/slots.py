@@ -87,8 +87,8 @@ def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
     more, and in bursts find `(c_a - 1) / (2 (1 - phi))` more (GI/M at infinity). The chance to wait is `h / (h + body)`, `h` the
     density at N over u of exponential answers, times `e = 2 z / (1 + c_a)`, how much more a diffusion is shaken below N than above.
     Beside prompts `e = 0.914 z^1.11 (1 - phi)^-0.46 rho^-0.33 / ((1 + c_a) / 2)`: each constant within a standard error (0.05,
-    0.04, 0.14, 0.17) of what `results.benchmarks.waits` fits to every second simulated service. Odds are off by 0.10 there and by 0.08
-    on those left out (root mean square of the logarithm). Without prompts, `z^(4/3)` takes the place of z (our own).
+    0.04, 0.14, 0.17) of what `results.benchmarks.waits` fits to every second simulated service. Odds are off by 0.10 there and by
+    0.08 on those left out (root mean square of the logarithm). Without prompts, `z^(4/3)` takes the place of z (our own).
 
     A queue of k streams is waited for in one of them: of those ahead, geometric with `1 - u`, every k-th, each for `k S`. That is
     exponential with mean `k S / (1 - (1 - u)^k)`; one queue for all slots has k 1.
