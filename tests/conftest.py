@@ -61,6 +61,14 @@ def every_json_follows_its_schema():
     output.signed = signed
 
 
+@pytest.fixture
+def solved_once(monkeypatch):
+    """Searches that are remembered: see `tests/answers.py`."""
+    from tests import answers
+
+    answers.remember(monkeypatch)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     for item in items:
@@ -83,11 +91,32 @@ def pytest_runtest_teardown(item, nextitem):
         gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    durations.add_to(report)
+    return report
+
+
+def pytest_collection_finish():
+    durations.started()
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cpu_s"] = durations.cpu_s()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    durations.worker_ended(getattr(node, "workeroutput", {}))
+
+
 def pytest_terminal_summary(terminalreporter, config):
+    reports = [r for each in terminalreporter.stats.values() for r in each if isinstance(r, pytest.TestReport)]
+    terminalreporter.write_line(durations.spent(reports))
     if config.getoption("--write-durations"):
-        durations.write(
-            [r for each in terminalreporter.stats.values() for r in each if isinstance(r, pytest.TestReport)]
-        )
+        durations.write(reports)
 
 
 # jaxtyping's import hook is left out: it would check the constructors too, where annotations promise a jax Array and
