@@ -1,7 +1,7 @@
 """Measures the CPU seconds of each module's tests, child processes included.
 
-A run prints their sum. `python -m pytest --write-durations`, also with `-m search` or `-m slow`, writes the table, by which long groups
-start first: two workers then end together. `python -m tests.durations` prints it by directory.
+A run prints their sum. `python -m pytest --write-durations`, also with `-m search` or `-m slow`, writes the table. Long groups start
+first by it: two workers then end together. `python -m tests.durations` prints it by directory.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def by_directory(known: dict[Key, float]) -> str:
     for (tier, module), seconds in known.items():
         for place in (module.rpartition("/")[0], "total"):
             sums[place, tier] += seconds
-    places = sorted({place for place, _ in sums} - {"total"}) + ["total"]
+    places = [*sorted({place for place, _ in sums} - {"total"}), "total"]
     lines = [f"{'CPU seconds':28}" + "".join(f"{tier:>9}" for tier in tiers)]
     lines += [f"{place:28}" + "".join(f"{sums[place, tier]:9.0f}" for tier in tiers) for place in places]
     return "\n".join(lines)

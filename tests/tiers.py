@@ -1,8 +1,8 @@
 """Three tiers of tests, and which of the search tier `.ci/run` takes.
 
 Default tests carry no mark. `search` marks comparisons that need many searches. `slow` marks notebooks, the wheel, the guide and
-the browser. `pytest -m search --changed-since REV` selects the search tests of packages that changed since that commit. Of the others
-it selects one twentieth, by the number of commits: twenty commits later each has run.
+the browser. `pytest -m search --changed-since REV` selects the search tests of packages that changed since that commit. Of the
+others it selects one twentieth, by the number of commits: twenty commits later each has run.
 """
 
 from __future__ import annotations
