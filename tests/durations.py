@@ -1,7 +1,7 @@
 """Measures the CPU seconds of each module's tests, child processes included.
 
-A run prints their sum. `python -m pytest --write-durations`, also with `-m search` or `-m slow`, writes the table. Long groups start
-first by it: two workers then end together. `python -m tests.durations` prints it by directory.
+A run prints their sum. `python -m pytest --write-durations`, also with `-m search` or `-m slow`, writes the table. Groups that
+take long start first by it: two workers then end together. `python -m tests.durations` prints it by directory.
 """
 
 from __future__ import annotations
