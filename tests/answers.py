@@ -3,8 +3,8 @@
 Tests of what is made of an answer (screens, JSON, pages, prices) ask one of a few canonical questions. They take the fixture
 `solved_once` and stand in the xdist group of their question: the first of them has it solved, the others get its answer. Tests of
 the search itself leave the fixture out. Nothing is written to disk.
-
 """
+
 from __future__ import annotations
 
 import dataclasses
