@@ -1,8 +1,8 @@
 """Measures what the tests notice: sixty small faults, drawn with a fixed seed, each put into the code alone.
 
-`python -m results.benchmarks.mutants draw` writes the faults to `results/reference/mutants.json`. `put N` puts fault N into
-this checkout (in a clone, please) for the tests to be run; `take` takes all of them out again. `table` prints which faults the
-tests noticed, from the `killed` lists of that file.
+`python -m results.benchmarks.mutants draw` writes the faults to `results/reference/mutants.json`. In a clone, `run LIST N ... --
+TESTS` puts each of the faults N in, runs these tests until one fails, takes the fault out and adds the test that failed to the
+fault's list of that name: `noticed_before` or `noticed_after` a change of the tests. Without a command it prints the table.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import json
 import random
+import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,15 +134,46 @@ def exchange(mutant: dict, there: str, instead: str) -> None:
     path.write_text(source[:start] + mutant[instead] + source[start + len(mutant[there]) :], encoding="utf-8")
 
 
-def main(command: str, number: str = "0") -> None:
+def run(drawn: list[dict], when: str, numbers: list[int], tests: list[str]) -> None:
+    """Run the tests with each fault in the code, and write down which failed first."""
+    for number in numbers:
+        exchange(drawn[number], "before", "after")
+        try:
+            command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "--tb=no", "-rfE", *tests]
+            said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+        finally:
+            exchange(drawn[number], "after", "before")
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, flags=re.MULTILINE)
+        drawn[number].setdefault(when, []).extend(failed)
+        write(drawn)
+
+
+def write(drawn: list[dict]) -> None:
+    DRAWN.write_text(json.dumps(drawn, indent=1) + "\n", encoding="utf-8")
+
+
+def table(drawn: list[dict]) -> str:
+    """One line a fault: where it is, what it does, and the test that noticed it before and after."""
+    lines = [f"{'':3} {'file':50} {'fault':25} {'before':8} after"]
+    for each in drawn:
+        named = [", ".join(each.get(when) or ["no"]) for when in ("noticed_before", "noticed_after")]
+        noticed = ["no" if name == "no" else "yes" for name in named]
+        lines.append(
+            f"{each['number']:3} {each['file'] + ':' + str(each['line']):50} {each['operator']:25} {noticed[0]:8} {named[1]}"
+        )
+    counts = [sum(bool(each.get(when)) for each in drawn) for when in ("noticed_before", "noticed_after")]
+    return "\n".join([*lines, f"noticed: {counts[0]} of {len(drawn)} before, {counts[1]} after"])
+
+
+def main(command: str = "table", *arguments: str) -> None:
     if command == "draw":
-        DRAWN.write_text(json.dumps(draw(), indent=1) + "\n", encoding="utf-8")
-        return
+        return write(draw())
     drawn = json.loads(DRAWN.read_text(encoding="utf-8"))
-    if command == "put":
-        exchange(drawn[int(number)], "before", "after")
-    elif command == "take":
-        exchange(drawn[int(number)], "after", "before")
+    if command == "run":
+        when, *rest = arguments
+        cut = rest.index("--") if "--" in rest else len(rest)
+        return run(drawn, when, list(map(int, rest[:cut])), rest[cut + 1 :])
+    print(table(drawn))
 
 
 if __name__ == "__main__":
