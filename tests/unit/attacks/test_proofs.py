@@ -22,6 +22,7 @@ from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Outcome, Solution
 from hwopt.report.screens import solution_screen
+from tests.rotation import rotated
 
 OPEN = {"power_budget_w": 1e12, "capex_budget_usd": 1e14, "time_budget_s": 1e12}
 """Budgets that nothing exceeds."""
@@ -95,9 +96,10 @@ def test_a_loss_budget_has_designs():
     assert answer.feasible and answer.certificate.max_violation <= FEASIBILITY_TOLERANCE
 
 
-@pytest.mark.parametrize(("chip", "fields"), [("mi355x", {}), ("gb300", {"cooling": "air"})])
-def test_a_chip_that_throttles_has_designs(chip, fields):
+@pytest.mark.parametrize("asked", rotated([("mi355x", {}), ("gb300", {"cooling": "air"})], 2), ids=lambda each: each[0])
+def test_a_chip_that_throttles_has_designs(asked):
     """A frozen clock is an upper bound: these were proved to have none."""
+    chip, fields = asked
     boxes = {"tp": (8.0, 8.0), "pp": (1.0, 8.0), "virtual_stages": (1.0, 2.0), "micro_batch": (1.0, 1.0)}
     with jax.enable_x64(True):
         asked = problem("train_cost", boxes, chip=chip, **fields, **OPEN).frozen(["chip"])
@@ -131,19 +133,24 @@ def test_designs_that_divide_nothing_are_left_out():
 
 def test_a_box_without_stages_is_an_answer(capsys):
     """127 stages of 126 layers: the logarithm of an empty stage, exit 3."""
-    code = main(["optimize", "--bounds", "pp=127:128", "--seconds", "5", "--json"])
+    bounds = "pp=127:128,tp=8:8,cp=1:1,zero=1:1,micro_batch=1:1,nics_per_server=8:8,chips_per_rack=8:8"
+    code = main(["optimize", "--bounds", bounds, "--seconds", "5", "--json"])
     out, err = capsys.readouterr()
     assert code == (1 if out else 2)
     assert json.loads(out)["feasible"] is False if out else err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("objective", "fields"),
-    [("train_cost", {}), ("train_cost", {"workload": "llama3.1-70b", "loss_budget": 1.95}), ("train_and_serve", {})],
-    ids=["default", "a budget of loss", "two machines"],
-)
-def test_an_answer_is_there_when_the_time_is_over(objective, fields):
+ASKED = {
+    "default": ("train_cost", {}),
+    "a budget of loss": ("train_cost", {"workload": "llama3.1-70b", "loss_budget": 1.95}),
+    "two machines": ("train_and_serve", {}),
+}
+
+
+@pytest.mark.parametrize("name", rotated(ASKED, 3))
+def test_an_answer_is_there_when_the_time_is_over(name):
     """Looking at the designs of two machines was once begun behind the deadline."""
+    objective, fields = ASKED[name]
     asked = problem(objective, {}, **fields)
     answer = hwopt.optimize(asked, seconds=1e-3)
     assert answer.outcome is Outcome.best_found and "before the first bounds" in answer.certificate.scope

@@ -170,9 +170,12 @@ def test_steps_that_hold_from_a_value_on_narrow_boxes_in_which_they_do(chunks, s
 
 
 def inside(boxes, points):
-    """Which points lie in some box."""
-    at = (boxes.low[None] <= points[:, None]) & (points[:, None] <= boxes.high[None])
-    return at.all(axis=2).any(axis=1)
+    """Which points lie in some box: a thousand of them, where there are more."""
+    points = points[:: 1 + len(points) // 1000]
+    at = np.ones((len(points), len(boxes)), bool)
+    for column, value in enumerate(points.T):
+        at &= (boxes.low[:, column] <= value[:, None]) & (value[:, None] <= boxes.high[:, column])
+    return at.any(axis=1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -266,8 +269,8 @@ MORE = {
 
 @pytest.fixture(scope="module")
 def question():
-    boxes = {"tp": (4.0, 16.0), "pp": (1.0, 4.0), "micro_batch": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
-             "chips_per_rack": (16.0, 32.0), "scale_up_domain": (8.0, 32.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)}  # fmt: skip
+    boxes = {"tp": (8.0, 16.0), "pp": (1.0, 2.0), "micro_batch": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
+             "chips_per_rack": (16.0, 24.0), "scale_up_domain": (8.0, 16.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)}  # fmt: skip
     asked = hwopt.objective(
         "train_cost", workload="llama3.1-70b", global_batch=2048.0, time_budget_s=60 * 86400.0, power_budget_w=4e7
     )

@@ -17,6 +17,7 @@ from hwopt.optim.bounding import bounded
 from hwopt.optim.branch_and_bound import search
 from hwopt.optim.certified import SHARP
 from hwopt.optim.programmes import Programmes
+from tests.rotation import rotated
 from tests.unit.optim.rows import rows_held
 
 QUESTIONS = {
@@ -37,9 +38,8 @@ QUESTIONS = {
     ),
     "energy": ("train_energy", {"chip": "gb200", "cooling": "air"}, {}),
 }
-SLOW = [
-    name if name in ("default", "disaggregated") else pytest.param(name, marks=pytest.mark.search) for name in QUESTIONS
-]
+QUICK = ("default", "disaggregated")
+LONG = [pytest.param(name, marks=pytest.mark.search) for name in QUESTIONS if name not in QUICK]
 
 
 class Case:
@@ -54,7 +54,7 @@ class Case:
             self.programmes = Programmes(self.problem, self.lattice)
             self.model = ExactModel(self.problem).prepare()
             self.rng = np.random.default_rng(7)
-            found = search(self.programmes, most_boxes=600, tolerance=1e-3)
+            found = search(self.programmes, most_boxes=300, tolerance=1e-3)
             assert found.point is not None, name
             self.best = found
             self.points, self.designs, self.optima = [], [], []
@@ -120,7 +120,7 @@ class Case:
         return float((law.token_coefficient / from_tokens) ** (1.0 / law.token_exponent))
 
 
-@pytest.fixture(scope="module", params=SLOW)
+@pytest.fixture(scope="module", params=[*rotated(QUICK, 2), *LONG])
 def case(request):
     return Case(request.param, 6)
 

@@ -25,6 +25,7 @@ from hwopt.optim.bounding import bounded
 from hwopt.optim.certified import leaf
 from hwopt.optim.programmes import Programmes
 from tests.in_numpy import once
+from tests.rotation import rotated
 from tests.unit.convex.test_canonical import GOOD, designs_near
 
 QUESTIONS = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
@@ -189,12 +190,8 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
     return min(feasible[0], goal) - optimum, min(feasible[1:-1]) - optimum, feasible[-1] - optimum
 
 
-SLOW = {name: pytest.mark.search for name in QUESTIONS} | {
-    "carbon": pytest.mark.search,
-}
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW[name]) for name in QUESTIONS])
+@pytest.mark.search
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_the_exact_model_has_the_same_optimum(name):
     points = leaves(name, 4 if name == "train_cost" else 1)
     assert points
@@ -229,7 +226,7 @@ def by_cvxpy(cvxpy, programme) -> float:
     return float(problem.value + programme.constant[0])
 
 
-@pytest.mark.parametrize("name", ["train_cost", "carbon", "tokens_per_dollar"])
+@pytest.mark.parametrize("name", rotated(("train_cost", "carbon", "tokens_per_dollar"), 3))
 def test_cvxpy_has_the_same_optimum(name):
     cvxpy = pytest.importorskip("cvxpy")
     programme, _, optimum = leaf_of(problem_of(name), leaves(name, 1)[0])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -51,6 +52,7 @@ def judge(columns):
     return np.log(cost), np.stack([np.log(time / 3.0), np.log(columns["size"] / 60.0)], axis=1)
 
 
+@cache
 def optimum() -> float:
     """The best of all points, the size on a fine grid."""
     every = itertools.product(*(SYSTEM.values_of(each) for each in SYSTEM.coordinates[:4]))

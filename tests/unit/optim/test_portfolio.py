@@ -18,6 +18,7 @@ from hwopt.optim.parts_search import GAP, least_sum
 from hwopt.optim.portfolio import certified_portfolio, rows_of
 from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.portfolio import portfolio_document, portfolio_screen
+from tests.tiers import turn
 
 LIST = """
 [members.big]
@@ -83,7 +84,7 @@ def test_it_is_never_cheaper_than_separate_optima(answer, alone):
 def test_it_is_never_dearer_than_the_parts_of_any_member_for_all(question, answer, alone):
     """And no cheaper than its bound: any list of designs in the same parts is one of those it is the best of."""
     members = {each.name: each for each in listed(question).members}
-    for _, own in alone.values():
+    for _, own in list(alone.values())[turn() % 2 :: 2]:
         parts = {name: (own.design[name].value,) * 2 for name in answer.parts}
         clock = own.design["clock_ratio"].value
         parts["clock_ratio"] = (clock * (1.0 - 1e-9), clock)
