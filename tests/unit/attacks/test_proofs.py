@@ -22,7 +22,7 @@ from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Outcome, Solution
 from hwopt.report.screens import solution_screen
-from tests.rotation import rotated
+from tests.rotation import one_in, rotated
 
 OPEN = {"power_budget_w": 1e12, "capex_budget_usd": 1e14, "time_budget_s": 1e12}
 """Budgets that nothing exceeds."""
@@ -39,6 +39,7 @@ def answered(asked: Problem) -> Solution:
         return certified.certified(asked, explain=False, most_boxes=600)
 
 
+@one_in(3, 1)
 def test_a_feasible_answer_is_feasible_by_its_own_report():
     """The proof's constraints lacked cables of a rack: an optimum whose report said `feasible: false`."""
     asked = problem(
@@ -67,6 +68,7 @@ def test_no_utilisation_is_above_1_and_no_average_above_the_peak(chip, precision
     assert report.power_w <= report.peak_power_w * (1 + 1e-6)
 
 
+@one_in(3, 2)
 def test_designs_read_beside_others_are_as_good_as_alone():
     """A leaf relaxed for the sake of its neighbours was dropped: a "global" optimum of experts that a feasible design beat."""
     fields = {"workload": "deepseek-v3", "chip": "b200", "global_batch": 2048.0, "sequence_length": 8192.0}
@@ -131,6 +133,7 @@ def test_designs_that_divide_nothing_are_left_out():
         assert search(Programmes(asked, lattice), designs=[row], most_boxes=0).point is None
 
 
+@one_in(3, 0)
 def test_a_box_without_stages_is_an_answer(capsys):
     """127 stages of 126 layers: the logarithm of an empty stage, exit 3."""
     bounds = "pp=127:128,tp=8:8,cp=1:1,zero=1:1,micro_batch=1:1,nics_per_server=8:8,chips_per_rack=8:8"

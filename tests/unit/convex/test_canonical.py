@@ -25,7 +25,7 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import System
 from hwopt.optim.bounding import bounded
 from hwopt.optim.programmes import Programmes
-from tests.rotation import rotated
+from tests.rotation import one_in, rotated
 from tests.unit.convex.reading import value
 
 SAMPLES = 2000
@@ -370,6 +370,7 @@ def question():
     return looser, lattice, points[solved], (answers.objective + made.constant)[solved]
 
 
+@one_in(2, 1)
 def test_boxes_of_the_lattice_bound_the_designs_inside(question):
     """And the smaller the box, the better: a bound does not fall where a box shrinks."""
     problem, lattice, points, optima = question

@@ -22,6 +22,7 @@ from hwopt.integers.system import Integer, Kink, Piece, Role, System, integer
 from hwopt.optim.branch_and_bound import search
 from hwopt.optim.programmes import Programmes
 from hwopt.study.sweep.space import Space
+from tests.rotation import rotated
 
 
 def coordinates(rng, names="abcde"):
@@ -288,7 +289,7 @@ def free(programmes):
         return search(programmes, tolerance=3e-2)
 
 
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("name", rotated(MORE, 3))
 def test_a_further_relation_is_one_line(question, programmes, free, name):
     """Bounds, counts, draws and the proof follow from the declaration."""
     added, holds = MORE[name]

@@ -146,7 +146,7 @@ def columns(made, rows):
     return np.stack([np.broadcast_to(np.asarray(each, np.float64), (rows,)) for each in made], axis=1)
 
 
-@pytest.mark.parametrize("function", rotated(SMOOTH + COUNTED, 4), ids=name_of)
+@pytest.mark.parametrize("function", rotated(SMOOTH + COUNTED, 8), ids=name_of)
 def test_equals_the_mapped_function(function):
     x, line = points(), straight_line(function, COUNT)
     wanted = plain(function, x)
@@ -172,7 +172,7 @@ def test_columns_in_numpy_make_room_for_each_other():
         line.on_numbers(*x.T[1:])
 
 
-@pytest.mark.parametrize("function", rotated(SMOOTH + COUNTED, 4), ids=name_of)
+@pytest.mark.parametrize("function", rotated(SMOOTH + COUNTED, 8), ids=name_of)
 def test_known_numbers_alone(function):
     """What tests run formulas by."""
     x = points()
@@ -188,7 +188,7 @@ def test_whole_numbers_ask_for_no_64_bits_where_there_are_none():
     assert {np.asarray(each).dtype for each in made} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("function", rotated(SMOOTH, 4), ids=name_of)
+@pytest.mark.parametrize("function", rotated(SMOOTH, 8), ids=name_of)
 @pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64")
 def test_float32(function):
     # Short numbers, so that what is rounded down is the same in both kinds.
@@ -266,7 +266,7 @@ NAMES = {
         st.tuples(st.sampled_from(sorted(NAMES)), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=14
     ),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 def test_random_programmes(constants, steps):
     """Operations on any earlier results and constants, 0 and 1 among them."""
 

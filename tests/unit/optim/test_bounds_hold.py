@@ -17,7 +17,7 @@ from hwopt.optim.bounding import bounded
 from hwopt.optim.branch_and_bound import search
 from hwopt.optim.certified import SHARP
 from hwopt.optim.programmes import Programmes
-from tests.rotation import rotated
+from tests.rotation import rotated, shared_out
 from tests.unit.optim.rows import rows_held
 
 QUESTIONS = {
@@ -38,8 +38,10 @@ QUESTIONS = {
     ),
     "energy": ("train_energy", {"chip": "gb200", "cooling": "air"}, {}),
 }
-QUICK = ("default", "disaggregated")
-LONG = [pytest.param(name, marks=pytest.mark.search) for name in QUESTIONS if name not in QUICK]
+QUICK = ("default", "serving", "disaggregated")
+LONG = [
+    pytest.param(name, marks=pytest.mark.search) for name in shared_out([x for x in QUESTIONS if x not in QUICK], 3)
+]
 
 
 class Case:
@@ -120,7 +122,7 @@ class Case:
         return float((law.token_coefficient / from_tokens) ** (1.0 / law.token_exponent))
 
 
-@pytest.fixture(scope="module", params=[*rotated(QUICK, 2), *LONG])
+@pytest.fixture(scope="module", params=[*rotated(QUICK, 3), *LONG])
 def case(request):
     return Case(request.param, 6)
 

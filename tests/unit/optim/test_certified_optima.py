@@ -25,7 +25,7 @@ from hwopt.optim.bounding import bounded
 from hwopt.optim.certified import leaf
 from hwopt.optim.programmes import Programmes
 from tests.in_numpy import once
-from tests.rotation import rotated
+from tests.rotation import rotated, shared_out
 from tests.unit.convex.test_canonical import GOOD, designs_near
 
 QUESTIONS = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
@@ -191,7 +191,7 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", shared_out(QUESTIONS, 3))
 def test_the_exact_model_has_the_same_optimum(name):
     points = leaves(name, 4 if name == "train_cost" else 1)
     assert points
@@ -247,7 +247,8 @@ def elasticities(problem: Problem, point: np.ndarray) -> tuple[np.ndarray, float
     return of, optimum, active
 
 
-@pytest.mark.parametrize("index", [0, *(pytest.param(n, marks=pytest.mark.search) for n in (1, 2))])
+@pytest.mark.search
+@pytest.mark.parametrize("index", shared_out(range(3), 2))
 def test_prices_are_what_solving_again_says(index):
     """Each budget of the default question binding in turn, the others loose.
 
@@ -328,7 +329,7 @@ def enumerated(problem: Problem) -> np.ndarray:
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("name", ["train_cost", "carbon"])
+@pytest.mark.parametrize("name", shared_out(("train_cost", "carbon"), 2))
 def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
     problem = tiny(name)
     problem = with_limits(problem, [1.2 * each.limit for each in problem.budgets])
@@ -397,7 +398,7 @@ def test_evolution_finds_nothing_better():
         return goal + 3.0 * np.maximum(rows, 0.0) + 0.01 * ~held
 
     ends = [(188, 203), (9.6, 11.4), (1, 36), (8, 48), *(tuple(np.log(box[name])) for name in free)]
-    for seed in range(3):
+    for seed in shared_out(range(3), 3):
         differential_evolution(
             penalised, ends, seed=seed, popsize=20, maxiter=400, tol=1e-9, vectorized=True, updating="deferred", polish=False
         )  # fmt: skip

@@ -16,7 +16,7 @@ from hwopt.optim.choices import Asked, branches, certified_choice, grouped
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import CHOICE, Programmes
 from hwopt.optim.solution import Fate, Outcome
-from tests.rotation import one_in
+from tests.rotation import one_in, shared_out
 
 QUESTION = hwopt.objective(
     "train_cost", workload="llama3.1-8b", tokens=1e12, global_batch=512.0, power_budget_w=5e6, capex_budget_usd=2e8,
@@ -26,7 +26,8 @@ BOXES = {
     "tp": (1.0, 4.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "pp": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
     "micro_batch": (1.0, 1.0),
 }  # fmt: skip
-CHIPS, COOLINGS = ("h100-sxm", "tpu-v5p"), ("air", "direct-liquid")
+CHIPS, COOLINGS = ("h100-sxm", shared_out(("tpu-v5p", "h200"), 2)[0]), ("air", "direct-liquid")
+"""Of one lattice at each second commit, of two at the others."""
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from hwopt.optim.deadline import Deadline
 from hwopt.optim.evolution import Evolution
 from hwopt.optim.judges import judge_of
 from hwopt.optim.programmes import CHOICE, Elastic, Programmes
+from tests.rotation import one_in
 
 EDGES = tuple(np.geomspace(1.0, 100.0, 9))
 SYSTEM = System(
@@ -141,6 +142,7 @@ def test_children_move_and_trade_sizes_within_their_ends():
     assert (sizes != held.sizes[:400]).any() and (points[changed] != before[changed]).any()
 
 
+@one_in(2, 0)
 def test_designs_next_to_relaxed_points_join_with_the_sizes_of_their_own_programmes():
     """A drawn chip's sizes, left in the middle, break limits; its programmes put them where the exact model takes them."""
     problem = hwopt.objective("train_time").problem().continuous

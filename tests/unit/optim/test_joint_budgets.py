@@ -17,7 +17,7 @@ from hwopt.optim.joint_budgets import JOINT_GAP, Allotment, JointSearch
 from hwopt.optim.parts_search import Listed
 from hwopt.optim.shared_parts import Work
 from hwopt.optim.solution import Outcome
-from tests.rotation import rotated
+from tests.rotation import one_in, rotated, shared_out
 from tests.unit.optim.test_portfolio import LIST, PARTS
 
 
@@ -115,6 +115,7 @@ OUTCOMES = {9e6: Outcome.best_found, 7.5e6: Outcome.not_found}
 
 
 @pytest.mark.parametrize("limit", rotated(OUTCOMES, 2))
+@one_in(2, 1)
 def test_a_list_that_is_found_without_time_holds_the_budget_of_all(question, limit):
     found = hwopt.optimize(dataclasses.replace(question, capex_budget_usd=limit), bounds=PARTS, seconds=1e-3)
     assert found.outcome is OUTCOMES[limit] and found.certificate.gap is None
@@ -131,7 +132,7 @@ def test_a_budget_that_does_not_bind_changes_nothing(question):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize(("field", "limit"), [("capex_budget_usd", 8.2e6), ("power_budget_w", 2.55e5)])
+@pytest.mark.parametrize(("field", "limit"), shared_out((("capex_budget_usd", 8.2e6), ("power_budget_w", 2.55e5)), 2))
 def test_a_budget_that_binds_is_held_and_proved(question, field, limit):
     free = hwopt.optimize(dataclasses.replace(question, capex_budget_usd=1e9), bounds=PARTS)
     found = hwopt.optimize(dataclasses.replace(question, **{"capex_budget_usd": 1e9, field: limit}), bounds=PARTS)

@@ -14,7 +14,7 @@ from hwopt.integers.relaxation import ends_of
 from hwopt.optim import programmes as room
 from hwopt.optim.bounding import bounded, solved
 from hwopt.optim.programmes import Programmes
-from tests.rotation import rotated
+from tests.rotation import rotated, shared_out
 
 QUESTIONS = {
     "training": ("train_cost", {}),
@@ -44,7 +44,9 @@ def random_boxes(lattice, rng, trails):
     return joined(found)
 
 
-LONG = [pytest.param(name, marks=pytest.mark.search) for name in QUESTIONS if name not in QUICK]
+LONG = [
+    pytest.param(name, marks=pytest.mark.search) for name in shared_out([x for x in QUESTIONS if x not in QUICK], 4)
+]
 
 
 @pytest.fixture(scope="module", params=[*rotated(QUICK, 2), *LONG])
