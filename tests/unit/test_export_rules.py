@@ -207,7 +207,7 @@ def held():
     return hwopt.optimize(question, bounds=boxes(SMALL, **sizes), explain=False)
 
 
-@one_in(2, 0)
+@one_in(4, 2)
 def test_a_drawn_chip_stays_outside():
     solution = held()
     report = solution.report
@@ -222,7 +222,7 @@ def test_a_drawn_chip_stays_outside():
     assert values["sram_bytes"] > 2.8e8  # silicon that computes nothing
 
 
-@one_in(2, 0)
+@one_in(4, 2)
 def test_no_legal_design_at_random_is_below_the_bound():
     solution, rng, count = held(), np.random.default_rng(5), 4000
     problem = solution.problem

@@ -78,11 +78,7 @@ def test_estimates_without_a_compiler(folder):
 
 def test_what_is_read_from_disk_is_read_as_a_programme_alike(folder):
     """The same numbers of the same boxes to the last bit, and every relaxed part named with the line that wrote it."""
-    problem = (
-        hwopt.objective("train_cost", workload="mixtral-8x7b", chip="h200", global_batch=2048.0, sequence_length=8192.0)
-        .problem()
-        .continuous
-    )
+    problem = hwopt.objective("serve_cost", workload="mixtral-8x7b").problem().continuous
     lattice = lattice_of(problem)
     boxes = lattice.initial_boxes()[:5]
     seen = []

@@ -16,7 +16,7 @@ from hwopt.optim.programmes import Programmes
 from tests.rotation import one_in
 
 
-@one_in(2, 1)
+@one_in(4, 1)
 def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
     """Every answer, bound and slope; recorded once, so that both do the same arithmetic.
 

@@ -21,7 +21,11 @@ from tests.rotation import rotated, shared_out
 from tests.unit.optim.rows import rows_held
 
 QUESTIONS = {
-    "default": ("train_cost", {"power_budget_w": 6e7, "capex_budget_usd": 2.2e9}, {}),
+    "default": (
+        "train_cost",
+        {"power_budget_w": 6e7, "capex_budget_usd": 2.2e9},
+        {"tp": (8, 16), "cp": (1, 1), "zero": (1, 1)},
+    ),
     "experts": (
         "tokens_per_dollar",
         {"workload": "deepseek-v3", "chip": "b200", "global_batch": 2048.0, "sequence_length": 8192.0},

@@ -28,7 +28,7 @@ from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.bill import bill
 from objectives.serve_cost import ServeCost
-from tests.rotation import rotated
+from tests.rotation import one_in, rotated
 from tests.unit.optim.rows import rows_held
 
 SERVICE = ServeCost(split="disaggregated")
@@ -98,6 +98,7 @@ def case():
     return Case(QUESTION.problem())
 
 
+@one_in(2, 0)
 def test_a_variable_is_set_in_its_own_machine_alone(case):
     template = case.problem.template
     for each in case.problem.variables:
@@ -121,6 +122,7 @@ def test_the_same_chip_named_twice_is_one_kind_of_chips():
     assert _same(twice.problem().template, one.problem().template)
 
 
+@one_in(2, 1)
 def test_two_groups_of_one_chip_are_what_one_kind_of_chips_is(case):
     """Objective and every constraint, where both groups have the same clock, NICs and racks and lie in several domains."""
     one = ServeCost(split="disaggregated", chip="h200").problem()
