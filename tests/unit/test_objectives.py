@@ -86,7 +86,7 @@ def test_every_budget_can_be_asked_for(field):
 @pytest.mark.parametrize(
     "fields", [pytest.param({}, id="sold"), pytest.param(DESIGNED, id="designed", marks=pytest.mark.search)]
 )
-@one_in(2, 0)
+@one_in(4, 3)
 def test_values_and_slopes_are_finite_over_the_whole_box(fields):
     with jax.enable_x64(True):
         problem = hwopt.objective("train_cost", loss_budget=2.0, **fields).problem().continuous
@@ -99,7 +99,7 @@ def test_values_and_slopes_are_finite_over_the_whole_box(fields):
     "prices",
     [n if n == "rented" else pytest.param(n, marks=pytest.mark.search) for n in catalog.names("prices")],
 )
-@one_in(2, 0)
+@one_in(4, 3)
 def test_values_and_slopes_are_finite_for_every_price_list(prices):
     """Capital is 0 where the cluster is rented: its budget holds, and nothing pulls at it."""
     with jax.enable_x64(True):
@@ -114,7 +114,7 @@ def test_values_and_slopes_are_finite_for_every_price_list(prices):
     assert (not np.asarray(slopes[0, capital]).any()) == rented
 
 
-@one_in(2, 1)
+@one_in(4, 2)
 def test_a_rented_cluster_is_optimised():
     boxes = {
         "tp": (16, 16),

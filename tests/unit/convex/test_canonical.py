@@ -370,7 +370,7 @@ def question():
     return looser, lattice, points[solved], (answers.objective + made.constant)[solved]
 
 
-@one_in(2, 1)
+@one_in(4, 2)
 def test_boxes_of_the_lattice_bound_the_designs_inside(question):
     """And the smaller the box, the better: a bound does not fall where a box shrinks."""
     problem, lattice, points, optima = question

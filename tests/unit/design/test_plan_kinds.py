@@ -86,7 +86,7 @@ def test_kinds_are_free_in_whole_parts_and_elsewhere_if_asked():
         assert ends(hwopt.objective("train_cost", workload="deepseek-v3").problem()) == free
 
 
-@one_in(2, 0)
+@one_in(4, 2)
 def test_whole_parts_are_held_against_a_plan_of_the_same_kind(answer):
     with jax.enable_x64(True):
         price = parts_price(answer, most_boxes=300)

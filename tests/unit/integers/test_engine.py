@@ -289,7 +289,7 @@ def free(programmes):
         return search(programmes, tolerance=3e-2)
 
 
-@pytest.mark.parametrize("name", rotated(MORE, 3))
+@pytest.mark.parametrize("name", rotated(MORE, 6))
 def test_a_further_relation_is_one_line(question, programmes, free, name):
     """Bounds, counts, draws and the proof follow from the declaration."""
     added, holds = MORE[name]

@@ -102,7 +102,7 @@ def test_some_outputs_suffice():
     assert values.tolist() == [6.0, 2.0, 6.0] and slopes.tolist() == [[3.0, 2.0], [1.0, 0.0], [3.0, 2.0]]
 
 
-@pytest.mark.parametrize("kind", rotated(KINDS, len(KINDS)))
+@pytest.mark.parametrize("kind", rotated(KINDS, 2 * len(KINDS)))
 def test_of_the_whole_model(kind):
     """Every number of a report by every input, against JAX's forward mode as scalar operations: to 1e-9, and to 1e-12 of
     the whole where a slope cancels to 0.

@@ -97,7 +97,7 @@ def test_what_is_read_from_disk_is_read_as_a_programme_alike(folder):
     )  # the rest: look-ups
 
 
-@one_in(2, 0)
+@one_in(4, 1)
 def test_another_process_finds_it(folder):
     code = (
         "import jax, sys; jax.config.update('jax_compilation_cache_dir', sys.argv[1])\n"
@@ -122,7 +122,7 @@ def test_names_tell_functions_apart(folder):
     assert len(files(folder)) == 2
 
 
-@one_in(2, 1)
+@one_in(4, 3)
 def test_names_do_not_depend_on_what_is_imported():
     """Sources of the objectives count in a process that has not met them yet."""
     code = "import sys; {}; from hwopt.jaxprs import kept; print(kept._source(), 'objectives' in sys.modules)"

@@ -418,7 +418,7 @@ def mapped_reports(x):
     return jnp.stack([jnp.asarray(leaf, jnp.float64) for leaf in jax.tree.leaves(estimate(*from_vector(x)))])
 
 
-@pytest.mark.parametrize("kind", rotated(KINDS, len(KINDS)))
+@pytest.mark.parametrize("kind", rotated(KINDS, 2 * len(KINDS)))
 def test_the_whole_model(kind):
     """Half of all inputs of a random stack, machine and workload vary, and not all the same half."""
     rng = np.random.default_rng(KINDS.index(kind))

@@ -28,7 +28,7 @@ def answer():
     return hwopt.optimize(question, bounds=PLAN | SHAPES, explain=False)
 
 
-@one_in(2, 0)
+@one_in(4, 3)
 def test_a_free_shape_is_proved_beside_one_plan():
     solution, values = answer(), values_of(answer())
     assert solution.outcome is Outcome.proved and solution.certificate.gap <= 1e-4
@@ -37,7 +37,7 @@ def test_a_free_shape_is_proved_beside_one_plan():
     assert solution.objective <= 1.9089  # 16,384 wide, 102 deep
 
 
-@one_in(2, 0)
+@one_in(4, 3)
 def test_no_shape_at_random_is_below_the_bound():
     solution, rng, count = answer(), np.random.default_rng(5), 20000
     problem, values = solution.problem, values_of(solution)
