@@ -21,6 +21,7 @@ from hwopt.optim.certified import values_of
 from hwopt.optim.solution import Outcome
 from hwopt.types import PRECISION_BITS, PRECISIONS
 from objectives.export_rules import figures_of
+from tests.rotation import one_in
 
 SUPPORTED = [name for name in catalog.names("chips") if "unsupported" not in catalog.record("chips", name).text]
 SMALL = {
@@ -206,6 +207,7 @@ def held():
     return hwopt.optimize(question, bounds=boxes(SMALL, **sizes), explain=False)
 
 
+@one_in(4, 2)
 def test_a_drawn_chip_stays_outside():
     solution = held()
     report = solution.report
@@ -220,6 +222,7 @@ def test_a_drawn_chip_stays_outside():
     assert values["sram_bytes"] > 2.8e8  # silicon that computes nothing
 
 
+@one_in(4, 2)
 def test_no_legal_design_at_random_is_below_the_bound():
     solution, rng, count = held(), np.random.default_rng(5), 4000
     problem = solution.problem
@@ -239,6 +242,7 @@ def test_no_legal_design_at_random_is_below_the_bound():
     assert np.exp(found.objective[holds].min()) >= solution.certificate.lower_bound
 
 
+@pytest.mark.search
 def test_the_best_case_is_found():
     """2022's rule costs few large chips nothing: their links are slow anyway."""
     sizes = {"compute_area_m2": (1.75e-3, 1.81e-3), "sram_bytes": (19e6, 23e6), "enabled_fraction": (0.98, 0.99)}

@@ -22,6 +22,7 @@ from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Outcome, Solution
 from hwopt.report.screens import solution_screen
+from tests.rotation import one_in, rotated
 
 OPEN = {"power_budget_w": 1e12, "capex_budget_usd": 1e14, "time_budget_s": 1e12}
 """Budgets that nothing exceeds."""
@@ -38,6 +39,7 @@ def answered(asked: Problem) -> Solution:
         return certified.certified(asked, explain=False, most_boxes=600)
 
 
+@one_in(3, 1)
 def test_a_feasible_answer_is_feasible_by_its_own_report():
     """The proof's constraints lacked cables of a rack: an optimum whose report said `feasible: false`."""
     asked = problem(
@@ -66,6 +68,7 @@ def test_no_utilisation_is_above_1_and_no_average_above_the_peak(chip, precision
     assert report.power_w <= report.peak_power_w * (1 + 1e-6)
 
 
+@one_in(3, 2)
 def test_designs_read_beside_others_are_as_good_as_alone():
     """A leaf relaxed for the sake of its neighbours was dropped: a "global" optimum of experts that a feasible design beat."""
     fields = {"workload": "deepseek-v3", "chip": "b200", "global_batch": 2048.0, "sequence_length": 8192.0}
@@ -95,9 +98,10 @@ def test_a_loss_budget_has_designs():
     assert answer.feasible and answer.certificate.max_violation <= FEASIBILITY_TOLERANCE
 
 
-@pytest.mark.parametrize(("chip", "fields"), [("mi355x", {}), ("gb300", {"cooling": "air"})])
-def test_a_chip_that_throttles_has_designs(chip, fields):
+@pytest.mark.parametrize("asked", rotated([("mi355x", {}), ("gb300", {"cooling": "air"})], 4), ids=lambda each: each[0])
+def test_a_chip_that_throttles_has_designs(asked):
     """A frozen clock is an upper bound: these were proved to have none."""
+    chip, fields = asked
     boxes = {"tp": (8.0, 8.0), "pp": (1.0, 8.0), "virtual_stages": (1.0, 2.0), "micro_batch": (1.0, 1.0)}
     with jax.enable_x64(True):
         asked = problem("train_cost", boxes, chip=chip, **fields, **OPEN).frozen(["chip"])
@@ -129,21 +133,27 @@ def test_designs_that_divide_nothing_are_left_out():
         assert search(Programmes(asked, lattice), designs=[row], most_boxes=0).point is None
 
 
+@one_in(3, 0)
 def test_a_box_without_stages_is_an_answer(capsys):
     """127 stages of 126 layers: the logarithm of an empty stage, exit 3."""
-    code = main(["optimize", "--bounds", "pp=127:128", "--seconds", "5", "--json"])
+    bounds = "pp=127:128,tp=8:8,cp=1:1,zero=1:1,micro_batch=1:1,nics_per_server=8:8,chips_per_rack=8:8"
+    code = main(["optimize", "--bounds", bounds, "--seconds", "5", "--json"])
     out, err = capsys.readouterr()
     assert code == (1 if out else 2)
     assert json.loads(out)["feasible"] is False if out else err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("objective", "fields"),
-    [("train_cost", {}), ("train_cost", {"workload": "llama3.1-70b", "loss_budget": 1.95}), ("train_and_serve", {})],
-    ids=["default", "a budget of loss", "two machines"],
-)
-def test_an_answer_is_there_when_the_time_is_over(objective, fields):
+ASKED = {
+    "default": ("train_cost", {}),
+    "a budget of loss": ("train_cost", {"workload": "llama3.1-70b", "loss_budget": 1.95}),
+    "two machines": ("train_and_serve", {}),
+}
+
+
+@pytest.mark.parametrize("name", rotated(ASKED, 3))
+def test_an_answer_is_there_when_the_time_is_over(name):
     """Looking at the designs of two machines was once begun behind the deadline."""
+    objective, fields = ASKED[name]
     asked = problem(objective, {}, **fields)
     answer = hwopt.optimize(asked, seconds=1e-3)
     assert answer.outcome is Outcome.best_found and "before the first bounds" in answer.certificate.scope

@@ -25,6 +25,7 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import System
 from hwopt.optim.bounding import bounded
 from hwopt.optim.programmes import Programmes
+from tests.rotation import one_in, rotated
 from tests.unit.convex.reading import value
 
 SAMPLES = 2000
@@ -282,7 +283,7 @@ def check_soundness(seed: int) -> tuple[float, float, int]:
     return violation, float((best - lower)[known].min(initial=np.inf)), int(inside.sum())
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", rotated(range(60), 3))
 def test_every_true_point_satisfies_every_row(seed):
     violation, distance, looked = check_soundness(seed)
     assert looked > 50
@@ -359,16 +360,17 @@ def question():
         problem = hwopt.objective("train_cost").problem().continuous
     looser = replace(problem, budgets=tuple(replace(each, limit=1.3 * each.limit) for each in problem.budgets))
     lattice = lattice_of(looser)
-    points = designs_near(lattice, np.random.default_rng(0), 250)
+    points = designs_near(lattice, np.random.default_rng(0), 100)
     points = np.vstack([lattice.point(GOOD), points])
     known = bounded(Programmes(looser, lattice), Boxes(points, points), tolerance=1e-9)
     made, answers, lower = known.programme, known.answers, known.lower
     assert not made.relaxed
-    solved = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))[:20]
-    assert len(solved) == 20
+    solved = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))[:12]
+    assert len(solved) == 12
     return looser, lattice, points[solved], (answers.objective + made.constant)[solved]
 
 
+@one_in(4, 2)
 def test_boxes_of_the_lattice_bound_the_designs_inside(question):
     """And the smaller the box, the better: a bound does not fall where a box shrinks."""
     problem, lattice, points, optima = question
@@ -384,7 +386,7 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
         boxes, left = lattice.propagate(Boxes(low, high))
         assert len(left) == len(points)
         assert ((boxes.low <= points) & (points <= boxes.high)).all()
-        # To 1e-9 one of the 80 takes more iterations than there are.
+        # To 1e-9 one of 80 takes more iterations than there are.
         known = bounded(Programmes(problem, lattice), boxes, tolerance=1e-8)
         answers, lower = known.answers, known.lower
         assert (answers.status == Status.solved).all()

@@ -11,6 +11,7 @@ import pytest
 
 from hwopt.convex.reader import Comparison, Logarithm, NotDGP
 from hwopt.convex.signomial import Algebra
+from tests.rotation import rotated
 from tests.unit.convex.reading import read_function, value
 
 NODES = 3
@@ -125,7 +126,7 @@ def name_of(function):
     return inspect.getsource(function).strip()[:60]
 
 
-@pytest.mark.parametrize("function", BOTH + KNOWN, ids=name_of)
+@pytest.mark.parametrize("function", rotated(BOTH + KNOWN, 8), ids=name_of)
 def test_known_numbers(function):
     x = np.random.default_rng(0).uniform(0.5, 3.0, (NODES, 3, 4))
     read, _ = read_function(flat(function), [], known=[x])
@@ -134,7 +135,7 @@ def test_known_numbers(function):
         np.testing.assert_allclose(np.broadcast_to(found, wanted.shape), wanted, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("function", BOTH, ids=name_of)
+@pytest.mark.parametrize("function", rotated(BOTH, 8), ids=name_of)
 def test_what_varies(function):
     x = np.random.default_rng(0).uniform(0.51, 2.9, (20, 3, 4))
     wanted = jax_values(function, x)

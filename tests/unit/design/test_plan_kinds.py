@@ -13,6 +13,7 @@ from hwopt.design.variables import KNOWN
 from hwopt.integers.system import Role
 from hwopt.optim.certified import certified
 from hwopt.study.parts import parts_price
+from tests.rotation import one_in
 
 KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
 
@@ -85,9 +86,10 @@ def test_kinds_are_free_in_whole_parts_and_elsewhere_if_asked():
         assert ends(hwopt.objective("train_cost", workload="deepseek-v3").problem()) == free
 
 
+@one_in(4, 2)
 def test_whole_parts_are_held_against_a_plan_of_the_same_kind(answer):
     with jax.enable_x64(True):
-        price = parts_price(answer)
+        price = parts_price(answer, most_boxes=300)
     assert price is not None and price.relaxed.objective <= answer.objective and price.share >= 0.0
     alike = ("recompute_full", "weights_offloaded", "optimizer_offloaded", "activations_offloaded")
     assert all(float(getattr(price.relaxed.plan, each)) == float(getattr(answer.plan, each)) for each in alike)

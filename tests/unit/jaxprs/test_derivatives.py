@@ -11,6 +11,7 @@ from hwopt.jaxprs.derivatives import pulled_back
 from hwopt.jaxprs.straight_line import NotStraight, straight_line
 from tests.cases import KINDS, random_cases, to_vectors
 from tests.gradient.elasticity import INPUTS, OUTPUTS, all_outputs, input_scale, output_scale
+from tests.rotation import rotated
 from tests.unit.jaxprs.test_straight_line import SMOOTH
 
 COUNT = 5
@@ -36,7 +37,7 @@ def everything(line, point):
     return pulled_back(line, point, range(len(line.outputs)))
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", rotated(range(6), 3))
 def test_equal_to_jax(part):
     """Functions a few at a time, so that few programs are compiled."""
     some = [*SMOOTH, *KINKS][part::6]
@@ -101,7 +102,7 @@ def test_some_outputs_suffice():
     assert values.tolist() == [6.0, 2.0, 6.0] and slopes.tolist() == [[3.0, 2.0], [1.0, 0.0], [3.0, 2.0]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rotated(KINDS, 2 * len(KINDS)))
 def test_of_the_whole_model(kind):
     """Every number of a report by every input, against JAX's forward mode as scalar operations: to 1e-9, and to 1e-12 of
     the whole where a slope cancels to 0.

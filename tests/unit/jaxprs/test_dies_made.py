@@ -51,7 +51,7 @@ def test_it_counts_defects_that_come_in_clusters():
 @pytest.mark.parametrize("whole", [False, True])
 def test_slopes_are_those_of_jax_and_of_differences(whole):
     rows = points(40, whole)
-    by_jax = np.asarray(jax.vmap(jax.grad(lambda row: jnp.log(dies_made(*row))))(jnp.asarray(rows)))
+    by_jax = np.asarray(jax.jit(jax.vmap(jax.grad(lambda row: jnp.log(dies_made(*row)))))(jnp.asarray(rows)))
     for row, wanted in zip(rows, by_jax, strict=True):
         np.testing.assert_allclose(slopes(*row), wanted, rtol=1e-9, atol=1e-13)
     rows, by_jax, step = rows[rows[:, 2] > 1], by_jax[rows[:, 2] > 1], 1e-6
@@ -82,7 +82,7 @@ def test_it_is_log_log_convex_in_both_areas():
         return jnp.log(dies_made(jnp.exp(u[0]), jnp.exp(u[1]), spares, clustering))
 
     rows = points(500)
-    bends = jax.vmap(jax.hessian(logarithm))(np.log(rows[:, :2]), rows[:, 2], rows[:, 3])
+    bends = jax.jit(jax.vmap(jax.hessian(logarithm)))(np.log(rows[:, :2]), rows[:, 2], rows[:, 3])
     assert np.linalg.eigvalsh(np.asarray(bends)).min() > -1e-9
 
 

@@ -13,8 +13,10 @@ from hwopt.optim.branch_and_bound import _spread
 from hwopt.optim.branching import Search, SearchResult
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import Programmes
+from tests.rotation import one_in
 
 
+@one_in(4, 1)
 def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
     """Every answer, bound and slope; recorded once, so that both do the same arithmetic.
 

@@ -17,10 +17,15 @@ from hwopt.optim.bounding import bounded
 from hwopt.optim.branch_and_bound import search
 from hwopt.optim.certified import SHARP
 from hwopt.optim.programmes import Programmes
+from tests.rotation import rotated, shared_out
 from tests.unit.optim.rows import rows_held
 
 QUESTIONS = {
-    "default": ("train_cost", {"power_budget_w": 6e7, "capex_budget_usd": 2.2e9}, {}),
+    "default": (
+        "train_cost",
+        {"power_budget_w": 6e7, "capex_budget_usd": 2.2e9},
+        {"tp": (8, 16), "cp": (1, 1), "zero": (1, 1)},
+    ),
     "experts": (
         "tokens_per_dollar",
         {"workload": "deepseek-v3", "chip": "b200", "global_batch": 2048.0, "sequence_length": 8192.0},
@@ -37,8 +42,9 @@ QUESTIONS = {
     ),
     "energy": ("train_energy", {"chip": "gb200", "cooling": "air"}, {}),
 }
-SLOW = [
-    name if name in ("default", "disaggregated") else pytest.param(name, marks=pytest.mark.search) for name in QUESTIONS
+QUICK = ("default", "serving", "disaggregated")
+LONG = [
+    pytest.param(name, marks=pytest.mark.search) for name in shared_out([x for x in QUESTIONS if x not in QUICK], 3)
 ]
 
 
@@ -54,7 +60,7 @@ class Case:
             self.programmes = Programmes(self.problem, self.lattice)
             self.model = ExactModel(self.problem).prepare()
             self.rng = np.random.default_rng(7)
-            found = search(self.programmes, most_boxes=600, tolerance=1e-3)
+            found = search(self.programmes, most_boxes=300, tolerance=1e-3)
             assert found.point is not None, name
             self.best = found
             self.points, self.designs, self.optima = [], [], []
@@ -120,7 +126,7 @@ class Case:
         return float((law.token_coefficient / from_tokens) ** (1.0 / law.token_exponent))
 
 
-@pytest.fixture(scope="module", params=SLOW)
+@pytest.fixture(scope="module", params=[*rotated(QUICK, 3), *LONG])
 def case(request):
     return Case(request.param, 6)
 

@@ -15,6 +15,7 @@ from hwopt.optim.budget_prices import _Ends, _side, with_one_sided_prices
 from hwopt.optim.solution import BudgetUse, SidePrice
 from hwopt.report.budget_prices import one_sided_document, price_words, status_of
 from results.benchmarks.prices import checks, random_answer
+from tests.rotation import shared_out
 
 BUDGET = BudgetUse("power_budget_w", 100.0, 100.0, "W", 0.5, "USD/W", 0.25, None)
 SLACK = replace(BUDGET, used=98.0, shadow_price=0.0, elasticity=0.0)
@@ -157,7 +158,7 @@ def test_a_multiplier_of_0_that_solving_again_contradicts():
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", shared_out((3, 4), 2))
 def test_random_questions_asked_again_lie_inside(seed):
     with jax.enable_x64(True):
         answer = with_one_sided_prices(random_answer(np.random.default_rng(seed)))

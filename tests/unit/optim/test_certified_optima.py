@@ -25,6 +25,7 @@ from hwopt.optim.bounding import bounded
 from hwopt.optim.certified import leaf
 from hwopt.optim.programmes import Programmes
 from tests.in_numpy import once
+from tests.rotation import rotated, shared_out
 from tests.unit.convex.test_canonical import GOOD, designs_near
 
 QUESTIONS = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
@@ -189,12 +190,8 @@ def check_against_slsqp(problem: Problem, point: np.ndarray, starts: int, seed: 
     return min(feasible[0], goal) - optimum, min(feasible[1:-1]) - optimum, feasible[-1] - optimum
 
 
-SLOW = {name: pytest.mark.search for name in QUESTIONS} | {
-    "carbon": pytest.mark.search,
-}
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW[name]) for name in QUESTIONS])
+@pytest.mark.search
+@pytest.mark.parametrize("name", shared_out(QUESTIONS, 3))
 def test_the_exact_model_has_the_same_optimum(name):
     points = leaves(name, 4 if name == "train_cost" else 1)
     assert points
@@ -229,7 +226,7 @@ def by_cvxpy(cvxpy, programme) -> float:
     return float(problem.value + programme.constant[0])
 
 
-@pytest.mark.parametrize("name", ["train_cost", "carbon", "tokens_per_dollar"])
+@pytest.mark.parametrize("name", rotated(("train_cost", "carbon", "tokens_per_dollar"), 3))
 def test_cvxpy_has_the_same_optimum(name):
     cvxpy = pytest.importorskip("cvxpy")
     programme, _, optimum = leaf_of(problem_of(name), leaves(name, 1)[0])
@@ -250,7 +247,8 @@ def elasticities(problem: Problem, point: np.ndarray) -> tuple[np.ndarray, float
     return of, optimum, active
 
 
-@pytest.mark.parametrize("index", [0, *(pytest.param(n, marks=pytest.mark.search) for n in (1, 2))])
+@pytest.mark.search
+@pytest.mark.parametrize("index", shared_out(range(3), 2))
 def test_prices_are_what_solving_again_says(index):
     """Each budget of the default question binding in turn, the others loose.
 
@@ -331,7 +329,7 @@ def enumerated(problem: Problem) -> np.ndarray:
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("name", ["train_cost", "carbon"])
+@pytest.mark.parametrize("name", shared_out(("train_cost", "carbon"), 2))
 def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
     problem = tiny(name)
     problem = with_limits(problem, [1.2 * each.limit for each in problem.budgets])
@@ -400,7 +398,7 @@ def test_evolution_finds_nothing_better():
         return goal + 3.0 * np.maximum(rows, 0.0) + 0.01 * ~held
 
     ends = [(188, 203), (9.6, 11.4), (1, 36), (8, 48), *(tuple(np.log(box[name])) for name in free)]
-    for seed in range(3):
+    for seed in shared_out(range(3), 3):
         differential_evolution(
             penalised, ends, seed=seed, popsize=20, maxiter=400, tol=1e-9, vectorized=True, updating="deferred", polish=False
         )  # fmt: skip

@@ -16,26 +16,33 @@ from hwopt.optim.choices import Asked, branches, certified_choice, grouped
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.programmes import CHOICE, Programmes
 from hwopt.optim.solution import Fate, Outcome
+from tests.rotation import one_in, shared_out
 
 QUESTION = hwopt.objective(
     "train_cost", workload="llama3.1-8b", tokens=1e12, global_batch=512.0, power_budget_w=5e6, capex_budget_usd=2e8,
     time_budget_s=20 * 86400.0,
 )  # fmt: skip
 BOXES = {
-    "tp": (1.0, 4.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 1.0),
-    "micro_batch": (1.0, 2.0),
+    "tp": (1.0, 4.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "pp": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
+    "micro_batch": (1.0, 1.0),
 }  # fmt: skip
-CHIPS, COOLINGS = ("h100-sxm", "tpu-v5p"), ("air", "direct-liquid")
+CHIPS, COOLINGS = ("h100-sxm", shared_out(("tpu-v5p", "h200"), 2)[0]), ("air", "direct-liquid")
+"""Of one lattice at each second commit, of two at the others."""
+
+
+@pytest.fixture(scope="module", params=[COOLINGS[:1], pytest.param(COOLINGS, marks=pytest.mark.search)], ids="+".join)
+def coolings(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def together():
-    return hwopt.optimize(QUESTION, choices={"chip": CHIPS, "cooling": COOLINGS}, bounds=BOXES)
+def together(coolings):
+    return hwopt.optimize(QUESTION, choices={"chip": CHIPS, "cooling": coolings}, bounds=BOXES)
 
 
 @pytest.fixture(scope="module")
-def alone():
-    asked = {(c, k): dataclasses.replace(QUESTION, chip=c, cooling=k) for c in CHIPS for k in COOLINGS}
+def alone(coolings):
+    asked = {(c, k): dataclasses.replace(QUESTION, chip=c, cooling=k) for c in CHIPS for k in coolings}
     return {name: hwopt.optimize(each, bounds=BOXES, explain=False) for name, each in asked.items()}
 
 
@@ -60,12 +67,14 @@ def test_the_bound_of_each_branch_holds(together, alone):
     assert together.certificate.lower_bound <= min(each.objective for each in alone.values() if each.feasible)
 
 
-def test_the_order_of_choices_changes_no_answer(together):
-    turned = hwopt.optimize(QUESTION, choices={"cooling": COOLINGS[::-1], "chip": CHIPS[::-1]}, bounds=BOXES)
+@one_in(4, 0)
+def test_the_order_of_choices_changes_no_answer(together, coolings):
+    turned = hwopt.optimize(QUESTION, choices={"cooling": coolings[::-1], "chip": CHIPS[::-1]}, bounds=BOXES)
     assert turned.chosen == together.chosen
     np.testing.assert_allclose(turned.objective, together.objective, rtol=2 * TOLERANCE)
 
 
+@one_in(4, 2)
 def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
     """Boxes of several machines in one batch are bounded as each machine's own are."""
     asked = branches(QUESTION, {"chip": ("h100-sxm", "h200"), "cooling": COOLINGS}, bounds=BOXES)
@@ -74,7 +83,7 @@ def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
     with jax.enable_x64(True):
         lattice = group.programmes.lattice
         boxes = lattice.initial_boxes()
-        for _ in range(4):
+        for _ in range(3):
             width = np.log(boxes.high / np.maximum(boxes.low, 1))
             boxes = lattice.split(boxes, width.argmax(axis=1))[0]
         lower = bounded(group.programmes, boxes).lower
@@ -103,6 +112,7 @@ def test_where_no_combination_holds_the_budgets_it_is_proved():
     assert {each.fate for each in answer.choices} == {Fate.infeasible}
 
 
+@one_in(3, 0)
 def test_what_the_catalogue_has_but_cannot_be_asked_is_said():
     answer = hwopt.optimize(
         dataclasses.replace(QUESTION, precision="fp8"), choices={"chip": ["*"]}, bounds=BOXES, seconds=1e-3
@@ -112,6 +122,7 @@ def test_what_the_catalogue_has_but_cannot_be_asked_is_said():
     assert len(answer.choices) == len(hwopt.catalog.names("chips"))
 
 
+@one_in(3, 2)
 def test_an_answer_by_a_deadline_is_honest():
     asked = branches(QUESTION, {"chip": CHIPS, "cooling": COOLINGS}, bounds=BOXES)
     answer = certified_choice(asked, deadline=Deadline(0.0))
@@ -138,6 +149,7 @@ def test_what_cannot_be_meant_is_refused(choices, words):
         hwopt.optimize(QUESTION, choices=choices)
 
 
+@one_in(3, 1)
 def test_what_is_shown_is_never_a_choice_that_cannot_be_asked():
     """After a stop without a design, a last look may satisfy all budgets; its choice must be a valid question."""
     asked = branches(

@@ -14,7 +14,11 @@ from hwopt.design.lattices import lattice_of
 from hwopt.optim.held import NARROWEST, NotKnown, beside, optimum_beside, templates
 from hwopt.optim.optimum_sensitivity import optimum_sensitivity
 from hwopt.study.sensitivity.inputs import template_inputs
+from tests.rotation import rotated
+from tests.tiers import turn
 from tests.unit.optim.test_drawn_chips import PLAN, UNITS, question
+
+pytestmark = [] if turn() % 4 == 0 else [pytest.mark.search]
 
 START = {"compute_area_m2": 1.7e-3, "sram_bytes": 25e6, "clock_hz": 1.1e9}
 """Sizes beside the best ones of `PLAN` with three dies of which two units are off."""
@@ -108,7 +112,10 @@ def test_shadow_prices_are_in_what_the_machine_is_limited_by(found, lagrangian, 
 
 @pytest.mark.parametrize(
     "name",
-    ["project.process.defects_per_m2", "project.technology.hbm_bandwidth_bytes_per_s", "project.process.wafer_usd"],
+    rotated(
+        ("project.process.defects_per_m2", "project.technology.hbm_bandwidth_bytes_per_s", "project.process.wafer_usd"),
+        3,
+    ),
 )
 def test_elasticity_equals_solving_again_a_percent_to_each_side(problem, point, inputs, found, name):
     place = [each.name for each in inputs].index(name)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from hwopt.optim.deadline import Deadline
 from hwopt.optim.evolution import Evolution
 from hwopt.optim.judges import judge_of
 from hwopt.optim.programmes import CHOICE, Elastic, Programmes
+from tests.rotation import one_in
 
 EDGES = tuple(np.geomspace(1.0, 100.0, 9))
 SYSTEM = System(
@@ -51,6 +53,7 @@ def judge(columns):
     return np.log(cost), np.stack([np.log(time / 3.0), np.log(columns["size"] / 60.0)], axis=1)
 
 
+@cache
 def optimum() -> float:
     """The best of all points, the size on a fine grid."""
     every = itertools.product(*(SYSTEM.values_of(each) for each in SYSTEM.coordinates[:4]))
@@ -139,6 +142,7 @@ def test_children_move_and_trade_sizes_within_their_ends():
     assert (sizes != held.sizes[:400]).any() and (points[changed] != before[changed]).any()
 
 
+@one_in(4, 3)
 def test_designs_next_to_relaxed_points_join_with_the_sizes_of_their_own_programmes():
     """A drawn chip's sizes, left in the middle, break limits; its programmes put them where the exact model takes them."""
     problem = hwopt.objective("train_time").problem().continuous

@@ -13,6 +13,7 @@ from hwopt.design.model_shape import ASPECTS
 from hwopt.optim.certified import values_of
 from hwopt.optim.solution import Outcome
 from hwopt.plan import stage_layers
+from tests.rotation import one_in
 
 PLAN = {
     "tp": (8, 8), "pp": (8, 8), "cp": (1, 1), "zero": (1, 1), "micro_batch": (1, 1), "virtual_stages": (13, 13),
@@ -27,6 +28,7 @@ def answer():
     return hwopt.optimize(question, bounds=PLAN | SHAPES, explain=False)
 
 
+@one_in(4, 3)
 def test_a_free_shape_is_proved_beside_one_plan():
     solution, values = answer(), values_of(answer())
     assert solution.outcome is Outcome.proved and solution.certificate.gap <= 1e-4
@@ -35,6 +37,7 @@ def test_a_free_shape_is_proved_beside_one_plan():
     assert solution.objective <= 1.9089  # 16,384 wide, 102 deep
 
 
+@one_in(4, 3)
 def test_no_shape_at_random_is_below_the_bound():
     solution, rng, count = answer(), np.random.default_rng(5), 20000
     problem, values = solution.problem, values_of(solution)

@@ -19,6 +19,7 @@ from hwopt.optim.optimum_sensitivity import NoOptimum, _solved_again, optima, op
 from hwopt.optim.programmes import Programmes
 from hwopt.study.sensitivity.inputs import template_inputs
 from tests.budgets import LARGE_RUN
+from tests.rotation import rotated
 
 DESIGN = {
     "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 128, "micro_batches": 16, "groups": 1,
@@ -84,8 +85,9 @@ PARAMETERS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "where", "element"), PARAMETERS, ids=[each[0] for each in PARAMETERS])
-def test_elasticity_equals_solving_again_one_percent_to_each_side(problem, inputs, found, name, where, element):
+@pytest.mark.parametrize("parameter", rotated(PARAMETERS, 3), ids=[each[0] for each in PARAMETERS])
+def test_elasticity_equals_solving_again_one_percent_to_each_side(problem, inputs, found, parameter):
+    name, where, element = parameter
     place = [each.name for each in inputs].index(name)
     (up, _), (down, _) = (solved(moved(problem, where, step, element)) for step in (0.01, -0.01))
     assert found.elasticities[place] == pytest.approx((up - down) / math.log(1.01 / 0.99), rel=0.01)
@@ -119,7 +121,7 @@ def test_every_elasticity_equals_solving_again(problem, inputs, found):
     assert [inputs[i].name for i in np.flatnonzero(found.kinked)] == ["workload.model.layers"]
 
 
-@pytest.mark.parametrize("name", [PARAMETERS[0][0], PARAMETERS[3][0]])
+@pytest.mark.parametrize("name", rotated((PARAMETERS[0][0], PARAMETERS[3][0]), 2))
 def test_the_design_answers_as_solving_again_does(problem, inputs, found, name):
     where, element = {n: (w, e) for n, w, e in PARAMETERS}[name]
     step = 1e-3

@@ -28,6 +28,7 @@ from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.bill import bill
 from objectives.serve_cost import ServeCost
+from tests.rotation import one_in, rotated
 from tests.unit.optim.rows import rows_held
 
 SERVICE = ServeCost(split="disaggregated")
@@ -97,6 +98,7 @@ def case():
     return Case(QUESTION.problem())
 
 
+@one_in(2, 0)
 def test_a_variable_is_set_in_its_own_machine_alone(case):
     template = case.problem.template
     for each in case.problem.variables:
@@ -120,6 +122,7 @@ def test_the_same_chip_named_twice_is_one_kind_of_chips():
     assert _same(twice.problem().template, one.problem().template)
 
 
+@one_in(2, 1)
 def test_two_groups_of_one_chip_are_what_one_kind_of_chips_is(case):
     """Objective and every constraint, where both groups have the same clock, NICs and racks and lie in several domains."""
     one = ServeCost(split="disaggregated", chip="h200").problem()
@@ -149,9 +152,12 @@ def test_true_designs_break_no_row_of_their_boxes(case):
     assert checked > 200
 
 
-@pytest.mark.parametrize("limits", [{}, {"ttft_budget_s": 10.0, "ttft_p99_limit_s": 3.0}], ids=["means", "tails"])
+LIMITS = {"means": {}, "tails": {"ttft_budget_s": 10.0, "ttft_p99_limit_s": 3.0}}
+
+
+@pytest.mark.parametrize("limits", rotated(LIMITS, 2))
 def test_no_design_is_below_the_bound_of_a_box_that_holds_it(limits):
-    case = Case(replace(QUESTION, **limits).problem())
+    case = Case(replace(QUESTION, **LIMITS[limits]).problem())
     points, _, exact = case.designs(40)
     with jax.enable_x64(True):
         lower = bounded(Programmes(case.problem, case.lattice), case.boxes(points)).lower
@@ -276,6 +282,7 @@ ASK = ["optimize", "serve_cost", "--split", "disaggregated", "--decode-chip", "h
        ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOUNDS.items())]  # fmt: skip
 
 
+@pytest.mark.usefixtures("solved_once")
 def test_the_command_says_what_each_kind_of_chips_is(capsys, alone):
     assert main([*ASK, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -291,6 +298,7 @@ def test_the_command_says_what_each_kind_of_chips_is(capsys, alone):
     assert "prefill: HBM stacks" in screen and "prompts on chips of another kind" in screen
 
 
+@pytest.mark.usefixtures("solved_once")
 def test_its_plan_is_exported_for_an_engine_of_two_groups_and_never_redesigned(capsys):
     assert main([*ASK, "--export", "dynamo-vllm", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

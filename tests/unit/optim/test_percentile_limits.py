@@ -21,6 +21,7 @@ from hwopt.optim.exact_points import ExactPoints
 from hwopt.optim.programmes import Programmes
 from hwopt.report.budget_prices import price_words
 from objectives.serve_cost import ServeCost
+from tests.rotation import one_in
 
 GOOD = {
     "tp": 4, "ep": 1, "pp": 1, "batch": 287, "replicas": 6, "prefill_tp": 4, "prefill_ep": 1, "prefill_pp": 8,
@@ -90,6 +91,7 @@ def case():
     return Case(0.6)
 
 
+@one_in(4, 2)
 def test_true_designs_break_no_row_that_a_limit_implies(case):
     """Load and time of chips for prompts, of designs that satisfy the limit, beside what rows of their boxes allow."""
     points, clocks, _ = case.designs(60)
@@ -157,6 +159,7 @@ def test_a_design_that_satisfies_a_limit_at_the_end_of_its_piece_is_found():
     assert known.lower[0] <= found[0] <= known.lower[0] + 1e-3
 
 
+@one_in(4, 0)
 def test_what_a_limit_is_worth_is_what_every_design_of_a_small_lattice_says():
     """Few integers and a kept clock: the least objective of all designs under the limit a hundredth tighter and looser."""
     boxes = {

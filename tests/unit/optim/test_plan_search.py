@@ -18,7 +18,7 @@ OBJECTIVES = ("step_time_s", "run_cost_usd", "run_energy_j")
 
 
 def plain_loop(run, cluster):
-    """Reports of every plan the checked constructor accepts, one `estimate` at a time."""
+    """Reports of every plan the checked constructor accepts."""
     chips, batch = int(cluster.chips), int(run.global_batch_sequences)
     layers, experts = int(run.model.layers), int(run.model.experts)
     numbers = range(1, chips + 1)
@@ -32,6 +32,8 @@ def plain_loop(run, cluster):
             places = itertools.product(range(1, experts + 1) if experts else (1,), range(1, tp + 1))
             kinds = itertools.product(("none", "selective", "full"), (1, 2, 3))
             for (v, b), (ep, expert_tp), (recompute, zero) in itertools.product(schedules, list(places), list(kinds)):
+                if experts and experts % ep:
+                    continue  # the constructor would say so too, slowly
                 if (zero > 1 and pp > 1) or (batch % (dp * b)) or tp % expert_tp or (not experts and expert_tp != tp):
                     continue
                 if cp > 1 and int(run.sequence_length) < 1024 * cp:
@@ -44,8 +46,8 @@ def plain_loop(run, cluster):
                     plan = catalog.plan(run, chips, **words)
                 except UserError:
                     continue
-                found.append(hwopt.estimate(run, cluster, plan))
-    return found
+                found.append(plan)
+    return reports(run, cluster, jax.tree.map(lambda *leaves: np.asarray(leaves, float), *found))
 
 
 @pytest.mark.parametrize(
@@ -58,13 +60,13 @@ def plain_loop(run, cluster):
 def test_a_plain_loop_finds_the_same(workload, chip, chips, asked):
     run, cluster = catalog.training_run(workload, **asked), catalog.cluster(chip, chips)
     found = plain_loop(run, cluster)
-    fitting = [report for report in found if bool(report.feasible)]
-    assert len(fitting) > 20
+    fits = np.asarray(found.feasible) > 0
+    assert fits.sum() > 20
     for objective in OBJECTIVES:
         search = best_plan(run, cluster, objective, common=dict.fromkeys(OFFLOADED, 0.0))
-        least = min(float(getattr(report, objective)) for report in fitting)
+        least = float(getattr(found, objective)[fits].min())
         assert math.isclose(search.best.objective, least, rel_tol=1e-10)
-        assert (search.fitting, search.examined) == (len(fitting), len(found)) and search.gap == 0.0
+        assert (search.fitting, search.examined) == (fits.sum(), len(fits)) and search.gap == 0.0
         values = [search.best.objective, *(each.objective for each in search.alternatives)]
         assert all(a <= b * (1.0 + 1e-12) for a, b in itertools.pairwise(values))
         with jax.enable_x64(True):
@@ -104,12 +106,13 @@ CALCULON = {
 reductions (calculon-ai/calculon on GitHub, `systems/a100_80g.json`): 10.4 s by its model."""
 
 
-def test_no_random_plan_and_none_of_calculon_is_faster():
-    """400 plans of the checked constructor, recomputed, sharded and offloaded as it comes, where memory is short."""
+@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.search)])
+def test_no_random_plan_and_none_of_calculon_is_faster(count):
+    """Plans of the checked constructor, recomputed, sharded and offloaded as it comes, where memory is short."""
     run = catalog.training_run("mt-nlg-530b", global_batch=1920, sequence_length=2048)
     cluster, rng = catalog.cluster("a100-80", 5120), np.random.default_rng(0)
     search, plans = best_plan(run, cluster, alternatives=0), [catalog.plan(run, 5120, **CALCULON)]
-    while len(plans) < 401:
+    while len(plans) <= count:
         tp, pp = 2 ** rng.integers(0, 5), int(rng.choice([1, 2, 4, 5, 8, 10, 16, 20, 32, 35, 40, 64]))
         dp = int(rng.choice([d for d in range(1, 1921) if 1920 % d == 0]))
         words = {"tp": int(tp), "pp": pp, "dp": dp, "zero": int(rng.integers(1, 4)) if pp == 1 else 1}
@@ -126,7 +129,11 @@ def test_no_random_plan_and_none_of_calculon_is_faster():
     with jax.enable_x64(True):
         report = reports(run, cluster, jax.tree.map(lambda *leaves: np.asarray(leaves, float), *plans))
     fits = np.asarray(report.feasible) > 0
-    assert fits[0] and fits.sum() > 40 and (np.stack([getattr(plan, OFFLOADED[0]) for plan in plans])[fits] > 0).any()
+    assert (
+        fits[0]
+        and fits.sum() > count / 10
+        and (np.stack([getattr(plan, OFFLOADED[0]) for plan in plans])[fits] > 0).any()
+    )
     assert report.step_time_s[fits].min() >= search.best.objective * (1.0 - 1e-12)
 
 

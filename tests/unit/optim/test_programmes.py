@@ -14,6 +14,7 @@ from hwopt.integers.relaxation import ends_of
 from hwopt.optim import programmes as room
 from hwopt.optim.bounding import bounded, solved
 from hwopt.optim.programmes import Programmes
+from tests.rotation import rotated, shared_out
 
 QUESTIONS = {
     "training": ("train_cost", {}),
@@ -43,11 +44,12 @@ def random_boxes(lattice, rng, trails):
     return joined(found)
 
 
-LONG = ("shape",)
-SLOW = [name if name in QUICK else pytest.param(name, marks=[pytest.mark.search]) for name in QUESTIONS]
+LONG = [
+    pytest.param(name, marks=pytest.mark.search) for name in shared_out([x for x in QUESTIONS if x not in QUICK], 4)
+]
 
 
-@pytest.fixture(scope="module", params=SLOW)
+@pytest.fixture(scope="module", params=[*rotated(QUICK, 2), *LONG])
 def programmes(request):
     objective, fields = QUESTIONS[request.param]
     with jax.enable_x64(True):
@@ -72,7 +74,7 @@ def test_what_was_read_is_not_kept_beside_its_recording():
     assert left == 0
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.search)])
+@pytest.mark.parametrize("count", [500, pytest.param(5_000, marks=pytest.mark.search)])
 def test_the_recording_equals_the_reading(programmes, count):
     """Random boxes: every number of their programmes to 1e-12, and the same marks of what is relaxed."""
     lattice = programmes.lattice
@@ -142,10 +144,11 @@ def test_points_are_recorded_apart_from_boxes(programmes):
     assert alone.structure.exponents.shape[1] <= programme.structure.exponents.shape[1]
 
 
-def test_points_in_groups_are_as_read_alone(programmes):
+@pytest.mark.parametrize("count", [8, pytest.param(24, marks=pytest.mark.search)])
+def test_points_in_groups_are_as_read_alone(programmes, count):
     """Each once; no more is relaxed, and the bound is the same."""
     boxes = random_boxes(programmes.lattice, np.random.default_rng(5), 48)
-    points = boxes[boxes.points][:24]
+    points = boxes[boxes.points][:count]
     seen = []
     with jax.enable_x64(True):
         for rows, programme, holds in programmes.alone(points):
@@ -159,17 +162,17 @@ def test_points_in_groups_are_as_read_alone(programmes):
     assert sorted(seen) == list(range(len(points)))
 
 
-def test_other_limits_need_no_other_reading(programmes):
-    """Bounds under tighter and looser budgets, with what was recorded under these, are those of a recording of their own."""
+@pytest.mark.parametrize("factor", rotated((0.9, 1.2), 2))
+def test_other_limits_need_no_other_reading(programmes, factor):
+    """Bounds under tighter or looser budgets, with what was recorded under these, are those of a recording of their own."""
     boxes = random_boxes(programmes.lattice, np.random.default_rng(6), 12)
-    boxes = boxes[~boxes.points][:48]
+    boxes = boxes[~boxes.points][:24]
     with jax.enable_x64(True):
         programmes.of(boxes)
         recordings = len(programmes.recordings)
-        for factor in (0.9, 1.2):
-            asked = programmes.problem.relaxed([factor] * len(programmes.problem.budgets))
-            shared = bounded(programmes.with_limits(asked), boxes, tolerance=1e-9)
-            alone = bounded(Programmes(asked, programmes.lattice), boxes, tolerance=1e-9)
-            np.testing.assert_allclose(shared.lower, alone.lower, rtol=0.0, atol=1e-2)
-            assert not np.array_equal(shared.lower, bounded(programmes, boxes, tolerance=1e-9).lower)
+        asked = programmes.problem.relaxed([factor] * len(programmes.problem.budgets))
+        shared = bounded(programmes.with_limits(asked), boxes, tolerance=1e-9)
+        alone = bounded(Programmes(asked, programmes.lattice), boxes, tolerance=1e-9)
+        np.testing.assert_allclose(shared.lower, alone.lower, rtol=0.0, atol=1e-2)
+        assert not np.array_equal(shared.lower, bounded(programmes, boxes, tolerance=1e-9).lower)
     assert len(programmes.recordings) <= recordings + 1

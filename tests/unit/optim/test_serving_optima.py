@@ -21,6 +21,7 @@ from hwopt.optim.solution import Outcome
 from objectives.serve_cost import ServeCost
 from objectives.serve_latency import ServeLatency
 from objectives.train_and_serve import TrainAndServe
+from tests.rotation import shared_out
 
 MACHINE = ("chip", "network", "facility")
 
@@ -48,10 +49,6 @@ TINY = {
 }  # fmt: skip
 
 
-LONG = pytest.mark.search
-MARKS = {"experts": pytest.mark.search, "fast": LONG, "disaggregated": LONG}
-
-
 def tiny(name: str):
     """A question with its machine as it is, and few integers."""
     question, boxes = TINY[name]
@@ -77,7 +74,7 @@ def every_design(problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in TINY])
+@pytest.mark.parametrize("name", shared_out(TINY, 2))
 def test_no_design_of_a_tiny_lattice_is_better(name):
     problem = tiny(name)
     points, objective, violation = every_design(problem)

@@ -17,6 +17,7 @@ from hwopt.optim.serving_plans import ladder
 from hwopt.plan import Disaggregated, laid_out_as
 from hwopt.report.plan_words import plan_document
 from tests.in_numpy import in_numpy, one_row
+from tests.rotation import one_in, rotated
 
 OBJECTIVES = ("cost_per_token_usd", "energy_per_token_j", "time_per_output_token_s")
 FIRST, OUTPUT = "time_to_first_token_s", "time_per_output_token_s"
@@ -55,14 +56,15 @@ def plans(workload, chips, batches):
 
 
 def reports(workload, machine, found):
-    with jax.enable_x64(True):
-        return [hwopt.estimate(workload, machine, plan) for plan in found]
+    stacked = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *found)
+    mapped = plan_reports(workload, machine, stacked)
+    return [jax.tree.map(lambda leaf: np.asarray(leaf)[row], mapped) for row in range(len(found))]  # noqa: B023
 
 
-@pytest.mark.parametrize(("model", "mode"), [("llama3.1-8b", "serve"), ("deepseek-v2-lite", "decode")])
-def test_a_plain_loop_finds_the_same(model, mode):
-    workload, machine = service(model, mode), cluster(4)
-    found = reports(workload, machine, plans(workload, 4, ladder(256)))
+@pytest.mark.parametrize("asked", rotated((("llama3.1-8b", "serve"), ("deepseek-v2-lite", "decode")), 2), ids="-".join)
+def test_a_plain_loop_finds_the_same(asked):
+    workload, machine = service(*asked), cluster(4)
+    found = reports(workload, machine, list(plans(workload, 4, ladder(256))))
     fitting = [report for report in found if bool(report.feasible)]
     assert 20 < len(fitting) < len(found)
     for objective in OBJECTIVES:
@@ -95,6 +97,7 @@ def laid_out(workload, chips, batches):
                 continue
 
 
+@one_in(4, 3)
 def test_layouts_are_found_as_by_a_plain_loop():
     """On six chips, which do not divide 64 experts; of plans with one stage and the batches of a limit."""
     workload, machine = service("deepseek-v2-lite", "decode"), cluster(6)
@@ -136,6 +139,7 @@ def test_software_opens_layouts_to_the_search():
     assert dense.best.plan.layout is None and "by token" not in dense.scope
 
 
+@one_in(4, 0)
 def test_pairs_with_layouts():
     """The group for prompts has no split keys and values, the other one may; a single chip has no layout: all are one table."""
     workload = service("deepseek-v2-lite", input_tokens=30_000)
@@ -166,7 +170,7 @@ def test_refusals_of_layouts_and_batches(asked, words):
 
 def test_limits_hold_or_are_missed_least():
     workload, machine = service("llama3.1-8b"), cluster(4)
-    found = reports(workload, machine, plans(workload, 4, ladder(256)))
+    found = reports(workload, machine, list(plans(workload, 4, ladder(256))))
     fitting = [report for report in found if bool(report.feasible)]
     middle = {name: sorted(value(each, name) for each in fitting)[len(fitting) // 3] for name in (FIRST, OUTPUT)}
     holding = [
@@ -222,7 +226,7 @@ def test_two_groups_against_every_pair():
     assert math.isclose(max(search.missed.values()), float(worst) - 1.0, rel_tol=1e-9)
 
 
-@pytest.mark.parametrize("level", ["p95", "p99"])
+@pytest.mark.parametrize("level", rotated(("p95", "p99"), 2))
 def test_two_groups_under_percentiles_against_every_pair(level):
     """No pair that satisfies the limits is left out by what its groups do alone; none at all without requests a second."""
     workload, machine = (
@@ -249,6 +253,7 @@ def test_two_groups_under_percentiles_against_every_pair(level):
     assert not search.feasible and set(search.missed) == set(names)
 
 
+@one_in(4, 1)
 def test_two_kinds_of_chips_against_every_pair():
     workload = service("llama3.1-8b", input_tokens=30_000)
     pair = catalog.cluster_pair("h100-sxm", "h20", 3, stack="tensorrt-llm-2025")
@@ -280,6 +285,7 @@ def test_two_kinds_of_chips_against_every_pair():
         catalog.cluster_pair("h100-sxm", "h20", 4, sites=2)
 
 
+@one_in(4, 2)
 def test_every_split_has_its_best_plan():
     workload, machine = service("llama3.1-8b", input_tokens=30_000), cluster(3)
     every = {}
