@@ -1,8 +1,8 @@
 """A toy in place of the model: a question of three variables and a few operations, which sweeps take like any other.
 
-Its workload is a kind of its own, registered as the model registers its own: with a report, integers and kernels. So everything around
-the model is the product's: questions, choices, sweeps, stores, screens, commands. Nothing of it is kept on disk. Where a command or another
-process asks `toy_cost`, `offered` gives it the metadata of an installed distribution.
+Its workload is a kind of its own, registered as the model registers its own: with a report, integers and kernels. All around the
+model is the product's: questions, choices, sweeps, searches, stores, screens, commands. No trace of it is kept on disk. Commands ask
+`toy_cost` where `offered` gives it the metadata of an installed distribution.
 
 Of n chips in groups of t, at a clock ratio c:
 
@@ -19,7 +19,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 
 from hwopt import registry

@@ -12,7 +12,7 @@ from hwopt.study.sweep.start import NEAR, VARIANTS_A_BOX, around, searched
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
 
-BOUNDS = {"tp": (4.0, 16.0), "pp": (4.0, 16.0), "micro_batch": (1.0, 2.0), "cp": (1.0, 4.0), "zero": (1.0, 1.0)}
+BOUNDS = {"tp": (4.0, 16.0), "pp": (8.0, 12.0), "micro_batch": (1.0, 1.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)}
 
 
 @pytest.fixture(scope="module", params=["train_cost", "serve_cost"])
