@@ -10,7 +10,7 @@ Of n chips in groups of t, at a clock ratio c:
     memory a chip  = 600 GB / t                  <= 80 GB: `tp` of 8 and more
     peak power     = 1500 W n c^2
     capital        = 40 k$ n
-    cost of a run  = run time (1e-3 $/s n + 3e-8 $/J peak power)
+    cost of a run  = run time (1e-3 $/s n + price of electricity x peak power)
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ def report(run: ToyRun, cluster: Any, plan: Any, *_: Any) -> tuple[TrainingRepor
     of = lambda kind, rest, **known: kind(**{name: known.get(name, rest) for name in kind._fields})
     margins = {each.name: one for each in fields(TrainingMargins)}
     margins |= {"chips": none, "memory": jnp.log(cluster.chip.hbm_capacity_bytes / held_bytes)}
-    usd_per_s = 1e-3 * n + 3e-8 * power_w
+    electricity = cluster.facility.electricity_usd_per_j * power_w
+    usd_per_s = 1e-3 * n + electricity
     known = {
         "breakdown": of(Breakdown, none, compute_s=compute_s, tp_comm_s=sends_s),
         "memory": of(Footprint, none, weights_bytes=held_bytes),
-        "spending": of(Spending, none, chips=1e-3 * n, electricity=3e-8 * power_w),
+        "spending": of(Spending, none, chips=1e-3 * n, electricity=electricity),
         "interruptions": of(Interruptions, none),
         "margins": TrainingMargins(**margins),
         "bottleneck": jnp.where(sends_s > compute_s, 1.0 * Breakdown._fields.index("tp_comm_s"), 0.0),

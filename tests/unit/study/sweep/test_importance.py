@@ -25,10 +25,13 @@ BOUNDS = {
 }  # fmt: skip
 ALIKE = {"recompute": "none", "offload": "none"}
 MODEL = TrainCost(**ALIKE), {"bounds": BOUNDS, "map_of": ["hbm_capacity_bytes", "clock_ratio"]}
-TOY = ToyCost(time_budget_s=2.3e6, capex_budget_usd=1.1e9), {
-    "bounds": {"chips": (18e3, 36e3), "clock_ratio": (0.8, 1.08), "tp": (1.0, 64.0)},
-    "map_of": ["chips", "clock_ratio"],
-}
+TOY = (
+    ToyCost(time_budget_s=2.3e6, capex_budget_usd=1.1e9),
+    {
+        "bounds": {"chips": (18e3, 36e3), "clock_ratio": (0.8, 1.08), "tp": (1.0, 64.0)},
+        "map_of": ["chips", "clock_ratio"],
+    },
+)
 SAMPLES, MANY = 1 << 17, 1 << 20
 
 

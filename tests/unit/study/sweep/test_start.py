@@ -14,7 +14,10 @@ from objectives.train_cost import TrainCost
 from tests.tiers import turn
 from tests.toy import ToyCost
 
-BOUNDS = {"tp": (4.0, 16.0), "pp": (8.0, 12.0), "micro_batch": (1.0, 1.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)}
+BOUNDS = {
+    "tp": (4.0, 16.0), "pp": (8.0, 8.0), "virtual_stages": (8.0, 16.0), "micro_batch": (1.0, 1.0), "cp": (1.0, 1.0),
+    "zero": (1.0, 1.0),
+}  # fmt: skip
 
 
 KINDS = ("train_cost", "serve_cost")

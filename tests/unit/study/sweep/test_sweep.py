@@ -331,9 +331,7 @@ def test_grids_and_choices(cases):
     assert cases.attrs["cases"] == "chip=h100-sxm chip=b200"
     # In the order of the question's variables; a degree of 7 goes to 8, which divides the heads.
     np.testing.assert_array_equal(cases["chips"][0], np.repeat([4096, 8192, 16384], 4))
-    np.testing.assert_array_equal(
-        cases["clock_ratio"][1], np.tile(np.float32([0.75, 1.0]), 6)
-    )
+    np.testing.assert_array_equal(cases["clock_ratio"][1], np.tile(np.float32([0.75, 1.0]), 6))
     np.testing.assert_array_equal(cases["tp"][0], np.tile([4, 4, 8, 8], 3))
     for number, chip in enumerate(("h100-sxm", "b200")):
         problem = ToyCost(chip=chip).problem()
