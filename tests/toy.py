@@ -1,8 +1,8 @@
 """A toy in place of the model: a question of three variables and a few operations, which sweeps take like any other.
 
 Its workload is a kind of its own, registered as the model registers its own: with a report, integers and kernels. All around the
-model is the product's: questions, choices, sweeps, searches, stores, screens, commands. No trace of it is kept on disk. Commands ask
-`toy_cost` where `offered` gives it the metadata of an installed distribution.
+model is the product's: questions, choices, sweeps, searches, stores, screens, commands. No trace of it is kept on disk. Commands
+ask `toy_cost` where `offered` gives it the metadata of an installed distribution.
 
 Of n chips in groups of t, at a clock ratio c:
 
