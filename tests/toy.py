@@ -48,7 +48,7 @@ class ToyRun(TrainingRun):
     """A run that takes what the toy says."""
 
 
-def report(run: ToyRun, cluster: Any, plan: Any, *_: Any) -> tuple[TrainingReport, LiftedMargins]:
+def report(asked: ToyRun, cluster: Any, plan: Any, *_: Any) -> tuple[TrainingReport, LiftedMargins]:
     """What the toy says; all that it does not speak of is 1."""
     n, t, c = cluster.chips, plan.tp, cluster.chip.clock_ratio
     one, none = jnp.ones_like(n), jnp.zeros_like(n)
@@ -78,7 +78,7 @@ def report(run: ToyRun, cluster: Any, plan: Any, *_: Any) -> tuple[TrainingRepor
         "capex_usd": 4e4 * n,
         "run_time_s": run_s,
         "run_cost_usd": run_s * usd_per_s,
-        "unit_of_work": run.model.unit_of_work,
+        "unit_of_work": asked.model.unit_of_work,
         "stages": None,
     }
     return TrainingReport(**{each.name: known.get(each.name, one) for each in fields(TrainingReport)}), LiftedMargins(
@@ -97,7 +97,7 @@ def integers(ranges: Ranges) -> System:
     )
 
 
-def gemms(run: ToyRun, cluster: Any, plan: Any) -> tuple[work.Gemms, KernelTime]:
+def gemms(_: ToyRun, cluster: Any, plan: Any) -> tuple[work.Gemms, KernelTime]:
     """Two kernels: one that computes, one that reads."""
     row = lambda *numbers: jnp.asarray(numbers, float) * jnp.ones_like(plan.tp)
     table = work.Gemms(
@@ -130,8 +130,8 @@ class ToyCost(TrainCost):
 
     def problem(self) -> Problem:
         asked = self._stated(continuous=True)
-        run = asked.template.workload
-        toy = ToyRun(**{each.name: getattr(run, each.name) for each in fields(run)})
+        workload = asked.template.workload
+        toy = ToyRun(**{each.name: getattr(workload, each.name) for each in fields(workload)})
         return Problem(
             name=self.name,
             question=asked.question,

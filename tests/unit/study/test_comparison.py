@@ -20,7 +20,8 @@ from tests.tiers import turn
 from tests.unit.optim.test_choices import BOXES as WIDER
 from tests.unit.optim.test_choices import QUESTION
 
-BOXES = WIDER | {"tp": (1.0, 2.0), "pp": (1.0, 1.0), "micro_batch": (1.0, 1.0)}
+HELD = ("tp", "pp", "micro_batch", "recompute", "weights_tier", "optimizer_tier")
+BOXES = WIDER | dict.fromkeys(HELD, (1.0, 1.0))
 CHIPS = ("h200", "h100-sxm", "a100-40")
 
 
