@@ -11,9 +11,20 @@ import xarray
 
 from hwopt.cli import main
 from hwopt.cli.parser import objective_of
+from tests import toy
 
-QUESTION = ["train_time", "--capex-budget-usd", "1e10", "--power-budget-w", "3e8"]
+QUESTION = ["toy_cost", "--capex-budget-usd", "1e10", "--power-budget-w", "3e8"]
 SAMPLES = ["--samples", "2,000"]
+CLOSED = {"--time-budget-s": "1.2e6", "--capex-budget-usd": "4e8"}
+"""Budgets of the toy that none of `SAMPLES` holds."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def offered(tmp_path_factory):
+    """`toy_cost` among the questions that commands know, as a distribution would install it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(toy.offered(tmp_path_factory.mktemp("site") / "toy"))
+        yield
 
 
 def run(*arguments):
@@ -68,34 +79,43 @@ def test_another_sweep_is_not_written_over(store):
 
 
 def test_none_feasible_is_exit_1_and_the_looser_budgets_named_are_enough():
-    question = ["train_cost", *SAMPLES]
-    code, out, err = run(*question)
+    budgets = lambda by_flag: [word for pair in by_flag.items() for word in pair]
+    code, out, err = run("toy_cost", *budgets(CLOSED), *SAMPLES)
     assert code == 1 and err == ""
     assert "No variant satisfies every limit" in out and "Nothing is kept" in out
     nearest = re.search(r"Nearest to the limits: variant ([\d,]+)", out)
     named = re.search(r"feasible with((?:\s+--[\w-]+\s+\S+)+)", out)
     assert nearest is not None and named is not None
-    code, out, _ = run(*question, *named[1].split(), "--json")
+    words = named[1].split()
+    looser = dict(zip(words[::2], words[1::2], strict=True))
+    code, out, _ = run("toy_cost", *budgets(CLOSED | looser), *SAMPLES, "--json")
     assert code == 0
     assert int(nearest[1].replace(",", "")) in [each["variant"] for each in json.loads(out)["best"]]
 
 
-def test_the_default_question_has_feasible_designs():
+@pytest.mark.parametrize(
+    ("question", "most"),
+    [
+        (["toy_cost", "--time-budget-s", "2.2e6", "--capex-budget-usd", "1.1e9"], 0.1),
+        pytest.param(["train_cost", "--bounds", "tp=4:4,cp=8:8,pp=8:8,zero=1:1,recompute=1:1"], 1e-4, marks=pytest.mark.search),
+    ],
+    ids=["toy", "the default question"],
+)  # fmt: skip
+def test_a_question_of_few_feasible_designs_has_some(question, most):
     """Nearly none of the space is feasible: a sweep of it finds some all the same, and says both."""
-    plan = "tp=4:4,cp=8:8,pp=8:8,zero=1:1,recompute=1:1"
-    code, out, err = run("train_cost", "--samples", "65536", "--no-rows", "--bounds", plan)
+    code, out, err = run(*question, "--samples", "65536", "--no-rows")
     assert code == 0 and err == ""
     share = re.search(r"feasible (\S+) % \(standard error", " ".join(out.split()))
-    assert "Best: variant" in out and share is not None and 0.0 < float(share[1]) < 1e-4
+    assert "Best: variant" in out and share is not None and 0.0 < float(share[1]) < most
 
 
 def test_grid_table_and_choices(tmp_path):
     table = tmp_path / "variants.csv"
-    table.write_text("chips,tp,pp\n16384,8,16\n8192,8,8\n")
-    code, out, _ = run("--table", table, "--choices", "cooling=air|direct-liquid", "--json")
+    table.write_text("chips,tp\n65536,8\n81920,8\n")
+    code, out, _ = run("toy_cost", "--table", table, "--choices", "cooling=air|direct-liquid", "--json")
     document = json.loads(out)
     assert code == 1 and document["evaluated"] == 4 and document["cases"] == ["cooling=air", "cooling=direct-liquid"]
-    code, out, _ = run("--grid", "chips=1024:4096:3,tp=4|8", "--json", "--metrics", "mfu")
+    code, out, _ = run("toy_cost", "--grid", "chips=1024:4096:3,tp=4|8", "--json", "--metrics", "mfu")
     document = json.loads(out)
     assert document["method"] == "grid" and document["evaluated"] == document["samples"] == 6
     assert "mfu" in document["best"][0]["metrics"] and "goodput" not in document["best"][0]["metrics"]
@@ -124,6 +144,17 @@ def test_a_terminal_sees_progress_and_json_never_does(monkeypatch):
             main(["sweep", *QUESTION, *SAMPLES, *more])
         assert ("sweep" in err.getvalue()) == seen
         assert "variants" not in out.getvalue() or not more
+
+
+def test_no_question_is_the_default_one(monkeypatch):
+    asked = []
+
+    def stopped(question, *_, **__):
+        asked.append(question)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hwopt.study.sweep.sweep", stopped)
+    assert run(*SAMPLES)[0] == 130 and [each.name for each in asked] == ["train_cost"]
 
 
 @pytest.mark.parametrize(

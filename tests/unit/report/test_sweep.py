@@ -8,19 +8,19 @@ import pytest
 
 import hwopt
 from hwopt.report.sweep import sweep_document, sweep_screen
+from tests.toy import ToyCost
 
 SAMPLES = 2000
 
 
 @pytest.fixture(scope="module")
 def feasible():
-    question = hwopt.objective("train_time", capex_budget_usd=1e10)
-    return hwopt.sweep(question, SAMPLES, choices={"cooling": ["air", "direct-liquid"]})
+    return hwopt.sweep(ToyCost(), SAMPLES, choices={"chip": ["h100-sxm", "b200"]})
 
 
 @pytest.fixture(scope="module")
 def infeasible():
-    return hwopt.sweep(hwopt.objective("train_cost"), SAMPLES)
+    return hwopt.sweep(ToyCost(time_budget_s=1.2e6, capex_budget_usd=4e8), SAMPLES)
 
 
 def numbers(document):
@@ -60,12 +60,12 @@ def test_counts_and_shares_are_those_of_the_rows(feasible):
 def test_the_best_is_the_least_of_the_feasible_rows(feasible):
     document = sweep_document(feasible)
     best = document["best"][0]
-    rows = np.where(feasible["feasible"].values == 1, feasible["run_time_s"].values, np.inf)
+    rows = np.where(feasible["feasible"].values == 1, feasible["run_cost_usd"].values, np.inf)
     case, variant = np.unravel_index(np.argmin(rows), rows.shape)
     assert document["feasible"] and best["feasible"] and best["possible"]
     assert (best["case"], best["variant"]) == (document["cases"][case], variant)
     assert best["objective"] == pytest.approx(rows.min(), rel=1e-4)
-    assert best["objective"] == best["metrics"]["run_time_s"]["value"]
+    assert best["objective"] == best["metrics"]["run_cost_usd"]["value"]
     assert best["design"]["chips"] == {
         "value": float(feasible["chips"][case, variant]), "unit": "chip", "lower": 64.0, "upper": 400000.0
     }  # fmt: skip
@@ -111,9 +111,9 @@ def test_screens_fit_a_terminal_and_say_what_matters(feasible, infeasible):
         assert 'xarray.open_zarr("runs/a")' in screen and "runs/a.figures: pareto.png" in screen
         assert "Pareto front of" in screen and "nan" not in screen
     good, bad = sweep_screen(feasible), sweep_screen(infeasible)
-    assert "Best: variant" in good and "What to try" not in good and "cooling=direct-liquid" in good
+    assert "Best: variant" in good and "What to try" not in good and "chip=b200" in good
     assert "No variant satisfies every limit. The nearest breaks" in bad
-    assert "hwopt optimize train_cost" in bad and "--samples 20,000" in bad
+    assert "hwopt optimize toy_cost" in bad and "--samples 20,000" in bad
     assert re.search(r"feasible with --[a-z-]+ [0-9.e+]+", bad)
     assert "Store" not in good and "--out" in good
 

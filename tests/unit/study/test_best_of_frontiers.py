@@ -5,7 +5,9 @@ import pytest
 
 import hwopt
 from hwopt.errors import UserError
+from hwopt.study import frontier
 from hwopt.study.best_of_frontiers import best_of
+from tests.unit.study.test_frontier import once
 
 SMALL = {
     "workload": "llama3.1-8b",
@@ -15,7 +17,18 @@ SMALL = {
     "offload": "none",
 }
 LEVELS = {"power_budget_w": [1e5, 6e5]}
-BOXES = {"tp": (1.0, 2.0), "pp": (1.0, 1.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "micro_batch": (1.0, 2.0)}
+BOXES = {
+    "tp": (2.0, 2.0), "pp": (1.0, 1.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "micro_batch": (1.0, 1.0),
+    "chips_per_rack": (8.0, 16.0),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def searched_once():
+    """Frontiers of one chip and of all ask the same questions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frontier, "optimize", once({}))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hwopt.cli import main
 from hwopt.study.fleet import Group, fleet
 from hwopt.study.fleet_pipeline import candidates, share_out
 
-FLEET = ["fleet", "--workload", "llama3.1-8b", "--groups", "h100-sxm:16,a100-80:16", "--global-batch", "64"]
+FLEET = ["fleet", "--workload", "llama3.1-8b", "--groups", "h100-sxm:8,a100-80:8", "--global-batch", "32"]
 
 
 @pytest.mark.parametrize("seed", range(8))

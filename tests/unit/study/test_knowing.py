@@ -22,8 +22,8 @@ FIELDS = {
     "offload": "none",
 }
 BOXES = {
-    "tp": (8.0, 8.0), "pp": (4.0, 4.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0), "chips_per_rack": (8.0, 24.0),
-    "nics_per_server": (1.0, 8.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0),
+    "tp": (8.0, 8.0), "pp": (4.0, 4.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 1.0), "chips_per_rack": (8.0, 8.0),
+    "nics_per_server": (4.0, 8.0), "chips": (700.0, 780.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
 VARIED = {"network": 2.0}
 

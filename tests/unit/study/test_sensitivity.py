@@ -28,6 +28,7 @@ from hwopt.study.sensitivity import study
 from hwopt.study.sensitivity.inputs import inputs_of, overwritten, template_inputs
 from hwopt.study.sensitivity.ranges import _entry, range_of
 from tests.budgets import LARGE_RUN
+from tests.tiers import turn
 
 DESIGN = {
     "tp": 16, "ep": 1, "pp": 8, "virtual_stages": 16, "micro_batch": 1, "dp": 128, "micro_batches": 16, "groups": 1,
@@ -108,7 +109,11 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+APART = [name for name in QUESTIONS if name != "training and serving"]  # which is both, and takes the longest
+IN_TURN = APART[turn() % len(APART)]
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=() if x == IN_TURN else pytest.mark.search) for x in QUESTIONS])
 def test_elasticities_equal_those_of_jax(name):
     """Every number of the report by every input, against JAX's forward mode: to 1e-9, or 1e-12 where they cancel to 0."""
     question, fields = QUESTIONS[name]

@@ -123,9 +123,11 @@ def test_json_has_units(found):
     assert len(rows) + len(idle) == len(template_inputs(found.problem))
 
 
-def test_the_command_takes_the_boxes_of_a_search(monkeypatch, capsys):
-    seen = []
+def test_the_command_takes_the_boxes_of_a_search(found, monkeypatch, capsys):
+    """Behind the search stands what is known of the question without boxes."""
+    seen, known = [], (found.optimum, found.parameters, found.idle)
     monkeypatch.setattr(study, "best", lambda problem, *_, **how: seen.append((problem, how)) or answer(problem))
+    monkeypatch.setattr(study, "_by_inputs", lambda *_: known)
     asked = [
         "sensitivity",
         "train_cost",

@@ -14,23 +14,16 @@ from hwopt.cli import main
 from hwopt.errors import UserError
 from hwopt.study.sweep import opened
 from hwopt.study.sweep.store import Store
-from objectives.train_cost import TrainCost
+from tests.toy import ToyCost
 
 BLOCK = 32_768
-BOUNDS = {  # little to search, so that a sweep begins soon
-    "tp": (4.0, 16.0), "chips": (8192.0, 32768.0), "pp": (8.0, 16.0), "virtual_stages": (1.0, 8.0), "micro_batch": (1.0, 1.0),
-    "cp": (1.0, 1.0), "zero": (1.0, 1.0),
-}  # fmt: skip
 ASKED = {
-    "samples": 4 * BLOCK - 5_000, "block": BLOCK, "bounds": BOUNDS, "sampling": "plain",
-    "metrics": ["run_cost_usd", "run_time_s", "mfu"],
+    "samples": 4 * BLOCK - 5_000, "block": BLOCK, "sampling": "plain", "metrics": ["run_cost_usd", "run_time_s", "mfu"]
 }  # fmt: skip
 
 
 def sweep(out):
-    return hwopt.sweep(
-        TrainCost(time_budget_s=120 * 86400.0, power_budget_w=80e6, capex_budget_usd=3e9), **ASKED, out=out
-    )
+    return hwopt.sweep(ToyCost(), **ASKED, out=out)
 
 
 def files(folder: Path) -> list[str]:

@@ -15,14 +15,13 @@ from hwopt.cli.paths import Outputs
 from hwopt.errors import UserError
 from hwopt.study.sweep import opened, places
 from hwopt.study.sweep.places import Remote, is_url, place_of
-from objectives.train_cost import TrainCost
+from tests.toy import ToyCost
 
 fsspec = pytest.importorskip("fsspec", reason="no fsspec: pip install 'hwopt[stores]'")
 
-BOUNDS = {"chips": (8192.0, 32768.0), "tp": (8.0, 8.0), "pp": (16.0, 16.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)}
 BLOCK, BLOCKS = 32_768, 3
 SAMPLES = BLOCK * BLOCKS
-ASKED = {"samples": SAMPLES, "block": BLOCK, "sampling": "plain", "bounds": BOUNDS, "metrics": ["run_cost_usd", "mfu"]}
+ASKED = {"samples": SAMPLES, "block": BLOCK, "sampling": "plain", "metrics": ["run_cost_usd", "mfu"]}
 
 
 class NoRoute(Exception):
@@ -55,7 +54,7 @@ def local(tmp_path_factory):
 
 
 def sweep(out, **changed):
-    return hwopt.sweep(TrainCost(time_budget_s=120 * 86400.0), **ASKED | changed, out=out)
+    return hwopt.sweep(ToyCost(), **ASKED | changed, out=out)
 
 
 def objects(system, folder):
@@ -187,6 +186,6 @@ def test_a_store_that_cannot_be_reached_is_refused_before_work(system, monkeypat
 
 def test_a_sweep_whose_map_is_empty_is_kept(tmp_path):
     """A table that leaves nothing to draw a map of has an array without elements, and no file of it."""
-    table = {"chips": [8192.0, 16384.0], "tp": [8.0] * 2, "pp": [16.0] * 2}
-    sweep(tmp_path / "store", samples=None, block=None, sampling=None, bounds=None, table=table)
+    table = {"chips": [8192.0, 16384.0], "tp": [8.0] * 2}
+    sweep(tmp_path / "store", samples=None, block=None, sampling=None, table=table)
     assert opened(tmp_path / "store").sizes["variant"] == 2

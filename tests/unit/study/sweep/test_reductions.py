@@ -34,6 +34,12 @@ def reduction(pareto=("cost", "time"), mapped=True, remote=False):
     )
 
 
+@cache
+def remote(sent):
+    """One that sends so many rows along, compiled while `SENT` says so."""
+    return dataclasses.replace(reduction(remote=True))
+
+
 def rows(count, seed=0, ties=False, outcomes=(0, 1, 2), low=0.2, high=500.0):
     """Columns as an evaluator gives them; values reach beyond the histogram, variables beyond the map."""
     rng = np.random.default_rng(seed)
@@ -186,8 +192,7 @@ def test_memory_of_its_own_changes_nothing(columns, cuts, sent, monkeypatch):
     """An accelerator sends marked rows along with its counts, or whole columns where there are too many."""
     one = block(reduction(), columns, cuts)
     monkeypatch.setattr(reductions, "SENT", sent)
-    remote = dataclasses.replace(reduction(remote=True))  # compiles anew
-    other = block(remote, columns, cuts)
+    other = block(remote(sent), columns, cuts)
     assert one.keys() == other.keys()
     for name, x in one.items():
         np.testing.assert_array_equal(other[name], x, err_msg=name)

@@ -29,40 +29,41 @@ from hwopt.study.sweep.processes import alone
 from hwopt.study.sweep.store import Store, is_rows
 from objectives.train_cost import TrainCost
 from tests.compiling import THOROUGH
+from tests.tiers import turn
+from tests.toy import ToyCost
 
-BOUNDS = {  # little to search, so that a sweep begins soon
+BOUNDS = {  # little to search, so that a sweep of the model begins soon
     "tp": (4.0, 16.0), "chips": (8192.0, 32768.0), "pp": (8.0, 16.0), "virtual_stages": (1.0, 8.0), "micro_batch": (1.0, 1.0),
     "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
 SAMPLES, BLOCK = 200_000, 32_768
 BLOCKS = -(-SAMPLES // BLOCK)
-ASKED = {
-    "samples": SAMPLES,
-    "block": BLOCK,
-    "bounds": BOUNDS,
-    "metrics": ["run_cost_usd", "run_time_s", "mfu"],
-}
-QUESTION = {"time_budget_s": 120 * 86400.0, "power_budget_w": 80e6, "capex_budget_usd": 3e9}
+ASKED = {"samples": SAMPLES, "block": BLOCK, "metrics": ["run_cost_usd", "run_time_s", "mfu"]}
+MODEL = {"time_budget_s": 120 * 86400.0, "power_budget_w": 80e6, "capex_budget_usd": 3e9}
+QUESTIONS = {"toy": (ToyCost(), {}), "model": (TrainCost(**MODEL), {"bounds": BOUNDS})}
 
 
-def sweep(out, **changed):
-    return hwopt.sweep(TrainCost(**QUESTION), **ASKED | changed, out=out)
+def sweep(out, asks="toy", **changed):
+    question, own = QUESTIONS[asks]
+    return hwopt.sweep(question, **ASKED | own | changed, out=out)
 
 
-# What a process of its own does: the same sweep, telling how far it is.
+# What a process of its own does: the same sweep, telling how far it is, after each tile of which it rests.
 SCRIPT = f"""
-import sys
-coordinator, count, index, out = sys.argv[1:]
+import sys, time
+coordinator, count, index, out, asks, rest_s = sys.argv[1:]
 import jax
 if coordinator:
     from hwopt.study.sweep.processes import join
     join(coordinator, int(count), int(index))
 import hwopt
 from objectives.train_cost import TrainCost
-from tests.compiling import THOROUGH
-tell = lambda progress: print(progress.done, flush=True)
-hwopt.sweep(TrainCost(**{QUESTION!r}), **{ASKED!r}, out=out, progress=tell)
+from tests.toy import ToyCost
+question, own = dict(toy=(ToyCost(), dict()), model=(TrainCost(**{MODEL!r}), dict(bounds={BOUNDS!r})))[asks]
+tell = lambda progress: (print(progress.done, flush=True), time.sleep(float(rest_s)))
+hwopt.sweep(question, **{ASKED!r}, **own, out=out, progress=tell)
 """
+REST_S = 0.3
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,7 +76,7 @@ def compiled_as_in_other_processes():
     evaluator.CPU_OPTIONS.update(options)
 
 
-def started(out, devices=1, coordinator="", count=1, index=0):
+def started(out, devices=1, coordinator="", count=1, index=0, asks="toy", rest_s=0.0):
     flags = f"--xla_force_host_platform_device_count={devices}" if devices > 1 else ""
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
@@ -84,7 +85,8 @@ def started(out, devices=1, coordinator="", count=1, index=0):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         "PYTHONPATH": str(Path(hwopt.__file__).parents[1]),
     }
-    command = [sys.executable, "-c", SCRIPT, coordinator, str(count), str(index), str(out)]
+    told = [coordinator, str(count), str(index), str(out), asks, str(rest_s)]
+    command = [sys.executable, "-c", SCRIPT, *told]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -94,13 +96,13 @@ def ended(process, seconds=300):
     return out
 
 
-def killed(out, after_tiles):
+def killed(out, after_tiles, asks="toy"):
     """A sweep killed when it has done so many tiles; how many blocks it has finished."""
-    process = started(out)
+    process = started(out, asks=asks, rest_s=REST_S)
     for _ in range(after_tiles):
         if not process.stdout.readline():
             break
-    time.sleep(random.Random(after_tiles).uniform(0.0, 0.05))
+    time.sleep(random.Random(after_tiles).uniform(0.0, 0.05))  # while the writer may be at a block
     process.kill()
     process.communicate()
     return int(Store.opened(out).done().sum()) if out.exists() else 0
@@ -172,11 +174,21 @@ def test_killed_and_resumed(whole, tmp_path):
 
 
 @pytest.mark.search
-def test_killed_ten_times(whole, tmp_path):
-    folder, moments = tmp_path / "killed", random.Random(0)
-    for _ in range(10):
-        killed(folder, moments.randint(1, 3))
+def test_killed_three_times(whole, tmp_path):
+    folder, moments = tmp_path / "killed", random.Random(turn())
+    for after in [moments.randint(1, 3) for _ in range(3)]:
+        killed(folder, after)
     sweep(folder)
+    assert_identical(whole, folder)
+
+
+@pytest.mark.search
+def test_a_sweep_of_the_model_killed_and_resumed(tmp_path):
+    """What the other tests show of the toy, of the model."""
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    assert sweep(whole, "model").attrs["sampling"] == "importance"
+    assert 0 < killed(folder, 3, "model") < BLOCKS
+    sweep(folder, "model")
     assert_identical(whole, folder)
 
 
@@ -344,7 +356,7 @@ def test_xarray_reads_it_without_warnings(whole):
     assert made["run_cost_usd"].attrs["units"] == "USD" and made["run_cost_usd"].attrs["long_name"] == "run cost"
     assert made["run_cost_usd"].dtype == np.float32 and np.isfinite(made["chips"]).all()
     document = json.loads(made.attrs["configuration"])
-    assert document["samples"] == SAMPLES and document["objective"] == "train_cost"
+    assert document["samples"] == SAMPLES and document["objective"] == "toy_cost"
     assert json.loads(made.attrs["versions"])["jax"] == jax.__version__
 
 

@@ -30,42 +30,60 @@ from hwopt.study.sweep.specification import Optimum, Specification
 from hwopt.study.sweep.user_points import level_range
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
+from tests.tiers import turn
+from tests.toy import ToyCost
 
 QUESTION = TrainCost(time_budget_s=200 * 86400.0, power_budget_w=80e6, capex_budget_usd=3e9)
 FIELDS = numbers(QUESTION.problem().continuous.template.workload)
 BOUNDS = {"tp": (4.0, 16.0), "chips": (8192.0, 32768.0)}
 SAMPLES = 3000
-INPUTS = ("hbm_bandwidth_bytes_per_s", "clock_ratio", "scale_out_bandwidth_bytes_per_s")
-OTHERS = ("workload.sequence_length", "cluster.prices.host_usd")
+TABLE = {"chips": [16384, 16384, 12288, 100], "tp": [8, 3, 8, 8], "clock_ratio": [0.9, 0.9, 1.0, 1.0]}
+ASKS = {  # a question, by what it is differentiated, the columns of a table
+    "toy": (
+        ToyCost(), ("clock_ratio",), ("cluster.facility.electricity_usd_per_j", "cluster.chip.hbm_capacity_bytes"), TABLE
+    ),
+    "model": (
+        QUESTION,
+        ("hbm_bandwidth_bytes_per_s", "clock_ratio", "scale_out_bandwidth_bytes_per_s"),
+        ("workload.sequence_length", "cluster.prices.host_usd"),
+        TABLE | {"pp": [16] * 4},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["toy", pytest.param("model", marks=pytest.mark.search)])
+def asks(request):
+    return ASKS[request.param]
 
 
 @pytest.fixture(scope="module")
-def problem():
-    return QUESTION.problem().continuous.narrowed(BOUNDS)
+def problem(asks):
+    return asks[0].problem().continuous.narrowed(BOUNDS)
 
 
 @pytest.fixture(scope="module")
-def swept():
-    return hwopt.sweep(QUESTION, SAMPLES, bounds=BOUNDS)
+def swept(asks):
+    return hwopt.sweep(asks[0], SAMPLES, bounds=BOUNDS)
 
 
 @pytest.fixture(scope="module")
-def exact():
+def exact(asks):
     """In float64, by a Latin hypercube of another seed, with gradients."""
+    question, inputs, others, _ = asks
     return hwopt.sweep(
-        QUESTION, 300, bounds=BOUNDS, dtype="float64", method="lhs", seed=7, gradients=(*INPUTS, *OTHERS)
+        question, 300, bounds=BOUNDS, dtype="float64", method="lhs", seed=7, gradients=(*inputs, *others)
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def cases():
-    """A grid of two chips."""
-    grid = {"chips": [4096, 8192, 16384], "tp": [4, 7], "hbm_bandwidth_bytes_per_s": [2e12, 4e12], "pp": [16]}
-    return hwopt.sweep(QUESTION, grid=grid, choices={"chip": ["h100-sxm", "b200"]})
+    """A grid of two chips, of the toy."""
+    grid = {"chips": [4096, 8192, 16384], "tp": [4, 7], "clock_ratio": [0.75, 1.0]}
+    return hwopt.sweep(ToyCost(), grid=grid, choices={"chip": ["h100-sxm", "b200"]})
 
 
 def test_the_map_says_whose_the_least_of_a_cell_is(cases):
-    """A grid of `chips` and HBM: each filled cell's objective is the least of the possible rows of the case it names."""
+    """A grid of `chips` and degrees: each filled cell's objective is the least of the possible rows of the case it names."""
     x, y = str(cases.attrs["map_variables"]).split()
     objective, possible = cases["run_cost_usd"].values, cases["possible"].values > 0
     filled = cases["map_case"].values >= 0
@@ -80,31 +98,25 @@ def test_the_map_says_whose_the_least_of_a_cell_is(cases):
         assert np.argmin(least) == of and np.isclose(least[of], cases["map_objective"].values[row, column], rtol=1e-2)
 
 
-TABLE = {
-    "chips": [16384, 16384, 12288, 100],
-    "tp": [8, 3, 8, 8],
-    "pp": [16, 16, 16, 16],
-    "clock_ratio": [0.9, 0.9, 1.0, 1.0],
-}
-
-
 @pytest.fixture(scope="module")
-def table(tmp_path_factory):
+def table(asks, tmp_path_factory):
     """A file, with every metric there is."""
-    path = tmp_path_factory.mktemp("tables") / "variants.csv"
+    path, columns = tmp_path_factory.mktemp("tables") / "variants.csv", asks[-1]
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(TABLE)
-        writer.writerows(zip(*TABLE.values(), strict=True))
-    return path, hwopt.sweep(QUESTION, table=path, metrics=list(FIELDS))
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path, hwopt.sweep(asks[0], table=path, metrics=list(FIELDS))
 
 
 def design_at(problem, dataset, row, **changed):
     """A variant as the model takes it, by the way that `optimize` goes."""
     held = {each.name: float(dataset[each.name][row]) for each in problem.variables if each.category != "lookup"}
-    layers = round(float(problem.template.workload.model.layers))
-    stages = stage_layers(layers, round(held["pp"]), round(held["virtual_stages"]))
-    held |= dict(zip(("fullest_stage", "last_stage"), stages, strict=True)) | changed
+    if "pp" in held:
+        layers = round(float(problem.template.workload.model.layers))
+        stages = stage_layers(layers, round(held["pp"]), round(held["virtual_stages"]))
+        held |= dict(zip(("fullest_stage", "last_stage"), stages, strict=True))
+    held |= changed
     with jax.enable_x64(True):
         return place(
             problem.form, problem.template, jnp.log(jnp.asarray([held[v.name] for v in problem.variables])), True
@@ -127,10 +139,11 @@ def chosen(dataset, count):
 def on_lattice(problem, dataset, row):
     """Whether a variant is one of the lattice, and its degrees divide what they split."""
     lattice, design = lattice_of(problem), design_at(problem, dataset, row)
-    exact = [
-        float(design.plan.dp), float(design.workload.global_batch_sequences / (design.plan.dp * design.plan.micro_batch)),
-        float(design.cluster.network.size[0] / design.plan.tp), float(design.workload.model.heads / design.plan.tp),
-    ]  # fmt: skip
+    exact = [float(design.plan.dp)]
+    if "micro_batches" in lattice.names:
+        replica = design.plan.dp * design.plan.micro_batch
+        shared = design.workload.global_batch_sequences / replica, design.cluster.network.size[0] / design.plan.tp
+        exact += [*map(float, shared), float(design.workload.model.heads / design.plan.tp)]
     values = {each.name: float(each.place.get(design)) for each in problem.variables}
     return all(abs(x - round(x)) < 1e-6 for x in exact) and bool(lattice.valid(lattice.point(values)[None])[0])
 
@@ -163,9 +176,9 @@ def test_flags_are_what_the_constraints_say(problem, swept, exact, name):
             assert float(dataset["violation"][row]) == pytest.approx(wanted, abs=2e-5) or budgets <= 0
 
 
-def test_gradients_are_central_differences(problem, exact):
+def test_gradients_are_central_differences(asks, problem, exact):
     names = exact["elasticity"].attrs["flag_meanings"].split()
-    assert names == [*INPUTS, *OTHERS] and exact["elasticity"].dims == ("input", "variant")
+    assert names == [*asks[1], *asks[2]] and exact["elasticity"].dims == ("input", "variant")
     own = np.flatnonzero(exact["possible"].values)[:2]
     inputs = {each.name: each for each in template_inputs(problem)}
     step = 1e-5
@@ -257,15 +270,14 @@ def test_the_best_in_float64(problem, swept):
     )
 
 
-def test_the_front_is_that_of_the_rows(swept):
+def test_the_front_is_that_of_the_rows(problem, swept):
     assert swept.attrs["pareto"] == "run_cost_usd run_time_s"
     # Budgets on other metrics hold on the front: what the rows say of power and capital.
-    slack = 1 + 1e-6
-    own = np.flatnonzero(
-        (swept["possible"].values == 1)
-        & (swept["peak_power_w"].values <= 80e6 * slack)
-        & (swept["capex_usd"].values <= 3e9 * slack)
-    )
+    own = swept["possible"].values == 1
+    for each in problem.budgets:
+        if each.metric.name in ("peak_power_w", "capex_usd"):
+            own &= swept[each.metric.name].values <= each.limit * (1 + 1e-6)
+    own = np.flatnonzero(own)
     points = np.stack([swept[name].values[own] for name in ("run_cost_usd", "run_time_s")], axis=1)
     kept = [
         row
@@ -293,30 +305,28 @@ def test_the_map_is_that_of_the_rows(swept):
     assert ((swept["map_bottleneck"] >= 0) == np.isfinite(least)).all()
 
 
-def test_the_same_again_and_another_seed(swept):
-    again = hwopt.sweep(QUESTION, SAMPLES, bounds=BOUNDS)
-    assert again.identical(swept)
+def test_the_same_again_and_another_seed():
+    toy, again = (hwopt.sweep(ToyCost(), SAMPLES, bounds=BOUNDS) for _ in range(2))
+    assert again.identical(toy)
     other = Specification(QUESTION, SAMPLES, bounds=BOUNDS, seed=1)
     tables = [spec.sampler(0) for spec in (Specification(QUESTION, SAMPLES, bounds=BOUNDS), other)]
     first, second = (each.starts(np.array([0]), 64) for each in tables)
     assert (first != second).all() and other.document()["seed"] == 1
 
 
-@pytest.mark.parametrize("name", ["swept", "exact", "cases", "table"])
-def test_every_number_has_a_unit_and_a_name(name, request):
-    made = request.getfixturevalue(name)
-    dataset = made[1] if name == "table" else made
-    for variable, column in dataset.data_vars.items():
-        assert column.attrs.get("units"), variable
-        assert column.attrs.get("long_name"), variable
-        if "flag_values" in column.attrs:
-            assert len(column.attrs["flag_values"]) == len(column.attrs["flag_meanings"].split()), variable
+def test_every_number_has_a_unit_and_a_name(swept, exact, cases, table):
+    for dataset in (swept, exact, cases, table[1]):
+        for variable, column in dataset.data_vars.items():
+            assert column.attrs.get("units"), variable
+            assert column.attrs.get("long_name"), variable
+            if "flag_values" in column.attrs:
+                assert len(column.attrs["flag_values"]) == len(column.attrs["flag_meanings"].split()), variable
 
 
-def test_the_configuration_repeats_the_sweep(swept):
+def test_the_configuration_repeats_the_sweep(asks, swept):
     document = json.loads(swept.attrs["configuration"])
     assert document["bounds"] == {name: list(x) for name, x in BOUNDS.items()} and document["seed"] == 0
-    again = Specification(TrainCost(**document["fields"]), document["samples"], bounds=document["bounds"])
+    again = Specification(type(asks[0])(**document["fields"]), document["samples"], bounds=document["bounds"])
     assert json.loads(json.dumps(again.document())) == document
     assert set(json.loads(swept.attrs["versions"])) == {"hwopt", "jax", "numpy"}
 
@@ -327,12 +337,10 @@ def test_grids_and_choices(cases):
     assert cases.attrs["cases"] == "chip=h100-sxm chip=b200"
     # In the order of the question's variables; a degree of 7 goes to 8, which divides the heads.
     np.testing.assert_array_equal(cases["chips"][0], np.repeat([4096, 8192, 16384], 4))
-    np.testing.assert_array_equal(
-        cases["hbm_bandwidth_bytes_per_s"][1], np.tile(np.repeat(np.float32([2e12, 4e12]), 2), 3)
-    )
-    np.testing.assert_array_equal(cases["tp"][0], np.tile([4, 8], 6))
+    np.testing.assert_array_equal(cases["clock_ratio"][1], np.tile(np.float32([0.75, 1.0]), 6))
+    np.testing.assert_array_equal(cases["tp"][0], np.tile([4, 4, 8, 8], 3))
     for number, chip in enumerate(("h100-sxm", "b200")):
-        problem = TrainCost(**{**vars(QUESTION), "chip": chip}).problem().continuous
+        problem = ToyCost(chip=chip).problem()
         apart = cases.isel(case=number)
         report = report_at(problem, apart, 5)
         assert float(apart["run_cost_usd"][5]) == pytest.approx(float(report.run_cost_usd), rel=2e-5)
@@ -346,16 +354,17 @@ def test_grids_and_choices(cases):
     assert int(cases["evaluated"]) == 24
 
 
-def test_tables_are_taken_as_they_are(table):
-    path, dataset = table
-    for name, column in TABLE.items():
+def test_tables_are_taken_as_they_are(asks, problem, table):
+    (path, dataset), columns = table, asks[-1]
+    for name, column in columns.items():
         np.testing.assert_array_equal(dataset[name], np.float32(column))
-    present = Space(QUESTION.problem().continuous).completed({})
-    np.testing.assert_allclose(dataset["hbm_capacity_bytes"], present["hbm_capacity_bytes"], rtol=1e-6)
+    for name, present in Space(problem).completed({}).items():
+        if name not in columns:
+            np.testing.assert_allclose(dataset[name], present, rtol=1e-6)
     # Three does not divide the heads; a hundred chips are no whole replicas.
     assert dataset["possible"].values[[1, 3]].tolist() == [0, 0]
-    of_mapping = Specification(QUESTION, table=TABLE)
-    assert of_mapping.table == Specification(QUESTION, table=str(path)).table
+    of_mapping = Specification(asks[0], table=columns)
+    assert of_mapping.table == Specification(asks[0], table=str(path)).table
 
 
 def test_what_cannot_be_built_is_not_best(table):
@@ -368,47 +377,65 @@ def test_what_cannot_be_built_is_not_best(table):
         assert not feasible
 
 
-def test_every_metric_has_its_name(table):
+def test_every_metric_has_its_name(asks, table):
     dataset = table[1]
-    report = report_at(QUESTION.problem().continuous, dataset, 0)
+    report = report_at(asks[0].problem().continuous, dataset, 0)
     for name in FIELDS:
         assert float(dataset[name][0]) == pytest.approx(float(getattr(report, name)), rel=1e-4, abs=1e-6), name
 
 
-@pytest.mark.search
-def test_drawn_chips():
-    made = hwopt.sweep(TrainCost(design="h100-sxm"), 500, pareto=["run_cost_usd", "run_time_s", "capex_usd"])
-    assert np.isfinite(made["run_cost_usd"]).all() and np.isfinite(made["violation"]).all()
-    for name in ("hbm_stacks", "dies"):
-        assert (made[name] % 1 == 0).all()
-    assert {"reticle", "shoreline"} <= set(made["binding"].attrs["flag_meanings"].split())
+KINDS = {
+    "dense": QUESTION,
+    "experts": TrainCost(workload="mixtral-8x7b", tokens=1e12, global_batch=1024.0),
+    "free shapes": LossUnderBudget(),
+    "drawn chips": TrainCost(design="h100-sxm"),
+}
+INTEGERS = {"free shapes": {"layers": 1, "hidden": 2048}, "drawn chips": {"hbm_stacks": 1, "dies": 1}}
+IN_TURN = list(KINDS)[turn() % len(KINDS)]
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=() if x == IN_TURN else pytest.mark.search) for x in KINDS])
+def test_rows_of_kinds_of_questions(name):
+    """Of the model: rows are what it says, numbers are finite, integers are."""
+    question, free = KINDS[name], name == "free shapes"
+    problem = question.problem().continuous
+    made = hwopt.sweep(question, 500, gradients=["layers", "tokens"] if free else ())
+    metrics = made.attrs["metrics"].split()
+    assert all(np.isfinite(made[each]).all() for each in (*metrics, "violation")) and int(made["possible_count"]) > 0
+    for each, step in INTEGERS.get(name, {}).items():
+        assert (made[each] % step == 0).all()
+    if free:
+        assert np.isfinite(made["elasticity"]).all()
+        assert (made["elasticity"][1] < 0).mean() > 0.9  # more tokens, less loss
+    else:
+        for row in np.random.default_rng(turn()).choice(500, 6, replace=False):
+            report = report_at(problem, made, row)
+            for metric in metrics:
+                said = pytest.approx(float(getattr(report, metric)), rel=2e-5)
+                assert float(made[metric][row]) == said, (metric, int(row), f"turn {turn()}")
+            assert PARTS[int(made["bottleneck"][row])] == report.bottleneck_name()
+    if name == "experts":
+        assert set(np.unique(made["ep"])) == {1.0, 2.0, 4.0, 8.0}
+    if name == "drawn chips":
+        assert {"reticle", "shoreline"} <= set(made["binding"].attrs["flag_meanings"].split())
+
+
+def test_three_metrics_of_a_front():
+    made = hwopt.sweep(ToyCost(), 500, pareto=["run_cost_usd", "run_time_s", "capex_usd"])
     assert made.attrs["pareto"].split() == ["run_cost_usd", "run_time_s", "capex_usd"]
-
-
-def test_experts():
-    made = hwopt.sweep(TrainCost(workload="mixtral-8x7b", tokens=1e12, global_batch=1024.0), 500)
-    assert set(np.unique(made["ep"])) == {1.0, 2.0, 4.0, 8.0} and np.isfinite(made["run_cost_usd"]).all()
-    assert int(made["possible_count"]) > 0
-
-
-def test_free_shapes():
-    made = hwopt.sweep(LossUnderBudget(), 500, gradients=["layers", "tokens"])
-    assert (made["layers"] % 1 == 0).all() and (made["hidden"] % 2048 == 0).all()
-    assert np.isfinite(made["loss"]).all() and np.isfinite(made["elasticity"]).all()
-    assert (made["elasticity"][1] < 0).mean() > 0.9  # more tokens, less loss
 
 
 def test_all_is_held():
     """No coordinate has room: every variant is the same design."""
-    problem = QUESTION.problem().continuous
+    problem = ToyCost().problem()
     held = {name: (x, x) for name, x in Space(problem).completed({}).items()}
     assert Space(problem.narrowed(held)).coordinates == ()
-    made = hwopt.sweep(QUESTION, 3, bounds=held)
+    made = hwopt.sweep(ToyCost(), 3, bounds=held)
     assert len(np.unique(made["run_cost_usd"])) == 1 and made.sizes["variant"] == 3
 
 
 def test_without_rows():
-    counted = hwopt.sweep(QUESTION, SAMPLES, bounds=BOUNDS, rows=False)
+    counted = hwopt.sweep(ToyCost(), SAMPLES, bounds=BOUNDS, rows=False)
     assert "variant" not in counted.dims and int(counted["evaluated"]) == SAMPLES
 
 
@@ -438,7 +465,7 @@ def test_blocks_are_whole_tiles(monkeypatch):
 
 def test_a_budget_that_no_variable_moves():
     """Beyond its limit it makes a variant one over budget that it binds; else it binds nowhere."""
-    problem = QUESTION.problem().continuous
+    problem = ToyCost().problem()
     five = Metric("five", "1", lambda report: jnp.asarray(5.0), "a number")
     for limit, outcome in ((4.0, "over_budget"), (6.0, "feasible")):
         budgets = (*problem.budgets, Budget("five_budget", five, limit))
