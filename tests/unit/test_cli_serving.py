@@ -296,7 +296,7 @@ def test_two_kinds_of_chips(capsys):
 
 
 def test_pairs_of_chips_are_ranked(capsys):
-    few = [each if each != "8" else "3" for each in PLAN]
+    few = [each if each != "8" else "2" for each in PLAN]
     chips = ["--choices", "chip=h100-sxm|h20,decode_chip=h20", "--splits"]
     arguments = [each for pair in zip(few[1::2], few[2::2], strict=True) for each in pair if pair[0] != "--chip"]
     code, document, _ = run_json(capsys, "plan", *arguments, *chips)
@@ -313,7 +313,7 @@ def test_pairs_of_chips_are_ranked(capsys):
     )
     assert [group["role"] for group in exported["groups"]] == ["prefill", "decode"]
     code, out, _ = run(capsys, "plan", *arguments, *chips)
-    assert code == 0 and "of each pair of chips its best split" in out and "3 h20 together" in out
+    assert code == 0 and "of each pair of chips its best split" in out and "2 h20 together" in out
 
 
 def test_nothing_fits(capsys):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import os
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.catalog.names import data_root
-from hwopt.cli import main
+from hwopt.cli import app, main
 from hwopt.errors import UserError
 from hwopt.evidence.validation import Reason, validate
 from tests.tiers import turn
@@ -301,11 +303,19 @@ def _console(*arguments: str, stdout=subprocess.PIPE, **environment: str) -> sub
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=os.environ | environment, check=False)
 
 
-def test_a_name_the_terminal_cannot_print(tmp_path):
+def test_a_name_the_terminal_cannot_print(tmp_path, monkeypatch):
     path = tmp_path / "é.json"
     path.write_text(json.dumps(GOOD))
-    done = _console("catalog", "workloads", str(path), PYTHONIOENCODING="ascii")
-    assert done.returncode == 0 and b"\\xe9.json" in done.stdout
+    terminals, codes = [io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2)], []
+    monkeypatch.setattr(sys, "argv", ["hwopt", *(each for each in estimate(workload=str(path)) if each != "--json")])
+    for name in ("_watch_signals", "_open_standard_files"):
+        monkeypatch.setattr(app, name, lambda: None)
+    monkeypatch.setattr(app, "_end", codes.append)
+    monkeypatch.setattr(app.gc, "set_threshold", lambda *_: None)
+    with contextlib.redirect_stdout(terminals[0]), contextlib.redirect_stderr(terminals[1]):
+        app.entry()
+    said, errors = (each.flush() or each.buffer.getvalue() for each in terminals)
+    assert codes == [0] and errors == b"" and b"\\xe9.json" in said
 
 
 @pytest.mark.search

@@ -162,11 +162,13 @@ def test_leftovers_go_however_their_owner_ends(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["catalog"],
         ["--help"],
         ["estimate", "--help"],
         ["--version"],
-        *(pytest.param(each, marks=pytest.mark.search) for each in (["catalog", "--json"], ["catalog", "chips"])),
+        *(
+            pytest.param(each, marks=pytest.mark.search)
+            for each in (["catalog"], ["catalog", "--json"], ["catalog", "chips"])
+        ),
     ],
 )
 def test_an_output_that_is_full_is_one_line(arguments, started):

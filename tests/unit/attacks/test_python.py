@@ -15,6 +15,7 @@ from hwopt.errors import UserError
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from objectives.train_cost import TrainCost
+from tests.rotation import rotated
 
 
 def refused(match: str, call, *arguments, **named) -> None:
@@ -131,7 +132,7 @@ def test_inputs_of_the_model(inputs, said):
         refused("^elasticities: ", hwopt.elasticities, *inputs)
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("wide", rotated([False, True], 2))
 def test_half_precision_is_taken_up(wide):
     """Every leaf a floating array: bfloat16 once ended in a TypeError of a library of special functions."""
     halves = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), (RUN, CLUSTER, PLAN))
