@@ -11,6 +11,7 @@ import pytest
 from hwopt.cli import main
 from tests.budgets import LARGE_RUN
 from tests.plans import remember_sensitivities
+from tests.rotation import one_in
 
 SMALL = (
     "tp=16:16,pp=8:8,virtual_stages=16:16,micro_batch=1:1,scale_up_domain=16:16,cp=1:1,zero=1:1,chips_per_rack=28:30"
@@ -59,6 +60,7 @@ def test_an_infeasible_question_has_its_page_with_what_would_mend_it(tmp_path):
     assert json.loads(out)["infeasibility"] in page
 
 
+@one_in(2, 0)
 def test_a_sweep_and_the_same_sweep_resumed_write_the_same_page(tmp_path):
     path = tmp_path / "front.html"
     command = [*SWEEP, "--out", tmp_path / "store", "--no-figures", "--report", path]
@@ -73,6 +75,7 @@ def test_a_sweep_and_the_same_sweep_resumed_write_the_same_page(tmp_path):
     assert shlex.join(map(str, ["hwopt", *command])) in page
 
 
+@one_in(2, 1)
 def test_a_sweep_without_a_feasible_variant_has_its_page(tmp_path):
     path = tmp_path / "none.html"
     assert run("sweep", "train_cost", "--samples", "2,000", "--sampling", "plain", "--report", path)[0] == 1

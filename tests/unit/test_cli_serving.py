@@ -14,6 +14,7 @@ from hwopt.model.estimate import estimate
 from hwopt.model.report import ServingReport, outputs
 from hwopt.plan import Disaggregated
 from tests.plans import plans_once  # noqa: F401
+from tests.rotation import one_in
 
 pytestmark = [pytest.mark.xdist_group("plans of commands"), pytest.mark.usefixtures("plans_once")]
 
@@ -232,6 +233,7 @@ def test_plan_is_exported(capsys):
     assert code == 0 and err == "" and f"--tensor-parallel-size {plan['tp']}\n" in out
 
 
+@one_in(2, 0)
 def test_every_split_is_ranked(capsys):
     arguments = [*(each if each != "8" else "4" for each in PLAN), "--tpot-limit-s", "0.02", "--splits"]
     code, document, _ = run_json(capsys, *arguments)
@@ -295,6 +297,7 @@ def test_two_kinds_of_chips(capsys):
     assert code == 0 and "h100-sxm for prompts and tpu-v7 for answers" in out and "is an assumption (--stack)" in out
 
 
+@one_in(2, 1)
 def test_pairs_of_chips_are_ranked(capsys):
     few = [each if each != "8" else "2" for each in PLAN]
     chips = ["--choices", "chip=h100-sxm|h20,decode_chip=h20", "--splits"]

@@ -20,6 +20,7 @@ from hwopt.cli import app
 from hwopt.errors import UserError
 from hwopt.report.page import files
 from hwopt.study.sweep.processes import alone
+from tests.rotation import rotated
 
 SWEEP = [
     "sweep", "train_time", "--samples", "8e6", "--sampling", "plain", "--no-figures", "--out", "store", "--report", "page.html",
@@ -195,7 +196,7 @@ def test_what_is_opened_first_gets_no_number_of_a_standard_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "closed", [">&-", *(pytest.param(each, marks=pytest.mark.search) for each in ("<&-", "2>&-", "<&- >&- 2>&-"))]
+    "closed", [*rotated([">&-", "<&-", "2>&-"], 3), pytest.param("<&- >&- 2>&-", marks=pytest.mark.search)]
 )
 def test_standard_files_may_be_closed(closed, tmp_path):
     """A store's file must not get their numbers: words meant for people would end in it."""
@@ -213,18 +214,7 @@ def test_standard_files_may_be_closed(closed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "env",
-    [
-        {"HOME": "", "XDG_CACHE_HOME": "/proc", "TERM": "dumb", "LC_ALL": "C"},
-        *(
-            pytest.param(each, marks=pytest.mark.search)
-            for each in (
-                {"HOME": "/dev/null"},
-                {"HOME": "", "TERM": "dumb"},
-                {"XDG_CACHE_HOME": "/proc", "LC_ALL": "C"},
-            )
-        ),
-    ],
+    "env", rotated([{"HOME": "/dev/null"}, {"HOME": "", "TERM": "dumb"}, {"XDG_CACHE_HOME": "/proc", "LC_ALL": "C"}], 3)
 )
 def test_a_home_and_a_terminal_that_are_none(env, started):
     done = started("catalog", "chips", "h100-sxm", env=env)
