@@ -1,4 +1,4 @@
-"""Cases of which each commit looks at another share: seeds and places follow `turn`."""
+"""Cases of which each commit takes another share: seeds and places follow `turn`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from tests.tiers import turn
 
 
 def rotated(cases: Iterable[Any], every: int) -> list[Any]:
-    """Parameters of a test: one in `every` by default, another one at the next commit; the rest are marked `search`."""
+    """Parameters of a test: one in `every` by default, another one at the next commit; the rest are marked `search`.
+
+    **Arguments:** `cases`: values of one argument, or `pytest.param`s of several.
+    """
     now = turn() % every
-    marked = lambda case: pytest.param(case, marks=pytest.mark.search)
-    return [case if place % every == now else marked(case) for place, case in enumerate(cases)]
+    return [case if place % every == now else _marked(case) for place, case in enumerate(cases)]
+
+
+def _marked(case: Any) -> Any:
+    several = case if isinstance(case, type(pytest.param())) else pytest.param(case)
+    return several._replace(marks=[*several.marks, pytest.mark.search])
 
 
 def shared_out(cases: Iterable[Any], every: int) -> list[Any]:

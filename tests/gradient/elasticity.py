@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,23 @@ def output_names() -> list[str]:
     with jax.enable_x64(True):
         jax.make_jaxpr(lambda vector: paths.extend(path for path, _ in _differentiable(vector)))(example)
     return [".".join(str(part.name) for part in path) for path in paths]
+
+
+class _OnceAsked(Sequence):
+    """A list that is made when it is first read."""
+
+    def __init__(self, make):
+        self._make = make
+
+    @functools.cached_property
+    def _all(self):
+        return self._make()
+
+    def __getitem__(self, place):
+        return self._all[place]
+
+    def __len__(self):
+        return len(self._all)
 
 
 def _differentiable(vector):
@@ -158,4 +176,5 @@ def elasticities(y, dy_dx, x, names) -> np.ndarray:
     return dy_dx * input_scale(x)[:, None, :] / output_scale(y, names)[:, :, None]
 
 
-OUTPUTS = output_names()
+OUTPUTS = _OnceAsked(output_names)
+"""Names of `all_outputs`. They take a trace of the model, which collecting tests does without."""

@@ -18,6 +18,7 @@ from hwopt import catalog
 from hwopt.cli import main
 from hwopt.cli.parser import COMMANDS, build_parser, objective_of
 from hwopt.report import guide
+from hwopt.report.schema.commands import schema_of
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "notebooks" / "guide"
@@ -36,16 +37,18 @@ FLAGS = [
     "--disable-sync",
 ]
 
-EXAMPLES = [each for page in pages() for each in examples(page)]
+BLOCKS = {page: examples(page) for page in pages()}
+EXAMPLES = [each for blocks in BLOCKS.values() for each in blocks]
 LINES = [
     pytest.param(line, id=f"{each.page}: {line[:70]}")
     for each in EXAMPLES
     if each.language == "bash"
     for line in each.commands
 ]
-WITH_PYTHON = [page for page in pages() if any(each.language == "python" for each in examples(page))]
-WITH_RUNS = [page for page in pages() if any("runs" in each.marks for each in examples(page))]
-WITH_KEYS = [page for page in pages() if json_keys(page)]
+WITH_PYTHON = [page for page, blocks in BLOCKS.items() if any(each.language == "python" for each in blocks)]
+WITH_RUNS = [page for page, blocks in BLOCKS.items() if any("runs" in each.marks for each in blocks)]
+WITH_SLOW = [page for page, blocks in BLOCKS.items() if any("slow" in each.marks for each in blocks)]
+WITH_KEYS = [page for page in BLOCKS if json_keys(page)]
 
 
 def named(path: Path) -> str:
@@ -79,10 +82,11 @@ def test_what_a_mark_says_is_run_is_shown():
     assert len(marked) == written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_RUNS, ids=named)
 def test_commands_print_what_stands_below_them(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = examples(page)
+    blocks = BLOCKS[page]
     write_files(blocks, tmp_path)
     for each in blocks:
         if "runs" in each.marks:
@@ -92,12 +96,10 @@ def test_commands_print_what_stands_below_them(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize(
-    "page", [page for page in pages() if any("slow" in x.marks for x in examples(page))], ids=named
-)
+@pytest.mark.parametrize("page", WITH_SLOW, ids=named)
 def test_slow_commands_print_what_stands_below_them(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = examples(page)
+    blocks = BLOCKS[page]
     write_files(blocks, tmp_path)
     for each in blocks:
         if "slow" in each.marks:
@@ -106,14 +108,15 @@ def test_slow_commands_print_what_stands_below_them(page, tmp_path, monkeypatch)
             assert each.shown(text) == each.printed, "python notebooks/guide/renew.py --slow"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=named)
 def test_python_prints_what_stands_below_it(page):
-    for each, printed in python_output(examples(page)):
+    for each, printed in python_output(BLOCKS[page]):
         assert printed == (each.printed or ""), "python notebooks/guide/renew.py"
 
 
 def keys_missing(page: Path, folder: Path) -> list[str]:
-    blocks = examples(page)
+    blocks = BLOCKS[page]
     write_files(blocks, folder)
     first = next(each for each in blocks if each.language == "bash")
     document = json.loads(said_by(f"{first.commands[0]} --json")[1])
@@ -127,6 +130,27 @@ def keys_missing(page: Path, folder: Path) -> list[str]:
     return missing
 
 
+def within(schema: dict, key: str, shared: dict) -> list[dict]:
+    """What a schema says of a key, in each of its kinds."""
+    if "$ref" in schema:
+        return within(shared[schema["$ref"].rpartition("/")[2]], key, shared)
+    own = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+    kinds = [each for kind in schema.get("anyOf", []) for each in within(kind, key, shared)]
+    return kinds if own is None else [own, *kinds]
+
+
+@pytest.mark.parametrize("page", WITH_KEYS, ids=named)
+def test_schemas_have_the_keys_that_a_page_names(page):
+    first = next(each for each in BLOCKS[page] if each.language == "bash")
+    schema = schema_of(first.commands[0].split()[1])
+    for name in json_keys(page):
+        found = [schema]
+        for key in name.split("."):
+            found = [each for kind in found for each in within(kind, key, schema["$defs"])]
+        assert found, name
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in WITH_KEYS if page in WITH_RUNS], ids=named)
 def test_json_has_the_keys_that_a_page_names(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -145,7 +169,7 @@ def test_every_command_has_a_page_with_its_flags_and_an_example():
         page = GUIDE / "pages" / "commands" / f"{name}.md"
         text = page.read_text(encoding="utf-8")
         assert text.startswith(f"# hwopt {name}\n") and f"\n<!-- flags: {name} -->\n" in text
-        first = next(each for each in examples(page) if each.language == "bash")
+        first = next(each for each in BLOCKS[page] if each.language == "bash")
         assert first.commands[0].split()[:2] == ["hwopt", name] and first.printed
 
 

@@ -1,5 +1,6 @@
 """Help that answers: what a command is for, its budgets with units, examples that run as they stand."""
 
+import functools
 import shlex
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 import hwopt
 from hwopt import registry
-from hwopt.cli import main
+from hwopt.cli import app, main
 from hwopt.cli.examples import ANSWERS
 from hwopt.cli.parser import build_parser, objective_of
 from objectives.machine import NOT_LIMITED
@@ -22,6 +23,14 @@ HELPS = [
 ]
 
 CHEAP = ("hwopt catalog", "hwopt catalog chips", "hwopt sources", "hwopt estimate", "hwopt validate")
+
+
+_parser = functools.cache(build_parser)
+
+
+@pytest.fixture(autouse=True)
+def one_parser_of_each_command(monkeypatch):
+    monkeypatch.setattr(app, "build_parser", _parser)
 
 
 def help_text(capsys, arguments):
@@ -45,7 +54,7 @@ def test_every_help_says_what_it_answers_and_its_examples_parse(arguments, capsy
     for line in examples:
         program, *words = shlex.split(line)
         assert program == "hwopt"
-        options = build_parser(*objective_of(words)).parse_args(words)
+        options = _parser(*objective_of(words)).parse_args(words)
         assert options.command == words[0]
         if arguments:
             assert words[0] == arguments[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import starmap
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -24,6 +25,7 @@ from hwopt.study.blueprint.machine import workload_of
 from hwopt.study.blueprint.statement import blueprint_of
 from hwopt.workload.transformer import total_parameters
 from objectives.machine import MachineQuestion
+from tests.rotation import rotated
 
 LLAMA = {
     "model_type": "llama", "_name_or_path": "meta-llama/Llama-3.1-8B", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
@@ -166,7 +168,7 @@ CELLS = [(kind, "catalogue") for kind in WORKLOADS] + [
 ]
 
 
-@pytest.mark.parametrize(("kind", "chip"), CELLS)
+@pytest.mark.parametrize(("kind", "chip"), rotated(starmap(pytest.param, CELLS), 4))
 def test_a_question_takes_every_workload_on_every_chip(kind, chip, workloads, chips, stopped, capsys):
     asked = [*machine(chip, chips[chip]), "--workload", workloads[kind]]
     for command, words in QUESTIONS.items():
@@ -176,14 +178,14 @@ def test_a_question_takes_every_workload_on_every_chip(kind, chip, workloads, ch
         expect("compare", kind, ["compare", "train_cost", "--chips", chips[chip], *asked[2:]], capsys)
 
 
-@pytest.mark.parametrize(("kind", "chip"), CELLS)
+@pytest.mark.parametrize(("kind", "chip"), rotated(starmap(pytest.param, CELLS), 4))
 def test_sources_of_every_workload_on_every_chip(kind, chip, workloads, chips, capsys):
     for objective in ("train_cost", "loss_under_budget", "serve_cost", "train_and_serve"):
         arguments = ["sources", objective, *machine(chip, chips[chip]), "--workload", workloads[kind]]
         expect(f"sources {objective}", kind, arguments, capsys)
 
 
-@pytest.mark.parametrize(("kind", "chip"), [each for each in CELLS if each[1] != "design"])
+@pytest.mark.parametrize(("kind", "chip"), rotated([pytest.param(*each) for each in CELLS if each[1] != "design"], 4))
 def test_a_cluster_takes_every_workload_on_every_chip(kind, chip, workloads, chips, folder, stopped, capsys):
     asked = ["--workload", workloads[kind]]
     for command, words in CLUSTERS.items():

@@ -5,6 +5,8 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -13,13 +15,24 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_example_prints_its_output():
-    (code,), (expected,) = blocks("python"), blocks("text")
-    assert sum(1 for line in code.splitlines() if line.strip()) <= 12
+def printed_by(code: str) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), {})
-    assert printed.getvalue() == expected
+    return printed.getvalue()
+
+
+@pytest.mark.slow
+def test_example_prints_its_output():
+    (code,), (expected,) = blocks("python"), blocks("text")
+    assert printed_by(code) == expected
+
+
+def test_example_is_short_and_prints_its_estimate():
+    """Its first half, without the slopes."""
+    (code,), (expected,) = blocks("python"), blocks("text")
+    assert sum(1 for line in code.splitlines() if line.strip()) <= 12
+    assert printed_by(code.partition("\nslope = ")[0]) == expected.splitlines(keepends=True)[0]
 
 
 def test_two_commands_make_their_own_environment():

@@ -16,6 +16,7 @@ from hwopt.optim.portfolio_answer import evaluate_portfolio
 from hwopt.optim.solution import evaluate_design
 from hwopt.report.documents import solution_document
 from hwopt.report.portfolio import portfolio_document
+from tests.rotation import rotated
 
 SMALL = "--workload llama3.1-8b"
 QUESTIONS = (
@@ -75,7 +76,7 @@ def estimated(capsys, path):
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", rotated(QUESTIONS, 5))
 def test_an_answer_of_each_kind_is_evaluated_again_from_its_file(question, tmp_path, capsys):
     problem = asked(question).problem()
     solution = evaluate_design(problem, values_of(problem))
@@ -119,7 +120,7 @@ def test_members_of_a_portfolio_share_their_parts():
         evaluate_portfolio(portfolio, designs)
 
 
-@pytest.mark.parametrize("layout", ["data", "pipeline"])
+@pytest.mark.parametrize("layout", rotated(["data", "pipeline"], 2))
 def test_a_fleet(layout, tmp_path, capsys):
     flags = f"{SMALL} --groups h100-sxm:64,a100-80:64 --global-batch 256 --layout {layout} --json"
     assert main(["fleet", *shlex.split(flags)]) == 0

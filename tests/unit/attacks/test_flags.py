@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
 
-from hwopt.cli import main
+from hwopt.cli import app, main
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import SWITCH
 from hwopt.cli.output import JSON
-from hwopt.cli.parser import COMMANDS
+from hwopt.cli.parser import COMMANDS, build_parser
 from hwopt.errors import UserError
 
 ESTIMATE = ["estimate", "--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64"]
 PLAN = ["plan", *ESTIMATE[1:]]
+
+
+_parser = functools.cache(build_parser)
+
+
+@pytest.fixture(autouse=True)
+def one_parser_of_each_command(monkeypatch):
+    monkeypatch.setattr(app, "build_parser", _parser)
 
 
 def error(capsys, *arguments: str) -> str:

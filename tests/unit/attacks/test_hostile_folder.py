@@ -23,6 +23,7 @@ from hwopt.errors import UserError
 from hwopt.jaxprs import sound
 from hwopt.plot.style import figure
 from hwopt.study.sweep.store import Store
+from tests.rotation import one_in
 
 ROOT = Path(hwopt.__file__).parents[1]
 
@@ -85,6 +86,7 @@ def hostile(tmp_path):
     return folder, mark
 
 
+@one_in(2, 0)
 def test_the_console_script_executes_nothing_of_the_current_folder(hostile, tmp_path, capsys):
     folder, mark = hostile
     script = tmp_path / "bin" / "hwopt"  # as an installer writes it
@@ -131,6 +133,7 @@ def waits(condition) -> None:
         time.sleep(0.01)
 
 
+@one_in(2, 1)
 def test_a_worker_executes_nothing_of_the_current_folder(hostile, pool, monkeypatch):
     """The parent searches the folder as '', by name, and by a relative or empty entry of PYTHONPATH."""
     folder, mark = hostile

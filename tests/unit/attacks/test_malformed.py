@@ -24,6 +24,7 @@ from hwopt.cli.parser import COMMANDS, build_parser
 from hwopt.cli.question import field_flags
 from hwopt.units import unit_in_name
 from objectives.machine import COUNTS
+from tests.rotation import rotated
 
 NUMBERS = (
     "1e400", "1e-400", "9" * 400, "nan", "inf", "-inf", "Infinity", "1_0", "1_000", "1 0", "٣", "１２", "½", "+-3", "--5", "0x10",
@@ -161,7 +162,9 @@ def refused(arguments, capsys) -> str:
     return err
 
 
-@pytest.mark.parametrize("arguments", CASES, ids=lambda each: " ".join(each)[-60:].replace("\0", "NUL"))
+@pytest.mark.parametrize(
+    "arguments", rotated(map(list, CASES), 2), ids=lambda each: " ".join(each)[-60:].replace("\0", "NUL")
+)
 def test_a_malformed_value_is_refused_in_one_line_before_anything_is_computed(arguments, capsys):
     err = refused(arguments, capsys)
     flag, equals, text = arguments[-1].partition("=")

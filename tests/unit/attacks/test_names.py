@@ -33,6 +33,7 @@ from hwopt.study.comparison import Row
 from hwopt.study.sweep.attributes import flags
 from hwopt.study.sweep.specification import Case
 from tests.names import PIECES, names
+from tests.tiers import turn
 from tests.unit.report.test_launch import CASES, report
 from tests.unit.test_escape import TagReader
 
@@ -67,7 +68,10 @@ def scripts(name):
         yield launch_text(noted(launch_settings(framework, *CASES["two groups"], report()), name), name)
 
 
-def test_scripts_run_nothing_and_say_the_same(tmp_path):
+@pytest.mark.parametrize(
+    "names", [SOME[turn() % 6 :: 6], pytest.param(SOME, marks=pytest.mark.search)], ids=["a sixth by turn", "all"]
+)
+def test_scripts_run_nothing_and_say_the_same(names, tmp_path):
     """No command is executed; a script sets the same variables as with a plain name."""
 
     def ran(name):
@@ -83,7 +87,7 @@ def test_scripts_run_nothing_and_say_the_same(tmp_path):
 
     plainly = ran("plain")
     assert plainly.count("declare -a") == 5
-    for name in SOME:
+    for name in names:
         assert ran(name) == plainly, name
     assert sorted(each.name for each in tmp_path.iterdir()) == ["decode.yaml", "prefill.yaml"]
 

@@ -298,37 +298,51 @@ def test_without_a_key_a_config_has_the_same_shape_or_is_refused(folder, name):
             assert result == outcome(folder, with_keys(config, rest | {key: meant})), key
 
 
-@settings(max_examples=600, deadline=None)
-@given(st.data())
-def test_a_letter_off_in_a_key_changes_no_shape_in_silence(folder, data):
-    config = PUBLISHED[data.draw(st.sampled_from(sorted(PUBLISHED)))]
-    key = data.draw(st.sampled_from(sorted(inner(config))))
-    place, letter = data.draw(st.integers(0, len(key) - 1)), data.draw(st.sampled_from(string.ascii_lowercase + "_"))
-    slips = [
-        key[:place] + key[place + 1 :],
-        key[:place] + letter + key[place + 1 :],
-        key[:place] + letter + key[place:],
-    ]
-    slip = data.draw(st.sampled_from(slips))
-    renamed = {slip if each == key else each: value for each, value in inner(config).items()}
-    result = outcome(folder, with_keys(config, renamed))
-    assert isinstance(result, str) or result == outcome(folder, config), f"{key} as {slip}"
+COUNTS = [80, pytest.param(600, marks=pytest.mark.search)]
 
 
-@settings(max_examples=600, deadline=None)
-@given(st.data())
-def test_a_value_that_makes_no_sense_changes_no_shape_in_silence(folder, data):
-    config = PUBLISHED[data.draw(st.sampled_from(sorted(PUBLISHED)))]
-    key = data.draw(st.sampled_from(sorted(inner(config))))
-    old = inner(config)[key]
-    odd = [0, -1, 1e14, 10**400, 1.5, float("nan"), "many", "", None, [], {}, [old], {"value": old}]
-    value = data.draw(st.sampled_from(odd + ([] if isinstance(old, bool) else [True])))
-    result = outcome(folder, with_keys(config, inner(config) | {key: value}))
-    shape = outcome(folder, config)
-    if isinstance(result, dict) and result != shape and not says_something_else(key, value):
-        meant = meaning_of_a_missing_key(inner(config), key) if value is None else None
-        assert meant is not None, f"{key} = {value}"
-        assert result == outcome(folder, with_keys(config, inner(config) | {key: meant}))
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_letter_off_in_a_key_changes_no_shape_in_silence(count, folder):
+    @settings(max_examples=count, deadline=None)
+    @given(st.data())
+    def holds(data):
+        config = PUBLISHED[data.draw(st.sampled_from(sorted(PUBLISHED)))]
+        key = data.draw(st.sampled_from(sorted(inner(config))))
+        place, letter = (
+            data.draw(st.integers(0, len(key) - 1)),
+            data.draw(st.sampled_from(string.ascii_lowercase + "_")),
+        )
+        slips = [
+            key[:place] + key[place + 1 :],
+            key[:place] + letter + key[place + 1 :],
+            key[:place] + letter + key[place:],
+        ]
+        slip = data.draw(st.sampled_from(slips))
+        renamed = {slip if each == key else each: value for each, value in inner(config).items()}
+        result = outcome(folder, with_keys(config, renamed))
+        assert isinstance(result, str) or result == outcome(folder, config), f"{key} as {slip}"
+
+    holds()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_value_that_makes_no_sense_changes_no_shape_in_silence(count, folder):
+    @settings(max_examples=count, deadline=None)
+    @given(st.data())
+    def holds(data):
+        config = PUBLISHED[data.draw(st.sampled_from(sorted(PUBLISHED)))]
+        key = data.draw(st.sampled_from(sorted(inner(config))))
+        old = inner(config)[key]
+        odd = [0, -1, 1e14, 10**400, 1.5, float("nan"), "many", "", None, [], {}, [old], {"value": old}]
+        value = data.draw(st.sampled_from(odd + ([] if isinstance(old, bool) else [True])))
+        result = outcome(folder, with_keys(config, inner(config) | {key: value}))
+        shape = outcome(folder, config)
+        if isinstance(result, dict) and result != shape and not says_something_else(key, value):
+            meant = meaning_of_a_missing_key(inner(config), key) if value is None else None
+            assert meant is not None, f"{key} = {value}"
+            assert result == outcome(folder, with_keys(config, inner(config) | {key: meant}))
+
+    holds()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from tests.unit.optim.test_choices import BOXES, QUESTION
 
 @pytest.fixture(scope="module")
 def answer():
-    return hwopt.optimize(QUESTION, choices={"chip": ("h100-sxm", "h200")}, bounds=BOXES)
+    boxes = BOXES | {"tp": (2.0, 2.0), "pp": (1.0, 1.0), "micro_batch": (1.0, 1.0)}
+    return hwopt.optimize(QUESTION, choices={"chip": ("h100-sxm", "h200")}, bounds=boxes)
 
 
 def test_screen_page_and_document_name_every_combination(answer):

@@ -23,15 +23,19 @@ from hwopt.report.page.optimum import optimum_page
 from hwopt.report.page.variants import variants_page
 from hwopt.report.screens import solution_screen
 from hwopt.report.sweep_document import sweep_document
-from hwopt.study.sensitivity import parameters_of
+from hwopt.study import sensitivity
 from hwopt.units import pretty
 from tests.budgets import LARGE_RUN
+from tests.plans import remember_sensitivities
+
+pytestmark = pytest.mark.xdist_group("relaxed large run")
 
 EVIL = "<script>alert('x')</script>&\""
 SMALL = {
     "tp": (16, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "scale_up_domain": (16, 16),
-    "cp": (1, 1), "zero": (1, 1),
+    "cp": (1, 1), "zero": (1, 1), "chips_per_rack": (28, 30),
 }  # fmt: skip
+"""Bounds of the question that `tests/unit/test_cli_report.py` asks too."""
 LIMIT = 500_000
 STATUS = {
     Outcome.proved: "proved",
@@ -79,16 +83,16 @@ def read(page):
 
 @pytest.fixture(scope="module")
 def answer():
-    solution = hwopt.optimize(
-        hwopt.objective("train_cost", **LARGE_RUN), bounds=SMALL | {"chips_per_rack": (28, 30)}, regime="relaxed"
-    )
-    return solution, parameters_of(solution)
+    with pytest.MonkeyPatch.context() as patched:
+        remember_sensitivities(patched)
+        solution = hwopt.optimize(hwopt.objective("train_cost", **LARGE_RUN), bounds=SMALL, regime="relaxed")
+        return solution, sensitivity.parameters_of(solution)
 
 
 @pytest.fixture(scope="module")
 def swept():
     question = hwopt.objective("train_time", capex_budget_usd=1e10)
-    return hwopt.sweep(question, 2000, choices={"cooling": ["air", "direct-liquid"]})
+    return hwopt.sweep(question, 2000, choices={"cooling": ["air", "direct-liquid"]}, sampling="plain")
 
 
 @pytest.fixture(scope="module")
@@ -221,11 +225,11 @@ def test_a_local_answer_does_not_claim_a_proof(answer):
 
 
 def test_a_large_front_is_thinned_and_says_so(swept):
-    many = np.resize(np.arange(swept.sizes["point"]), 20_000)
+    many = np.resize(np.arange(swept.sizes["point"]), 2_000)
     page = variants_page(swept.isel(point=np.sort(many)), "hwopt sweep")
     points = sum(each.get("class") == "point" for _, each in read(page).found)
     assert points <= MOST_POINTS + 1 and len(page.encode()) < LIMIT
-    assert f"{MOST_POINTS} of the 20,000 points are drawn" in page
+    assert f"{MOST_POINTS} of the 2,000 points are drawn" in page
 
 
 def test_a_frontier_has_a_page_with_its_proofs(monkeypatch):

@@ -17,6 +17,7 @@ from hwopt.report.schema.commands import COMMANDS, schema_of
 from hwopt.report.schema.files import FOLDER, text_of
 from hwopt.report.schema.identity import identity
 from hwopt.report.schema.kinds import closed, references
+from tests.rotation import rotated
 from tests.schemas import check
 
 
@@ -113,7 +114,7 @@ def _answers(command, code, tmp_path, capsys):
     check(words[0], answer)
 
 
-@pytest.mark.parametrize("command", CHEAP)
+@pytest.mark.parametrize("command", rotated(CHEAP, 3))
 def test_answers_follow_their_schemas(command, tmp_path, capsys):
     _answers(command, CHEAP[command], tmp_path, capsys)
 

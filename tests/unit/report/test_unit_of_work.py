@@ -1,5 +1,7 @@
 """Images, samples and tokens: screens count in what the workload says."""
 
+from itertools import starmap
+
 import pytest
 
 import hwopt
@@ -13,12 +15,14 @@ from hwopt.report.screens import estimate_screen
 from hwopt.report.token_prices import TOKENS, counted, unit_of_work
 from hwopt.study.sweep.attributes import _counted
 from hwopt.units import pretty
+from tests.rotation import rotated
 
 
 @pytest.mark.parametrize(
     ("name", "unit", "tokens"),
-    [("resnet-50", "image", 1.0), ("vit-b-16", "image", 197.0), ("dlrm-dcnv2", "sample", 1.0), ("mamba-2.8b", "token", 1.0),
-     ("llama3.1-8b", "token", 1.0)],
+    [("llama3.1-8b", "token", 1.0),
+     *rotated(starmap(pytest.param, [("resnet-50", "image", 1.0), ("vit-b-16", "image", 197.0), ("dlrm-dcnv2", "sample", 1.0),
+                                     ("mamba-2.8b", "token", 1.0)]), 4)],
 )  # fmt: skip
 def test_work_is_counted_in_what_the_workload_says(name, unit, tokens):
     """Screens divide what is counted in tokens by those of a unit; documents keep tokens, and say how many one is."""
