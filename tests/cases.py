@@ -16,6 +16,7 @@ from hwopt.stack import Stack
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
+from tests.tiers import turn
 
 KINDS = ("gpt", "dense", "moe", "mla")
 SMALLEST, LARGEST = 5e7, 2e12  # parameters
@@ -581,6 +582,16 @@ def random_case(rng: np.random.Generator, kind: str | None = None) -> tuple[Trai
 def stack_cases(cases) -> tuple[TrainingRun, Cluster, Plan]:
     """Single cases as one, with a leading axis for `jax.vmap`."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *cases)
+
+
+def sample(of: int, n: int) -> np.ndarray:
+    """n of so many rows in their order: others each turn, so that in time all of them are looked at."""
+    return np.sort(np.random.default_rng(turn()).choice(of, n, replace=False))
+
+
+def sampled(cases, n: int):
+    """n of stacked cases."""
+    return take(cases, sample(count(cases), n))
 
 
 def count(cases) -> int:
