@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
@@ -587,6 +588,12 @@ def stack_cases(cases) -> tuple[TrainingRun, Cluster, Plan]:
 def sample(of: int, n: int) -> np.ndarray:
     """n of so many rows in their order: others each turn, so that in time all of them are looked at."""
     return np.sort(np.random.default_rng(turn()).choice(of, n, replace=False))
+
+
+def rotation(cases, n: int) -> list:
+    """n of the cases as parameters of a test: others each turn, under the same ids."""
+    cases = list(cases)
+    return [pytest.param(cases[i], id=f"pick {k}") for k, i in enumerate(sample(len(cases), n))]
 
 
 def sampled(cases, n: int):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -11,18 +10,19 @@ import pytest
 from hwopt import catalog
 from hwopt.evidence.protocol import locked, study
 from hwopt.evidence.validation import validate
+from tests.measured import MEASURED_RUNS, RUNS, validated
 
-RUNS = files("hwopt") / "data" / "runs"
+pytestmark = MEASURED_RUNS
 
 
 @pytest.fixture(scope="module")
 def held_out():
-    return validate(RUNS / "train.csv")
+    return validated("train.csv")
 
 
 @pytest.fixture(scope="module")
 def second_round():
-    return validate(RUNS / "train_round2.csv")
+    return validated("train_round2.csv")
 
 
 @pytest.fixture(scope="module")
