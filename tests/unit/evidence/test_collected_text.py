@@ -481,7 +481,7 @@ def test_the_script_says_in_one_line_what_is_wrong(tmp_path, monkeypatch):
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", [module, *map(str, arguments)])
-        monkeypatch.delitem(sys.modules, module)
+        monkeypatch.delitem(sys.modules, module, raising=False)
         runpy.run_module(module, run_name="__main__")
 
     (tmp_path / "raw.csv").write_text(TABLE + ROW)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import hwopt
 from hwopt import catalog
+from hwopt.model.estimate import estimate
 from hwopt.model.pace import AS_ASKED, at_work, pace
 from hwopt.model.roofline import KernelTime
 from hwopt.model.thermal import core_power_w, fixed_power_w, operating_point, voltage_ratio
@@ -91,8 +91,8 @@ def test_a_chip_whose_full_load_fits_keeps_its_clock():
     with jax.enable_x64(True):
         cluster = catalog.cluster("h100-sxm", 64)
         kernels = kernels_of(np.random.default_rng(2), 100)
-        active = at_work(cluster.chip, operating_point(cluster.chip, cluster.cooling))
-        keeps = jax.vmap(lambda k: pace(active, k))(kernels)
+        active, _ = once(running)(cluster)
+        keeps = in_numpy(pace)(one_row(active), kernels)
         assert (np.asarray(keeps.slowdown) == 1.0).all() and (np.asarray(keeps.energy) == 1.0).all()
         assert pace(cluster.chip, kernels) is AS_ASKED
 
@@ -119,7 +119,7 @@ def test_a_capped_chip_draws_no_more_than_its_cap(cap):
         run, reports = catalog.training_run("llama3.1-8b", global_batch=64), []
         for each in (cap, cap + 0.1):
             cluster = capped("h100-sxm", each, "air", 8)
-            reports.append(hwopt.estimate(run, cluster, catalog.plan(run, 8, dp=8)))
+            reports.append(once(estimate)(run, cluster, catalog.plan(run, 8, dp=8)))
         low, high = reports
         assert float(low.step_time_s) >= float(high.step_time_s)
         assert float(low.power_w) <= float(low.pue) * float(low.peak_power_w) / float(low.design_pue)
@@ -130,7 +130,7 @@ def test_second_derivatives_are_those_of_the_clock_that_is_kept():
     """Halley's step carries two orders; a step of Newton's would carry one."""
     cluster = catalog.cluster("gb300", 64.0, cooling="air")
     with jax.enable_x64(True):
-        chip = at_work(cluster.chip, operating_point(cluster.chip, cluster.cooling))
+        chip, _ = once(running)(cluster)
 
         def slowdown(seconds):
             busy, waits = seconds
@@ -139,6 +139,6 @@ def test_second_derivatives_are_those_of_the_clock_that_is_kept():
 
         at = jnp.array([1.0, 0.01])
         assert float(slowdown(at)) > 1.1
-        step, slope = 1e-5, jax.grad(slowdown)
+        step, slope = 1e-5, once(jax.grad(slowdown))
         differences = [(slope(at.at[i].add(step)) - slope(at.at[i].add(-step))) / (2 * step) for i in range(2)]
-        np.testing.assert_allclose(jax.hessian(slowdown)(at), np.array(differences), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(once(jax.hessian(slowdown))(at), np.array(differences), rtol=1e-6, atol=1e-8)

@@ -47,8 +47,8 @@ with jax.enable_x64(True):
         jax.eval_shape(estimate, clicks, catalog.cluster("h100-sxm", 64), catalog.plan(clicks, 64, ep=8))
         jax.eval_shape(lifted_estimate, *dense, Lifted(*map(jnp.asarray, (340.0, 1e12, 3600.0))))
         jax.eval_shape(lambda case: estimate(*case, temperature=0.1), dense)
-        chip(catalog.chip_project("h100-sxm"))
-        margins(catalog.chip_project("h100-sxm"))
+        jax.eval_shape(chip, catalog.chip_project("h100-sxm"))
+        jax.eval_shape(margins, catalog.chip_project("h100-sxm"))
         assert bf16_rate(dense[1].chip).shape == ()
     else:
         for case in (dense, *map(serving, ("prefill", "decode"))):
