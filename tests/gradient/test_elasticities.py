@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.cases import one_chip_cases, random_cases, to_vectors
+from tests.cases import one_chip_cases, random_cases, sample, to_vectors
+from tests.cases import sampled as sampled_cases
 from tests.gradient.elasticity import (
     INPUTS,
     MAIN,
@@ -33,8 +34,8 @@ def moved(x: np.ndarray, step: float) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def sampled():
-    """100 cases: elasticities, their scaled one-sided and central differences at two steps."""
-    x = to_vectors(random_cases(np.random.default_rng(20), 100))
+    """30 of 100 cases: elasticities, their scaled one-sided and central differences at two steps."""
+    x = to_vectors(sampled_cases(random_cases(np.random.default_rng(20), 100), 30))
     y, dy_dx = slopes(x)
     scale = output_scale(y, OUTPUTS)[:, :, None]
     plus, minus, half_plus, half_minus = (
@@ -120,7 +121,7 @@ def test_both_modes_of_jax_say_the_same(sampled):
 )
 def test_gradients_are_finite(cases):
     """In float32, degrees of exactly 1 and models without experts included."""
-    x = to_vectors(cases(np.random.default_rng(21), 500))
+    x = to_vectors(sampled_cases(cases(np.random.default_rng(21), 500), 30))
     y, dy_dx = reverse(x, np.float32)
     assert np.isfinite(y).all()
     wrong = np.argwhere(~np.isfinite(dy_dx))
@@ -146,9 +147,13 @@ def near_ties(x: np.ndarray, exact: np.ndarray) -> np.ndarray:
     return near
 
 
-def float32_errors(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, list[str]]]:
-    """(wrong, near a tie) of each entry of n variants, and the wrong ones in words by output."""
-    x = to_vectors(random_cases(np.random.default_rng(seed), n)).astype(np.float32).astype(np.float64)
+def float32_errors(n: int, seed: int, of: int) -> tuple[np.ndarray, np.ndarray, dict[str, list[str]]]:
+    """(wrong, near a tie) of each entry of n of so many variants, and the wrong ones in words by output."""
+    x = (
+        to_vectors(sampled_cases(random_cases(np.random.default_rng(seed), of), n))
+        .astype(np.float32)
+        .astype(np.float64)
+    )
     double, single = (elasticities(*reverse(x, dtype, MAIN), x, list(MAIN)) for dtype in (np.float64, np.float32))
     outside = ~(np.abs(single - double) <= 1e-3 * np.abs(double) + 1e-4)
     suspects = np.flatnonzero(outside.any((1, 2)))
@@ -164,13 +169,13 @@ def float32_errors(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str,
 
 @pytest.fixture(scope="module")
 def single_precision():
-    return float32_errors(3_000, seed=23)
+    return float32_errors(340, seed=23, of=3_000)
 
 
 @pytest.mark.search
 @pytest.mark.parametrize("output", MAIN)
 def test_float32_elasticities_equal_float64_ones(single_precision, output):
-    """To 1e-3 |e| + 1e-4, on 3,000 variants off ties."""
+    """To 1e-3 |e| + 1e-4, on variants off ties: on 340 of 3,000, others each turn."""
     wrong, near, lines = single_precision
     assert not wrong[:, MAIN.index(output)].any(), "\n".join(lines[output][:8])
     assert near.any((1, 2)).mean() < 0.1
@@ -178,15 +183,11 @@ def test_float32_elasticities_equal_float64_ones(single_precision, output):
 
 @pytest.mark.search
 def test_float32_elasticities_of_a_hundred_thousand_variants():
-    """To 1e-3 |e| + 1e-4 off ties, on all but fifteen variants of 100,000.
+    """To 1e-3 |e| + 1e-4 off ties, on all but fifteen variants of 100,000: on 1,000 of them, others each turn, all but two.
 
     The nudges of `near_ties` can miss a tie: a send of 1e-8 of the work beside an overlap of 1e-3, say, or 1.00000003
     micro-batches, which float32 cannot tell from none and from one.
     """
-    variants, failed = 0, []
-    for seed in range(100, 110):
-        wrong, _, lines = float32_errors(10_000, seed)
-        variants += int(wrong.any((1, 2)).sum())
-        failed += [(seed, name, found[:2]) for name, found in lines.items() if found]
-        del wrong
-    assert variants <= 15, failed
+    seed = 100 + int(sample(10, 1)[0])
+    wrong, _, lines = float32_errors(1_000, seed, of=10_000)
+    assert wrong.any((1, 2)).sum() <= 2, [(seed, name, found[:2]) for name, found in lines.items() if found]

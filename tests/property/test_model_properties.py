@@ -23,27 +23,28 @@ from tests.cases import (
     random_case,
     random_cases,
     replace,
+    sampled,
     take,
     to_vectors,
 )
 from tests.in_numpy import in_numpy, once
 
-N = 4_000
-MAPPED = quick_jit(jax.vmap(lambda run, cluster, plan: estimate(run, cluster, plan)))
+POOL, N = 4_000, 800
+"""Cases, and how many of them are looked at: others each turn."""
+BLOCK = 1_000
+"""Rows that stay in a processor's cache: larger ones take three times as long a row."""
 
 
 def run_model(cases):
-    """The report of stacked cases in float64, as NumPy arrays; `N` rows again and again are worth a compiled program."""
-    if count(cases) % N:
-        return in_numpy(estimate)(*cases)
-    with jax.enable_x64(True):
-        blocks = [MAPPED(*take(cases, slice(i, i + N))) for i in range(0, count(cases), N)]
-    return jax.tree.map(lambda *rows: np.concatenate(rows), *blocks)
+    """The report of stacked cases in float64, as NumPy arrays."""
+    starts = range(0, count(cases), BLOCK)
+    blocks = [in_numpy(estimate)(*take(cases, slice(i, i + BLOCK))) for i in starts]
+    return jax.tree.map(lambda *rows: np.concatenate(rows), *blocks) if len(blocks) > 1 else blocks[0]
 
 
 @pytest.fixture(scope="module")
 def cases():
-    return random_cases(np.random.default_rng(30), N)
+    return sampled(random_cases(np.random.default_rng(30), POOL), N)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +194,7 @@ def once_hidden_s(once_hidden):
 
 @pytest.fixture(scope="module")
 def every_overlap():
-    return random_cases(np.random.default_rng(36), 20_000)
+    return sampled(random_cases(np.random.default_rng(36), 20_000), 2 * BLOCK)
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +286,7 @@ def test_a_higher_power_cap_is_never_slower(cases, report):
     assert (higher.clock_ratio >= report.clock_ratio * (1 - hotter)).all()
     assert (higher.clock_ratio > report.clock_ratio).mean() > 0.1
     assert (higher.step_time_s <= report.step_time_s * (1 + hotter)).all()
-    assert (higher.step_time_s > report.step_time_s * (1 + 1e-12)).mean() < 1e-3
+    assert (higher.step_time_s > report.step_time_s * (1 + 1e-12)).sum() < 1e-3 * POOL
 
 
 def test_more_chips_never_live_longer(cases, report):
@@ -704,12 +705,12 @@ def test_activations_equal_the_published_formula(heads, head_dim, layers, s, b, 
 
 
 def test_smooth_twin_bounds_the_exact_model_and_tends_to_it(once_hidden):
-    cases = take(once_hidden, slice(0, 1000))
+    cases = take(once_hidden, slice(0, 400))
     exact = run_model(cases).step_time_s
     gaps = []
     smoothed = in_numpy(lambda run, cluster, plan, tau: estimate(run, cluster, plan, temperature=tau).step_time_s)
     for tau in (0.3, 0.1, 0.03, 0.01, 0.001):
-        smooth = smoothed(*cases, np.full(1000, tau))
+        smooth = smoothed(*cases, np.full(400, tau))
         assert (smooth >= exact * (1 - 1e-12)).all()
         gaps.append((smooth / exact - 1).max())
     assert all(later < earlier for earlier, later in itertools.pairwise(gaps))
@@ -768,20 +769,28 @@ def test_every_input_moves_an_output():
     inputs = [(i, j) for i, leaf in enumerate(leaves) for j in range(leaf[0].size)]
     names = input_names(some)
     assert len(names) == len(inputs) == to_vectors(some).shape[1]
-    together = N // 500
-    eightfold = [np.tile(leaf, (together, *[1] * (leaf.ndim - 1))) for leaf in leaves]
-    before = np.stack(jax.tree.leaves(run_model(jax.tree.unflatten(structure, eightfold))), 1)[:500]
-    idle = set()
-    for start in range(0, len(inputs), together):
-        moved = [leaf.copy() for leaf in eightfold]
-        for part, (i, j) in enumerate(inputs[start : start + together]):
-            column = moved[i].reshape(N, -1)[500 * part : 500 * (part + 1), j]
-            column[:] = np.where(column == 0, 0.01, 1.01 * column)
-        after = np.stack(jax.tree.leaves(run_model(jax.tree.unflatten(structure, moved))), 1)
-        for name, each in zip(names[start : start + together], np.split(after, together), strict=False):
+    before = np.stack(jax.tree.leaves(run_model(some)), 1)
+
+    def idle_of(which: list[int], rows: slice) -> list[int]:
+        """Of these inputs those that move no leaf in these cases."""
+        own, count = [leaf[rows] for leaf in leaves], len(before[rows])
+        together, found = BLOCK // count, []
+        for part in (which[i : i + together] for i in range(0, len(which), together)):
+            moved = [np.tile(leaf, (len(part), *[1] * (leaf.ndim - 1))) for leaf in own]
+            for place, (i, j) in enumerate(inputs[k] for k in part):
+                column = moved[i].reshape(len(part) * count, -1)[count * place : count * (place + 1), j]
+                column[:] = np.where(column == 0, 0.01, 1.01 * column)
+            after = np.stack(jax.tree.leaves(run_model(jax.tree.unflatten(structure, moved))), 1)
             with np.errstate(invalid="ignore"):  # of two margins without a limit
-                if not (np.abs(each - before) > 1e-9 * np.abs(before)).any():
-                    idle.add(name)
+                moves = [
+                    (np.abs(each - before[rows]) > 1e-9 * np.abs(before[rows])).any()
+                    for each in np.split(after, len(part))
+                ]
+            found += [k for k, it_moves in zip(part, moves, strict=True) if not it_moves]
+        return found
+
+    # Most move something in the first cases already.
+    idle = {names[k] for k in idle_of(idle_of(list(range(len(inputs))), slice(0, 25)), slice(25, 500))}
     divides = {f"network.switch_{of}_share[{tier}]" for of in ("price", "power") for tier in range(3)}
     inside = {"network.switches_per_port[0]"}
     serves = {

@@ -12,6 +12,7 @@ from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
 from hwopt.model import thermal
 from hwopt.optim.quick_jit import quick_jit
 from tests.cases import random_cases, replace, take
+from tests.in_numpy import in_numpy
 
 N = 5_000
 LEAKY = quick_jit(jax.vmap(thermal.operating_point))
@@ -170,14 +171,17 @@ def test_one_chip_is_as_the_mapped_one(chips, point):
 
 def derivatives(chip, cooling, dtype=np.float64):
     """Gradients of every output by every input, shape (case, output, input)."""
-
-    def stacked(both):
-        return jnp.stack(list(thermal.operating_point(*both)))
-
     with jax.enable_x64(dtype == np.float64):
         both = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), (chip, cooling))
-        columns = [x.reshape(len(x), 8, -1) for x in jax.tree.leaves(quick_jit(jax.vmap(jax.jacrev(stacked)))(both))]
-    return np.concatenate(columns, 2)
+        slopes = SINGLE_SLOPES(both) if dtype == np.float32 else in_numpy(slopes_of)(both)
+    return np.concatenate([x.reshape(len(x), 8, -1) for x in jax.tree.leaves(slopes)], 2)
+
+
+def slopes_of(both):
+    return jax.jacrev(lambda both: jnp.stack(list(thermal.operating_point(*both))))(both)
+
+
+SINGLE_SLOPES = quick_jit(jax.vmap(slopes_of))
 
 
 def hopeless(kind: str):

@@ -10,17 +10,12 @@ import pytest
 
 from results.benchmarks.reference import RESULTS, ROOT, TABLE, make
 from results.benchmarks.refit import STEPS
+from tests.cases import rotation
 
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-QUICK = ("chips", "collectives")
-"""Results that are made again whenever slow tests run; `train_cost` is, by the tests of its answer."""
 ROW_BY_ROW = ("claims", "questions")
 """Results whose rows have tests of their own."""
-AGAIN = [
-    pytest.param(each, id=each.name, marks=pytest.mark.search)
-    for each in TABLE
-    if not each.measured and not each.writes_itself and each.name not in ROW_BY_ROW
-]
+AGAIN = [each for each in TABLE if not each.measured and not each.writes_itself and each.name not in ROW_BY_ROW]
 
 
 def test_every_result_has_its_command():
@@ -47,7 +42,8 @@ def test_a_refit_makes_all_that_hangs_on_constants():
     assert {each.name for each in TABLE if not each.measured} <= named
 
 
-@pytest.mark.parametrize("result", AGAIN)
+@pytest.mark.search
+@pytest.mark.parametrize("result", rotation(AGAIN, 1))
 def test_it_comes_out_again(result, tmp_path):
     assert_comes_out_again(make(result, tmp_path).read_text(encoding="utf-8"), RESULTS / result.file)
 

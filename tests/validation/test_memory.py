@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from hwopt.evidence import peaks
 from hwopt.evidence.validation import validate
 from hwopt.plan import stage_layers_by_cost
+from tests.measured import MEASURED_RUNS, RUNS, validated
 
-RUNS = files("hwopt") / "data" / "runs"
+pytestmark = MEASURED_RUNS
 
 
 def table(name):
@@ -22,14 +22,14 @@ def table(name):
 
 @pytest.fixture(scope="module")
 def memory():
-    return validate(RUNS / "memory.csv")
+    return validated("memory.csv")
 
 
 @pytest.fixture(scope="module")
 def fits():
     """Row id -> whether the model says that it fits, of a table."""
     return lambda name: {
-        row["id"]: row["fits"] for row in validate(RUNS / name)["rows"] if row["status"] == "scored"
+        row["id"]: row["fits"] for row in validated(name)["rows"] if row["status"] == "scored"
     }  # fmt: skip
 
 

@@ -7,14 +7,15 @@ how well a service that nobody looked at is predicted.
 from __future__ import annotations
 
 import csv
-from importlib.resources import files
 
 import numpy as np
 import pytest
 
-from hwopt.evidence.validation import validate
+from tests.measured import MEASURED_RUNS, RUNS, validated
 
-TABLE = files("hwopt") / "data" / "runs" / "inference.csv"
+pytestmark = MEASURED_RUNS
+
+TABLE = RUNS / "inference.csv"
 FASTER_TRANSFORMER, MAXIMA = "NVIDIA/FasterTransformer gpt_guide", "NVIDIA/TensorRT-LLM perf-overview"
 STATIC, FIRST_TOKENS = "NVIDIA/TensorRT-LLM performance.md v0.6.1", "NVIDIA/TensorRT-LLM performance.md v0.5"
 NEURON = "aws-neuron-sdk inference benchmarks"
@@ -22,7 +23,7 @@ NEURON = "aws-neuron-sdk inference benchmarks"
 
 @pytest.fixture(scope="module")
 def result():
-    return validate(TABLE)
+    return validated("inference.csv")
 
 
 @pytest.fixture(scope="module")

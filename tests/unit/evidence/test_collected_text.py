@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import runpy
 import subprocess
 import sys
 
@@ -471,13 +472,21 @@ def test_columns_are_written_once_and_stay(tmp_path):
         write(first, tmp_path / "nowhere" / "x.csv")
 
 
-def test_the_script_says_in_one_line_what_is_wrong(tmp_path):
+def test_the_script_says_in_one_line_what_is_wrong(tmp_path, monkeypatch):
+    """In a process of its own once; what it exits with is what that prints."""
+    module = "hwopt.evidence.collected_text"
+    command = [sys.executable, "-m", module, str(tmp_path / "none.csv"), str(tmp_path / "x.csv")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "no such file" in done.stderr and done.stderr.count("\n") == 1
+
     def run(*arguments):
-        command = [sys.executable, "-m", "hwopt.evidence.collected_text", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        monkeypatch.setattr(sys, "argv", [module, *map(str, arguments)])
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        runpy.run_module(module, run_name="__main__")
 
     (tmp_path / "raw.csv").write_text(TABLE + ROW)
-    assert run(tmp_path / "raw.csv", tmp_path / "out.csv").returncode == 0
-    for arguments, words in (((), "usage"), ((tmp_path / "none.csv", tmp_path / "x.csv"), "no such file")):
-        done = run(*arguments)
-        assert done.returncode == 1 and words in done.stderr and done.stderr.count("\n") == 1
+    run(tmp_path / "raw.csv", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").is_file()
+    with pytest.raises(SystemExit, match="usage") as left:
+        run()
+    assert "\n" not in str(left.value)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-import time
 from dataclasses import replace
-from importlib.resources import files
 
 import pytest
 
@@ -15,14 +13,15 @@ from hwopt.evidence.collected_text import stack
 from hwopt.evidence.intervals import Interval
 from hwopt.evidence.protocol import locked
 from hwopt.evidence.stacks import likely_stacks, runs_on, training_stack
-from hwopt.evidence.validation import training, validate
+from hwopt.evidence.validation import training
 from hwopt.evidence.validation.degrees import states_no_plan
 from hwopt.evidence.validation.join import join
 from hwopt.evidence.validation.machines import constants
 from hwopt.evidence.validation.openings import MOST
 from tests.evidence_cases import RUN, inferred_columns
+from tests.measured import MEASURED_RUNS, RUNS, timed
 
-RUNS = files("hwopt") / "data" / "runs"
+pytestmark = MEASURED_RUNS
 
 STATED = replace(
     RUN, model_name="llama2-7b", gpu="H100-SXM-80GB", num_gpus=64, tp=2, pp=2, dp=16, cp=1, ep=1, seq_len=4096,
@@ -205,9 +204,8 @@ def test_intervals_hold_the_spread():
 
 @pytest.fixture(scope="module")
 def second_round():
-    start = time.monotonic()
-    rows = validate(RUNS / "train_round2.csv")["rows"]
-    return rows, time.monotonic() - start
+    result, seconds = timed("train_round2.csv")
+    return result["rows"], seconds
 
 
 def table():

@@ -17,6 +17,7 @@ from hwopt.evidence.validation import training
 from hwopt.evidence.validation.join import join
 from hwopt.evidence.validation.machines import constants, software
 from hwopt.evidence.validation.training import share_that_fits, steps, value
+from hwopt.optim.quick_jit import quick_jit
 from tests.cases import random_case
 from tests.cases import replace as change
 from tests.evidence_cases import RUN, row_of
@@ -315,6 +316,6 @@ def test_predictions_are_those_of_the_compiled_model(row):
     cases = [recomputing(with_capacity(row, 1e18), share) for share in (0.0, 0.5)]
     inputs = joining.stacked([(case.workload, case.cluster, case.plan) for case in cases])
     with jax.enable_x64(True):
-        compiled = jax.jit(jax.vmap(training._step))(*inputs)
+        compiled = quick_jit(jax.vmap(training._step))(*inputs)
     for name, values in compiled.items():
         np.testing.assert_allclose([each[name] for each in steps(cases)], values, rtol=1e-12, err_msg=name)

@@ -12,8 +12,9 @@ from hwopt.catalog.names import data_root, names
 from hwopt.catalog.workloads import loss_law
 from hwopt.errors import UserError
 from hwopt.model import learning as model
+from hwopt.optim.quick_jit import quick_jit
 from hwopt.workload.learning import LossLaw
-from tests.in_numpy import in_numpy
+from tests.in_numpy import in_numpy, one_row
 
 FIELDS = tuple(LossLaw.__dataclass_fields__)
 LAWS = names("laws")
@@ -363,22 +364,23 @@ def test_every_number_of_a_law_moves_the_loss(name):
         assert (float(getattr(gradient, field)) == 0.0) == silent, field
 
 
+def _with_slope(function):
+    """A function of a law and a point with its slope, and the same compiled over points."""
+    both = lambda law, x: jax.value_and_grad(lambda y: function(law, *y))(x)
+    return both, quick_jit(jax.vmap(both, in_axes=(None, 0)))
+
+
+IN_EITHER_PRECISION = [_with_slope(f) for f in (model.loss_of_run, model.effective_tokens, model.tokens_with_batch)]
+
+
 @pytest.mark.parametrize("name", BOTH_BATCHES)
 def test_float32_is_finite_and_close_to_float64(name):
     points = random_points(2000, seed=7)
-
-    def of(function, dtype):
-        law = jax.tree.map(lambda part: jnp.asarray(part, dtype), loss_law(name))
-        rows = points.astype(dtype)
-        value = jax.vmap(lambda x: function(law, *x))
-        slope = jax.vmap(jax.grad(lambda x: function(law, *x)))
-        return np.asarray(value(rows)), np.asarray(slope(rows))
-
-    for function in (model.loss_of_run, model.effective_tokens, model.tokens_with_batch):
-        value, slope = of(function, np.float32)
-        assert np.isfinite(value).all() and np.isfinite(slope).all()
-        with jax.enable_x64(True):
-            exact, exact_slope = of(function, np.float64)
+    single = jax.tree.map(np.float32, loss_law(name))
+    for both, compiled in IN_EITHER_PRECISION:
+        value, slope = map(np.asarray, compiled(single, points.astype(np.float32)))
+        assert value.dtype == np.float32 and np.isfinite(value).all() and np.isfinite(slope).all()
+        exact, exact_slope = in_numpy(both)(one_row(loss_law(name)), points)
         np.testing.assert_allclose(value, exact, rtol=1e-4)
         scale = np.abs(points / exact[:, None])
         np.testing.assert_allclose(slope * scale, exact_slope * scale, atol=1e-4)

@@ -5,12 +5,15 @@ How far they lie from longer simulations: `results/reference/percentiles.txt`.
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
 
 from hwopt.model.maximum import hard_maximum
 from hwopt.model.serving import queueing, slots, tails
+from tests.cases import rotation
 from tests.in_numpy import in_numpy
 from tests.unit.model.simulated_service import Server, apart, beside
 
@@ -48,18 +51,18 @@ def off(server: Server, load: float, scvs, streams: int = 1, count: int = 40_000
     return tuple(ours / theirs - 1.0 for ours, theirs in zip(closed(server, load, scvs, streams), found, strict=True))
 
 
-@pytest.mark.parametrize("bursts", [1.0, 4.0])
-@pytest.mark.parametrize("load", [0.3, 0.5])
-def test_equals_the_simulation_where_slots_are_free(load, bursts):
+@pytest.mark.parametrize("at", rotation(itertools.product((0.3, 0.5), (1.0, 4.0)), 1))
+def test_equals_the_simulation_where_slots_are_free(at):
+    load, bursts = at
     first, next_ = off(LONG, load, (bursts, 1.0, 1.0), count=40_000)
     np.testing.assert_allclose(first, 0.0, atol=0.06)
     np.testing.assert_allclose(next_, 0.0, atol=0.06)
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("bursts", [1.0, 4.0])
-@pytest.mark.parametrize("load", [0.7, 0.95, *(pytest.param(load, marks=pytest.mark.search) for load in (0.8, 0.9))])
-def test_equals_the_simulation_where_slots_are_short(load, bursts):
+@pytest.mark.parametrize("at", rotation(itertools.product((0.7, 0.8, 0.9, 0.95), (1.0, 4.0)), 2))
+def test_equals_the_simulation_where_slots_are_short(at):
+    load, bursts = at
     first, next_ = off(FEW, load, (bursts, 1.0, 1.0), count=800_000)
     np.testing.assert_allclose(first[1:], 0.0, atol=0.08)
     np.testing.assert_allclose(next_[:2], 0.0, atol=0.07)
@@ -76,20 +79,21 @@ def alone(prompt_s: float, load: float, scvs, servers: float = 1.0, together: fl
     return np.ravel(in_numpy(_alone)([np.array([float(each)]) for each in numbers]))
 
 
-MACHINES = pytest.mark.parametrize(("servers", "together"), [(1, True), (4, True), (4, False)])
+MACHINES = [(*servers, bursts) for servers in ((1, True), (4, True), (4, False)) for bursts in (1.0, 4.0)]
+"""How many, whether they share a queue, and bursts."""
 
 
-@pytest.mark.parametrize("bursts", [1.0, 4.0])
-@MACHINES
-def test_prompts_alone_equal_the_simulation(servers, together, bursts):
+@pytest.mark.parametrize("at", rotation(MACHINES, 2))
+def test_prompts_alone_equal_the_simulation(at):
+    servers, together, bursts = at
     found = np.quantile(apart(0.1, 0.5, (bursts, 1.0), servers, together, 400_000), LEVELS)
     np.testing.assert_allclose(alone(0.1, 0.5, (bursts, 1.0), servers, together), found, rtol=0.09)
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("bursts", [1.0, 4.0])
-@MACHINES
-def test_prompts_alone_equal_the_simulation_at_high_loads(servers, together, bursts):
+@pytest.mark.parametrize("at", rotation(MACHINES, 2))
+def test_prompts_alone_equal_the_simulation_at_high_loads(at):
+    servers, together, bursts = at
     for load in (0.8, 0.9):
         found = np.quantile(apart(0.1, load, (bursts, 1.0), servers, together, 1_500_000), LEVELS)
         ours = alone(0.1, load, (bursts, 1.0), servers, together)

@@ -20,6 +20,7 @@ from hwopt.errors import UserError
 from hwopt.hardware.peripherals import Reliability
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum, soft_maximum
+from hwopt.optim.quick_jit import quick_jit
 from tests.in_numpy import in_numpy, once
 
 FIELDS = tuple(Reliability.__dataclass_fields__)
@@ -313,8 +314,8 @@ def test_gradients_equal_differences():
 def test_float32_is_finite_and_close_to_float64():
     points = random_points(2000, seed=4)
     for function in (lost, lambda x: model.time_multiplier(lost(x))):
-        slope32 = np.asarray(jax.vmap(jax.grad(function))(points.astype(np.float32)))
-        value32 = np.asarray(jax.vmap(function)(points.astype(np.float32)))
+        both = quick_jit(jax.vmap(jax.value_and_grad(function)))
+        value32, slope32 = map(np.asarray, both(points.astype(np.float32)))
         value64 = in_numpy(function)(points)
         assert np.isfinite(slope32).all() and np.isfinite(value32).all()
         near = value64 < 10

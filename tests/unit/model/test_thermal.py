@@ -18,10 +18,11 @@ from tests.in_numpy import in_numpy
 
 N = 20_000
 POINT = quick_jit(jax.vmap(thermal.operating_point))
-SLOPES = {
-    name: quick_jit(jax.vmap(way(lambda both: jnp.stack(list(thermal.operating_point(*both))))))
+ONE = {
+    name: way(lambda both: jnp.stack(list(thermal.operating_point(*both))))
     for name, way in (("forward", jax.jacfwd), ("backward", jax.jacrev))
 }
+SLOPES = {name: quick_jit(jax.vmap(one)) for name, one in ONE.items()}
 AT_THE_FOLD = 1.0 / np.e
 
 # Leakage that heats itself -------------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def derivatives(chip, cooling, dtype, way="backward"):
     """Of every output by every input, shape (case, output, input)."""
     with jax.enable_x64(dtype == np.float64):
         both = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), (chip, cooling))
-        leaves = jax.tree.leaves(SLOPES[way](both))
+        leaves = jax.tree.leaves((SLOPES[way] if dtype == np.float32 else in_numpy(ONE[way]))(both))
         return np.concatenate([x.reshape(len(x), 8, -1) for x in leaves], 2)
 
 
