@@ -24,13 +24,9 @@ QUESTIONS = {
     "disaggregated": ServeCost(split="disaggregated"),
 }
 
-LONG = pytest.mark.search
-
 
 @pytest.mark.search
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.search if n == "dense" else LONG) for n in QUESTIONS]
-)
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_a_sweep_says_what_the_model_says(name):
     """Rows of a sweep in single precision: the exact model's to 1e-4, and integer designs."""
     question = QUESTIONS[name]
