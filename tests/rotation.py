@@ -1,4 +1,4 @@
-"""Cases of which each commit looks at another share: one in so many is a default test, all others are in the search tier."""
+"""Cases of which each commit looks at another share: seeds and places follow `turn`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def rotated(cases: Iterable[Any], every: int) -> list[Any]:
     now = turn() % every
     marked = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.search)
     return [case if place % every == now else marked(case) for place, case in enumerate(cases)]
+
+
+def shared_out(cases: Iterable[Any], every: int) -> list[Any]:
+    """One in `every` of the cases, the next commit others: of searches that are too many even for the search tier."""
+    return list(cases)[turn() % every :: every]
 
 
 def one_in(every: int, place: int) -> Callable[[Any], Any]:
