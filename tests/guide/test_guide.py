@@ -19,6 +19,7 @@ from hwopt.cli import main
 from hwopt.cli.parser import COMMANDS, build_parser, objective_of
 from hwopt.report import guide
 from hwopt.report.schema.commands import schema_of
+from tests.rotation import shared_out
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "notebooks" / "guide"
@@ -96,7 +97,8 @@ def test_commands_print_what_stands_below_them(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("page", WITH_SLOW, ids=named)
+@pytest.mark.usefixtures("solved_once")
+@pytest.mark.parametrize("page", shared_out(WITH_SLOW, 3), ids=named)
 def test_slow_commands_print_what_stands_below_them(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCKS[page]
@@ -158,6 +160,7 @@ def test_json_has_the_keys_that_a_page_names(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.search
+@pytest.mark.usefixtures("solved_once")
 @pytest.mark.parametrize("page", [page for page in WITH_KEYS if page not in WITH_RUNS], ids=named)
 def test_json_of_slow_commands_has_the_keys_that_a_page_names(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,7 @@ from hwopt.report.schema.commands import COMMANDS, schema_of
 from hwopt.report.schema.files import FOLDER, text_of
 from hwopt.report.schema.identity import identity
 from hwopt.report.schema.kinds import closed, references
-from tests.rotation import rotated
+from tests.rotation import rotated, shared_out
 from tests.schemas import check
 
 
@@ -120,7 +120,7 @@ def test_answers_follow_their_schemas(command, tmp_path, capsys):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("command", LONG)
+@pytest.mark.parametrize("command", shared_out(LONG, 2))
 def test_answers_that_take_longer_follow_their_schemas(command, tmp_path, capsys):
     _answers(command, LONG[command], tmp_path, capsys)
 
