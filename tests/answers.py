@@ -1,8 +1,8 @@
 """Solves each question once: searches of one worker, by the content of what they were asked.
 
 Tests of what is made of an answer (screens, JSON, pages, prices) ask one of a few canonical questions. They take the fixture
-`solved_once` and stand in the xdist group of their question: the first of them has it solved, the others get its answer. Tests of
-the search itself leave the fixture out. Nothing is written to disk.
+`solved_once` and stand in the group of their question (`tests/groups.py`): the first has it solved, the others get its answer.
+Tests of the search itself leave the fixture out. Nothing is written to disk.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from hwopt import processes
-from tests import durations, tiers
+from tests import durations, groups, tiers
 from tests.compiling import QUICK
 
 
@@ -69,14 +69,19 @@ def solved_once(monkeypatch):
     answers.remember(monkeypatch)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return groups.group_of(nodeid)
+
+    return Groups(config, log)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    for item in items:
-        if (
-            item.get_closest_marker("xdist_group") is None
-        ):  # what a module's tests share is built by one worker, not by both
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(config.rootpath).as_posix()))
-    yield
     if since := config.getoption("--changed-since"):
         items[:], left = tiers.in_turn(items, since)
         config.hook.pytest_deselected(items=left)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.groups import group_of
 from tests.tiers import TIERS, tier_of
 
 TABLE = Path(__file__).with_name("durations.txt")
@@ -86,7 +87,7 @@ def by_directory(known: dict[Key, float]) -> str:
 def longest_first(items: list[pytest.Item]) -> None:
     """Sorts tests by what the modules of their group take; modules that are not known go first."""
     known = read()
-    of = {item: item.get_closest_marker("xdist_group").args[0] for item in items}
+    of = {item: group_of(item.nodeid) for item in items}
     seconds: Counter[str] = Counter()
     for group, key in {(of[item], key_of(item.nodeid, item.keywords)) for item in items}:
         seconds[group] += known.get(key, math.inf)

@@ -1,7 +1,4 @@
-"""Answers of `validate` on shipped tables: predicted once for all tests of a worker, which share an xdist group.
-
-pytestmark = MEASURED_RUNS
-"""
+"""Answers of `validate` on shipped tables: predicted once for all tests of a worker, a group."""
 
 from __future__ import annotations
 
@@ -10,12 +7,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import pytest
-
 from hwopt.evidence.validation import validate
 
 RUNS = files("hwopt") / "data" / "runs"
-MEASURED_RUNS = pytest.mark.xdist_group("measured runs")
 
 
 @cache

@@ -10,7 +10,7 @@ import pytest
 from hwopt.cli import main
 from tests.plans import plans_once  # noqa: F401
 
-pytestmark = [pytest.mark.xdist_group("plans of commands"), pytest.mark.usefixtures("plans_once")]
+pytestmark = pytest.mark.usefixtures("plans_once")
 
 ESTIMATE = ["estimate", "--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64", "--global-batch", "128"]
 

@@ -21,8 +21,6 @@ OPTIMIZE += [f"--{name.replace('_', '-')}={limit:g}" for name, limit in LARGE_RU
 SWEEP = ["sweep", "train_time", "--capex-budget-usd", "1e10", "--power-budget-w", "3e8", "--samples", "2,000"]
 SWEEP += ["--sampling", "plain"]
 
-pytestmark = pytest.mark.xdist_group("relaxed large run")
-
 
 def run(*arguments):
     out, err = io.StringIO(), io.StringIO()

@@ -16,7 +16,7 @@ from hwopt.plan import Disaggregated
 from tests.plans import plans_once  # noqa: F401
 from tests.rotation import one_in
 
-pytestmark = [pytest.mark.xdist_group("plans of commands"), pytest.mark.usefixtures("plans_once")]
+pytestmark = pytest.mark.usefixtures("plans_once")
 
 MACHINE = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "8", "--precision", "fp8"]
 ESTIMATE = ["estimate", *MACHINE]

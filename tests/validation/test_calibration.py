@@ -11,9 +11,7 @@ from hwopt import catalog
 from hwopt.evidence.protocol import locked, study
 from hwopt.evidence.validation import validate
 from tests.cases import sample
-from tests.measured import MEASURED_RUNS, RUNS, validated
-
-pytestmark = MEASURED_RUNS
+from tests.measured import RUNS, validated
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,7 @@ from hwopt.evidence.columns import MeasuredRun, MeasuredService, columns_of, col
 from hwopt.evidence.rows import read
 from hwopt.evidence.table import load
 from hwopt.evidence.validation import validate
-from tests.measured import MEASURED_RUNS, validated
-
-pytestmark = MEASURED_RUNS
+from tests.measured import validated
 
 RUNS = Path(str(files("hwopt") / "data" / "runs"))
 TABLES = ("train", "train_single_node", "memory", "out_of_memory", "inference")

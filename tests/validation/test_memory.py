@@ -10,9 +10,7 @@ import pytest
 from hwopt.evidence import peaks
 from hwopt.evidence.validation import validate
 from hwopt.plan import stage_layers_by_cost
-from tests.measured import MEASURED_RUNS, RUNS, validated
-
-pytestmark = MEASURED_RUNS
+from tests.measured import RUNS, validated
 
 
 def table(name):

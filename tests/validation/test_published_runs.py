@@ -9,9 +9,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.evidence.validation.validate import score
-from tests.measured import MEASURED_RUNS, RUNS, validated
-
-pytestmark = MEASURED_RUNS
+from tests.measured import RUNS, validated
 
 TABLE = RUNS / "train.csv"
 PUBLISHED_KORTHIKANTI = "Korthikanti"

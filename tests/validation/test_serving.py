@@ -11,9 +11,7 @@ import csv
 import numpy as np
 import pytest
 
-from tests.measured import MEASURED_RUNS, RUNS, validated
-
-pytestmark = MEASURED_RUNS
+from tests.measured import RUNS, validated
 
 TABLE = RUNS / "inference.csv"
 FASTER_TRANSFORMER, MAXIMA = "NVIDIA/FasterTransformer gpt_guide", "NVIDIA/TensorRT-LLM perf-overview"

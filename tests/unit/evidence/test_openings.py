@@ -19,9 +19,7 @@ from hwopt.evidence.validation.join import join
 from hwopt.evidence.validation.machines import constants
 from hwopt.evidence.validation.openings import MOST
 from tests.evidence_cases import RUN, inferred_columns
-from tests.measured import MEASURED_RUNS, RUNS, timed
-
-pytestmark = MEASURED_RUNS
+from tests.measured import RUNS, timed
 
 STATED = replace(
     RUN, model_name="llama2-7b", gpu="H100-SXM-80GB", num_gpus=64, tp=2, pp=2, dp=16, cp=1, ep=1, seq_len=4096,

@@ -28,8 +28,6 @@ from hwopt.units import pretty
 from tests.budgets import LARGE_RUN
 from tests.plans import remember_sensitivities
 
-pytestmark = pytest.mark.xdist_group("relaxed large run")
-
 EVIL = "<script>alert('x')</script>&\""
 SMALL = {
     "tp": (16, 16), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "scale_up_domain": (16, 16),
