@@ -183,11 +183,11 @@ def test_float32_elasticities_equal_float64_ones(single_precision, output):
 
 @pytest.mark.search
 def test_float32_elasticities_of_a_hundred_thousand_variants():
-    """To 1e-3 |e| + 1e-4 off ties, on all but fifteen variants of 100,000: on 1,000 of them, others each turn, all but two.
+    """To 1e-3 |e| + 1e-4 off ties, on all but fifteen variants of 100,000: on 1,000 of them, others each turn, all but one.
 
     The nudges of `near_ties` can miss a tie: a send of 1e-8 of the work beside an overlap of 1e-3, say, or 1.00000003
     micro-batches, which float32 cannot tell from none and from one.
     """
     seed = 100 + int(sample(10, 1)[0])
     wrong, _, lines = float32_errors(1_000, seed, of=10_000)
-    assert wrong.any((1, 2)).sum() <= 2, [(seed, name, found[:2]) for name, found in lines.items() if found]
+    assert wrong.any((1, 2)).sum() <= 1, [(seed, name, found[:2]) for name, found in lines.items() if found]
