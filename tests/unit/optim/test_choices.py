@@ -74,7 +74,6 @@ def test_the_order_of_choices_changes_no_answer(together, coolings):
     np.testing.assert_allclose(turned.objective, together.objective, rtol=2 * TOLERANCE)
 
 
-@one_in(4, 2)
 def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
     """Boxes of several machines in one batch are bounded as each machine's own are."""
     asked = branches(QUESTION, {"chip": ("h100-sxm", "h200"), "cooling": COOLINGS}, bounds=BOXES)
