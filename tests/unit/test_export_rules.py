@@ -207,7 +207,6 @@ def held():
     return hwopt.optimize(question, bounds=boxes(SMALL, **sizes), explain=False)
 
 
-@one_in(4, 2)
 def test_a_drawn_chip_stays_outside():
     solution = held()
     report = solution.report
