@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
 import pytest
 
@@ -88,10 +89,24 @@ def pytest_collection_modifyitems(config, items):
     durations.longest_first(items)
 
 
+MOST_BYTES = 4 * 2**30
+"""Memory of a worker beyond which it forgets compiled programs between modules: some searches leave gigabytes of them."""
+
+
+def resident_bytes():
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
     """What a module leaves behind, traces of millions of objects, stays and is not walked again: a twelfth of a run's time."""
     if nextitem is None or nextitem.path != item.path:
+        if resident_bytes() > MOST_BYTES:
+            import jax
+
+            gc.unfreeze()
+            jax.clear_caches()
         gc.collect()
         gc.freeze()
 

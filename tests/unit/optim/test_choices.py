@@ -76,13 +76,14 @@ def test_the_order_of_choices_changes_no_answer(together, coolings):
 
 def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
     """Boxes of several machines in one batch are bounded as each machine's own are."""
-    asked = branches(QUESTION, {"chip": ("h100-sxm", "h200"), "cooling": COOLINGS}, bounds=BOXES)
+    wider = BOXES | {"pp": (1.0, 2.0), "micro_batch": (1.0, 2.0)}  # narrower ones do not split by the choice
+    asked = branches(QUESTION, {"chip": ("h100-sxm", "h200"), "cooling": COOLINGS}, bounds=wider)
     problems = dict(enumerate(each.problem for each in asked))
     (group,) = grouped(problems)
     with jax.enable_x64(True):
         lattice = group.programmes.lattice
         boxes = lattice.initial_boxes()
-        for _ in range(3):
+        for _ in range(4):
             width = np.log(boxes.high / np.maximum(boxes.low, 1))
             boxes = lattice.split(boxes, width.argmax(axis=1))[0]
         lower = bounded(group.programmes, boxes).lower
