@@ -1,4 +1,4 @@
-"""Solves each question once: searches of one worker, by the content of what they were asked.
+"""Solves each question once per worker: a search is remembered by the content of its question.
 
 Tests of what is made of an answer (screens, JSON, pages, prices) ask one of a few canonical questions. They take the fixture
 `solved_once` and stand in the group of their question (`tests/groups.py`): the first has it solved, the others get its answer.

@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(config, items):
     durations.longest_first(items)
 
 
-MOST_BYTES = 4 * 2**30
+MOST_BYTES = 6 * 2**30
 """Memory of a worker beyond which it forgets compiled programs between modules: some searches leave gigabytes of them."""
 
 

@@ -1,5 +1,4 @@
-"""Searches for plans, and sensitivities, remembered by what they were asked: screens, JSON, pages and exports of one answer have
-it searched once a worker."""
+"""Remembers plan searches and sensitivities: tests of screens, JSON, pages and exports share one search per worker."""
 
 from __future__ import annotations
 
@@ -17,29 +16,29 @@ FOUND: dict[tuple, Any] = {}
 
 @pytest.fixture
 def plans_once(monkeypatch):
-    """`best_plan` and `ranked_ways` that remember. Tests of the search itself do without."""
+    """Remember `best_plan` and `ranked_ways`. Tests of the search itself leave this fixture out."""
     for name in ("best_plan", "ranked_ways"):
         monkeypatch.setattr(plan_search, name, _once(getattr(plan_search, name), content))
 
 
 def remember_sensitivities(monkeypatch) -> None:
-    """Searches that remember, and sensitivities of what they found."""
+    """Remember searches, and the sensitivities of their solutions."""
     answers.remember(monkeypatch)
     monkeypatch.setattr(hwopt.study.sensitivity, "parameters_of", _once(hwopt.study.sensitivity.parameters_of, _same))
 
 
 def _same(asked):
-    """The identity of what was asked: solutions are large."""
+    """Return identities as a key: solutions are large."""
     return tuple(map(id, asked)) if isinstance(asked, tuple) else content(asked)
 
 
 def _once(search, key_of):
     def remembered(*asked, **named):
-        """Without deadlines, of which tests have none that ends."""
+        """Leave deadlines out of the key: those of these tests never end."""
         asked = tuple(each for each in asked if not getattr(each, "endless", False))
         key = search.__name__, key_of(asked), content(named)
         if key not in FOUND:
-            FOUND[key] = asked, search(*asked, **named)  # held with what was asked: no other thing gets its identity
+            FOUND[key] = asked, search(*asked, **named)  # keeps the arguments alive: an identity is not reused
         return FOUND[key][1]
 
     return remembered

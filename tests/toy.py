@@ -1,8 +1,8 @@
 """A toy in place of the model: a question of three variables and a few operations, which sweeps take like any other.
 
-Its workload is a kind of its own, registered as the model registers its own: with a report, integers and kernels. All around the
-model is the product's: questions, choices, sweeps, searches, stores, screens, commands. No trace of it is kept on disk. Commands
-ask `toy_cost` where `offered` gives it the metadata of an installed distribution.
+Its workload class is registered with a report, integers and kernels, as the model registers its workloads. Questions, choices,
+sweeps, searches, stores, screens and commands around it are the product's. No trace of it is kept on disk. Commands find `toy_cost`
+where `offered` gives it the metadata of an installed distribution.
 
 Of n chips in groups of t, at a clock ratio c:
 
@@ -45,11 +45,11 @@ DEGREES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class ToyRun(TrainingRun):
-    """A run that takes what the toy says."""
+    """A training run that the toy's formulas evaluate."""
 
 
 def report(asked: ToyRun, cluster: Any, plan: Any, *_: Any) -> tuple[TrainingReport, LiftedMargins]:
-    """What the toy says; all that it does not speak of is 1."""
+    """Return the formulas above; every other output is 1."""
     n, t, c = cluster.chips, plan.tp, cluster.chip.clock_ratio
     one, none = jnp.ones_like(n), jnp.zeros_like(n)
     compute_s, sends_s = 1e5 / (n * c), 0.2 * t

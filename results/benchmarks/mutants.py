@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 DRAWN = ROOT / "results/reference/mutants.json"
 SEED = 63
 PACKAGES = {"model": 14, "convex": 8, "integers": 7, "optim": 10, "study/sweep": 8, "evidence": 7, "report": 6}
-"""How many faults in each package; 60 in all."""
+"""Number of faults in each package, 60 in total."""
 
 SWAPPED = {ast.Lt: ">", ast.Gt: "<", ast.LtE: ">=", ast.GtE: "<=", ast.Eq: "!=", ast.NotEq: "=="}
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -153,7 +153,7 @@ def write(drawn: list[dict]) -> None:
 
 
 def table(drawn: list[dict]) -> str:
-    """One line a fault: where it is, what it does, and the test that noticed it before and after."""
+    """Return one line per fault: its place, its operator, and the test that noticed it before and after."""
     lines = [f"{'':3} {'file':50} {'fault':25} {'before':8} after"]
     for each in drawn:
         named = [", ".join(each.get(when) or ["no"]) for when in ("noticed_before", "noticed_after")]

@@ -216,10 +216,10 @@ def test_defaults_of_a_question_are_its_own():
 @pytest.mark.search
 @pytest.mark.parametrize("asked", shared_out(itertools.product(NAMES, ("sold", "designed")), 3), ids=" ".join)
 def test_every_question_has_an_answer(asked):
-    """Feasible by the exact model, estimated again the same, integers integer; a looser budget is never worse."""
+    """Feasible by the exact model, estimated again the same, integers integer; a looser budget is never worse. A minute each."""
     name, chip = asked
     question = hwopt.objective(name, **{} if chip == "sold" else DESIGNED | {"prices": "at-cost"})
-    answer = hwopt.optimize(question)
+    answer = hwopt.optimize(question, seconds=60.0)
     assert answer.feasible and answer.certificate.max_violation <= 1e-6
     with jax.enable_x64(True):
         again = hwopt.estimate(*answer.inputs)
@@ -228,7 +228,7 @@ def test_every_question_has_an_answer(asked):
         if each.integer:
             assert answer.design[each.name].value == pytest.approx(round(answer.design[each.name].value))
     first = answer.problem.budgets[0].name
-    loose = hwopt.optimize(dataclasses.replace(question, **{first: 1.5 * getattr(question, first)}))
+    loose = hwopt.optimize(dataclasses.replace(question, **{first: 1.5 * getattr(question, first)}), seconds=60.0)
     assert loose.objective <= answer.objective * 1.01
 
 
