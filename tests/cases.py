@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-import pytest
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
@@ -17,7 +16,7 @@ from hwopt.stack import Stack
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
-from tests.tiers import turn
+from tests.rotation import sample
 
 KINDS = ("gpt", "dense", "moe", "mla")
 SMALLEST, LARGEST = 5e7, 2e12  # parameters
@@ -583,17 +582,6 @@ def random_case(rng: np.random.Generator, kind: str | None = None) -> tuple[Trai
 def stack_cases(cases) -> tuple[TrainingRun, Cluster, Plan]:
     """Single cases as one, with a leading axis for `jax.vmap`."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *cases)
-
-
-def sample(of: int, n: int) -> np.ndarray:
-    """n of so many rows in their order: others each turn, so that in time all of them are looked at."""
-    return np.sort(np.random.default_rng(turn()).choice(of, n, replace=False))
-
-
-def rotation(cases, n: int) -> list:
-    """n of the cases as parameters of a test: others each turn, under the same ids."""
-    cases = list(cases)
-    return [pytest.param(cases[i], id=f"pick {k}") for k, i in enumerate(sample(len(cases), n))]
 
 
 def sampled(cases, n: int):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.tiers import turn
@@ -27,6 +28,17 @@ def _marked(case: Any) -> Any:
 def shared_out(cases: Iterable[Any], every: int) -> list[Any]:
     """One in `every` of the cases, the next commit others: of searches that are too many even for the search tier."""
     return list(cases)[turn() % every :: every]
+
+
+def sample(of: int, n: int) -> np.ndarray:
+    """Return n of so many places in their order, drawn anew each turn: in time all are looked at."""
+    return np.sort(np.random.default_rng(turn()).choice(of, n, replace=False))
+
+
+def picked(cases: Iterable[Any], n: int) -> list[Any]:
+    """Draw n of the cases as parameters of a test, others each turn, under ids that stay: `pick 0`."""
+    cases = list(cases)
+    return [pytest.param(cases[place], id=f"pick {k}") for k, place in enumerate(sample(len(cases), n))]
 
 
 def one_in(every: int, place: int) -> Callable[[Any], Any]:

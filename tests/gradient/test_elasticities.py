@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.cases import one_chip_cases, random_cases, sample, to_vectors
+from tests.cases import one_chip_cases, random_cases, to_vectors
 from tests.cases import sampled as sampled_cases
 from tests.gradient.elasticity import (
     INPUTS,
@@ -20,6 +20,7 @@ from tests.gradient.elasticity import (
     slopes,
     values,
 )
+from tests.rotation import sample
 
 STEP = 1e-3
 

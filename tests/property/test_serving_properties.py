@@ -7,8 +7,9 @@ import pytest
 
 from hwopt.model.estimate import estimate
 from hwopt.plan import Disaggregated
-from tests.cases import SAME_AT_ANY_SIZE, replace, rotation, take
+from tests.cases import SAME_AT_ANY_SIZE, replace, take
 from tests.in_numpy import in_numpy
+from tests.rotation import picked
 from tests.serving_cases import chips_of, serving_cases
 
 ROWS = 128
@@ -519,7 +520,7 @@ def unhurried(cluster):
     )
 
 
-@pytest.mark.parametrize("mode", rotation(["serve", "prefill", "disaggregated"], 1))
+@pytest.mark.parametrize("mode", picked(["serve", "prefill", "disaggregated"], 1))
 def test_logarithms_are_convex_in_those_of_the_hardware(mode):
     service, cluster, plan = drawn(70, mode, n=2 * ROWS)
     cluster, rng = unhurried(cluster), np.random.default_rng(71)

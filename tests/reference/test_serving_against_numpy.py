@@ -12,11 +12,12 @@ import pytest
 from hwopt.model.estimate import estimate
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import ServingLayout
-from tests.cases import KINDS, count, replace, sample, stack_cases, take
+from tests.cases import KINDS, count, replace, stack_cases, take
 from tests.in_numpy import in_numpy
 from tests.reference.plain.inputs import fields
 from tests.reference.plain.serving import estimate as plain_estimate
 from tests.reference.test_against_numpy import a_few_of_each, assert_same, leaves
+from tests.rotation import sample
 from tests.serving_cases import MODES, serving_case, serving_cases
 
 CASES = 80

@@ -10,7 +10,7 @@ import pytest
 
 from results.benchmarks.reference import RESULTS, ROOT, TABLE, make
 from results.benchmarks.refit import STEPS
-from tests.cases import rotation
+from tests.rotation import picked
 
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 ROW_BY_ROW = ("claims", "questions")
@@ -43,7 +43,7 @@ def test_a_refit_makes_all_that_hangs_on_constants():
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("result", rotation(AGAIN, 1))
+@pytest.mark.parametrize("result", picked(AGAIN, 1))
 def test_it_comes_out_again(result, tmp_path):
     assert_comes_out_again(make(result, tmp_path).read_text(encoding="utf-8"), RESULTS / result.file)
 

@@ -11,7 +11,7 @@ import pytest
 import hwopt
 from hwopt.optim.solution import Outcome, Solution
 from hwopt.report.documents import solution_document
-from tests.cases import rotation
+from tests.rotation import picked
 from tests.validation.buildable import faults
 
 FEW = (
@@ -49,7 +49,7 @@ def checked(solution: Solution, chip: str, free: str, fields: dict) -> bool:
     return True
 
 
-@pytest.mark.parametrize("asked", [pytest.param(FEW[0], id="h100-sxm none"), *rotation(FEW[1:], 1)])
+@pytest.mark.parametrize("asked", [pytest.param(FEW[0], id="h100-sxm none"), *picked(FEW[1:], 1)])
 def test_an_answer_can_be_bought(asked):
     assert checked(default() if asked == FEW[0] else solved(*asked, HELD), *asked)
 
@@ -74,7 +74,7 @@ def forty() -> list[tuple[str, str, dict]]:
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("asked", rotation(forty(), 2))
+@pytest.mark.parametrize("asked", picked(forty(), 2))
 def test_random_answers_can_be_bought(asked):
     checked(solved(*asked), *asked)
 

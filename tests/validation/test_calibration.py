@@ -10,8 +10,8 @@ import pytest
 from hwopt import catalog
 from hwopt.evidence.protocol import locked, study
 from hwopt.evidence.validation import validate
-from tests.cases import sample
 from tests.measured import RUNS, validated
+from tests.rotation import sample
 
 
 @pytest.fixture(scope="module")

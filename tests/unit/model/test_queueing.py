@@ -13,8 +13,8 @@ import pytest
 
 from hwopt.model.maximum import hard_maximum
 from hwopt.model.serving import queueing, slots, tails
-from tests.cases import rotation
 from tests.in_numpy import in_numpy
+from tests.rotation import picked
 from tests.unit.model.simulated_service import Server, apart, beside
 
 LEVELS = tuple(queueing.LEVELS.values())
@@ -51,7 +51,7 @@ def off(server: Server, load: float, scvs, streams: int = 1, count: int = 40_000
     return tuple(ours / theirs - 1.0 for ours, theirs in zip(closed(server, load, scvs, streams), found, strict=True))
 
 
-@pytest.mark.parametrize("at", rotation(itertools.product((0.3, 0.5), (1.0, 4.0)), 1))
+@pytest.mark.parametrize("at", picked(itertools.product((0.3, 0.5), (1.0, 4.0)), 1))
 def test_equals_the_simulation_where_slots_are_free(at):
     load, bursts = at
     first, next_ = off(LONG, load, (bursts, 1.0, 1.0), count=40_000)
@@ -60,7 +60,7 @@ def test_equals_the_simulation_where_slots_are_free(at):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("at", rotation(itertools.product((0.7, 0.8, 0.9, 0.95), (1.0, 4.0)), 2))
+@pytest.mark.parametrize("at", picked(itertools.product((0.7, 0.8, 0.9, 0.95), (1.0, 4.0)), 2))
 def test_equals_the_simulation_where_slots_are_short(at):
     load, bursts = at
     first, next_ = off(FEW, load, (bursts, 1.0, 1.0), count=800_000)
@@ -83,7 +83,7 @@ MACHINES = [(*servers, bursts) for servers in ((1, True), (4, True), (4, False))
 """How many, whether they share a queue, and bursts."""
 
 
-@pytest.mark.parametrize("at", rotation(MACHINES, 2))
+@pytest.mark.parametrize("at", picked(MACHINES, 2))
 def test_prompts_alone_equal_the_simulation(at):
     servers, together, bursts = at
     found = np.quantile(apart(0.1, 0.5, (bursts, 1.0), servers, together, 400_000), LEVELS)
@@ -91,7 +91,7 @@ def test_prompts_alone_equal_the_simulation(at):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("at", rotation(MACHINES, 2))
+@pytest.mark.parametrize("at", picked(MACHINES, 2))
 def test_prompts_alone_equal_the_simulation_at_high_loads(at):
     servers, together, bursts = at
     for load in (0.8, 0.9):
