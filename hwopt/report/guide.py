@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hwopt.errors import UserError, suggest
 
-_SECTIONS = ("", "tutorial", "commands", "physics", "maintain", "api")
+_SECTIONS = ("", "tutorial", "commands", "physics", "maintain", "api", "architecture")
 """Folders of pages, in the order in which a topic is looked for."""
 
 _MARKER = re.compile(r"^<!-- (\w+)(?:: (.*?))? -->$", re.MULTILINE)
