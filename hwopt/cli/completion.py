@@ -41,6 +41,7 @@ def completion(options: argparse.Namespace) -> int:
     """Print the file of a shell."""
     from hwopt.cli.parser import COMMANDS
     from hwopt.cli.question import field_flags
+    from hwopt.cli.schema import NO_ANSWER
     from hwopt.registry import load, names
 
     asked = [name for name in names() if escape.shell(name) == name]  # compgen expands its words
@@ -53,7 +54,7 @@ def completion(options: argparse.Namespace) -> int:
         flags[name] = own
     summaries = {name: command.summary for name, command in COMMANDS.items()}
     words = {name: tuple(asked) if command.asks else () for name, command in COMMANDS.items()}
-    words |= {"completion": SHELLS, "schema": tuple(name for name in COMMANDS if name not in ("schema", "completion"))}
+    words |= {"completion": SHELLS, "schema": tuple(name for name in COMMANDS if name not in NO_ANSWER)}
     say(_WRITERS[options.shell](summaries, flags, words).rstrip("\n"))
     return 0
 

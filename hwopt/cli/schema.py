@@ -7,20 +7,25 @@ from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import TEXT
 from hwopt.cli.output import say
 from hwopt.errors import UserError, suggest
+from hwopt.report.schema.identity import identity
 
 FLAGS = (Flag("of", "a command; without it, names of all schemas", TEXT),)
 
+NO_ANSWER = ("schema", "completion")
+"""Commands that print text for programs, and no answer."""
+
 
 def schema(options: argparse.Namespace) -> int:
-    """Print a schema as it is committed; nothing is computed for it."""
-    from hwopt.report.schema.files import FOLDER
+    """Print a schema, derived from the declared answers; the list of names is printed without deriving any."""
+    from hwopt.cli.parser import COMMANDS
 
-    known = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
+    names = {name: identity(name) for name in sorted(COMMANDS) if name not in NO_ANSWER}
     if options.of is None:
-        names = {name: json.loads(path.read_text(encoding="utf-8"))["$id"] for name, path in known.items()}
         say(json.dumps(names, indent=2) if options.json else "\n".join(f"{a:<12} {b}" for a, b in names.items()))
-    elif options.of not in known:
-        raise UserError(f"no schema of '{options.of}': {suggest(options.of, known)}")
+    elif options.of not in names:
+        raise UserError(f"no schema of '{options.of}': {suggest(options.of, names)}")
     else:
-        say(known[options.of].read_text(encoding="utf-8").rstrip())
+        from hwopt.report.schema.commands import schema_of
+
+        say(json.dumps(schema_of(options.of), indent=1))
     return 0

@@ -1,5 +1,6 @@
 """Fills the markers of pages, `<!-- word: arguments -->`, and adds the pages that are made as a whole."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 from mkdocs.structure.files import File
 from writing import api, commands, numbers, studies
 from writing.markup import fenced
+
+from hwopt.report.schema import commands as schemas
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,12 +42,9 @@ _MARKER = re.compile(r"^<!-- (\w+)(?:: (.*?))? -->$", re.MULTILINE)
 FIGURES = ("accuracy.png", "bottleneck_map.png", "sensitivity.png", "serving.png")
 
 
-SCHEMAS = ROOT / "hwopt" / "data" / "schemas"
-
-
 def schema_of(name: str) -> str:
     """A link to the JSON Schema of a command's answer, for commands that have one."""
-    if not (SCHEMAS / f"{name}.json").is_file():
+    if name not in schemas.COMMANDS:
         return ""
     return f"\n**JSON Schema** of the answer with `--json`: [{name}.json](../schemas/{name}.json) ([how to read it](schema.md)).\n"
 
@@ -94,8 +94,9 @@ def on_files(files: Any, config: Any) -> Any:
             files.append(File.generated(config, f"studies/{name}", content=content))
     for path, target in studies.results().items():
         files.append(File.generated(config, target, content=studies.result_page(path)))
-    for path in SCHEMAS.glob("*.json"):
-        files.append(File.generated(config, f"schemas/{path.name}", abs_src_path=str(path)))
+    for name in schemas.COMMANDS:
+        content = json.dumps(schemas.schema_of(name), indent=1) + "\n"
+        files.append(File.generated(config, f"schemas/{name}.json", content=content))
     for name in ("iframe-worker.js", "site.css"):
         files.append(File.generated(config, f"assets/{name}", abs_src_path=str(Path(__file__).with_name(name))))
     for name in FIGURES:
