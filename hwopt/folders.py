@@ -3,25 +3,20 @@
 import os
 import stat
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
+from platformdirs import user_cache_path
 
-def cache_folder(system: str = sys.platform, variables: Mapping[str, str] = os.environ) -> Path:
+
+def cache_folder() -> Path:
     """Return hwopt's cache folder: compiled kernels, traced models, stamps of self-tests. It need not exist yet.
 
-    `XDG_CACHE_HOME` counts everywhere; else `~/.cache`, on macOS `~/Library/Caches`, on Windows `%LOCALAPPDATA%`. Relative
-    paths are ignored, as the XDG specification requires: otherwise the current folder could supply kernels.
+    `$XDG_CACHE_HOME/hwopt`; else `~/.cache/hwopt`, on macOS `~/Library/Caches/hwopt`, on Windows `%LOCALAPPDATA%/hwopt`.
+    Platformdirs ignores relative paths, as the XDG specification requires: otherwise the current folder could supply kernels.
 
     **Raises:** `RuntimeError` for a user without a home.
     """
-    stated = variables.get("XDG_CACHE_HOME") or (variables.get("LOCALAPPDATA") if system == "win32" else None)
-    if stated and os.path.isabs(stated):
-        return Path(stated) / "hwopt"
-    home = {"win32": ("AppData", "Local"), "darwin": ("Library", "Caches")}.get(system, (".cache",))
-    if not Path.home().is_absolute():
-        raise RuntimeError(f"no home: {Path.home()} is a relative path")
-    return Path.home().joinpath(*home, "hwopt")
+    return user_cache_path("hwopt", appauthor=False, opinion=False)
 
 
 class SharedFolder(OSError):

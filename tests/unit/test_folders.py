@@ -1,39 +1,60 @@
 """Folders of caches by system."""
 
 import os
+import pwd
 from pathlib import Path
 
+import platformdirs
 import pytest
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
+from platformdirs.windows import Windows
 
 from hwopt.folders import SharedFolder, cache_folder, private_folder
 
 
-@pytest.mark.parametrize(
-    ("system", "variables", "wanted"),
-    [
-        ("linux", {}, ".cache/hwopt"),
-        ("darwin", {}, "Library/Caches/hwopt"),
-        ("win32", {}, "AppData/Local/hwopt"),
-    ],
-)
-def test_each_system_has_its_own_folder_in_the_home(system, variables, wanted):
-    assert cache_folder(system, variables) == Path.home() / wanted
+@pytest.fixture(autouse=True)
+def nothing_stated(monkeypatch):
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
 
 
-def test_what_is_stated_counts_more():
-    assert cache_folder("win32", {"LOCALAPPDATA": "/local"}) == Path("/local/hwopt")
-    for system in ("linux", "darwin", "win32"):
-        assert cache_folder(system, {"XDG_CACHE_HOME": "/kept", "LOCALAPPDATA": "/local"}) == Path("/kept/hwopt")
-    assert cache_folder("linux", {"LOCALAPPDATA": "/local", "XDG_CACHE_HOME": ""}) == Path.home() / ".cache/hwopt"
+@pytest.mark.parametrize(("system", "wanted"), [(Unix, ".cache/hwopt"), (MacOS, "Library/Caches/hwopt")])
+def test_each_system_has_its_own_folder_in_the_home(system, wanted, monkeypatch):
+    monkeypatch.setattr(platformdirs, "PlatformDirs", system)
+    assert cache_folder() == Path.home() / wanted
+
+
+@pytest.mark.parametrize("system", [Unix, MacOS])
+def test_what_is_stated_counts_more(system, monkeypatch):
+    monkeypatch.setattr(platformdirs, "PlatformDirs", system)
+    monkeypatch.setenv("LOCALAPPDATA", "/local")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/kept")
+    assert cache_folder() == Path("/kept/hwopt")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert cache_folder() == Path.home() / {Unix: ".cache/hwopt", MacOS: "Library/Caches/hwopt"}[system]
+
+
+def test_windows_states_its_own(monkeypatch):
+    monkeypatch.setattr(platformdirs, "PlatformDirs", Windows)
+    monkeypatch.setattr("platformdirs.windows.get_win_folder", {"CSIDL_LOCAL_APPDATA": "/local"}.__getitem__)
+    assert cache_folder() == Path("/local/hwopt")
 
 
 @pytest.mark.parametrize("stated", [".", "cache", "../cache"])
 def test_relative_paths_are_ignored(stated, monkeypatch):
     """The current folder may be anybody's."""
-    assert cache_folder("linux", {"XDG_CACHE_HOME": stated}) == Path.home() / ".cache/hwopt"
+    monkeypatch.setenv("XDG_CACHE_HOME", stated)
+    assert cache_folder() == Path.home() / ".cache/hwopt"
     monkeypatch.setenv("HOME", stated)
-    with pytest.raises(RuntimeError, match="relative"):
-        cache_folder("linux", {})
+    assert cache_folder() == Path(pwd.getpwuid(os.getuid()).pw_dir) / ".cache/hwopt"
+
+
+def test_a_user_without_a_home_has_no_cache_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "home")
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: (_ for _ in ()).throw(KeyError))
+    with pytest.raises(RuntimeError, match="absolute"):
+        cache_folder()
 
 
 def test_a_private_folder_is_made_where_it_is_missing(tmp_path):
