@@ -14,7 +14,7 @@ from hwopt.cli.output import show
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
-    from hwopt.study.sweep.places import Remote
+    from upath import UPath
 
 REPORT = Flag(
     "--report",
@@ -45,7 +45,7 @@ def figure_path(options: argparse.Namespace) -> Path | None:
     return path
 
 
-def _drawn_there(place: "Remote", draw: Callable[[Path], Any]) -> tuple[str, ...]:
+def _drawn_there(place: "UPath", draw: Callable[[Path], Any]) -> tuple[str, ...]:
     """Figures in an object store, where they are: drawn in a folder of this machine first."""
     from hwopt.study.sweep.places import uploaded
     from hwopt.study.sweep.store import writing
@@ -63,8 +63,8 @@ class Outputs:
     """
 
     options: argparse.Namespace
-    folder: "Path | Remote | None"
-    figures: "Path | Remote | None"
+    folder: "Path | UPath | None"
+    figures: "Path | UPath | None"
     page: Path | None
 
     @classmethod

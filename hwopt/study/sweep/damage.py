@@ -6,6 +6,7 @@ checksums of its finished blocks.
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 
 from hwopt.errors import UserError
 from hwopt.study.sweep import places
-from hwopt.study.sweep.places import Place, Remote
+from hwopt.study.sweep.places import Place
 from hwopt.study.sweep.store import BLOCKS, CHECKSUM, DONE, Store, damaged, is_rows, writing
 
 _OF_A_SUMMARY = ("finished", "best_are")
@@ -33,7 +34,7 @@ def resumed(folder: Place | None, configuration: str, versions: str) -> Store | 
     if folder is None:
         return None
     with writing(folder, lambda: "nothing was changed"):
-        if isinstance(folder, Remote):
+        if not isinstance(folder, Path):
             places.forget_half_made(folder, "zarr.json")
         if folder.exists() and not folder.is_dir():
             raise UserError(f"sweep: {folder} is a file; a sweep and a frontier need a folder")

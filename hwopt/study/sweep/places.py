@@ -1,4 +1,4 @@
-"""Where a store lies: a local folder (`Path`), or a folder of an object store (`Remote`), with what a sweep asks of either.
+"""Where a store lies: a local folder (`Path`) or a folder of an object store (`UPath`), and what a sweep does at either.
 
 An object appears whole or not at all, as a file does that is renamed; nothing can be renamed or locked. So a new store is
 written description last, with a mark beside it until then, and two sweeps at one store do not see each other: what they write
@@ -10,17 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
 from urllib.parse import unquote
 
 from hwopt.arguments import path_of
 from hwopt.errors import UserError, suggest
 
-OPTIONS = {"use_listings_cache": False}
+if TYPE_CHECKING:  # the package of an extra, which takes 80 ms to import
+    from upath import UPath
+
+OPTIONS: dict[str, Any] = {"use_listings_cache": False}
 """Of file systems: others write to the store, so that no listing may be remembered."""
 
 _NOT_OF_STORES = frozenset({"builtins", "hwopt", "objectives", "jax", "jaxlib", "numpy", "xarray", "zarr", "numcodecs"})
@@ -29,96 +34,23 @@ _NOT_OF_STORES = frozenset({"builtins", "hwopt", "objectives", "jax", "jaxlib", 
 _PIECE = 1 << 20
 """Bytes that are read at a time."""
 
-
-class Remote:
-    """A folder or an object of a store that fsspec reaches, by the methods of a `Path` that sweeps use.
-
-    **Arguments:** `system`: an fsspec file system; `url` with its scheme.
-    """
-
-    def __init__(self, system: Any, url: str):
-        self.system, self.url = system, url.rstrip("/")
-
-    def __str__(self) -> str:
-        return self.url
-
-    def __truediv__(self, name: str) -> Remote:
-        return Remote(self.system, f"{self.url}/{name}")
-
-    @property
-    def key(self) -> str:
-        """The name that the file system knows it by."""
-        return self.system._strip_protocol(self.url)
-
-    @property
-    def name(self) -> str:
-        return self.url.rpartition("/")[2]
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """What stands between strokes: the order of paths is theirs."""
-        return tuple(self.url.split("/"))
-
-    @property
-    def parent(self) -> Remote:
-        return Remote(self.system, self.url.rpartition("/")[0])
-
-    def with_name(self, name: str) -> Remote:
-        """The same folder's object of another name."""
-        return Remote(self.system, f"{self.url.rpartition('/')[0]}/{name}")
-
-    def exists(self) -> bool:
-        """Whether there is an object of this name, or one below it."""
-        return bool(self.system.exists(self.key))
-
-    def is_dir(self) -> bool:
-        """Whether there is an object below this name."""
-        return bool(self.system.isdir(self.key))
-
-    def is_file(self) -> bool:
-        """Whether there is an object of this name."""
-        return bool(self.system.isfile(self.key))
-
-    def iterdir(self) -> Iterator[Remote]:
-        """What lies in this folder."""
-        own = self.key.rstrip("/")
-        names = (str(each).rstrip("/") for each in self.system.ls(self.key, detail=False))
-        return (self / each.rpartition("/")[2] for each in names if each != own)
-
-    def rglob(self, pattern: str) -> Iterator[Remote]:
-        """All objects below this name; of patterns `*` alone is known."""
-        assert pattern == "*"
-        own = self.key.rstrip("/") + "/"
-        return (self / str(each).removeprefix(own) for each in self.system.find(self.key))
-
-    def read_text(self, encoding: str = "utf-8") -> str:
-        """An object's text."""
-        return self.system.cat_file(self.key).decode(encoding)
-
-    def unlink(self, missing_ok: bool = False) -> None:
-        """Remove an object."""
-        try:
-            self.system.rm_file(self.key)
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
+Place: TypeAlias = Union[Path, "UPath"]
+"""A `UPath` of a local folder is a `Path`, one of an object store is not."""
 
 
-Place: TypeAlias = Path | Remote
-
-
-def is_url(place: Any) -> bool:
+def is_url(place: Any) -> TypeGuard[str]:
     """Whether text names a scheme, as in `s3://bucket/runs`."""
     return isinstance(place, str) and place.partition("://")[0].isidentifier() and "://" in place
 
 
 def place_of(what: str, place: Any, room: int = 0) -> Place:
-    """Where a store is to lie. **Arguments:** as of `path_of`; or a URL, of which `file://` is a local folder like any other.
+    """Return the place of a store. **Arguments:** as of `path_of`; or a URL (`file://` is a local folder), or a `UPath`.
 
     **Raises:** `UserError` as `path_of`, for a scheme that nobody knows, a package that is missing, and a URL without a folder.
     """
-    if isinstance(place, Remote):
-        return place
+    upath = sys.modules.get("upath")
+    if upath and isinstance(place, upath.UPath) and not isinstance(place, Path):
+        return upath.UPath(place, **OPTIONS)
     if not is_url(place):
         return path_of(what, place, room)
     scheme, _, rest = place.partition("://")
@@ -128,22 +60,28 @@ def place_of(what: str, place: Any, room: int = 0) -> Place:
         return path_of(what, unquote(rest), room)
     try:
         import fsspec
+        from upath import UPath
     except ImportError:
-        raise UserError(f"{what} {place}: object stores take the package fsspec: pip install 'hwopt[stores]'") from None
+        raise UserError(
+            f"{what} {place}: object stores take the package universal-pathlib: pip install 'hwopt[stores]'"
+        ) from None
     if scheme not in fsspec.available_protocols():
         raise UserError(f"{what} {place}: unknown scheme '{scheme}': {suggest(scheme, fsspec.available_protocols())}")
     folder = rest.strip("/")
     if not folder or (scheme != "memory" and "/" not in folder):
         raise UserError(f"{what} {place}: name a folder of its own, such as {scheme}://bucket/runs/first")
     try:
-        system, _ = fsspec.core.url_to_fs(place, **OPTIONS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a scheme without a class of its own works by the general one
+            path = UPath(place.rstrip("/"), **OPTIONS)
+        _ = path.fs  # imports the package of the scheme
     except ImportError as error:  # of the file system's own package
         raise UserError(
             f"{what} {place}: {str(error).rstrip('.')}; pip install 'hwopt[stores]' has that of s3 and gs"
         ) from None
     except Exception as error:  # of kinds that each file system has of its own
         raise UserError(f"{what} {place}: cannot be used ({_said(error)})") from None
-    return Remote(system, place)
+    return path
 
 
 def _said(error: Exception) -> str:
@@ -156,15 +94,15 @@ def as_os_errors(place: Place | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(place, Remote) or type(error).__module__.partition(".")[0] in _NOT_OF_STORES:
+        if place is None or isinstance(place, Path) or type(error).__module__.partition(".")[0] in _NOT_OF_STORES:
             raise
         raise OSError(_said(error)) from error
 
 
 def put(place: Place, data: Any) -> None:
     """Write a file or object, whole or not at all. **Arguments:** `data`: bytes, or what has their buffer."""
-    if isinstance(place, Remote):
-        place.system.pipe_file(place.key, bytes(data))
+    if not isinstance(place, Path):
+        place.fs.pipe_file(place.path, bytes(data))
         return
     place.parent.mkdir(parents=True, exist_ok=True)
     aside = place.with_name(f"{place.name}.{uuid.uuid4().hex}.partial")
@@ -175,14 +113,14 @@ def put(place: Place, data: Any) -> None:
 def size_of(place: Place) -> int | None:
     """Bytes of a file or object; None where there is none."""
     try:
-        return int(place.system.size(place.key)) if isinstance(place, Remote) else place.stat().st_size
+        return place.stat().st_size
     except FileNotFoundError:
         return None
 
 
 def pieces(place: Place) -> Iterator[bytes]:
     """The bytes of a file or object, some at a time."""
-    with place.system.open(place.key, "rb") if isinstance(place, Remote) else place.open("rb") as file:
+    with place.open("rb") as file:
         while piece := file.read(_PIECE):
             yield piece
 
@@ -192,7 +130,7 @@ def check_writable(place: Place) -> None:
 
     **Raises:** `OSError` where that fails.
     """
-    if isinstance(place, Remote):
+    if not isinstance(place, Path):
         beside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         put(beside, b"")
         beside.unlink()
@@ -207,23 +145,23 @@ def aside_of(place: Place) -> Place:
     return place.with_name(f".{place.name}.new")
 
 
-def published(made: Path, place: Remote, last: str) -> None:
+def published(made: Path, place: UPath, last: str) -> None:
     """Copy a folder that was made locally. **Arguments:** `last`: its file by which others know that all is there."""
     mark = aside_of(place)
     put(mark, b"")
     paths = sorted(path for path in made.rglob("*") if path.is_file())
     for path in sorted(paths, key=lambda each: each == made / last):
         put(place / path.relative_to(made).as_posix(), path.read_bytes())
-    mark.unlink()  # type: ignore[union-attr]
+    mark.unlink()
 
 
-def forget_half_made(place: Remote, last: str) -> None:
+def forget_half_made(place: UPath, last: str) -> None:
     """Remove what a killed process left of a store that it made: what has a mark beside it."""
     mark = aside_of(place)
     if not mark.exists():
         return
     if place.exists() and not (place / last).exists():
-        place.system.rm(place.key, recursive=True)
+        place.fs.rm(place.path, recursive=True)
     mark.unlink(missing_ok=True)
 
 
@@ -232,7 +170,7 @@ def removed(place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def uploaded(folder: Path, place: Remote) -> list[Remote]:
+def uploaded(folder: Path, place: UPath) -> list[UPath]:
     """Copy the files of a local folder, without those below it. **Returns:** where they are."""
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     for path in paths:

@@ -11,7 +11,7 @@ import jax
 
 from hwopt.errors import UserError
 from hwopt.leftovers import pause, removed_behind
-from hwopt.study.sweep.places import Place, Remote
+from hwopt.study.sweep.places import Place
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def alone(folder: Place) -> Iterator[None]:
 
     **Raises:** `UserError` where another process writes there.
     """
-    if isinstance(folder, Remote):
+    if not isinstance(folder, Path):
         yield
         return
     path = folder.with_name(f".{folder.name}.lock")

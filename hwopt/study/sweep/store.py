@@ -28,7 +28,7 @@ from zarr.storage import FsspecStore, MemoryStore
 from hwopt.errors import UserError
 from hwopt.leftovers import pause, removed_behind
 from hwopt.study.sweep import places
-from hwopt.study.sweep.places import Place, Remote
+from hwopt.study.sweep.places import Place
 
 BLOCKS, DONE, CHECKSUM = "blocks", "done", "checksum"
 
@@ -110,14 +110,14 @@ class Store:
         **Arguments:** `folder` (None: in memory), which must not exist or be empty; `rows`: arrays of the root; `partial`:
         an example of what each block leaves.
         """
-        if isinstance(folder, Remote):
+        if folder is not None and not isinstance(folder, Path):
             with writing(folder, lambda: NOTHING), tempfile.TemporaryDirectory() as here:
                 made = Path(here) / "made"
                 Store.created(made, attributes, rows, partial, blocks)
                 places.published(made, folder, _ROOT)
             return Store.opened(folder)
         aside = None if folder is None else places.aside_of(folder)
-        assert not isinstance(aside, Remote)
+        assert aside is None or isinstance(aside, Path)
 
         def remove() -> None:  # also what a killed process left
             if aside is not None:
@@ -151,8 +151,11 @@ class Store:
         **Raises:** `UserError` where the folder holds something else.
         """
         try:
-            remote = isinstance(folder, Remote)
-            target = FsspecStore.from_url(str(folder), storage_options=places.OPTIONS) if remote else str(folder)
+            target = (
+                str(folder)
+                if isinstance(folder, Path)
+                else FsspecStore.from_url(str(folder), storage_options=dict(folder.storage_options))
+            )
             group = zarr.open_group(target, mode="r+", zarr_format=3)
             _ = group[BLOCKS][DONE]  # pyright: ignore
         except PermissionError as error:
@@ -246,7 +249,7 @@ class Store:
             inside = (each for each in self.folder.iterdir() if each.name not in own and each.is_dir())
             paths = (path for each in inside for path in each.rglob("*"))
             return sorted(
-                (path for path in paths if path.is_file() and path.name != _ROOT), key=lambda path: path.parts
+                (path for path in paths if path.is_file() and path.name != _ROOT), key=lambda path: tuple(path.parts)
             )
         return [self.of_block(path, block) for path in self.of_blocks]
 

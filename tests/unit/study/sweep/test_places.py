@@ -14,10 +14,11 @@ import hwopt
 from hwopt.cli.paths import Outputs
 from hwopt.errors import UserError
 from hwopt.study.sweep import opened, places
-from hwopt.study.sweep.places import Remote, is_url, place_of
+from hwopt.study.sweep.places import is_url, place_of
 from tests.toy import ToyCost
 
 fsspec = pytest.importorskip("fsspec", reason="no fsspec: pip install 'hwopt[stores]'")
+upath = pytest.importorskip("upath", reason="no universal-pathlib: pip install 'hwopt[stores]'")
 
 BLOCK, BLOCKS = 32_768, 3
 SAMPLES = BLOCK * BLOCKS
@@ -134,8 +135,13 @@ def test_what_is_no_sweep_is_not_touched(system):
 
 
 def test_places(tmp_path, monkeypatch):
-    assert isinstance(place_of("out", "memory://a/b"), Remote) and not is_url("runs/a") and not is_url(Path("s3://a"))
+    assert (
+        isinstance(place_of("out", "memory://a/b"), upath.UPath) and not is_url("runs/a") and not is_url(Path("s3://a"))
+    )
     assert place_of("out", (tmp_path / "a b").as_uri()) == tmp_path / "a b" and place_of("out", tmp_path) == tmp_path
+    with_options = place_of("out", upath.UPath("memory://a/b", skip_instance_cache=True))
+    assert str(with_options) == "memory://a/b"
+    assert with_options.storage_options == {"skip_instance_cache": True, "use_listings_cache": False}
     for wrong, said in (
         ("file://runs/a", "three strokes"),
         ("memory://", "name a folder of its own"),
@@ -147,8 +153,8 @@ def test_places(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(UserError, match=r"hwopt\[stores\]"):
         place_of("out", "s3://bucket/runs")
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(UserError, match=r"take the package fsspec: pip install 'hwopt\[stores\]'"):
+    monkeypatch.setitem(sys.modules, "upath", None)
+    with pytest.raises(UserError, match=r"take the package universal-pathlib: pip install 'hwopt\[stores\]'"):
         place_of("out", "memory://a/b")
 
 
