@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
 import pytest
 
-from hwopt.cli import main
+from hwopt.cli import main, question
+from hwopt.cli.flags import Flag
+from hwopt.cli.kinds import TEXT
 from hwopt.cli.parser import COMMANDS
 from hwopt.registry import names
 
@@ -34,9 +37,7 @@ def test_every_command_and_flag_stands_in_the_file_and_the_shell_reads_it(shell,
 def completed(text, *words):
     """What bash offers for the last of some words."""
     places = " ".join(f"'{word}'" for word in words)
-    script = (
-        f"{text}\nCOMP_WORDS=(hwopt {places}); COMP_CWORD={len(words)}; _hwopt; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    )
+    script = f"{text}\nCOMP_WORDS=(hwopt {places}); COMP_CWORD={len(words)}; _shtab_hwopt; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout.split()
@@ -72,7 +73,7 @@ def test_fish_completes_commands_flags_and_questions(capsys, tmp_path, monkeypat
     offered = lambda line: said(program, "--no-config", "-c", f"source file; complete -C '{line}'")
     assert offered("hwopt opt")[0].split("\t") == ["optimize", COMMANDS["optimize"].summary]
     assert [each.split("\t")[0] for each in offered("hwopt optimize --power-b")] == ["--power-budget-w"]
-    assert offered("hwopt optimize train_t") == ["train_time"]
+    assert [each.split("\t")[0] for each in offered("hwopt optimize train_t")] == ["train_time"]
     assert [each.split("\t")[0] for each in offered("hwopt estimate --chi")] == ["--chip", "--chips"]
     assert not [each for each in offered("hwopt estimate --p") if each.startswith("--power-budget")]
 
@@ -87,17 +88,51 @@ def test_zsh_completes_commands_flags_and_questions(capsys, tmp_path):
     assert found == ["_hwopt"]
 
     def offered(*words):
-        listed = "compdef() { }; _describe() { print -rl -- ${(P)2} }; _files() { print files }"
+        # The first call is for the command, which `_arguments` would set as it does here; the second for its flags.
+        listed = """_describe() { print -rl -- ${(P)2} }; compdef() { }
+            _arguments() {
+                if [[ -z $state ]]; then _shtab_hwopt_commands; state=hwopt; line=($words[2])
+                else print -rl -- "$@"; fi
+            }"""
         line = " ".join(f"'{word}'" for word in ("hwopt", *words))
         text = f"{listed}; words=({line}); CURRENT={len(words) + 1}; source {tmp_path}/_hwopt"
-        return [each.partition(":")[0] for each in said(program, "-f", "-c", text)]
+        lines = said(program, "-f", "-c", text)
+        known = [re.match(r"(?:\([^)]*\))?([\w-]*)", each).group(1) for each in lines]
+        return known + [
+            word for each in lines for words in re.findall(r":\(([^()]*)\)$", each) for word in words.split()
+        ]
 
-    assert set(COMMANDS) == set(offered("opt"))
-    assert {"--power-budget-w", "--regime", "train_time", "files"} <= set(offered("optimize", "--power-b"))
+    assert set(COMMANDS) <= set(offered("opt")) and not [each for each in offered("opt") if each.startswith("--")]
+    assert {"--power-budget-w", "--regime", "train_time"} <= set(offered("optimize", "--power-b"))
     assert {"--chip", "--chips"} <= set(offered("estimate", "--chi")) and "--power-budget-w" not in offered(
         "estimate", ""
     )
     assert {"bash", "zsh", "fish"} <= set(offered("completion", ""))
+
+
+@pytest.mark.parametrize(("shell", "flags"), [("bash", ()), ("zsh", ("-f",)), ("fish", ("--no-config",))])
+def test_meanings_of_other_packages_are_not_executed(shell, flags, capsys, tmp_path, monkeypatch):
+    program, own = shell_or_skip(shell), question.field_flags
+    hostile = (
+        "\\'; touch pwned; #",
+        "$(touch pwned)`touch pwned`",
+        "'; touch pwned; '",
+        '"; touch pwned; "',
+        "\ntouch pwned\n",
+    )
+    added = [Flag(f"--hostile{number}", text, TEXT) for number, text in enumerate(hostile)]
+    monkeypatch.setattr(question, "field_flags", lambda kind: [*own(kind), *added])
+    (tmp_path / "file").write_text(printed(shell, capsys))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    offer = {"fish": "complete -C 'hwopt optimize --hostile'"}.get(shell, "_shtab_hwopt || true")
+    ready = {
+        "zsh": "compdef() { }; _arguments() { }; words=(hwopt); ",
+        "bash": "COMP_WORDS=(hwopt optimize --h); COMP_CWORD=2; ",
+    }
+    said(program, *flags, "-c", f"{ready.get(shell, '')}source ./file; {offer}")
+    assert "hostile4" in (tmp_path / "file").read_text()
+    assert not (tmp_path / "pwned").exists()
 
 
 def test_other_shells_are_refused_with_those_there_are(capsys):

@@ -191,7 +191,7 @@ def test_completion_offers_no_word_that_a_shell_expands(monkeypatch, capsys):
     for shell in completion.SHELLS:
         assert main(["completion", shell]) == 0
         assert "pwned" not in capsys.readouterr().out
-    assert completion._quoted("it's \\\x1b[m [x]: y") == "'it’s //x1b(m (x) - y'"
+    assert completion._plain("it's \\\x1b[m [x]: y\nz") == "it's //x1b[m [x]: y/nz"
 
 
 def test_what_a_signal_says_prints(monkeypatch):
