@@ -40,11 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     (commands,) = (each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction))
     asked = [name for name in names() if escape.shell(name) == name]  # bash expands the words that it offers
     fields = {flag.name: flag for name in asked for flag in field_flags(load(name))}
-    words = {
-        "objective": asked,
-        "shell": SHELLS,
-        "of": [name for name in COMMANDS if name not in NO_ANSWER],
-    }  # positional
+    answers = [name for name in COMMANDS if name not in NO_ANSWER]
+    words = {"objective": asked, "shell": SHELLS, "of": answers}
     for name, own in commands.items():
         own.description = COMMANDS[name].summary
         if COMMANDS[name].asks:
