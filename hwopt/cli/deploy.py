@@ -3,15 +3,17 @@
 import argparse
 import datetime
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwopt import escape
 from hwopt.cli.cluster_flags import MACHINE
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, POSITIVE, SHARE, SWITCH, TEXT, Kind, one_of
-from hwopt.cli.output import show
-from hwopt.cli.paths import REPORT, page_path
+from hwopt.cli.paths import REPORT
 from hwopt.errors import UserError
+
+if TYPE_CHECKING:
+    from hwopt.report.answer import Answer
 
 
 def _date(flag: str, text: str) -> datetime.date:
@@ -53,15 +55,14 @@ FLAGS = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
-    path = page_path(options)
+def answer(options: argparse.Namespace) -> "Answer":
+    """Return the answer."""
     from hwopt import catalog
-    from hwopt.report.deploy import deploy_document, deploy_screen
+    from hwopt.report.deploy import deploy_answer
     from hwopt.study.deploy import deploy
 
     named: dict[str, Any] = {each.attribute: getattr(options, each.attribute) for each in _OWN}
-    answer = deploy(
+    found = deploy(
         options.chip,
         options.chips,
         market=options.market,
@@ -70,22 +71,11 @@ def run(options: argparse.Namespace) -> int:
         years=options.years,
         redundancy=options.redundancy,
         rent_usd_per_chip_h=options.rent_usd_per_chip_h,
+        ordered=options.ordered,
         **{name: value for name, value in named.items() if value is not None},
     )
-    title = escape.line(
-        f"{options.chips:,} x {options.chip}, site {options.site}, prices {options.prices}, market {options.market}"
-    )
-    if path is not None:
-        from hwopt.report.page.deploy import deploy_page
-        from hwopt.report.page.files import write
-
-        records = [catalog.record("deployments", options.market), catalog.record("sites", options.site),
-                   catalog.record("prices", options.prices), catalog.record("chips", options.chip)]  # fmt: skip
-        write(path, deploy_page(answer, title, options.ordered, options.command_line, catalog.sources_of(*records)))
     asked = {"chip": options.chip, "site": options.site, "prices": options.prices, "market": options.market}
-    show(
-        options,
-        lambda: asked | deploy_document(answer, options.ordered),
-        lambda: deploy_screen(answer, title, options.ordered),
-    )
-    return 0
+    title = f"{options.chips:,} x {options.chip}, site {options.site}, prices {options.prices}, market {options.market}"
+    kinds = {"deployments": options.market, "sites": options.site, "prices": options.prices, "chips": options.chip}
+    sources = catalog.sources_of(*(catalog.record(kind, name) for kind, name in kinds.items()))
+    return deploy_answer(found, escape.line(title), asked, sources)

@@ -32,6 +32,7 @@ from hwopt.cli.flags import Flag, declare
 from hwopt.cli.kinds import SWITCH, TEXT
 from hwopt.cli.output import JSON, say
 from hwopt.cli.question import DEFAULT_OBJECTIVE, field_flags, questions_with
+from hwopt.cli.runner import runs
 from hwopt.errors import UserError, suggest
 
 
@@ -69,7 +70,8 @@ COMMANDS = {
                        fabrics.FLAGS, fabrics.run),
     "check": Command("Whether a stated machine and plan are possible, line by line, and what would mend it.",
                      check.FLAGS, check.run),
-    "deploy": Command("Build a hall, rebuild one, rent space or rent the machine: money, dates, power.", deploy.FLAGS, deploy.run),
+    "deploy": Command("Build a hall, rebuild one, rent space or rent the machine: money, dates, power.", deploy.FLAGS,
+                      runs(deploy.answer)),
     "validate": Command("Measured against predicted, every row of a CSV file accounted for.", measured.VALIDATE,
                         measured.validate),
     "calibrate": Command("The model's constants fitted to your own measured runs.", measured.CALIBRATE, measured.calibrate),

@@ -1,15 +1,13 @@
-"""Build, colocate or rent, as one screen and as JSON."""
+"""The answer of `hwopt deploy`: build, colocate or rent."""
 
-import datetime
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from hwopt.hardware.deployment import Deployment
-from hwopt.model.deployment import energised_s, energy_usd_per_j
+from hwopt.model.deployment import energised_s
 from hwopt.quantity import quantities
-from hwopt.report.layout import MODEL_ONLY, heading, wrapped
-from hwopt.report.parts import number
+from hwopt.report.answer import Answer, Section, Sentences, Table
+from hwopt.report.layout import MODEL_ONLY
 from hwopt.study.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, Deploy, Option
 from hwopt.units import MULTIPLIERS, label, pretty
 
@@ -22,58 +20,6 @@ _WORDS = {
 }
 _MONTH_S = MULTIPLIERS["month"][0]
 _KW_MONTH = MULTIPLIERS["USD/(kW.month)"][0]
-
-
-def deploy_document(answer: Deploy, ordered: datetime.date | None) -> dict[str, Any]:
-    """An answer of `deploy`. Money in USD, times in seconds; `break_even` is a share of time."""
-    return {
-        "chips": number(answer.cluster.chips),
-        "occupancy": answer.occupancy,
-        "horizon_s": answer.horizon_s,
-        "rent_usd_per_chip_h": 3600.0 * answer.rent_usd_per_chip_s,
-        "rent_stated": answer.rent_stated,
-        "redundancy": answer.redundancy,
-        "best": answer.best.name,
-        "verdict": verdict(answer),
-        "options": [_option(each, ordered) for each in answer.options],
-        "redundancies": {
-            name: {"price_over_one_spare": float(each.price), "outages_per_year": float(each.failures_per_s) * YEAR_S,
-                   "lost": float(each.lost), "usd_per_chip_h": cost}
-            for name, (each, cost) in answer.spares.items()
-        },
-        "turns": [{"number": each.name, "at_low": each.low, "at_high": each.high} for each in answer.turns],
-        "feed": {
-            "meter_w": answer.feed.meter_w, "it_w": answer.feed.it_w, "rack_w": answer.feed.rack_w,
-            "medium_a": answer.feed.medium_a, "hall_a": answer.feed.hall_a,
-            "busbar": {name: number(value) for name, value in answer.feed.bus._asdict().items()},
-            "high_busbar": {name: number(value) for name, value in answer.feed.high_bus._asdict().items()},
-            "high_bus_saves_usd_per_year": answer.feed.high_saves_usd_per_year,
-        },
-        "energy_usd_per_j": number(energy_usd_per_j(answer.cluster, answer.market)),
-        "demand_usd_per_w_s": number(answer.market.demand_usd_per_w_s),
-    }  # fmt: skip
-
-
-def _option(each: Option, ordered: datetime.date | None) -> dict[str, Any]:
-    date = ready_date(each, ordered)
-    return {
-        "name": each.name,
-        "capital_usd": number(each.terms.capital_usd),
-        "standing_usd_per_s": number(each.terms.standing_usd_per_s),
-        "running_usd_per_s": number(each.terms.running_usd_per_s),
-        "ready_s": number(each.terms.ready_s),
-        "ready_range_s": list(each.ready),
-        "ready_date": None if date is None else date.isoformat(),
-        "usd_per_chip_h": each.usd_per_chip_h,
-        "break_even": number(each.break_even),
-        "payback_s": number(each.payback_s),
-        "horizon_usd": number(each.horizon_usd),
-    }
-
-
-def ready_date(each: Option, ordered: datetime.date | None) -> datetime.date | None:
-    """When an option works; None where nobody says when it is ordered."""
-    return None if ordered is None else ordered + datetime.timedelta(seconds=float(each.terms.ready_s))
 
 
 def months(seconds: float) -> str:
@@ -110,16 +56,16 @@ def occupancy_words(each: Option) -> str:
     return f"{100 * each.break_even:.0f} %" if each.break_even <= 1.0 else "never"
 
 
-def cells(each: Option, ordered: datetime.date | None) -> list[str]:
-    """An option in a table."""
-    ready, date = float(each.terms.ready_s), ready_date(each, ordered)
+def cells(each: Option) -> list[str]:
+    """Return the cells of an option in the table of options."""
+    ready, date = float(each.terms.ready_s), each.ready_date
     back = (
         "-" if math.isnan(each.payback_s) else "never" if math.isinf(each.payback_s) else pretty(each.payback_s, "s", 3)
     )
     return [
         each.name,
         f"{months(ready)}{f', {date:%B %Y}' if date else ''}",
-        f"{months(each.ready[0])} to {months(each.ready[1])}",
+        f"{months(each.ready_range_s[0])} to {months(each.ready_range_s[1])}",
         pretty(float(each.terms.capital_usd), "USD", 4) if float(each.terms.capital_usd) else "-",
         f"{each.usd_per_chip_h:.3g} $",
         occupancy_words(each),
@@ -149,7 +95,7 @@ def energised(answer: Deploy) -> str:
 def power_bill(answer: Deploy) -> str:
     """What power costs."""
     market, own = answer.market, answer.cluster
-    energy = float(energy_usd_per_j(own, market)) * 3.6e6
+    energy = answer.energy_usd_per_j * 3.6e6
     mean = float(own.facility.electricity_usd_per_j) * 3.6e6
     demand = float(market.demand_usd_per_w_s)
     of_all = demand * answer.feed.meter_w * YEAR_S
@@ -162,16 +108,13 @@ def power_bill(answer: Deploy) -> str:
 
 
 def spares(answer: Deploy) -> list[str]:
-    """Levels of redundancy, a sentence each."""
-    said = []
-    for name, (each, cost) in answer.spares.items():
-        outages = float(each.failures_per_s) * YEAR_S
-        asked = " (asked)" if name == answer.redundancy else ""
-        said.append(
-            f"{name}: a building at {float(each.price):.2f} of the price of one with a spare, {outages:.2g} outages a year, "
-            f"{100 * float(each.lost):.2g} % of the time lost: {cost:.4g} $ a useful chip-hour{asked}"
-        )
-    return said
+    """Return a sentence on each level of redundancy."""
+    return [
+        f"{name}: a building at {each.price_over_one_spare:.2f} of the price of one with a spare, {each.outages_per_year:.2g} "
+        f"outages a year, {100 * each.lost:.2g} % of the time lost: {each.usd_per_chip_h:.4g} $ a useful chip-hour"
+        f"{' (asked)' if name == answer.redundancy else ''}"
+        for name, each in answer.redundancies.items()
+    ]
 
 
 def feed(answer: Deploy) -> str:
@@ -180,14 +123,14 @@ def feed(answer: Deploy) -> str:
     efficiency = 100 * float(answer.cluster.facility.distribution_efficiency)
     bars = " and ".join(
         f"{float(bar.amperes):,.0f} A and {float(bar.copper_kg):.2g} kg of copper at {float(volts):.0f} V"
-        for bar, volts in ((of.bus, market.bus_volts), (of.high_bus, market.high_bus_volts))
+        for bar, volts in ((of.busbar, market.bus_volts), (of.high_busbar, market.high_bus_volts))
     )
     medium, hall = float(market.medium_volts) / 1e3, float(market.hall_volts)
     return (
         f"Feed: {pretty(of.meter_w, 'W')} at the meter on the hottest day for {pretty(of.it_w, 'W')} of IT ({efficiency:.3g} % "
         f"from meter to rack, without cooling), {of.medium_a:,.0f} A a phase at {medium:.3g} kV; a rack of "
         f"{pretty(of.rack_w, 'W', 3)} takes {of.hall_a:,.0f} A a phase at {hall:.0f} V, and on its busbar {bars}; fewer "
-        f"conversions would save {pretty(of.high_saves_usd_per_year, 'USD', 3)} a year of energy"
+        f"conversions would save {pretty(of.high_bus_saves_usd_per_year, 'USD', 3)} a year of energy"
     )
 
 
@@ -195,7 +138,7 @@ def turning(answer: Deploy) -> str:
     """What would change the answer."""
     if not answer.turns:
         return "No number of the market changes the answer anywhere in its range, nor does half or twice the rent."
-    said = [f"{_name(each.name)} (low: {each.low}, high: {each.high})" for each in answer.turns]
+    said = [f"{_name(each.number)} (low: {each.at_low}, high: {each.at_high})" for each in answer.turns]
     return (
         f"Which is cheapest depends on {', '.join(said)}; each alone at the end of its range, rent halved and doubled."
     )
@@ -208,7 +151,7 @@ def _name(name: str) -> str:
 
 def scope(answer: Deploy) -> str:
     """What is in it and what is not."""
-    rent = 3600.0 * answer.rent_usd_per_chip_s
+    rent = answer.rent_usd_per_chip_h
     whose = (
         "as stated"
         if answer.rent_stated
@@ -221,21 +164,19 @@ def scope(answer: Deploy) -> str:
     )
 
 
-def deploy_screen(answer: Deploy, title: str, ordered: datetime.date | None) -> str:
-    """One screen for `deploy`."""
-    rows = [cells(each, ordered) for each in answer.options]
-    lines = [title, "", wrapped(f"{verdict(answer)}.", "", ""), *heading("Ways to the machine"), *table(rows)]
-    lines += heading("When, with what power")
-    lines += [wrapped(f"{each}.", "  ", "    ") for each in (energised(answer), power_bill(answer), feed(answer))]
-    lines += heading("Spare power and cooling of what is built")
-    lines += [wrapped(each, "  ", "    ") for each in spares(answer)]
-    return "\n".join([*lines, "", wrapped(turning(answer), "", ""), wrapped(scope(answer), "", "")])
-
-
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need to be."""
-    wide = [max(len(row[column]) for row in [HEADS, *rows]) for column in range(len(HEADS))]
-    shown = lambda row: (
-        "  " + f"{row[0]:<{wide[0]}}" + "".join(f"  {x:>{w}}" for x, w in zip(row[1:], wide[1:], strict=True))
-    )
-    return [shown(HEADS), *map(shown, rows)]
+def deploy_answer(found: Deploy, title: str, asked: Mapping[str, str], sources: Sequence[str]) -> Answer:
+    """Return the answer of `hwopt deploy`. **Arguments:** the question's `title` and keys; `sources` of its numbers."""
+    said = verdict(found)
+    return Answer(
+        "deploy", found, title, f"{said}.",
+        (f"the cheapest way: {found.best.name}", pretty(found.best.horizon_usd, "USD", 4)),
+        ("modelled", False, "no proof: every way is compared"),
+        (
+            Section("Ways to the machine", [Table("ways", HEADS, [cells(each) for each in found.options])]),
+            Section("When, with what power", [Sentences([f"{each(found)}." for each in (energised, power_bill, feed)])]),
+            Section("Spare power and cooling of what is built", [Sentences(spares(found))]),
+            Section("What would change the answer", [Sentences([turning(found)], "", "")], titled=False),
+            Section("How good is it", [Sentences([scope(found)], "", "")], titled=False, joined=True),
+        ),
+        sources, asked=asked, also={"verdict": said},
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,11 +15,12 @@ import jax
 from hwopt import catalog
 from hwopt.arguments import check_kinds
 from hwopt.catalog import leaf
+from hwopt.declared import derived, shown
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.deployment import Deployment
 from hwopt.model import cost, deployment, power
-from hwopt.model.deployment import Load, Redundancy, Terms
+from hwopt.model.deployment import Load, Terms
 from hwopt.model.machine import machine
 from hwopt.model.maximum import hard_maximum
 from hwopt.quantity import quantities
@@ -40,45 +42,49 @@ BUILD, RETROFIT, HALL, COLOCATE, RENT = "build", "retrofit", "own hall", "coloca
 
 @dataclass(frozen=True)
 class Option:
-    """One way to the machine.
+    """One way to the machine."""
 
-    **Arguments:** `terms`; `ready` at the low and the high end of what is known of lead times, s; `usd_per_chip_h` of useful
-    work at the asked occupancy; `break_even`: occupancy from which it costs no more than rent; `payback_s` of its capital at the
-    asked one; `horizon_usd` from the order on, rented until it is ready, infinite where that is later.
-    """
-
-    name: str
-    terms: Terms
-    ready: tuple[float, float]
-    usd_per_chip_h: float
-    break_even: float
-    payback_s: float
-    horizon_usd: float
+    name: str = shown()
+    terms: Terms = shown(spliced=True)
+    ready_range_s: tuple[float, float] = shown("s", "at the low and the high end of what is known of lead times")
+    ready_date: datetime.date | None = shown(meaning="a day, YYYY-MM-DD; null without a date of the order")
+    usd_per_chip_h: float = shown("USD/h", "of useful work at the specified occupancy")
+    break_even: float = shown(meaning="occupancy from which it costs no more than rent")
+    payback_s: float = shown("s", "of its capital at the specified occupancy")
+    horizon_usd: float = shown("USD", "from the order on, rented until it is ready; null where that is later")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A number of the market whose range changes which option is the cheapest. **Arguments:** the cheapest at `low` and `high`."""
+    """A number of the market whose range changes which option is the cheapest."""
 
-    name: str
-    low: str
-    high: str
+    number: str = shown()
+    at_low: str = shown(meaning="the cheapest option at the low end of its range")
+    at_high: str = shown(meaning="the cheapest option at the high end")
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Power from the grid to a rack. **Arguments:** the busbar of a rack today, and at the voltage that replaces it; what fewer
-    conversions would save of the energy bill.
-    """
+    """Power from the grid to a rack."""
 
-    meter_w: float
-    it_w: float
-    rack_w: float
-    medium_a: float
-    hall_a: float
-    bus: deployment.Busbar
-    high_bus: deployment.Busbar
-    high_saves_usd_per_year: float
+    meter_w: float = shown("W", "at the meter on the hottest day")
+    it_w: float = shown("W")
+    rack_w: float = shown("W")
+    medium_a: float = shown("A", "a phase at medium voltage")
+    hall_a: float = shown("A", "a phase of a rack at the voltage of the hall")
+    busbar: deployment.Busbar = shown(meaning="of a rack today")
+    high_busbar: deployment.Busbar = shown(meaning="of a rack at the voltage that replaces it")
+    high_bus_saves_usd_per_year: float = shown("USD/year", "what fewer conversions would save of the energy bill")
+
+
+@dataclass(frozen=True)
+class Spare:
+    """A level of spare power and cooling of what is built."""
+
+    price_over_one_spare: float = shown(meaning="price of the building over that of one with a spare")
+    outages_per_year: float = shown("1/year")
+    lost: float = shown(meaning="share of the time")
+    usd_per_chip_h: float = shown("USD/h", "of useful work in a building of that level")
 
 
 @dataclass(frozen=True)
@@ -87,21 +93,40 @@ class Deploy:
 
     cluster: Cluster
     market: Deployment
-    options: tuple[Option, ...]
-    redundancy: str
-    spare: Redundancy
-    spares: Mapping[str, tuple[Redundancy, float]]  # by name, with the useful chip-hour of a machine built so
-    occupancy: float
-    horizon_s: float
-    rent_usd_per_chip_s: float
-    rent_stated: bool
-    turns: tuple[Turn, ...]
-    feed: Feed
+    options: tuple[Option, ...] = shown()
+    redundancy: str = shown()
+    redundancies: Mapping[str, Spare] = shown()
+    occupancy: float = shown(meaning="share of the time in which the machine works")
+    horizon_s: float = shown("s", "from the order on")
+    rent_usd_per_chip_h: float = shown("USD/h")
+    rent_stated: bool = shown()
+    turns: tuple[Turn, ...] = shown()
+    feed: Feed = shown()
     liquid: bool
 
     @property
     def best(self) -> Option:
         return self.options[0]
+
+    @derived(key="best")
+    def best_name(self) -> str:
+        """Name of the cheapest option over the horizon."""
+        return self.best.name
+
+    @derived()
+    def chips(self) -> float:
+        """Number of chips."""
+        return float(self.cluster.chips)
+
+    @derived("USD/J")
+    def energy_usd_per_j(self) -> float:
+        """Price of energy without the demand charge."""
+        return float(deployment.energy_usd_per_j(self.cluster, self.market))
+
+    @derived("USD/(W.s)")
+    def demand_usd_per_w_s(self) -> float:
+        """Demand charge by the highest draw."""
+        return float(self.market.demand_usd_per_w_s)
 
     def option(self, name: str) -> Option:
         return next(each for each in self.options if each.name == name)
@@ -118,6 +143,7 @@ def deploy(
     years: float = 5.0,
     redundancy: str = "N+1",
     rent_usd_per_chip_h: float | None = None,
+    ordered: datetime.date | None = None,
     prices: str = "default",
     **peripherals: Any,
 ) -> Deploy:
@@ -129,7 +155,8 @@ def deploy(
     **Arguments:** `chip` of the catalogue or a file, and how many; the `market`: an entry of `deployments`, a file, or numbers,
     which have no ranges then; whether there is a `hall` of air with enough power, which costs what makes it fit for the machine;
     `cluster` in place of the one that `catalog.cluster` makes of `chip`, `prices` and `peripherals`; `redundancy` N, N+1 or 2N of
-    what is built; `rent_usd_per_chip_h`, else what the machine costs a landlord by the list `rented`.
+    what is built; `rent_usd_per_chip_h`, else what the machine costs a landlord by the list `rented`; the date on which it is
+    `ordered`, from which dates of readiness follow.
 
     **Raises:** `UserError` for invalid shares and times, and for unknown names.
     """
@@ -157,14 +184,24 @@ def deploy(
         asked = _Asked(own, place, occupancy, horizon_s, redundancy, rent, _machine(own), hall, known)
         options = asked.options()
         early, late = ({each.name: float(each.terms.ready_s) for each in asked.at_all(end).options()} for end in (0, 1))
-        options = [replace(each, ready=(early[each.name], late[each.name])) for each in options]
+        date = lambda seconds: None if ordered is None else ordered + datetime.timedelta(seconds=float(seconds))
+        options = [
+            replace(each, ready_range_s=(early[each.name], late[each.name]), ready_date=date(each.terms.ready_s))
+            for each in options
+        ]
         spares = {
-            name: (each, replace(asked, redundancy=name).option(BUILD).usd_per_chip_h) for name, each in levels.items()
+            name: Spare(
+                float(each.price),
+                float(each.failures_per_s) * YEAR_S,
+                float(each.lost),
+                replace(asked, redundancy=name).option(BUILD).usd_per_chip_h,
+            )
+            for name, each in levels.items()
         }
         options.sort(key=lambda each: each.horizon_usd)
         return Deploy(
-            own, place, tuple(options), redundancy, levels[redundancy], spares, occupancy,
-            horizon_s, rent, rent_usd_per_chip_h is not None, tuple(asked.turns()), asked.feed(), asked.liquid,
+            own, place, tuple(options), redundancy, spares, occupancy, horizon_s, 3600.0 * rent,
+            rent_usd_per_chip_h is not None, tuple(asked.turns()), asked.feed(), asked.liquid,
         )  # fmt: skip
 
 
@@ -277,7 +314,7 @@ class _Asked:
             paid = terms.cash_usd_per_s - (1.0 - used) * terms.running_usd_per_s
             back = float(deployment.payback_s(terms.capital_usd, paid, leaf(useful * rented)))
         an_hour = 3600.0 * float(deployment.usd_per_s(terms, used)) / (useful * float(self.cluster.chips))
-        return Option(name, Terms(*map(leaf, terms)), (ready_s, ready_s), an_hour, even, back, whole)
+        return Option(name, Terms(*map(leaf, terms)), (ready_s, ready_s), None, an_hour, even, back, whole)
 
     def turns(self) -> list[Turn]:
         """Numbers whose range changes which option is the cheapest over the horizon; rent by a half and twice."""

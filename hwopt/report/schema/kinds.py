@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from hwopt.declared import declarations
 from hwopt.quantity import Quantity, quantities
 
 Schema = dict[str, Any]
@@ -82,6 +86,43 @@ def fields_of(kind: Any) -> dict[str, Schema]:
     """The numbers of a named tuple or dataclass, by its fields."""
     names = kind._fields if hasattr(kind, "_fields") else [each.name for each in dataclasses.fields(kind)]
     return {name: maybe(NUMBER) for name in names}
+
+
+def answer(kind: type, asked: Mapping[str, Schema] | None = None) -> Schema:
+    """An object with the declared fields of an answer's class, and the keys of its question."""
+    hints, keys, optional = get_type_hints(kind), dict(asked or {}), {}
+    for name, each in declarations(kind).items():
+        hint = hints.get(name) or get_type_hints(vars(kind)[name].fget)["return"]
+        if each.spliced:
+            keys |= fields_of(hint)
+        else:
+            (optional if each.optional else keys)[each.key or name] = said(_of_hint(hint), each.meaning, each.unit)
+    return record(keys, optional)
+
+
+def _of_hint(hint: Any) -> Schema:
+    """The kind of value that a type annotation stands for; a number may be null, where it is not finite."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return maybe(_of_hint(next(each for each in inside if each is not NoneType)))
+    if origin is tuple:
+        return listed(_of_hint(inside[0])) if inside[1:] == (...,) else pair(_of_hint(inside[0]))
+    if origin is not None and issubclass(origin, Mapping):
+        return by_name(_of_hint(inside[1]))
+    if origin is not None and issubclass(origin, Sequence):
+        return listed(_of_hint(inside[0]))
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return word(*hint.__members__)
+    if isinstance(hint, type) and declarations(hint):
+        return answer(hint)
+    return record(fields_of(hint)) if hasattr(hint, "_fields") else ANY
+
+
+_PLAIN: dict[Any, Schema] = {
+    bool: YES_OR_NO, int: INTEGER, str: TEXT, float: maybe(NUMBER), datetime.date: TEXT,
+}  # fmt: skip
 
 
 def references(schema: Any) -> set[str]:

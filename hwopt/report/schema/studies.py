@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hwopt.evidence.validation.score import CellErrors
-from hwopt.model.deployment import Busbar
 from hwopt.model.fleet import FleetReport
 from hwopt.model.report import outputs
 from hwopt.model.schedule import Breakdown
@@ -19,6 +18,7 @@ from hwopt.report.schema.kinds import (
     TEXT,
     YES_OR_NO,
     Schema,
+    answer,
     by_name,
     declared,
     either,
@@ -36,6 +36,7 @@ from hwopt.report.service import _ASKED as OF_SERVICE
 from hwopt.report.splits import _MEASURES as OF_SPLITS
 from hwopt.study.backup import Backup
 from hwopt.study.day import Hour
+from hwopt.study.deploy import Deploy
 
 _NUMBERS = by_name(maybe(NUMBER))
 _FILES = {"out": said(maybe(TEXT), "folder of the store"), "figures": listed(TEXT)}
@@ -177,23 +178,7 @@ CHECK = record({
     "joint_repair": maybe(record({"changes": listed(_REPAIR), "tried": INTEGER})), "taken": listed(ANY), "sources": listed(TEXT),
 })  # fmt: skip
 
-DEPLOY = record({
-    "chip": TEXT, "site": TEXT, "prices": TEXT, "market": TEXT, "chips": maybe(NUMBER), "occupancy": NUMBER, "horizon_s": NUMBER,
-    "rent_usd_per_chip_h": NUMBER, "rent_stated": YES_OR_NO, "redundancy": TEXT, "best": TEXT, "verdict": TEXT,
-    "options": listed(record({
-        "name": TEXT,
-        **dict.fromkeys(("capital_usd", "standing_usd_per_s", "running_usd_per_s", "ready_s", "usd_per_chip_h", "break_even",
-                         "payback_s", "horizon_usd"), maybe(NUMBER)),
-        "ready_range_s": pair(NUMBER), "ready_date": maybe(said(TEXT, "a day, YYYY-MM-DD")),
-    })),
-    "redundancies": by_name(record(dict.fromkeys(("price_over_one_spare", "outages_per_year", "lost", "usd_per_chip_h"), NUMBER))),
-    "turns": listed(record({"number": TEXT, "at_low": TEXT, "at_high": TEXT})),
-    "feed": record({
-        **dict.fromkeys(("meter_w", "it_w", "rack_w", "medium_a", "hall_a", "high_bus_saves_usd_per_year"), NUMBER),
-        "busbar": record(fields_of(Busbar)), "high_busbar": record(fields_of(Busbar)),
-    }),
-    "energy_usd_per_j": maybe(NUMBER), "demand_usd_per_w_s": maybe(NUMBER),
-})  # fmt: skip
+DEPLOY = answer(Deploy, dict.fromkeys(("chip", "site", "prices", "market", "verdict"), TEXT))
 
 _QUANTITIES = by_name(record({"value": maybe(NUMBER), "unit": TEXT}, {"lower": maybe(NUMBER), "upper": maybe(NUMBER)}))
 _SHARES = by_name(NUMBER)

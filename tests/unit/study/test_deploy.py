@@ -14,8 +14,7 @@ from hwopt.cli import main
 from hwopt.errors import UserError
 from hwopt.model import deployment
 from hwopt.model.deployment import Load, Terms
-from hwopt.report.deploy import deploy_document, deploy_screen
-from hwopt.report.page.deploy import deploy_page
+from hwopt.report.deploy import deploy_answer
 from hwopt.study.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, deploy
 
 LENOVO = {98.32: 8556.0, 77.43: 10890.0, 53.945: 15710.0}
@@ -68,7 +67,7 @@ def test_the_study_comes_out_with_our_own_power_and_bill():
 def test_at_the_break_even_owning_and_renting_cost_the_same(found):
     rent = found.option(RENT)
     for name in (BUILD, RETROFIT, COLOCATE):
-        own, lost = found.option(name), float(found.spare.lost)
+        own, lost = found.option(name), found.redundancies[found.redundancy].lost
         costs = [float(deployment.usd_per_s(each.terms, own.break_even)) for each in (own, rent)]
         assert costs[0] == pytest.approx(costs[1] * (1.0 - lost), rel=1e-6)
     there = deploy("gb200", 1152, occupancy=found.option(COLOCATE).break_even).option(COLOCATE)
@@ -154,7 +153,7 @@ def test_what_is_waited_for_at_once_takes_as_long_as_the_longest(found):
     assert float(deployment.energised_s(market)) == pytest.approx((4 + 2 / 12) * YEAR_S)
     powered = eqx.tree_at(lambda m: m.grid_s, market, catalog.leaf(0.1 * YEAR_S))
     assert float(deployment.energised_s(powered)) == pytest.approx(128 * 7 * 86400 + YEAR_S / 6)
-    low, high = found.option(BUILD).ready
+    low, high = found.option(BUILD).ready_range_s
     assert low < float(found.option(BUILD).terms.ready_s) < high
 
 
@@ -166,12 +165,10 @@ def test_less_work_and_cheaper_rent_speak_for_renting():
 
 
 def test_screen_document_and_page_say_it(found):
-    ordered = datetime.date(2027, 1, 15)
-    screen, page = (
-        deploy_screen(found, "1,152 x gb200", ordered),
-        deploy_page(found, "x", ordered, "hwopt deploy", ["a"]),
-    )
-    document = json.loads(json.dumps(deploy_document(found, ordered), allow_nan=False))
+    dated = deploy("gb200", 1152, hall=True, ordered=datetime.date(2027, 1, 15))
+    answer = deploy_answer(dated, "1,152 x gb200", {}, ["a"])
+    screen, page = answer.screen(), answer.page("hwopt deploy")
+    document = json.loads(json.dumps(answer.document(), allow_nan=False))
     assert max(map(len, screen.split("\n"))) <= 132
     for text in (screen, page):
         assert "October 2027" in text and "March 2031" in text and "$/kWh of energy" in text and " nan" not in text
@@ -187,15 +184,16 @@ def test_what_is_not_ready_within_the_time_is_no_way_to_the_machine():
     soon = deploy("h100-sxm", 64, years=0.3)
     assert soon.options[0].name == soon.best.name == RENT
     assert all(math.isinf(each.horizon_usd) for each in soon.options if each.name != RENT)
-    screen = deploy_screen(soon, "64 x h100-sxm", None)
+    answer = deploy_answer(soon, "64 x h100-sxm", {}, ())
+    screen = answer.screen()
     assert "nothing else is ready within 0.3 years" in screen and "not ready" in screen
-    assert deploy_document(soon, None)["options"][1]["horizon_usd"] is None
+    assert answer.document()["options"][1]["horizon_usd"] is None
 
 
 def test_a_turn_is_the_answer_at_that_end(found):
-    turn = next(each for each in found.turns if each.name == "rent")
-    rent = 3600.0 * found.rent_usd_per_chip_s
-    assert deploy("gb200", 1152, hall=True, rent_usd_per_chip_h=rent / 2).best.name == turn.low == RENT
+    turn = next(each for each in found.turns if each.number == "rent")
+    rent = found.rent_usd_per_chip_h
+    assert deploy("gb200", 1152, hall=True, rent_usd_per_chip_h=rent / 2).best.name == turn.at_low == RENT
 
 
 def test_a_market_of_ones_own_says_only_what_differs(tmp_path, capsys):
