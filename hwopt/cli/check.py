@@ -3,12 +3,15 @@
 import argparse
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import PATH
-from hwopt.cli.output import show
-from hwopt.cli.paths import REPORT, page_path
+from hwopt.cli.paths import REPORT
 from hwopt.errors import UserError
+
+if TYPE_CHECKING:
+    from hwopt.report.answer import Answer
 
 FLAGS = (
     Flag(
@@ -21,19 +24,11 @@ FLAGS = (
 )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
-    page = page_path(options)
+def answer(options: argparse.Namespace) -> "Answer":
+    """Return the answer."""
     if not options.blueprint.endswith(".toml") and os.path.isfile(options.blueprint):
         raise UserError(f"{options.blueprint}: a blueprint is read from a .toml file; end its name in .toml")
-    from hwopt.report.blueprint import check_document, check_screen
+    from hwopt.report.blueprint import check_answer
     from hwopt.study.blueprint import check
 
-    checked = check(options.blueprint)
-    if page is not None:
-        from hwopt.report.page.blueprint import blueprint_page
-        from hwopt.report.page.files import write
-
-        write(page, blueprint_page(checked, options.command_line))
-    show(options, lambda: check_document(checked), lambda: check_screen(checked))
-    return 0 if checked.holds else 1
+    return check_answer(check(options.blueprint))

@@ -3,16 +3,18 @@
 import argparse
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import NAMES, NOT_NEGATIVE, SETTINGS, integer
-from hwopt.cli.output import show
-from hwopt.cli.paths import REPORT, figure_path, page_path
+from hwopt.cli.paths import REPORT
 from hwopt.cli.sensitivity import FIGURE
 from hwopt.errors import UserError
+
+if TYPE_CHECKING:
+    from hwopt.report.answer import Answer
 
 _OTHERS = ("--mode", "--latency-tail-s", "--bandwidth-spread", "--rack-chips")
 
@@ -30,9 +32,8 @@ FLAGS = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
-    figure, path = figure_path(options), page_path(options)
+def answer(options: argparse.Namespace) -> "Answer":
+    """Return the answer."""
     varied = [flag for flag in ("racks", "domains", "fabrics") if getattr(options, flag) is not None]
     if len(varied) > 1:
         one, other = varied[:2]
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from hwopt import catalog
     from hwopt.cli.work import work_of
     from hwopt.evidence.intervals import Circumstances
-    from hwopt.report.fabrics import fabrics_document, fabrics_screen
+    from hwopt.report.fabrics import fabrics_answer
     from hwopt.study.fabrics import fabrics, levels
 
     asked = copy.copy(options)
@@ -59,27 +60,18 @@ def run(options: argparse.Namespace) -> int:
         plan = catalog.plan(work.workload, options.chips, sites=options.sites, **words)
         held = lambda cluster: plan
     uneven = levels(options.operation or "production", options.spread, options.tail_s)
-    answer = fabrics(work.workload, _machines(options, work), uneven, held)
+    found = fabrics(work.workload, _machines(options, work), uneven, held)
     around = {
-        each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in answer.trained
+        each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in found.trained
     }
     title = f"{catalog.named(options.workload)} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
     title = escape.line(title + work.operated)
-    if figure is not None and answer.trained:  # else the screen says why there is nothing to draw
-        from hwopt.plot.fabrics import plot_fabrics
+    answer = fabrics_answer(found, title, around, options.constants, work.document, work.sources)
+    if not found.trained:  # the screen says why there is nothing to draw
+        return answer
+    from hwopt.plot.fabrics import plot_fabrics
 
-        plot_fabrics(answer, figure, title)
-    if path is not None:
-        from hwopt.report.page.fabrics import fabrics_page
-        from hwopt.report.page.files import write
-
-        write(path, fabrics_page(answer, title, around, options.command_line, work.sources))
-    show(
-        options,
-        lambda: work.document | fabrics_document(answer, around, options.constants),
-        lambda: fabrics_screen(answer, title, around, options.constants),
-    )
-    return 0 if answer.trained else 1
+    return replace(answer, draw=lambda path: plot_fabrics(found, path, title))
 
 
 def _machines(options: argparse.Namespace, work: Any) -> list[Any]:

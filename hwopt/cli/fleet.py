@@ -3,16 +3,19 @@
 import argparse
 import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, MACHINE, RUN, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, PATH, TEXT, Kind, integer, one_of
-from hwopt.cli.output import show
-from hwopt.cli.paths import REPORT, figure_path, page_path
+from hwopt.cli.paths import REPORT
 from hwopt.cli.sensitivity import FIGURE
 from hwopt.errors import UserError, suggest
+
+if TYPE_CHECKING:
+    from hwopt.report.answer import Answer
 
 _OTHERS = ("--mode", "--chips", "--chip", "--sites", "--lines", "--batch-ramp")
 
@@ -104,31 +107,23 @@ class Asked:
         }
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
-    figure, path = figure_path(options), page_path(options)
+def answer(options: argparse.Namespace) -> "Answer":
+    """Return the answer."""
     asked = Asked.of(options)
-    from hwopt.report.fleet import fleet_document, fleet_screen
+    from hwopt.report.fleet import fleet_answer
     from hwopt.study.fleet import fleet
 
     study = fleet(asked.run, asked.groups, options.lines, options.local_steps, options.layout)
     around, title = interval(asked.works, study), asked.title
-    if figure is not None:
+    sources = tuple(dict.fromkeys(source for each in asked.works for source in each.sources))
+
+    def draw(path: Path) -> None:
         from hwopt.plot.fleet import plot_fleet
 
-        plot_fleet(study, figure, title)
-    if path is not None:
-        from hwopt.report.page.files import write
-        from hwopt.report.page.fleet import fleet_page
+        plot_fleet(study, path, title)
 
-        sources = tuple(dict.fromkeys(source for each in asked.works for source in each.sources))
-        write(path, fleet_page(study, title, around, options.constants, options.command_line, sources))
-    show(
-        options,
-        lambda: asked.document | fleet_document(study, around, options.constants),
-        lambda: fleet_screen(study, title, around, options.constants),
-    )
-    return 0 if study.whole.feasible else 1
+    found = fleet_answer(study, title, around, options.constants, asked.document, sources)
+    return replace(found, draw=draw)
 
 
 def _stated(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -139,8 +134,6 @@ def _stated(options: argparse.Namespace) -> list[dict[str, Any]]:
         return [{"chip": chip, "chips": chips} for chip, chips in options.groups.items()]
     if options.groups is not None:
         raise UserError(f"--groups: {options.file} states groups already; name one of them")
-    from pathlib import Path
-
     from hwopt.catalog.load import read_toml
 
     text = read_toml(Path(options.file))

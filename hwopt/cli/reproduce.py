@@ -128,14 +128,13 @@ def _fleet(
     asked: argparse.Namespace, names: list[str], layout: str, leaves: list[Any]
 ) -> tuple[dict[str, Any], Callable[[], str], bool]:
     from hwopt.cli.fleet import Asked, interval
-    from hwopt.report.fleet import fleet_document, fleet_screen
+    from hwopt.report.fleet import fleet_answer
     from hwopt.study.fleet import restated
 
     fleet = Asked.of(asked)
     study = restated(fleet.run, fleet.groups, names, layout, leaves, asked.lines, asked.local_steps)
-    around = study, interval(fleet.works, study), asked.constants
-    screen = lambda: fleet_screen(study, fleet.title, *around[1:])
-    return fleet.document | fleet_document(*around), screen, study.whole.feasible
+    answer = fleet_answer(study, fleet.title, interval(fleet.works, study), asked.constants, fleet.document, ())
+    return answer.document(), answer.screen, answer.feasible
 
 
 _KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

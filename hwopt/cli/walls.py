@@ -2,12 +2,16 @@
 
 import argparse
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hwopt.cli.optimize import BOUNDS, FREEZE, SECONDS
-from hwopt.cli.output import is_watched, show
-from hwopt.cli.paths import REPORT, figure_path, page_path
+from hwopt.cli.output import is_watched
+from hwopt.cli.paths import REPORT
 from hwopt.cli.question import CHOICES, asked_objective, check_choices
 from hwopt.cli.sensitivity import FIGURE
+
+if TYPE_CHECKING:
+    from hwopt.report.answer import Answer
 
 FLAGS = (
     FREEZE,
@@ -23,14 +27,14 @@ FLAGS = (
 )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
-    figure, path, objective = figure_path(options), page_path(options), asked_objective(options)
+def answer(options: argparse.Namespace) -> "Answer":
+    """Return the answer."""
+    objective = asked_objective(options)
     check_choices(options)
-    from hwopt.report.walls import walls_document, walls_screen
+    from hwopt.report.walls import walls_answer
     from hwopt.study.walls import walls
 
-    answer = walls(
+    found = walls(
         objective,
         seconds=options.seconds,
         freeze=options.freeze,
@@ -38,14 +42,8 @@ def run(options: argparse.Namespace) -> int:
         choices=options.choices,
         progress=is_watched(options),
     )
-    if figure is not None and answer.walls:
-        from hwopt.plot.walls import plot_walls
+    if not found.walls:
+        return walls_answer(found)
+    from hwopt.plot.walls import plot_walls
 
-        plot_walls(answer, figure)
-    if path is not None:
-        from hwopt.report.page.files import write
-        from hwopt.report.page.walls import walls_page
-
-        write(path, walls_page(answer, options.command_line))
-    show(options, lambda: walls_document(answer), lambda: walls_screen(answer))
-    return 0 if answer.start.feasible else 1
+    return replace(walls_answer(found), draw=lambda path: plot_walls(found, path))

@@ -8,44 +8,49 @@ from typing import Any
 from hwopt.declared import document
 from hwopt.report.layout import fact, heading, wrapped
 from hwopt.report.page import pieces, sheet
-from hwopt.report.page.markup import Child, Html, p
+from hwopt.report.page.markup import Child, Html, element, li, p
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under heads: words in the first column, numbers in the others.
+    """Rows of text under heads.
 
-    **Arguments:** `least`: minimal widths of the columns on a screen; `under`: a line below each row on a screen, a last column
-    on a page under the head `under_head`.
+    **Arguments:**
+    - `align`: a letter a column, l for words and r for numbers; default: words, then numbers;
+    - `least`: minimal widths of the columns on a screen;
+    - `under`: on a screen a text below each row, on a page a last column under the head `under_head`;
+    - `hang`: whether the text below a row begins under the second column and is wrapped.
     """
 
     name: str
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
+    align: str = ""
     least: Sequence[int] = ()
     under: Sequence[str] = ()
     under_head: str = "plan"
+    hang: bool = False
 
     def lines(self) -> list[str]:
         """Return the lines of a screen: columns as wide as their longest cell, two spaces between them."""
-        every = [self.heads, *self.rows]
+        every, align = [self.heads, *self.rows], self.align or "l" + "r" * (len(self.heads) - 1)
         least = [*self.least, *[0] * (len(self.heads) - len(self.least))]
         wide = [max(width, *(len(row[i]) for row in every)) for i, width in enumerate(least)]
-        lines = [
-            f"  {first:<{wide[0]}}" + "".join(f"  {x:>{w}}" for x, w in zip(rest, wide[1:], strict=True))
-            for first, *rest in every
-        ]
+        cells = lambda row: (f"{x:{'<' if a == 'l' else '>'}{w}}" for x, a, w in zip(row, align, wide, strict=True))
+        lines = [f"  {'  '.join(cells(row))}".rstrip() for row in every]
         if not self.under:
             return lines
-        below = ["", *(f"    {each}" for each in self.under)]
+        indent = " " * (wide[0] + 4)
+        below = ["", *(wrapped(each, indent) if self.hang else f"    {each}" for each in self.under)]
         return [line for pair in zip(lines, below, strict=True) for line in pair if line]
 
     def html(self) -> Child:
         """Return the table of a page."""
+        align = self.align or "l" + "r" * (len(self.heads) - 1)
         if not self.under:
-            return pieces.table(self.name, self.heads, self.rows)
+            return pieces.table(self.name, self.heads, self.rows, align)
         rows = [[*row, under] for row, under in zip(self.rows, self.under, strict=True)]
-        return pieces.table(self.name, [*self.heads, self.under_head], rows, "l" + "r" * (len(self.heads) - 1) + "l")
+        return pieces.table(self.name, [*self.heads, self.under_head], rows, align + "l")
 
 
 @dataclass(frozen=True)
@@ -66,21 +71,77 @@ class Sentences:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Numbered sentences."""
+
+    texts: Sequence[str]
+
+    def lines(self) -> list[str]:
+        """Return the lines of a screen."""
+        return [wrapped(each, f"  {place}. ", "     ") for place, each in enumerate(self.texts, 1)]
+
+    def html(self) -> Child:
+        """Return the ordered list of a page."""
+        return element("ol", [li(each) for each in self.texts])
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Short texts, a line each. **Arguments:** what each begins with on a screen."""
+
+    texts: Sequence[str]
+    first: str = "  "
+
+    def lines(self) -> list[str]:
+        """Return the lines of a screen."""
+        return [f"{self.first}{each}" for each in self.texts]
+
+    def html(self) -> Child:
+        """Return the list of a page."""
+        return element("ul", [li(each) for each in self.texts])
+
+
+@dataclass(frozen=True)
 class Named:
-    """A sentence behind each of some names, such as the reason behind each machine without a plan."""
+    """A sentence behind each of some names.
+
+    **Arguments:** `width` of a column of the names on a screen, 0 for a colon behind each name; `wrap`: whether lines are wrapped.
+    """
 
     pairs: Sequence[tuple[str, str]]
+    width: int = 0
     wrap: bool = True
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen, `name: sentence`."""
-        return [
-            wrapped(text, f"  {name}: ", "      ") if self.wrap else f"  {name}: {text}" for name, text in self.pairs
-        ]
+        """Return the lines of a screen."""
+        if self.width:
+            return [wrapped(text, f"  {name:<{self.width}}  ", " " * (self.width + 4)) for name, text in self.pairs]
+        if self.wrap:
+            return [wrapped(text, f"  {name}: ", "      ") for name, text in self.pairs]
+        return [f"  {name}: {text}" for name, text in self.pairs]
 
     def html(self) -> Child:
         """Return the terms of a page."""
         return pieces.terms(self.pairs)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Lists of sentences: on a screen the first of each list stands out, and the others are indented below it."""
+
+    lists: Sequence[Sequence[str]]
+
+    def lines(self) -> list[str]:
+        """Return the lines of a screen."""
+        return [
+            line
+            for first, *others in self.lists
+            for line in (wrapped(first, later="    "), *(wrapped(each, "    ", "      ") for each in others))
+        ]
+
+    def html(self) -> Child:
+        """Return the paragraphs of a page."""
+        return [p(" ".join(each)) for each in self.lists]
 
 
 @dataclass(frozen=True)
@@ -114,7 +175,7 @@ class Shares:
         return pieces.parts(self.name, self.parts)
 
 
-Part = Table | Sentences | Named | Facts | Shares
+Part = Table | Sentences | Steps | Lines | Named | Outline | Facts | Shares
 
 
 @dataclass(frozen=True)
@@ -132,6 +193,11 @@ class Section:
     note: str = ""
     wide: bool = True
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to say."""
+        return not any(part.lines() or isinstance(part, Shares) for part in self.parts)
+
     def lines(self) -> list[str]:
         """Return the lines of a screen."""
         body = [line for part in self.parts for line in part.lines()]
@@ -148,9 +214,14 @@ class Section:
 class Answer:
     """An answer of a command, ready to be rendered.
 
-    **Arguments:** `declared`: the frozen dataclass whose declared fields are the JSON; `title`: the question; `verdict`: the
-    answer in a sentence; `headline`: what a page says in large letters, as (what it is, the number); `proof`: its badge, whether
-    it is proved, and a sentence; `asked`: keys of the question for JSON; `also`: further keys; `draw`: writes the figure to a path.
+    **Arguments:**
+    - `command` that was run, and the `question` it was about where it takes design questions;
+    - `declared`: the frozen dataclass whose declared fields are the JSON, or the JSON itself;
+    - `title`: the question in words; `verdict`: the answer in a sentence;
+    - `headline`: what a page says in large letters: what it is, and the number;
+    - `proof`: the badge beside it, whether it is proved, and a sentence;
+    - `asked`: keys of the question in JSON, `also`: further keys;
+    - `draw`: writes the figure of `--figure` to a path.
     """
 
     command: str
@@ -169,7 +240,8 @@ class Answer:
 
     def document(self) -> dict[str, Any]:
         """Return the answer for JSON."""
-        return {**self.asked, **document(self.declared), **self.also}
+        own = self.declared if isinstance(self.declared, Mapping) else document(self.declared)
+        return {**self.asked, **own, **self.also}
 
     def screen(self) -> str:
         """Return the answer as lines of text."""
@@ -182,5 +254,5 @@ class Answer:
         said = p(self.verdict) if self.verdict else None
         top = sheet.answer(*self.headline, badge, proved, words, said) if self.feasible else sheet.refusal(self.verdict)
         kind = f"hwopt {self.command}{f' {self.question}' if self.question else ''}"
-        sections = [each.html() for each in self.sections]
+        sections = [each.html() for each in self.sections if not each.is_empty]
         return sheet.page(kind, self.question, self.title, top, sections, command_line, self.sources)

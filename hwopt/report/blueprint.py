@@ -1,9 +1,9 @@
-"""A checked blueprint as one screen and as JSON: each line with our figure beside the stated one, and what would mend it."""
+"""The answer of `hwopt check`: each stated number beside ours, and the smallest corrections."""
 
 import math
 from typing import Any
 
-from hwopt.report.layout import heading, wrapped
+from hwopt.report.answer import Answer, Lines, Named, Part, Section, Sentences, Table
 from hwopt.report.parts import number
 from hwopt.study.blueprint.check import Check
 from hwopt.study.blueprint.lines import Line, Repair, Verdict
@@ -114,33 +114,48 @@ def summary(check: Check) -> str:
     return f"Of {len(check.lines)} line{'s' if len(check.lines) > 1 else ''} {', '.join(said)}."
 
 
-def check_screen(check: Check) -> str:
-    """One screen for `check`."""
-    lines = [check.blueprint.title, ""]
-    width = max((len(each.name) for each in check.lines), default=4)
-    lines.append(f"  {'':<{width}}  {'':<10}  {'stated':>18}  {'ours':>18}  interval")
-    for each in check.lines:
-        stated, ours = amount(each.stated, each.unit, each.name), amount(each.ours, each.unit, each.name)
-        row = f"  {each.name:<{width}}  {_MARK[each.verdict]:<10}  {stated:>18}  {ours:>18}  {interval(each)}"
-        lines.append(row.rstrip())
-        said = ": ".join(filter(None, (off_words(each), "; ".join(filter(None, (each.claim, each.why))))))
-        lines.append(wrapped(said, " " * (width + 4)))
-    if check.failing:
-        lines += heading("What would mend each failing line: one stated number, the rest as it is")
-        for each in check.failing:
-            ways = [repair_words(way) for way in sorted(each.repairs, key=lambda way: way.change)[:3]]
-            said = "; or ".join(ways) or "no single number would do"
-            lines.append(wrapped(said, f"  {each.name:<{width}}  ", " " * (width + 4)))
-    if len(check.failing) > 1:
-        lines += heading("What would mend all of them together")
-        if check.joint is None:
-            lines.append("  nothing that was tried: change what is stated of machine and plan, not numbers alone")
-        else:
-            lines += [f"  {repair_words(each)}" for each in check.joint.changes]
-            lines.append(wrapped(f"the least of {check.joint.tried} sets tried, by how far numbers move"))
-    if check.taken:
-        lines += heading("Assumptions")
-        lines += [wrapped(each, "  - ", "    ") for each in check.taken]
-    note = check.blueprint.record.text.get("note")
-    lines += ["", *([wrapped(f"Note: {note}", "")] if isinstance(note, str) else []), summary(check)]
-    return "\n".join(lines)
+def check_answer(found: Check) -> Answer:
+    """Return the answer of `hwopt check`."""
+    lines, failing = found.lines, found.failing
+    figure = lambda each, value: amount(value, each.unit, each.name)
+    rows = [
+        [each.name, _MARK[each.verdict], figure(each, each.stated), figure(each, each.ours), interval(each)]
+        for each in lines
+    ]
+    said = [
+        ": ".join(filter(None, (off_words(each), "; ".join(filter(None, (each.claim, each.why)))))) for each in lines
+    ]
+    width = max((len(each.name) for each in lines), default=4)
+    ways = [(each.name, "; or ".join(_ways(each)) or "no single number would do") for each in failing]
+    note = found.blueprint.record.text.get("note")
+    note = f"Note: {note}" if isinstance(note, str) else ""
+    table = Table("lines", ("", "", "stated", "ours", "interval"), rows, "llrrl", (4, 10, 18, 18), said, "why", True)
+    sections = (
+        Section("Line by line", [table], titled=False),
+        Section("What would mend each failing line: one stated number, the rest as it is", [Named(ways, width)]),
+        Section("What would mend all of them together", _joint(found)),
+        Section("Assumptions", [Sentences(found.taken, "  - ")]),
+        Section("Summary", [Sentences(list(filter(None, (note, summary(found)))), "", "")], titled=False),
+    )
+    shown = (
+        f"{len(failing)} line{'s' * (len(failing) > 1)} fail{'s' * (len(failing) == 1)}" if failing else "No line fails"
+    )
+    badge = ("holds" if found.holds else "fails", found.holds, summary(found))
+    title, document = found.blueprint.title, check_document(found)
+    headline = ("a stated machine and plan", shown)
+    return Answer("check", document, title, "", headline, badge, sections, document["sources"], found.holds)
+
+
+def _ways(line: Line) -> list[str]:
+    """Return the smallest corrections of a line, three at most."""
+    return [repair_words(way) for way in sorted(line.repairs, key=lambda way: way.change)[:3]]
+
+
+def _joint(check: Check) -> list[Part]:
+    """Return what would correct all failing lines together, where several fail."""
+    if len(check.failing) < 2:
+        return []
+    if check.joint is None:
+        return [Lines(["nothing that was tried: change what is stated of machine and plan, not numbers alone"])]
+    tried = f"the least of {check.joint.tried} sets tried, by how far numbers move"
+    return [Lines([repair_words(each) for each in check.joint.changes]), Sentences([tried], later="  ")]

@@ -1,10 +1,11 @@
-"""Machines side by side with even and uneven links, as one screen and as JSON."""
+"""The answer of `hwopt fabrics`: machines side by side with even and uneven links."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwopt.evidence.intervals import Interval
-from hwopt.report.layout import MODEL_ONLY, heading, wrapped
+from hwopt.report.answer import Answer, Lines, Named, Section, Sentences, Table
+from hwopt.report.layout import MODEL_ONLY
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
 from hwopt.study.fabrics import Case, Fabrics, Level
@@ -117,21 +118,28 @@ def cells(each: Case, around: Interval | None) -> list[str]:
     ]  # fmt: skip
 
 
-def fabrics_screen(answer: Fabrics, title: str, around: Around, constants: str) -> str:
-    """One screen: the answer in a sentence, a line a machine, its plan."""
-    lines = [title, "", wrapped(headline(answer), "")]
-    lines += ["", *(f"  {level_words(each)}" for each in answer.levels)]
-    if answer.trained:
-        rows = [list(HEADS), *(cells(each, around.get(each.name)) for each in answer.trained)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(HEADS))]
-        lines.append("")
-        for row in rows:
-            first = f"  {row[0]:<{widths[0]}}"
-            lines.append(first + "".join(f"  {x:>{w}}" for x, w in zip(row[1:], widths[1:], strict=True)))
-        lines += heading("Plans")
-        lines += [f"  {each.name}: {plan_line(each.reports[1], each.plan)}" for each in answer.trained]
-    if none := [each for each in answer.cases if not each.feasible]:
-        lines += heading("Machines that do not train it")
-        lines += [wrapped(each.reason, f"  {each.name}: ", "      ") for each in none]
+def fabrics_answer(
+    found: Fabrics, title: str, around: Around, constants: str, asked: Mapping[str, Any], sources: Sequence[str]
+) -> Answer:
+    """Return the answer of `hwopt fabrics`. **Arguments:** intervals by machine; `constants` in use; `asked`: the question."""
+    trained, none = found.trained, [(each.name, each.reason) for each in found.cases if not each.feasible]
     price = "the last column: what evenness may add to a chip's share of the capital before the least even links are as cheap"
-    return "\n".join([*lines, "", wrapped(f"{rule(answer)}; {price}; {MODEL_ONLY}; constants: {constants}")])
+    scope = f"{rule(found)}; {price}; {MODEL_ONLY}; constants: {constants}"
+    plans = [(each.name, plan_line(each.reports[1], each.plan)) for each in trained]
+    best = f"{trained[0].name}, {pretty(trained[0].costs_usd[1], 'USD')}" if trained else ""
+    rows = [cells(each, around.get(each.name)) for each in trained]
+    tables = (
+        Section("Every machine", [Table("machines", HEADS, rows)], titled=False),
+        Section("Plans", [Named(plans, wrap=False)]),
+    )  # fmt: skip
+    return Answer(
+        "fabrics", fabrics_document(found, around, constants), title, headline(found), ("cheapest in production", best),
+        ("model", False, rule(found)),
+        (
+            Section("Levels of unevenness", [Lines([level_words(each) for each in found.levels])], titled=False),
+            *(tables if trained else ()),
+            Section("Machines that do not train it", [Named(none)]),
+            Section("How good is it", [Sentences([scope], later="  ")], titled=False),
+        ),
+        sources, bool(trained), asked,
+    )  # fmt: skip

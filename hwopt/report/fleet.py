@@ -1,6 +1,7 @@
-"""A fleet of several kinds of chips as a screen and as JSON: shares of the batch, the run, and what each group adds."""
+"""The answer of `hwopt fleet`: shares of the batch or of the layers, the run, and what each group adds."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -8,12 +9,14 @@ import jax
 from hwopt.evidence.intervals import Interval
 from hwopt.model.fleet import FleetReport
 from hwopt.model.report import outputs, over_words
-from hwopt.report.layout import REPRODUCE, REPRODUCED, fact, heading, wrapped
+from hwopt.report.answer import Answer, Facts, Lines, Outline, Section, Sentences, Table
+from hwopt.report.layout import MODEL_ONLY, REPRODUCE, REPRODUCED
 from hwopt.report.machine import interval_words
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
 from hwopt.report.token_prices import million_words, rate_words, unit_of_work
-from hwopt.study.fleet import DATA, PIPELINE, Answer, FleetStudy, Worth, group_rows, scope
+from hwopt.study.fleet import DATA, PIPELINE, FleetStudy, Worth, group_rows, scope
+from hwopt.study.fleet import Answer as FleetAnswer
 from hwopt.units import pretty
 
 _J_PER_KWH, _S_PER_DAY = 3.6e6, 86400.0
@@ -75,7 +78,7 @@ def _metrics(report: FleetReport) -> dict[str, float | None]:
     }
 
 
-def _group(whole: Answer, place: int) -> dict[str, Any]:
+def _group(whole: FleetAnswer, place: int) -> dict[str, Any]:
     group, plan, share, own, waits = group_rows(whole)[place]
     staged = whole.layout == PIPELINE
     return {
@@ -105,13 +108,38 @@ def _worth(each: Worth) -> dict[str, Any]:
     }
 
 
-def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constants: str) -> str:
-    """One screen: the run, the groups, what each adds."""
+def fleet_answer(
+    study: FleetStudy,
+    title: str,
+    around: Interval | None,
+    constants: str,
+    asked: Mapping[str, Any],
+    sources: Sequence[str],
+) -> Answer:
+    """Return the answer of `hwopt fleet`. **Arguments:** the interval `around` its step; `constants` in use."""
     whole, report = study.whole, study.whole.report
-    lines = [title]
+    table = Table("groups", heads(whole), group_cells(whole), least=(24, 14, 9, 7, 7, 7), under=_plans(whole))
+    groups = Section(shares_title(whole), [table])
+    declared = fleet_document(study, around, constants)
     if not whole.feasible:
-        lines += ["", "This fleet does not fit:", *(f"  - {words}" for words in violation_words(whole))]
-        return "\n".join([*lines, *_groups(whole)])
+        fails = Section("Why it does not fit", [Lines(violation_words(whole), "  - ")], titled=False, joined=True)
+        verdict, sections = "This fleet does not fit:", (fails, groups)
+        return Answer("fleet", declared, title, verdict, ("", ""), ("", False, ""), sections, sources, False, asked)
+    worths = [worth_words(whole, place, each) for place, each in enumerate(study.worths)]
+    sections = (
+        Section("At a glance", [Facts(_facts(study, around, constants))], titled=False, joined=True),
+        groups,
+        Section("What each group adds, and when it is better switched off", [Outline(worths)]),
+        Section("How good is it", [Sentences([scope(study)], later="  "), Lines([REPRODUCED.strip()])], titled=False),
+    )
+    took = f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}"
+    proof = ("model", False, MODEL_ONLY)
+    return Answer("fleet", declared, title, "", ("the run takes", took), proof, sections, sources, True, asked)
+
+
+def _facts(study: FleetStudy, around: Interval | None, constants: str) -> list[tuple[str, str]]:
+    """Return names and sentences on the whole run."""
+    whole, report = study.whole, study.whole.report
     step, ideal, moved = (
         pretty(float(seconds), "s") for seconds in (report.step_time_s, report.ideal_step_time_s, report.exchange_s)
     )
@@ -122,38 +150,31 @@ def fleet_screen(study: FleetStudy, title: str, around: Interval | None, constan
     chips, tons = float(report.chips), float(report.run_carbon_kg) / 1e3
     mean, peak = pretty(float(report.power_w), "W"), pretty(float(report.peak_power_w), "W")
     unit, tokens = unit_of_work(report)
-    lines += [
-        fact("step time", f"{step}{shared if len(whole.groups) > 1 else ''}"),
-        *([fact("other layout", words)] if (words := other_words(study)) else []),
-        fact(
+    failures = pretty(float(report.mean_time_between_failures_s), "s")
+    return [
+        ("step time", f"{step}{shared if len(whole.groups) > 1 else ''}"),
+        *([("other layout", words)] if (words := other_words(study)) else []),
+        (
             "throughput",
             f"{rate_words(report, report.tokens_per_s)}, {float(report.tokens_per_s) / tokens / chips:,.0f} {unit}/s a chip, "
             f"MFU {100 * float(report.mfu):.1f} % of all peaks",
         ),
-        fact("power", f"{mean} on average at the meter, {peak} at full load on the design day"),
-        fact(
+        ("power", f"{mean} on average at the meter, {peak} at full load on the design day"),
+        (
             "failures",
-            f"one in {pretty(float(report.mean_time_between_failures_s), 's')}, any of which stops all; "
-            f"{100 * float(report.goodput):.1f} % of the time useful",
+            f"one in {failures}, any of which stops all; {100 * float(report.goodput):.1f} % of the time useful",
         ),
-        fact("money", f"{pretty(float(report.capex_usd), 'USD')} to build; {million_words(report)}"),
-        fact(
+        ("money", f"{pretty(float(report.capex_usd), 'USD')} to build; {million_words(report)}"),
+        (
             "whole run",
             f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}, {tons:,.0f} t CO2e, "
             f"loss {float(report.loss):.4f}",
         ),
-        fact("constants", interval_words(report, around, constants)),
-        *_groups(whole),
+        ("constants", interval_words(report, around, constants)),
     ]
-    if study.worths:
-        lines += heading("What each group adds, and when it is better switched off")
-        for place, each in enumerate(study.worths):
-            lines += _worth_lines(whole, place, each)
-    lines += ["", wrapped(scope(study)), REPRODUCED]
-    return "\n".join(lines)
 
 
-def violation_words(whole: Answer) -> list[str]:
+def violation_words(whole: FleetAnswer) -> list[str]:
     """Violated constraints with their amounts, those of a group by its name."""
     words = []
     for name, over in whole.report.violations().items():
@@ -163,17 +184,17 @@ def violation_words(whole: Answer) -> list[str]:
     return words
 
 
-def heads(whole: Answer) -> tuple[str, ...]:
+def heads(whole: FleetAnswer) -> tuple[str, ...]:
     """Heads of `group_cells`."""
     return "chips", "layers" if whole.layout == PIPELINE else "sequences", "own step", "waits", "MFU", "memory"
 
 
-def shares_title(whole: Answer) -> str:
+def shares_title(whole: FleetAnswer) -> str:
     """What the groups share."""
     return "Stages of the pipeline, first to last" if whole.layout == PIPELINE else "Shares of the batch"
 
 
-def group_cells(whole: Answer) -> list[list[str]]:
+def group_cells(whole: FleetAnswer) -> list[list[str]]:
     """A group as text: chips, sequences or layers, its own step, what it waits, MFU, memory."""
     total = sum(whole.shares)
     cells = []
@@ -186,24 +207,12 @@ def group_cells(whole: Answer) -> list[list[str]]:
     return cells
 
 
-def _groups(whole: Answer) -> list[str]:
-    """A line a group, and its plan."""
-    lines = [*heading(shares_title(whole))]
-    cells = [list(heads(whole)), *group_cells(whole)]
-    plans = [None, *(plan_line(own, plan) for _, plan, _, own, _ in group_rows(whole))]
-    for (name, share, step, waits, mfu, filled), plan in zip(cells, plans, strict=True):
-        lines.append(f"  {name:<24}{share:>16}{step:>11}{waits:>9}{mfu:>9}{filled:>9}")
-        lines += [f"{'':4}{plan}"] if plan else []
-    return lines
+def _plans(whole: FleetAnswer) -> list[str]:
+    """Return the plan of each group in a line."""
+    return [plan_line(own, plan) for _, plan, _, own, _ in group_rows(whole)]
 
 
-def _worth_lines(whole: Answer, place: int, each: Worth) -> list[str]:
-    """What a group adds, in lines of a screen."""
-    first, *others = worth_words(whole, place, each)
-    return [wrapped(first, later="    "), *(wrapped(words, "    ", "      ") for words in others)]
-
-
-def worth_words(whole: Answer, place: int, each: Worth) -> list[str]:
+def worth_words(whole: FleetAnswer, place: int, each: Worth) -> list[str]:
     """What a group adds, in sentences: the run with and without it, then owned, then rented."""
     group = whole.groups[place]
     if each.without is None:

@@ -1,10 +1,11 @@
-"""What binds next as a machine grows, as one screen and as JSON."""
+"""The answer of `hwopt walls`: which budget binds next as a machine grows."""
 
 from typing import Any
 
 from hwopt.model.report import TrainingReport, declared_margins
 from hwopt.optim.solution import BudgetUse, Outcome, Solution
-from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
+from hwopt.report.answer import Answer, Section, Sentences, Shares, Steps, Table
+from hwopt.report.layout import MODEL_ONLY, budget_words
 from hwopt.report.parts import number
 from hwopt.report.scaling_words import CAUSES
 from hwopt.study.chip_time import chip_time
@@ -141,26 +142,58 @@ def end(answer: Walls) -> str:
     return f"{text}; at its limit: {', '.join(stops)}." if stops else f"{text}."
 
 
-def walls_screen(answer: Walls) -> str:
-    """One screen for `walls`."""
-    start = answer.start
-    lines = [start.problem.question, ""]
+def walls_answer(found: Walls) -> Answer:
+    """Return the answer of `hwopt walls`."""
+    start = found.start
+    goal, problem = start.problem.objective, start.problem
+    common = ("walls", walls_document(found), problem.question)
     if not start.feasible:
-        return "\n".join([*lines, wrapped(start.infeasibility or start.headline, "", "")])
-    lines += [wrapped(sentence(answer, place), f"  {place + 1}. ", "     ") for place in range(len(answer.walls))]
-    if not answer.walls and not answer.over:
-        lines.append("  No budget binds: without all of them the answer is the same.")
-    lines.append(wrapped(end(answer), "  ", "     "))
-    if answer.idle and answer.walls:
-        idle = ", ".join(budget_words(name) for name in answer.idle)
-        lines.append(wrapped(f"{idle}: never binds", "  ", "     "))
-    lines += [*heading("The answer between walls"), *_table(answer)]
-    if len(answer.walls) and shares(start):
-        lines += [*heading("Where chip time goes, % of it"), *_grown(answer)]
-    certain = all(each.outcome is Outcome.proved for each in answer.answers)
-    words = "each answer is proved" if certain else "not every answer is proved: give more --seconds"
-    mode = start.problem.provenance.mode
-    return "\n".join([*lines, "", wrapped(f"{words}; {MODEL_ONLY}; constants: {mode}")])
+        why, none = start.infeasibility or start.headline, ("", False, "")
+        return Answer(*common, why, ("", ""), none, (), problem.sources, False, question=problem.name)
+    certain = all(each.outcome is Outcome.proved for each in found.answers)
+    proof = "each answer is proved" if certain else "not every answer is proved: give more --seconds"
+    idle = ", ".join(budget_words(name) for name in found.idle)
+    sentences = [
+        *(
+            ["No budget binds: without all of them the answer is the same."]
+            if not found.walls and not found.over
+            else []
+        ),
+        end(found),
+        *([f"{idle}: never binds"] if idle and found.walls else []),
+    ]
+    shared = [
+        Section(f"Where chip time goes: {words}", [Shares("chip time", _parts(each))], wide=False)
+        for words, each in zip(stage_words(found), found.answers, strict=True)
+        if shares(each)
+    ]
+    sections = (
+        Section(
+            "Budgets in the order in which they bind",
+            [Steps([sentence(found, place) for place in range(len(found.walls))]), Sentences(sentences, "  ", "     ")],
+            titled=False,
+        ),
+        Section("The answer between walls", [_table(found)]),
+        Section("Where chip time goes, % of it", [_grown(found)] if found.walls and shares(start) else []),
+        *shared,
+        Section(
+            "How good is it",
+            [Sentences([f"{proof}; {MODEL_ONLY}; constants: {problem.provenance.mode}"], later="  ")],
+            titled=False,
+        ),
+    )
+    order = ", then ".join(" and ".join(map(budget_words, each.names)) for each in found.walls) or "no budget"
+    values = list(dict.fromkeys(pretty(each.objective, goal.unit, 4) for each in (found.answers[0], found.answers[-1])))
+    what = f"{order} binds; {goal.name} with and without"
+    badge = ("proved" if certain else "partly proved", certain, f"{len(found.answers)} answers")
+    return Answer(
+        *common, "", (what, " to ".join(values)), badge, sections, problem.sources, question=problem.name
+    )  # fmt: skip
+
+
+def _parts(solution: Solution) -> list[tuple[str, str, float]]:
+    """Return the parts of chip time that a page shows."""
+    return [(name, "", share) for name, share in shares(solution).items() if share >= 1e-3]
 
 
 def stage_words(answer: Walls) -> list[str]:
@@ -173,21 +206,16 @@ def stage_words(answer: Walls) -> list[str]:
     return [f"{name}: {', '.join(each.chosen.values())}" for name, each in zip(names, answer.answers, strict=True)]
 
 
-def _table(answer: Walls) -> list[str]:
-    goal, names = answer.start.problem.objective, stage_words(answer)
+def _table(answer: Walls) -> Table:
+    goal = answer.start.problem.objective
     known = {name: words for name, words in METRICS.items() if hasattr(answer.start.report, name) and name != goal.name}
-    wide = max(map(len, names))
-    lines = [
-        f"  {'':<{wide}}  {goal.name:>14}  {'gap':>8}  {'chips':>9}"
-        + "".join(f"  {each:>10}" for each in known.values())
-    ]
-    for name, each in zip(names, answer.answers, strict=True):
-        cells = "".join(f"  {value_words(each, metric):>10}" for metric in known)
-        lines.append(
-            f"  {name:<{wide}}  {pretty(each.objective, goal.unit, 5):>14}  {gap_words(each):>8}  "
-            f"{float(each.built.cluster.chips):>9,.0f}{cells}"
-        )
-    return lines
+    heads = ("", goal.name, "gap", "chips", *known.values())
+    rows = [
+        [name, pretty(each.objective, goal.unit, 5), gap_words(each), f"{float(each.built.cluster.chips):,.0f}",
+         *(value_words(each, metric) for metric in known)]
+        for name, each in zip(stage_words(answer), answer.answers, strict=True)
+    ]  # fmt: skip
+    return Table("answers", heads, rows, least=(0, 14, 8, 9, *(10 for _ in known)))
 
 
 def gap_words(solution: Solution) -> str:
@@ -203,12 +231,13 @@ def value_words(solution: Solution, name: str) -> str:
     return f"{100 * value:.1f} %" if unit is None else pretty(value, unit)
 
 
-def _grown(answer: Walls) -> list[str]:
-    names, every = stage_words(answer), [shares(each) for each in answer.answers]
+def _grown(answer: Walls) -> Table:
+    every = [shares(each) for each in answer.answers]
     most = lambda name: max(each.get(name, 0.0) for each in every)
     parts = sorted({name for each in every for name in each}, key=lambda name: -most(name))[:7]
-    wide = max(map(len, names))
-    lines = [f"  {'':<{wide}}" + "".join(f"  {name.replace('_', ' '):>12}" for name in parts)]
-    for name, each in zip(names, every, strict=True):
-        lines.append(f"  {name:<{wide}}" + "".join(f"  {100 * each.get(part, 0.0):>12.1f}" for part in parts))
-    return lines
+    rows = [
+        [name, *(f"{100 * each.get(part, 0.0):.1f}" for part in parts)]
+        for name, each in zip(stage_words(answer), every, strict=True)
+    ]
+    heads = ("", *(name.replace("_", " ") for name in parts))
+    return Table("shares of chip time", heads, rows, least=(0, *(12 for _ in parts)))

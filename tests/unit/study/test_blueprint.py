@@ -11,8 +11,7 @@ import hwopt
 from hwopt import UserError, catalog
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
-from hwopt.report.blueprint import check_document, check_screen
-from hwopt.report.page.blueprint import blueprint_page
+from hwopt.report.blueprint import check_answer
 from hwopt.study.blueprint.check import _Checker
 from hwopt.study.blueprint.lines import Relation, Verdict, compared
 from hwopt.study.blueprint.statement import QUANTITIES, blueprint_of
@@ -197,7 +196,8 @@ def test_a_line_fails_where_no_value_of_its_interval_agrees(relation, stated, ou
 
 def test_screen_json_and_page_say_the_same():
     check = hwopt.check(sound(0) | {"capex": "1 M$", "mfu": 0.9})
-    screen, document, page = check_screen(check), check_document(check), blueprint_page(check, "hwopt check x.toml")
+    answer = check_answer(check)
+    screen, document, page = answer.screen(), answer.document(), answer.page("hwopt check x.toml")
     for line in check.lines:
         assert line.name in screen and line.name in page
     assert document["counts"]["fails"] == screen.count(" FAILS ") == 2

@@ -10,8 +10,7 @@ import hwopt
 from hwopt.errors import UserError
 from hwopt.optim.solution import Outcome
 from hwopt.plot.walls import plot_walls
-from hwopt.report.page.walls import walls_page
-from hwopt.report.walls import sentence, walls_document, walls_screen
+from hwopt.report.walls import sentence, walls_answer, walls_document
 from hwopt.study import walls as study
 from hwopt.study.walls import LIFTED, Walls, walls
 
@@ -40,7 +39,8 @@ def test_a_lifted_budget_is_used_as_much_as_helps_and_the_answer_is_that_of_the_
 
 def test_screen_document_page_and_figure_say_the_wall(real, tmp_path):
     said = " ".join(sentence(real, 0).split())
-    screen, document, page = walls_screen(real), walls_document(real), walls_page(real, "hwopt walls train_time")
+    answer = walls_answer(real)
+    screen, document, page = answer.screen(), answer.document(), answer.page("hwopt walls train_time")
     assert "capex budget binds at 620 M$: with " in said and said in " ".join(screen.split()) and said in page
     assert "Then no budget binds. On " in screen and "each answer is proved" in screen
     assert max(map(len, screen.split("\n")[2:])) <= 132
@@ -138,13 +138,13 @@ def test_a_budget_of_which_whole_parts_leave_much_unused_binds_too(told):
 def test_where_no_budget_binds_one_more_answer_says_so(told):
     found = walls(Told(largest=1.0))
     assert found.walls == [] and len(told) == 2 and set(found.idle) == LIMITS.keys()
-    assert "No budget binds" in walls_screen(found)
+    assert "No budget binds" in walls_answer(found).screen()
 
 
 def test_time_that_is_over_is_said(told):
     found = walls(Told(), seconds=1e-9)
     assert found.over and found.idle == () and not walls_document(found)["complete"]
-    assert "Time was over." in walls_screen(found)
+    assert "Time was over." in walls_answer(found).screen()
 
 
 def test_an_answer_that_holds_no_budget_ends_it(told, real, monkeypatch):
@@ -152,7 +152,7 @@ def test_an_answer_that_holds_no_budget_ends_it(told, real, monkeypatch):
     monkeypatch.setattr(study, "_answer", lambda *_: none)
     found = walls(Told())
     assert found == Walls(none, [], (), False)
-    assert "3 MW more" in walls_screen(found) and "3 MW more" in walls_page(found, "hwopt walls")
+    assert "3 MW more" in walls_answer(found).screen() and "3 MW more" in walls_answer(found).page("hwopt walls")
     assert not walls_document(found)["feasible"] and walls_document(found)["answers"] == []
 
 
