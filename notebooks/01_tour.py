@@ -81,7 +81,7 @@ print(f": {best.report.step_time_s:.2f} s a step, {gain:.0%} less than ours")
 
 # %%
 scaling = hwopt.scale(run, lambda chips: catalog.cluster("h100-sxm", chips), [2048, 8192, 32768, 65536])
-print("\n".join([*table(scaling), "", headline(scaling)]))
+print("\n".join([*table(scaling).lines(), "", headline(scaling)]))
 if scaling.knee is not None:
     print(why(scaling.knee))
 

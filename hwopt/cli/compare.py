@@ -2,13 +2,17 @@
 
 import argparse
 import math
+from typing import TYPE_CHECKING
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import NAMES, POSITIVE
 from hwopt.cli.optimize import BOUNDS, FREEZE
-from hwopt.cli.output import is_watched, show
+from hwopt.cli.output import is_watched
 from hwopt.cli.question import asked_objective
 from hwopt.errors import UserError
+
+if TYPE_CHECKING:
+    from hwopt.report.answer import Answer
 
 FLAGS = (
     Flag("--chips", "chips of the catalogue to compare: h100-sxm,b200,mi300x; * for all", NAMES, needed=True),
@@ -23,17 +27,13 @@ FLAGS = (
 )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
+def answer(options: argparse.Namespace) -> "Answer":
+    """Return the answer."""
     if "chip" in options.given:
         raise UserError("--chip: --chips names the chips to compare; leave --chip out")
     objective = asked_objective(options)
-    from hwopt.report.comparison import comparison_document, comparison_screen
+    from hwopt.report.comparison import comparison_answer
     from hwopt.study.comparison import compare
 
-    rows = compare(
-        objective, options.chips, seconds=options.seconds, freeze=options.freeze, bounds=options.bounds,
-        progress=is_watched(options),
-    )  # fmt: skip
-    show(options, lambda: comparison_document(rows), lambda: comparison_screen(rows))
-    return 0 if any(row.feasible for row in rows) else 1
+    how = {"freeze": options.freeze, "bounds": options.bounds, "progress": is_watched(options)}
+    return comparison_answer(compare(objective, options.chips, seconds=options.seconds, **how))

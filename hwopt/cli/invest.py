@@ -2,13 +2,17 @@
 
 import argparse
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import INTEGER, NAMES, NATURAL
 from hwopt.cli.optimize import BOUNDS, FREEZE, SECONDS
-from hwopt.cli.output import is_watched, show
-from hwopt.cli.paths import REPORT, page_path
+from hwopt.cli.output import is_watched
+from hwopt.cli.paths import REPORT
 from hwopt.cli.question import CHOICES, asked_objective, check_choices
+
+if TYPE_CHECKING:
+    from hwopt.report.answer import Answer
 
 FLAGS = (
     FREEZE,
@@ -24,15 +28,15 @@ FLAGS = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
-    path, objective = page_path(options), asked_objective(options)
+def answer(options: argparse.Namespace) -> "Answer":
+    """Return the answer."""
+    objective = asked_objective(options)
     check_choices(options)
     from hwopt.evidence.intervals import question_interval
-    from hwopt.report.invest import invest_document, invest_screen
+    from hwopt.report.invest import invest_answer
     from hwopt.study.invest import invest
 
-    answer = invest(
+    found = invest(
         objective,
         top=options.replan,
         of=options.of,
@@ -42,11 +46,4 @@ def run(options: argparse.Namespace) -> int:
         choices=options.choices,
         progress=is_watched(options),
     )
-    around = question_interval(answer.start) if answer.start.feasible else None
-    if path is not None:
-        from hwopt.report.page.files import write
-        from hwopt.report.page.invest import invest_page
-
-        write(path, invest_page(answer, around, options.command_line))
-    show(options, lambda: invest_document(answer, around), lambda: invest_screen(answer, around, options.top))
-    return 0 if answer.start.feasible else 1
+    return invest_answer(found, question_interval(found.start) if found.start.feasible else None, options.top)

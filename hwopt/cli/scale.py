@@ -3,14 +3,18 @@
 import argparse
 import copy
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, TRAINING
 from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import NOT_NEGATIVE, SETTINGS, SHARE, SIZES, SWITCH, TEXT, number
-from hwopt.cli.output import show
-from hwopt.cli.paths import REPORT, figure_path, page_path
+from hwopt.cli.paths import REPORT
 from hwopt.cli.sensitivity import FIGURE
+
+if TYPE_CHECKING:
+    from hwopt.report.answer import Answer
 
 _OTHERS = ("--mode", "--chips")
 
@@ -34,20 +38,19 @@ FLAGS = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
-    figure, path = figure_path(options), page_path(options)
+def answer(options: argparse.Namespace) -> "Answer":
+    """Return the answer."""
     from hwopt import catalog
     from hwopt.cli.work import work_of
     from hwopt.evidence.intervals import Circumstances
-    from hwopt.report.scaling import scaling_document, scaling_screen
+    from hwopt.report.scaling import scaling_answer
     from hwopt.study.scaling import scale
 
     asked = copy.copy(options)
     asked.mode = TRAINING.names[0]
     work = work_of(asked, ())
     common = {} if options.hold is None else catalog.parse_plan(options.hold)
-    answer = scale(
+    found = scale(
         work.workload,
         work.cluster,
         options.chips,
@@ -57,23 +60,16 @@ def run(options: argparse.Namespace) -> int:
         most_dearer=options.most_dearer,
         common={name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
     )
-    around = {each.chips: work.measured(Circumstances(float(each.report.mfu), each.chips)) for each in answer.trained}
+    around = {each.chips: work.measured(Circumstances(float(each.report.mfu), each.chips)) for each in found.trained}
     title = escape.line(
         f"{catalog.named(options.workload)} on {options.chips[0]:,} to {options.chips[-1]:,} x {options.chip}, "
         f"{options.precision}, site {options.site}{work.operated}"
     )
-    if figure is not None:
+
+    def draw(path: Path) -> None:
         from hwopt.plot.scaling import plot_scaling
 
-        plot_scaling(answer, figure, title, around)
-    if path is not None:
-        from hwopt.report.page.files import write
-        from hwopt.report.page.scaling import scaling_page
+        plot_scaling(found, path, title, around)
 
-        write(path, scaling_page(answer, title, around, options.command_line, work.sources))
-    show(
-        options,
-        lambda: work.document | scaling_document(answer, around, options.constants),
-        lambda: scaling_screen(answer, title, around, options.constants, options.recovery),
-    )
-    return 0 if answer.trained else 1
+    said = scaling_answer(found, title, around, options.constants, options.recovery, work.document, work.sources)
+    return replace(said, draw=draw)

@@ -11,8 +11,20 @@ from hwopt.report.page import pieces, sheet
 from hwopt.report.page.markup import Child, Html, element, li, p
 
 
+class Part:
+    """A piece of a section, rendered in both forms; abstract."""
+
+    def lines(self) -> list[str]:
+        """Return the lines of a screen."""
+        raise NotImplementedError
+
+    def html(self) -> Child:
+        """Return the markup of a page."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Table:
+class Table(Part):
     """Rows of text under heads.
 
     **Arguments:**
@@ -54,7 +66,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Sentences:
+class Sentences(Part):
     """Sentences, each a paragraph. **Arguments:** what the `first` line of each begins with on a screen, and `later` lines."""
 
     texts: Sequence[str]
@@ -71,7 +83,7 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class Steps:
+class Steps(Part):
     """Numbered sentences."""
 
     texts: Sequence[str]
@@ -86,7 +98,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(Part):
     """Short texts, a line each. **Arguments:** what each begins with on a screen."""
 
     texts: Sequence[str]
@@ -102,7 +114,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Named:
+class Named(Part):
     """A sentence behind each of some names.
 
     **Arguments:** `width` of a column of the names on a screen, 0 for a colon behind each name; `wrap`: whether lines are wrapped.
@@ -126,7 +138,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Outline:
+class Outline(Part):
     """Lists of sentences: on a screen the first of each list stands out, and the others are indented below it."""
 
     lists: Sequence[Sequence[str]]
@@ -145,7 +157,7 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Part):
     """Names with what is said of each, in columns."""
 
     pairs: Sequence[tuple[str, str]]
@@ -160,22 +172,18 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Parts of a whole as (name, amount, share), on pages only."""
+class OnPage(Part):
+    """Markup that only a page shows, such as a chart."""
 
-    name: str
-    parts: Sequence[tuple[str, str, float]]
+    child: Child
 
     def lines(self) -> list[str]:
         """Return no lines: a screen has a table of the same numbers."""
         return []
 
     def html(self) -> Child:
-        """Return the bar of a page and its table."""
-        return pieces.parts(self.name, self.parts)
-
-
-Part = Table | Sentences | Steps | Lines | Named | Outline | Facts | Shares
+        """Return the markup."""
+        return self.child
 
 
 @dataclass(frozen=True)
@@ -196,7 +204,7 @@ class Section:
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to say."""
-        return not any(part.lines() or isinstance(part, Shares) for part in self.parts)
+        return not any(part.lines() or isinstance(part, OnPage) for part in self.parts)
 
     def lines(self) -> list[str]:
         """Return the lines of a screen."""
@@ -217,7 +225,7 @@ class Answer:
     **Arguments:**
     - `command` that was run, and the `question` it was about where it takes design questions;
     - `declared`: the frozen dataclass whose declared fields are the JSON, or the JSON itself;
-    - `title`: the question in words; `verdict`: the answer in a sentence;
+    - `title`: the question in words, with a `subtitle` of a screen; `verdict`: the answer in a sentence;
     - `headline`: what a page says in large letters: what it is, and the number;
     - `proof`: the badge beside it, whether it is proved, and a sentence;
     - `asked`: keys of the question in JSON, `also`: further keys;
@@ -237,6 +245,7 @@ class Answer:
     also: Mapping[str, Any] = field(default_factory=dict)
     draw: Callable[[Path], Any] | None = None
     question: str = ""
+    subtitle: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return the answer for JSON."""
@@ -245,7 +254,11 @@ class Answer:
 
     def screen(self) -> str:
         """Return the answer as lines of text."""
-        top = [self.title, *(["", wrapped(self.verdict, "", "")] if self.verdict else [])]
+        top = [
+            self.title,
+            *([f"  {self.subtitle}"] if self.subtitle else []),
+            *(["", wrapped(self.verdict, "", "")] if self.verdict else []),
+        ]
         return "\n".join([*top, *(line for each in self.sections for line in each.lines())])
 
     def page(self, command_line: str) -> str:

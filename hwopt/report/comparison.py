@@ -1,4 +1,4 @@
-"""Chips side by side, as one screen and as JSON."""
+"""The answer of `hwopt compare`: chips side by side."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,8 +6,9 @@ from typing import Any
 
 from hwopt import escape
 from hwopt.optim.solution import Outcome
+from hwopt.report.answer import Answer, Lines, Named, Section, Table
 from hwopt.report.budget_prices import PRICED
-from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
+from hwopt.report.layout import MODEL_ONLY, budget_words
 from hwopt.report.parts import number
 from hwopt.study.comparison import Row
 from hwopt.units import pretty
@@ -82,43 +83,48 @@ def _entry(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def comparison_screen(rows: Sequence[Row]) -> str:
-    """One screen for a comparison."""
+def comparison_answer(rows: Sequence[Row]) -> Answer:
+    """Return the answer of `hwopt compare`. **Arguments:** `rows`: an entry a chip, the best first."""
+    document = comparison_document(rows)
     rows = [replace(row, chip=escape.line(row.chip)) for row in rows]
     answers = [row for row in rows if row.feasible]
     asked = next((row.solution for row in rows if row.solution is not None), None)
     if asked is None:
-        return "\n".join(f"{row.chip}: {row.refused}" for row in rows)
+        title = "\n".join(f"{row.chip}: {row.refused}" for row in rows)
+        return Answer("compare", document, title, "", ("", ""), ("", False, ""), (), feasible=False)
     goal, width = asked.problem.objective, max(len(row.chip) for row in rows)
     left_out = "".join(f"; {each}" for each in asked.problem.provenance.approximations)
-    lines = [f"{goal.name} of one question on each chip, {_proved(answers)}{left_out}", ""]
-    columns = f"{goal.name:>14}  {'above best':>10}  {'gap':>8}  {'chips':>7}  {'run time':>10}  {'full load':>9}"
-    lines.append(f"  {'chip':<{width}}  {columns}  {'a chip':>9}  {'price is':>9}  binds")
-    lines += [_line(row, width, goal.unit) for row in answers]
-    others = [row for row in answers if row.share]
-    if others:
-        lines += heading("What would have to change for it to win, machine and plan as they are")
-        lines += [wrapped(to_win(row), f"  {row.chip:<{width}}  ", " " * (width + 4)) for row in others]
-    rest = [row for row in rows if not row.feasible]
-    if rest:
-        lines += heading("No answer")
-        lines += [wrapped(_why_not(row), f"  {row.chip:<{width}}  ", " " * (width + 4)) for row in rest]
-    return "\n".join([*lines, "", f"  {MODEL_ONLY}; constants: {asked.problem.provenance.mode}"])
+    heads = ("chip", goal.name, "above best", "gap", "chips", "run time", "full load", "a chip", "price is", "binds")
+    cells = [_cells(row, goal.unit) for row in answers]
+    table = Table("chips", heads, cells, "l" + "r" * 8 + "l", (width, 14, 10, 8, 7, 10, 9, 9, 9))
+    sections = (
+        Section("Every chip", [table], titled=False),
+        Section("What would have to change for it to win, machine and plan as they are",
+                [Named([(row.chip, to_win(row)) for row in answers if row.share], width)]),
+        Section("No answer", [Named([(row.chip, _why_not(row)) for row in rows if not row.feasible], width)]),
+        Section("How good is it", [Lines([f"{MODEL_ONLY}; constants: {asked.problem.provenance.mode}"])], titled=False),
+    )  # fmt: skip
+    title = f"{goal.name} of one question on each chip, {_proved(answers)}{left_out}"
+    best = (cells[0][0], cells[0][1]) if cells else ("", "")
+    badge = (
+        _proved(answers),
+        all(row.solution is not None and row.solution.outcome is Outcome.proved for row in answers),
+        "",
+    )
+    return Answer("compare", document, title, "", best, badge, sections, asked.problem.sources, bool(answers))
 
 
-def _line(row: Row, width: int, unit: str) -> str:
+def _cells(row: Row, unit: str) -> list[str]:
     solution = row.solution
     assert solution is not None
     report, gap = solution.report, solution.certificate.gap
     of = lambda name, unit: pretty(float(getattr(report, name)), unit) if hasattr(report, name) else "-"
-    above = "the best" if not row.share else f"+{100 * row.share:.1f} %"
-    price = "-" if row.price is None else f"{row.price.si:,.0f} $"
-    return (
-        f"  {row.chip:<{width}}  {pretty(solution.objective, unit, 5):>14}  {above:>10}  "
-        f"{'-' if gap is None else f'{100 * gap:.2g} %':>8}  {float(solution.built.cluster.chips):>7,.0f}  "
-        f"{of('run_time_s', 's'):>10}  {of('peak_power_w', 'W'):>9}  {price:>9}  {price_kind(row):>9}  "
-        f"{', '.join(binding(row)) or 'no budget'}"
-    )
+    return [
+        row.chip, pretty(solution.objective, unit, 5), "the best" if not row.share else f"+{100 * row.share:.1f} %",
+        "-" if gap is None else f"{100 * gap:.2g} %", f"{float(solution.built.cluster.chips):,.0f}", of("run_time_s", "s"),
+        of("peak_power_w", "W"), "-" if row.price is None else f"{row.price.si:,.0f} $", price_kind(row),
+        ", ".join(binding(row)) or "no budget",
+    ]  # fmt: skip
 
 
 def _proved(answers: Sequence[Row]) -> str:

@@ -1,12 +1,17 @@
-"""What one more of everything is worth, as one screen and as JSON."""
+"""The answer of `hwopt invest`: the marginal value of every number."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hwopt.evidence.intervals import Interval
-from hwopt.optim.solution import BudgetUse
+from hwopt.optim.solution import BudgetUse, Outcome
+from hwopt.report.answer import Answer, Lines, Part, Section, Sentences
 from hwopt.report.customary import amount, one_more, shown, words
-from hwopt.report.layout import MODEL_ONLY, budget_words, heading, wrapped
+from hwopt.report.layout import MODEL_ONLY, budget_words
+from hwopt.report.page import pieces
+from hwopt.report.page.markup import Child
 from hwopt.report.parts import number
 from hwopt.report.token_prices import TOKENS, Work, unit_of_work
 from hwopt.study.invest import Investment, Investments, Replanned
@@ -179,31 +184,33 @@ def certainty(answer: Investments, around: Interval | None) -> str:
     return f"{off}{proofs[0].upper()}{proofs[1:]}; {MODEL_ONLY}; constants: {mode}.{late}"
 
 
-def invest_screen(answer: Investments, around: Interval | None, top: int) -> str:
-    """One screen for `invest`. **Arguments:** `top`: rows of each part."""
-    start = answer.start
-    goal, lines = start.problem.objective, [start.problem.question, ""]
+def invest_answer(found: Investments, around: Interval | None, top: int) -> Answer:
+    """Return the answer of `hwopt invest`. **Arguments:** the interval `around` its step; `top`: rows of each part on a screen."""
+    start = found.start
+    problem, goal = start.problem, start.problem.objective
+    common = ("invest", invest_document(found, around), problem.question)
     if not start.feasible:
-        return "\n".join([*lines, wrapped(start.infeasibility or start.headline, "", "")])
+        why, none = start.infeasibility or start.headline, ("", False, "")
+        return Answer(*common, why, ("", ""), none, (), problem.sources, False, question=problem.name)
     work = unit_of_work(start.report)
-    lines += [
-        f"{goal.name} = {amount(start.objective, goal.unit, 5, work)} with {float(start.built.cluster.chips):,.0f} chips"
-        + (f" ({', '.join(start.chosen.values())})" if start.chosen else "") + f". {start.headline}"
-    ]  # fmt: skip
-    if answer.unknown:
-        lines.append(wrapped(f"Values of numbers are not known: {answer.unknown}"))
-    if answer.replanned:
-        lines += heading(
-            "Replanned: the best machine and plan, searched again with a number 10 % better, and 10 % worse"
-        )
-        lines += [wrapped(arcs(each, start.objective, goal.unit, work), "  ", "    ") for each in answer.replanned]
-    if start.budgets:
-        lines += heading(
-            "Budgets, 10 % tighter and 10 % looser, replanned" if start.budgets[0].one_sided else "Budgets"
-        )
-        lines += [wrapped(budget_sentence(each, work), "  ", "    ") for each in start.budgets]
-    lines += _table(answer, top)
-    return "\n".join([*lines, "", wrapped(certainty(answer, around), "", "")])
+    chosen = f" ({', '.join(start.chosen.values())})" if start.chosen else ""
+    line = f"{goal.name} = {amount(start.objective, goal.unit, 5, work)} with {float(start.built.cluster.chips):,.0f} chips"
+    unknown = [f"Values of numbers are not known: {found.unknown}"] if found.unknown else []
+    priced = "Budgets, 10 % tighter and 10 % looser, replanned"
+    certain = start.outcome is Outcome.proved
+    sections = (
+        Section("The answer", [Lines([f"{line}{chosen}. {start.headline}"], ""), Sentences(unknown, later="  ")], titled=False),
+        Section("Replanned: the best machine and plan, searched again with a number 10 % better, and 10 % worse",
+                [Sentences([arcs(each, start.objective, goal.unit, work) for each in found.replanned])]),
+        Section(priced if start.budgets and start.budgets[0].one_sided else "Budgets",
+                [Sentences([budget_sentence(each, work) for each in start.budgets])]),
+        Section(f"One more unit of each (machine and plan fixed): what it changes of {goal.name}; what 10 % better saves",
+                [_Values(found, top)]),
+        Section("How good is it", [Sentences([certainty(found, around)], "", "")], titled=False),
+    )  # fmt: skip
+    headline = (pieces.words(goal.name, goal.unit), amount(start.objective, goal.unit, 5, work))
+    badge = ("proved" if certain else "partly proved", certain, start.headline)
+    return Answer(*common, "", headline, badge, sections, problem.sources, question=problem.name)
 
 
 def parts(answer: Investments) -> dict[str, list[Investment]]:
@@ -215,18 +222,31 @@ def parts(answer: Investments) -> dict[str, list[Investment]]:
     return found
 
 
-def _table(answer: Investments, top: int) -> list[str]:
-    goal, found, work = answer.start.problem.objective, parts(answer), unit_of_work(answer.start.report)
-    if not found:
-        return []
-    lines = heading(
-        f"One more unit of each (machine and plan fixed): what it changes of {goal.name}; what 10 % better saves"
-    )
-    for part, rows in found.items():
-        lines.append(f"  {part}")
-        for each in rows[:top]:
-            name, now, more, change, share, tenth = row_cells(each, answer.start.objective, goal.unit, work)
-            lines.append(f"    {name:<38} {now:>18} {more:>16} {change:>12} {share:>9}   {tenth:>8}")
-        if len(rows) > top:
-            lines.append(f"    and {len(rows) - top} more, with --top {len(rows)} or --json")
-    return [*lines, f"  10 % of a temperature: {UNSTATED_K:g} K; ~: another value to the other side"]
+@dataclass(frozen=True)
+class _Values(Part):
+    """Values of one more unit of each number, by part of the machine: a page lists all of them, a screen the first of each."""
+
+    answer: Investments
+    top: int
+
+    def _rows(self, rows: Sequence[Investment]) -> list[list[str]]:
+        start = self.answer.start
+        work = unit_of_work(start.report)
+        return [row_cells(each, start.objective, start.problem.objective.unit, work) for each in rows]
+
+    def lines(self) -> list[str]:
+        """Return the lines of a screen."""
+        lines = []
+        for part, rows in parts(self.answer).items():
+            lines.append(f"  {part}")
+            for name, now, more, change, share, tenth in self._rows(rows[: self.top]):
+                lines.append(f"    {name:<38} {now:>18} {more:>16} {change:>12} {share:>9}   {tenth:>8}")
+            if len(rows) > self.top:
+                lines.append(f"    and {len(rows) - self.top} more, with --top {len(rows)} or --json")
+        note = f"  10 % of a temperature: {UNSTATED_K:g} K; ~: another value to the other side"
+        return [*lines, note] if lines else []
+
+    def html(self) -> Child:
+        """Return a table of each part of the machine."""
+        heads = ("now", "one more", "changes", "of it", "10 % better saves")
+        return [pieces.table(part, (part, *heads), self._rows(rows)) for part, rows in parts(self.answer).items()]

@@ -1,13 +1,19 @@
-"""A run on more and more chips, as one screen and as JSON."""
+"""The answer of `hwopt scale`: one run on more and more chips."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from hwopt.evidence.intervals import Interval
-from hwopt.report.layout import MODEL_ONLY, heading, wrapped
+from hwopt.report.answer import Answer, Lines, Named, OnPage, Section, Sentences, Table
+from hwopt.report.layout import MODEL_ONLY
+from hwopt.report.page import pieces, points
+from hwopt.report.page.axis import Axis
+from hwopt.report.page.markup import Child, Html
 from hwopt.report.parts import number, numbers
 from hwopt.report.plan_words import plan_document, plan_line
-from hwopt.report.scaling_words import ends, headline, remedy, rule, sooner, why
+from hwopt.report.scaling_words import CAUSES, ends, headline, remedy, rule, sooner, why
+from hwopt.report.scaling_words import points as in_points
 from hwopt.report.token_prices import unit_of_work
 from hwopt.study.scaling import Growth, Scaling, Size
 from hwopt.units import pretty
@@ -96,79 +102,124 @@ def _growth(each: Growth, answer: Scaling) -> dict[str, Any]:
     }
 
 
-def scaling_screen(answer: Scaling, title: str, around: Around, constants: str = "", recovery: str = "") -> str:
-    """One screen for `scale`. **Arguments:** `title`: workload, chip and site; `recovery` in use; others as of the document."""
-    lines = [title, f"  {rule(answer)}", "", wrapped(headline(answer), "", "")]
-    if answer.knee is not None:
-        said = (why(answer.knee), sooner(answer), remedy(answer, recovery))
-        lines.append(wrapped(" ".join(each for each in said if each), "", ""))
-    lines += [f"  {each}" for each in ends(answer)]
-    if answer.trained:
-        lines += ["", *table(answer, around), *_plans(answer), *_chip_time(answer)]
-    if none := [each for each in answer.sizes if not each.feasible]:
-        lines += heading("Sizes without an answer")
-        lines += [wrapped(each.reason, f"  {each.chips:>9,}  ", " " * 13) for each in none]
-    if not answer.trained:
-        return "\n".join(lines)
+def scaling_answer(
+    found: Scaling,
+    title: str,
+    around: Around,
+    constants: str = "",
+    recovery: str = "",
+    asked: Mapping[str, Any] = MappingProxyType({}),
+    sources: Sequence[str] = (),
+) -> Answer:
+    """Return the answer of `hwopt scale`.
+
+    **Arguments:** `title`: workload, chip and site; `around`: intervals; `constants` and `recovery` in use; `asked`: the question.
+    """
+    trained, knee = found.trained, found.knee
+    why_not = [(f"{each.chips:>9,}", each.reason) for each in found.sizes if not each.feasible]
+    common = ("scale", scaling_document(found, around, constants), title, headline(found))
+    none = Section("Sizes without an answer", [Named(why_not, 9)])
+    if not trained:
+        return Answer(*common, ("", ""), ("", False, ""), [none], sources, False, asked, subtitle=rule(found))
+    more = [] if knee is None else [" ".join(filter(None, (why(knee), sooner(found), remedy(found, recovery))))]
     proof = "each size's plan is the best of all in its lattice, every one examined: gap 0"
-    return "\n".join([*lines, "", wrapped(f"{proof}; {MODEL_ONLY}; constants: {constants}")])
+    sections = (
+        Section("Why, and at what price", [Sentences(more, "", ""), Lines(ends(found))], titled=False, joined=True),
+        Section("What a shorter run costs", [] if len(trained) < 2 else [OnPage(_chart(found))]),
+        Section("Every size", [table(found, around)], titled=False),
+        Section("What grew", [OnPage(_causes(found))] if found.growths else [],
+                note="From each size to the next, in points of the smaller one's cost; they add up to it."),
+        Section("The best plan of each size", [Named(_plans(found), 9)]),
+        Section("Where chip time goes, % of it", [_chip_time(found)]),
+        none,
+        Section("How good is it", [Sentences([f"{proof}; {MODEL_ONLY}; constants: {constants}"], later="  ")], titled=False),
+    )  # fmt: skip
+    stops = "adding chips stops paying at" if knee is not None else "adding chips pays up to"
+    large = f"{(knee.before if knee is not None else trained[-1]).chips:,} chips"
+    badge = ("proved", True, f"the best plan of each of {len(trained)} sizes")
+    return Answer(*common, (stops, large), badge, sections, sources, asked=asked, subtitle=rule(found))
 
 
-def table(answer: Scaling, around: Around | None = None) -> list[str]:
-    """A line for each size that trains. **Arguments:** `around` as of the document; without any there is no column for them."""
+def table(answer: Scaling, around: Around | None = None) -> Table:
+    """Return a row for each size that trains.
+
+    **Arguments:** `around` as of `scaling_answer`; without any there is no column for them.
+    """
     around = around if around and any(around.values()) else {}  # nothing is known of models that nobody measured
-    within = f"{'four in five':>17}  " if around else ""
-    batch = f"{'batch':>9}  {'tokens':>6}  " if answer.weak else ""
-    unit, _ = unit_of_work(answer.trained[0].run)
-    lines = [
-        f"  {'chips':>9}  {batch}{'step':>8}  {within}{'MFU':>6}  {'goodput':>7}  {'run':>10}  {'cost':>8}  {f'$/M{unit}':>8}  "
-        f"{'speed-up':>8}  {'effic.':>6}  {'saved':>6}  {'dearer':>7}"
-    ]
     grown = {each.after.chips: each for each in answer.growths}
-    return [*lines, *(_line(each, answer, around, grown.get(each.chips)) for each in answer.trained)]
+    unit, _ = unit_of_work(answer.trained[0].run)
+    heads = {"chips": 9} | ({"batch": 9, "tokens": 6} if answer.weak else {}) | {"step": 8}
+    heads |= ({"four in five": 17} if around else {}) | {"MFU": 6, "goodput": 7, "run": 10, "cost": 8, f"$/M{unit}": 8}
+    heads |= {"speed-up": 8, "effic.": 6, "saved": 6, "dearer": 7}
+    rows = [_cells(each, answer, around, grown.get(each.chips)) for each in answer.trained]
+    return Table("sizes", list(heads), rows, "r" * len(heads), list(heads.values()))
 
 
-def _line(size: Size, answer: Scaling, around: Around, growth: Growth | None) -> str:
+def _cells(size: Size, answer: Scaling, around: Around, growth: Growth | None) -> list[str]:
     report, own = size.report, around.get(size.chips)
     step = float(report.step_time_s)
     ends = "" if own is None else "{} .. {}".format(*(pretty(end, "s", 3) for end in own.times(step)))
-    within = f"{ends:>17}  " if around else ""
-    batch = f"{float(size.run.global_batch_sequences):>9,.0f}  {size.tokens_needed:>5.2f}x  " if answer.weak else ""
     per_million = 1e6 * size.cost_usd / float(size.run.tokens) * unit_of_work(size.run)[1]
-    doubling = "" if growth is None else f"  {100 * growth.saved:>4.1f} %  {100 * growth.dearer:>+5.1f} %"
-    return (
-        f"  {size.chips:>9,}  {batch}{pretty(step, 's', 3):>8}  {within}{100 * float(report.mfu):>4.1f} %  "
-        f"{100 * float(report.goodput):>5.1f} %  {pretty(size.time_s, 's', 3):>10}  {pretty(size.cost_usd, 'USD', 3):>8}  "
-        f"{per_million:>8.4g}  {answer.speedup(size):>8.4g}  {100 * answer.efficiency(size):>4.0f} %{doubling}"
-    ).rstrip()
+    return [
+        f"{size.chips:,}",
+        *([f"{float(size.run.global_batch_sequences):,.0f}", f"{size.tokens_needed:.2f}x"] if answer.weak else []),
+        pretty(step, "s", 3), *([ends] if around else []), f"{100 * float(report.mfu):.1f} %",
+        f"{100 * float(report.goodput):.1f} %", pretty(size.time_s, "s", 3), pretty(size.cost_usd, "USD", 3),
+        f"{per_million:.4g}", f"{answer.speedup(size):.4g}", f"{100 * answer.efficiency(size):.0f} %",
+        *(["", ""] if growth is None else [f"{100 * growth.saved:.1f} %", f"{100 * growth.dearer:+.1f} %"]),
+    ]  # fmt: skip
 
 
-def _plans(answer: Scaling) -> list[str]:
-    lines = heading("The best plan of each size")
-    for each in answer.trained:
-        assert each.search is not None
-        line = plan_line(each.report, each.search.best.plan)
-        lines.append(wrapped(line, f"  {each.chips:>9,}  ", " " * 13))
-    return lines
+def _plans(answer: Scaling) -> list[tuple[str, str]]:
+    return [
+        (f"{each.chips:>9,}", plan_line(each.report, each.search.best.plan))
+        for each in answer.trained
+        if each.search is not None
+    ]
 
 
-def _chip_time(answer: Scaling) -> list[str]:
-    """Which share of chip time goes where, the largest at any size first."""
+def _chip_time(answer: Scaling) -> Table:
+    """Return which share of chip time goes where, the largest at any size first."""
     shares = {each.chips: _shares(each) for each in answer.trained}
     most = lambda name: max(each.get(name, 0.0) for each in shares.values())
     names = sorted({name for each in shares.values() for name in each}, key=lambda name: -most(name))[:_COLUMNS]
-    lines = heading("Where chip time goes, % of it")
-    words = [name.replace("_", " ") for name in names]
-    width = [max(len(word), 6) for word in words]
-    head = "  ".join(f"{word:>{wide}}" for word, wide in zip(words, width, strict=True))
-    lines.append(f"  {'chips':>9}  {head}  {'rest':>5}")
-    for chips, share in shares.items():
-        cells = [f"{100 * share.get(name, 0.0):>{wide}.1f}" for name, wide in zip(names, width, strict=True)]
-        rest = 100 * (1.0 - sum(share.get(name, 0.0) for name in names))
-        lines.append(f"  {chips:>9,}  {'  '.join(cells)}  {abs(rest):>5.1f}")
-    return lines
+    rest = lambda share: abs(100 * (1.0 - sum(share.get(name, 0.0) for name in names)))
+    rows = [
+        [f"{chips:,}", *(f"{100 * share.get(name, 0.0):.1f}" for name in names), f"{rest(share):.1f}"]
+        for chips, share in shares.items()
+    ]
+    heads = ("chips", *(name.replace("_", " ") for name in names), "rest")
+    return Table("shares", heads, rows, "r" * len(heads), (9, *[6] * len(names), 5))
 
 
 def _shares(size: Size) -> dict[str, float]:
     whole = sum(size.chip_time.values())
     return {name: value / whole for name, value in size.chip_time.items()}
+
+
+def _chart(answer: Scaling) -> Html:
+    """Return a chart of the cost over the time of the run, a point a size."""
+    knee = answer.knee
+    said = lambda each: f"{each.chips:,} chips\n{pretty(each.time_s, 's', 3)}\n{pretty(each.cost_usd, 'USD', 4)}"
+    drawn = [
+        points.Point(each.time_s, each.cost_usd, "var(--within)", True, said(each),
+                     best=knee is not None and each is knee.before)
+        for each in answer.trained
+    ]  # fmt: skip
+    up = Axis.over("cost of the run", "USD", [each.cost_usd for each in answer.trained])
+    across = Axis.over("time of the run", "s", [each.time_s for each in answer.trained])
+    caption = "A point a size; the star is the last size that pays. Hover, touch or use the arrow keys to read a point."
+    return points.chart("What a shorter run costs", (across, up), drawn, caption=caption)
+
+
+def _causes(answer: Scaling) -> Child:
+    """Return what grew from each size to the next, in points of the smaller one's cost."""
+    most = {name: max(dict(each.causes).get(name, 0.0) for each in answer.growths) for name in CAUSES}
+    names = sorted((name for name in CAUSES if most[name] >= 5e-4), key=lambda name: -most[name])
+    heads = ("to chips", "cost", *(CAUSES[name] for name in names))
+    rows = [
+        [f"{each.after.chips:,}", f"{in_points(each.after.cost_usd / each.before.cost_usd - 1.0)} %",
+         *(in_points(dict(each.causes).get(name, 0.0)) for name in names)]
+        for each in answer.growths
+    ]  # fmt: skip
+    return pieces.table("causes", heads, rows, "r" * len(heads))

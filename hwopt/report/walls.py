@@ -4,8 +4,9 @@ from typing import Any
 
 from hwopt.model.report import TrainingReport, declared_margins
 from hwopt.optim.solution import BudgetUse, Outcome, Solution
-from hwopt.report.answer import Answer, Section, Sentences, Shares, Steps, Table
+from hwopt.report.answer import Answer, OnPage, Section, Sentences, Steps, Table
 from hwopt.report.layout import MODEL_ONLY, budget_words
+from hwopt.report.page import pieces
 from hwopt.report.parts import number
 from hwopt.report.scaling_words import CAUSES
 from hwopt.study.chip_time import chip_time
@@ -163,7 +164,7 @@ def walls_answer(found: Walls) -> Answer:
         *([f"{idle}: never binds"] if idle and found.walls else []),
     ]
     shared = [
-        Section(f"Where chip time goes: {words}", [Shares("chip time", _parts(each))], wide=False)
+        Section(f"Where chip time goes: {words}", [OnPage(pieces.parts("chip time", _parts(each)))], wide=False)
         for words, each in zip(stage_words(found), found.answers, strict=True)
         if shares(each)
     ]

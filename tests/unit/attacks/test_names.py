@@ -22,7 +22,7 @@ from hwopt.design.choices import Combination
 from hwopt.evidence.calibration.files import write
 from hwopt.evidence.table import load
 from hwopt.plot.style import figure, plain, save
-from hwopt.report.comparison import comparison_screen
+from hwopt.report.comparison import comparison_answer
 from hwopt.report.launch.settings import launch_settings, launch_text
 from hwopt.report.launch.trainer import file_text, training_file
 from hwopt.report.launch.trainers import TRAINERS
@@ -179,7 +179,7 @@ def test_questions_tables_and_cases(files):
     said = [
         problem.question, replace(problem.provenance, constants=HOSTILE).mode, *store_lines(HOSTILE), *heading(HOSTILE),
         fact(HOSTILE, HOSTILE), Combination((("chip", HOSTILE),), None).name, Case((("chip", HOSTILE),), problem).name,
-        comparison_screen([Row(HOSTILE, None, None, "refused")]),
+        comparison_answer([Row(HOSTILE, None, None, "refused")]).screen(),
     ]  # fmt: skip
     assert all(each.isprintable() for each in said)
 

@@ -14,7 +14,7 @@ from hwopt.design.design import Design
 from hwopt.errors import UserError
 from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
-from hwopt.report.comparison import comparison_document, comparison_screen, to_win
+from hwopt.report.comparison import comparison_answer, to_win
 from hwopt.study.comparison import faster
 from tests.tiers import turn
 from tests.unit.optim.test_choices import BOXES as WIDER
@@ -137,7 +137,8 @@ def test_what_would_not_do_is_said_of_what_was_tried(rows):
 
 
 def test_screen_and_document_say_the_same(rows):
-    document, screen = comparison_document(rows), comparison_screen(rows)
+    answer = comparison_answer(rows)
+    document, screen = answer.document(), answer.screen()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert [each["chip"] for each in document["chips"]] == [row.chip for row in rows]
     assert all(row.chip in screen for row in rows) and "list" in screen and "the best" in screen

@@ -13,8 +13,7 @@ from hwopt.errors import UserError
 from hwopt.optim.solution import Outcome
 from hwopt.quantity import Quantity
 from hwopt.report.customary import one_more, shown, words
-from hwopt.report.invest import between, invest_document, invest_screen
-from hwopt.report.page.invest import invest_page
+from hwopt.report.invest import between, invest_answer
 from hwopt.study import invest as study
 from hwopt.study.invest import End, Replanned, invest
 from hwopt.study.sensitivity import NoOptimum
@@ -68,8 +67,9 @@ def test_budgets_have_prices_on_both_sides(real):
 
 
 def test_screen_document_and_page_speak_customary_units(real):
-    screen, page = invest_screen(real, None, 8), invest_page(real, None, "hwopt invest")
-    document = json.loads(json.dumps(invest_document(real, None), allow_nan=False))
+    answer = invest_answer(real, None, 8)
+    screen, page = answer.screen(), answer.page("hwopt invest")
+    document = json.loads(json.dumps(answer.document(), allow_nan=False))
     for text in (screen, page):
         assert "0.0826 $/kWh" in text and "+1 ct/kWh" in text and "10 %/year" in text and "27 degC" in text
         assert "usd_per_j" not in text and " nan" not in text

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 import hwopt
 from hwopt import catalog
-from hwopt.report.scaling import scaling_screen
+from hwopt.report.scaling import scaling_answer
 from hwopt.report.scaling_words import CAUSES, headline, remedy, sooner, why
 from hwopt.study.chip_time import FAILURES
 from hwopt.study.scaling import Growth, Scaling, scale
@@ -155,7 +155,7 @@ def test_a_size_that_cannot_be_asked_or_does_not_fit_stays_with_its_reason(run):
     assert fits.feasible and not fits.reason
     assert many.search is None and "outside" in many.refused
     assert answer.growths == [] and "only 8 has an answer" in headline(answer)
-    screen = scaling_screen(answer, "title", {})
+    screen = scaling_answer(answer, "title", {}).screen()
     assert "Sizes without an answer" in screen and f"{2**40:,}" in screen
 
 
