@@ -264,7 +264,7 @@ class Answer:
     def page(self, command_line: str) -> str:
         """Return the answer as one HTML page. **Arguments:** `command_line` that asked for it."""
         badge, proved, words = self.proof
-        said = p(self.verdict) if self.verdict else None
+        said = [p(each) for each in (self.verdict, self.subtitle) if each]
         top = sheet.answer(*self.headline, badge, proved, words, said) if self.feasible else sheet.refusal(self.verdict)
         kind = f"hwopt {self.command}{f' {self.question}' if self.question else ''}"
         sections = [each.html() for each in self.sections if not each.is_empty]

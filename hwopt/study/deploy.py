@@ -93,6 +93,7 @@ class Deploy:
 
     cluster: Cluster
     market: Deployment
+    liquid: bool
     options: tuple[Option, ...] = shown()
     redundancy: str = shown()
     redundancies: Mapping[str, Spare] = shown()
@@ -102,7 +103,6 @@ class Deploy:
     rent_stated: bool = shown()
     turns: tuple[Turn, ...] = shown()
     feed: Feed = shown()
-    liquid: bool
 
     @property
     def best(self) -> Option:
@@ -200,8 +200,8 @@ def deploy(
         }
         options.sort(key=lambda each: each.horizon_usd)
         return Deploy(
-            own, place, tuple(options), redundancy, spares, occupancy, horizon_s, 3600.0 * rent,
-            rent_usd_per_chip_h is not None, tuple(asked.turns()), asked.feed(), asked.liquid,
+            own, place, asked.liquid, tuple(options), redundancy, spares, occupancy, horizon_s, 3600.0 * rent,
+            rent_usd_per_chip_h is not None, tuple(asked.turns()), asked.feed(),
         )  # fmt: skip
 
 
