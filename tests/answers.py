@@ -15,6 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from hwopt.optim.options import SEARCH, SearchOptions
+
 SEARCHES = ("certified", "certified_choice", "certified_portfolio")
 """What `hwopt.optimize` hands a question to, in its module."""
 
@@ -45,14 +47,20 @@ def once(search: Callable) -> Callable:
     """A search that remembers. One with a time limit, a progress bar or designs to start from is done again."""
 
     def remembered(
-        asked: Any, *, deadline: Any = None, progress: bool = False, designs: Any = (), explain: bool = True
+        asked: Any,
+        *,
+        deadline: Any = None,
+        progress: bool = False,
+        designs: Any = (),
+        explain: bool = True,
+        options: SearchOptions = SEARCH,
     ) -> Any:
         if progress or len(designs) or not (deadline is None or deadline.endless):
             more = {"designs": designs} if len(designs) else {}
-            return search(asked, deadline=deadline, progress=progress, explain=explain, **more)
-        key = search.__name__, explain, content(asked)
+            return search(asked, deadline=deadline, progress=progress, explain=explain, options=options, **more)
+        key = search.__name__, explain, options, content(asked)
         if key not in ANSWERS:
-            ANSWERS[key] = search(asked, explain=explain)
+            ANSWERS[key] = search(asked, explain=explain, options=options)
         return ANSWERS[key]
 
     return remembered

@@ -62,9 +62,9 @@ def run(options: argparse.Namespace) -> int:
     path = page_path(options)
     _check_export(options, objective)
     from hwopt.evidence.intervals import question_interval
-    from hwopt.optim.branch_and_bound import MOST_BOXES
     from hwopt.optim.deadline import Deadline
     from hwopt.optim.optimize import optimize
+    from hwopt.optim.options import SEARCH
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
     from hwopt.study.parts import LOOKED_AT, alternatives, parts_price
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
         solution = with_one_sided_prices(solution, deadline=deadline)
     plain = options.confidence is None and not options.vary
-    looked_at = MOST_BOXES if options.alternatives else LOOKED_AT
+    looked_at = SEARCH.tree.nodes if options.alternatives else LOOKED_AT
     price = parts_price(solution, deadline, looked_at) if options.regime == "certified" and plain else None
     others = alternatives(objective, solution, price, deadline) if options.alternatives and solution.feasible else []
     around = question_interval(solution), solution.problem.provenance.mode

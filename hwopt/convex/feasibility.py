@@ -12,6 +12,7 @@ from hwopt.convex import certificate
 from hwopt.convex.answers import Answers, Status
 from hwopt.convex.frames import STRUCTURES
 from hwopt.convex.interior_point import solve
+from hwopt.convex.options import INTERIOR_POINT, InteriorPointOptions
 from hwopt.convex.programme import Numbers, Structure
 
 MOST = 60.0
@@ -33,7 +34,9 @@ def _form(structure: Structure) -> Structure:
     return Structure(exponents, structure.group, structure.target, np.eye(exponents.shape[1])[-1])
 
 
-def impossible(structure: Structure, numbers: Numbers, answers: Answers) -> np.ndarray:
+def impossible(
+    structure: Structure, numbers: Numbers, answers: Answers, options: InteriorPointOptions = INTERIOR_POINT
+) -> np.ndarray:
     """Which solved programmes are proved to have no feasible point, by the elastic ones where answers do not say."""
     proved = answers.status == Status.infeasible
     claimed = np.flatnonzero(proved)
@@ -42,15 +45,15 @@ def impossible(structure: Structure, numbers: Numbers, answers: Answers) -> np.n
         proved[claimed] = certificate.infeasibility(structure, *shown) > 0
     unsure = np.flatnonzero(answers.status == Status.unresolved)
     if len(unsure):
-        proved[unsure] = infeasible(structure, numbers.take(unsure))
+        proved[unsure] = infeasible(structure, numbers.take(unsure), options)
     return proved
 
 
-def infeasible(structure: Structure, numbers: Numbers) -> np.ndarray:
+def infeasible(structure: Structure, numbers: Numbers, options: InteriorPointOptions = INTERIOR_POINT) -> np.ndarray:
     """Which programmes are proved to have no feasible point, (problem,) truth values."""
     form, given = elastic(structure, numbers)
     # Proved as soon as the bound passes 0, which each iteration tests.
-    answers = solve(form, given, cutoff=0.0, tolerance=1e-6)
+    answers = solve(form, given, cutoff=0.0, tolerance=options.feasibility_gap, options=options)
     bound = certificate.lower_bound(form, given, answers.y, answers.multipliers)
     # A group with a target may contradict the box: then the elastic programme itself has no feasible point.
     return (bound > 0.0) | (certificate.infeasibility(form, given, answers.y, answers.multipliers) > 0.0)

@@ -32,16 +32,9 @@ from hwopt.convex.newton import (
     judged,
     stepped,
 )
+from hwopt.convex.options import INTERIOR_POINT, InteriorPointOptions
 from hwopt.convex.programme import Numbers, Structure
 
-SLOTS = 128
-"""Programmes in work at a time: enough that arithmetic outweighs calls, few enough for a cache."""
-SINGLE = 8
-"""Iterations in single precision, at most, of programmes that need no sharp answer: each takes half as long, and they are as good
-until multipliers of thousands appear. 7,672 boxes of a drawn chip's question took 21.4 s with none, 15.1 with 6, 13.5 with 8 and
-13.5 with 9, in 9.3 to 9.6 iterations each, and ended alike."""
-REFILL = 8
-"""Slots are emptied and filled again when one in so many is done."""
 _DONE = -1
 
 Columns = TypeVar("Columns", Given, State, Judged)
@@ -55,8 +48,9 @@ def solve(
     start: np.ndarray | None = None,
     tolerance: float = 1e-9,
     loose: np.ndarray | float = 0.0,
-    iterations: int = 80,
+    iterations: int | None = None,
     device: on_device.Device | None = None,
+    options: InteriorPointOptions = INTERIOR_POINT,
 ) -> Answers:
     """Solve all programmes of a batch.
 
@@ -64,13 +58,14 @@ def solve(
     points to begin at (problem, variable); the middle of the box if None. `tolerance`: largest gap between objective and
     bound, and largest violation, of a solved problem; `loose`: those of a problem whose optimum lies below the cutoff, where
     that is all that matters, of each problem or of all; `bound` of these is good to single precision. `iterations`: after so
-    many a problem is given up as unresolved.
+    many a problem is given up as unresolved; None: as many as the options say.
     `device`: where the iteration runs, compiled once for each shape of structure and size of batch; None: on this processor,
-    uncompiled.
+    uncompiled. `options`: step lengths and batch sizes.
     **Returns:** answers, in the order of the problems.
     """
     frame = frame_of(structure)
     count = len(numbers)
+    iterations = options.iterations if iterations is None else iterations
     empty = np.any(numbers.lower > numbers.upper, axis=1)
     answers = Answers.none(numbers.lower, np.zeros((count, len(structure.target))))
     answers.status[:] = np.where(empty, Status.infeasible, Status.unresolved)
@@ -79,7 +74,7 @@ def solve(
         given = given_of(structure, numbers, frame, *limits)
         first = 0.5 * given.width if start is None else columns(start - numbers.lower, frame.variables)
         work = _worked if device is None else partial(on_device.worked, device)
-        for done in work(frame, given, first, np.flatnonzero(~empty), tolerance, iterations):
+        for done in work(frame, given, first, np.flatnonzero(~empty), tolerance, iterations, options):
             at, alive = done.number, given.there[: len(frame.groups), done.number]
             answers.y[at[:, None], frame.variables] += done.y.T
             answers.multipliers[at[:, None], frame.groups] = (alive * done.multiplier).T
@@ -94,7 +89,13 @@ def solve(
 
 
 def _worked(
-    frame: Frame, given: Given, first: np.ndarray, waiting: np.ndarray, tolerance: float, iterations: int
+    frame: Frame,
+    given: Given,
+    first: np.ndarray,
+    waiting: np.ndarray,
+    tolerance: float,
+    iterations: int,
+    options: InteriorPointOptions,
 ) -> Iterator[Done]:
     """Programmes as they are done with, on this processor: those that need no sharp answer begin in single precision.
 
@@ -102,24 +103,39 @@ def _worked(
     """
     rough = given.loose[waiting] > 0
     if rough.any():
-        yield from _worked_roughly(frame, given, first, waiting[rough], tolerance, iterations)
+        yield from _worked_roughly(frame, given, first, waiting[rough], tolerance, iterations, options)
     waiting = waiting[~rough]
-    begun = lambda place: begin(frame, _taken(given, waiting[place]), first.take(waiting[place], axis=1))
-    for done in _in_slots(frame, given, waiting, begun, tolerance, SLOTS, iterations):
+    begun = lambda place: begin(frame, _taken(given, waiting[place]), first.take(waiting[place], axis=1), options)
+    for done in _in_slots(frame, given, waiting, begun, tolerance, options.slots, iterations, options):
         yield done_with(*done)
 
 
 def _worked_roughly(
-    frame: Frame, given: Given, first: np.ndarray, waiting: np.ndarray, tolerance: float, iterations: int
+    frame: Frame,
+    given: Given,
+    first: np.ndarray,
+    waiting: np.ndarray,
+    tolerance: float,
+    iterations: int,
+    options: InteriorPointOptions,
 ) -> Iterator[Done]:
     """The same of programmes that begin in single precision; what is left then goes on in double from where it is."""
     # Nothing is solved to a negative tolerance: what ends in single precision is what cannot beat its cutoff.
     single = _in(np.float32, given)._replace(loose=np.full(given.loose.shape, -1.0, np.float32))
     start = first.astype(np.float32)
-    begun = lambda place: begin(frame.single, _taken(single, waiting[place]), start.take(waiting[place], axis=1))
+    begun = lambda place: begin(
+        frame.single, _taken(single, waiting[place]), start.take(waiting[place], axis=1), options
+    )
     numbers, states = [], []
     for number, status, state in _in_slots(
-        frame.single, single, waiting, begun, -1.0, 2 * SLOTS, min(SINGLE, iterations)
+        frame.single,
+        single,
+        waiting,
+        begun,
+        -1.0,
+        2 * options.slots,
+        min(options.single_precision_iterations, iterations),
+        options,
     ):
         over = status != RUNNING
         yield done_with(number[over], status[over], _taken(state, np.flatnonzero(over)))
@@ -127,13 +143,14 @@ def _worked_roughly(
         numbers.append(number[~over])
         states.append(left._replace(damping=0.0 * left.damping, best_bound=np.full_like(left.best_bound, -np.inf)))
     waiting, state = np.concatenate(numbers), _joined(*states)
-    for done in _in_slots(frame, given, waiting, lambda place: _taken(state, place), tolerance, SLOTS, iterations):
+    kept = lambda place: _taken(state, place)
+    for done in _in_slots(frame, given, waiting, kept, tolerance, options.slots, iterations, options):
         yield done_with(*done)
 
 
 def _in_slots(
     frame: Frame, given: Given, waiting: np.ndarray, begun: Callable[[np.ndarray], State], tolerance: float, slots: int,
-    iterations: int,
+    iterations: int, options: InteriorPointOptions,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, State]]:  # fmt: skip
     """Programmes that are done with, or after so many iterations: numbers, status and states.
 
@@ -144,7 +161,7 @@ def _in_slots(
     here, state = _taken(given, waiting[which]), begun(which)
     while which.size or place.size:
         room = slots - which.size
-        if place.size and room * REFILL >= slots:
+        if place.size and room * options.refill >= slots:
             more, place = place[:room], place[room:]
             here, state = _joined(here, _taken(given, waiting[more])), _joined(state, begun(more))
             which = np.concatenate([which, more])
@@ -155,10 +172,10 @@ def _in_slots(
             yield waiting[which[at]], now.status[at], _taken(state, at)
             which[at] = _DONE
         left = np.flatnonzero(which != _DONE)
-        if (which.size - left.size) * REFILL >= which.size:
+        if (which.size - left.size) * options.refill >= which.size:
             here, state, now, which = _taken(here, left), _taken(state, left), _taken(now, left), which[left]
         if which.size:
-            state = stepped(frame, here, state, now, tolerance)
+            state = stepped(frame, here, state, now, tolerance, options)
 
 
 def _in(precision: type, columns: Columns) -> Columns:

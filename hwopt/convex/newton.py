@@ -27,25 +27,13 @@ import numpy as np
 
 from hwopt.convex.answers import Status
 from hwopt.convex.frames import Frame
+from hwopt.convex.options import InteriorPointOptions
 from hwopt.convex.programme import Numbers, Structure
 
-BOUNDARY = 0.995
-"""Fraction of the way to the boundary that a step may go."""
 ABSENT = -1e9
 """Stands for -inf in exponents: its exponential is zero, and zero times it is no NaN."""
 FROZEN_WIDTH = 1e-11
 """A narrower box holds a constant, not a variable."""
-INSIDE = 0.05
-"""Least distance of a start from each side of the box, as a fraction of its width."""
-SLOWER, FASTER, SLOWEST = 0.3, 2.0, 0.05
-"""Steps shorten by this where the residuals grew, else lengthen again, and are never shorter than this part of a full one:
-far from the solution, Newton's method on log-sum-exp oscillates."""
-APART = 3.0
-"""Largest ratio between the steps of primal and dual."""
-DAMPING = 1e-12
-"""Least addition to the Newton matrix's diagonal: it holds directions still that nothing else does."""
-FLOOR = 0.1
-"""Sum of the complementarity products at which centring stops, as a fraction of the tolerance."""
 ROUNDING = {8: 1e-12, 4: 1e-7}
 """Margin of bounds within the iteration, as a fraction of the sum of absolute values, by the bytes of a number."""
 RUNNING = 0
@@ -172,10 +160,10 @@ def columns(table: np.ndarray, order: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(table[:, order].T)
 
 
-def begin(frame: Tables, given: Given, start: Array) -> State:
+def begin(frame: Tables, given: Given, start: Array, options: InteriorPointOptions) -> State:
     """Fresh states: every product of a pair is one."""
     xp, groups, count = frame.xp, frame.straight.shape[0], given.width.shape[1]
-    y = xp.clip(start, INSIDE * given.width, (1.0 - INSIDE) * given.width)
+    y = xp.clip(start, options.start_margin * given.width, (1.0 - options.start_margin) * given.width)
     ones = xp.ones((groups, count), start.dtype)
     each = lambda value: xp.full(count, value, start.dtype)
     free = given.there[2 * groups :] > 0
@@ -265,7 +253,15 @@ def judged(frame: Tables, given: Given, state: State, tolerance: float) -> tuple
     return Judged(status, values, weights, bend, gradient), best
 
 
-def _factored(frame: Tables, given: Given, state: State, now: Judged, ratio: Array, barrier: Array) -> Array:
+def _factored(
+    frame: Tables,
+    given: Given,
+    state: State,
+    now: Judged,
+    ratio: Array,
+    barrier: Array,
+    options: InteriorPointOptions,
+) -> Array:
     """Cholesky factors of the Newton matrices. **Arguments:** `ratio`: Λ (group, problem); `barrier` (variable, problem)."""
     xp = frame.xp
     curvature = xp.where(frame.straight, ratio, state.multiplier)
@@ -277,7 +273,7 @@ def _factored(frame: Tables, given: Given, state: State, now: Judged, ratio: Arr
     products *= rows(slopes, frame.right)
     matrix += frame.outer @ products
     diagonal = matrix[frame.factors.diagonal]
-    diagonal += barrier + DAMPING + state.damping * (diagonal + barrier)
+    diagonal += barrier + options.damping + state.damping * (diagonal + barrier)
     return frame.factors.factor(matrix, xp.where(_free(given) > 0, diagonal, 1e30))
 
 
@@ -286,7 +282,9 @@ def _free(given: Given) -> Array:
     return given.there[given.there.shape[0] - given.width.shape[0] :]
 
 
-def stepped(frame: Tables, given: Given, state: State, now: Judged, tolerance: float) -> State:
+def stepped(
+    frame: Tables, given: Given, state: State, now: Judged, tolerance: float, options: InteriorPointOptions
+) -> State:
     """One step of Newton's method, predicted and corrected."""
     xp, groups, variables = frame.xp, frame.straight.shape[0], given.width.shape[0]
     y, multiplier, there, free = state.y, state.multiplier, given.there, _free(given)
@@ -300,7 +298,7 @@ def stepped(frame: Tables, given: Given, state: State, now: Judged, tolerance: f
     ratios = near[of_groups] / far[of_groups]
     ratio = there[:groups] / (ratios[:groups] + ratios[groups:])
     barriers = far[of_box] / near[of_box]
-    factor = _factored(frame, given, state, now, ratio, barriers[:variables] + barriers[variables:])
+    factor = _factored(frame, given, state, now, ratio, barriers[:variables] + barriers[variables:], options)
     primal = there[:groups] * (now.values + slack[:groups] - slack[groups:])
     dual = now.gradient - at_lower + at_upper
 
@@ -327,13 +325,15 @@ def stepped(frame: Tables, given: Given, state: State, now: Judged, tolerance: f
     a, b = xp.minimum(reach(near, by_near), 1.0), xp.minimum(reach(far, by_far), 1.0)
     ahead = (there * (near + a * by_near) * (far + b * by_far)).sum(axis=0) / given.pairs
     # Products far below the tolerance spoil the matrix and buy nothing.
-    centre = xp.maximum(xp.clip(ahead / mu, 0.0, 1.0) ** 3 * mu, FLOOR * tolerance / given.pairs)
+    centre = xp.maximum(xp.clip(ahead / mu, 0.0, 1.0) ** 3 * mu, options.centering_floor * tolerance / given.pairs)
     by_near, by_far = direction(products + by_near * by_far - there * centre)
     merit = xp.abs(free * dual).max(axis=0, initial=0.0) + xp.abs(primal).max(axis=0, initial=0.0) + mu
-    pace = xp.where(merit > state.merit, SLOWER * state.pace, xp.minimum(FASTER * state.pace, 1.0))
-    pace = xp.maximum(pace, SLOWEST)
-    a, b = (pace * xp.minimum(BOUNDARY * reach(*each), 1.0) for each in ((near, by_near), (far, by_far)))
-    a, b = xp.minimum(a, APART * b), xp.minimum(b, APART * a)
+    pace = xp.where(
+        merit > state.merit, options.step_shrink * state.pace, xp.minimum(options.step_growth * state.pace, 1.0)
+    )
+    pace = xp.maximum(pace, options.least_step)
+    a, b = (pace * xp.minimum(options.boundary * reach(*each), 1.0) for each in ((near, by_near), (far, by_far)))
+    a, b = xp.minimum(a, options.step_ratio * b), xp.minimum(b, options.step_ratio * a)
     sound = xp.isfinite(by_near.sum(axis=0) + by_far[:groups].sum(axis=0))
 
     def moved(x: Array, step: Array, by: Array) -> Array:

@@ -20,26 +20,14 @@ from jax.scipy.linalg import cho_solve
 
 from hwopt.convex.frames import STRUCTURES, Frame, frame_of
 from hwopt.convex.newton import RUNNING, Done, Given, State, begin, done_with, judged, stepped
+from hwopt.convex.options import INTERIOR_POINT, AcceleratorOptions, InteriorPointOptions
 from hwopt.convex.programme import Structure
 
 Device: TypeAlias = Any
 """A device of JAX's, whose own name is a variable to type checkers."""
 
-SLOTS = 4096
-"""Programmes in work at a time, at most: as fast as 1,024 on an H200 for batches of 4,096; no measured optimum."""
-MEMORY = 0.5
-"""Part of the memory that a device says is free which the slots may take: a guard."""
-FALLBACK_BYTES = 2e9
-"""The same where a device does not say."""
-LEAST = 1024
-"""Batches are filled up to a power of two of this size or more, so that few sizes are compiled; slots cost little there."""
-FEW = 64
-"""Fewer programmes stay on the processor: 256 are eight times as fast on an H200; the least that gain were not looked for."""
-AFTER = 10_000
-"""Programmes of a structure after which a search goes on with it on the accelerator, if there is one: compiling takes 6 s beside
-an H200, in which its host did as many (`results/reference/solver_gpu.txt`)."""
 COPIES = 4
-"""Arrays of each kind that are alive at a time: a guess, with `MEMORY` as its margin."""
+"""Arrays of each kind that are alive at a time: a guess, with `AcceleratorOptions.memory_share` as its margin."""
 
 
 class DenseCholesky(eqx.Module):
@@ -111,15 +99,17 @@ frame_on = lru_cache(maxsize=STRUCTURES)(_put)
 """The tables of a frame on a device, put there once."""
 
 
-def place_of(structure: Structure, count: int) -> Device | None:
+def place_of(
+    structure: Structure, count: int, options: AcceleratorOptions = INTERIOR_POINT.accelerator
+) -> Device | None:
     """Where so many more programmes of a structure are best solved: None is the processor.
 
-    An accelerator must first compile, so that it gets a structure only once the processor has had `AFTER` of its programmes; a
+    An accelerator must first compile, so that it gets a structure only after `after_programs` of its programmes; a
     few programmes are done here before it has begun.
     """
     frame = frame_of(structure)
     before, frame.solved = frame.solved, frame.solved + count
-    return _accelerator() if before >= AFTER and count >= FEW else None
+    return _accelerator() if before >= options.after_programs and count >= options.least_programs else None
 
 
 @cache
@@ -136,16 +126,20 @@ def bytes_of_a_slot(frame: Frame) -> int:
     return 8 * COPIES * (columns + variables**2)
 
 
-def slots_for(frame: Frame, count: int, device: Device) -> int:
+def slots_for(
+    frame: Frame, count: int, device: Device, options: AcceleratorOptions = INTERIOR_POINT.accelerator
+) -> int:
     """Programmes in work at a time: a power of two, no more than there are nor than memory allows."""
     said = device.memory_stats() if device.platform != "cpu" else None
-    free = MEMORY * (said["bytes_limit"] - said["bytes_in_use"]) if said and "bytes_limit" in said else FALLBACK_BYTES
+    free = options.fallback_bytes
+    if said and "bytes_limit" in said:
+        free = options.memory_share * (said["bytes_limit"] - said["bytes_in_use"])
     fit = max(1, int(free / bytes_of_a_slot(frame)))
-    return min(SLOTS, _filled(count), 1 << (fit.bit_length() - 1))
+    return min(options.slots, _filled(count, options), 1 << (fit.bit_length() - 1))
 
 
-def _filled(count: int) -> int:
-    return max(LEAST, 1 << (count - 1).bit_length())
+def _filled(count: int, options: AcceleratorOptions) -> int:
+    return max(options.least_batch, 1 << (count - 1).bit_length())
 
 
 def worked(
@@ -156,16 +150,19 @@ def worked(
     waiting: np.ndarray,
     tolerance: float,
     iterations: int,
+    options: InteriorPointOptions = INTERIOR_POINT,
 ) -> Iterator[Done]:
     """Programmes as they are done with: all at once. **Arguments:** as of the interior point's own."""
     if not len(waiting):
         return
     count = len(waiting)
-    padded = np.concatenate([waiting, np.full(_filled(count) - count, waiting[0])])
+    padded = np.concatenate([waiting, np.full(_filled(count, options.accelerator) - count, waiting[0])])
     with jax.enable_x64(True):
         tables = jax.device_put((Given(*(each.take(padded, axis=-1) for each in given)), first[:, padded]), device)
-        slots = slots_for(frame, count, device)
-        done = jax.device_get(loop(frame_on(frame, device), *tables, count, tolerance, iterations, slots=slots))
+        slots = slots_for(frame, count, device, options.accelerator)
+        done = jax.device_get(
+            loop(frame_on(frame, device), *tables, count, tolerance, iterations, slots=slots, options=options)
+        )
     yield Done(*(each[..., :count] for each in done))._replace(number=waiting)
 
 
@@ -180,9 +177,16 @@ class _Slots(NamedTuple):
     answers: Done
 
 
-@partial(jax.jit, static_argnames=("slots", "iterations"))
+@partial(jax.jit, static_argnames=("slots", "iterations", "options"))
 def loop(
-    frame: DeviceFrame, given: Given, first: jax.Array, count: int, tolerance: float, iterations: int, slots: int
+    frame: DeviceFrame,
+    given: Given,
+    first: jax.Array,
+    count: int,
+    tolerance: float,
+    iterations: int,
+    slots: int,
+    options: InteriorPointOptions = INTERIOR_POINT,
 ) -> Done:
     """What comes out of all programmes, in their order."""
     total = given.width.shape[1]
@@ -192,7 +196,7 @@ def loop(
         places = jnp.cumsum(now.idle) - 1 + now.ahead
         number = jnp.where(now.idle, jnp.minimum(places, total), now.number)
         more = _columns(given, number)
-        fresh = begin(frame, more, _columns(first, number))
+        fresh = begin(frame, more, _columns(first, number), options)
         pick = lambda new, old: jnp.where(now.idle, new, old)
         return now._replace(
             number=number, ahead=jnp.minimum(now.ahead + now.idle.sum(), total), idle=jnp.zeros_like(now.idle),
@@ -211,11 +215,11 @@ def loop(
         verdict, state = judged(frame, now.given, now.state, tolerance)
         done = (verdict.status != RUNNING) | (state.iteration >= iterations)
         now = written(now._replace(state=state), verdict.status, done)
-        return now._replace(state=stepped(frame, now.given, state, verdict, tolerance))
+        return now._replace(state=stepped(frame, now.given, state, verdict, tolerance, options))
 
     number = jnp.arange(slots)
     mine = _columns(given, number)
-    state = begin(frame, mine, _columns(first, number))
+    state = begin(frame, mine, _columns(first, number), options)
     empty = done_with(number, jnp.full(slots, RUNNING), state)
     answers = jax.tree.map(lambda each: jnp.zeros((*each.shape[:-1], total), each.dtype), empty)
     begun = _Slots(number, jnp.asarray(slots), mine, state, jnp.zeros(slots, bool), answers)

@@ -14,12 +14,11 @@ from hwopt.convex.canonical import Programme
 from hwopt.convex.feasibility import impossible
 from hwopt.convex.interior_point import solve
 from hwopt.convex.on_device import Device, place_of
+from hwopt.convex.options import InteriorPointOptions
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.integers.boxes import Boxes
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.optim.programmes import Programmes
-
-LEAST = 64
-"""Boxes that are worth another process. Chosen, not measured."""
 
 
 class Bounded(NamedTuple):
@@ -37,13 +36,18 @@ class Bounded(NamedTuple):
 
 
 def bounded(
-    programmes: Programmes, boxes: Boxes, cutoff: float = math.inf, tolerance: float = 1e-7, loose: float = 0.0
+    programmes: Programmes,
+    boxes: Boxes,
+    cutoff: float = math.inf,
+    tolerance: float | None = None,
+    loose: float = 0.0,
 ) -> Bounded:
     """Bound boxes by their programmes.
 
-    **Arguments:** `loose`: gap that will do of a box below the cutoff, which is split in any case.
+    **Arguments:** `tolerance`: gap to which programs are solved, `node_gap` of the options by default; `loose`: gap that will do
+    of a box below the cutoff, which is split in any case.
     """
-    return solved(*programmes.of(boxes), boxes.points, cutoff, tolerance, loose)
+    return solved(*programmes.of(boxes), boxes.points, cutoff, tolerance, loose, programmes.options)
 
 
 def solved(
@@ -51,23 +55,27 @@ def solved(
     holds: np.ndarray,
     points: np.ndarray,
     cutoff: float = math.inf,
-    tolerance: float = 1e-7,
+    tolerance: float | None = None,
     loose: float = 0.0,
+    options: SearchOptions = SEARCH,
 ) -> Bounded:
     """Bound boxes whose programmes are there.
 
     **Arguments:** `holds`: where the constraints that are numbers hold; `points`: which boxes are points; others as `bounded`.
     """
     structure, numbers = programme.structure, programme.numbers
+    tolerance = options.tree.node_gap if tolerance is None else tolerance
     goal, enough = cutoff - programme.constant, np.where(points, 0.0, loose)
     answers = Answers.none(numbers.lower, np.zeros((len(holds), len(structure.target))))
     lower, slopes = np.full(len(holds), np.inf), np.zeros_like(numbers.lower)
     left = np.flatnonzero(holds)
-    device = place_of(structure, len(left))
-    count = processes.parts_of(len(left), LEAST) if device is None else 1
+    device = place_of(structure, len(left), options.interior_point.accelerator)
+    count = processes.parts_of(len(left), options.tree.parallel_nodes) if device is None else 1
     # Interleaved: boxes beside each other take alike many iterations.
     parts = [left[first::count] for first in range(count) if len(left)]
-    given = [(numbers.take(rows), goal[rows], enough[rows], tolerance, device) for rows in parts]
+    given = [
+        (numbers.take(rows), goal[rows], enough[rows], tolerance, device, options.interior_point) for rows in parts
+    ]
     for rows, (found, bound, slope) in zip(parts, processes.in_parts(_proved, structure, given), strict=True):
         answers.put(rows, found)
         lower[rows], slopes[rows] = bound + programme.constant[rows], slope
@@ -81,8 +89,9 @@ def _proved(
     loose: np.ndarray,
     tolerance: float,
     device: Device | None,
+    options: InteriorPointOptions,
 ) -> tuple[Answers, np.ndarray, np.ndarray]:
     """Answers, bounds (infinite where nothing is feasible), and the slopes behind them."""
-    answers = solve(structure, numbers, cutoff=cutoff, tolerance=tolerance, loose=loose, device=device)
+    answers = solve(structure, numbers, cutoff=cutoff, tolerance=tolerance, loose=loose, device=device, options=options)
     lower, slopes = certificate.sloped_bound(structure, numbers, answers.y, answers.multipliers)
-    return answers, np.where(impossible(structure, numbers, answers), np.inf, lower), slopes
+    return answers, np.where(impossible(structure, numbers, answers, options), np.inf, lower), slopes

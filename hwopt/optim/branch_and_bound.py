@@ -20,51 +20,18 @@ from hwopt.optim import bounding
 from hwopt.optim.bounding import Bounded
 from hwopt.optim.branching import Incumbent, Open, OutOfTime, Search, SearchResult, Split
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.evolution import BETTER, GENERATIONS, PATIENCE, Evolution
+from hwopt.optim.evolution import Evolution
 from hwopt.optim.judges import judge_of
+from hwopt.optim.options import SEARCH, HeuristicOptions
 from hwopt.optim.programmes import Programmes
-
-TOLERANCE = 9e-5
-"""Relative gap at which a box is discarded: what the answer may be above the optimum."""
-
-FAR = 1e-3
-"""Distance of the best design from the bound, as a logarithm, above which an evolution goes on often: losses of good and bad
-designs lie within a per cent."""
-
-OFTEN = 4
-"""Full rounds of boxes between such evolutions: a search that ends without a good design has bounded boxes in vain."""
-
-FEW = 64
-"""Open boxes below which no evolution runs where a design is known: it takes as long as bounding some hundred. Chosen,
-not measured."""
-
-AGAIN, AGAIN_PATIENCE = 30, 10
-"""Generations of an evolution that goes on, at most, and without anything better."""
-
-ANEW = 60
-"""Generations of another one beside it."""
-
-FIRST, LAST_LOOK, MOST_LOOKS = 10, 40, 4
-"""Generations of the evolution before the first bounds, which finds a first incumbent; generations of the last look at a search
-that was stopped early, about a second; maximum number of lattices of one question that get a last look."""
-
-CANDIDATES, FAMILIES, SOLVED = 48, 128, 16
-"""Boxes whose relaxed points an evolution takes in, choices of its own that it bounds for theirs, and designs that are solved."""
-
-MOST_BOXES = 100_000
-"""Boxes bounded before a search stops with what it has: two to four minutes on two processors. Not a time, so that answers do not
-depend on the machine."""
-
-ROUND = 512
-"""Boxes split at a time: enough to keep the reading of a batch cheap for each."""
 
 
 def search(
     programmes: Programmes,
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     deadline: Deadline | None = None,
-    most_boxes: int = MOST_BOXES,
+    most_boxes: int | None = None,
     progress: Callable[[SearchResult], None] | None = None,
     designs: Sequence[np.ndarray] = (),
     result: SearchResult | None = None,
@@ -74,10 +41,14 @@ def search(
     """Minimise over a question's lattice.
 
     **Arguments:** `tolerance`: relative gap at which boxes are discarded; `deadline` and `most_boxes` after which the search
-    stops with what it has; `progress` is told after each round; `designs`: integer designs to start from, such as the answer
-    of a like question; `result`: where to keep what comes out, for who looks on; `exact`: as of `Search`; `nearby`: whether
-    designs next to the best are solved too, for who keeps the best of a search that is too short to prove much.
+    stops with what it has, by default as in the options of the programmes; `progress` is told after each round; `designs`:
+    integer designs to start from, such as the answer of a like question; `result`: where to keep what comes out, for who looks
+    on; `exact`: as of `Search`; `nearby`: whether designs next to the best are solved too, for who keeps the best of a search
+    that is too short to prove much.
     """
+    tree = programmes.options.tree
+    tolerance = tree.gap if tolerance is None else tolerance
+    most_boxes = tree.nodes if most_boxes is None else most_boxes
     work = Search(programmes, tolerance, deadline or Deadline(), result or SearchResult(), exact=exact)
     with contextlib.suppress(OutOfTime):
         for now in rounds(work, designs, looks=most_boxes > 0, nearby=nearby):
@@ -92,9 +63,9 @@ def search_all(
     branches: Sequence[Programmes],
     results: Sequence[SearchResult],
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     deadline: Deadline | None = None,
-    most_boxes: int = MOST_BOXES,
+    most_boxes: int | None = None,
     progress: Callable[[Sequence[SearchResult]], None] | None = None,
     exact: Sequence[Sequence[ExactModel]] = (),
 ) -> None:
@@ -109,7 +80,7 @@ def search_all(
     deadline, incumbent = deadline or Deadline(), Incumbent()
     models = exact or [()] * len(branches)
     works = [
-        Search(each, tolerance, deadline, result, incumbent, model)
+        Search(each, each.options.tree.gap if tolerance is None else tolerance, deadline, result, incumbent, model)
         for each, result, model in zip(branches, results, models, strict=True)
     ]
     under_way = {i: rounds(work) for i, work in enumerate(works)}
@@ -120,7 +91,8 @@ def search_all(
                 works[at].drop()
                 del under_way[at]
                 continue
-            if next(under_way[at], None) is None or results[at].boxes >= most_boxes:
+            most = branches[at].options.tree.nodes if most_boxes is None else most_boxes
+            if next(under_way[at], None) is None or results[at].boxes >= most:
                 del under_way[at]
             if progress:
                 progress(results)
@@ -139,6 +111,7 @@ def rounds(
     """
     processes.wake(bounding.__name__)
     result, lattice = work.result, work.lattice
+    tree, heuristic = work.tree, work.options.heuristic
     evolution: Evolution | None = None
     looked = again = 0  # full rounds of boxes bounded before the last evolution, and from which on one begins anew
     queue: Open | None = None
@@ -148,8 +121,10 @@ def rounds(
     split: Split | None = None
     leaves(work, designs)
     if looks and result.point is None:
-        evolution = begun(work.programmes).run(FIRST, FIRST, lambda: work.deadline.over)
-        leaves(work, evolution.best(SOLVED))
+        evolution = begun(work.programmes).run(
+            heuristic.first_generations, max(heuristic.first_generations, 1), lambda: work.deadline.over
+        )
+        leaves(work, evolution.best(heuristic.solved_designs))
     yield result
     while len(boxes):
         known = work.bound(boxes)
@@ -164,8 +139,8 @@ def rounds(
         found = Open(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
         queue = _worth_work(work, queue)
-        far, bounded = work.cutoff - result.open_bound > FAR, result.boxes // ROUND
-        doubled, often = bounded >= again, far and bounded >= looked + OFTEN
+        far, bounded = work.cutoff - result.open_bound > heuristic.far_gap, result.boxes // tree.nodes_per_round
+        doubled, often = bounded >= again, far and bounded >= looked + heuristic.rounds_between
         if len(queue) and (doubled or often) and (looks or result.rounds > 1):
             if evolution is None:
                 evolution = begun(work.programmes)
@@ -177,7 +152,7 @@ def rounds(
         yield result
         queue = _worth_work(work, queue)  # others may have found something better meanwhile
         order = np.argsort(queue.bounds, kind="stable")
-        now, queue = queue.of(order[:ROUND]), queue.of(order[ROUND:])
+        now, queue = queue.of(order[: tree.nodes_per_round]), queue.of(order[tree.nodes_per_round :])
         tight, rows = work.tightened(now)
         points = tight.points
         split = work.split(tight[~points])
@@ -197,50 +172,56 @@ def evolve(work: Search, evolution: Evolution, boxes: Boxes, known: Bounded, que
     **Returns:** what is still open.
     """
     result, over = work.result, lambda: work.deadline.over
+    options = work.options.heuristic
     if result.point is not None:
         evolution.join_at(result.point[None], {name: np.array([value]) for name, value in result.design.items()})
-    best = np.argsort(np.where(boxes.points, np.inf, known.lower), kind="stable")[:CANDIDATES]
+    best = np.argsort(np.where(boxes.points, np.inf, known.lower), kind="stable")[: options.relaxed_nodes]
     take_in(work, evolution, boxes, known, best[np.isfinite(known.lower[best]) & ~boxes.points[best]])
     queue = _worth_work(work, queue)
-    if len(queue) < FEW and result.point is not None:
+    if len(queue) < options.least_open_nodes and result.point is not None:
         return queue
     if not result.looked:
-        evolution.run(GENERATIONS, PATIENCE, over)
+        evolution.run(options.generations, options.patience, over)
         result.looked = not over()
     elif anew:
-        other = replace(evolution, seed=evolution.generations).seeded().run(ANEW, PATIENCE, over)
+        other = replace(evolution, seed=evolution.generations).seeded()
+        other.run(options.fresh_generations, options.patience, over)
         evolution.join(other.points, other.sizes)
-    families = work.fresh(evolution.families(FAMILIES)) if anew else boxes[:0]
+    families = work.fresh(evolution.families(options.families)) if anew else boxes[:0]
     if len(families):
         inside = work.bound(families)
         take_in(work, evolution, families, inside, np.flatnonzero(np.isfinite(inside.lower)))
-    evolution.run(AGAIN, AGAIN_PATIENCE, over)
-    leaves(work, evolution.best(SOLVED))
+    evolution.run(options.continued_generations, options.continued_patience, over)
+    leaves(work, evolution.best(options.solved_designs))
     return _worth_work(work, queue)
 
 
 def begun(programmes: Programmes) -> Evolution:
     """Return an evolution of random designs, half of them plans on the machine that the question starts from."""
     problem = programmes.problem
-    return Evolution(programmes.lattice, problem.variables, judge_of(programmes)).seeded(problem.machine)
+    options = programmes.options.heuristic
+    return Evolution(programmes.lattice, problem.variables, judge_of(programmes), options=options).seeded(
+        problem.machine
+    )
 
 
-def stopped_early(result: SearchResult) -> bool:
+def stopped_early(result: SearchResult, options: HeuristicOptions = SEARCH.heuristic) -> bool:
     """Return whether a search was stopped with a large gap before its first full evolution ended."""
-    return not (result.complete or result.looked or result.value - result.proved_bound <= FAR)
+    return not (result.complete or result.looked or result.value - result.proved_bound <= options.far_gap)
 
 
-def last_look(programmes: Programmes, result: SearchResult, generations: int = LAST_LOOK) -> SearchResult:
+def last_look(programmes: Programmes, result: SearchResult, generations: int | None = None) -> SearchResult:
     """Improve the result of a search that was stopped early by a short evolution with the exact model.
 
     The number of generations does not depend on the time left. Other results, and those not improved, are returned unchanged.
     """
-    if not stopped_early(result):
+    options = programmes.options.heuristic
+    if not stopped_early(result, options):
         return result
     evolution = begun(programmes)
     if result.point is not None:
         evolution.join_at(result.point[None], {name: np.array([value]) for name, value in result.design.items()})
-    found = evolution.run(generations).feasible
+    found = evolution.run(options.last_generations if generations is None else generations).feasible
     if found is None or found[1] >= result.value:
         return result
     point, value, design = found
@@ -259,7 +240,7 @@ def solve_nearby(work: Search, evolution: Evolution) -> None:
         if own is None:
             return
         evolution.join_at(solved.low, own.values(np.arange(len(solved))))
-        if work.result.value > before - BETTER:
+        if work.result.value > before - work.options.heuristic.least_gain:
             return
 
 
@@ -291,9 +272,9 @@ def _worth_work(work: Search, queue: Open) -> Open:
     return queue
 
 
-def _spread(work: Search, boxes: Boxes, target: int = 256) -> Boxes:
+def _spread(work: Search, boxes: Boxes) -> Boxes:
     """Boxes split until there are enough to fill a batch."""
-    while 0 < len(boxes) < target and not boxes.points.all():
+    while 0 < len(boxes) < work.tree.first_nodes and not boxes.points.all():
         keep, rest = boxes[boxes.points], boxes[~boxes.points]
         boxes = joined([keep, work.split(rest).pieces])
     return boxes

@@ -16,20 +16,9 @@ from hwopt.integers.relations import LARGEST, SLIP
 from hwopt.integers.system import Piece, Role, System
 from hwopt.optim.bounding import Bounded, bounded, solved
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.exact_points import AGAIN, ExactPoints
+from hwopt.optim.exact_points import ExactPoints
+from hwopt.optim.options import SearchOptions, TreeOptions
 from hwopt.optim.programmes import CHOICE, Programmes
-
-_BELIEF = 30.0
-"""How many splits seen weigh as much as the expectation."""
-
-LOOSE = 2e-3
-"""Gap to which the programme of a box is solved that must be split in any case: a seventh fewer iterations of the default question
-than with none (43,232 of 50,332), and the same answer. Tried besides: a twentieth of a box's distance from the cutoff, with starts
-where the boxes ended that these are pieces of, and rarer evolutions: 8.0 iterations a box for 9.6, but 105,463 boxes for 96,074 of
-thirteen questions. With 15 % a short search ended with a gap of 87 % for 55."""
-
-PARTS = 2
-"""Parts into which a box is split along one coordinate."""
 
 
 @dataclass
@@ -137,12 +126,20 @@ class Search:
 
     def __post_init__(self) -> None:
         costs = [0.0 if each.role is Role.kind else each.pseudo_cost for each in self.lattice.coordinates]
-        self.gains = _BELIEF * np.array(costs)
-        self.splits = np.full(len(self.lattice.names), _BELIEF)
+        self.gains = self.tree.pseudo_cost_weight * np.array(costs)
+        self.splits = np.full(len(self.lattice.names), self.tree.pseudo_cost_weight)
 
     @property
     def lattice(self) -> System:
         return self.programmes.lattice
+
+    @property
+    def options(self) -> SearchOptions:
+        return self.programmes.options
+
+    @property
+    def tree(self) -> TreeOptions:
+        return self.options.tree
 
     @property
     def cutoff(self) -> float:
@@ -189,11 +186,11 @@ class Search:
         if self.deadline.over:
             raise OutOfTime
         self.result.boxes += len(boxes)
-        known = bounded(self.programmes, boxes, self.cutoff, loose=LOOSE)
+        known = bounded(self.programmes, boxes, self.cutoff, loose=self.tree.loose_gap)
         self._keep_best(boxes, known, alone=len(boxes) == 1)
         lower = known.lower
         rows = boxes.points & (known.answers.status == Status.unresolved) & (lower < self.cutoff) & np.isfinite(lower)
-        for tolerance in AGAIN:
+        for tolerance in self.tree.retry_gaps:
             if not rows.any() or self.deadline.over:
                 break
             again = bounded(self.programmes, boxes[rows], self.cutoff, tolerance=tolerance)
@@ -207,7 +204,7 @@ class Search:
                 break
             points = boxes[rows[some]]
             self.result.boxes += len(points)
-            exact = solved(programme, holds, points.points, self.cutoff)
+            exact = solved(programme, holds, points.points, self.cutoff, options=self.options)
             self._keep_best(points, exact, alone=True)
             lower[rows[some]] = np.maximum(lower[rows[some]], exact.lower)
         return known
@@ -309,7 +306,7 @@ class Search:
         declared = np.array([self.lattice.coordinates[column].pseudo_cost for column in kinds])
         promise[:, kinds] = np.where(width[:, kinds] > 0, declared, 0.0)  # not learned: see the lattice
         columns = promise.argmax(axis=1)
-        pieces, parents = self.lattice.split(boxes, columns, PARTS)
+        pieces, parents = self.lattice.split(boxes, columns, self.tree.parts)
         return Split(boxes, columns, pieces, parents)
 
     def _width(self, boxes: Boxes) -> np.ndarray:
@@ -328,5 +325,5 @@ class Search:
         gained = np.bincount(split.parents, gain, len(split.boxes)) / pieces
         rows = np.arange(len(split.boxes))
         width = self._width(split.boxes)[rows, split.columns]
-        np.add.at(self.gains, split.columns, gained / np.maximum(width * (1.0 - 1.0 / PARTS), 1e-9))
+        np.add.at(self.gains, split.columns, gained / np.maximum(width * (1.0 - 1.0 / self.tree.parts), 1e-9))
         np.add.at(self.splits, split.columns, 1.0)

@@ -13,18 +13,12 @@ import numpy as np
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, limits_percentiles
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.branch_and_bound import TOLERANCE, search
+from hwopt.optim.branch_and_bound import search
 from hwopt.optim.branching import SearchResult
 from hwopt.optim.certified import AGREES, Question, best_design, values_of
 from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.optim.solution import BudgetUse, SidePrice, Solution
-
-STEP = 0.01
-"""Share of a budget by which it is tightened and loosened."""
-
-FINE = 2e-6
-"""Relative gap of these searches: a price is a small difference of two objectives. They begin at the answer, where a
-fiftieth of the usual gap costs next to nothing (default question: 1,068 boxes instead of 1,067)."""
 
 
 class _Ends(NamedTuple):
@@ -43,7 +37,7 @@ class _Moved:
 
     question: Question
     points: list[np.ndarray] = field(default_factory=list)
-    tolerance: float = FINE
+    tolerance: float = SEARCH.prices.gap
 
     def ends(self, factors: Sequence[float]) -> _Ends:
         """The question with the limit of each budget times a factor."""
@@ -67,7 +61,11 @@ class _Moved:
 
 
 def with_one_sided_prices(
-    solution: Solution, step: float = STEP, deadline: Deadline | None = None, tolerance: float = FINE
+    solution: Solution,
+    step: float | None = None,
+    deadline: Deadline | None = None,
+    tolerance: float | None = None,
+    options: SearchOptions = SEARCH,
 ) -> Solution:
     """The same answer with the price of each budget on both sides: all integers solved again at `1 - step` and `1 + step` of it.
 
@@ -82,20 +80,22 @@ def with_one_sided_prices(
 
     **Arguments:** `solution`: a proved one, others come back as they are; `deadline`: budgets for which there is no time keep
     the one price, and a search that it ends leaves a wider interval; `tolerance`: relative gap of the searches, which a larger
-    step may be told apart by as well.
+    step may be told apart by as well; `options` of the searches, with the step and the tolerance by default.
     """
     today = solution.certificate.lower_bound
     if today is None or not solution.feasible:
         return solution
     deadline, problem = deadline or Deadline(), solution.problem
+    step = options.prices.step if step is None else step
+    tolerance = options.prices.gap if tolerance is None else tolerance
     budgets = list(solution.budgets)
 
     def work() -> Solution:
         with jax.enable_x64(True):
             lattice = lattice_of(problem)
-            question = Question(problem, lattice, ExactModel(problem).prepare(), deadline)
+            question = Question(problem, lattice, ExactModel(problem).prepare(), deadline, options=options)
             coarse = limits_percentiles(problem)
-            within = max(tolerance, TOLERANCE) if coarse else tolerance
+            within = max(tolerance, options.tree.gap) if coarse else tolerance
             moved = _Moved(question, [lattice.point(values_of(solution))], within)
             here = _Ends(solution.objective, today)
             ends_within = here.value <= here.bound * (1.0 + 1.01 * within)  # a search's tolerance, but for rounding

@@ -21,32 +21,19 @@ from hwopt.integers.system import System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.optim.bounding import bounded
-from hwopt.optim.branch_and_bound import MOST_BOXES, last_look, search, stopped_early
+from hwopt.optim.branch_and_bound import last_look, search, stopped_early
 from hwopt.optim.branching import SearchResult
 from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.optim.programmes import Elastic, Programmes
 from hwopt.optim.rounding import first_look
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
-
-SHARP = (1e-10, 1e-9, 1e-7, 1e-6, 1e-5)
-"""Gaps to which the programme of the answer itself is solved: the first that its steps reach."""
 
 AGREES = 1e-5
 """Relative difference between the programme's objective and the exact model's beyond which something was misread."""
 
 NEAR = 0.01
 """Room below a limit on a percentile, as a logarithm, within which it is said to bind: integers leave some."""
-
-MOST_ELASTIC = 100.0
-"""Budgets are exceeded by this factor at most when asking what would make a question feasible."""
-
-COUNTED = 2.5e7
-"""Effort of counting what an answer is the best of: a second; what was not reached is not counted ("at least"). Ten times that
-counts all of the default question's designs, 13,884,871,392, in 5.2 s beside a search of 26."""
-
-RELAXATION_TOLERANCE = 1e-3
-RELAXATION_BOXES = 8_000
-"""Gap and boxes of the search for the smallest relaxation that makes a question feasible, each."""
 
 
 def certified(
@@ -56,20 +43,24 @@ def certified(
     progress: bool = False,
     designs: Sequence[np.ndarray] = (),
     explain: bool = True,
-    most_boxes: int = MOST_BOXES,
+    most_boxes: int | None = None,
     like: Programmes | None = None,
+    options: SearchOptions = SEARCH,
 ) -> Solution:
     """Solve a question over its whole lattice of designs.
 
     **Arguments:** `deadline` by which the best so far is returned with an honest gap, whatever is under way; `designs`: points
     of the lattice to start from; `explain`: say what would make an infeasible question feasible, which takes longer than to
     prove it so; `most_boxes` bounded, at which the search stops: 0 for the best of `designs` alone; `like`: programmes of the
-    same question with other limits of its budgets, whose readings are used again.
+    same question with other limits of its budgets, whose readings and options are used again;
+    `options` of the search.
 
     **Returns:** a `Solution`, whose certificate says what is proved.
     """
-    deadline = deadline or Deadline()
-    question = Question(problem, lattice_of(problem), ExactModel(problem).prepare(), deadline, like=like)
+    deadline, options = deadline or Deadline(), options if like is None else like.options
+    question = Question(
+        problem, lattice_of(problem), ExactModel(problem).prepare(), deadline, like=like, options=options
+    )
 
     def work() -> Solution | None:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
@@ -79,7 +70,7 @@ def certified(
                 question.programmes, deadline=deadline, progress=lambda now: _show(bar, now), designs=designs,
                 result=question.result, most_boxes=most_boxes, exact=[question.model],
             )  # fmt: skip
-            if deadline.over and stopped_early(question.result):
+            if deadline.over and stopped_early(question.result, question.programmes.options.heuristic):
                 return None
             point = question.result.point
             return (
@@ -104,6 +95,7 @@ class Question:
     result: SearchResult = field(default_factory=SearchResult)
     among: str = ""
     like: Programmes | None = None
+    options: SearchOptions = SEARCH
 
     def exact(self, y: np.ndarray) -> Exact:
         return self.model.at(y[None]).one(0)
@@ -111,12 +103,15 @@ class Question:
     @cached_property
     def programmes(self) -> Programmes:
         """Those of its boxes."""
-        return Programmes(self.problem, self.lattice) if self.like is None else self.like.with_limits(self.problem)
+        if self.like is not None:
+            return self.like.with_limits(self.problem)
+        return Programmes(self.problem, self.lattice, options=self.options)
 
     @cached_property
     def covered(self) -> str:
         """What the lattice holds, in words."""
-        return f"{self.among}{count(self.lattice.without_pieces(), COUNTED)} integer designs ({scope_of(self.problem)})"
+        effort = self.options.tree.counting_effort
+        return f"{self.among}{count(self.lattice.without_pieces(), effort)} integer designs ({scope_of(self.problem)})"
 
 
 def values_of(solution: Solution) -> dict[str, float]:
@@ -126,7 +121,7 @@ def values_of(solution: Solution) -> dict[str, float]:
 
 def leaf(programmes: Programmes, point: np.ndarray) -> tuple[Programme, Answers]:
     """The programme of one integer design, solved sharply."""
-    for tolerance in SHARP:
+    for tolerance in programmes.options.tree.answer_gaps:
         known = bounded(programmes, Boxes.of_points(point[None]), tolerance=tolerance)
         if known.answers.status[0] == Status.solved:
             break
@@ -247,7 +242,7 @@ def _unpriced(question: Question, best: Best) -> Solution:
 
 def _nearest(question: Question) -> Best:
     """The least violated of some designs."""
-    y, exact = first_look(question.problem, question.model)
+    y, exact = first_look(question.problem, question.model, question.options.local)
     return Best(y, exact, np.zeros(len(question.problem.budgets)), math.nan, float(exact.objective))
 
 
@@ -280,11 +275,13 @@ def infeasible(question: Question, explain: bool) -> Solution:
             f"nothing in the box fits ({_misfits(problem, nearest)})." if common.complete else "none was found in time."
         )
         return _unmet(question, nearest, proved, text)
-    text += f"These budgets conflict: {', '.join(names)}. All of them relaxed by {_percent(common)} make one do"
+    text += (
+        f"These budgets conflict: {', '.join(names)}. All of them relaxed by {_percent(common, question)} make one do"
+    )
     alone = _alone(question, names)
     text += f"; so does one alone: {'; or '.join(alone)}." if alone else "; none alone does." if len(names) > 1 else "."
     # The best design under budgets relaxed by that much, and a little more, which an interior point needs.
-    factor = math.exp(common.value) * (1.0 + RELAXATION_TOLERANCE)
+    factor = math.exp(common.value) * (1.0 + question.options.elastic.gap)
     best = best_design(question, problem.relaxed([factor] * len(names)), common.point)
     shown = f"; {result.boxes:,} convex programmes bounded; shown: the best with all budgets relaxed"
     return _unmet(question, best, proved, text, shown)
@@ -294,23 +291,26 @@ def _alone(question: Question, names: list[str]) -> list[str]:
     """What each budget alone would have to give, in words."""
     budgets = question.problem.budgets if len(names) > 1 else ()
     relaxations = [(budget, _minimal_relaxation(question, [budget.name])) for budget in budgets]
-    return [each.relaxed_words(more.value, _percent(more)) for each, more in relaxations if more.point is not None]
+    return [
+        each.relaxed_words(more.value, _percent(more, question)) for each, more in relaxations if more.point is not None
+    ]
 
 
 def _minimal_relaxation(question: Question, names: list[str]) -> SearchResult:
     """The least factor by which some budgets must be exceeded."""
-    elastic = Elastic(tuple(names), MOST_ELASTIC)
+    options = question.options.elastic
+    elastic = Elastic(tuple(names), options.most_factor)
     return search(
-        Programmes(question.problem, question.lattice, elastic), tolerance=RELAXATION_TOLERANCE,
-        most_boxes=RELAXATION_BOXES, deadline=question.deadline,
+        Programmes(question.problem, question.lattice, elastic, options=question.options), tolerance=options.gap,
+        most_boxes=options.nodes, deadline=question.deadline,
     )  # fmt: skip
 
 
-def _percent(relaxation: SearchResult) -> str:
+def _percent(relaxation: SearchResult, question: Question) -> str:
     """A relaxation, with what is proved of it."""
     least = max(0.0, math.expm1(relaxation.proved_bound)) if math.isfinite(relaxation.proved_bound) else 0.0
     most = math.expm1(relaxation.value)
-    exactly = most - least <= 2 * RELAXATION_TOLERANCE
+    exactly = most - least <= 2 * question.options.elastic.gap
     return f"{100 * most:+.3g} %" + ("" if exactly else f", at least {100 * least:.3g} %")
 
 

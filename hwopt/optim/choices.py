@@ -17,11 +17,12 @@ from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.integers.system import Integer, Role, System
-from hwopt.optim.branch_and_bound import MOST_LOOKS, last_look, search_all, stopped_early
+from hwopt.optim.branch_and_bound import last_look, search_all, stopped_early
 from hwopt.optim.branching import Machine, SearchResult
 from hwopt.optim.canonicalize import exponents, flat_numbers
 from hwopt.optim.certified import Question, best_design, cut_short, infeasible, judged
 from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.optim.programmes import CHOICE, Machines, Programmes
 from hwopt.optim.solution import Branch, Fate, Solution
 
@@ -98,7 +99,7 @@ class Group:
         return self.members[int(point[at]) - 1], np.delete(point, at)
 
 
-def grouped(problems: Mapping[int, Problem]) -> list[Group]:
+def grouped(problems: Mapping[int, Problem], options: SearchOptions = SEARCH) -> list[Group]:
     """Questions in groups that differ in numbers of their machines alone. **Arguments:** `problems` by their number."""
     groups: dict[Any, list[int]] = {}
     lattices = {i: lattice_of(problem) for i, problem in problems.items()}
@@ -109,25 +110,31 @@ def grouped(problems: Mapping[int, Problem]) -> list[Group]:
         powers = flat_numbers(problem.template)[list(exponents(problem.form, tree, shapes))].tobytes()
         key = (problem.form, tree, shapes, boxes, tuple(problem.limits), repr(lattices[i]), powers)
         groups.setdefault(key, []).append(i)
-    return [group_of(members, problems, lattices[members[0]]) for members in groups.values()]
+    return [group_of(members, problems, lattices[members[0]], options) for members in groups.values()]
 
 
-def group_of(members: Sequence[int], problems: Mapping[int, Problem], lattice: System) -> Group:
+def group_of(
+    members: Sequence[int], problems: Mapping[int, Problem], lattice: System, options: SearchOptions = SEARCH
+) -> Group:
     """Questions of one form and one lattice as a group. **Arguments:** `members`: their numbers among `problems`."""
     first = problems[members[0]]
     if len(members) == 1:
-        return Group(tuple(members), Programmes(first, lattice))
+        return Group(tuple(members), Programmes(first, lattice, options=options))
     table = np.stack([flat_numbers(problems[i].template) for i in members])
     places = np.flatnonzero((table != table[0]).any(axis=0))
     choice = Integer(CHOICE, 1, len(members), role=Role.root)
     several = replace(lattice, coordinates=(*lattice.coordinates, choice))
-    return Group(
-        tuple(members), Programmes(first, several, machines=Machines(tuple(map(int, places)), table[:, places]))
-    )
+    machines = Machines(tuple(map(int, places)), table[:, places])
+    return Group(tuple(members), Programmes(first, several, machines=machines, options=options))
 
 
 def certified_choice(
-    asked: Sequence[Asked], *, deadline: Deadline | None = None, progress: bool = False, explain: bool = True
+    asked: Sequence[Asked],
+    *,
+    deadline: Deadline | None = None,
+    progress: bool = False,
+    explain: bool = True,
+    options: SearchOptions = SEARCH,
 ) -> Solution:
     """Solve a question over its lattice and all its choices.
 
@@ -137,7 +144,7 @@ def certified_choice(
     """
     deadline = deadline or Deadline()
     problems = {i: each.problem for i, each in enumerate(asked) if each.problem is not None}
-    groups = grouped(problems)
+    groups = grouped(problems, options)
     for group in groups:  # traced once for all members, and before anything is compiled, as `by_deadline` asks
         ExactModel(group.programmes.problem).prepare()
     results = [each.result for each in groups]
@@ -150,7 +157,13 @@ def certified_choice(
         result = replace(_together(results), point=point, **own)
         among = f"{len(problems)} combinations of choices; of the one shown "
         return Question(
-            problems[at], lattice_of(problems[at]), ExactModel(problems[at]).prepare(), deadline, result, among
+            problems[at],
+            lattice_of(problems[at]),
+            ExactModel(problems[at]).prepare(),
+            deadline,
+            result,
+            among,
+            options=options,
         )
 
     def work() -> Solution | None:
@@ -159,21 +172,21 @@ def certified_choice(
             models = [[ExactModel(problems[i]) for i in group.members] for group in groups]
             search_all([each.programmes for each in groups], results, deadline=deadline, progress=show, exact=models)
             best = question(groups)
-            if deadline.over and stopped_early(best.result):
+            if deadline.over and stopped_early(best.result, options.heuristic):
                 return None
             if best.result.point is None:
                 return infeasible(best, explain)
             return judged(best, best_design(best, best.problem, best.result.point))
 
-    solution = by_deadline(deadline, work, lambda: None) or cut_short(question(_looked_at(groups)))
+    solution = by_deadline(deadline, work, lambda: None) or cut_short(question(_looked_at(groups, options)))
     return replace(solution, choices=_fates(asked, problems, groups, solution))
 
 
-def _looked_at(groups: Sequence[Group]) -> Sequence[Group]:
+def _looked_at(groups: Sequence[Group], options: SearchOptions) -> Sequence[Group]:
     """Return the groups; if none has an incumbent, only the most promising ones, after a last look at each."""
     if any(each.result.point is not None for each in groups):
         return groups
-    first = sorted(groups, key=lambda each: each.result.proved_bound)[:MOST_LOOKS]
+    first = sorted(groups, key=lambda each: each.result.proved_bound)[: options.heuristic.last_lattices]
     return [replace(each, result=last_look(each.programmes, each.result)) for each in first]
 
 

@@ -19,6 +19,7 @@ from hwopt.design.variables import Variable
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import Integer, Role, System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.optim.options import SEARCH, HeuristicOptions
 
 Columns = Mapping[str, np.ndarray]
 """Coordinates and variables of designs by name (design,)."""
@@ -26,64 +27,21 @@ Columns = Mapping[str, np.ndarray]
 Judge = Callable[[Columns], tuple[np.ndarray, np.ndarray]]
 """Objectives of designs (design,) and how much of each limit they use (design, constraint), logarithms."""
 
-SEEDS = 4096
-"""Random designs that an evolution begins with."""
-
-CHILDREN = 4000
-"""Designs tried in a generation: enough that the judge's three thousand operations take their time on numbers, not on calls."""
-
-PARENTS, NEAR = 4, 500
-"""Designs next to which others are solved with sizes of their own, and children of each: in all, some hundred new points of the
-lattice. Chosen, on one question."""
-
-KEPT = 800
-"""Designs of a population: with 96, both runs tried for a drawn chip on 3 nm ended 7 % above the best known, with 800 neither."""
-
-GENERATIONS, PATIENCE = 150, 25
-"""Generations at most, and how many without anything better an evolution goes on."""
-
-BETTER = 1e-5
-"""What counts as better, a logarithm."""
-
-_WEIGHT, _HEAVIER = 3.0, 1.5
-"""Price of a limit that is exceeded, as an elasticity, and by how much it rises while the best exceeds one."""
-
-_CHANGED, _MOST_CHANGED = 0.45, 7
-"""Chance that a child differs from its parent in one more number, beyond the first, and numbers that it differs in at most."""
-
-_MATED = 0.3
-"""Share of children that take what is new in them from another design."""
-
-_TRADED, _RATIOS = 0.15, (2.0, 2.0, 1.5, 3.0, 4.0 / 3.0)
-"""Share of children in which three coordinates or sizes are multiplied or divided by one ratio, and ratios."""
-
-_AMONG_OWN, _AMONG_KINDS = 1.0, 0.5
-"""Powers by which a design is picked less often as a parent: of its rank among those of its own kind, and of its kind's rank.
-Chosen, as what stands below and above, by a few runs of two drawn questions: where an evolution ends is chance all the same."""
-
-_MOVED, _MOVES = 0.4, (0.03, 0.1, 0.3, 1.0)
-"""Share of children whose sizes move as from one design of the population to another, and powers of that ratio: 0 and 0.7 were
-tried besides, on one question of five sizes. **Source:** the step of Storn and Price, J. Global Optim. 11 (1997) 341."""
-
-_FEW = 4
-"""Values of a coordinate of which any may follow any."""
-
-_INTEGER_STEPS, _SIZE_STEPS = (0.02, 0.1, 0.7), (0.002, 0.02, 0.2)
-"""Spreads of changes, logarithms: one of these is drawn for each."""
-
 
 @dataclass
 class Evolution:
     """A population under way.
 
-    **Arguments:** `variables` of the problem; `judge` of its designs; `seed` of all that is drawn.
+    **Arguments:** `variables` of the problem; `judge` of its designs; `seed` of all that is drawn; `options` of the
+    heuristic.
     """
 
     lattice: System
     variables: Sequence[Variable]
     judge: Judge
     seed: int = 0
-    weight: float = _WEIGHT
+    options: HeuristicOptions = SEARCH.heuristic
+    weight: float = 0.0  # price of exceeded limits by now; 0: as in the options
     points: np.ndarray = field(init=False)  # (design, coordinate), the best first
     sizes: np.ndarray = field(init=False)  # (design, continuous variable)
     merit: np.ndarray = field(init=False)  # (design,) objective and what exceeded limits cost, logarithms
@@ -91,6 +49,7 @@ class Evolution:
     generations: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        self.weight = self.weight or self.options.penalty
         self.rng = np.random.default_rng(self.seed)
         self.points = np.zeros((0, len(self.lattice.names)), np.int64)
         self.sizes = np.zeros((0, len(self.continuous)))
@@ -151,7 +110,7 @@ class Evolution:
 
     def near(self) -> np.ndarray:
         """Points next to the best few designs, whether or not the sizes of those suit them."""
-        points, _ = self._children(np.repeat(self._best(PARENTS), NEAR))
+        points, _ = self._children(np.repeat(self._best(self.options.neighbor_parents), self.options.neighbor_children))
         return points[self.lattice.valid(points)].astype(np.int64)
 
     def families(self, count: int) -> Boxes:
@@ -164,7 +123,9 @@ class Evolution:
 
     def seeded(self, machine: Mapping[str, float] = MappingProxyType({})) -> Evolution:
         """Add random designs and return self. **Arguments:** `machine`: values that half of the designs get, SI, by variable."""
-        low, high = (np.array([[each.ends[end] for each in self.lattice.coordinates]] * SEEDS) for end in (0, 1))
+        low, high = (
+            np.array([[each.ends[end] for each in self.lattice.coordinates]] * self.options.seeds) for end in (0, 1)
+        )
         wanted = low * np.exp(self.rng.random(low.shape) * np.log((high + 1.0) / np.maximum(low, 1)))
         for name in machine.keys() & self.lattice.at.keys():
             wanted[::2, self.lattice.at[name]] = machine[name]
@@ -188,9 +149,11 @@ class Evolution:
         self.join(points, sizes)
 
     def run(
-        self, generations: int = GENERATIONS, patience: int = PATIENCE, stop: Callable[[], bool] = lambda: False
+        self, generations: int | None = None, patience: int | None = None, stop: Callable[[], bool] = lambda: False
     ) -> Evolution:
-        """Some generations, until nothing better is found for a while, or `stop` says so."""
+        """Some generations, until nothing better is found for a while, or `stop` says so. Counts as in the options by default."""
+        generations = self.options.generations if generations is None else generations
+        patience = self.options.patience if patience is None else patience
         best, since = math.inf, 0
         for _ in range(generations):
             if not len(self.points) or stop():
@@ -198,8 +161,8 @@ class Evolution:
             self.generations += 1
             self.step()
             if self.excess[0] > FEASIBILITY_TOLERANCE:
-                self._weigh(self.weight * _HEAVIER)
-            better = self.merit[0] < best - BETTER
+                self._weigh(self.weight * self.options.penalty_growth)
+            better = self.merit[0] < best - self.options.least_gain
             best, since = (float(self.merit[0]), 0) if better else (best, since + 1)
             if since == patience:
                 break
@@ -207,7 +170,7 @@ class Evolution:
 
     def step(self) -> None:
         """One generation."""
-        points, sizes = self._children(self.rng.choice(len(self.merit), CHILDREN, p=self._odds()))
+        points, sizes = self._children(self.rng.choice(len(self.merit), self.options.children, p=self._odds()))
         valid = self.lattice.valid(points)
         self.join(points[valid].astype(np.int64), sizes[valid])
 
@@ -217,7 +180,7 @@ class Evolution:
         among = _rank(kind)
         _, own = np.unique(kind, return_inverse=True)
         place = np.argsort(np.argsort(np.flatnonzero(among == 0)[np.argsort(own[among == 0])]))
-        odds = (1.0 + among) ** -_AMONG_OWN * (1.0 + place[own]) ** -_AMONG_KINDS
+        odds = (1.0 + among) ** -self.options.rank_power * (1.0 + place[own]) ** -self.options.family_rank_power
         return odds / odds.sum()
 
     def join(self, points: np.ndarray, sizes: np.ndarray) -> None:
@@ -255,7 +218,7 @@ class Evolution:
         points = self.points[order]
         kinds, like = points[:, self._kinds], np.log2(points[:, self._free]).astype(int)
         rank = np.lexsort((_rank(_marks(kinds)), _rank(_marks(np.concatenate([kinds, like], axis=1)))))
-        order = order[np.sort(rank[:KEPT])]
+        order = order[np.sort(rank[: self.options.population])]
         self.points, self.sizes = self.points[order], self.sizes[order]
         self.merit, self.excess = self.merit[order], self.excess[order]
 
@@ -264,17 +227,21 @@ class Evolution:
         rng, free, count = self.rng, self._free, len(parents)
         old, sizes = self.points[parents].astype(float), self.sizes[parents]
         points, changed = old.copy(), np.zeros(old.shape, bool)
-        wanted = np.minimum(rng.geometric(1.0 - _CHANGED, count), _MOST_CHANGED) / (len(free) + len(self.continuous))
+        wanted = np.minimum(rng.geometric(1.0 - self.options.mutation_chance, count), self.options.most_mutations) / (
+            len(free) + len(self.continuous)
+        )
         chosen = rng.random((count, len(free) + len(self.continuous))) < wanted[:, None]
-        mates, mated = rng.integers(len(self.merit), size=count), rng.random(count) < _MATED
+        mates, mated = rng.integers(len(self.merit), size=count), rng.random(count) < self.options.crossover_share
         for place, column in enumerate(free):
             rows = np.flatnonzero(chosen[:, place])
-            value = _changed(rng, self.lattice.coordinates[column], old[rows, column])
+            value = _changed(rng, self.lattice.coordinates[column], old[rows, column], self.options)
             points[rows, column] = np.where(mated[rows], self.points[mates[rows], column], value)
             changed[rows, column] = points[rows, column] != old[rows, column]
         for place, (low, high) in enumerate(zip(*self._ranges, strict=True)):
             rows = np.flatnonzero(chosen[:, len(free) + place])
-            value = sizes[rows, place] * np.exp(rng.normal(size=len(rows)) * rng.choice(_SIZE_STEPS, len(rows)))
+            value = sizes[rows, place] * np.exp(
+                rng.normal(size=len(rows)) * rng.choice(self.options.size_spreads, len(rows))
+            )
             sizes[rows, place] = np.clip(np.where(mated[rows], self.sizes[mates[rows], place], value), low, high)
         self._move(sizes)
         self._trade(points, sizes, changed)
@@ -284,21 +251,21 @@ class Evolution:
 
     def _move(self, sizes: np.ndarray) -> None:
         """In some children all sizes move as from one design to another: along what budgets leave, where designs lie."""
-        rng, rows = self.rng, np.flatnonzero(self.rng.random(len(sizes)) < _MOVED)
+        rng, rows = self.rng, np.flatnonzero(self.rng.random(len(sizes)) < self.options.difference_share)
         if not len(rows) or not self.continuous:
             return
         one, other = rng.integers(len(self.merit), size=(2, len(rows)))
-        by = rng.choice(_MOVES, len(rows))[:, None]
+        by = rng.choice(self.options.difference_powers, len(rows))[:, None]
         low, high = self._ranges
         sizes[rows] = np.clip(sizes[rows] * (self.sizes[one] / self.sizes[other]) ** by, low, high)
 
     def _trade(self, points: np.ndarray, sizes: np.ndarray, changed: np.ndarray) -> None:
         """In some children three numbers are multiplied or divided by one ratio: products of them have limits."""
-        rng, rows = self.rng, np.flatnonzero(self.rng.random(len(points)) < _TRADED)
+        rng, rows = self.rng, np.flatnonzero(self.rng.random(len(points)) < self.options.trade_share)
         numbers = len(self._numbers)
         if not len(rows) or not numbers + len(self.continuous):
             return
-        ratios = rng.choice(_RATIOS, len(rows))
+        ratios = rng.choice(self.options.trade_ratios, len(rows))
         ends = np.array([each.ends for each in self.lattice.coordinates], float)
         low, high = self._ranges
         for _ in range(3):
@@ -344,15 +311,15 @@ class Evolution:
         return low[valid], rows[valid]
 
 
-def _changed(rng: np.random.Generator, each: Integer, old: np.ndarray) -> np.ndarray:
+def _changed(rng: np.random.Generator, each: Integer, old: np.ndarray, options: HeuristicOptions) -> np.ndarray:
     """Other values of a coordinate: any of a few or of kinds, else near ones."""
-    if each.role is Role.kind or (each.values is not None and len(each.values) <= _FEW):
+    if each.role is Role.kind or (each.values is not None and len(each.values) <= options.exchangeable_values):
         return rng.choice(np.asarray(System.values_of(each), float), len(old))
     if each.values is not None:
         values = np.asarray(each.values, float)
         step = rng.choice((-2, -1, 1, 2), len(old), p=(0.15, 0.35, 0.35, 0.15))
         return values[np.clip(np.searchsorted(values, old) + step, 0, len(values) - 1)]
-    value = np.round(old * np.exp(rng.normal(size=len(old)) * rng.choice(_INTEGER_STEPS, len(old))))
+    value = np.round(old * np.exp(rng.normal(size=len(old)) * rng.choice(options.integer_spreads, len(old))))
     return np.clip(np.where(value == old, old + rng.choice((-1, 1), len(old)), value), *each.ends)
 
 

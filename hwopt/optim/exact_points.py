@@ -19,15 +19,6 @@ from hwopt.integers.system import System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.programmes import CHOICE, Programmes
 
-AGAIN = (1e-6, 1e-5)
-"""Gaps to which points are solved that the usual one leaves unresolved: where budgets conflict but for a hair, steps stall."""
-
-_HAIR, _MORE, _TRIES = 1e-2, 1.2, 4
-"""What the exact model may find missing of a limit to try again, how much more than that is taken from it, and how often."""
-
-_HALVINGS = 6
-"""Of the way from there to the end of a piece."""
-
 
 @dataclass(frozen=True)
 class ExactPoints:
@@ -50,26 +41,27 @@ class ExactPoints:
         there and the upper ends of the variables that are taken in pieces, where a machine is fastest.
         """
         structure, names = programme.structure, self.programmes.problem.constraints
+        options, repair = self.programmes.options, self.programmes.options.repair
         y, values = y.copy(), np.full(len(rows), np.inf)
         taken, left = np.zeros((len(rows), len(names))), np.arange(len(rows))
         missed: list[np.ndarray] = []
-        for _ in range(_TRIES):
+        for _ in range(repair.rounds):
             objective, used = self._at(points[left], programme.names, y[left])
             violation = used.max(axis=1)
             holds = violation <= FEASIBILITY_TOLERANCE
             values[left[holds]] = objective[holds]
-            nearly = ~holds & (violation < _HAIR)
+            nearly = ~holds & (violation < repair.most_violation)
             left, missing = left[nearly], np.maximum(used[nearly], 0.0)
             missed.append(left)
             if not len(left):
                 break
-            taken[left] += _MORE * missing
+            taken[left] += repair.tightening * missing
             numbers = programme.numbers.take(rows[left])
             for column, name in enumerate(names):
                 groups = [group for each in (name, *levels.labels(name)) for group in programme.group(each)]
                 terms = np.isin(structure.group, groups)
                 numbers.constants[:, terms] += taken[left, column][:, None]
-            answers = solve(structure, numbers, tolerance=AGAIN[0])
+            answers = solve(structure, numbers, tolerance=options.tree.retry_gaps[0], options=options.interior_point)
             solved = answers.status == Status.solved
             left = left[solved]
             y[left] = answers.y[solved]
@@ -90,7 +82,7 @@ class ExactPoints:
         objective, used = self._at(points, programme.names, inside)
         values = np.where(used.max(axis=1) <= FEASIBILITY_TOLERANCE, objective, np.inf)
         outside, some = y.copy(), np.flatnonzero(np.isfinite(values))
-        for _ in range(_HALVINGS if len(some) else 0):
+        for _ in range(self.programmes.options.repair.halvings if len(some) else 0):
             middle = 0.5 * (inside[some] + outside[some])
             objective, used = self._at(points[some], programme.names, middle)
             holds = used.max(axis=1) <= FEASIBILITY_TOLERANCE

@@ -21,30 +21,13 @@ from hwopt.errors import UserError
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import ends_of
 from hwopt.optim.canonicalize import canonicalize, free_values, lifted_boxes
+from hwopt.optim.options import SEARCH, RefinementOptions, SearchOptions
 
 Place: TypeAlias = tuple[int, int]
 """An input: which leaf of the problem's template, and which element of it."""
 
 Near: TypeAlias = Mapping[str, tuple[float, float]]
 """Boxes beside an answer, SI, by name of what its programmes decide."""
-
-WIDEST, NARROWEST = 0.3, 1e-4
-"""Half widths of the boxes beside an answer, logarithmic: of the first, and where values have settled."""
-
-AT = 1e-3
-"""Half width of the boxes in which the model's roots are looked up at a start."""
-
-ROUNDS = 40
-"""Programmes beside an answer at most."""
-
-SHARP = (1e-9, 1e-8, 1e-7, 1e-6)
-"""Gaps to which a programme beside an answer is solved."""
-
-SETTLED = 1e-5
-"""Logarithmic step from which an answer is the optimum beside itself: objectives are flat there to ten digits."""
-
-ROUGHLY = 1e-3
-"""Residual of a programme whose answer says where to look next."""
 
 
 class NotKnown(UserError):
@@ -94,70 +77,75 @@ def held(
     return draft.programme(nodes), np.broadcast_to(canonical.holds, (nodes,))
 
 
-def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> Near:
+def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float], options: SearchOptions = SEARCH) -> Near:
     """Narrow boxes around the optimum of one integer design beside `start`, values of its continuous variables, SI.
 
     Programmes that touch the model are solved one after the other, each beside what the last one found, until that stays.
 
     **Raises:** `NotKnown` where they do not settle, or no design is there.
     """
+    own = options.refinement
     template = templates(problem, (), np.zeros((0, 2)))
     fixed = lattice_of(problem).design(point)
     free = {each.name: each for each in problem.variables if each.lower < each.upper and each.name not in fixed}
     middle = {name: start[name] for name in free}
     roots = lifted_boxes(problem.template)
     ends = {name: (each.lower, each.upper) for name, each in free.items()} | roots
-    for width in (AT, WIDEST):  # a start may hold less than the question asks
-        around = {name: _around(value, width, ends[name]) for name, value in middle.items()}
+    for width in (own.root_width, own.widest):  # a start may hold less than the question asks
+        around = {name: _around(value, width, ends[name], own) for name, value in middle.items()}
         bound, _ = held(problem, point, template, around)
-        first = sharply(bound)
+        first = sharply(bound, options)
         if first.status[0] == Status.solved:  # roots of the model there
             solved = zip(bound.names, first.y[0], strict=True)
-            middle |= {name: math.exp(y) for name, y in solved if name in (roots if width == AT else ends)}
+            middle |= {name: math.exp(y) for name, y in solved if name in (roots if width == own.root_width else ends)}
             break
-    width = WIDEST
-    for _ in range(ROUNDS):
-        near = {name: _around(value, width, ends[name]) for name, value in middle.items()}
+    width = own.widest
+    for _ in range(own.iterations):
+        near = {name: _around(value, width, ends[name], own) for name, value in middle.items()}
         programme, holds = held(problem, point, template, near, Tangents)
-        answers = sharply(programme)
+        answers = sharply(programme, options)
         solved = answers.status[0] == Status.solved
-        if not holds[0] or not (solved or (answers.status[0] == Status.unresolved and answers.residual[0] < ROUGHLY)):
+        if not holds[0] or not (
+            solved or (answers.status[0] == Status.unresolved and answers.residual[0] < own.rough_residual)
+        ):
             raise NotKnown("no optimum was found beside the answer, its integers held")
         found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in ends}
         step = max(abs(math.log(value / middle.get(name, value))) for name, value in found.items())
-        if solved and step < SETTLED and middle.keys() >= found.keys():
-            return {name: _around(value, NARROWEST, ends[name]) for name, value in found.items()}
+        if solved and step < own.settled and middle.keys() >= found.keys():
+            return {name: _around(value, own.narrowest, ends[name], own) for name, value in found.items()}
         middle |= found
-        width = min(width, max(10.0 * step, NARROWEST))
+        width = min(width, max(10.0 * step, own.narrowest))
     raise NotKnown("the optimum beside the answer, its integers held, does not settle")
 
 
-def sharply(programme: Programme) -> Answers:
-    """The programme of the first node, solved to the first of `SHARP` that its steps reach."""
+def sharply(programme: Programme, options: SearchOptions = SEARCH) -> Answers:
+    """The programme of the first node, solved to the first of the gaps that its steps reach."""
     numbers = programme.numbers.take([0])
-    for tolerance in SHARP:
-        answers = solve(programme.structure, numbers, tolerance=tolerance)
+    for tolerance in options.refinement.gaps:
+        answers = solve(programme.structure, numbers, tolerance=tolerance, options=options.interior_point)
         if answers.status[0] != Status.unresolved:
             break
     return answers
 
 
-def optimum_beside(problem: Problem, point: np.ndarray, start: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+def optimum_beside(
+    problem: Problem, point: np.ndarray, start: Mapping[str, float], options: SearchOptions = SEARCH
+) -> tuple[float, dict[str, float]]:
     """The objective at the optimum of one integer design beside `start`, SI, and what it decides there.
 
     **Raises:** `NotKnown` as `beside`.
     """
-    near = beside(problem, point, start)
+    near = beside(problem, point, start, options)
     programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))), near, Tangents)
-    answers = sharply(programme)
+    answers = sharply(programme, options)
     found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in near}
     return math.exp(answers.objective[0] + programme.constant[0]), found
 
 
-def _around(value: float, width: float, ends: tuple[float, float]) -> tuple[float, float]:
+def _around(value: float, width: float, ends: tuple[float, float], options: RefinementOptions) -> tuple[float, float]:
     """A box around a value, cut where its variable ends: evenly, so that the value stays its middle."""
     room = min(math.log(ends[1] / value), math.log(value / ends[0]))
-    if room < SETTLED:  # at an end of its variable's box, where it may only go one way
+    if room < options.settled:  # at an end of its variable's box, where it may only go one way
         return max(value * math.exp(-width), ends[0]), min(value * math.exp(width), ends[1])
     width = min(width, room)
     return value * math.exp(-width), value * math.exp(width)

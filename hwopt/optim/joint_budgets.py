@@ -22,21 +22,10 @@ from hwopt.design.problem import Budget, Problem
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.certified import certified, log_values
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.parts_search import MOST_PROGRAMMES, Family, Listed, PartsSearch, Work
+from hwopt.optim.options import SEARCH, SearchOptions
+from hwopt.optim.parts_search import Family, Listed, PartsSearch, Work
 from hwopt.optim.shared_parts import Asked
 from hwopt.optim.solution import Outcome
-
-JOINT_GAP = 8e-4
-"""Relative gap at which a box of allotments is discarded: each halving costs two searches of parts."""
-
-MOST_SEARCHES = 40
-"""Searches of parts before the best list so far is the answer: each takes what the portfolio takes without its budgets, or less."""
-
-MOST_MACHINES = 4
-"""Combinations of choices for which it is asked what members use at least, a search for each."""
-
-_NARROW = 1e-4
-"""Share of a budget below which a box of allotments is not split: what it could still hold costs less than is asked of a gap."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +48,17 @@ class Allotment:
         left = np.maximum(1.0 - self.low.sum(axis=1, keepdims=True), 0.0)
         return self.low + left * beyond / beyond.sum(axis=1, keepdims=True)
 
-    def halves(self, used: np.ndarray) -> list[Allotment]:
+    def halves(self, used: np.ndarray, narrowest: float = SEARCH.portfolio.narrowest_share) -> list[Allotment]:
         """Two boxes whose relaxation does not allow what was used of this one, as far as that is too much.
 
-        **Arguments:** `used` shares, (budget, member).
+        **Arguments:** `used` shares, (budget, member); `narrowest`: share below which a box is not split.
         """
         budget = int(np.argmax(used.sum(axis=1)))
         wanted = self.wanted(used)[budget]
         width = self.high[budget] - self.low[budget]
-        member = int(np.argmax(np.where(width > _NARROW, used[budget] - self.low[budget], -1.0)))
+        member = int(np.argmax(np.where(width > narrowest, used[budget] - self.low[budget], -1.0)))
         low, high = self.low[budget, member], self.high[budget, member]
-        if high - low <= _NARROW:
+        if high - low <= narrowest:
             return []
         at = wanted[member]
         at = at if low + 0.1 * (high - low) < at < high - 0.1 * (high - low) else 0.5 * (low + high)
@@ -82,14 +71,15 @@ class Allotment:
 class JointSearch:
     """The search of a portfolio under budgets of all its members; answers as `PartsSearch` does.
 
-    **Arguments:** `families` whose members' last budgets are those of all, whole; searches at `most`; `best` list that holds them
-    together; `bound`: least of what was discarded; `open` boxes; `root`: the search in which each member may use all.
+    **Arguments:** `families` whose members' last budgets are those of all, whole; searches at `most`, by default as in the
+    options; `best` list that holds them together; `bound`: least of what was discarded; `open` boxes; `root`: the search in which
+    each member may use all.
     """
 
     families: Sequence[Family]
     budgets: Sequence[Budget]
     deadline: Deadline
-    most: int = MOST_SEARCHES
+    most: int | None = None
     best: Listed = field(default_factory=Listed)
     bound: float = math.inf
     open: list[Allotment] = field(default_factory=list)
@@ -99,6 +89,10 @@ class JointSearch:
     boxes: int = 0
     boxes_of_parts: int = 0
     complete: bool = False
+
+    @property
+    def options(self) -> SearchOptions:
+        return self.families[0].asked[0].programmes.options
 
     @property
     def proved_bound(self) -> float:
@@ -131,9 +125,11 @@ class JointSearch:
         """Search until all is discarded, or time is over."""
         shape = len(self.budgets), len(self.families[0].asked)
         self.open = [Allotment(np.zeros(shape), np.ones(shape))]
-        while self.open and self.searches < self.most and self.boxes < MOST_PROGRAMMES and not self.deadline.over:
+        options = self.options.portfolio
+        most = options.joint_searches if self.most is None else self.most
+        while self.open and self.searches < most and self.boxes < options.nodes and not self.deadline.over:
             box = min(self.open, key=lambda each: each.floor)
-            if box.floor > self.best.value / (1.0 + JOINT_GAP):
+            if box.floor > self.best.value / (1.0 + options.joint_gap):
                 self._replace(box, [])
                 continue
             found = self._searched(box.high, progress)
@@ -153,7 +149,7 @@ class JointSearch:
                 if (box.low.sum(axis=1) > 1.0).any():
                     self._replace(box, [replace(box, floor=math.inf)])
                     continue
-            self._replace(box, box.halves(used))
+            self._replace(box, box.halves(used, options.narrowest_share))
             tried = self._searched(box.wanted(used), progress)
             if tried.best is not self.best and self._hold(self.used(tried.best)):
                 self.best = tried.best
@@ -170,12 +166,12 @@ class JointSearch:
     def _least(self) -> np.ndarray:
         """What each member uses of each budget at least, (budget, member): on the best machine for that; nothing of many."""
         least = np.zeros((len(self.budgets), len(self.families[0].asked)))
-        if sum(len(family.combinations) for family in self.families) > MOST_MACHINES:
+        if sum(len(family.combinations) for family in self.families) > self.options.portfolio.joint_machines:
             return least
         for k, budget in enumerate(self.budgets):
             for i in range(least.shape[1]):
                 problems = [each for family in self.families for each in family.asked[i].problems]
-                bounds = [_least_use(problem, budget, self.deadline) for problem in problems]
+                bounds = [_least_use(problem, budget, self.deadline, self.options) for problem in problems]
                 least[k, i] = min(bounds) / budget.limit
         return least
 
@@ -226,9 +222,9 @@ class JointSearch:
         return bool((used.sum(axis=1) <= 1.0 + FEASIBILITY_TOLERANCE).all())
 
 
-def _least_use(problem: Problem, budget: Budget, deadline: Deadline) -> float:
+def _least_use(problem: Problem, budget: Budget, deadline: Deadline, options: SearchOptions) -> float:
     """What a member uses of a budget at least, SI: infinite where it has no design, 0 where time is over."""
-    found = certified(replace(problem, objective=budget.metric), deadline=deadline, explain=False)
+    found = certified(replace(problem, objective=budget.metric), deadline=deadline, explain=False, options=options)
     if found.outcome is Outcome.infeasible:
         return math.inf
     return found.certificate.lower_bound or 0.0

@@ -17,8 +17,10 @@ from hwopt.errors import UserError, suggest
 from hwopt.optim.certified import certified
 from hwopt.optim.choices import branches, certified_choice
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.options import SearchOptions
 from hwopt.optim.portfolio import PortfolioSolution, certified_portfolio, rows_of
 from hwopt.optim.solution import Solution
+from hwopt.options import options_of
 
 if TYPE_CHECKING:
     import optax
@@ -36,6 +38,7 @@ def optimize(
     bounds: Mapping[str, tuple[float, float]] | None = ...,
     explain: bool = ...,
     choices: Mapping[str, Sequence[str]] | None = ...,
+    options: SearchOptions | None = ...,
 ) -> PortfolioSolution: ...
 @overload
 def optimize(
@@ -51,6 +54,7 @@ def optimize(
     designs: Sequence[np.ndarray] = ...,
     explain: bool = ...,
     choices: Mapping[str, Sequence[str]] | None = ...,
+    options: SearchOptions | None = ...,
 ) -> Solution: ...
 def optimize(
     objective: Any,
@@ -65,6 +69,7 @@ def optimize(
     designs: Sequence[np.ndarray] = (),
     explain: bool = True,
     choices: Mapping[str, Sequence[str]] | None = None,
+    options: SearchOptions | None = None,
 ) -> Solution | PortfolioSolution:
     """The best design for a question, in whole units that can be bought.
 
@@ -84,7 +89,8 @@ def optimize(
     SI; `designs`: integers (`point` of its lattice) that the certified search starts from, such as answers of like questions;
     `explain`: where it proves that no design satisfies the budgets, say also by how much to relax them; `choices`: field
     of the question -> values, `["*"]` for all of the catalogue: all combinations are proved together, by one search;
-    `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime.
+    `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime; `options`:
+    tolerances, limits and schedules of the search (`hwopt.SearchOptions`).
 
     **Returns:** a `Solution`; its outcome says what is proved. A `PortfolioSolution` where the question is a list of them
     (`portfolio`), which is certified; `freeze` and `bounds` are of its parts.
@@ -92,6 +98,7 @@ def optimize(
     **Raises:** `UserError` for a question that cannot be stated.
     """
     check_seed(seed)
+    search = options_of("optimize", options, SearchOptions)
     deadline = Deadline(check_seconds(seconds))
     if regime not in REGIMES:
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
@@ -101,7 +108,7 @@ def optimize(
             if regime != "certified" or len(designs):
                 raise UserError("optimize: a portfolio is certified: leave out the regime, and designs to start from")
             rows = rows_of(objective, choices or {}, names_of("freeze", freeze), boxes_of(bounds or {}))
-            return certified_portfolio(rows, deadline=deadline, progress=progress, explain=explain)
+            return certified_portfolio(rows, deadline=deadline, progress=progress, explain=explain, options=search)
         several = bool(choices) or (regime != "local" and bool(left_open(objective)))
         if several and len(designs):
             raise UserError("optimize: designs are points of one question's lattice: leave them out, or the choices")
@@ -115,6 +122,7 @@ def optimize(
                 deadline,
                 progress,
                 explain,
+                search,
             )
         asked = question_of(objective)
         problem = asked if regime == "certified" else asked.continuous
@@ -124,7 +132,9 @@ def optimize(
         why = "" if regime == "local" else without_lattice(problem)
         if regime != "local" and not why:
             try:
-                return certified(problem, deadline=deadline, progress=progress, designs=designs, explain=explain)
+                return certified(
+                    problem, deadline=deadline, progress=progress, designs=designs, explain=explain, options=search
+                )
             except NotDGP as reason:
                 why = str(reason)
         if regime == "certified":  # whole units are for a search that branches on them
@@ -132,7 +142,7 @@ def optimize(
         from hwopt.optim.relaxed import optimize_relaxed  # with optax and SciPy's samplers, which no proof needs
 
         return optimize_relaxed(
-            problem, seed, progress, transformation, f"; not certified: {why}" if why else "", deadline
+            problem, seed, progress, transformation, f"; not certified: {why}" if why else "", deadline, search
         )
 
 
@@ -145,6 +155,7 @@ def _choose(
     deadline: Deadline,
     progress: bool,
     explain: bool,
+    options: SearchOptions,
 ) -> Solution:
     """The best of all combinations of choices."""
     check_question(objective, "optimize")
@@ -152,7 +163,7 @@ def _choose(
         raise UserError("optimize: choices are proved; leave out --regime local, or ask about each alone")
     asked = branches(objective, choices, freeze, bounds, relaxed=regime == "relaxed")
     try:
-        return certified_choice(asked, deadline=deadline, progress=progress, explain=explain)
+        return certified_choice(asked, deadline=deadline, progress=progress, explain=explain, options=options)
     except NotDGP as reason:
         raise UserError(
             f"choices: a combination cannot be proved beside others: {reason}; ask about each alone"

@@ -36,25 +36,8 @@ from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.optim.certified import values_of
 from hwopt.optim.held import Near, NotKnown, Place, beside, held, sharply, templates
+from hwopt.optim.options import SEARCH, SearchOptions, SensitivityOptions
 from hwopt.optim.solution import Solution
-
-STEP = 1e-5
-"""Relative step of differences: of closed forms, so that rounding and curvature both leave ten digits."""
-
-RESOLVED_STEP = 1e-3
-"""The same where the programme is solved again."""
-
-KINK = 1e-2
-"""Difference of one-sided elasticities, over one plus their size, from which both are told apart."""
-
-ACTIVE = 1e-6
-"""Least multiplier of what counts as active."""
-
-NEARLY = 1e-4
-"""Multiplier and slack below which a constraint is about to bind or to let go."""
-
-RANK = 1e-9
-"""Relative singular value below which a direction of the optimality conditions counts as free."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +80,7 @@ def optimum_sensitivity(
     places: Sequence[Place],
     exponents: frozenset[Place] = frozenset(),
     start: Mapping[str, float] | None = None,
+    options: SearchOptions = SEARCH,
 ) -> OptimumSensitivity:
     """Elasticities of the optimum of one integer design to inputs, budgets and bounds.
 
@@ -105,14 +89,15 @@ def optimum_sensitivity(
 
     **Arguments:** `point` integers of the design; `places` of the inputs, positive numbers; `exponents`: those that the
     model uses as powers, which cannot be read together and are solved again one by one where they matter; `start`: values of
-    the design's variables, SI.
+    the design's variables, SI; `options`: steps and tolerances.
 
     **Raises:** `NoOptimum` where no hardware satisfies the budgets; `NotKnown` where the model is not convex there; `UserError`
     where the design is no point of the question's lattice.
     """
-    near = None if start is None or _is_convex(problem, point) else beside(problem, point, start)
-    programme, holds, together = _perturbed(problem, point, places, exponents, near)
-    answers = _solved(programme, bool(holds[0]))
+    steps = options.sensitivity
+    near = None if start is None or _is_convex(problem, point) else beside(problem, point, start, options)
+    programme, holds, together = _perturbed(problem, point, places, exponents, near, steps.step)
+    answers = _solved(programme, bool(holds[0]), options)
     structure, numbers = programme.structure, programme.numbers
     y, multipliers = answers.y[0], np.maximum(answers.multipliers[0], 0.0)
     values, gradients, weights = _groups(structure, numbers, y)
@@ -123,19 +108,19 @@ def optimum_sensitivity(
     lagrangian += numbers.lower @ at_lower - numbers.upper @ at_upper
     up, down = lagrangian[1::2] - lagrangian[0], lagrangian[0] - lagrangian[2::2]
     unknown = (programme.inexact() | ~holds)[1:].reshape(-1, 2)
-    elasticities, kinked = _central(up / STEP, down / STEP, unknown)
+    elasticities, kinked = _central(up / steps.step, down / steps.step, unknown, steps.kink)
     for i in np.flatnonzero(~together):
-        elasticities[i] = _solved_again(problem, point, places[int(i)], near)
+        elasticities[i] = _solved_again(problem, point, places[int(i)], near, options)
 
     conditions = _Conditions.at(
-        structure, numbers.take([0]), y, multipliers, stationarity[0], values[0], gradients[0], weights[0]
+        structure, numbers.take([0]), y, multipliers, stationarity[0], values[0], gradients[0], weights[0], steps
     )
     by_limit = np.zeros((len(problem.budgets), len(structure.target)))
     for i, budget in enumerate(problem.budgets):
         by_limit[i, programme.group(budget.name)] = -1.0
     nothing = np.zeros((len(by_limit), len(y)))
     varied = (stationarity, _finite(values), numbers.lower, numbers.upper)
-    moved = conditions.moves(*((each[1::2] - each[2::2]) / (2 * STEP) for each in varied))
+    moved = conditions.moves(*((each[1::2] - each[2::2]) / (2 * steps.step) for each in varied))
     moved[~together | unknown.any(axis=1) | (near is not None)] = np.nan
     by_budget = conditions.moves(nothing, by_limit, nothing, nothing)
     by_budget[:] = by_budget if near is None else np.nan
@@ -149,9 +134,9 @@ def optimum_sensitivity(
         kinked=kinked,
         budgets={budget.name: float(by_limit[i] @ multipliers) for i, budget in enumerate(problem.budgets)},
         bounds={
-            name: ("lower", float(at_lower[j])) if at_lower[j] > NEARLY else ("upper", -float(at_upper[j]))
+            name: ("lower", float(at_lower[j])) if at_lower[j] > steps.nearly_active else ("upper", -float(at_upper[j]))
             for name, j in columns.items()
-            if max(at_lower[j], at_upper[j]) > NEARLY
+            if max(at_lower[j], at_upper[j]) > steps.nearly_active
         },
         design={name: math.exp(y[column]) for name, column in columns.items()},
         design_elasticities=moved[:, own],
@@ -162,13 +147,18 @@ def optimum_sensitivity(
 
 
 def _perturbed(
-    problem: Problem, point: np.ndarray, places: Sequence[Place], exponents: frozenset[Place], near: Near | None
+    problem: Problem,
+    point: np.ndarray,
+    places: Sequence[Place],
+    exponents: frozenset[Place],
+    near: Near | None,
+    step: float,
 ) -> tuple[Programme, np.ndarray, np.ndarray]:
     """The programme at the template, then with each place a step up and a step down.
 
     **Returns:** the programme, where its numbers hold, and which places could be read together with the others.
     """
-    factors = np.tile(np.exp([STEP, -STEP]), (len(places), 1))
+    factors = np.tile(np.exp([step, -step]), (len(places), 1))
     together, rows_of = np.ones(len(places), bool), Builder if near is None else Tangents
     try:
         programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of)
@@ -179,7 +169,13 @@ def _perturbed(
     return programme, holds, together
 
 
-def optima(problem: Problem, point: np.ndarray, places: Sequence[Place], factors: np.ndarray) -> np.ndarray:
+def optima(
+    problem: Problem,
+    point: np.ndarray,
+    places: Sequence[Place],
+    factors: np.ndarray,
+    options: SearchOptions = SEARCH,
+) -> np.ndarray:
     """Optima of one integer design with inputs moved, one at a time, over the optimum as it is.
 
     **Arguments:** `factors` (place, side) on each input.
@@ -189,15 +185,17 @@ def optima(problem: Problem, point: np.ndarray, places: Sequence[Place], factors
     if not len(places):
         return np.zeros((0, factors.shape[1]))
     programme, holds = held(problem, point, templates(problem, places, factors))
-    answers = solve(programme.structure, programme.numbers, tolerance=1e-9)
+    answers = solve(programme.structure, programme.numbers, tolerance=1e-9, options=options.interior_point)
     log_objective = answers.objective + programme.constant
     known = (answers.status == Status.solved) & ~programme.inexact()
     value = np.where(known, np.exp(log_objective - log_objective[0]), np.nan)
-    value = np.where(impossible(programme.structure, programme.numbers, answers) | ~holds, np.inf, value)
+    value = np.where(
+        impossible(programme.structure, programme.numbers, answers, options.interior_point) | ~holds, np.inf, value
+    )
     return value[1:].reshape(factors.shape)
 
 
-def _solved(programme: Programme, holds: bool) -> Answers:
+def _solved(programme: Programme, holds: bool, options: SearchOptions) -> Answers:
     """The optimum with the problem's own template; `holds`: whether the constraints that are numbers do.
 
     **Raises:** `NoOptimum` where there is none, `NotKnown` where what was solved is only a bound on it.
@@ -205,8 +203,9 @@ def _solved(programme: Programme, holds: bool) -> Answers:
     for each in programme.relaxed:
         if np.broadcast_to(each.nodes, programme.constant.shape)[0]:
             raise NotKnown(f"the model is not convex in log space there: {each}")
-    answers = sharply(programme)
-    if not holds or impossible(programme.structure, programme.numbers.take([0]), answers)[0]:
+    answers = sharply(programme, options)
+    first = programme.numbers.take([0])
+    if not holds or impossible(programme.structure, first, answers, options.interior_point)[0]:
         raise NoOptimum("no hardware satisfies the budgets with these integers: there is no optimum to examine")
     if answers.status[0] != Status.solved:
         raise NotKnown(f"the optimum was not found to the last digit (residual {answers.residual[0]:.1g})")
@@ -219,25 +218,27 @@ def _is_convex(problem: Problem, point: np.ndarray) -> bool:
     return not programme.inexact()[0]
 
 
-def _solved_again(problem: Problem, point: np.ndarray, place: Place, near: Near | None = None) -> float:
+def _solved_again(
+    problem: Problem, point: np.ndarray, place: Place, near: Near | None, options: SearchOptions
+) -> float:
     """The elasticity to one input by solving on both sides."""
-    logs = []
+    logs, step = [], options.sensitivity.solved_step
     for sign in (1.0, -1.0):
-        moved = templates(problem, [place], np.exp([[sign * RESOLVED_STEP]]))
+        moved = templates(problem, [place], np.exp([[sign * step]]))
         programme, _ = held(
             problem, point, [leaf[-1:] for leaf in moved], near, Builder if near is None else Tangents
         )  # alone: exponents differ
-        answers = solve(programme.structure, programme.numbers, tolerance=1e-10)
+        answers = solve(programme.structure, programme.numbers, tolerance=1e-10, options=options.interior_point)
         exact = answers.status[0] == Status.solved and not programme.inexact()[0]
         logs.append(answers.objective[0] + programme.constant[0] if exact else math.nan)
-    return (logs[0] - logs[1]) / (2.0 * RESOLVED_STEP)
+    return (logs[0] - logs[1]) / (2.0 * step)
 
 
-def _central(up: np.ndarray, down: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _central(up: np.ndarray, down: np.ndarray, unknown: np.ndarray, kink: float) -> tuple[np.ndarray, np.ndarray]:
     """Elasticities from one-sided ones, (place,) each, and where the two differ; one side where only that is known."""
     one_side = np.where(unknown[:, 1], np.where(unknown[:, 0], np.nan, up), down)
     mean = np.where(unknown.any(axis=1), one_side, 0.5 * (up + down))
-    return mean, unknown.any(axis=1) | (np.abs(up - down) > KINK * (1.0 + np.abs(mean)))
+    return mean, unknown.any(axis=1) | (np.abs(up - down) > kink * (1.0 + np.abs(mean)))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
@@ -266,16 +267,19 @@ class _Conditions:
     lower: np.ndarray  # variables at their lower bound
     upper: np.ndarray
     nearly: int
+    rank: float
 
     @classmethod
-    def at(cls, structure, numbers, y, multipliers, stationarity, values, gradients, weights) -> _Conditions:
+    def at(
+        cls, structure, numbers, y, multipliers, stationarity, values, gradients, weights, own: SensitivityOptions
+    ) -> _Conditions:
         """From the groups at the optimum: `values` (group,), `gradients` (group, variable), `weights` (term,)."""
         slack = np.where(np.isfinite(values), -values, np.inf)
-        active = np.flatnonzero(multipliers > np.maximum(slack, ACTIVE))
+        active = np.flatnonzero(multipliers > np.maximum(slack, own.active))
         room = y - numbers.lower[0], numbers.upper[0] - y
         fixed = numbers.upper[0] - numbers.lower[0] < 1e-9
-        lower = np.flatnonzero(fixed | (stationarity > np.maximum(room[0], ACTIVE)))
-        upper = np.flatnonzero(~fixed & (-stationarity > np.maximum(room[1], ACTIVE)))
+        lower = np.flatnonzero(fixed | (stationarity > np.maximum(room[0], own.active)))
+        upper = np.flatnonzero(~fixed & (-stationarity > np.maximum(room[1], own.active)))
         soft = structure.target < 0
         exponents = structure.exponents
         curvature = np.einsum("i,ij,il->jl", multipliers[structure.group] * weights, exponents, exponents)
@@ -284,8 +288,8 @@ class _Conditions:
         sides = np.eye(len(y))[np.concatenate([lower, upper])]
         rows = np.concatenate([gradients[active], sides])
         matrix = np.block([[curvature, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
-        nearly = np.maximum(multipliers, slack) < NEARLY
-        return cls(matrix, active, lower, upper, int(nearly.sum()))
+        nearly = np.maximum(multipliers, slack) < own.nearly_active
+        return cls(matrix, active, lower, upper, int(nearly.sum()), own.rank)
 
     def moves(self, stationarity, values, lower, upper) -> np.ndarray:
         """How the optimum moves as its conditions do, (case, variable); NaN where that is not determined.
@@ -295,7 +299,7 @@ class _Conditions:
         """
         right = -np.hstack([stationarity, values[:, self.active], -lower[:, self.lower], -upper[:, self.upper]])
         u, s, vt = np.linalg.svd(self.matrix)
-        kept = s > RANK * s[0]
+        kept = s > self.rank * s[0]
         solution = (right @ u[:, kept] / s[kept]) @ vt[kept]
         variables = stationarity.shape[1]
         free = np.abs(vt[~kept, :variables]).max(axis=0, initial=0.0) > 1e-6

@@ -15,35 +15,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hwopt.design.portfolio import CONTINUOUS
-from hwopt.optim.branch_and_bound import LAST_LOOK, MOST_LOOKS
 from hwopt.optim.branching import OutOfTime
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.options import SEARCH, PortfolioOptions, SearchOptions
 from hwopt.optim.programmes import CHOICE
 from hwopt.optim.shared_parts import Asked, Box, Work
-
-GAP = 3e-4
-"""Relative gap at which a box of parts is discarded. Each member's own search leaves 9e-5 of what it costs."""
 
 _SAME = 1e-6
 """Relative difference up to which two clocks are one."""
 
-MOST_PROGRAMMES = 1_000_000
-"""Programmes of all members before a search stops with what it has: half an hour. Not a time, so that answers do not depend on the
-machine."""
 
-ASKED_BOXES = 4_000
-"""Programmes of a member when the parts of another are tried for all: a list that is found by then helps, the rest bounds prove."""
-
-_HALVINGS = 100
-
-_STEP = 1e-3
-"""Of the logarithm of a clock, for a slope. What slopes are is a choice: bounds hold with any."""
-
-_CLOCKS = 65
-"""Clocks between those of the members that a list of plans is tried at."""
-
-
-def least_sum(members: Sequence[tuple[float, float]], low: float, high: float) -> tuple[float, float]:
+def least_sum(
+    members: Sequence[tuple[float, float]], low: float, high: float, halvings: int = SEARCH.portfolio.clock_halvings
+) -> tuple[float, float]:
     """The least of `sum_i a_i c^t_i` for clocks c from `low` to `high`, members `(a_i, t_i)`, and the clock where it is.
 
     The sum is convex in the logarithm of c.
@@ -53,7 +37,7 @@ def least_sum(members: Sequence[tuple[float, float]], low: float, high: float) -
         return (float(np.sum(levels * low**tilts)) if np.isfinite(levels).all() else math.inf), low
     least, most = math.log(low), math.log(high)
     rising = lambda x: float(np.sum(levels * tilts * np.exp(tilts * x))) > 0.0
-    for _ in range(_HALVINGS):
+    for _ in range(halvings):
         middle = 0.5 * (least + most)
         least, most = (least, middle) if rising(middle) else (middle, most)
     return min((float(np.sum(levels * np.exp(tilts * x))), math.exp(x)) for x in (least, most))
@@ -69,6 +53,10 @@ class Family:
     combinations: tuple[int, ...]
     asked: tuple[Asked, ...]
     tilted: tuple[Asked, ...] = ()
+
+    @property
+    def options(self) -> PortfolioOptions:
+        return self.asked[0].programmes.options.portfolio
 
     @property
     def box(self) -> dict[str, tuple[float, float]]:
@@ -96,7 +84,9 @@ class Node:
     @property
     def _least(self) -> tuple[float, float]:
         """What all members' own bounds come to at least, and at which clock."""
-        return least_sum([(work.bound, work.asked.tilt) for work in self.works], *self._clocks)
+        return least_sum(
+            [(work.bound, work.asked.tilt) for work in self.works], *self._clocks, self.family.options.clock_halvings
+        )
 
     @property
     def _clocks(self) -> tuple[float, float]:
@@ -108,8 +98,9 @@ class Node:
         others = [each for each in self.works if each is not work]
         if any(math.isinf(each.bound) for each in others):
             return -math.inf
-        clocks = np.geomspace(*self._clocks, _CLOCKS)
-        left = most - sum((each.bound * clocks**each.asked.tilt for each in others), start=np.zeros(_CLOCKS))
+        count = self.family.options.clocks
+        clocks = np.geomspace(*self._clocks, count)
+        left = most - sum((each.bound * clocks**each.asked.tilt for each in others), start=np.zeros(count))
         return float(np.max(left * clocks**-work.asked.tilt))
 
     @property
@@ -162,7 +153,6 @@ class PartsSearch:
 
     families: Sequence[Family]
     deadline: Deadline
-    gap: float = GAP
     best: Listed = field(default_factory=Listed)
     bound: float = math.inf
     bounds: dict[int, float] = field(default_factory=dict)
@@ -175,13 +165,17 @@ class PartsSearch:
     complete: bool = False
 
     @property
+    def options(self) -> SearchOptions:
+        return self.families[0].asked[0].programmes.options
+
+    @property
     def proved_bound(self) -> float:
         """What no list is below."""
         return min([self.bound, *(node.bound for node in self.nodes)]) if self.nodes or self.complete else 0.0
 
     @property
     def cutoff(self) -> float:
-        return self.best.value / (1.0 + self.gap)
+        return self.best.value / (1.0 + self.options.portfolio.gap)
 
     def run(self, progress: Callable[[PartsSearch], None] | None = None) -> None:
         """Search until all is discarded, or time is over."""
@@ -189,7 +183,7 @@ class PartsSearch:
         self.alone = {(at, i): work for at, node in enumerate(nodes) for i, work in enumerate(node.works)}
         self.nodes = nodes
         try:
-            while self.nodes and self.boxes < MOST_PROGRAMMES:
+            while self.nodes and self.boxes < self.options.portfolio.nodes:
                 node = min(self.nodes, key=lambda each: each.bound)
                 if node.bound > self.cutoff or math.isinf(node.bound):
                     self._discard(node)
@@ -256,7 +250,8 @@ class PartsSearch:
     def _slope(self, work: Work) -> float:
         """How the cost of a design of the best list follows the clock, as an elasticity."""
         low, high = work.asked.parts[CONTINUOUS[0]].lower, work.asked.parts[CONTINUOUS[0]].upper
-        clocks = np.clip(self.best.clock * np.exp([-_STEP, _STEP]), low, high)
+        step = self.options.portfolio.clock_step
+        clocks = np.clip(self.best.clock * np.exp([-step, step]), low, high)
         if clocks[0] == clocks[1]:
             return 0.0
         return float(np.diff(np.log(work.at_clocks(clocks, held=False)))[0] / np.diff(np.log(clocks))[0])
@@ -283,7 +278,7 @@ class PartsSearch:
             work if _holds(box, work.parts) else new for work, new in zip(node.works, asked.works, strict=True)
         ]
         for work in asked.works:
-            while not work.over and work.result.boxes < ASKED_BOXES:
+            while not work.over and work.result.boxes < self.options.portfolio.trial_nodes:
                 self._advance(asked, work)
         found = all(work.result.point is not None for work in asked.works)
         value = self._offer(node.family, asked.works, node.works) if found else math.inf
@@ -292,8 +287,8 @@ class PartsSearch:
 
     def last_look(self) -> None:
         """Find a first list for a stopped search by last looks only: all members take the parts of one member's best design."""
-        looks = LAST_LOOK // len(self.families[0].asked)
-        for at, family in enumerate(self.families[:MOST_LOOKS]):
+        looks = self.options.heuristic.last_generations // len(self.families[0].asked)
+        for at, family in enumerate(self.families[: self.options.heuristic.last_lattices]):
             alone = [each.within(family.box, self.deadline).looked(looks) for each in family.asked]
             self.alone = {(at, i): work for i, work in enumerate(alone)} | self.alone
             for head in (work for work in alone if work.result.point is not None):
@@ -325,7 +320,9 @@ class PartsSearch:
         parts += [work.parts for work in wanted]
         clocks = np.array([each[name] for each in parts for name in CONTINUOUS])
         if clocks.max() > clocks.min():
-            clocks = np.unique(np.concatenate([clocks, np.geomspace(clocks.min(), clocks.max(), _CLOCKS)]))
+            clocks = np.unique(
+                np.concatenate([clocks, np.geomspace(clocks.min(), clocks.max(), self.options.portfolio.clocks)])
+            )
         values = np.sum([work.at_clocks(clocks) for work in works], axis=0)
         at = int(np.argmin(values))
         if values[at] < self.best.value:

@@ -23,6 +23,7 @@ from hwopt.optim.certified import AGREES, Question, best_design, certified
 from hwopt.optim.choices import MOST_BRANCHES, group_of, grouped
 from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.joint_budgets import JointSearch
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.optim.parts_search import Family, PartsSearch
 from hwopt.optim.portfolio_answer import MemberAnswer, PortfolioSolution, joint_uses, joint_violation
 from hwopt.optim.programmes import CHOICE
@@ -30,9 +31,6 @@ from hwopt.optim.shared_parts import Asked, Work
 from hwopt.optim.solution import Branch, Certificate, Fate, Outcome, Solution
 
 AnySearch = PartsSearch | JointSearch
-
-CLOSED = 1e-3
-"""Gap up to which an answer is called proved: `parts_search.GAP`, and what members whose own searches were cut short leave."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +42,13 @@ class Row:
     refused: str = ""
 
 
-def families_of(portfolios: Mapping[int, Portfolio]) -> list[Family]:
+def families_of(portfolios: Mapping[int, Portfolio], options: SearchOptions = SEARCH) -> list[Family]:
     """Portfolios in families that differ in numbers of their machines alone, for every member. **Arguments:** by their number."""
     first = next(iter(portfolios.values()))
     problems = [{i: each.members[m].problem for i, each in portfolios.items()} for m in range(len(first.members))]
     keys: dict[int, list[int]] = {i: [] for i in portfolios}
     for each in problems:
-        for at, group in enumerate(grouped(each)):
+        for at, group in enumerate(grouped(each, options)):
             for i in group.members:
                 keys[i].append(at)
     together: dict[tuple[int, ...], list[int]] = {}
@@ -62,7 +60,7 @@ def families_of(portfolios: Mapping[int, Portfolio]) -> list[Family]:
         for m, each in enumerate(problems):
             own = [each[i] for i in members]
             boxed = tuple(p.name for p in parts_of(own[0]).values() if p.name in CONTINUOUS and p.lower < p.upper)
-            programmes = replace(group_of(members, each, lattice_of(own[0])).programmes, boxed=boxed)
+            programmes = replace(group_of(members, each, lattice_of(own[0]), options).programmes, boxed=boxed)
             models = tuple(ExactModel(problem).prepare() for problem in own)
             asked.append(Asked(portfolios[members[0]].members[m], tuple(own), models, programmes))
         families.append(Family(tuple(members), tuple(asked)))
@@ -94,7 +92,12 @@ def rows_of(
 
 
 def certified_portfolio(
-    rows: Sequence[Row], *, deadline: Deadline | None = None, progress: bool = False, explain: bool = True
+    rows: Sequence[Row],
+    *,
+    deadline: Deadline | None = None,
+    progress: bool = False,
+    explain: bool = True,
+    options: SearchOptions = SEARCH,
 ) -> PortfolioSolution:
     """Solve a portfolio over its parts, the plans of its members, and all choices.
 
@@ -109,7 +112,7 @@ def certified_portfolio(
         for each in portfolio.members:
             if why := without_lattice(each.problem):
                 raise UserError(f"portfolio: member '{each.name}' cannot be proved: {why}")
-    families = families_of(portfolios)
+    families = families_of(portfolios, options)
     together = next(iter(portfolios.values())).budgets
     search = JointSearch(families, together, deadline) if together else PartsSearch(families, deadline)
 
@@ -136,7 +139,7 @@ def _answer(
     portfolio = portfolios[number]
     kept = {name: value for name, value in best.works[0].parts.items() if name != CHOICE}
     kept |= {name: best.clock for name in CONTINUOUS if name in kept}
-    found = [_solution(work, kept, search.deadline) for work in best.works]
+    found = [_solution(work, kept, search) for work in best.works]
     solutions = [solution for solution, _ in found]
     objective = sum(work.weight * each.objective for work, each in zip(best.works, solutions, strict=True))
     bound = min(search.proved_bound, objective)
@@ -151,7 +154,11 @@ def _answer(
         lower_bound=bound if proved else None,
         gap=objective / bound - 1.0 if proved else None,
     )
-    outcome = Outcome.proved if proof.gap is not None and proof.gap <= CLOSED else Outcome.best_found
+    outcome = (
+        Outcome.proved
+        if proof.gap is not None and proof.gap <= search.options.portfolio.proved_gap
+        else Outcome.best_found
+    )
     parts = {name: solutions[0].design[name] for name in kept}
     own = portfolio.parts
     parts = {name: replace(each, lower=own[name].lower, upper=own[name].upper) for name, each in parts.items()}
@@ -175,7 +182,7 @@ def _scope(search: AnySearch, combinations: int) -> str:
     )
 
 
-def _solution(work: Work, kept: Mapping[str, float], deadline: Deadline) -> tuple[Solution, bool]:
+def _solution(work: Work, kept: Mapping[str, float], search: AnySearch) -> tuple[Solution, bool]:
     """A member's design on the parts of all as an answer of its own; and whether exact model and programme say the same of it."""
     problem = work.asked.problems[work.machine].kept_at(kept)
     lattice, point = work.search.lattice, work.result.point
@@ -184,7 +191,7 @@ def _solution(work: Work, kept: Mapping[str, float], deadline: Deadline) -> tupl
         point = np.delete(point, lattice.at[CHOICE])
     model = work.asked.models[work.machine]
     result = SearchResult(point=point, value=work.result.value, design=dict(work.result.design) | dict(kept))
-    question = Question(problem, lattice_of(problem), model, deadline, result)
+    question = Question(problem, lattice_of(problem), model, search.deadline, result, options=search.options)
     best = best_design(question, problem, point)
     proof = Certificate(best.kkt_residual, best.violation, "a member of a portfolio, on the parts of all")
     agrees = abs(float(best.exact.objective) - best.objective) <= AGREES
@@ -237,7 +244,7 @@ def _without_design(
         name = none[0].asked.member.name
         text = f"Member '{name}' has no design of its own that satisfies its budgets"
         if explain:
-            text += f": {certified(none[0].asked.problems[0], deadline=search.deadline).infeasibility}"
+            text += f": {certified(none[0].asked.problems[0], deadline=search.deadline, options=search.options).infeasibility}"
     verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"
     proof = Certificate(math.nan, math.nan, f"{verdict} {_scope(search, len(portfolios)).removeprefix('global over ')}")
     outcome = Outcome.infeasible if proved else Outcome.not_found

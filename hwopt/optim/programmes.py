@@ -18,6 +18,7 @@ from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relaxation import Ends, ends_of
 from hwopt.integers.system import System
 from hwopt.optim.canonicalize import canonicalize, free_values
+from hwopt.optim.options import SEARCH, SearchOptions
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,6 @@ class Elastic:
     def __call__(self, algebra: Algebra) -> tuple[Signomial, dict[str, Signomial]]:
         factor = algebra.variable("elastic factor", 1.0, self.most)
         return factor, dict.fromkeys(self.budgets, factor)
-
-
-RECORDINGS = 4
-"""Recordings of boxes, and of points: the first few batches of points may each need a form of its own."""
-
-FORMS = 32
-"""Recordings of points read alone: others are read each time. A guard against forms without end, no measured optimum."""
-
-TRAILS = 64
-"""Ways from wide boxes to points that a recording is made beside."""
 
 
 CHOICE = "choice"
@@ -68,7 +59,7 @@ class Programmes:
     """The programmes of one question, perhaps on several `machines`.
 
     **Arguments:** `boxed`: continuous variables whose boxes are read anew for each question that uses these recordings; `tilt`:
-    exponents by variable: what is minimised is the objective over these powers of them.
+    exponents by variable: what is minimised is the objective over these powers of them; `options` of the search.
     """
 
     problem: Problem
@@ -77,6 +68,7 @@ class Programmes:
     machines: Machines | None = None
     boxed: tuple[str, ...] = ()
     tilt: Mapping[str, float] = field(default_factory=dict)
+    options: SearchOptions = SEARCH
     recordings: list[_Recorded] = field(default_factory=list)  # of boxes and of points
     forms: list[_Recorded] = field(default_factory=list)  # of points read alone
     unrecordable: set[bool] = field(
@@ -121,7 +113,7 @@ class Programmes:
             if known is not None:
                 return known
         made = sum(each.points == points for each in self.recordings)
-        if made < RECORDINGS and points not in self.unrecordable:
+        if made < self.options.replay.recordings and points not in self.unrecordable:
             recorded = self._recorded(boxes, points)
             known = recorded and recorded.programmes(inputs)
             if recorded and known:
@@ -134,7 +126,7 @@ class Programmes:
         left, tried = np.arange(len(points)), 0
         while len(left):
             if tried == len(self.forms):  # none of them is the first one's
-                recorded = self._recorded(points[left[:1]], True) if tried < FORMS else None
+                recorded = self._recorded(points[left[:1]], True) if tried < self.options.replay.point_forms else None
                 ends = self._ends(points[left[:1]])
                 if recorded is None or recorded.programmes(self._inputs(ends)) is None:
                     yield left[:1], *self._read(ends, 1)
@@ -174,7 +166,7 @@ class Programmes:
 
     def _recorded(self, boxes: Boxes, points: bool) -> _Recorded | None:
         """A reading of points, or of boxes beside those that hold all there are; None where it cannot be done again."""
-        every = boxes if points else joined([boxes, *_narrowing(self.lattice)])
+        every = boxes if points else joined([boxes, *_narrowing(self.lattice, self.options.replay.trails)])
         tape = Tape(len(every))
         known = self._ends(every)
         ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in known.items()}
@@ -196,7 +188,7 @@ class Programmes:
         return None
 
 
-def _narrowing(lattice: System) -> list[Boxes]:
+def _narrowing(lattice: System, trails: int) -> list[Boxes]:
     """Boxes that hold all others, and boxes within them down to points, halved where they are widest and followed at random.
 
     What is open in a wide box is decided in narrow ones: a reading of both has a form for each.
@@ -204,7 +196,7 @@ def _narrowing(lattice: System) -> list[Boxes]:
     rng = np.random.default_rng(0)
     boxes = lattice.initial_boxes()
     trail = [boxes]
-    boxes = boxes[rng.integers(len(boxes), size=TRAILS)] if len(boxes) else boxes
+    boxes = boxes[rng.integers(len(boxes), size=trails)] if len(boxes) else boxes
     while len(boxes := boxes[~boxes.points]):
         halves, parents = lattice.split(boxes, np.log(boxes.high / np.maximum(boxes.low, 1)).argmax(axis=1))
         order = rng.permutation(len(halves))

@@ -22,31 +22,10 @@ from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.augmented_lagrangian import Optimum, Settings, minimise_all
 from hwopt.optim.certified import Question, looked
 from hwopt.optim.deadline import Deadline, by_deadline
+from hwopt.optim.options import SEARCH, LocalOptions, SearchOptions
 from hwopt.optim.quick_jit import quick_jit
 from hwopt.optim.rounding import best_of, first_look, rounding_candidates
 from hwopt.optim.solution import Certificate, Outcome, Solution, build_solution
-
-BATCH = 32
-"""Problems solved at a time. One batch size means one compiled solver for the relaxed and the integer stage."""
-
-RELAXED = (12, 160)
-SHORT = (8, 120)
-INTEGER = (16, 200)
-"""Multiplier updates and descent steps before each: of the relaxed stage, of a first look at integer designs, and of
-the designs it leaves. On the default study the last ends within 4e-5 of (40, 400)."""
-
-LOOK = 2 * BATCH
-"""Integer designs that get a first look."""
-
-STIFFNESS = 3.0
-"""Price of a violation (% of objective per %) in the order of designs that are not solved to the end; elasticities of
-budgets that can be met were 0 to 2 in the default study."""
-
-SAFETY = 2e-5
-"""Budgets are tightened by this (relative), so that the answer holds the stated ones exactly."""
-
-MOST_ELASTIC = math.log(100.0)
-"""Budgets are exceeded by a factor of a hundred at most when asking what would make a question feasible."""
 
 
 @partial(quick_jit, static=("form", "transformation", "count"), loops=True)
@@ -81,16 +60,17 @@ def optimize_relaxed(
     transformation: optax.GradientTransformation | None = None,
     why: str = "",
     deadline: Deadline | None = None,
+    options: SearchOptions = SEARCH,
 ) -> Solution:
-    """The best of the integer designs around the best of `BATCH` relaxed starts.
+    """The best of the integer designs around the best of many relaxed starts.
 
-    Valid integer designs around the best start are ordered by objective and a stiff price on violations: `LOOK` of them get a
-    first look, the `BATCH` cheapest are re-optimised in what stays continuous, and the exact model has the last word.
+    Valid integer designs around the best start are ordered by objective and a stiff price on violations: some of them get a
+    first look, the cheapest are re-optimised in what stays continuous, and the exact model has the last word.
 
     **Arguments:** `seed` of the Sobol starts; `transformation` of optax in place of Adam; `why`: what the scope says of the
-    missing certificate; `deadline` by which the best so far is returned.
+    missing certificate; `deadline` by which the best so far is returned; `options`: counts and schedules.
     """
-    work = _Relaxed(problem, transformation, seed, why, ExactModel(problem).prepare(), deadline or Deadline())
+    work = _Relaxed(problem, transformation, seed, why, ExactModel(problem).prepare(), deadline or Deadline(), options)
 
     def run() -> Solution:
         with jax.enable_x64(True):
@@ -109,9 +89,19 @@ class _Relaxed:
     why: str
     model: ExactModel
     deadline: Deadline
+    options: SearchOptions = SEARCH
+
+    @property
+    def own(self) -> LocalOptions:
+        return self.options.local
+
+    @property
+    def integer_counts(self) -> tuple[int, int]:
+        """Multiplier updates, and descent steps before each, of the integer stage."""
+        return self.own.integer_updates, self.own.integer_steps
 
     def solve(self, boxes: Boxes, counts: tuple[int, int], weights: np.ndarray | None = None) -> Optimum:
-        """Solve up to `BATCH` problems; fewer are padded with copies of the last.
+        """Solve a batch of problems; fewer are padded with copies of the last.
 
         The solver carries one variable more: s >= 0, by which budget i is exceeded, `G_i <= w_i s`. Ordinary problems pin it
         to zero; elastic ones minimise it instead of the objective.
@@ -120,13 +110,19 @@ class _Relaxed:
 
         **Returns:** optima; elastic ones have s as last variable.
         """
-        problem, size, elastic = self.problem, len(boxes[0]), weights is not None
-        excess = np.full((size, 1), MOST_ELASTIC if elastic else 0.0)
+        problem, size, elastic, own = self.problem, len(boxes[0]), weights is not None, self.own
+        excess = np.full((size, 1), math.log(own.most_factor) if elastic else 0.0)
         columns = [np.hstack([side, room]) for side, room in zip(boxes, (excess, 0.0 * excess, excess), strict=True)]
         columns += [np.zeros((size, len(problem.budgets))) if weights is None else weights, np.full(size, elastic)]
-        padded = [jnp.asarray(column[np.minimum(np.arange(BATCH), size - 1)]) for column in columns]
-        limits = problem.limits * (1.0 - SAFETY)
-        settings = Settings(outer=jnp.asarray(counts[0]), inner=jnp.asarray(counts[1]))
+        padded = [jnp.asarray(column[np.minimum(np.arange(max(own.starts, size)), size - 1)]) for column in columns]
+        limits = problem.limits * (1.0 - own.safety)
+        settings = Settings(
+            outer=jnp.asarray(counts[0]),
+            inner=jnp.asarray(counts[1]),
+            penalty=(own.first_penalty, own.last_penalty),
+            rate=(own.first_rate, own.last_rate),
+            temperature=(own.first_temperature, own.last_temperature),
+        )
         form, count = problem.form, len(problem.constraints)
         optimum = _solve(form, self.transformation, count, problem.template, *padded, limits, settings)
         optimum = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], optimum)
@@ -137,18 +133,21 @@ class _Relaxed:
         return np.broadcast_arrays(starts, self.problem.lower, self.problem.upper)
 
     def run(self, progress: bool) -> Solution:
+        own, batch = self.own, self.own.starts
         with tqdm(total=3, desc="optimize", disable=not progress, leave=False) as bar:
-            bar.set_postfix_str(f"compiling, then {BATCH} relaxed starts")
-            relaxed = self.solve(self.around(sobol_starts(self.problem, BATCH, self.seed)), RELAXED)
+            bar.set_postfix_str(f"compiling, then {batch} relaxed starts")
+            relaxed = self.solve(
+                self.around(sobol_starts(self.problem, batch, self.seed)), (own.relaxed_updates, own.relaxed_steps)
+            )
             best = best_of(relaxed.objective, relaxed.constraints.max(axis=1), 1e-3)
             bar.update()
             bar.set_postfix_str("integers around the relaxed optimum")
             candidates = self.integer_boxes(relaxed.y[best])
-            chosen = self.cheapest(candidates, (1, 1), LOOK)
+            chosen = self.cheapest(candidates, (1, 1), own.looks)
             bar.update()
             bar.set_postfix_str(f"re-optimising the best {len(chosen)} of {len(candidates)}")
-            chosen = self.cheapest(chosen, SHORT, BATCH)
-            final = self.solve(_stacked(chosen), INTEGER) if chosen else relaxed
+            chosen = self.cheapest(chosen, (own.short_updates, own.short_steps), batch)
+            final = self.solve(_stacked(chosen), self.integer_counts) if chosen else relaxed
             bar.update()
         exact = self.model.at(final.y)
         pick = best_of(exact.objective, exact.violation)
@@ -156,8 +155,8 @@ class _Relaxed:
         infeasibility = "" if feasible or self.deadline.over else self.minimal_relaxations(relaxed.y[best])
         agreeing = (np.abs(relaxed.objective - relaxed.objective[best]) < 1e-2) & (relaxed.constraints.max(1) < 1e-3)
         scope = (
-            f"best of {min(LOOK, len(candidates))} integer designs re-optimised, of {len(candidates)} around the "
-            f"best of {BATCH} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
+            f"best of {min(own.looks, len(candidates))} integer designs re-optimised, of {len(candidates)} around the "
+            f"best of {batch} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
         )
         return self.solution(
             final.y[pick], final.multipliers[pick], relaxed.multipliers[best], exact.one(pick), scope,
@@ -166,9 +165,10 @@ class _Relaxed:
 
     def cut_short(self) -> Solution:
         """The best of a first look: nothing better is known in time."""
-        y, exact = first_look(self.problem, self.model)
+        y, exact = first_look(self.problem, self.model, self.own)
         if exact.violation > FEASIBILITY_TOLERANCE and not without_lattice(self.problem):
-            best = looked(Question(self.problem, lattice_of(self.problem), self.model, self.deadline))
+            lattice = lattice_of(self.problem)
+            best = looked(Question(self.problem, lattice, self.model, self.deadline, options=self.options))
             y, exact = best.y, best.exact
         feasible = bool(exact.violation <= FEASIBILITY_TOLERANCE)
         none = np.full(len(self.problem.budgets), math.nan)
@@ -188,7 +188,7 @@ class _Relaxed:
         """Start and box of each integer design around a relaxed one: what is an integer has no room."""
         problem, names = self.problem, [each.name for each in self.problem.variables]
         boxes = []
-        for design in rounding_candidates(problem, dict(zip(names, np.exp(relaxed), strict=True))):
+        for design in rounding_candidates(problem, dict(zip(names, np.exp(relaxed), strict=True)), self.own):
             fixed = logarithms([design.get(name, np.nan) for name in names])
             boxes.append([np.where(np.isnan(fixed), end, fixed) for end in (relaxed, problem.lower, problem.upper)])
         return boxes
@@ -199,10 +199,10 @@ class _Relaxed:
         Best by objective and violations at a stiff price.
         """
         merits, moved = [], []
-        for first in range(0, len(candidates), BATCH):
-            part = candidates[first : first + BATCH]
+        for first in range(0, len(candidates), self.own.starts):
+            part = candidates[first : first + self.own.starts]
             at = self.solve(_stacked(part), counts)
-            merits.append(at.objective + STIFFNESS * np.maximum(at.constraints, 0.0).sum(axis=1))
+            merits.append(at.objective + self.own.stiffness * np.maximum(at.constraints, 0.0).sum(axis=1))
             moved += [(y, lower, upper) for y, (_, lower, upper) in zip(at.y, part, strict=True)]
         order = np.argsort(np.concatenate(merits), kind="stable") if merits else []
         return [moved[i] for i in order[:keep]]
@@ -214,7 +214,9 @@ class _Relaxed:
         """
         budgets = self.problem.budgets
         weights = np.vstack([np.eye(len(budgets)), np.ones((1, len(budgets)))])
-        elastic = self.solve(self.around(np.broadcast_to(start, (len(weights), len(start)))), INTEGER, weights)
+        elastic = self.solve(
+            self.around(np.broadcast_to(start, (len(weights), len(start)))), self.integer_counts, weights
+        )
         solved, more = elastic.constraints.max(axis=1) < 1e-3, elastic.y[:, -1]
         if solved[-1] and more[-1] < 1e-3:
             return (
@@ -227,7 +229,7 @@ class _Relaxed:
         alone = [
             budget.relaxed_words(each, f"{100 * math.expm1(each):+.3g} %")
             for budget, each, holds in zip(budgets, more[:-1], solved[:-1], strict=True)
-            if holds and each < 0.99 * MOST_ELASTIC
+            if holds and each < 0.99 * math.log(self.own.most_factor)
         ]
         text += f"All of them relaxed by {100 * math.expm1(more[-1]):.3g} % would do"
         text += f"; so would one alone: {'; or '.join(alone)}." if alone else "; none alone would."

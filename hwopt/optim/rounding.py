@@ -11,28 +11,20 @@ from hwopt.design.problem import Problem
 from hwopt.integers.relations import SLIP, Columns
 from hwopt.integers.system import Integer, System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-
-SPREAD = 13
-"""Values of a count that fills what is left, between the least and the most that it may be, by differences and by ratios."""
-
-SHARES = (0.25, 0.5, 0.75, 0.95)
-"""Places in the box, from its lower to its upper end, around which a first look tries integer designs."""
-
-MOST = 1024
-"""Integer designs that it tries at each place."""
+from hwopt.optim.options import SEARCH, LocalOptions
 
 
-def first_look(problem: Problem, model: ExactModel) -> tuple[np.ndarray, Exact]:
+def first_look(problem: Problem, model: ExactModel, options: LocalOptions = SEARCH.local) -> tuple[np.ndarray, Exact]:
     """The best of a few thousand designs spread over the box, the least violated where none holds; without a compiler.
 
     **Returns:** its variables in logarithms, and what the exact model says of it.
     """
     rng, tables = np.random.default_rng(0), []
-    for share in SHARES:
+    for share in options.places:
         y = problem.lower + share * (problem.upper - problem.lower)
         values = {each.name: math.exp(at) for each, at in zip(problem.variables, y, strict=True)}
-        others, lattice, points = _points(problem, values)
-        points = points[rng.permutation(len(points))[:MOST]]
+        others, lattice, points = _points(problem, values, options.spread)
+        points = points[rng.permutation(len(points))[: options.designs_per_place]]
         design = values | others | lattice.quantities_at(lattice.columns(points.astype(float)))
         tables.append(np.stack([np.broadcast_to(design[name], len(points)) for name in values], axis=1))
     rows = np.concatenate(tables)
@@ -50,7 +42,9 @@ def best_of(objective: np.ndarray, violation: np.ndarray, tolerance: float = FEA
     return int(np.argmin(np.nan_to_num(violation, nan=np.inf)))
 
 
-def rounding_candidates(problem: Problem, relaxed: Mapping[str, float]) -> list[dict[str, float]]:
+def rounding_candidates(
+    problem: Problem, relaxed: Mapping[str, float], options: LocalOptions = SEARCH.local
+) -> list[dict[str, float]]:
     """Valid integer settings near a relaxed design.
 
     Coordinates of the question's lattice in turn, each at its few values next to the relaxed one that the relations leave it.
@@ -58,13 +52,13 @@ def rounding_candidates(problem: Problem, relaxed: Mapping[str, float]) -> list[
 
     **Arguments:** `relaxed` values by variable name, SI. **Returns:** values of all integer variables and look-ups.
     """
-    others, lattice, points = _points(problem, relaxed)
+    others, lattice, points = _points(problem, relaxed, options.spread)
     columns = lattice.quantities_at(lattice.columns(points.astype(float)))
     table = {each.name: columns[each.name] for each in problem.variables if each.name in columns}
     return [others | {name: float(column[row]) for name, column in table.items()} for row in range(len(points))]
 
 
-def _points(problem: Problem, relaxed: Mapping[str, float]) -> tuple[dict[str, float], System, np.ndarray]:
+def _points(problem: Problem, relaxed: Mapping[str, float], spread: int) -> tuple[dict[str, float], System, np.ndarray]:
     """Values of integers that the lattice does not hold, the lattice, and its points (point, coordinate)."""
     lattice = lattice_of(problem)
     known = {*lattice.names, *lattice.quantities}
@@ -76,11 +70,11 @@ def _points(problem: Problem, relaxed: Mapping[str, float]) -> tuple[dict[str, f
         shape[each.name] = min(max(below, first), last) * each.step
     if shape:
         lattice = lattice_of(problem.narrowed({name: (value, value) for name, value in shape.items()}))
-    points = _nearest(lattice, relaxed)
+    points = _nearest(lattice, relaxed, spread)
     return shape, lattice, points[lattice.valid(points)]
 
 
-def _nearest(lattice: System, relaxed: Mapping[str, float]) -> np.ndarray:
+def _nearest(lattice: System, relaxed: Mapping[str, float], spread: int) -> np.ndarray:
     """Points (point, coordinate) from the values next to relaxed ones."""
     ends = {each.name: float(each.ends[0]) for each in lattice.coordinates}
     wanted = {name: float(quantity.ends(ends)[0]) for name, quantity in lattice.quantities.items()} | dict(relaxed)
@@ -88,14 +82,14 @@ def _nearest(lattice: System, relaxed: Mapping[str, float]) -> np.ndarray:
     count = 1
     late = {name for name, pairs in lattice.stepped.items() if any(when for _, when in pairs)}
     for each in sorted(lattice.coordinates, key=lambda c: (c.fills, c.name in late, lattice.at[c.name])):
-        rows, values = _values(lattice, each, columns, wanted, count)
+        rows, values = _values(lattice, each, columns, wanted, count, spread)
         columns = {name: column[rows] for name, column in columns.items()} | {each.name: values}
         count = len(rows)
     return np.stack([columns[name] for name in lattice.names], axis=1).astype(np.int64)
 
 
 def _values(
-    lattice: System, each: Integer, columns: Columns, wanted: Mapping[str, float], count: int
+    lattice: System, each: Integer, columns: Columns, wanted: Mapping[str, float], count: int, spread: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """A coordinate's values to try beside each of `count` rows of others that are known; by row, the best first.
 
@@ -113,9 +107,9 @@ def _values(
             step, tried = 1.0, np.array([each.values], float)
             first, last = least, most
         elif each.fills:
-            spread = np.arange(SPREAD) / (SPREAD - 1)
+            shares = np.arange(spread) / (spread - 1)
             near = np.clip(target / step + np.arange(-1, 2), first, last)
-            parts = (first + (last - first) * spread, first * (last / first) ** spread, near)
+            parts = (first + (last - first) * shares, first * (last / first) ** shares, near)
             wide = [np.broadcast_to(part, (count, part.shape[-1])) for part in parts]
             tried = np.sort(np.rint(np.concatenate(wide, axis=1)), axis=1)
         else:

@@ -26,7 +26,7 @@ from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
 from hwopt.integers.system import Integer, Role
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.branch_and_bound import MOST_BOXES, TOLERANCE, last_look, rounds
+from hwopt.optim.branch_and_bound import last_look, rounds
 from hwopt.optim.branching import Search, SearchResult
 from hwopt.optim.certified import log_values
 from hwopt.optim.deadline import Deadline
@@ -71,7 +71,8 @@ class Asked:
             first, last = map(int, box[CHOICE])
             choice = Integer(CHOICE, first, last, role=Role.root)
             lattice = replace(lattice, coordinates=(*lattice.coordinates, choice))
-        search = Search(self.programmes.within(problem, lattice), TOLERANCE, deadline, exact=self.models)
+        programmes = self.programmes.within(problem, lattice)
+        search = Search(programmes, programmes.options.tree.gap, deadline, exact=self.models)
         return Work(self, search)
 
 
@@ -122,7 +123,7 @@ class Work:
             self.under_way = rounds(self.search, looks=math.isinf(allowed))
         if self.result.rounds and self.result.open_bound > self.search.cutoff:
             self.search.drop()
-        elif next(self.under_way, None) is not None and self.result.boxes < MOST_BOXES:
+        elif next(self.under_way, None) is not None and self.result.boxes < self.search.tree.nodes:
             return
         self.over = True
 

@@ -17,12 +17,12 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import listed
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError, collected, suggest
-from hwopt.optim.branch_and_bound import TOLERANCE
 from hwopt.optim.budget_prices import with_one_sided_prices
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.choices import MOST_BRANCHES
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.optimize import optimize
+from hwopt.optim.options import SEARCH
 from hwopt.optim.solution import Outcome, Solution
 from hwopt.study.sensitivity import parameters_of
 from hwopt.study.sensitivity.inputs import template_inputs
@@ -161,7 +161,7 @@ def invest(
     chosen = _named(rows, wanted) if wanted else _leading(rows, top)
     done = _replanned(start, chosen, deadline, progress)
     if top:
-        start = with_one_sided_prices(start, TENTH, deadline, TOLERANCE)
+        start = with_one_sided_prices(start, TENTH, deadline, SEARCH.tree.gap)
     numbers = tuple(Investment(each.part, each.worth, done.get(each.name)) for each in rows)
     return Investments(start, numbers, unknown, deadline.over and len(done) < len(chosen))
 

@@ -47,7 +47,7 @@ def parts_price(solution: Solution, deadline: Deadline | None = None, most_boxes
     """What buying in whole units costs, with a plan of the same kind; None where the question has no such price, or the answer
     is not proved.
 
-    **Arguments:** `most_boxes` bounded: `MOST_BOXES` of a search for a proof.
+    **Arguments:** `most_boxes` bounded: `TreeOptions.nodes` of a search for a proof.
     """
     problem = solution.problem
     if problem.relaxation is None or solution.outcome is not Outcome.proved:

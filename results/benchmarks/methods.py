@@ -29,9 +29,10 @@ from hwopt.integers.boxes import Boxes
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.augmented_lagrangian import Settings, minimise_all
 from hwopt.optim.bounding import bounded
+from hwopt.optim.options import SEARCH
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.quick_jit import quick_jit
-from hwopt.optim.relaxed import BATCH, INTEGER, SAFETY, sobol_starts
+from hwopt.optim.relaxed import sobol_starts
 from results.benchmarks.studies import UNLIMITED, Model, Question, batch_values, hardware_of, values
 
 SAMPLES = 1_000_000
@@ -251,15 +252,15 @@ def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, upper
 def augmented_lagrangian(task: Task) -> Best:
     """Our relaxed regime on what stays continuous, with its own settings: smooth maxima, budgets tightened a little."""
     question, best = task.question, Best()
-    starts = sobol_starts(question.problem, BATCH, SEED)
+    starts = sobol_starts(question.problem, SEARCH.local.starts, SEED)
     flat, objective, limits = question.numbers
-    counts = (1, 1) if task.trial else INTEGER
+    counts = (1, 1) if task.trial else (SEARCH.local.integer_updates, SEARCH.local.integer_steps)
     found = _augmented(
-        task.model, (flat, objective, limits + math.log1p(-SAFETY)), starts,
+        task.model, (flat, objective, limits + math.log1p(-SEARCH.local.safety)), starts,
         np.broadcast_to(question.lower, starts.shape), np.broadcast_to(question.upper, starts.shape),
         Settings(outer=jnp.asarray(counts[0]), inner=jnp.asarray(counts[1])),
     )  # fmt: skip
-    best.evaluations = math.prod(counts) * BATCH
+    best.evaluations = math.prod(counts) * SEARCH.local.starts
     task.batch(np.asarray(found.y), best)
     return best
 

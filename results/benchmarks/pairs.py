@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hwopt
-from hwopt.optim.branch_and_bound import MOST_BOXES
+from hwopt.optim.options import SEARCH
 from hwopt.optim.solution import Solution
 from hwopt.units import pretty
 from objectives.serve_cost import ServeCost
@@ -37,7 +37,7 @@ def cells(answer: Solution, seconds: float) -> str:
         return f"no design{'':36}{seconds:7.0f}"
     gap = 100 * (answer.certificate.gap or 0.0)
     words = answer.certificate.scope.rpartition("; ")[2].split(" ")[0]
-    programmes = words if answer.outcome.name == "proved" else f"{MOST_BOXES:,} and more"
+    programmes = words if answer.outcome.name == "proved" else f"{SEARCH.tree.nodes:,} and more"
     chips = f"{float(answer.plan.prefill.chips):,.0f} + {float(answer.plan.decode.chips):,.0f}"
     price = f"{1e6 * answer.objective:.5f} $"
     return f"{price:>12}{gap:9.3f} %{programmes:>18}{seconds:7.0f}   {chips}"

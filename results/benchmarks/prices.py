@@ -26,8 +26,9 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.optim.branch_and_bound import search
-from hwopt.optim.budget_prices import STEP, with_one_sided_prices
+from hwopt.optim.budget_prices import with_one_sided_prices
 from hwopt.optim.certified import certified, leaf
+from hwopt.optim.options import SEARCH
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Outcome, SidePrice, Solution
 
@@ -97,16 +98,18 @@ def checks(priced: Solution) -> Iterator[Check]:
     for index, budget in enumerate(priced.budgets):
         assert budget.one_sided is not None
         for sign, price in zip((-1.0, 1.0), budget.one_sided, strict=True):
-            factors = np.where(np.arange(len(priced.budgets)) == index, 1.0 + sign * STEP, 1.0)
+            factors = np.where(np.arange(len(priced.budgets)) == index, 1.0 + sign * SEARCH.prices.step, 1.0)
             moved = programmes.with_limits(priced.problem.relaxed(factors))
             again = search(moved)
             value, bound = math.exp(again.value), math.exp(again.proved_bound)
             if again.point is not None:  # as an answer is printed: solved more sharply than boxes are
                 programme, answers = leaf(moved, again.point)
                 value = math.exp(answers.objective[0] + programme.constant[0])
-            ends = [priced.objective - sign * STEP * budget.limit * each for each in (price.low, price.high)]
+            ends = [
+                priced.objective - sign * SEARCH.prices.step * budget.limit * each for each in (price.low, price.high)
+            ]
             least, most = min(ends) * (1.0 - ROUNDING), max(ends) * (1.0 + ROUNDING)
-            label = f"{priced.problem.question}; {budget.name} {100 * sign * STEP:+.0f} %"
+            label = f"{priced.problem.question}; {budget.name} {100 * sign * SEARCH.prices.step:+.0f} %"
             itself, inside = least <= value <= most, least <= value and bound <= most
             yield Check(label, price, budget.shadow_price, priced.objective, value, itself, inside)
 

@@ -34,6 +34,7 @@ from hwopt.design.lattices import lattice_of
 from hwopt.optim.branch_and_bound import search
 from hwopt.optim.certified import Question
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.options import AcceleratorOptions, InteriorPointOptions, SearchOptions
 from results.benchmarks.drawn import QUESTIONS
 from results.benchmarks.sweeps import bandwidth, processor, timed
 from results.benchmarks.throughput import TOLERANCE, instances, read_and_solved
@@ -46,8 +47,8 @@ ASKED = 6
 """The question of `results/benchmarks/drawn.py` that is searched: gpt-oss-120b."""
 PROGRAMMES = 4_000
 """Of each search, which is far from over then."""
-AFTER = 1_000
-"""Programmes after which that search goes to the accelerator: earlier than by itself, where it would not in so few."""
+AFTER, NEVER = 1_000, 10**12
+"""Programmes after which that search goes to the accelerator: earlier than by itself, where it would not in so few; or never."""
 
 
 def repeated(numbers: Numbers, count: int) -> Numbers:
@@ -117,16 +118,16 @@ def matrix_peak(size: int = 4096) -> float:
         return 2.0 * size**3 / timed(lambda: jax.block_until_ready(program(a)))
 
 
-def searched(after: float, most: int) -> str:
+def searched(after: int, most: int) -> str:
     """A search of a drawn chip, its structure going to the accelerator after so many programmes."""
     objective, fields = QUESTIONS[ASKED]
     problem = question_of(hwopt.objective(objective, **fields))
-    question = Question(problem, lattice_of(problem), ExactModel(problem).prepare(), Deadline())
-    own, on_device.AFTER = on_device.AFTER, after
+    interior_point = InteriorPointOptions(accelerator=AcceleratorOptions(after_programs=after))
+    options = SearchOptions(interior_point=interior_point)
+    question = Question(problem, lattice_of(problem), ExactModel(problem).prepare(), Deadline(), options=options)
     begun = time.perf_counter()
     search(question.programmes, result=question.result, most_boxes=most, exact=[question.model])
     seconds = time.perf_counter() - begun
-    on_device.AFTER = own
     result = question.result
     return (
         f"{seconds:8.1f} s for {result.boxes:,} programmes in {result.rounds} rounds; {math.exp(result.value):,.0f} $, "
@@ -160,7 +161,7 @@ def main() -> None:
             "",
             f"the first {options.search:,} programmes of a search ({QUESTIONS[ASKED][1]['workload']}, drawn chip)",
         ]
-        for name, after in (("processor", math.inf), ("accelerator", AFTER)):
+        for name, after in (("processor", NEVER), ("accelerator", AFTER)):
             lines.append(f"{name:<12}{searched(after, options.search)}")
             print(lines[-1], flush=True)
     (FOLDER / f"solver_{device.platform}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

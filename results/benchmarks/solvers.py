@@ -140,7 +140,7 @@ def table(questions: list[Question], optima: list[Known], scores: dict[str, list
         "evaluations: points for random search, TPE and DE; points with gradients for",
         f"  Adam ({len(methods.PENALTIES)} weights x {methods.PENALTY_STARTS} starts),",
         f"  SLSQP ({methods.SLSQP_STARTS} starts, each alone; {near} of all {len(ends)} came within {NEAR:g}) and",
-        f"  the augmented Lagrangian ({methods.BATCH} starts);",
+        f"  the augmented Lagrangian ({methods.SEARCH.local.starts} starts);",
         "  Newton iterations for certified, whose seconds hold reading the model, solving, bounding and the exact model.",
         "Only certified proves its answer.",
         "",

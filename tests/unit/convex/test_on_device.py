@@ -8,20 +8,18 @@ from hwopt.convex import certificate, on_device
 from hwopt.convex.answers import Status
 from hwopt.convex.frames import frame_of
 from hwopt.convex.interior_point import solve
+from hwopt.convex.options import AcceleratorOptions, InteriorPointOptions
 from hwopt.convex.programme import Numbers
 from tests.unit.convex.test_interior_point import programmes
 
 COUNT = 200
+FEW_SLOTS = InteriorPointOptions(accelerator=AcceleratorOptions(slots=16, least_batch=64))
 
 
 @pytest.fixture(scope="module")
 def device():
-    """A device of the processor's, with few slots, so that most programmes wait for one."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(on_device, "SLOTS", 16)
-    patch.setattr(on_device, "LEAST", 64)
-    yield jax.devices("cpu")[0]
-    patch.undo()
+    """A device of the processor's; `FEW_SLOTS` make most programmes wait for one."""
+    return jax.devices("cpu")[0]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +36,7 @@ def mixed():
 
 def test_verdicts_and_bounds_are_the_processors(device, mixed):
     structure, numbers = mixed
-    here, there = solve(structure, numbers), solve(structure, numbers, device=device)
+    here, there = solve(structure, numbers), solve(structure, numbers, device=device, options=FEW_SLOTS)
     assert (here.status == there.status).all() and {Status.solved, Status.infeasible} <= set(here.status)
     best = here.status == Status.solved
     assert best.sum() > COUNT / 4
@@ -53,7 +51,7 @@ def test_verdicts_and_bounds_are_the_processors(device, mixed):
 def test_a_programme_does_not_mind_its_neighbours_nor_how_many_they_are(device, mixed):
     structure, numbers = mixed
     some = np.array([3, 9, 40, 41, 199])
-    whole, part = (solve(structure, each, device=device) for each in (numbers, numbers.take(some)))
+    whole, part = (solve(structure, each, device=device, options=FEW_SLOTS) for each in (numbers, numbers.take(some)))
     assert (whole.status[some] == part.status).all() and (whole.iterations[some] == part.iterations).all()
     np.testing.assert_allclose(part.y, whole.y[some], atol=1e-8)
 
@@ -63,19 +61,17 @@ def test_cutoffs_and_starts_are_heeded(device, mixed):
     known = solve(structure, numbers)
     best = known.status == Status.solved
     below = np.where(best, known.objective - 0.1, np.inf)
-    dropped = solve(structure, numbers, cutoff=below, start=numbers.upper, device=device)
+    dropped = solve(structure, numbers, cutoff=below, start=numbers.upper, device=device, options=FEW_SLOTS)
     assert (dropped.status[best] == Status.dropped).all() and (dropped.bound[best] > below[best]).all()
 
 
 def test_no_programme_is_an_answer_of_none(device, mixed):
     structure, numbers = mixed
-    assert len(solve(structure, numbers.take(slice(0, 0)), device=device).status) == 0
+    assert len(solve(structure, numbers.take(slice(0, 0)), device=device, options=FEW_SLOTS).status) == 0
 
 
 def test_slots_follow_from_memory(mixed, monkeypatch):
-    frame = frame_of(mixed[0])
-    monkeypatch.setattr(on_device, "SLOTS", 4096)
-    monkeypatch.setattr(on_device, "LEAST", 128)
+    frame, options = frame_of(mixed[0]), AcceleratorOptions(least_batch=128)
 
     class Small:
         platform = "gpu"
@@ -83,17 +79,17 @@ def test_slots_follow_from_memory(mixed, monkeypatch):
         def memory_stats(self):
             return {"bytes_limit": 1000 * on_device.bytes_of_a_slot(frame), "bytes_in_use": 0}
 
-    assert on_device.slots_for(frame, 10**6, Small()) == 256  # the power of two below half of 1,000
-    assert on_device.slots_for(frame, 3, Small()) == 128  # batches are filled up
+    assert on_device.slots_for(frame, 10**6, Small(), options) == 256  # the power of two below half of 1,000
+    assert on_device.slots_for(frame, 3, Small(), options) == 128  # batches are filled up
     monkeypatch.setattr(Small, "memory_stats", lambda self: None)
-    assert on_device.slots_for(frame, 10**6, Small()) == on_device.SLOTS
+    assert on_device.slots_for(frame, 10**6, Small(), options) == options.slots
 
 
 def test_an_accelerator_gets_a_structure_that_had_many_programmes(mixed, monkeypatch):
     structure = programmes(6)[0]
-    there = object()
+    there, options = object(), AcceleratorOptions()
     monkeypatch.setattr(on_device, "_accelerator", lambda: there)
-    assert on_device.place_of(structure, on_device.AFTER - 1) is None
-    assert on_device.place_of(structure, on_device.FEW) is None  # there had been one too few
-    assert on_device.place_of(structure, on_device.FEW - 1) is None  # few are done here meanwhile
-    assert on_device.place_of(structure, on_device.FEW) is there
+    assert on_device.place_of(structure, options.after_programs - 1) is None
+    assert on_device.place_of(structure, options.least_programs) is None  # there had been one too few
+    assert on_device.place_of(structure, options.least_programs - 1) is None  # few are done here meanwhile
+    assert on_device.place_of(structure, options.least_programs) is there

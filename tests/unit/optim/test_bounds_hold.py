@@ -15,7 +15,7 @@ from hwopt.model.learning import loss_floor
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.bounding import bounded
 from hwopt.optim.branch_and_bound import search
-from hwopt.optim.certified import SHARP
+from hwopt.optim.options import SEARCH
 from hwopt.optim.programmes import Programmes
 from tests.rotation import rotated, shared_out
 from tests.unit.optim.rows import rows_held
@@ -65,7 +65,7 @@ class Case:
             self.best = found
             self.points, self.designs, self.optima = [], [], []
             tried = np.array([found.point, *self.near(found.point, 30 * count)])
-            known = bounded(self.programmes, Boxes.of_points(tried), tolerance=SHARP[0])
+            known = bounded(self.programmes, Boxes.of_points(tried), tolerance=SEARCH.tree.answer_gaps[0])
             programme, answers = known.programme, known.answers
             for i in np.flatnonzero((answers.status == Status.solved) & ~programme.inexact())[:count]:
                 design = dict(zip(programme.names, np.exp(answers.y[i]), strict=True)) | self.lattice.design(tried[i])
@@ -155,7 +155,7 @@ def test_no_neighbour_of_an_answer_is_better_than_proved(case):
     names = [each.name for each in case.problem.variables]
     lower = {each.name: each.lower for each in case.problem.variables}
     with jax.enable_x64(True):
-        known = bounded(case.programmes, Boxes.of_points(points), tolerance=SHARP[0])
+        known = bounded(case.programmes, Boxes.of_points(points), tolerance=SEARCH.tree.answer_gaps[0])
         programme, answers = known.programme, known.answers
         rows = []
         for y, point in zip(answers.y, points, strict=True):

@@ -11,9 +11,9 @@ import hwopt
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.optim.bounding import bounded
-from hwopt.optim.branch_and_bound import TOLERANCE
 from hwopt.optim.choices import Asked, branches, certified_choice, grouped
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.options import SEARCH
 from hwopt.optim.programmes import CHOICE, Programmes
 from hwopt.optim.solution import Fate, Outcome
 from tests.rotation import one_in, shared_out
@@ -50,8 +50,8 @@ def test_it_is_the_best_of_all_branches_solved_alone(together, alone):
     best = min(alone, key=lambda name: alone[name].objective if alone[name].feasible else math.inf)
     assert together.outcome is Outcome.proved
     assert together.chosen == dict(zip(("chip", "cooling"), best, strict=True))
-    np.testing.assert_allclose(together.objective, alone[best].objective, rtol=2 * TOLERANCE)
-    assert together.certificate.gap <= 1.01 * TOLERANCE
+    np.testing.assert_allclose(together.objective, alone[best].objective, rtol=2 * SEARCH.tree.gap)
+    assert together.certificate.gap <= 1.01 * SEARCH.tree.gap
 
 
 def test_the_bound_of_each_branch_holds(together, alone):
@@ -71,7 +71,7 @@ def test_the_bound_of_each_branch_holds(together, alone):
 def test_the_order_of_choices_changes_no_answer(together, coolings):
     turned = hwopt.optimize(QUESTION, choices={"cooling": coolings[::-1], "chip": CHIPS[::-1]}, bounds=BOXES)
     assert turned.chosen == together.chosen
-    np.testing.assert_allclose(turned.objective, together.objective, rtol=2 * TOLERANCE)
+    np.testing.assert_allclose(turned.objective, together.objective, rtol=2 * SEARCH.tree.gap)
 
 
 def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():

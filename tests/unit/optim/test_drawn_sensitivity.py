@@ -11,8 +11,9 @@ import pytest
 
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
-from hwopt.optim.held import NARROWEST, NotKnown, beside, optimum_beside, templates
+from hwopt.optim.held import NotKnown, beside, optimum_beside, templates
 from hwopt.optim.optimum_sensitivity import optimum_sensitivity
+from hwopt.optim.options import SEARCH
 from hwopt.study.sensitivity.inputs import template_inputs
 from tests.rotation import rotated
 from tests.tiers import turn
@@ -137,7 +138,7 @@ def test_the_optimum_beside_is_the_same_from_elsewhere(problem, point, found):
     for name, value in found.design.items():
         low, high = near[name]
         assert math.sqrt(low * high) == pytest.approx(value, rel=1e-4) and high / low == pytest.approx(
-            1 + 2 * NARROWEST
+            1 + 2 * SEARCH.refinement.narrowest
         )
 
 

@@ -13,13 +13,13 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.variables import Variable
 from hwopt.integers.relations import Divides, Product
 from hwopt.integers.system import Integer, Piece, Role, System
-from hwopt.optim import evolution
 from hwopt.optim.branch_and_bound import solve_nearby, take_in
 from hwopt.optim.branching import Search
 from hwopt.optim.choices import grouped
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.evolution import Evolution
 from hwopt.optim.judges import judge_of
+from hwopt.optim.options import SEARCH, HeuristicOptions
 from hwopt.optim.programmes import CHOICE, Elastic, Programmes
 from tests.rotation import one_in
 
@@ -85,7 +85,7 @@ def test_it_ends_near_the_best_of_all_points():
 
 def test_all_that_it_holds_are_points_with_sizes_in_their_pieces():
     found = Evolution(SYSTEM, VARIABLES, judge).seeded().run(10)
-    assert 0 < len(found.points) <= evolution.KEPT and SYSTEM.valid(found.points).all()
+    assert 0 < len(found.points) <= SEARCH.heuristic.population and SYSTEM.valid(found.points).all()
     assert len(np.unique(found.points, axis=0)) == len(found.points)
     edges, piece, size = np.asarray(EDGES), found.points[:, SYSTEM.at["size_piece"]], found.sizes[:, 0]
     assert (edges[piece - 1] <= size).all() and (size <= edges[piece]).all()
@@ -101,9 +101,8 @@ def test_the_same_seed_finds_the_same():
     assert not np.array_equal(one.points, other.points)
 
 
-def test_each_choice_of_kinds_keeps_its_best(monkeypatch):
-    monkeypatch.setattr(evolution, "KEPT", 40)
-    found = Evolution(SYSTEM, VARIABLES, judge).seeded().run(20)
+def test_each_choice_of_kinds_keeps_its_best():
+    found = Evolution(SYSTEM, VARIABLES, judge, options=HeuristicOptions(population=40)).seeded().run(20)
     kinds = {tuple(each) for each in found.points[:, [SYSTEM.at[name] for name in ("t", "kind", "p")]].tolist()}
     assert len(kinds) == 40  # of 144, where the best choice alone has far more than 40 good designs
 
@@ -171,7 +170,7 @@ def test_points_next_to_the_best_are_points_of_the_lattice():
     held = Evolution(SYSTEM, VARIABLES, judge).seeded().run(5)
     near = held.near()
     assert len(near) > 100 and SYSTEM.valid(near).all()
-    parents = held.best(evolution.PARENTS)
+    parents = held.best(SEARCH.heuristic.neighbor_parents)
     apart = (near[:, None] != parents[None]).sum(axis=2).min(axis=1)
     assert apart.max() > 0 and np.median(apart) <= 2
 

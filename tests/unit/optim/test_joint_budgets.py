@@ -13,7 +13,8 @@ import pytest
 
 import hwopt
 from hwopt.optim.deadline import Deadline
-from hwopt.optim.joint_budgets import JOINT_GAP, Allotment, JointSearch
+from hwopt.optim.joint_budgets import Allotment, JointSearch
+from hwopt.optim.options import SEARCH
 from hwopt.optim.parts_search import Listed
 from hwopt.optim.shared_parts import Work
 from hwopt.optim.solution import Outcome
@@ -67,7 +68,7 @@ def test_the_best_of_tables_is_found(seed):
     assert search.proved_bound <= best * (1 + 1e-12)
     assert search.complete
     if math.isfinite(best):
-        assert search.best.value == pytest.approx(best, rel=JOINT_GAP)
+        assert search.best.value == pytest.approx(best, rel=SEARCH.portfolio.joint_gap)
         assert (search.used(search.best).sum(axis=1) <= 1.0 + 1e-6).all()
 
 

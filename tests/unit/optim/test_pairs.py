@@ -23,7 +23,7 @@ from hwopt.jaxprs.kept import estimated
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.thermal import operating_point
 from hwopt.optim.bounding import bounded
-from hwopt.optim.branch_and_bound import TOLERANCE
+from hwopt.optim.options import SEARCH
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.bill import bill
@@ -202,7 +202,7 @@ def test_the_optimum_of_a_small_lattice_is_that_of_every_design(alone):
     best, proved = math.exp(exact.objective[good].min()), alone["h100-sxm", "h200"]
     assert len(points) > 1000 and 10 < good.sum() < len(good)
     assert proved.outcome is Outcome.proved
-    assert proved.objective == pytest.approx(best, rel=1.01 * TOLERANCE)
+    assert proved.objective == pytest.approx(best, rel=1.01 * SEARCH.tree.gap)
     assert proved.certificate.lower_bound <= best * (1.0 + 1e-9)
 
 
@@ -212,7 +212,7 @@ def test_pairs_are_ranked_under_one_proof(alone):
     assert together.outcome is Outcome.proved
     assert tuple(together.chosen.values()) == best
     assert {each.fate for each in together.choices} == {Fate.best, Fate.beaten, Fate.infeasible}
-    assert together.objective == pytest.approx(alone[best].objective, rel=2 * TOLERANCE)
+    assert together.objective == pytest.approx(alone[best].objective, rel=2 * SEARCH.tree.gap)
     for each in together.choices:
         pair = tuple(value for _, value in each.chosen)
         if pair in alone:

@@ -14,7 +14,8 @@ import pytest
 import hwopt
 from hwopt.design.portfolio import listed
 from hwopt.errors import UserError
-from hwopt.optim.parts_search import GAP, least_sum
+from hwopt.optim.options import SEARCH
+from hwopt.optim.parts_search import least_sum
 from hwopt.optim.portfolio import certified_portfolio, rows_of
 from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.portfolio import portfolio_document, portfolio_screen
@@ -95,7 +96,7 @@ def test_it_is_never_dearer_than_the_parts_of_any_member_for_all(question, answe
             others = [hwopt.optimize(each.problem.narrowed(parts), explain=False) for each in members.values()]
         cost = sum(each.weight * other.objective for each, other in zip(members.values(), others, strict=True))
         assert all(each.feasible for each in others)
-        assert answer.objective <= cost * (1.0 + GAP + SOLVED)
+        assert answer.objective <= cost * (1.0 + SEARCH.portfolio.gap + SOLVED)
         assert answer.certificate.lower_bound <= cost
 
 
@@ -111,7 +112,7 @@ def test_it_is_the_best_of_all_parts_tried_one_by_one(question):
             costs = [each.weight * hwopt.optimize(each.problem.kept_at({k: v[0] for k, v in box.items()}), explain=False).objective
                      for each in listed(question).members]  # fmt: skip
         best = min(best, sum(costs))
-    np.testing.assert_allclose(whole.objective, best, rtol=GAP + SOLVED)
+    np.testing.assert_allclose(whole.objective, best, rtol=SEARCH.portfolio.gap + SOLVED)
     assert whole.certificate.lower_bound <= best
 
 
@@ -142,7 +143,7 @@ def test_a_choice_is_the_best_of_its_values(question, answer):
     chosen = hwopt.optimize(question, bounds=PARTS, choices={"chip": ["h100-sxm", "h200"]})
     other = hwopt.optimize(dataclasses.replace(question, chip="h200"), bounds=PARTS)
     best = min(answer.objective, other.objective)
-    np.testing.assert_allclose(chosen.objective, best, rtol=GAP + SOLVED)
+    np.testing.assert_allclose(chosen.objective, best, rtol=SEARCH.portfolio.gap + SOLVED)
     assert chosen.certificate.lower_bound <= best
     assert chosen.chosen["chip"] == ("h100-sxm" if answer.objective < other.objective else "h200")
     left = next(each for each in chosen.choices if each.fate is not Fate.best)

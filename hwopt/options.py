@@ -1,0 +1,67 @@
+"""Options of solvers: fields with ranges, checked when an instance is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field, fields
+from typing import Any, TypeVar
+
+from hwopt.arguments import number_of
+from hwopt.errors import UserError
+
+T = TypeVar("T")
+
+
+def option(default: T, least: float, most: float) -> T:
+    """Return a dataclass field with a default and a range.
+
+    **Arguments:** `least`, `most`: ends of the range, both allowed; of a tuple, those of each of its numbers.
+    """
+    return field(default=default, metadata={"least": least, "most": most})
+
+
+class Options:
+    """Base of frozen dataclasses whose fields are numbers, tuples of numbers, or options again.
+
+    **Raises:** `UserError` on creation, for a value of another kind or outside its range.
+    """
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # pyright: ignore[reportArgumentType]
+            object.__setattr__(self, each.name, self._checked(each, getattr(self, each.name)))
+
+    def _checked(self, each: Any, value: Any) -> Any:
+        what = f"{type(self).__name__}: {each.name}"
+        if not each.metadata:
+            wanted = type(each.default)
+            if not isinstance(value, wanted):
+                raise UserError(f"{what} must be a {wanted.__name__}, not {type(value).__name__}")
+            return value
+        least, most = each.metadata["least"], each.metadata["most"]
+        if not isinstance(each.default, tuple):
+            return _number(what, value, type(each.default), least, most)
+        if isinstance(value, str) or not isinstance(value, Iterable) or not (numbers := tuple(value)):
+            raise UserError(f"{what} must be a list of numbers, one at least")
+        return tuple(_number(what, number, type(each.default[0]), least, most) for number in numbers)
+
+
+def _number(what: str, value: Any, kind: type, least: float, most: float) -> Any:
+    """Return a value as a number of a kind, int or float, inside a range."""
+    number = number_of(what, value)
+    if not least <= number <= most or (kind is int and number != int(number)):
+        name = "an integer" if kind is int else "a number"
+        raise UserError(f"{what} = {number:g} must be {name} from {least:g} to {most:g}")
+    return kind(number)
+
+
+def options_of(call: str, value: Any, kind: type[T]) -> T:
+    """Return the options passed to a public function, or the defaults for None.
+
+    **Raises:** `UserError` for a value of another class.
+    """
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        name = type(value).__name__
+        raise UserError(f"{call}: options must be hwopt.{kind.__name__}(...), not {name}")
+    return value
