@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from hwopt.model.report import TrainingReport as TrainingReport
     from hwopt.model.report import TrainServeReport as TrainServeReport
     from hwopt.optim.optimize import optimize as optimize
+    from hwopt.optim.options import AcceleratorOptions as AcceleratorOptions
+    from hwopt.optim.options import BindingOptions as BindingOptions
+    from hwopt.optim.options import ConfidenceOptions as ConfidenceOptions
+    from hwopt.optim.options import ElasticOptions as ElasticOptions
+    from hwopt.optim.options import HeuristicOptions as HeuristicOptions
+    from hwopt.optim.options import InteriorPointOptions as InteriorPointOptions
+    from hwopt.optim.options import LocalOptions as LocalOptions
+    from hwopt.optim.options import PortfolioOptions as PortfolioOptions
+    from hwopt.optim.options import PriceOptions as PriceOptions
+    from hwopt.optim.options import RefinementOptions as RefinementOptions
+    from hwopt.optim.options import RepairOptions as RepairOptions
+    from hwopt.optim.options import ReplayOptions as ReplayOptions
+    from hwopt.optim.options import SearchOptions as SearchOptions
+    from hwopt.optim.options import SensitivityOptions as SensitivityOptions
+    from hwopt.optim.options import SweepOptions as SweepOptions
+    from hwopt.optim.options import TreeOptions as TreeOptions
     from hwopt.optim.plan_search import best_plan as best_plan
     from hwopt.optim.plan_search import every_split as every_split
     from hwopt.optim.plan_table import PlanSearch as PlanSearch
@@ -43,16 +59,32 @@ __version__ = "0.2.0"
 
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {
+    "AcceleratorOptions": "hwopt.optim.options",
+    "BindingOptions": "hwopt.optim.options",
     "Check": "hwopt.study.blueprint",
+    "ConfidenceOptions": "hwopt.optim.options",
+    "ElasticOptions": "hwopt.optim.options",
+    "HeuristicOptions": "hwopt.optim.options",
+    "InteriorPointOptions": "hwopt.optim.options",
+    "LocalOptions": "hwopt.optim.options",
     "Outcome": "hwopt.optim.solution",
     "PlanSearch": "hwopt.optim.plan_table",
+    "PortfolioOptions": "hwopt.optim.options",
+    "PriceOptions": "hwopt.optim.options",
     "Problem": "hwopt.design.problem",
+    "RefinementOptions": "hwopt.optim.options",
+    "RepairOptions": "hwopt.optim.options",
+    "ReplayOptions": "hwopt.optim.options",
     "Report": "hwopt.model.report",
+    "SearchOptions": "hwopt.optim.options",
     "Sensitivity": "hwopt.study.sensitivity",
+    "SensitivityOptions": "hwopt.optim.options",
     "ServingReport": "hwopt.model.report",
     "Solution": "hwopt.optim.solution",
+    "SweepOptions": "hwopt.optim.options",
     "TrainServeReport": "hwopt.model.report",
     "TrainingReport": "hwopt.model.report",
+    "TreeOptions": "hwopt.optim.options",
     "UserError": "hwopt.errors",
     "best_plan": "hwopt.optim.plan_search",
     "calibrate": "hwopt.evidence.calibration",

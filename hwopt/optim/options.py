@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 
 from hwopt.convex.options import INTERIOR_POINT, AcceleratorOptions, InteriorPointOptions
+from hwopt.errors import UserError
 from hwopt.options import Options, option
 
 __all__ = [
     "SEARCH",
     "AcceleratorOptions",
+    "BindingOptions",
+    "ConfidenceOptions",
     "ElasticOptions",
     "HeuristicOptions",
     "InteriorPointOptions",
@@ -19,6 +22,7 @@ __all__ = [
     "ReplayOptions",
     "SearchOptions",
     "SensitivityOptions",
+    "SweepOptions",
     "TreeOptions",
 ]
 
@@ -289,6 +293,85 @@ class LocalOptions(Options):
 
 
 @dataclass(frozen=True)
+class ConfidenceOptions(Options):
+    """Chance constraints: limits tightened until all budgets hold with a probability (`hwopt.confident`)."""
+
+    searches: int = option(5, 1, 10**4)
+    """Maximum number of searches once a design holds; where none holds yet, twice as many."""
+    excess: float = option(0.04, 0.0, 0.5)
+    """Probability above the requested one that is accepted, before a cheaper design is searched for."""
+    close: float = option(2e-3, 0.0, 10.0)
+    """Relative difference in cost, between a design that holds and a cheaper one that does not, at which the search ends."""
+    step: float = option(0.03, 1e-6, 10.0)
+    """Least difference of two multiples of the standard deviation."""
+    idle: float = option(3.0, 0.0, 100.0)
+    """Slack beyond the tightening, in standard deviations, from which a budget does not bind."""
+    normal: float = option(0.03, 0.0, 10.0)
+    """Distance of a drawn quantile from a normal one, in standard deviations, below which the normal one is used."""
+    joint_draws: int = option(1 << 17, 100, 10**9)
+    """Number of draws of the joint normal distribution of the budgets."""
+
+
+@dataclass(frozen=True)
+class BindingOptions(Options):
+    """Which budgets bind, found by lifting them one after the other (`hwopt.walls`)."""
+
+    near: float = option(0.9, 0.0, 1.0)
+    """Share of a budget in use from which it is lifted alone first."""
+    least_gain: float = option(1e-4, 0.0, 1.0)
+    """Relative difference of two proved objectives from which one is better."""
+    lifted: float = option(1e6, 1.0 + 1e-6, 1e15)
+    """Factor on the limit of a lifted budget."""
+
+
+@dataclass(frozen=True)
+class SweepOptions(Options):
+    """Where an importance sweep draws its points: the search before it, then a pilot by the sweep's own program."""
+
+    gap: float = option(0.005, 1e-9, 10.0)
+    """Relative gap at which the search before a sweep ends."""
+    variants_per_node: int = option(32, 1, 10**12)
+    """Number of variants of the sweep for which the search bounds one node."""
+    neighbor_ratio: float = option(1.05, 1.0 + 1e-6, 100.0)
+    """Ratio between continuous values of the design that was found and those of its neighbors."""
+    places: int = option(1 << 12, 2, 10**7)
+    """Number of coordinates in [0, 1) tried for each integer of that design."""
+    least_samples: int = option(1 << 16, 1, 10**15)
+    """Number of variants below which a sweep is plain by default."""
+    plain_share: float = option(0.25, 0.01, 0.99)
+    """Share of the variants that are drawn from the whole space."""
+    round_points: int = option(1 << 16, 1 << 8, 1 << 24)
+    """Number of points in a round of the pilot."""
+    rounds: int = option(400, 1, 10**6)
+    """Maximum number of rounds of the pilot."""
+    elite: int = option(64, 2, 1 << 24)
+    """Number of a round's best points whose hull is the next box."""
+    level_points: int = option(512, 2, 1 << 24)
+    """Number of a round's best points whose hull may become a level of the sweep."""
+    boxes_per_round: int = option(8, 1, 64)
+    """Number of boxes that share a round when integers are opened again."""
+    loose: float = option(0.03, 0.0, 1.0)
+    """Distance of continuous coordinates from the best point meanwhile, as a share of the unit cube."""
+    alike: float = option(0.01, 0.0, 100.0)
+    """Spread of the elite's objective at which a box is narrow enough, log units."""
+    sharp: float = option(0.002, 0.0, 100.0)
+    """The same for the last box, log units."""
+    least_gain: float = option(1e-3, 0.0, 100.0)
+    """Gain of a reopened box from which it is narrowed, log units."""
+    margin: float = option(0.25, 0.0, 10.0)
+    """Width by which a level exceeds the hull at each side, as a share of that side."""
+    room: float = option(1e-4, 1e-9, 0.5)
+    """Width by which a box exceeds the hull of its points, as a share of the unit cube."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.elite <= self.level_points <= self.round_points or self.round_points % (1 << 8):
+            raise UserError(
+                "SweepOptions: elite <= level_points <= round_points must hold, and round_points be a multiple of 256"
+            )
+
+
+@dataclass(frozen=True)
 class SearchOptions(Options):
     """Options of `hwopt.optimize` and of what is built on it. Each field holds the options of one part of the search."""
 
@@ -314,6 +397,12 @@ class SearchOptions(Options):
     """Questions that share parts."""
     local: LocalOptions = LocalOptions()
     """The local regime."""
+    confidence: ConfidenceOptions = ConfidenceOptions()
+    """Chance constraints."""
+    binding: BindingOptions = BindingOptions()
+    """Which budgets bind."""
+    sweep: SweepOptions = SweepOptions()
+    """Where a sweep draws its points."""
 
 
 SEARCH = SearchOptions()

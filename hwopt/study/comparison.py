@@ -20,6 +20,7 @@ from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.optimize import optimize
+from hwopt.optim.options import SearchOptions
 from hwopt.optim.solution import Solution
 from hwopt.workload.service import Service
 
@@ -66,11 +67,12 @@ def compare(
     freeze: Iterable[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
     progress: bool = False,
+    options: SearchOptions | None = None,
 ) -> list[Row]:
     """A design question answered on each of some chips, each with its own proof.
 
     **Arguments:** `objective`: a question about a machine; `chips` of the catalogue, `["*"]` for all; `seconds` for all of them
-    together; `freeze`, `bounds`, `progress` as of `optimize`.
+    together; `freeze`, `bounds`, `progress`, `options` as of `optimize`.
 
     **Returns:** a row for each chip, the best first; chips without a feasible design, and those that cannot be asked, last.
 
@@ -98,7 +100,14 @@ def compare(
             rows.append(Row(name, None, price, "time ran out"))
             continue
         try:
-            solution = optimize(each.objective, seconds=deadline.left, freeze=freeze, bounds=bounds, progress=progress)
+            solution = optimize(
+                each.objective,
+                seconds=deadline.left,
+                freeze=freeze,
+                bounds=bounds,
+                progress=progress,
+                options=options,
+            )
         except UserError as error:
             if not every:
                 raise

@@ -27,7 +27,9 @@ from hwopt.design.problem import Problem
 from hwopt.errors import UserError, suggest
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.optimize import optimize
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.optim.solution import Outcome, Solution
+from hwopt.options import options_of
 from hwopt.study.best_of_frontiers import best_of
 from hwopt.study.sweep import Progress
 from hwopt.study.sweep.attributes import number, of_metric, of_root, of_variable
@@ -61,6 +63,7 @@ def frontier(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     choices: Mapping[str, Sequence[str]] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    options: SearchOptions | None = None,
 ) -> xarray.Dataset:
     """The certified optimum of a design question under every combination of levels of some of its budgets.
 
@@ -73,8 +76,8 @@ def frontier(
     - `out`: folder of the Zarr store; the same call again goes on where a killed one stopped, one point lost at most, and
       ends in the same store bit for bit; a finished store is returned at once. Without it the dataset stays in memory.
     - `seconds` for each search, after which its gap is what it is; then numbers depend on the machine's speed.
-    - `freeze`, `bounds`, `choices`: as in `optimize`; of choices the best at every point, named in `choice`, each kept in a
-      folder of its own below `out`. `progress`: called after every point.
+    - `freeze`, `bounds`, `choices`, `options`: as in `optimize`; of choices the best at every point, named in `choice`, each
+      kept in a folder of its own below `out`. `progress`: called after every point.
 
     **Returns:** an `xarray.Dataset` with a dimension for each budget, levels ascending: the objective, its `lower_bound` and
     `gap`; `feasible`; `certified`: the bound is proved, or that no design holds; `shadow_price_<budget>` and `used_<budget>`
@@ -84,10 +87,19 @@ def frontier(
     """
     if choices:
         return _of_choices(
-            objective, budgets, choices, out, seconds=seconds, freeze=freeze, bounds=bounds, progress=progress
+            objective,
+            budgets,
+            choices,
+            out,
+            seconds=seconds,
+            freeze=freeze,
+            bounds=bounds,
+            progress=progress,
+            options=options,
         )
     with jax.enable_x64(True):
-        grid = _Grid(objective, budgets, seconds, names_of("freeze", freeze), boxes_of(bounds or {}))
+        search = options_of("frontier", options, SearchOptions)
+        grid = _Grid(objective, budgets, seconds, names_of("freeze", freeze), boxes_of(bounds or {}), search)
 
         def complete(store: Store) -> None:
             if jax.process_index() == 0:
@@ -129,7 +141,9 @@ class _Grid:
         seconds: float,
         freeze: tuple[str, ...],
         bounds: Mapping[str, tuple[float, float]],
+        options: SearchOptions = SEARCH,
     ):
+        self.options = options
         self.seconds = check_seconds(seconds, "frontier")
         check_question(objective, "frontier")
         if not dataclasses.is_dataclass(objective) or isinstance(objective, Problem):
@@ -151,7 +165,7 @@ class _Grid:
         if count > MOST_POINTS:
             raise UserError(f"frontier: {count:,} combinations of levels; at most {MOST_POINTS:,}")
         loosest: Any = dataclasses.replace(objective, **{name: x[-1] for name, x in self.levels.items()})  # pyright: ignore
-        self.spec = Specification(loosest, 1, bounds=bounds, freeze=freeze, dtype="float64")
+        self.spec = Specification(loosest, 1, bounds=bounds, freeze=freeze, dtype="float64", options=options)
         self.loosest = self.spec.problem
         limits = {each.name: each.limit for each in self.loosest.budgets}
         for name, x in self.levels.items():
@@ -228,6 +242,7 @@ class _Grid:
         whole, problem = self.spec.document(), self.loosest
         kept = ("objective", "fields", "bounds", "freeze", "metrics", "platform", "question")
         document = {name: whole[name] for name in kept}
+        document |= {name: whole[name] for name in ("options",) if name in whole}
         document |= {"method": "frontier", "budgets": self.levels, "seconds": self.seconds}
         if store := resumed(folder, canonical(document), canonical(self.spec.versions())):
             return store
@@ -299,7 +314,7 @@ def _answer(grid: _Grid, at: int, numbers: np.ndarray, points: np.ndarray) -> tu
         best = holding[np.argmin(grid.column(numbers, grid.metrics[0].name)[holding])]
         return numbers[best].copy(), points[best].copy()
     problem = grid.problem(at)
-    solution = optimize(problem, seconds=grid.seconds, designs=_designs(points), explain=False)
+    solution = optimize(problem, seconds=grid.seconds, designs=_designs(points), explain=False, options=grid.options)
     return _stored(grid, problem, solution)
 
 
@@ -326,7 +341,9 @@ def _improve(grid: _Grid, numbers: np.ndarray, points: np.ndarray) -> None:
             continue
         problem, old = grid.problem(at), bound[at]
         # No second search: the best of these designs.
-        solution = certified(problem, designs=_designs(points[tighter]), most_boxes=0, explain=False)
+        solution = certified(
+            problem, designs=_designs(points[tighter]), most_boxes=0, explain=False, options=grid.options
+        )
         if solution.feasible and not solution.objective > goal[at]:
             numbers[at], points[at] = _stored(grid, problem, solution)
             bound[at] = np.fmax(bound[at], old)

@@ -22,8 +22,9 @@ from hwopt.optim.certified import certified, values_of
 from hwopt.optim.choices import MOST_BRANCHES
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.optimize import optimize
-from hwopt.optim.options import SEARCH
+from hwopt.optim.options import SearchOptions
 from hwopt.optim.solution import Outcome, Solution
+from hwopt.options import options_of
 from hwopt.study.sensitivity import parameters_of
 from hwopt.study.sensitivity.inputs import template_inputs
 from hwopt.study.sensitivity.worth import TENTH, Worth, part_of, worth_of
@@ -122,6 +123,7 @@ def invest(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     choices: Mapping[str, Sequence[str]] | None = None,
     progress: bool = False,
+    options: SearchOptions | None = None,
 ) -> Investments:
     """What one more of every number of a question is worth to its best machine.
 
@@ -141,6 +143,7 @@ def invest(
         raise UserError("invest: a list of questions has numbers of each; ask about one of them")
     if not isinstance(top, int) or not 0 <= top <= MOST_REPLANNED:
         raise UserError(f"invest: top = {top} must be a count from 0 to {MOST_REPLANNED}")
+    search = options_of("invest", options, SearchOptions)
     deadline, wanted = Deadline(check_seconds(seconds, "invest")), names_of("of", of)
     problems: list[Problem] = []
     for each in combinations(objective, choices or {}, MOST_BRANCHES) if wanted else ():
@@ -149,19 +152,19 @@ def invest(
     _known_names(problems, wanted)
     start = optimize(
         objective, seconds=max(deadline.left, 1e-3), freeze=names_of("freeze", freeze), bounds=boxes_of(bounds or {}),
-        choices=choices, progress=progress,
+        choices=choices, progress=progress, options=search,
     )  # fmt: skip
     if not start.feasible:
         return Investments(start, (), "", False)
     _known_names([start.problem], wanted)  # of several machines each has its own
-    parameters, unknown = parameters_of(start, deadline)
+    parameters, unknown = parameters_of(start, deadline, search)
     known = [each for each in parameters if math.isfinite(each.elasticity)]
     rows = [Investment(part_of(each.input), worth_of(each, start.objective)) for each in known]
     rows = sorted((each for each in rows if each.part != ASKED), key=lambda each: -each.worth.share)
     chosen = _named(rows, wanted) if wanted else _leading(rows, top)
-    done = _replanned(start, chosen, deadline, progress)
+    done = _replanned(start, chosen, deadline, progress, search)
     if top:
-        start = with_one_sided_prices(start, TENTH, deadline, SEARCH.tree.gap)
+        start = with_one_sided_prices(start, TENTH, deadline, search.tree.gap, search)
     numbers = tuple(Investment(each.part, each.worth, done.get(each.name)) for each in rows)
     return Investments(start, numbers, unknown, deadline.over and len(done) < len(chosen))
 
@@ -199,7 +202,7 @@ def _named(rows: Sequence[Investment], wanted: Sequence[str]) -> list[Investment
 
 
 def _replanned(
-    start: Solution, chosen: Sequence[Investment], deadline: Deadline, progress: bool
+    start: Solution, chosen: Sequence[Investment], deadline: Deadline, progress: bool, options: SearchOptions
 ) -> dict[str, Replanned]:
     """Numbers moved to both sides, by name; those for which there was no time are left out."""
     if not chosen or start.certificate.lower_bound is None:
@@ -214,7 +217,7 @@ def _replanned(
             for side in (factor, 2.0 - factor):
                 if deadline.over:
                     return done
-                end = _end(start, each, side, points, deadline, progress)
+                end = _end(start, each, side, points, deadline, progress, options)
                 if end is None:
                     break
                 ends.append(end)
@@ -224,12 +227,18 @@ def _replanned(
 
 
 def _end(
-    start: Solution, number: Investment, factor: float, points: list[np.ndarray], deadline: Deadline, progress: bool
+    start: Solution,
+    number: Investment,
+    factor: float,
+    points: list[np.ndarray],
+    deadline: Deadline,
+    progress: bool,
+    options: SearchOptions,
 ) -> End | None:
     """The question with a number times a factor, searched from designs found so far; None where time ran out before a bound."""
     moved = start.problem.with_numbers({number.worth.parameter.input.place: factor})
     try:
-        found = certified(moved, deadline=deadline, progress=progress, designs=points, explain=False)
+        found = certified(moved, deadline=deadline, progress=progress, designs=points, explain=False, options=options)
     except NotDGP:
         return None
     if not found.feasible:

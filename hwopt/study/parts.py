@@ -10,6 +10,7 @@ from hwopt.design.problem import Objective, Problem
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.optimize import optimize
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.optim.solution import Outcome, Solution
 
 
@@ -43,7 +44,12 @@ LOOKED_AT = 2_000
 """Programmes bounded for a short look at continuous hardware: a twelfth of what proves it for the default question."""
 
 
-def parts_price(solution: Solution, deadline: Deadline | None = None, most_boxes: int = LOOKED_AT) -> PartsPrice | None:
+def parts_price(
+    solution: Solution,
+    deadline: Deadline | None = None,
+    most_boxes: int = LOOKED_AT,
+    options: SearchOptions = SEARCH,
+) -> PartsPrice | None:
     """What buying in whole units costs, with a plan of the same kind; None where the question has no such price, or the answer
     is not proved.
 
@@ -56,7 +62,12 @@ def parts_price(solution: Solution, deadline: Deadline | None = None, most_boxes
     loose = problem.relaxation.kept_at({name: known[name] for name in _ALIKE if name in known})
     own = {each.name: float(each.place.get(solution.built)) for each in loose.variables}
     relaxed = certified(
-        loose, deadline=deadline, explain=False, most_boxes=most_boxes, designs=[lattice_of(loose).point(own)]
+        loose,
+        deadline=deadline,
+        explain=False,
+        most_boxes=most_boxes,
+        designs=[lattice_of(loose).point(own)],
+        options=options,
     )
     if not relaxed.feasible or relaxed.certificate.gap is None:
         return None

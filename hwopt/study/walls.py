@@ -17,16 +17,9 @@ from hwopt.errors import UserError
 from hwopt.optim.certified import values_of
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.optimize import optimize
+from hwopt.optim.options import BindingOptions, SearchOptions
 from hwopt.optim.solution import BudgetUse, Outcome, Solution
-
-LIFTED = 1e6
-"""Times a budget's limit: as much as nobody asks for, and a question of the same form."""
-
-NEAR = 0.9
-"""Share of a budget that an answer uses from which it is tried alone first: whole units leave some of what binds unused."""
-
-TOLD_APART = 1e-4
-"""Relative difference of two proved objectives from which they differ: the gap of a proof."""
+from hwopt.options import options_of
 
 
 @dataclass(frozen=True)
@@ -81,6 +74,7 @@ def walls(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     choices: Mapping[str, Sequence[str]] | None = None,
     progress: bool = False,
+    options: SearchOptions | None = None,
 ) -> Walls:
     """Which budget of a question binds, how much of it would be enough, and which one binds next.
 
@@ -91,7 +85,7 @@ def walls(
     together.
 
     **Arguments:** `objective`: a question with budgets; `seconds` for all answers together; `freeze`, `bounds`, `choices`,
-    `progress` as of `optimize`: each answer is the best of all combinations of choices.
+    `progress`, `options` as of `optimize`: each answer is the best of all combinations of choices.
 
     **Returns:** the answers, and walls between them; none where no design satisfies the budgets.
 
@@ -104,41 +98,50 @@ def walls(
     if not names:
         raise UserError("walls: the question has no budget, so that none can bind; give it one, such as power_budget_w")
     deadline = Deadline(check_seconds(seconds, "walls"))
+    search = options_of("walls", options, SearchOptions)
+    own = search.binding
     how = {
         "freeze": names_of("freeze", freeze),
         "bounds": boxes_of(bounds or {}),
         "choices": choices,
         "progress": progress,
+        "options": search,
     }
     ask = lambda asked, near: _answer(asked, near, deadline, how)
     start = ask(objective, None)
     found: list[Wall] = []
     now, asked, left = start, objective, tuple(names) if start.feasible else ()
     while left and not deadline.over:
-        wall = _next(now, left, lambda lifted, now=now, asked=asked: ask(_lifted(asked, lifted), now), deadline)
+        wall = _next(
+            now, left, lambda lifted, now=now, asked=asked: ask(_lifted(asked, lifted, own), now), deadline, own
+        )
         if wall is None:
             break
         found.append(wall)
-        now, asked = wall.after, _lifted(asked, wall.names)
+        now, asked = wall.after, _lifted(asked, wall.names, own)
         left = tuple(name for name in left if name not in wall.names)
     return Walls(start, found, () if deadline.over else left, deadline.over and bool(left))
 
 
 def _next(
-    now: Solution, left: Sequence[str], without: Callable[[Sequence[str]], Solution], deadline: Deadline
+    now: Solution,
+    left: Sequence[str],
+    without: Callable[[Sequence[str]], Solution],
+    deadline: Deadline,
+    own: BindingOptions,
 ) -> Wall | None:
     """The next wall: one budget, or several that give way together only; None where all cost nothing, or time is over.
 
     **Arguments:** `left`: budgets in force; `without` some of them: the answer.
     """
-    near = _fullest(now, left, NEAR)
+    near = _fullest(now, left, own.near)
     for name in near:
-        if not deadline.over and _better(now, other := without([name])):
+        if not deadline.over and _better(now, other := without([name]), own):
             return Wall((name,), now, other)
-    if deadline.over or list(left) == near[:1] or not _better(now, all_lifted := without(left)):
+    if deadline.over or list(left) == near[:1] or not _better(now, all_lifted := without(left), own):
         return None
     for name in _fullest(now, left):
-        if name not in near and not deadline.over and _better(now, other := without([name])):
+        if name not in near and not deadline.over and _better(now, other := without([name]), own):
             return Wall((name,), now, other)
     needed = [name for name in left if _budget(all_lifted, name).used > _budget(now, name).limit]
     return Wall(tuple(needed), now, all_lifted) if needed else None
@@ -154,9 +157,9 @@ def _answer(asked: Any, near: Solution | None, deadline: Deadline, how: Mapping[
     return optimize(asked, seconds=max(deadline.left, 1e-3), designs=designs, explain=near is None, **how)
 
 
-def _lifted(objective: Any, names: Iterable[str]) -> Any:
+def _lifted(objective: Any, names: Iterable[str], own: BindingOptions) -> Any:
     """The question without budgets, which stay in it with limits that nothing reaches."""
-    return replace(objective, **{name: LIFTED * getattr(objective, name) for name in names})
+    return replace(objective, **{name: own.lifted * getattr(objective, name) for name in names})
 
 
 def _budget(solution: Solution, name: str) -> BudgetUse:
@@ -170,7 +173,7 @@ def _fullest(solution: Solution, names: Iterable[str], least: float = 0.0) -> li
     return [each.name for each in sorted(known, key=lambda each: (-round(price(each), 4), -each.used / each.limit))]
 
 
-def _better(before: Solution, after: Solution) -> bool:
+def _better(before: Solution, after: Solution, own: BindingOptions) -> bool:
     """Whether an answer is better than what was proved possible before, or else than what was found."""
     bound = before.certificate.lower_bound if before.outcome is Outcome.proved else None
-    return after.feasible and after.objective < (bound or before.objective) * (1.0 - TOLD_APART)
+    return after.feasible and after.objective < (bound or before.objective) * (1.0 - own.least_gain)

@@ -10,7 +10,9 @@ from hwopt.design.choices import left_open
 from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.options import SearchOptions
 from hwopt.optim.solution import Solution
+from hwopt.options import options_of
 from hwopt.study.confidence.choosing import confident_choice
 from hwopt.study.confidence.search import DRAWS, Asking, check_confidence, promised
 
@@ -28,6 +30,7 @@ def confident(
     draws: int = DRAWS,
     progress: bool = False,
     explain: bool = True,
+    options: SearchOptions | None = None,
 ) -> Solution:
     """The best design whose budgets all hold with a probability, the numbers behind them being off as `causes` says.
 
@@ -44,10 +47,11 @@ def confident(
     """
     asked = check_confidence(confidence)
     check_seed(seed)
+    search = options_of("confident", options, SearchOptions)
     deadline = Deadline(check_seconds(seconds))
     if regime not in ("certified", "relaxed"):
         raise UserError(f"confidence: limits are tightened in proofs, and --regime {regime} makes none; leave it out")
-    asking = Asking(asked, deadline, seed, draws, progress, explain)
+    asking = Asking(asked, deadline, seed, draws, progress, explain, search)
     kept, boxes, relaxed = names_of("freeze", freeze), boxes_of(bounds or {}), regime == "relaxed"
     if choices or left_open(objective):
         check_question(objective, "confident")

@@ -39,7 +39,13 @@ def confident_choice(
         if each.problem is not None:
             check_one_kind(each.problem, "confidence")
     try:
-        plain = certified_choice(questions, deadline=asking.deadline, progress=asking.progress, explain=asking.explain)
+        plain = certified_choice(
+            questions,
+            deadline=asking.deadline,
+            progress=asking.progress,
+            explain=asking.explain,
+            options=asking.options,
+        )
     except NotDGP as reason:
         raise UserError(f"choices: a combination cannot be proved beside others: {reason}") from None
     if not plain.feasible:

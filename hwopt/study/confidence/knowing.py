@@ -28,7 +28,9 @@ from hwopt.errors import UserError
 from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.options import SearchOptions
 from hwopt.optim.solution import Outcome, Solution
+from hwopt.options import options_of
 from hwopt.study.confidence.causes import Cause, check_one_kind, named
 from hwopt.study.confidence.draws import Fixed, holds
 
@@ -88,12 +90,17 @@ class _Scenario:
 
 
 def regret(
-    solution: Solution, vary: Mapping[str, float], *, deadline: Deadline | None = None, progress: bool = False
+    solution: Solution,
+    vary: Mapping[str, float],
+    *,
+    deadline: Deadline | None = None,
+    progress: bool = False,
+    options: SearchOptions | None = None,
 ) -> Regret:
     """Regret of an answer under numbers that may be off, and the value of knowing each of them.
 
     **Arguments:** `solution` of `optimize`; `vary`: cause -> share by which it may be off, a range of 1 + share to each side that
-    holds four in five; `deadline` by which it ends, with fewer scenarios solved.
+    holds four in five; `deadline` by which it ends, with fewer scenarios solved; `options` of the searches.
 
     **Raises:** `UserError` for an unknown cause, an invalid share, more than `MOST` of them, an answer that breaks its
     budgets or has no proof.
@@ -103,7 +110,8 @@ def regret(
     if not solution.feasible:
         raise UserError("vary: the answer breaks its budgets: nothing to compare with")
     with jax.enable_x64(True):
-        return _Study(solution, causes, shares, deadline or Deadline(), progress).answer()
+        search = options_of("regret", options, SearchOptions)
+        return _Study(solution, causes, shares, deadline or Deadline(), progress, search).answer()
 
 
 def causes_varied(
@@ -140,9 +148,11 @@ class _Study:
         shares: Mapping[str, float],
         deadline: Deadline,
         progress: bool,
+        options: SearchOptions,
     ):
         self.problem, self.solution, self.shares = solution.problem, solution, shares
         self.causes, self.deadline, self.progress = tuple(causes), deadline, progress
+        self.options = options
         self.lattice = lattice_of(self.problem)
         self.today = Fixed(self.problem, values_of(solution), self.causes)
         self.points = [self.lattice.point(self.today.values)]
@@ -179,7 +189,12 @@ class _Study:
         moved = self.problem.with_numbers(self._factors(z)).relaxed(np.exp(rise))
         try:
             solution = certified(
-                moved, deadline=self.deadline, progress=self.progress, designs=self.points, explain=False
+                moved,
+                deadline=self.deadline,
+                progress=self.progress,
+                designs=self.points,
+                explain=False,
+                options=self.options,
             )
         except NotDGP:
             return None

@@ -18,6 +18,7 @@ from hwopt.errors import UserError
 from hwopt.evidence.intervals import question_interval
 from hwopt.optim.certified import certified, values_of
 from hwopt.optim.deadline import Deadline
+from hwopt.optim.options import SEARCH, ConfidenceOptions, SearchOptions
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.promise import BudgetPromise, Plain, Promise
 from hwopt.optim.solution import Outcome, Solution
@@ -28,22 +29,6 @@ from hwopt.units import pretty
 
 DRAWS = 100_000
 """Of the uncertain numbers: a probability is known to a tenth of a point."""
-
-ENOUGH = 0.04
-"""How far the probability may pass what was asked for before a cheaper design is looked for."""
-
-SOLVES = 5
-"""Searches after which the best that holds is taken, the one without a promise among them; where none holds yet, twice that."""
-
-_STEP = 0.03
-"""Difference of multiples that is told apart: at most about a point of probability."""
-
-_IDLE = 3.0
-"""Deviations left beyond the tightening, from which on a budget does not bind."""
-
-CLOSE = 2e-3
-"""Relative difference in cost between a design that holds with the probability and a cheaper one that does not, at which nothing
-between them is looked for."""
 
 _FIRST, _FRESH = 0, 1
 """Streams of draws: what multiples are fitted to, and what the promise is counted over."""
@@ -70,6 +55,7 @@ class Asking:
     draws: int = DRAWS
     progress: bool = False
     explain: bool = True
+    options: SearchOptions = SEARCH
 
 
 def promised(problem: Problem, asking: Asking, beat: float = math.inf) -> Solution:
@@ -96,6 +82,7 @@ class _Trial:
     solution: Solution  # of the tightened question
     tightened: np.ndarray  # (budget,)
     multiple: float
+    options: ConfidenceOptions
     fixed: Fixed | None = None  # None where the design breaks the tightened limits
     probability: float = 0.0
     rises: np.ndarray | None = None  # (draw, budget)
@@ -104,18 +91,19 @@ class _Trial:
     def idle(self) -> np.ndarray:
         """Budgets of which so much is left, beyond the tightening, that they will not bind next time either."""
         assert self.fixed is not None
-        return np.log(self.tightened) - self.fixed.budgets > _IDLE * self.fixed.deviations
+        return np.log(self.tightened) - self.fixed.budgets > self.options.idle * self.fixed.deviations
 
     def room(self, multiple: float) -> np.ndarray:
         """Factors on the limits at a multiple, by how this design fares."""
         assert self.fixed is not None
-        return factors(multiple, self.fixed.deviations, self.rises)
+        return factors(multiple, self.fixed.deviations, self.rises, self.options.normal)
 
     def first(self, confidence: float) -> float:
         """The multiple by the joint normal distribution of the budgets that may bind, where draws are near it; else theirs."""
         assert self.fixed is not None
-        normal, drawn = joint(self.fixed.loadings[~self.idle], confidence), self.next(confidence)
-        return drawn if math.isfinite(drawn) and abs(drawn - normal) > _STEP else normal
+        normal = joint(self.fixed.loadings[~self.idle], confidence, self.options.joint_draws)
+        drawn = self.next(confidence)
+        return drawn if math.isfinite(drawn) and abs(drawn - normal) > self.options.step else normal
 
     def next(self, confidence: float) -> float:
         """The multiple that its draws ask for, idle budgets left at what the design uses of them."""
@@ -130,7 +118,8 @@ class _Search:
     def __init__(self, problem: Problem, asking: Asking):
         self.problem, self.confidence, self.deadline = problem, asking.confidence, asking.deadline
         self.seed, self.draws, self.progress, self.explain = asking.seed, asking.draws, asking.progress, asking.explain
-        self.programmes = Programmes(problem, lattice_of(problem))
+        self.options = asking.options.confidence
+        self.programmes = Programmes(problem, lattice_of(problem), options=asking.options)
         # Above what was asked for by half of what two sets of draws differ by: the promise is counted over fresh ones.
         asked = self.confidence
         self.sure = min(asked + 0.5 * math.sqrt(2.0 * asked * (1.0 - asked) / self.draws), 0.5 * (1.0 + asked))
@@ -153,14 +142,14 @@ class _Search:
     def _between(self, plain: _Trial) -> tuple[_Trial | None, list[_Trial]]:
         """The cheapest trial that holds with the probability, and those whose tightened limits nothing holds."""
         assert plain.fixed is not None
-        low, high, closed = plain, None, []
+        low, high, closed, own = plain, None, [], self.options
         least = alone(self.confidence)
-        multiple, latest = max(plain.first(self.sure), _STEP), plain
-        while not self.deadline.over and self.solves < (SOLVES if high is not None else 2 * SOLVES):
+        multiple, latest = max(plain.first(self.sure), own.step), plain
+        while not self.deadline.over and self.solves < (own.searches if high is not None else 2 * own.searches):
             trial = self._trial(latest.room(multiple), multiple)
             if trial.fixed is None:
                 closed.append(trial)
-                if multiple <= max(least, low.multiple + _STEP) * (1.0 + 1e-9):
+                if multiple <= max(least, low.multiple + own.step) * (1.0 + 1e-9):
                     break
                 multiple = max(least, 0.5 * (low.multiple + multiple))
                 continue
@@ -169,16 +158,16 @@ class _Search:
                 low = trial if trial.multiple > low.multiple else low
             else:
                 high = trial if high is None or trial.solution.objective <= high.solution.objective else high
-                if trial.probability <= self.confidence + min(ENOUGH, 0.5 * (1.0 - self.confidence)):
+                if trial.probability <= self.confidence + min(own.excess, 0.5 * (1.0 - self.confidence)):
                     break
             top = min((each.multiple for each in (high, *closed) if each is not None), default=math.inf)
-            if top - low.multiple < _STEP:
+            if top - low.multiple < own.step:
                 break
-            if high is not None and high.solution.objective <= low.solution.objective * (1.0 + CLOSE):
+            if high is not None and high.solution.objective <= low.solution.objective * (1.0 + own.close):
                 break
             wanted = trial.next(self.sure)
-            if not low.multiple + 0.1 * _STEP < wanted < top - 0.1 * _STEP:
-                wanted = 0.5 * (low.multiple + top) if math.isfinite(top) else low.multiple + 4 * _STEP
+            if not low.multiple + 0.1 * own.step < wanted < top - 0.1 * own.step:
+                wanted = 0.5 * (low.multiple + top) if math.isfinite(top) else low.multiple + 4 * own.step
             multiple = wanted
         return high, closed
 
@@ -194,13 +183,13 @@ class _Search:
         except NotDGP as reason:
             raise UserError(f"confidence: {reason}: there is no proof to tighten limits in") from None
         if not solution.feasible:
-            return _Trial(solution, tightened, multiple)
+            return _Trial(solution, tightened, multiple, self.options)
         values = values_of(solution)
         self.points.append(self.programmes.lattice.point(values))
         fixed = Fixed(self.problem, values, causes_of(self.problem, question_interval(solution)))
         logs = fixed.logs(normals(self.seed, _FIRST, self.draws, len(fixed.causes)))[:, 1 : 1 + len(tightened)]
         kept = probability(holds(logs).all(axis=1))
-        return _Trial(solution, tightened, multiple, fixed, kept, logs - fixed.budgets)
+        return _Trial(solution, tightened, multiple, self.options, fixed, kept, logs - fixed.budgets)
 
     def _promised(self, trial: _Trial, plain: _Trial) -> Solution:
         """The answer, its limits as asked, and its promise by draws that nothing was fitted to."""

@@ -14,13 +14,11 @@ from statistics import NormalDist
 import numpy as np
 from jaxtyping import Float
 
+from hwopt.optim.options import SEARCH
 from hwopt.study.confidence.draws import FEASIBILITY_TOLERANCE, normals
 
 _SAME = 1e-9
 """Difference of correlations that is rounding."""
-
-_DRAWS = 1 << 17
-"""Of the joint normal distribution of rows that differ."""
 
 _STREAM = 2
 
@@ -30,7 +28,9 @@ def alone(confidence: float) -> float:
     return NormalDist().inv_cdf(confidence)
 
 
-def joint(loadings: Float[np.ndarray, "budget cause"], confidence: float) -> float:
+def joint(
+    loadings: Float[np.ndarray, "budget cause"], confidence: float, draws: int = SEARCH.confidence.joint_draws
+) -> float:
     """The least multiple k with `P(loadings z <= k s, all rows) >= confidence`, z normal.
 
     Of rows that move together exactly that of one, and never more than Bonferroni's `1 - (1 - confidence) / rows`.
@@ -42,7 +42,7 @@ def joint(loadings: Float[np.ndarray, "budget cause"], confidence: float) -> flo
     apart = [row for i, row in enumerate(rows) if all(abs(row @ other - 1.0) > _SAME for other in rows[:i])]
     if len(apart) == 1:
         return alone(confidence)
-    drawn = normals(0, _STREAM, _DRAWS, rows.shape[1]) @ np.array(apart).T
+    drawn = normals(0, _STREAM, draws, rows.shape[1]) @ np.array(apart).T
     safe = NormalDist().inv_cdf(1.0 - (1.0 - confidence) / len(apart))
     return min(float(np.quantile(drawn.max(axis=1), confidence, method="higher")), safe)
 
@@ -69,15 +69,12 @@ def factors(
     multiple: float,
     deviations: Float[np.ndarray, " budget"],
     rises: Float[np.ndarray, "draw budget"] | None = None,
+    normal: float = SEARCH.confidence.normal,
 ) -> Float[np.ndarray, " budget"]:
     """On the limits: `exp(-k s)` where use is log-normal, with `rises` what draws of it keep with that probability."""
     if rises is None:
         return np.exp(-multiple * deviations)
     level = NormalDist().cdf(multiple)
     drawn = np.array([np.quantile(np.nan_to_num(row, nan=np.inf, posinf=np.inf), level) for row in rises.T])
-    drawn = np.where(np.abs(drawn - multiple * deviations) > NORMAL * deviations, drawn, multiple * deviations)
+    drawn = np.where(np.abs(drawn - multiple * deviations) > normal * deviations, drawn, multiple * deviations)
     return np.exp(-np.maximum(drawn, 0.0))
-
-
-NORMAL = 0.03
-"""Deviations by which a quantile of draws is off one of a normal distribution, below which the latter is taken: it has no noise."""

@@ -24,7 +24,9 @@ from hwopt.optim.optimum_sensitivity import (
     optimum_sensitivity,
     point_of,
 )
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.optim.solution import Solution
+from hwopt.options import options_of
 from hwopt.study.sensitivity.elasticities import Elasticities, default_metrics, elasticities
 from hwopt.study.sensitivity.inputs import Input, template_inputs
 from hwopt.study.sensitivity.ranges import Range, range_of
@@ -99,6 +101,7 @@ def sensitivity(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     freeze: Iterable[str] = (),
     seconds: float = math.inf,
+    options: SearchOptions | None = None,
 ) -> Sensitivity:
     """Elasticities of the optimum of a design question to every number it stands on, and of metrics at its design.
 
@@ -107,7 +110,7 @@ def sensitivity(
 
     **Arguments:** `objective`, or a problem; `metrics` whose elasticities at the design are wanted besides those of the
     question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile; `bounds`,
-    `freeze` and `seconds` of the search, as of `optimize`; what is frozen stays as the machine of the question has it.
+    `freeze`, `seconds` and `options` of the search, as of `optimize`; what is frozen stays as the machine of the question has it.
 
     **Raises:** `NoOptimum` where no design satisfies every budget; `UserError` for an unknown metric, an invalid box, an
     unknown variable.
@@ -116,16 +119,17 @@ def sensitivity(
     problem = asked if asked.template.project is not None else asked.continuous
     problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
     check_seconds(seconds)
+    search = options_of("sensitivity", options, SearchOptions)
     workload = problem.template.workload
     more = names_of("metrics", metrics) or default_metrics(workload)
     for name in more:
         metric_of(name, workload)  # refuses unknown ones
     names = dict.fromkeys((problem.objective.name, *(each.metric.name for each in problem.budgets), *more))
-    solution = best(problem, seed, progress, seconds=seconds)
+    solution = best(problem, seed, progress, seconds=seconds, options=search)
     point, problem = point_of(solution), solution.problem  # a local answer is one of continuous hardware
     optimum, parameters, idle, unknown = None, (), (), ""
     try:
-        optimum, parameters, idle = _by_inputs(problem, point, values_of(solution))
+        optimum, parameters, idle = _by_inputs(problem, point, values_of(solution), search)
     except NotKnown as reason:
         unknown = str(reason)
     built = _design_at(problem, point, optimum) if optimum else solution.built
@@ -147,9 +151,9 @@ def sensitivity(
     )
 
 
-def best(problem: Problem, seed: int, progress: bool, *, seconds: float) -> Solution:
+def best(problem: Problem, seed: int, progress: bool, *, seconds: float, options: SearchOptions = SEARCH) -> Solution:
     """The optimum to examine: the one place that says whose."""
-    return optimize(problem, seed=seed, progress=progress, seconds=seconds)
+    return optimize(problem, seed=seed, progress=progress, seconds=seconds, options=options)
 
 
 def _design_at(problem: Problem, point: np.ndarray, optimum: OptimumSensitivity) -> Design:
@@ -161,7 +165,9 @@ def _design_at(problem: Problem, point: np.ndarray, optimum: OptimumSensitivity)
     return put(problem.form, problem.template, numbers)
 
 
-def parameters_of(solution: Solution, deadline: Deadline | None = None) -> tuple[tuple[Parameter, ...], str]:
+def parameters_of(
+    solution: Solution, deadline: Deadline | None = None, options: SearchOptions = SEARCH
+) -> tuple[tuple[Parameter, ...], str]:
     """Sensitivities to inputs of an answer that is there already: the parameters of `sensitivity`, in seconds.
 
     **Returns:** the parameters in the order of `Sensitivity.parameters`; else none, and why.
@@ -171,7 +177,7 @@ def parameters_of(solution: Solution, deadline: Deadline | None = None) -> tuple
 
     def work() -> tuple[tuple[Parameter, ...], str]:
         try:
-            return _by_inputs(solution.problem, point_of(solution), values_of(solution))[1], ""
+            return _by_inputs(solution.problem, point_of(solution), values_of(solution), options)[1], ""
         except (NotKnown, NoOptimum) as failure:
             return (), str(failure)
 
@@ -179,7 +185,7 @@ def parameters_of(solution: Solution, deadline: Deadline | None = None) -> tuple
 
 
 def _by_inputs(
-    problem: Problem, point: np.ndarray, start: Mapping[str, float]
+    problem: Problem, point: np.ndarray, start: Mapping[str, float], options: SearchOptions
 ) -> tuple[OptimumSensitivity, tuple[Parameter, ...], tuple[Input, ...]]:
     """The optimum's sensitivities; inputs that matter, with their ranges and what the ends of those do to the optimum; the others.
 
@@ -187,13 +193,13 @@ def _by_inputs(
     """
     inputs = template_inputs(problem)
     exponents = frozenset(each.place for each in inputs if each.quantity.power)
-    optimum = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents, start)
+    optimum = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents, start, options)
     ranges = [range_of(each, problem.provenance.records) for each in inputs]
     matters = [i for i, e in enumerate(optimum.elasticities) if not abs(e) < NOTHING]
     factors = np.array([[ranges[i].low, ranges[i].high] for i in matters]).reshape(-1, 2)
     factors /= np.array([inputs[i].value for i in matters])[:, None]
     try:
-        effects = optima(problem, point, [inputs[i].place for i in matters], factors) - 1.0
+        effects = optima(problem, point, [inputs[i].place for i in matters], factors, options) - 1.0
     except NotKnown:
         effects = np.full(factors.shape, math.nan)
     parameters = []

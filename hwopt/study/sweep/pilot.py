@@ -17,38 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.optim.options import SEARCH, SweepOptions
 from hwopt.study.sweep.evaluator import Evaluator, in_order
 from hwopt.study.sweep.focused import GROUP, MOST_LEVELS, Focused
 from hwopt.study.sweep.levels import Levels
 from hwopt.study.sweep.reductions import INFEASIBLE, Reduction
 from hwopt.study.sweep.samplers import Sobol
-
-ROUND = 1 << 16
-"""Points of a round."""
-
-ELITE, LEVEL = 64, 512
-"""Best points of a round, whose hull is the next box; and those whose hull may become a level: wider, so that less is cut off."""
-
-MOST_ROUNDS = 400
-"""Rounds at most: twenty-six million points."""
-
-TOGETHER = 8
-"""Boxes that a round of points is divided among when integers are opened again."""
-
-LOOSE = 0.03
-"""How far coordinates that are no integers may be from the best point's meanwhile, as a part of the cube."""
-
-ALIKE, SHARP = 0.01, 0.002
-"""Distance of the elite from the best, as a logarithm of the objective, at which a box is narrow enough; and the last of all."""
-
-BETTER = 1e-3
-"""What a box that was opened again must gain, as a logarithm, to be worth narrowing."""
-
-WIDER = 0.25
-"""Part of each side that a level reaches beyond the hull: what few points missed."""
-
-ROOM = 1e-4
-"""What a box keeps around the points that it is the hull of."""
 
 
 def piloted(
@@ -57,27 +31,30 @@ def piloted(
     integers: Sequence[str],
     seed: int,
     starts: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+    options: SweepOptions = SEARCH.sweep,
 ) -> Levels:
     """The boxes in which a question's good designs were found, from the whole cube to the best of them.
 
     **Arguments:** `evaluator` of a `Focused` sampler; `reduction` that ranks; `integers`: coordinates that are opened together;
-    `starts`: ends of boxes that are known to hold good designs.
+    `starts`: ends of boxes that are known to hold good designs; `options`: points, rounds and tolerances.
     """
-    pilot = _Pilot(evaluator, reduction, seed, frozenset(integers))
+    pilot = _Pilot(evaluator, reduction, seed, frozenset(integers), options)
     axes = len(pilot.names)
     pilot.narrow(_Box(np.zeros(axes), np.ones(axes)))
     wide = [*pilot.path]
     for low, high in starts:
         pilot.begin(_Box(low, high))
     opened = [each for size in (1, 2, 3) for each in itertools.combinations(pilot.whole, size)]
-    batches = [opened[first : first + TOGETHER] for first in range(0, len(opened), TOGETHER)]
-    while pilot.rounds < MOST_ROUNDS:
-        tried = (pilot.reopened(batch) for batch in batches if pilot.rounds < MOST_ROUNDS)
+    batches = [
+        opened[first : first + options.boxes_per_round] for first in range(0, len(opened), options.boxes_per_round)
+    ]
+    while pilot.rounds < options.rounds:
+        tried = (pilot.reopened(batch) for batch in batches if pilot.rounds < options.rounds)
         box = next((each for each in tried if each is not None), None)
         if box is None:
             break
         pilot.narrow(box)
-    pilot.narrow(pilot.box, SHARP)
+    pilot.narrow(pilot.box, options.sharp)
     # What the whole space says rests on the boxes on the first way, what the best is on the last.
     chosen = [*_spread_by_volume(wide, MOST_LEVELS - 2), pilot.box]
     return Levels.nested(pilot.names, np.stack([x.low for x in chosen]), np.stack([x.high for x in chosen]))
@@ -98,22 +75,22 @@ class _Box:
         side = by * (self.high - self.low)
         return _Box(np.maximum(self.low - side, 0.0), np.minimum(self.high + side, 1.0))
 
-    def hull(self, points: np.ndarray, best: np.ndarray) -> "_Box":
+    def hull(self, points: np.ndarray, best: np.ndarray, room: float) -> "_Box":
         """The part of it that holds some points (coordinate, point), and the best one."""
         low, high = np.minimum(points.min(axis=1), best), np.maximum(points.max(axis=1), best)
-        return _Box(np.maximum(self.low, low - ROOM), np.minimum(self.high, high + ROOM))
+        return _Box(np.maximum(self.low, low - room), np.minimum(self.high, high + room))
 
-    def around(self, best: np.ndarray) -> "_Box":
+    def around(self, best: np.ndarray, room: float) -> "_Box":
         """It and as much beside a point."""
         side = np.maximum(self.high - self.low, 0.02) / 2.0
         low, high = np.minimum(self.low - side, best - side), np.maximum(self.high + side, best + side)
-        return _Box(np.clip(low, 0.0, 1.0 - ROOM), np.clip(high, ROOM, 1.0))
+        return _Box(np.clip(low, 0.0, 1.0 - room), np.clip(high, room, 1.0))
 
-    def near(self, best: np.ndarray, axes: Sequence[int]) -> "_Box":
+    def near(self, best: np.ndarray, axes: Sequence[int], loose: float, room: float) -> "_Box":
         """It, but along some coordinates what is near a point."""
         low, high = self.low.copy(), self.high.copy()
-        low[axes], high[axes] = best[axes] - LOOSE, best[axes] + LOOSE
-        return _Box(np.clip(low, 0.0, 1.0 - ROOM), np.clip(high, ROOM, 1.0))
+        low[axes], high[axes] = best[axes] - loose, best[axes] + loose
+        return _Box(np.clip(low, 0.0, 1.0 - room), np.clip(high, room, 1.0))
 
     def opened(self, axes: Sequence[int]) -> "_Box":
         """It with some coordinates free."""
@@ -130,6 +107,7 @@ class _Pilot:
     reduction: Reduction
     seed: int
     integers: frozenset[str]
+    options: SweepOptions
     rounds: int = 0
     best: float = math.inf  # rank
     point: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -144,31 +122,33 @@ class _Pilot:
     def ranked(self, boxes: Sequence[_Box]) -> tuple[Focused, np.ndarray]:
         """A round of points, as many in each box, and the rank of each."""
         # Of another seed than the sweep's own points, which must not follow from what was found among them.
-        base = Sobol(self.names, ROUND, [self.seed, 2, self.rounds])
-        turns = np.arange(ROUND // GROUP) * len(boxes) // (ROUND // GROUP)
+        count = self.options.round_points
+        base = Sobol(self.names, count, [self.seed, 2, self.rounds])
+        turns = np.arange(count // GROUP) * len(boxes) // (count // GROUP)
         ends = np.stack([[box.low, box.high] for box in boxes])
         sampler = Focused(base, ends, Levels.plain(self.names), turns)
         evaluator = self.evaluator.at(sampler)
-        starts = evaluator.starts(range(0, ROUND, evaluator.tile))
+        starts = evaluator.starts(range(0, count, evaluator.tile))
         tiles = in_order((partial(self._ranks, evaluator, each) for each in starts), evaluator.devices)
         self.rounds += 1
-        return sampler, np.concatenate(list(tiles))[:ROUND]
+        return sampler, np.concatenate(list(tiles))[:count]
 
     def _ranks(self, evaluator: Evaluator, starts: np.ndarray) -> Any:
         return np.asarray(self.reduction.compiled_codes(evaluator(starts))["rank"])
 
-    def narrow(self, box: _Box, alike: float = ALIKE) -> None:
+    def narrow(self, box: _Box, alike: float | None = None) -> None:
         """Narrow a box until all in it is about as good as the best; `path` gets what it was on the way."""
-        self.box = box
-        while self.rounds < MOST_ROUNDS:
+        self.box, own = box, self.options
+        alike = own.alike if alike is None else alike
+        while self.rounds < own.rounds:
             sampler, rank = self.ranked([box])
-            order = np.argsort(rank, kind="stable")[:LEVEL]
+            order = np.argsort(rank, kind="stable")[: own.level_points]
             points = sampler.points(order)
             self._note(float(rank[order[0]]), points[:, 0])
-            self.path.append(box.hull(points, self.point).wider(WIDER))
-            inner = box.hull(points[:, :ELITE], self.point)
-            last = float(rank[order[ELITE - 1]])
-            done = (last - self.best < alike and last < INFEASIBLE / 2) or inner.volume > box.volume - ROOM
+            self.path.append(box.hull(points, self.point, own.room).wider(own.margin))
+            inner = box.hull(points[:, : own.elite], self.point, own.room)
+            last = float(rank[order[own.elite - 1]])
+            done = (last - self.best < alike and last < INFEASIBLE / 2) or inner.volume > box.volume - own.room
             self.box = box = inner
             if done:
                 break
@@ -185,13 +165,13 @@ class _Pilot:
     def reopened(self, axes: Sequence[Sequence[int]]) -> _Box | None:
         """A box to narrow again, around something better than the best with some coordinates free; None without."""
         before = self.best
-        near = self.box.near(self.point, self.loose)
+        near = self.box.near(self.point, self.loose, self.options.loose, self.options.room)
         sampler, rank = self.ranked([near.opened(each) for each in axes])
         first = int(np.argmin(rank))
-        if not before - rank[first] >= BETTER:
+        if not before - rank[first] >= self.options.least_gain:
             return None
         self._note(float(rank[first]), sampler.points(np.array([first]))[:, 0])
-        return self.box.around(self.point)
+        return self.box.around(self.point, self.options.room)
 
     def _note(self, rank: float, point: np.ndarray) -> None:
         if rank < self.best or not self.point.size:

@@ -169,11 +169,13 @@ class Run:
         (case,), (program,) = self.spec.cases, self.spec.programs
         space, goal = program.space, self.spec.problem.objective.name
         samples, evaluator = self.spec.samples, self.evaluators[0]  # refuses more points than the sequence has
-        optimum = kept(("searched", samples, decided(program)), lambda: searched(case.problem, samples))
+        options = self.spec.options
+        decides = ("searched", samples, options, decided(program))
+        optimum = kept(decides, lambda: searched(case.problem, samples, options))
         ranks = Reduction(tuple(space.variables), goal, (), {}, None, None, len(self.spec.constraints))
         integers = [name for name, each in space.variables.items() if each.integer]
-        starts = [] if optimum is None else around(space, optimum.design)
-        self._focus(piloted(evaluator, ranks, integers, self.spec.seed, starts))
+        starts = [] if optimum is None else around(space, optimum.design, options.sweep)
+        self._focus(piloted(evaluator, ranks, integers, self.spec.seed, starts, options.sweep))
         return {} if optimum is None else {case.name: optimum}
 
     def _pilot(self) -> dict[str, Edges]:

@@ -24,6 +24,7 @@ from hwopt.design.variables import Variable
 from hwopt.errors import UserError, suggest
 from hwopt.model.estimate import report_type
 from hwopt.model.report import ServingReport, TrainingReport
+from hwopt.optim.options import SEARCH, SearchOptions
 from hwopt.study.sensitivity.inputs import Input, template_inputs
 from hwopt.study.sweep.evaluator import chunk_of, memory_of, tile_of
 from hwopt.study.sweep.focused import GROUP, Focused, turns_of
@@ -39,12 +40,6 @@ METHODS = ("sobol", "lhs", "grid", "table")
 DTYPES = ("float32", "float64")
 
 SAMPLINGS = ("importance", "plain")
-
-PLAIN_SHARE = 0.25
-"""Part of an importance sweep that is drawn from the whole space: no variant stands for more than four plain ones."""
-
-LEAST_FOCUSED = 1 << 16
-"""Variants below which sweeps are plain unless asked: a search for where to look would take longer than they do."""
 
 _TURNS = 1 << 16
 """Groups after which the turns of the levels begin again."""
@@ -139,7 +134,9 @@ class Specification:
         rows: bool | None = None,
         dtype: str = "float32",
         block: int | None = None,
+        options: SearchOptions = SEARCH,
     ):
+        self.options = options
         check_question(objective, "sweep")
         self.objective, self.bounds, self.freeze = objective, boxes_of(bounds or {}), names_of("freeze", freeze)
         metrics = names_of("metrics", metrics)
@@ -201,8 +198,8 @@ class Specification:
         self.why_plain = why = self._unfocused(space)
         if asked == "importance" and why:
             raise UserError(f"sampling importance: {why}; leave it out")
-        if asked is None and not why and self.samples < LEAST_FOCUSED:
-            self.why_plain = f"fewer than {LEAST_FOCUSED:,}"
+        if asked is None and not why and self.samples < self.options.sweep.least_samples:
+            self.why_plain = f"fewer than {self.options.sweep.least_samples:,}"
         elif asked == "plain":
             self.why_plain = "as asked"
         return "plain" if self.why_plain else "importance"
@@ -258,8 +255,8 @@ class Specification:
     def focused(self, levels: Levels) -> Focused:
         """The sequence of variants of a sweep that looks more closely at some levels."""
         base = Sobol(levels.names, self.samples, self.seed)
-        inner = len(levels) - 1
-        shares = np.array([PLAIN_SHARE, *[(1.0 - PLAIN_SHARE) / inner] * inner]) if inner else np.ones(1)
+        inner, plain = len(levels) - 1, self.options.sweep.plain_share
+        shares = np.array([plain, *[(1.0 - plain) / inner] * inner]) if inner else np.ones(1)
         groups = min(math.ceil(self.samples / GROUP), _TURNS)
         return Focused(base, levels.ends, levels, turns_of(shares, groups, self.seed))
 
@@ -302,14 +299,19 @@ class Specification:
         """Everything that decides the numbers, as plain data."""
         fields = dataclasses.asdict(self.objective) if dataclasses.is_dataclass(self.objective) else {}  # pyright: ignore
         chosen = [dict(case.chosen) for case in self.cases]
-        return {name: getattr(self, name) for name in _DECIDING} | {
-            "objective": self.problem.name,
-            "fields": {name: x for name, x in fields.items() if x != math.inf},  # a budget that is not asked for
-            "choices": {field: list(dict.fromkeys(each[field] for each in chosen)) for field in chosen[0]},
-            "table": _digest(self.table),
-            "metrics": [each.name for each in self.metrics],
-            "question": _digest({case.name: _numbers(case.problem) for case in self.cases}),
-        }
+        usual = {} if self.options == SEARCH else {"options": dataclasses.asdict(self.options)}
+        return (
+            {name: getattr(self, name) for name in _DECIDING}
+            | usual
+            | {
+                "objective": self.problem.name,
+                "fields": {name: x for name, x in fields.items() if x != math.inf},  # a budget that is not asked for
+                "choices": {field: list(dict.fromkeys(each[field] for each in chosen)) for field in chosen[0]},
+                "table": _digest(self.table),
+                "metrics": [each.name for each in self.metrics],
+                "question": _digest({case.name: _numbers(case.problem) for case in self.cases}),
+            }
+        )
 
     @staticmethod
     def versions() -> dict[str, str]:

@@ -13,27 +13,16 @@ from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
 from hwopt.optim.branch_and_bound import search
+from hwopt.optim.options import SEARCH, SearchOptions, SweepOptions
 from hwopt.optim.programmes import Programmes
 from hwopt.study.sweep.space import Space
 from hwopt.study.sweep.specification import Optimum
 
-TOLERANCE = 0.005
-"""Gap at which the search ends: half of what a sweep's best may be above the optimum."""
 
-VARIANTS_A_BOX = 32
-"""Variants for which one box is bounded, about: a search of few ends with its first evolution."""
-
-NEAR = 1.05
-"""How far continuous values of a design's neighbours are from its own, as a ratio."""
-
-PLACES = 1 << 12
-"""Numbers in [0, 1) tried for each integer."""
-
-
-def searched(problem: Problem, samples: int) -> Optimum | None:
+def searched(problem: Problem, samples: int, options: SearchOptions = SEARCH) -> Optimum | None:
     """The best design that a search as long as a sweep deserves meets, with its bound; None where it meets none.
 
-    **Arguments:** `samples`: variants of the sweep.
+    **Arguments:** `samples`: variants of the sweep; `options` of the search.
     """
     if without_lattice(problem):
         return None
@@ -41,9 +30,9 @@ def searched(problem: Problem, samples: int) -> Optimum | None:
         lattice = lattice_of(problem)
         try:
             result = search(
-                Programmes(problem, lattice),
-                tolerance=TOLERANCE,
-                most_boxes=samples // VARIANTS_A_BOX,
+                Programmes(problem, lattice, options=options),
+                tolerance=options.sweep.gap,
+                most_boxes=samples // options.sweep.variants_per_node,
                 exact=[ExactModel(problem)],
                 nearby=True,
             )
@@ -59,7 +48,9 @@ def searched(problem: Problem, samples: int) -> Optimum | None:
     return Optimum(own, math.exp(result.value), bound, feasible=True)
 
 
-def around(space: Space, design: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
+def around(
+    space: Space, design: Mapping[str, float], options: SweepOptions = SEARCH.sweep
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Boxes of the unit cube around a design: of all designs with its integers, and of those that are near it besides.
 
     **Arguments:** `design`: variables by name, SI. A coordinate along which its own integer is not met is left whole.
@@ -67,16 +58,17 @@ def around(space: Space, design: Mapping[str, float]) -> list[tuple[np.ndarray, 
     **Returns:** ends of both boxes, in the order of `space.coordinates`.
     """
     names, variables = space.coordinates, space.variables
+    ratio, count = options.neighbor_ratio, options.places
     whole, near = np.tile([0.0, 1.0], (2, len(names), 1))
     for place, name in enumerate(names):
-        near[place] = [_place(variables[name], design[name] * by) for by in (1.0 / NEAR, NEAR)]
+        near[place] = [_place(variables[name], design[name] * by) for by in (1.0 / ratio, ratio)]
     at = {name: _place(variables[name], design[name]) for name in names}
-    places = np.arange(PLACES) / PLACES
+    places = np.arange(count) / count
     with jax.enable_x64(True):
         for name in space.in_turn:
-            columns = {other: jnp.full(PLACES, place) for other, place in at.items()} | {name: jnp.asarray(places)}
+            columns = {other: jnp.full(count, place) for other, place in at.items()} | {name: jnp.asarray(places)}
             met = np.flatnonzero(np.isclose(np.asarray(space.drawn(columns)[name]), design[name], rtol=1e-6))
-            own = [places[met[0]], places[met[-1]] + 1.0 / PLACES] if len(met) else [0.0, 1.0]
+            own = [places[met[0]], places[met[-1]] + 1.0 / count] if len(met) else [0.0, 1.0]
             near[names.index(name)] = whole[names.index(name)] = own
             at[name] = float(np.mean(own)) if len(met) else at[name]
     return [(ends[:, 0], ends[:, 1]) for ends in (whole, near)]

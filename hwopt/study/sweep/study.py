@@ -14,6 +14,8 @@ import numpy as np
 
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
+from hwopt.optim.options import SearchOptions
+from hwopt.options import options_of
 from hwopt.study.sweep import processes
 from hwopt.study.sweep.coordinates import with_names
 from hwopt.study.sweep.damage import damage
@@ -49,6 +51,7 @@ def sweep(
     block: int | None = None,
     devices: Sequence[Any] = (),
     progress: Callable[[Progress], None] | None = None,
+    options: SearchOptions | None = None,
 ) -> xarray.Dataset:
     """Evaluates many variants of a design question.
 
@@ -79,22 +82,24 @@ def sweep(
       are kept, and memory does not grow with `samples`.
     - `dtype`: "float32" or "float64"; `block`: variants written at a time, what a kill loses at most.
     - `devices`: all of this process by default. `progress`: called after every tile.
+    - `options` of the search that says where to draw points, and of the optimum of `within`.
 
     **Returns:** an `xarray.Dataset` with units and long names; its attributes hold configuration, versions and seed.
 
     **Raises:** `UserError` for contradictory arguments, a folder that holds something else, or a disk that fails.
     """
+    search = options_of("sweep", options, SearchOptions)
     stated = partial(
         Specification, objective, samples, method=method, sampling=sampling, seed=seed, grid=grid, table=table, choices=choices,
         bounds=bounds, freeze=freeze, within=within, metrics=metrics, pareto=pareto, map_of=map_of,
-        gradients=gradients, rows=rows, dtype=dtype, block=block,
+        gradients=gradients, rows=rows, dtype=dtype, block=block, options=search,
     )  # fmt: skip
     if within is not None:
         stated()  # rejects invalid input, and a folder of something else, before the optimum is solved
         folder = None if out is None else place_of("sweep: out", out)
         if folder is not None and folder.is_dir() and any(folder.iterdir()):
             Store.opened(folder)
-    spec = stated(optima=_optima(out))
+    spec = stated(optima=_optima(out, search))
     if out is None and jax.process_count() > 1:
         raise UserError("sweep: several processes share a store: name a folder that all of them see (out, --out)")
     run = Run(spec, tuple(devices))
@@ -109,7 +114,7 @@ def sweep(
         return stored(out, run.store, complete)
 
 
-def _optima(out: str | Place | None) -> Callable[[str, Problem], Optimum]:
+def _optima(out: str | Place | None, options: SearchOptions) -> Callable[[str, Problem], Optimum]:
     """Optima of questions with their proof: what the store remembers, else solved for anew.
 
     A store of another question is refused later, by the numbers of its boxes.
@@ -125,7 +130,7 @@ def _optima(out: str | Place | None) -> Callable[[str, Problem], Optimum]:
             return Optimum(**known[name] | {"lower_bound": math.nan if bound is None else bound})
         from hwopt.optim.optimize import optimize
 
-        solution = optimize(problem)
+        solution = optimize(problem, options=options)
         bound = solution.certificate.lower_bound
         design = {name: each.value for name, each in solution.design.items()}
         return Optimum(design, solution.objective, math.nan if bound is None else bound, solution.feasible)

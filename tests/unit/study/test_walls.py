@@ -8,11 +8,12 @@ import pytest
 
 import hwopt
 from hwopt.errors import UserError
+from hwopt.optim.options import SEARCH
 from hwopt.optim.solution import Outcome
 from hwopt.plot.walls import plot_walls
 from hwopt.report.walls import sentence, walls_answer, walls_document
 from hwopt.study import walls as study
-from hwopt.study.walls import LIFTED, Walls, walls
+from hwopt.study.walls import Walls, walls
 
 BOXES = {
     "tp": (8, 8), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "cp": (1, 1), "zero": (1, 1),
@@ -32,7 +33,7 @@ def test_a_lifted_budget_is_used_as_much_as_helps_and_the_answer_is_that_of_the_
     assert wall.before.outcome is wall.after.outcome is Outcome.proved
     assert wall.after.objective < wall.before.certificate.lower_bound
     until = wall.until("capex_budget_usd")
-    assert 0.62e9 < until == float(wall.after.report.capex_usd) < 0.62e9 * LIFTED
+    assert 0.62e9 < until == float(wall.after.report.capex_usd) < 0.62e9 * SEARCH.binding.lifted
     enough = hwopt.optimize(dataclasses.replace(QUESTION, capex_budget_usd=until * 1.0001), bounds=BOXES, explain=False)
     assert enough.objective == pytest.approx(wall.after.objective, rel=2e-4)
 
@@ -132,7 +133,7 @@ def test_a_budget_of_which_whole_parts_leave_much_unused_binds_too(told):
         Told(power_budget_w=3.9, capex_budget_usd=30.0, floor_area_budget_m2=30.0, steps=(3.0, 6.0), largest=6.0)
     )
     assert [each.names for each in found.walls] == [("power_budget_w",)]
-    assert study.NEAR > 3.0 / 3.9
+    assert SEARCH.binding.near > 3.0 / 3.9
 
 
 def test_where_no_budget_binds_one_more_answer_says_so(told):

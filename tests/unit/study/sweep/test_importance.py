@@ -11,10 +11,11 @@ import pytest
 import hwopt
 from hwopt.cli import main
 from hwopt.errors import UserError
+from hwopt.optim.options import SEARCH
 from hwopt.report.sweep import sweep_screen
 from hwopt.report.sweep_document import _quantiles, sweep_document
 from hwopt.study.sweep.reductions import CELLS
-from hwopt.study.sweep.specification import LEAST_FOCUSED, PLAIN_SHARE, Specification
+from hwopt.study.sweep.specification import Specification
 from objectives.train_cost import TrainCost
 from tests.toy import ToyCost
 
@@ -66,7 +67,7 @@ def test_the_best_is_within_1_percent_of_the_certified_optimum(asked, focused, p
 
 def test_every_variant_carries_its_weight(focused):
     weight = focused["weight"].values.astype(float)
-    assert weight.shape == (SAMPLES,) and (weight > 0).all() and weight.max() <= 1.0 / PLAIN_SHARE * 1.01
+    assert weight.shape == (SAMPLES,) and (weight > 0).all() and weight.max() <= 1.0 / SEARCH.sweep.plain_share * 1.01
     assert abs(weight.mean() - 1.0) <= 4.0 * weight.std() / np.sqrt(SAMPLES)
     possible, feasible = focused["possible"].values == 1, focused["feasible"].values == 1
     assert int(focused["feasible_count"]) == feasible.sum() > 1000
@@ -146,7 +147,7 @@ def test_the_screen_tells_both_shares_apart(focused, plain):
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"samples": LEAST_FOCUSED - 1}, "fewer than 65,536"),
+        ({"samples": SEARCH.sweep.least_samples - 1}, "fewer than 65,536"),
         ({"samples": SAMPLES, "sampling": "plain"}, "as asked"),
         ({"samples": SAMPLES, "method": "lhs"}, "a Latin hypercube is of the whole space"),
         ({"samples": SAMPLES, "choices": {"cooling": ["air", "direct-liquid"]}}, "choices are swept, each over its whole space"),

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hwopt.optim.options import SEARCH
 from hwopt.study.sweep.specification import Specification
-from hwopt.study.sweep.start import NEAR, VARIANTS_A_BOX, around, searched
+from hwopt.study.sweep.start import around, searched
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
 from tests.tiers import turn
@@ -31,7 +32,7 @@ def asked(request):
     """A question, and what a search of it met."""
     question = TrainCost(recompute="none", offload="none") if request.param == "train_cost" else ServeCost()
     spec = Specification(question, 1000, bounds=BOUNDS if request.param == "train_cost" else {})
-    return spec, searched(spec.problem, 1000 * VARIANTS_A_BOX)
+    return spec, searched(spec.problem, 1000 * SEARCH.sweep.variants_per_node)
 
 
 def test_what_a_search_met_is_a_design_of_the_question_and_not_below_its_bound(asked):
@@ -71,10 +72,11 @@ def test_boxes_hold_designs_of_the_same_integers_and_the_second_those_that_are_n
     drawn = drawn_in(space, low, high, {})
     free = [name for name in loose if not space.variables[name].integer]
     assert len(free) > 3 and all(
-        (np.abs(np.log(drawn[name] / design[name])) <= np.log(NEAR) * 1.001).all() for name in free
+        (np.abs(np.log(drawn[name] / design[name])) <= np.log(SEARCH.sweep.neighbor_ratio) * 1.001).all()
+        for name in free
     )
 
 
 def test_a_question_without_designs_has_no_start():
     spec = Specification(ToyCost(power_budget_w=1e3), 1000)
-    assert searched(spec.problem, 1000 * VARIANTS_A_BOX) is None
+    assert searched(spec.problem, 1000 * SEARCH.sweep.variants_per_node) is None
