@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from hwopt.optim.options import BindingOptions as BindingOptions
     from hwopt.optim.options import ConfidenceOptions as ConfidenceOptions
     from hwopt.optim.options import ElasticOptions as ElasticOptions
+    from hwopt.optim.options import FleetOptions as FleetOptions
     from hwopt.optim.options import HeuristicOptions as HeuristicOptions
     from hwopt.optim.options import InteriorPointOptions as InteriorPointOptions
     from hwopt.optim.options import LocalOptions as LocalOptions
     from hwopt.optim.options import PortfolioOptions as PortfolioOptions
     from hwopt.optim.options import PriceOptions as PriceOptions
     from hwopt.optim.options import RefinementOptions as RefinementOptions
+    from hwopt.optim.options import ReformulationOptions as ReformulationOptions
     from hwopt.optim.options import RepairOptions as RepairOptions
     from hwopt.optim.options import ReplayOptions as ReplayOptions
     from hwopt.optim.options import SearchOptions as SearchOptions
@@ -64,6 +66,7 @@ _WHERE = {
     "Check": "hwopt.study.blueprint",
     "ConfidenceOptions": "hwopt.optim.options",
     "ElasticOptions": "hwopt.optim.options",
+    "FleetOptions": "hwopt.optim.options",
     "HeuristicOptions": "hwopt.optim.options",
     "InteriorPointOptions": "hwopt.optim.options",
     "LocalOptions": "hwopt.optim.options",
@@ -73,6 +76,7 @@ _WHERE = {
     "PriceOptions": "hwopt.optim.options",
     "Problem": "hwopt.design.problem",
     "RefinementOptions": "hwopt.optim.options",
+    "ReformulationOptions": "hwopt.optim.options",
     "RepairOptions": "hwopt.optim.options",
     "ReplayOptions": "hwopt.optim.options",
     "Report": "hwopt.model.report",

@@ -34,12 +34,6 @@ SLACK = 1e-9
 LARGE = 1e12
 """Stands for shares without an upper bound."""
 
-SLOPES = (0.5, 1.0, 2.0, 4.0)
-"""Exponents with which a difference of two terms is bounded besides as a constant share."""
-
-CANCELLATIONS = 6
-"""Maxima that a row may replace by a part."""
-
 LARGEST = 1e300
 """Upper end of a range that has none."""
 
@@ -182,7 +176,7 @@ class Builder:
         cut = self._cancelled(e)
         if cut is not e:
             self._row(cut, bound, label, defines)
-        for slope in SLOPES:
+        for slope in self.algebra.options.slopes:
             self._slanted(e, slope, bound, label, defines)
 
     def _slanted(self, e: Signomial, slope: float, bound: Key, label: str, defines: int | None) -> None:
@@ -219,7 +213,7 @@ class Builder:
         `m T + max(T + a, b) - T >= m T + a`, where T alone could take all of `m T`.
         """
         given_up: set[Key] = set()
-        for _ in range(CANCELLATIONS):
+        for _ in range(self.algebra.options.cancellations):
             taken = {key: c for key, c in e.terms.items() if (c < 0).any() and key not in given_up}
             if not taken:
                 return e

@@ -1,4 +1,4 @@
-"""Options of the interior point, on a processor and on an accelerator."""
+"""Options of convex programs: how the model is rewritten as such, and how they are solved on a processor or an accelerator."""
 
 from dataclasses import dataclass
 
@@ -57,5 +57,23 @@ class InteriorPointOptions(Options):
     """When and how programs are solved on an accelerator."""
 
 
-INTERIOR_POINT = InteriorPointOptions()
+@dataclass(frozen=True)
+class ReformulationOptions(Options):
+    """How the model is rewritten as convex programs: where products become variables, and how non-convex terms are bounded."""
+
+    expanded_terms: int = option(24, 2, 10**4)
+    """Maximum number of terms up to which products of sums are written out; larger factors become variables."""
+    slopes: tuple[float, ...] = option((0.5, 1.0, 2.0, 4.0), 1e-3, 1e3)
+    """Exponents with which a difference of two terms is bounded, besides the bound by a constant share."""
+    cancellations: int = option(6, 0, 1000)
+    """Maximum number of maxima that a constraint may replace by one of their parts."""
+    coarse_yield: float = option(4e-4, 1e-9, 0.1)
+    """Relative error of the outer linearization of the yield of dies with spares, over nodes."""
+    fine_yield: float = option(4e-6, 1e-9, 0.1)
+    """Relative error of that linearization for a single design."""
+    most_operations: int = option(120_000, 1, 10**9)
+    """Number of operations beyond which a reading of the model is not recorded, but repeated for each batch."""
+
+
+INTERIOR_POINT, REFORMULATION = InteriorPointOptions(), ReformulationOptions()
 """The defaults."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.convex.options import REFORMULATION, ReformulationOptions
 from hwopt.convex.tape import as_nodes, somewhere
 from hwopt.jaxprs.monotone import Floor
 
@@ -29,9 +30,6 @@ ROUNDING = 1e-12
 
 SMALLEST = 1e-12
 """Share of its largest value above which a positive quantity is looked for."""
-
-EXPANDED = 24
-"""Products of sums are written out up to this many terms; larger factors become atoms."""
 
 
 class Kind(Enum):
@@ -164,6 +162,7 @@ class Algebra:
     """
 
     granting: bool = True
+    options: ReformulationOptions = REFORMULATION
     atoms: list[Atom] = field(default_factory=list)
     origin: Any = None  # equation being read, and the calls it is in
     narrow: set[int] = field(default_factory=set)  # atoms whose ranges are expected to shrink to points
@@ -354,7 +353,7 @@ class Algebra:
         """`a b`, written out where that stays short, else with factors as atoms."""
         if not a.terms or not b.terms:
             return ZERO
-        if len(a.terms) > 1 and len(b.terms) > 1 and len(a.terms) * len(b.terms) > EXPANDED:
+        if len(a.terms) > 1 and len(b.terms) > 1 and len(a.terms) * len(b.terms) > self.options.expanded_terms:
             a, b = self._short(a), self._short(b)
         if len(a.terms) > len(b.terms):
             a, b = b, a
@@ -392,7 +391,9 @@ class Algebra:
         if not a.terms:
             return ZERO if exponent > 0 else number(np.inf)
         if len(a.terms) > 1 and exponent == round(exponent):
-            if exponent > 0 and (not self.positive(a) or exponent * np.log(len(a.terms)) <= np.log(EXPANDED // 2)):
+            if exponent > 0 and (
+                not self.positive(a) or exponent * np.log(len(a.terms)) <= np.log(self.options.expanded_terms // 2)
+            ):
                 result = a
                 for _ in range(int(exponent) - 1):
                     result = self.times(result, a)

@@ -18,9 +18,6 @@ from hwopt.convex.tape import applied, guessed
 from hwopt.jaxprs.dies_made import on_numbers
 from hwopt.jaxprs.monotone import Monotone
 
-COARSE, FINE = 4e-4, 4e-6
-"""About how far the maximum lies below the function between two lines, relative: over boxes of integers, and at points."""
-
 _STEEPEST = 0.98
 """Slope of the steepest line over clustering, which is the largest that there is."""
 
@@ -53,7 +50,8 @@ def dies_made(
     low, high = on_numbers(least_f, least_h, most, clustering), on_numbers(most_f, most_h, fewest, clustering)
     steepest = clustering * float(np.max(guessed(most_h / (clustering + least_f + most_h))))
     parts = [algebra.power(known, clustering)]
-    for height, slope in _lines(min(steepest, _STEEPEST * clustering), COARSE if algebra.narrow else FINE):
+    error = algebra.options.coarse_yield if algebra.narrow else algebra.options.fine_yield
+    for height, slope in _lines(min(steepest, _STEEPEST * clustering), error):
         line = algebra.times(algebra.power(known, clustering - slope), algebra.power(ratio, slope))
         parts.append(algebra.times(number(applied(height, most, clustering)), line))
     return algebra.atom(Kind.maximum, parts, low, high)

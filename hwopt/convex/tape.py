@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-MOST_NUMBERS = 120_000
-"""Operations on nodes beyond which a reading is not recorded: it is as quick to read again, in less memory (264,000 of models whose
-shape is free: 2.2 s for 1,024 boxes, a reading 0.2 s; DeepSeek-V3's 83,000: 0.5 and 0.4 s, of 128 boxes 0.04 and 0.3 s)."""
+from hwopt.convex.options import REFORMULATION
 
 
 class NotRecordable(TypeError):
@@ -194,6 +192,7 @@ class Tape:
     """What was done to the nodes of one reading, in order."""
 
     nodes: int
+    most: int = REFORMULATION.most_operations  # operations that are recorded
     operations: list[tuple[Callable, tuple[int, ...]]] = field(default_factory=list)  # number -> function and arguments
     constants: dict[int, float] = field(default_factory=dict)
     inputs: list[int] = field(default_factory=list)
@@ -208,7 +207,7 @@ class Tape:
         return Recorded(self, number, np.asarray(value, np.float64))
 
     def _new(self, function: Callable, arguments: tuple[int, ...]) -> int:
-        if len(self.operations) == MOST_NUMBERS:
+        if len(self.operations) == self.most:
             raise NotRecordable("too many numbers")
         self.operations.append((function, arguments))
         return len(self.operations) - 1

@@ -52,6 +52,7 @@ def held(
     template: list[np.ndarray],
     near: Near | None = None,
     rows_of: Callable[[Algebra], Builder] = Builder,
+    options: SearchOptions = SEARCH,
 ) -> tuple[Programme, np.ndarray]:
     """The programme of one integer design at each of the templates, and where the constraints that are numbers hold.
 
@@ -61,7 +62,7 @@ def held(
     **Raises:** `NotKnown` where the model cannot be read.
     """
     nodes = max(len(leaf) for leaf in template)
-    lattice, algebra = lattice_of(problem), Algebra()
+    lattice, algebra = lattice_of(problem), Algebra(options=options.reformulation)
     if not lattice.valid(point[None]).all():
         raise UserError(f"problem '{problem.name}': {point.tolist()} is no design of its lattice")
     corners = np.repeat(point[None], nodes, axis=0)
@@ -93,7 +94,7 @@ def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float], opti
     ends = {name: (each.lower, each.upper) for name, each in free.items()} | roots
     for width in (own.root_width, own.widest):  # a start may hold less than the question asks
         around = {name: _around(value, width, ends[name], own) for name, value in middle.items()}
-        bound, _ = held(problem, point, template, around)
+        bound, _ = held(problem, point, template, around, options=options)
         first = sharply(bound, options)
         if first.status[0] == Status.solved:  # roots of the model there
             solved = zip(bound.names, first.y[0], strict=True)
@@ -102,7 +103,7 @@ def beside(problem: Problem, point: np.ndarray, start: Mapping[str, float], opti
     width = own.widest
     for _ in range(own.iterations):
         near = {name: _around(value, width, ends[name], own) for name, value in middle.items()}
-        programme, holds = held(problem, point, template, near, Tangents)
+        programme, holds = held(problem, point, template, near, Tangents, options)
         answers = sharply(programme, options)
         solved = answers.status[0] == Status.solved
         if not holds[0] or not (
@@ -136,7 +137,7 @@ def optimum_beside(
     **Raises:** `NotKnown` as `beside`.
     """
     near = beside(problem, point, start, options)
-    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))), near, Tangents)
+    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))), near, Tangents, options)
     answers = sharply(programme, options)
     found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in near}
     return math.exp(answers.objective[0] + programme.constant[0]), found

@@ -95,8 +95,8 @@ def optimum_sensitivity(
     where the design is no point of the question's lattice.
     """
     steps = options.sensitivity
-    near = None if start is None or _is_convex(problem, point) else beside(problem, point, start, options)
-    programme, holds, together = _perturbed(problem, point, places, exponents, near, steps.step)
+    near = None if start is None or _is_convex(problem, point, options) else beside(problem, point, start, options)
+    programme, holds, together = _perturbed(problem, point, places, exponents, near, options)
     answers = _solved(programme, bool(holds[0]), options)
     structure, numbers = programme.structure, programme.numbers
     y, multipliers = answers.y[0], np.maximum(answers.multipliers[0], 0.0)
@@ -152,20 +152,21 @@ def _perturbed(
     places: Sequence[Place],
     exponents: frozenset[Place],
     near: Near | None,
-    step: float,
+    options: SearchOptions,
 ) -> tuple[Programme, np.ndarray, np.ndarray]:
     """The programme at the template, then with each place a step up and a step down.
 
     **Returns:** the programme, where its numbers hold, and which places could be read together with the others.
     """
+    step = options.sensitivity.step
     factors = np.tile(np.exp([step, -step]), (len(places), 1))
     together, rows_of = np.ones(len(places), bool), Builder if near is None else Tangents
     try:
-        programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of)
+        programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of, options)
     except NotKnown:
         together = np.array([each not in exponents for each in places], bool)
         factors[~together] = 1.0
-        programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of)
+        programme, holds = held(problem, point, templates(problem, places, factors), near, rows_of, options)
     return programme, holds, together
 
 
@@ -184,7 +185,7 @@ def optima(
     """
     if not len(places):
         return np.zeros((0, factors.shape[1]))
-    programme, holds = held(problem, point, templates(problem, places, factors))
+    programme, holds = held(problem, point, templates(problem, places, factors), options=options)
     answers = solve(programme.structure, programme.numbers, tolerance=1e-9, options=options.interior_point)
     log_objective = answers.objective + programme.constant
     known = (answers.status == Status.solved) & ~programme.inexact()
@@ -212,9 +213,9 @@ def _solved(programme: Programme, holds: bool, options: SearchOptions) -> Answer
     return answers
 
 
-def _is_convex(problem: Problem, point: np.ndarray) -> bool:
+def _is_convex(problem: Problem, point: np.ndarray, options: SearchOptions) -> bool:
     """Whether the programme of one integer design is the model itself."""
-    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))))
+    programme, _ = held(problem, point, templates(problem, (), np.zeros((0, 2))), options=options)
     return not programme.inexact()[0]
 
 
@@ -226,7 +227,7 @@ def _solved_again(
     for sign in (1.0, -1.0):
         moved = templates(problem, [place], np.exp([[sign * step]]))
         programme, _ = held(
-            problem, point, [leaf[-1:] for leaf in moved], near, Builder if near is None else Tangents
+            problem, point, [leaf[-1:] for leaf in moved], near, Builder if near is None else Tangents, options
         )  # alone: exponents differ
         answers = solve(programme.structure, programme.numbers, tolerance=1e-10, options=options.interior_point)
         exact = answers.status[0] == Status.solved and not programme.inexact()[0]

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-from hwopt.convex.options import INTERIOR_POINT, AcceleratorOptions, InteriorPointOptions
+from hwopt.convex.options import (
+    INTERIOR_POINT,
+    REFORMULATION,
+    AcceleratorOptions,
+    InteriorPointOptions,
+    ReformulationOptions,
+)
 from hwopt.errors import UserError
 from hwopt.options import Options, option
 
@@ -12,12 +18,14 @@ __all__ = [
     "BindingOptions",
     "ConfidenceOptions",
     "ElasticOptions",
+    "FleetOptions",
     "HeuristicOptions",
     "InteriorPointOptions",
     "LocalOptions",
     "PortfolioOptions",
     "PriceOptions",
     "RefinementOptions",
+    "ReformulationOptions",
     "RepairOptions",
     "ReplayOptions",
     "SearchOptions",
@@ -372,11 +380,33 @@ class SweepOptions(Options):
 
 
 @dataclass(frozen=True)
+class FleetOptions(Options):
+    """Plans and shares of several kinds of chips that train one model (`hwopt.fleet`)."""
+
+    plans: int = option(12, 1, 10**4)
+    """Number of best plans of each group that are tried at its shares of the batch."""
+    least_share: float = option(0.5, 1e-3, 1.0)
+    """Smallest share of the batch that is tried, over the one that the group's speed suggests."""
+    most_share: float = option(1.6, 1.0, 1e3)
+    """Largest share that is tried, likewise."""
+    rounds: int = option(2, 1, 100)
+    """Maximum number of searches for plans: first at shares by peak arithmetic, then by the speeds found."""
+    micro_batches: tuple[int, ...] = option((1, 2, 4, 8), 1, 10**6)
+    """Micro-batches of a pipeline over groups that are tried, sequences."""
+    ordered_groups: int = option(3, 1, 8)
+    """Number of groups up to which every order along the pipeline is tried."""
+    exact_pipelines: int = option(256, 1, 10**7)
+    """Maximum number of pipelines, those with the least bounds, that the whole model evaluates."""
+
+
+@dataclass(frozen=True)
 class SearchOptions(Options):
     """Options of `hwopt.optimize` and of what is built on it. Each field holds the options of one part of the search."""
 
     interior_point: InteriorPointOptions = INTERIOR_POINT
     """Newton's method on convex programs."""
+    reformulation: ReformulationOptions = REFORMULATION
+    """The model as convex programs."""
     tree: TreeOptions = TreeOptions()
     """Branch and bound."""
     heuristic: HeuristicOptions = HeuristicOptions()
@@ -403,6 +433,8 @@ class SearchOptions(Options):
     """Which budgets bind."""
     sweep: SweepOptions = SweepOptions()
     """Where a sweep draws its points."""
+    fleet: FleetOptions = FleetOptions()
+    """Plans and shares of several kinds of chips."""
 
 
 SEARCH = SearchOptions()

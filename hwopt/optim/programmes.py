@@ -151,7 +151,7 @@ class Programmes:
     def _draft(
         self, ends: Ends, limits: Sequence[Any] | None = None, varied: Mapping[int, Any] | None = None
     ) -> tuple[Draft, np.ndarray]:
-        algebra = Algebra()
+        algebra = Algebra(options=self.options.reformulation)
         values, ties = free_values(self.problem, self.lattice, algebra, ends)
         goal, budgets = (None, None) if self.elastic is None else self.elastic(algebra)
         varied = self._varied(ends) if varied is None else varied
@@ -167,7 +167,7 @@ class Programmes:
     def _recorded(self, boxes: Boxes, points: bool) -> _Recorded | None:
         """A reading of points, or of boxes beside those that hold all there are; None where it cannot be done again."""
         every = boxes if points else joined([boxes, *_narrowing(self.lattice, self.options.replay.trails)])
-        tape = Tape(len(every))
+        tape = Tape(len(every), self.options.reformulation.most_operations)
         known = self._ends(every)
         ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in known.items()}
         limits = [tape.input(np.full(len(every), each.limit)) for each in self.problem.budgets]

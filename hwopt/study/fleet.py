@@ -24,28 +24,21 @@ from hwopt.model.estimate import estimate
 from hwopt.model.fleet import FleetReport, share_of
 from hwopt.model.report import StageReport, TrainingReport
 from hwopt.model.roofline import fastest_peak
+from hwopt.optim.options import SEARCH, FleetOptions, SearchOptions
 from hwopt.optim.plan_search import best_plan
 from hwopt.optim.plan_table import traced_model
+from hwopt.options import options_of
 from hwopt.plan import FleetPipeline, FleetPlan, Plan
-from hwopt.study.fleet_pipeline import EXACT, MICRO_BATCHES, fastest_pipeline
+from hwopt.study.fleet_pipeline import fastest_pipeline
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
 MOST_GROUPS = 8
 """Groups of chips: searches of a second or two each, and without each."""
 
-LIKELY_PLANS = 12
-"""Plans of a group that shares are tried with: the best of its lattice at the share that its speed suggests."""
-
-NEAR = (0.5, 1.6)
-"""Shares that are tried, over those that speeds suggest."""
-
 DATA, PIPELINE, BEST = "data", "pipeline", "best"
 LAYOUTS = (BEST, DATA, PIPELINE)
 """What groups split: sequences, or layers; or the faster of both."""
-
-_ROUNDS = 2
-"""Searches for plans: at shares by peak arithmetic, then by the speeds found."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +101,7 @@ class FleetStudy:
     worths: tuple[Worth, ...]
     other: Answer | None = None  # of the slower layout, where both were looked at
     failed: str = ""  # why the other layout has no answer
+    options: FleetOptions = SEARCH.fleet  # of the search
 
 
 def fleet(
@@ -116,20 +110,22 @@ def fleet(
     lines: str | Path | None = None,
     local_steps: int = 1,
     layout: str = BEST,
+    options: SearchOptions | None = None,
 ) -> FleetStudy:
     """Plans and shares that make a step of several kinds of chips least, and what each group adds to the others.
 
-    Where groups split the batch: of each the `LIKELY_PLANS` best plans are examined, at every share in whole micro-batches near
+    Where groups split the batch: of each the best few plans are examined, at every share in whole micro-batches near
     that of its speed; among these, the shares that add up to the batch and make the slowest group fastest are exact. Where they
     split the layers: `fleet_pipeline`.
 
     **Arguments:** `lines` of the catalogue, where each group is a site of its own; `local_steps` between their exchanges;
     `layout`: `data` splits the batch, `pipeline` the layers, `best` takes the faster (data between sites, and of what is no
-    transformer).
+    transformer); `options` of the search, its `fleet`.
 
     **Raises:** `UserError` for no group or too many, several sites, a batch ramp, and groups that can share neither.
     """
     _check(run, groups)
+    own = options_of("fleet", options, SearchOptions).fleet
     if local_steps < 1 or (local_steps > 1 and lines is None):
         raise UserError(
             f"local_steps = {local_steps}: 1 or more steps lie between exchanges of sites: name their lines"
@@ -138,12 +134,12 @@ def fleet(
         raise UserError(f"lines = '{lines}' join sites, and there is one group: name another, or leave them out")
     between = _Between(lines, local_steps)
     between.of(len(groups))  # refuses unknown lines before any search
-    whole, other, failed = _laid_out(run, groups, between, layout)
-    return FleetStudy(run, whole, tuple(_worths(run, whole, between)), other, failed)
+    whole, other, failed = _laid_out(run, groups, between, layout, own)
+    return FleetStudy(run, whole, tuple(_worths(run, whole, between, own)), other, failed, own)
 
 
 def _laid_out(
-    run: TrainingRun, groups: Sequence[Group], between: _Between, layout: str
+    run: TrainingRun, groups: Sequence[Group], between: _Between, layout: str, options: FleetOptions
 ) -> tuple[Answer, Answer | None, str]:
     """The asked layout, or the faster of both and the other one, or why there is no other."""
     if layout not in LAYOUTS:
@@ -152,17 +148,17 @@ def _laid_out(
     if layout == PIPELINE and why:
         raise UserError(f"layout = 'pipeline': {why}")
     if layout == DATA or why:
-        return fastest(run, groups, between), None, ""
+        return fastest(run, groups, between, options), None, ""
     try:
-        staged = pipeline(run, groups)
+        staged = pipeline(run, groups, options)
     except UserError as error:
         if layout == PIPELINE:
             raise
-        return fastest(run, groups, between), None, str(error)
+        return fastest(run, groups, between, options), None, str(error)
     if layout == PIPELINE:
         return staged, None, ""
     try:
-        shared_out = fastest(run, groups, between)
+        shared_out = fastest(run, groups, between, options)
     except UserError as error:
         return staged, None, str(error)
     slow = lambda each: (not each.feasible, float(each.report.step_time_s))
@@ -183,9 +179,9 @@ def _no_pipeline(run: TrainingRun, groups: Sequence[Group], between: _Between) -
     return ""
 
 
-def pipeline(run: TrainingRun, groups: Sequence[Group]) -> Answer:
+def pipeline(run: TrainingRun, groups: Sequence[Group], options: FleetOptions = SEARCH.fleet) -> Answer:
     """The fastest pipeline whose stages lie on all groups, or the one closest to fitting. **Raises:** `UserError` without any."""
-    found = fastest_pipeline(run, [each.cluster for each in groups])
+    found = fastest_pipeline(run, [each.cluster for each in groups], options)
     if found is None:
         names = " and ".join(f"{count_of(each.cluster.chips):,} {each.name}" for each in groups)
         words = "with as many replicas on each kind, stages of a layer or more and memory for their layers"
@@ -236,17 +232,18 @@ def scope(study: FleetStudy) -> str:
     """Which plans and shares were looked at, in a sentence."""
     if len(study.whole.groups) == 1:
         return "the best plan of one kind of chips, every valid one examined"
+    own = study.options
     if study.whole.layout == PIPELINE:
-        sizes = ", ".join(map(str, MICRO_BATCHES))
+        sizes = ", ".join(map(str, own.micro_batches))
         return (
             "examined: every order of kinds (as named for more than three), tensor parallelism within a domain, as many "
-            f"replicas on each kind, micro-batches of {sizes}, three ways to recompute, no interleaving; the {EXACT} with the "
-            "least step in fractions of layers had their layers shared out, the slowest stage being least; other plans were "
-            "not proved worse"
+            f"replicas on each kind, micro-batches of {sizes}, three ways to recompute, no interleaving; the "
+            f"{own.exact_pipelines} with the least step in fractions of layers had their layers shared out, the slowest stage "
+            "being least; other plans were not proved worse"
         )
-    low, high = (f"{100 * each:g} %" for each in NEAR)
+    low, high = (f"{100 * each:g} %" for each in (own.least_share, own.most_share))
     return (
-        f"examined: for each kind of chips the {LIKELY_PLANS} best plans at the share that its speed suggests, at every share in "
+        f"examined: for each kind of chips the {own.plans} best plans at the share that its speed suggests, at every share in "
         f"whole micro-batches from {low} to {high} of that one; the shares with the shortest step of these are exact; other "
         "plans were not proved worse"
     )
@@ -290,7 +287,12 @@ class _Times(NamedTuple):
     plans: list[Plan]
 
 
-def fastest(run: TrainingRun, groups: Sequence[Group], between: _Between = _NOTHING) -> Answer:
+def fastest(
+    run: TrainingRun,
+    groups: Sequence[Group],
+    between: _Between = _NOTHING,
+    options: FleetOptions = SEARCH.fleet,
+) -> Answer:
     """The fastest plans and shares of a fleet. **Raises:** `UserError` where no shares of whole micro-batches are the batch."""
     batch = count_of(run.global_batch_sequences)
     speeds = [float(fastest_peak(each.cluster.chip, run)) * count_of(each.cluster.chips) for each in groups]
@@ -298,11 +300,11 @@ def fastest(run: TrainingRun, groups: Sequence[Group], between: _Between = _NOTH
         return _alone(run, groups[0], between)
     times: list[_Times] = []
     shares, hints = [batch], []
-    for _ in range(_ROUNDS):
+    for _ in range(options.rounds):
         before, hints = hints, rounded([batch * speed / sum(speeds) for speed in speeds], batch)
         if hints == before:
             break
-        times = [_times(run, group, hint, batch) for group, hint in zip(groups, hints, strict=True)]
+        times = [_times(run, group, hint, batch, options) for group, hint in zip(groups, hints, strict=True)]
         if not all(np.isfinite(each.seconds).any() for each in times):  # some group fits no share: what comes closest
             return _answer(
                 run, groups, FleetPlan(tuple(each.plans[0] for each in times), tuple(map(leaf, hints))), between
@@ -334,10 +336,10 @@ def _alone(run: TrainingRun, group: Group, between: _Between) -> Answer:
     return _answer(run, [group], FleetPlan((plan,), (leaf(batch),)), between)
 
 
-def _times(run: TrainingRun, group: Group, hint: int, batch: int) -> _Times:
+def _times(run: TrainingRun, group: Group, hint: int, batch: int, options: FleetOptions) -> _Times:
     """The least step of a group by its share, over its likely plans with the same or smaller micro-batches."""
     if group.plan is None:
-        search = best_plan(share_of(run, leaf(hint)), group.cluster, alternatives=LIKELY_PLANS - 1)
+        search = best_plan(share_of(run, leaf(hint)), group.cluster, alternatives=options.plans - 1)
         plans = [
             replace(each.plan, micro_batch=leaf(size))
             for each in (search.best, *search.alternatives)
@@ -346,7 +348,8 @@ def _times(run: TrainingRun, group: Group, hint: int, batch: int) -> _Times:
     else:
         plans = [group.plan]
     seconds, chosen = np.full(batch + 1, np.inf), np.zeros(batch + 1, int)
-    low, high = (1.0, float(batch)) if group.plan is not None else (NEAR[0] * hint, min(NEAR[1] * hint, float(batch)))
+    near = (options.least_share * hint, min(options.most_share * hint, float(batch)))
+    low, high = (1.0, float(batch)) if group.plan is not None else near
     shares = [_whole(plan, low, high) for plan in plans]
     places = np.repeat(np.arange(len(plans)), [len(each) for each in shares])
     if len(places):
@@ -415,7 +418,7 @@ def shared(seconds: Sequence[np.ndarray]) -> list[int] | None:
     return [left, *reversed(shares)]
 
 
-def _worths(run: TrainingRun, whole: Answer, between: _Between) -> Iterator[Worth]:
+def _worths(run: TrainingRun, whole: Answer, between: _Between, options: FleetOptions) -> Iterator[Worth]:
     """Each group against the fleet without it."""
     if len(whole.groups) == 1 or not whole.feasible:
         return
@@ -424,7 +427,7 @@ def _worths(run: TrainingRun, whole: Answer, between: _Between) -> Iterator[Wort
         others = [each for each in whole.groups if each is not group]
         try:
             staged = whole.layout == PIPELINE and len(others) > 1
-            without = pipeline(run, others) if staged else fastest(run, others, between)
+            without = pipeline(run, others, options) if staged else fastest(run, others, between, options)
         except UserError:
             without = None
         if without is None or not without.feasible:

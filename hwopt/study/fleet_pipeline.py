@@ -19,18 +19,10 @@ from hwopt.model import machine
 from hwopt.model.estimate import estimate
 from hwopt.model.fleet_pipeline import Place, at_work, stages
 from hwopt.model.maximum import hard_maximum
+from hwopt.optim.options import SEARCH, FleetOptions
 from hwopt.plan import FleetPipeline, Plan
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees
-
-MICRO_BATCHES = (1, 2, 4, 8)
-"""Sequences of a micro-batch that are tried."""
-
-ORDERED = 3
-"""Groups up to which every order along the pipeline is tried; more stand as they are named."""
-
-EXACT = 256
-"""Pipelines that the whole model looks at: those with the least bound."""
 
 _RECOMPUTED = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0))
 """Shares of layers and of attention cores that are recomputed: none, selective, full."""
@@ -75,7 +67,9 @@ def share_out(
     return taken
 
 
-def candidates(run: TrainingRun, clusters: Sequence[Cluster]) -> Iterator[Candidate]:
+def candidates(
+    run: TrainingRun, clusters: Sequence[Cluster], options: FleetOptions = SEARCH.fleet
+) -> Iterator[Candidate]:
     """Pipelines of whole stages on all chips of each group, with as many replicas: `N_g = t_g p_g d`, `d b` divides the batch."""
     chips = [count_of(each.chips) for each in clusters]
     batch, layers = count_of(run.global_batch_sequences), count_of(run.model.layers)
@@ -88,9 +82,10 @@ def candidates(run: TrainingRun, clusters: Sequence[Cluster]) -> Iterator[Candid
     recomputed: list[tuple[int, ...]] = [(each,) * len(chips) for each in range(len(_RECOMPUTED))]
     if len(chips) == 2:
         recomputed = list(itertools.product(range(len(_RECOMPUTED)), repeat=2))
-    orders = itertools.permutations(range(len(chips))) if len(chips) <= ORDERED else [tuple(range(len(chips)))]
+    every = len(chips) <= options.ordered_groups
+    orders = itertools.permutations(range(len(chips))) if every else [tuple(range(len(chips)))]
     for order in orders:
-        kinds = [degrees[i] for i in order] if len(chips) <= ORDERED else [sorted(set.intersection(*map(set, degrees)))]
+        kinds = [degrees[i] for i in order] if every else [sorted(set.intersection(*map(set, degrees)))]
         for tp in itertools.product(*kinds):
             tp = tp if len(tp) == len(chips) else tp * len(chips)
             for dp in divisors(batch):
@@ -100,7 +95,7 @@ def candidates(run: TrainingRun, clusters: Sequence[Cluster]) -> Iterator[Candid
                 if sum(pp) > layers:
                     continue
                 ep = tuple(math.gcd(t * dp, experts) if experts else 1 for t in tp)
-                for size, recompute in itertools.product(MICRO_BATCHES, recomputed):
+                for size, recompute in itertools.product(options.micro_batches, recomputed):
                     if batch % (dp * size) == 0:
                         yield Candidate(order, dp, size, tp, ep, recompute, pp)
 
@@ -228,16 +223,18 @@ def _bounds(run: TrainingRun, found: Sequence[Candidate], groups: _Groups) -> np
     return (pieces + pp.sum(axis=1) - 1.0) * full
 
 
-def fastest_pipeline(run: TrainingRun, clusters: Sequence[Cluster]) -> tuple[tuple[int, ...], FleetPipeline] | None:
+def fastest_pipeline(
+    run: TrainingRun, clusters: Sequence[Cluster], options: FleetOptions = SEARCH.fleet
+) -> tuple[tuple[int, ...], FleetPipeline] | None:
     """The fastest pipeline over groups of chips.
 
-    All `candidates` are ranked by a step in fractions of layers; the `EXACT` with the least that hold the model have their layers
+    All `candidates` are ranked by a step in fractions of layers; those with the least that hold the model have their layers
     shared out, and the whole model evaluates them.
 
     **Returns:** the order of groups and the plan in that order, the one with most room where none holds the model; None where
     there is none.
     """
-    found = list(candidates(run, clusters))
+    found = list(candidates(run, clusters, options))
     if not found:
         return None
     groups = _looked_at(run, clusters, found)
@@ -249,7 +246,7 @@ def fastest_pipeline(run: TrainingRun, clusters: Sequence[Cluster]) -> tuple[tup
         plan = _pipeline(run, found[row], groups, row)
         if plan is not None:
             made.append((found[row], plan))
-        if len(made) == EXACT:
+        if len(made) == options.exact_pipelines:
             break
     best: tuple[float, tuple[int, ...], FleetPipeline] | None = None
     for order in {each.order for each, _ in made}:

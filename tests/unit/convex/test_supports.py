@@ -11,8 +11,9 @@ from hwopt.convex import supports
 from hwopt.convex.answers import Status
 from hwopt.convex.canonical import draft
 from hwopt.convex.interior_point import solve
+from hwopt.convex.options import REFORMULATION
 from hwopt.convex.signomial import Algebra, Kind, number
-from hwopt.convex.supports import COARSE, FINE, dies_made
+from hwopt.convex.supports import dies_made
 from hwopt.jaxprs.dies_made import on_numbers
 
 CLUSTERING = 10.0
@@ -46,7 +47,11 @@ def at(algebra, value, fixed, open_to_repair):
 
 
 @pytest.mark.parametrize("spares", [0.0, 1.0, 2.0, 3.3, 12.0, 40.0])
-@pytest.mark.parametrize(("boxes", "within"), [(False, FINE), (True, COARSE)], ids=["points", "boxes"])
+@pytest.mark.parametrize(
+    ("boxes", "within"),
+    [(False, REFORMULATION.fine_yield), (True, REFORMULATION.coarse_yield)],
+    ids=["points", "boxes"],
+)
 def test_lines_lie_below_and_near(spares, boxes, within):
     rng = np.random.default_rng(0)
     fixed, open_to_repair = rng.uniform(1e-3, 0.5, 2000), np.exp(rng.uniform(np.log(1e-3), 0.0, 2000))
@@ -59,7 +64,7 @@ def test_lines_lie_below_and_near(spares, boxes, within):
 
 
 def test_heights_are_those_of_the_arrays_asked_for():
-    (first, _), *_, (last, _) = lines = supports._lines(1.5, COARSE)
+    (first, _), *_, (last, _) = lines = supports._lines(1.5, REFORMULATION.coarse_yield)
     assert len(lines) > 2 and first.heights is last.heights
     one, other = np.array([0.0, 3.0, 3.0, 12.0]), np.array([3.0, 3.0, 0.0, 1.0])
     fresh = supports._Heights(first.heights.slopes)

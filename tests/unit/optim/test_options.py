@@ -69,6 +69,16 @@ def test_every_number_has_a_range_and_refuses_what_lies_outside(kind):
             assert isinstance(getattr(kind(**{each.name: float(each.default)}), each.name), int)
 
 
+def test_the_page_of_decisions_has_every_field_with_its_default():
+    page = (ROOT / "notebooks" / "guide" / "decisions" / "search-options.md").read_text(encoding="utf-8")
+    shown = lambda value: ", ".join(map(shown, value)) if isinstance(value, tuple) else said(value)
+    said = lambda value: f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    for kind in CLASSES:
+        for each in numbers_of(kind):
+            section = page.split(f"### {kind.__name__}\n")[1].split("\n#")[0]
+            assert f"| `{each.name}` | {shown(each.default)} |" in section, f"{kind.__name__}.{each.name}"
+
+
 def test_every_field_is_read_somewhere():
     """An option that nothing reads would be set in vain."""
     places = [ROOT / "hwopt" / room for room in ("convex", "optim", "study")]
