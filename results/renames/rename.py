@@ -13,8 +13,8 @@ so that a second run changes nothing. Columns of the table: `kind,old,new,why,pu
 - `member`: `hwopt.optim.choices:Asked.refused` to `refusal`, a field or method of a class.
 - `path`: a file or folder such as `tests/unit/optim`.
 
-Old paths are those before all renames, in every row. The script changes what it can prove and reports the rest: lines that start with
-`LOOK` need a person's decision. It exits with 1, before it changes a file, if a new name collides with another.
+Old paths are those before all renames, in every row. The script changes what it can prove and reports the rest: lines that start
+with `LOOK` need a person's decision. It exits with 1, before it changes a file, if a new name collides with another.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import ast
 import builtins
+import contextlib
 import csv
 import io
 import json
@@ -40,7 +41,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from scopes import Reader, Scope, Site
+from scopes import Element, Reader, Scope, Site
 
 HERE = Path(__file__).parent
 OWN = "results/renames/"
@@ -51,6 +52,7 @@ TEXTS = {".md", ".toml", ".yaml", ".yml", ".txt", ".json", ".ipynb", ".cfg", ".s
 Module = tuple[str, str]  # ("module", "hwopt.optim.held")
 Name = tuple[str, str, str]  # ("name", module that defines it, name)
 Entity = Module | Name
+Typed = tuple["Source", Scope, ast.AST]  # an annotation and where it stands
 
 
 @dataclass
@@ -270,8 +272,7 @@ class Renames:
                     name for name, sites in scope.sites.items() if any(s.kind not in ("from", "import") for s in sites)
                 )
         counts.update(name for known in self.classes.values() for name in known.members)
-        distinct = lambda name: "_" in name.strip("_") or not name.islower()
-        return {name: (module, name) for module, name in self.names if counts[name] == 1 and distinct(name)}
+        return {name: (module, name) for module, name in self.names if counts[name] == 1 and _distinct(name)}
 
     # --- where things are and will be
 
@@ -429,7 +430,7 @@ class Renames:
                 if found and found[0] == "name":
                     known.bases.append(found)
 
-    def _lineage(self, entity: Name, seen: frozenset = frozenset()) -> Iterator[Class]:
+    def _lineage(self, entity: Entity | None, seen: frozenset = frozenset()) -> Iterator[Class]:
         known = self.classes.get(entity)
         if known and entity not in seen:
             yield known
@@ -462,36 +463,73 @@ class Renames:
 
     def of_class(self, source: Source, scope: Scope, node: ast.AST | None, depth: int = 0) -> Entity | None:
         """The class of an expression's value where annotations and constructors show it."""
-        if depth > 4 or node is None:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
+            return self._around(source, scope)
+        owner = scope.owner(node.id) if isinstance(node, ast.Name) and node.id in ("self", "cls") else None
+        if owner and owner.kind == "function" and owner.parent and owner.parent.kind == "class":
+            return self._around(source, owner)
+        found = self._annotation(source, scope, node, depth)
+        return self._annotated(*found) if found else None
+
+    def _annotation(self, source: Source, scope: Scope, node, depth: int) -> Typed | None:
+        """The annotation of an expression's value, and where it stands. A constructor's is its class."""
+        if depth > 8:
             return None
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Name) and node.func.id == "super":
-                return self._around(source, scope)
-            called = self.entity(source, scope, node.func)
-            if called and called[0] == "name":
-                if called in self.classes:
-                    return called
-                there = self.sources[called[1]]
-                for site in there.reader.module.sites.get(called[2], []):
-                    if site.kind == "def":
-                        return self._annotated(there, there.reader.module, site.target)
-            return None
+        deeper = depth + 1
         if isinstance(node, ast.Name):
             owner = scope.owner(node.id)
             sites = owner.sites[node.id] if owner else []
-            if len(sites) != 1:
+            if len({type(site.target) for site in sites}) != 1 or len(sites) > 3 or sites[0].target is None:
                 return None
-            site = sites[0]
-            if site.kind == "argument":
-                first = (
-                    owner.node.args.posonlyargs + owner.node.args.args if not isinstance(owner.node, ast.Lambda) else []
-                )
-                if owner.parent.kind == "class" and first and first[0] is site.node and node.id in ("self", "cls"):
-                    return self._around(source, scope)
-                return self._annotated(source, owner.parent, site.target)
-            if isinstance(site.statement, ast.AnnAssign):
-                return self._annotated(source, owner, site.target)
-            return self.of_class(source, owner, site.target, depth + 1) if site.kind == "store" else None
+            found = {self._of_site(source, owner, site, deeper) for site in sites}
+            return found.pop() if len(found) == 1 else None
+        if isinstance(node, ast.Call):
+            called = self.entity(source, scope, node.func)
+            if called and called in self.classes:
+                return source, scope, node.func
+            if called and called[0] == "name":
+                there = self.sources[called[1]]
+                sites = there.reader.module.sites.get(called[2], [])
+                return next(((there, there.reader.module, site.target) for site in sites if site.kind == "def"), None)
+            return self._member(source, scope, node.func, deeper) if isinstance(node.func, ast.Attribute) else None
+        if isinstance(node, ast.Attribute):
+            return self._member(source, scope, node, deeper)
+        if isinstance(node, ast.Subscript):
+            found = self._annotation(source, scope, node.value, deeper)
+            return found if isinstance(node.slice, ast.Slice) else _part(found, -1)
+        if isinstance(node, ast.IfExp):
+            return self._annotation(source, scope, node.body, deeper)
+        return None
+
+    def _of_site(self, source: Source, owner: Scope, site: Site, depth: int) -> Typed | None:
+        if site.kind == "argument":
+            return (source, owner.parent, site.target) if owner.parent else None
+        if isinstance(site.statement, ast.AnnAssign):
+            return source, owner, site.target
+        if not isinstance(site.target, Element):
+            return self._annotation(source, owner, site.target, depth) if site.kind == "store" else None
+        iterable, index = site.target
+        if isinstance(iterable, ast.Call):
+            function = iterable.func
+            if (
+                isinstance(function, ast.Name)
+                and function.id in ("sorted", "reversed", "list", "tuple", "tqdm")
+                and index is None
+            ):
+                iterable = iterable.args[0] if iterable.args else None
+            elif isinstance(function, ast.Name) and function.id == "enumerate" and index == 1:
+                iterable, index = iterable.args[0], None
+            elif isinstance(function, ast.Name) and function.id == "zip" and index is not None:
+                iterable, index = (iterable.args[index] if index < len(iterable.args) else None), None
+            elif isinstance(function, ast.Attribute) and (function.attr, index) in (("values", None), ("items", 1)):
+                return _part(self._annotation(source, owner, function.value, depth), -1)
+        return _part(self._annotation(source, owner, iterable, depth), 0) if index is None else None
+
+    def _member(self, source: Source, scope: Scope, node: ast.Attribute, depth: int) -> Typed | None:
+        for known in self._lineage(self.of_class(source, scope, node.value, depth)):
+            for site in known.scope.sites.get(node.attr, []):
+                if site.kind == "def" or isinstance(site.statement, ast.AnnAssign):
+                    return known.source, known.scope, site.target
         return None
 
     def _around(self, source: Source, scope: Scope | None) -> Entity | None:
@@ -507,6 +545,10 @@ class Renames:
                 return None
         if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant) and node.right.value is None:
             node = node.left
+        if isinstance(node, ast.Subscript):
+            node = node.value  # of a generic class
+        if isinstance(node, ast.Name) and node.id == "Self":
+            return self._around(source, scope)
         found = self.entity(source, scope, node)
         return found if found in self.classes else None
 
@@ -550,6 +592,17 @@ class Renames:
             yield new, entity
 
     @cached_property
+    def links(self) -> dict[str, str]:
+        """Public names, for anchors of the guide."""
+        pairs = {}
+        for package in ("hwopt", "hwopt.catalog"):
+            for name in self.sources[package].reader.module.sites if package in self.sources else ():
+                old = f"{package}.{name}"
+                if (new := self.dotted(old)) != old:
+                    pairs[old] = new
+        return pairs
+
+    @cached_property
     def _dotted(self) -> re.Pattern[str]:
         roots = "|".join(sorted(map(re.escape, self.roots)))
         return re.compile(rf"(?<![\w./\-\\])(?:{roots})(?:\.[A-Za-z_]\w*)+(?::[A-Za-z_]\w*(?:\.\w+)*)?(?![\w/])")
@@ -588,15 +641,26 @@ class Renames:
         """Code spans whose first word is a renamed name that this scope binds, or that is unique."""
 
         def replaced(found: re.Match[str]) -> str:
-            name = found[1]
+            name, rest, link = found[1], found[2], found[3] or ""
             owner = scope.owner(name) if scope else None
+            if link:  # [`name`](#hwopt.name): the target, renamed before this, says what the name is
+                target = re.search(r"#([\w.]+)\)$", link)
+                old = next((old for old, new in self.links.items() if target and new == target[1]), "")
+                return (
+                    f"`{self.links[old].rpartition('.')[2]}`{link}"
+                    if old.rpartition(".")[2] == name and not rest
+                    else found[0]
+                )
             if owner and source:
                 new = self.planned(source, owner, name)
             elif name in self.unique:
                 new = self.names[self.unique[name]]
+            elif (path := re.match(r"(?:\.[A-Za-z_]\w*)+", rest)) and self.is_module(f"hwopt.{name}"):
+                new = self.dotted(f"hwopt.{name}{path[0]}").removeprefix("hwopt.")
+                rest = rest[path.end() :]
             else:
                 return found[0]
-            return f"`{new}{found[2]}`" if found[0][1] != "`" else found[0]
+            return f"`{new}{rest}`"
 
         return _SPAN.sub(replaced, text)
 
@@ -827,16 +891,23 @@ class Renames:
                 self.look(source, statement.lineno, "`__all__` grows here")
         for each in source.reader.dicts:
             for key, value in zip(each.keys, each.values, strict=True):
-                if key and _is_text(key) and _is_text(value) and self.is_module(value.value):
-                    if self.lookup(value.value, key.value):
-                        handled.add(id(key))
-                        new = self.new_from(value.value, key.value)[1]
-                        if new != key.value:
-                            self._inside_quotes(source, key, new, edits)
+                known = _is_text(key) and _is_text(value) and self.is_module(value.value)
+                if known and self.lookup(value.value, key.value):
+                    handled.add(id(key))
+                    new = self.new_from(value.value, key.value)[1]
+                    if new != key.value:
+                        self._inside_quotes(source, key, new, edits)
 
     def _strings(self, source: Source, edits: Edits, handled: set[int]) -> None:
         """Strings that are not docstrings: a report where one equals an old name of a module that this file uses."""
-        short = {name for module, name in self.names if module == source.dotted or module in self._used(source)}
+        used = self._used(source) | {source.dotted}
+        by_name = any(
+            (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in _BY_NAME
+            and len(node.args) > 1
+            and not _is_text(node.args[1])
+            for node, _ in source.reader.calls
+        )
+        short = {name for module, name in self.names if module in used and (by_name or _distinct(name))}
         lasts = {old.split("/")[-1].removesuffix(".py") for old in self.moves}
         for node, _ in source.reader.texts:
             if id(node) in handled:
@@ -846,14 +917,15 @@ class Renames:
             elif node.value in self.wanted_members:
                 self.look(source, node.lineno, f"the string {node.value!r} equals a renamed member")
         for node in ast.walk(source.tree):
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _is_text(node.right):
-                if node.right.value.removesuffix(".py") in lasts:
-                    self.look(source, node.lineno, f"the part {node.right.value!r} of a path may have moved")
-            if isinstance(node, ast.JoinedStr):
-                for part, after in zip(node.values, node.values[1:], strict=False):
-                    if _is_text(part) and isinstance(after, ast.FormattedValue) and (found := _OPEN.search(part.value)):
-                        if any(module.startswith(found[1] + ".") for module in self._touched):
-                            self.look(source, node.lineno, f"a path below '{found[1]}' is made here")
+            joined = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _is_text(node.right)
+            if joined and node.right.value.removesuffix(".py") in lasts:
+                self.look(source, node.lineno, f"the part {node.right.value!r} of a path may have moved")
+            for part, after in (
+                zip(node.values, node.values[1:], strict=False) if isinstance(node, ast.JoinedStr) else ()
+            ):
+                found = _OPEN.search(part.value) if _is_text(part) and isinstance(after, ast.FormattedValue) else None
+                if found and any(module.startswith(found[1] + ".") for module in self._touched):
+                    self.look(source, node.lineno, f"a path below '{found[1]}' is made here")
 
     @cached_property
     def _touched(self) -> set[str]:
@@ -894,19 +966,17 @@ class Renames:
             if id(node) in docstrings | plain:
                 scope_at[source.start(node)] = scope
         lines = source.data.decode().splitlines(keepends=True)
-        offset = lambda at: (
-            source.starts[at[0] - 1] + len(lines[at[0] - 1][: at[1]].encode())
-            if at[0] <= len(lines)
-            else len(source.data)
-        )
+
+        def offset(at: tuple[int, int]) -> int:
+            line, column = at
+            return (
+                source.starts[line - 1] + len(lines[line - 1][:column].encode())
+                if line <= len(lines)
+                else len(source.data)
+            )
+
         done = sorted(edits.of)
-        depth, began = 0, 0
         for token in tokenize.tokenize(io.BytesIO(source.data).readline):
-            if token.type == tokenize.FSTRING_START:
-                depth += 1
-                began = offset(token.start) if depth == 1 else began
-            if token.type == tokenize.FSTRING_END:
-                depth -= 1
             if token.type not in (tokenize.STRING, tokenize.COMMENT, tokenize.FSTRING_MIDDLE):
                 continue
             start, end = offset(token.start), offset(token.end)
@@ -985,6 +1055,15 @@ class Renames:
             )
         if path.endswith(".md"):
             return self._markdown(path, text)
+        if path == "pyproject.toml":
+            tops = {
+                old.split("/")[1].removesuffix(".py")
+                for old in self.moves
+                if old.count("/") == 1 and old.startswith("hwopt/")
+            }
+            for i, line in enumerate(text.splitlines(), start=1):
+                if found := tops & set(re.findall(r"\w+", line)) if re.match(r'\s*"[\w |]+",$', line) else None:
+                    self.look(path, i, f"the layer of {', '.join(sorted(found))}, which moved")
         return self.text(text)
 
     def _markdown(self, path: str, text: str) -> str:
@@ -1100,12 +1179,38 @@ def _defined(sites: Iterable[Site]) -> bool:
     return any(site.kind in ("def", "class", "store") for site in sites)
 
 
+def _part(of: Typed | None, index: int) -> Typed | None:
+    """The annotation of what a container holds: its first part is what a loop takes, its last what an index takes."""
+    if of is None:
+        return None
+    source, scope, node = of
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        with contextlib.suppress(SyntaxError):
+            node = ast.parse(node.value, mode="eval").body
+    if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant) and node.right.value is None:
+        node = node.left
+    if not isinstance(node, ast.Subscript):
+        return None
+    name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+    if name not in _CONTAINERS:
+        return None
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if name == "tuple" and not (len(parts) == 2 and isinstance(parts[1], ast.Constant) and parts[1].value is ...):
+        return None
+    return source, scope, parts[0] if name == "tuple" else parts[index]
+
+
 def _within(inner: Scope | None, outer: Scope) -> bool:
     while inner:
         if inner is outer:
             return True
         inner = inner.parent
     return False
+
+
+def _distinct(name: str) -> bool:
+    """Whether a name cannot be a plain English word."""
+    return "_" in name.strip("_") or not name.islower()
 
 
 def _is_text(node: ast.AST | None) -> bool:
@@ -1127,6 +1232,20 @@ def _of_self(scope: Scope) -> Iterator[ast.Attribute]:
             yield node
 
 
+_CONTAINERS = {
+    "list",
+    "tuple",
+    "set",
+    "frozenset",
+    "dict",
+    "Sequence",
+    "Iterable",
+    "Iterator",
+    "Collection",
+    "Mapping",
+    "deque",
+}
+_CONTAINERS |= {"MutableMapping", "Generator", "defaultdict", "OrderedDict", "Counter"}
 _BY_NAME = {"setattr", "getattr", "hasattr", "delattr", "object"}
 _COMMON = {name for kind in vars(builtins).values() if isinstance(kind, type) for name in dir(kind)}
 _COMMON |= {
@@ -1147,7 +1266,7 @@ _COMMON |= {
     "stem",
     "args",
 }
-_SPAN = re.compile(r"(?<!`)`([A-Za-z_]\w*)((?:[.(\[][^`\n]*)?)`(?!`)")
+_SPAN = re.compile(r"(?<!`)`([A-Za-z_]\w*)((?:[.(\[][^`\n]*)?)`(?!`)(?<!\[)(\]\([^)\s]*#[\w.]+\))?")
 _IMPORT = re.compile(r"(\bfrom )([A-Za-z_][\w.]*)( import )(\w+(?:, \w+)*)")
 _PATH = re.compile(r"(?<![\w:/.\-])[\w.\-]+(?:/[\w.\-]+)+/?")
 _OPEN = re.compile(r"\b(hwopt(?:\.\w+)*)\.$")

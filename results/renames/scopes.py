@@ -16,7 +16,14 @@ class Site(NamedTuple):
     kind: str  # "import", "from", "def", "class", "argument" or "store"
     node: ast.AST
     statement: ast.AST
-    target: ast.AST | None = None  # annotation or value, from which the class of the object can be read
+    target: ast.AST | Element | None = None  # annotation or value, from which the class of the object can be read
+
+
+class Element(NamedTuple):
+    """What a loop takes from an iterable. **Arguments:** `index`: its place where the target of the loop is a tuple."""
+
+    iterable: ast.AST
+    index: int | None
 
 
 @dataclass(eq=False)
@@ -164,7 +171,18 @@ class Reader(ast.NodeVisitor):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         self._annotation(node.annotation)
         self._each(node.target, node.value)
-        self._typed(node.target, node.annotation)
+        if isinstance(node.target, ast.Name):
+            sites = self.scope.sites[node.target.id]
+            sites[-1] = Site("store", node.target, node, node.annotation)
+
+    def _looped(self, target: ast.AST, iterable: ast.AST) -> None:
+        self._typed(target, Element(iterable, None))
+        for i, each in enumerate(target.elts if isinstance(target, ast.Tuple) else ()):
+            self._typed(each, Element(iterable, i))
+
+    def visit_For(self, node: ast.For) -> None:
+        self.generic_visit(node)
+        self._looped(node.target, node.iter)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self.visit(node.value)
@@ -174,10 +192,10 @@ class Reader(ast.NodeVisitor):
         self.names.append((node.target, self.scope))
         self._bind(node.target.id, Site("store", node.target, node, node.value), scope)
 
-    def _typed(self, target: ast.AST, value: ast.AST) -> None:
+    def _typed(self, target: ast.AST, value: ast.AST | Element) -> None:
         if isinstance(target, ast.Name):
             sites = self.scope.sites[target.id]
-            sites[-1] = sites[-1]._replace(target=value)
+            sites[:] = [each._replace(target=value) if each.node is target else each for each in sites]
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._bind(node.name, Site("def", node, node, node.returns))
@@ -221,6 +239,8 @@ class Reader(ast.NodeVisitor):
         self._each(first.target, first.ifs)
         for each in others:
             self._each(each.target, each.iter, each.ifs)
+        for each in node.generators:
+            self._looped(each.target, each.iter)
         self._each(*([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]))
         self.scope = before
 
