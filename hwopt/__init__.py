@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hwopt import renamed
+
 # What type checkers and editors see; `_WHERE` is the same at run time, and a test compares the two.
 if TYPE_CHECKING:
     from hwopt import catalog as catalog
@@ -118,6 +120,8 @@ __all__ = ["__version__", *_WHERE]  # pyright: ignore[reportUnsupportedDunderAll
 
 
 def __getattr__(name: str) -> Any:
+    if f"hwopt.{name}" in renamed.NAMES:
+        return renamed.value("hwopt", name)
     if name not in _WHERE:
         raise AttributeError(f"module 'hwopt' has no attribute '{name}'; it has {', '.join(sorted(_WHERE))}")
     room = _WHERE[name]

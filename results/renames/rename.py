@@ -13,8 +13,10 @@ so that a second run changes nothing. Columns of the table: `kind,old,new,why,pu
 - `member`: `hwopt.optim.choices:Asked.refused` to `refusal`, a field or method of a class.
 - `path`: a file or folder such as `tests/unit/optim`.
 
-Old paths are those before all renames, in every row. The script changes what it can prove and reports the rest: lines that start
-with `LOOK` need a person's decision. It exits with 1, before it changes a file, if a new name collides with another.
+Old paths are those before all renames, in every row. Rows with `public` filled keep their old name usable: `hwopt/renamed.py`.
+
+The script changes what it can prove and reports the rest: lines that start with `LOOK` need a person's decision. It exits with 1,
+before it changes a file, if a new name collides with another.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ from scopes import Element, Reader, Scope, Site
 
 HERE = Path(__file__).parent
 OWN = "results/renames/"
+RENAMED = "hwopt/renamed.py"
+"""Where the old public names stay usable."""
 HISTORY = ("CHANGELOG.md", "LICENSE")
 """Files that tell what was, under the names of that time."""
 TEXTS = {".md", ".toml", ".yaml", ".yml", ".txt", ".json", ".ipynb", ".cfg", ".slurm", ".csv", ".html", ".c", ""}
@@ -1115,6 +1119,8 @@ class Renames:
         """Changed files by old path."""
         changed = {}
         for name in self.files:
+            if name == RENAMED:
+                continue
             if name in self.of_path:
                 new, old = self.python(self.of_path[name]), self.of_path[name].data
             elif Path(name).suffix in TEXTS and Path(name).name not in HISTORY:
@@ -1127,7 +1133,73 @@ class Renames:
                 continue
             if new != old:
                 changed[name] = new
+        if RENAMED in self.of_path:
+            self._old_names(changed)
         return changed
+
+    def _old_names(self, changed: dict[str, bytes]) -> None:
+        """Rows marked `public` in the tables of `hwopt/renamed.py`, and a `__getattr__` in modules that stay."""
+        source = self.of_path[RENAMED]
+        values = {
+            node.target.id: node.value
+            for node in source.tree.body
+            if isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and isinstance(node.value, ast.Dict)
+        }
+        before = {table: ast.literal_eval(values[table]) for table in ("NAMES", "MODULES")}
+        names, modules = (
+            {old: self.dotted(new) for old, new in before[table].items()} for table in ("NAMES", "MODULES")
+        )
+        for row in self.rows:
+            if row.state != "pending" or not row.public:
+                continue
+            if row.kind == "name":
+                here, name = self._current(row.module), row.old.partition(":")[2]
+                names[f"{row.module}.{name}"] = f"{self.new_module(here)}.{row.new}"
+                for package in self.sources.values():
+                    sites = package.reader.module.sites.get(name, []) if package.path.endswith("/__init__.py") else []
+                    if sites and self.lookup(package.dotted, name) == ("name", here, name) and package.dotted != here:
+                        new = self.dotted(f"{package.dotted}.{name}")
+                        if new != f"{package.dotted}.{name}":
+                            names[f"{package.dotted}.{name}"] = new
+            elif row.kind == "module":
+                modules[row.old] = row.new
+                for each in self.sources:
+                    own = row.new + each.removeprefix(row.old)
+                    if each.startswith(row.old + ".") and (new := self.new_module(each)) != own:
+                        modules[each] = new
+        for old in names:
+            module = old.rpartition(".")[0]
+            now = self.new_module(self._current(module))
+            if now != module and not any(module == each or module.startswith(each + ".") for each in modules):
+                modules[module] = now
+            elif now == module and module != "hwopt" and old not in before["NAMES"]:
+                self._getattr(module, changed)
+        edits = Edits()
+        for table, now in (("NAMES", names), ("MODULES", modules)):
+            if now != before[table]:
+                lines = [f'    "{old}": "{new}",\n' for old, new in sorted(now.items()) if old != new]
+                edits.put(source.start(values[table]), source.end(values[table]), "{\n" + "".join(lines) + "}")
+        if edits.of:
+            changed[RENAMED] = edits.applied(source.data)
+
+    def _getattr(self, module: str, changed: dict[str, bytes]) -> None:
+        source = self.sources[module]
+        data = changed.get(source.path, source.data)
+        if b"renamed.getter(__name__)" in data:
+            return
+        if "__getattr__" in source.reader.module.sites or any(
+            "renamed" in scope.sites for scope in source.reader.every
+        ):
+            self.look(source, 1, "its old public names need a `__getattr__` by hand")
+            return
+        first = next((node for node in ast.parse(data).body if not _opening(node)), None)
+        lines = data.splitlines(keepends=True)
+        at = first.lineno - 1 - len(getattr(first, "decorator_list", [])) if first else len(lines)
+        lines.insert(at, b"from typing import TYPE_CHECKING\n\nfrom hwopt import renamed\n")
+        lines.append(b"\nif not TYPE_CHECKING:  # old public names\n    __getattr__ = renamed.getter(__name__)\n")
+        changed[source.path] = b"".join(lines)
 
     def write(self, changed: dict[str, bytes]) -> list[str]:
         """Write and move files; returns those that changed, by new path."""
@@ -1206,6 +1278,12 @@ def _within(inner: Scope | None, outer: Scope) -> bool:
             return True
         inner = inner.parent
     return False
+
+
+def _opening(node: ast.stmt) -> bool:
+    """Whether a statement is a module's docstring or a `__future__` import."""
+    docstring = isinstance(node, ast.Expr) and _is_text(node.value)
+    return docstring or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
 
 
 def _distinct(name: str) -> bool:

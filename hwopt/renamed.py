@@ -1,0 +1,104 @@
+"""Public names that have changed: the old ones work until version 0.4 and give a `DeprecationWarning`, once each.
+
+`results/renames/rename.py` writes the two tables. A module with an old name ends in `__getattr__ = renamed.getter(__name__)`.
+A module that moved is found by `Finder`. Neither imports anything before an old name is used.
+"""
+
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+NAMES: dict[str, str] = {}
+"""New dotted path of a class, function or constant, by its old one."""
+
+MODULES: dict[str, str] = {}
+"""New dotted path of a module or package, by its old one."""
+
+UNTIL = "0.4"
+"""Version that removes the old names."""
+
+_WARNED: set[str] = set()
+
+
+def value(module: str, name: str) -> Any:
+    """What an old name of a module means now. A module's `__getattr__` calls it.
+
+    **Raises:** `AttributeError` if the module never had the name.
+    """
+    old = f"{module}.{name}"
+    if old in NAMES:
+        new_module, _, new_name = NAMES[old].rpartition(".")
+        _warn(old, NAMES[old], 4)
+        return getattr(import_module(new_module), new_name)
+    raise AttributeError(f"module '{module}' has no attribute '{name}'")
+
+
+def getter(module: str) -> Callable[[str], Any]:
+    """A module's `__getattr__`, which knows its old names."""
+    return lambda name: value(module, name)
+
+
+class Finder:
+    """Finds modules under their old names, after all other finders of `sys.meta_path`."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """A specification of a moved module, or of a package that held one."""
+        new = _moved_to(name)
+        if (new and _is_there(new)) or any(old.startswith(f"{name}.") for old in MODULES):
+            return ModuleSpec(name, Finder, is_package=True)  # pyright: ignore[reportArgumentType]
+        return None
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        """A module that stands for the new one."""
+        return _Moved(spec.name)
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Warn about the old name. The new module is imported when an attribute is read."""
+        if new := _moved_to(module.__name__):
+            _warn(module.__name__, new, 3)
+
+
+class _Moved(ModuleType):
+    """A module under its old name; its attributes are those of the new one."""
+
+    def __getattr__(self, name: str) -> Any:
+        old, new = self.__name__, _moved_to(self.__name__)
+        if f"{old}.{name}" in NAMES:
+            return value(old, name)
+        if new is None or (name.startswith("__") and name != "__all__"):
+            raise AttributeError(f"module '{old}' has no attribute '{name}'")
+        return getattr(import_module(new), name)
+
+
+def _moved_to(name: str) -> str | None:
+    """The new path of a module that moved, alone or with its package."""
+    parts = name.split(".")
+    for i in range(len(parts), 0, -1):
+        if new := MODULES.get(".".join(parts[:i])):
+            return ".".join([new, *parts[i:]])
+    return None
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # its parent is a module, not a package
+        return False
+
+
+def _warn(old: str, new: str, level: int) -> None:
+    if old not in _WARNED:
+        _WARNED.add(old)
+        warnings.warn(f"{old} is now {new}; the old name works until {UNTIL}", DeprecationWarning, stacklevel=level)
+
+
+if MODULES:
+    sys.meta_path.append(Finder)  # pyright: ignore[reportArgumentType]
