@@ -500,7 +500,9 @@ class Renames:
             return self._member(source, scope, node, deeper)
         if isinstance(node, ast.Subscript):
             found = self._annotation(source, scope, node.value, deeper)
-            return found if isinstance(node.slice, ast.Slice) else _part(found, -1)
+            if isinstance(node.slice, ast.Slice):
+                return found
+            return _part(found, -1) or (None if found else self._element(source, scope, node.value, deeper))
         if isinstance(node, ast.IfExp):
             return self._annotation(source, scope, node.body, deeper)
         return None
@@ -527,7 +529,30 @@ class Renames:
                 iterable, index = (iterable.args[index] if index < len(iterable.args) else None), None
             elif isinstance(function, ast.Attribute) and (function.attr, index) in (("values", None), ("items", 1)):
                 return _part(self._annotation(source, owner, function.value, depth), -1)
-        return _part(self._annotation(source, owner, iterable, depth), 0) if index is None else None
+        return self._element(source, owner, iterable, depth) if index is None else None
+
+    def _element(self, source: Source, scope: Scope, iterable: ast.AST | None, depth: int) -> Typed | None:
+        """The annotation of what a loop over an expression takes."""
+        if found := _part(self._annotation(source, scope, iterable, depth), 0):
+            return found
+        if isinstance(iterable, ast.ListComp | ast.GeneratorExp | ast.SetComp):
+            inside = next((each for each in source.reader.every if each.node is iterable), scope)
+            return self._annotation(source, inside, iterable.elt, depth + 1)
+        if isinstance(iterable, ast.List | ast.Tuple) and iterable.elts:
+            return self._annotation(source, scope, iterable.elts[0], depth + 1)
+        owner = scope.owner(iterable.id) if isinstance(iterable, ast.Name) and depth < 8 else None
+        if not owner:
+            return None
+        sites = owner.sites[iterable.id]
+        if len(sites) == 1 and isinstance(sites[0].target, ast.ListComp | ast.List | ast.Tuple):
+            if found := self._element(source, owner, sites[0].target, depth + 1):
+                return found
+            for call, inner in source.reader.calls:  # a list that grows
+                grows = isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1
+                named = grows and isinstance(call.func.value, ast.Name) and call.func.value.id == iterable.id
+                if named and inner.owner(iterable.id) is owner:
+                    return self._annotation(source, inner, call.args[0], depth + 1)
+        return None
 
     def _member(self, source: Source, scope: Scope, node: ast.Attribute, depth: int) -> Typed | None:
         for known in self._lineage(self.of_class(source, scope, node.value, depth)):
