@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hwopt.design.problem import Problem as Problem
     from hwopt.errors import UserError as UserError
     from hwopt.evidence.calibration import calibrate as calibrate
+    from hwopt.evidence.calibration.options import FitOptions as FitOptions
     from hwopt.evidence.validation import validate as validate
     from hwopt.model.estimate import estimate as estimate
     from hwopt.model.report import Report as Report
@@ -68,6 +69,7 @@ _WHERE = {
     "Check": "hwopt.study.blueprint",
     "ConfidenceOptions": "hwopt.optim.options",
     "ElasticOptions": "hwopt.optim.options",
+    "FitOptions": "hwopt.evidence.calibration.options",
     "FleetOptions": "hwopt.optim.options",
     "HeuristicOptions": "hwopt.optim.options",
     "InteriorPointOptions": "hwopt.optim.options",

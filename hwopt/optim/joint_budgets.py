@@ -89,10 +89,7 @@ class JointSearch:
     boxes: int = 0
     boxes_of_parts: int = 0
     complete: bool = False
-
-    @property
-    def options(self) -> SearchOptions:
-        return self.families[0].asked[0].programmes.options
+    options: SearchOptions = SEARCH
 
     @property
     def proved_bound(self) -> float:
@@ -157,7 +154,7 @@ class JointSearch:
 
     def last_look(self) -> None:
         """Like `PartsSearch.last_look`, for a list that satisfies the joint budgets."""
-        found = PartsSearch(self.families, self.deadline)
+        found = PartsSearch(self.families, self.deadline, options=self.options)
         found.last_look()
         self.root = self.root or found
         if found.best.family is not None and self._hold(self.used(found.best)):
@@ -185,7 +182,7 @@ class JointSearch:
     def _searched(self, shares: np.ndarray, progress: Callable[[Any], None] | None) -> PartsSearch:
         """The search of parts where each member has a share of each budget."""
         families = self.families if (shares == 1.0).all() else [self._allotted(each, shares) for each in self.families]
-        search = PartsSearch(families, self.deadline, best=self.best)
+        search = PartsSearch(families, self.deadline, best=self.best, options=self.options)
         self.running, self.root = search, self.root or search
         search.run(progress)
         self.running = None

@@ -220,7 +220,7 @@ def _is_convex(problem: Problem, point: np.ndarray, options: SearchOptions) -> b
 
 
 def _solved_again(
-    problem: Problem, point: np.ndarray, place: Place, near: Near | None, options: SearchOptions
+    problem: Problem, point: np.ndarray, place: Place, near: Near | None = None, options: SearchOptions = SEARCH
 ) -> float:
     """The elasticity to one input by solving on both sides."""
     logs, step = [], options.sensitivity.solved_step

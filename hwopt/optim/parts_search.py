@@ -163,10 +163,7 @@ class PartsSearch:
     boxes: int = 0  # programmes bounded
     boxes_of_parts: int = 0
     complete: bool = False
-
-    @property
-    def options(self) -> SearchOptions:
-        return self.families[0].asked[0].programmes.options
+    options: SearchOptions = SEARCH
 
     @property
     def proved_bound(self) -> float:

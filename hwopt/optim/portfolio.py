@@ -114,7 +114,11 @@ def certified_portfolio(
                 raise UserError(f"portfolio: member '{each.name}' cannot be proved: {why}")
     families = families_of(portfolios, options)
     together = next(iter(portfolios.values())).budgets
-    search = JointSearch(families, together, deadline) if together else PartsSearch(families, deadline)
+    search = (
+        JointSearch(families, together, deadline, options=options)
+        if together
+        else PartsSearch(families, deadline, options=options)
+    )
 
     def work() -> PortfolioSolution:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:

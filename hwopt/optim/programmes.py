@@ -188,7 +188,7 @@ class Programmes:
         return None
 
 
-def _narrowing(lattice: System, trails: int) -> list[Boxes]:
+def _narrowing(lattice: System, trails: int = SEARCH.replay.trails) -> list[Boxes]:
     """Boxes that hold all others, and boxes within them down to points, halved where they are widest and followed at random.
 
     What is open in a wide box is decided in narrow ones: a reading of both has a form for each.

@@ -13,19 +13,17 @@ from hwopt.evidence.calibration.fit import Posterior, fit, leave_out
 from hwopt.evidence.calibration.learned import learned
 from hwopt.evidence.calibration.next_measurement import next_measurements
 from hwopt.evidence.calibration.observations import Observations, timed_runs
+from hwopt.evidence.calibration.options import FIT, FitOptions
 from hwopt.evidence.calibration.own_runs import own_prior, own_weights, own_widths
 from hwopt.evidence.validation.score import Scored
 from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
+from hwopt.options import options_of
 
 FEWEST = 1
 """Runs below which nothing is fitted."""
 
 FEWEST_HELD_OUT = 3
 """Runs below which none are left out: what one says of another shows nothing."""
-
-_FOLDS = 10  # groups that are left out, where single configurations are
-_FIXED = 1e-4  # prior deviation of a constant that is not to move
-_WIDE = 3.0  # prior deviations, over the literature's, of the constants asked for by name
 
 
 def calibrate(
@@ -35,6 +33,7 @@ def calibrate(
     only: Sequence[str] = (),
     constants: str | Path = catalog.CALIBRATED,
     progress: bool = False,
+    options: FitOptions | None = None,
 ) -> dict:
     """Fits the model's constants to measured runs, one or more, and saves them as a data file.
 
@@ -44,7 +43,7 @@ def calibrate(
 
     **Arguments:** `path` of a CSV as `validate` reads it; `out`: the TOML file to write, which `--constants` takes; `only`:
     names of constants that may move, such as `stack_gemm_efficiency` for one scale; all by default; `progress`: show a bar
-    on standard error while runs are read.
+    on standard error while runs are read; `options` of the fit.
 
     **Returns:** plain numbers and strings: `{"runs", "before", "after", "held_out": {median_abs_error, mean_abs_error,
     time_bias}, "moved": [{constant, scope, shift, sd}], "learned", "next", "notes", "operation", "warnings", "out"}`. Errors are
@@ -57,6 +56,7 @@ def calibrate(
     **Raises:** `UserError` for a bad file, an unknown constant, fewer than `FEWEST` runs with a measured time, a value in another
     unit by its size, and, before anything is fitted, for an `out` that cannot be written.
     """
+    how = options_of("calibrate", options, FitOptions)
     known = [constant.name for constant in CONSTANTS]
     only = [only] if isinstance(only, str) else list(only)
     for name in only:
@@ -77,7 +77,7 @@ def calibrate(
     scopes = Scopes(tuple(dict.fromkeys((*base.scopes.entries, *own_scopes.entries))))
     observations, weights = Observations.of(rows, by_cell=False, scopes=scopes), own_weights(rows)
     mean, sd = own_prior(base, scopes)
-    prior = {"prior_mean": mean, "prior_sd": _only(scopes, only) if only else sd}
+    prior = {"prior_mean": mean, "prior_sd": _only(scopes, only, how) if only else sd, "options": how}
     posterior = fit(observations, weights, start=mean, **prior)
 
     def errors(predicted: np.ndarray) -> dict[str, float]:
@@ -88,7 +88,7 @@ def calibrate(
         posterior.log_predicted_s - observations.log_measured_s,
         errors(observations.log_predicted_s(mean)),
     )
-    held_out, groups = None, _groups(rows)
+    held_out, groups = None, _groups(rows, how.folds)
     if groups is not None:
         held_out = errors(leave_out(observations, groups, posterior, weights=weights, **prior)[0])
     title, note = f"{len(rows)} runs of {Path(path).name}, from {constants}", "made by hwopt calibrate"
@@ -121,8 +121,8 @@ def _operation(base: catalog.Calibration, rows: Sequence[Scored]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _groups(rows: Sequence[Scored]) -> np.ndarray | None:
-    """What is left out together: sources; cells of one source; configurations of one cell, in `_FOLDS` at most. None where
+def _groups(rows: Sequence[Scored], folds: int = FIT.folds) -> np.ndarray | None:
+    """What is left out together: sources; cells of one source; configurations of one cell, in `folds` at most. None where
     there is nothing else to learn from.
     """
     if len(rows) < FEWEST_HELD_OUT:
@@ -132,7 +132,7 @@ def _groups(rows: Sequence[Scored]) -> np.ndarray | None:
     kinds = (
         [row.row.source for row in rows],
         [" ".join(row.cell) for row in rows],
-        [str(order[name] % _FOLDS) for name in configurations],
+        [str(order[name] % folds) for name in configurations],
     )
     return next((np.array(kind) for kind in kinds if len(set(kind)) > 1), None)
 
@@ -141,14 +141,14 @@ def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.n
     """Errors of runs after one constant, their own level, was fitted to them; all others stay at `start`."""
     with_own = Scopes((*scopes.entries, ("level", OWN)))
     observations = Observations.of(rows, by_cell=False, scopes=with_own)
-    mean, sd = np.append(start, 0.0), np.append(np.full(len(start), _FIXED), _WIDE * with_own.prior_sd[-1])
+    mean, sd = np.append(start, 0.0), np.append(np.full(len(start), FIT.fixed_sd), FIT.wide * with_own.prior_sd[-1])
     return observations.errors(fit(observations, start=mean, prior_mean=mean, prior_sd=sd).log_predicted_s)
 
 
-def _only(scopes: Scopes, names: Sequence[str]) -> np.ndarray:
+def _only(scopes: Scopes, names: Sequence[str], own: FitOptions) -> np.ndarray:
     """Prior deviations that leave all but the named constants where they are."""
     return np.array([
-        _WIDE * sd if name in names else _FIXED for (name, _), sd in zip(scopes.entries, scopes.prior_sd, strict=True)
+        own.wide * sd if name in names else own.fixed_sd for (name, _), sd in zip(scopes.entries, scopes.prior_sd, strict=True)
     ])  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Its evaluation cannot flatter: whole sources, software families or generations o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -15,12 +16,10 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from hwopt.evidence.calibration.observations import Observations
+from hwopt.evidence.calibration.options import FIT, FitOptions
 
 SCALE = 0.08
 """Error of a cell, in the logarithm, from which the loss turns from quadratic to linear: what good models leave."""
-
-_STEPS, _INNER_STEPS, _TRIES = 12, 80, 6
-_ENOUGH = 1e-4  # relative decrease of the objective that ends the fit
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,10 @@ def _prior(deviation: Any, heavy: Any, xp: ModuleType) -> Any:
     return xp.sum(xp.where(heavy, _soft(deviation, xp), deviation**2))
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="length")
 def _step(
     residual: Float[Array, " run"], slopes: Float[Array, "run shift"], weights: Float[Array, " run"],
-    deviation: Float[Array, " shift"], heavy: Bool[Array, " shift"], damping: Float[Array, ""],
+    deviation: Float[Array, " shift"], heavy: Bool[Array, " shift"], damping: Float[Array, ""], length: int,
 ) -> Array:  # fmt: skip
     """The best change of the whitened shifts where runs respond linearly: convex, by L-BFGS with line search."""
 
@@ -74,13 +73,13 @@ def _step(
         return (optax.apply_updates(change, updates), state), None
 
     start = jnp.zeros_like(deviation)
-    (change, _), _ = jax.lax.scan(iterate, (start, solver.init(start)), None, length=_INNER_STEPS)
+    (change, _), _ = jax.lax.scan(iterate, (start, solver.init(start)), None, length=length)
     return change
 
 
 def fit(
     observations: Observations, weights: np.ndarray | None = None, start: np.ndarray | None = None,
-    prior_mean: np.ndarray | None = None, prior_sd: np.ndarray | None = None,
+    prior_mean: np.ndarray | None = None, prior_sd: np.ndarray | None = None, options: FitOptions = FIT,
 ) -> Posterior:  # fmt: skip
     """Shifts of the constants that explain measured step times best, with priors from the literature.
 
@@ -88,7 +87,8 @@ def fit(
     sources have in place of the square.
 
     **Arguments:** `observations` runs; `weights` instead of theirs (0 leaves a run out); `start`: shifts to begin at;
-    `prior_mean`, `prior_sd` of the shifts, by default 0 and those of `hwopt.hardware.calibration`.
+    `prior_mean`, `prior_sd` of the shifts, by default 0 and those of `hwopt.hardware.calibration`; `options`: steps
+    and tolerances.
 
     **Returns:** the mode and its covariance.
     """
@@ -104,11 +104,13 @@ def fit(
 
     predicted = observations.log_predicted_s(shifts)
     best, damping = cost(shifts, predicted), 0.0
-    for _ in range(_STEPS):
+    for _ in range(options.steps):
         slopes, residual = observations.slopes(shifts) * sd, predicted - observations.log_measured_s
-        for _ in range(_TRIES):
+        for _ in range(options.tries):
             with jax.enable_x64(True):
-                change = np.asarray(_step(residual, slopes, weights, (shifts - mean) / sd, heavy, np.float64(damping)))
+                deviation = (shifts - mean) / sd
+                change = _step(residual, slopes, weights, deviation, heavy, np.float64(damping), options.inner_steps)
+                change = np.asarray(change)
             tried = shifts + sd * change
             answer = observations.log_predicted_s(tried)
             value = cost(tried, answer)
@@ -119,7 +121,7 @@ def fit(
             break
         gained = best - value
         shifts, predicted, best, damping = tried, answer, value, 0.25 * damping
-        if gained <= _ENOUGH * best:
+        if gained <= options.least_gain * best:
             break
     slopes, residual = observations.slopes(shifts) * sd, predicted - observations.log_measured_s
     curvature = weights / SCALE**2 / np.sqrt(1.0 + (residual / SCALE) ** 2)

@@ -18,6 +18,7 @@ from hwopt.convex.newton import RUNNING
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
+from hwopt.evidence.calibration.options import FitOptions
 from hwopt.optim import options as module
 from hwopt.optim.branch_and_bound import begun, last_look, search
 from hwopt.optim.branching import SearchResult
@@ -27,7 +28,8 @@ from tests.tiers import ROOT
 from tests.toy import ToyCost
 from tests.unit.convex.test_interior_point import programmes
 
-CLASSES = [each for name in module.__all__ if is_dataclass(each := getattr(module, name)) and isinstance(each, type)]
+NAMED = [getattr(module, name) for name in module.__all__]
+CLASSES = [FitOptions, *(each for each in NAMED if is_dataclass(each) and isinstance(each, type))]
 
 
 def numbers_of(kind: type):
@@ -81,7 +83,7 @@ def test_the_page_of_decisions_has_every_field_with_its_default():
 
 def test_every_field_is_read_somewhere():
     """An option that nothing reads would be set in vain."""
-    places = [ROOT / "hwopt" / room for room in ("convex", "optim", "study")]
+    places = [ROOT / "hwopt" / room for room in ("convex", "optim", "study", "evidence")]
     files = [path for place in places for path in place.rglob("*.py") if path.name != "options.py"]
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in files)
     read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -99,7 +101,7 @@ def test_parts_of_options_and_options_of_calls_are_of_their_class():
 
 def test_all_parts_and_classes_are_public():
     parts = {type(getattr(SEARCH, each.name)).__name__ for each in fields(SearchOptions)}
-    assert parts | {"SearchOptions", "AcceleratorOptions"} == {each.__name__ for each in CLASSES}
+    assert parts | {"SearchOptions", "AcceleratorOptions", "FitOptions"} == {each.__name__ for each in CLASSES}
     assert all(getattr(hwopt, each.__name__) is each for each in CLASSES)
 
 
@@ -186,6 +188,11 @@ def test_the_heuristic_runs_as_its_options_say(question):
             other = begun(made(**changed)).run(3)
             same = other.points.shape == usual.points.shape and np.array_equal(other.sizes, usual.sizes)
             assert not same or changed.keys() <= {"integer_spreads"}, changed
+
+
+def test_a_fit_ends_as_its_options_say():
+    with pytest.raises(UserError, match=r"calibrate: options must be hwopt.FitOptions\(...\), not SearchOptions"):
+        hwopt.calibrate("runs.csv", options=SEARCH)  # pyright: ignore[reportArgumentType]
 
 
 def test_public_calls_pass_options_on():
