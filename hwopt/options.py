@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from hwopt.arguments import number_of
@@ -54,13 +55,18 @@ def _number(what: str, value: Any, kind: type, least: float, most: float) -> Any
     return kind(number)
 
 
+@cache
+def _defaults(kind: type[T]) -> T:
+    return kind()
+
+
 def options_of(call: str, value: Any, kind: type[T]) -> T:
     """Return the options passed to a public function, or the defaults for None.
 
     **Raises:** `UserError` for a value of another class.
     """
     if value is None:
-        return kind()
+        return _defaults(kind)
     if not isinstance(value, kind):
         name = type(value).__name__
         raise UserError(f"{call}: options must be hwopt.{kind.__name__}(...), not {name}")

@@ -305,7 +305,7 @@ def quick(monkeypatch):
 
     monkeypatch.setattr(module, "fit", level)
     monkeypatch.setattr(module, "next_measurements", lambda *_: [])
-    monkeypatch.setattr(module, "_groups", lambda rows: None)
+    monkeypatch.setattr(module, "_groups", lambda rows, folds: None)
 
 
 @pytest.mark.parametrize(

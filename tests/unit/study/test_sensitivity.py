@@ -45,7 +45,7 @@ def question():
     return hwopt.objective("train_cost", **LARGE_RUN)
 
 
-def answer(objective, seed=0, progress=False, *, seconds=math.inf, feasible=True):
+def answer(objective, seed=0, progress=False, *, seconds=math.inf, options=None, feasible=True):
     """What `optimize` would say, as far as `sensitivity` asks: the integers of `DESIGN`."""
     problem = objective if hasattr(objective, "template") else objective.problem().continuous
     lattice, built = lattice_of(problem), problem.template
